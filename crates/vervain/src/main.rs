@@ -1,0 +1,2 @@
+//! The `vervain` command.
+fn main() {}

@@ -1,0 +1,2 @@
+//! `cargo x`: the project's chores.
+fn main() {}
