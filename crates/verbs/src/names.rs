@@ -1,0 +1,127 @@
+//! Numbers with a meaning, each a type of its own so that none is taken for another.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// A protection domain's number within its NIC.
+    PdNum, u32
+);
+number!(
+    /// A completion queue's number within its NIC.
+    CqNum, u32
+);
+number!(
+    /// A completion channel's number within its NIC.
+    ChannelNum, u32
+);
+number!(
+    /// A shared receive queue's number within its NIC.
+    SrqNum, u32
+);
+number!(
+    /// An address handle's number within its NIC.
+    AhNum, u32
+);
+number!(
+    /// A queue pair's number, 24 bits, unique on its GID.
+    QpNum, u32
+);
+number!(
+    /// The key by which local work requests name a memory region.
+    Lkey, u32
+);
+number!(
+    /// The key by which a peer names a memory region.
+    Rkey, u32
+);
+number!(
+    /// A packet sequence number, 24 bits.
+    Psn, u32
+);
+number!(
+    /// A datagram queue key. A datagram is accepted only if its key is the receiver's.
+    Qkey, u32
+);
+
+impl QpNum {
+    /// The largest queue pair number: 24 bits.
+    pub const MAX: QpNum = QpNum(0x00ff_ffff);
+}
+
+/// A port's global identifier: 16 bytes, for RoCEv2 an IPv4-mapped or IPv6 address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The GID of an IPv4 address: `::ffff:a.b.c.d`.
+    pub fn from_ipv4(address: Ipv4Addr) -> Self {
+        Gid(address.to_ipv6_mapped().octets())
+    }
+
+    /// The GID's IPv4 address, when it is an IPv4-mapped one.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from(self.0).to_ipv4_mapped()
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Ipv6Addr::from(self.0))
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+/// A place in a peer's memory: a virtual address of the peer, and the key of the region around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RemoteAddr {
+    /// Virtual address in the peer's process.
+    pub addr: u64,
+    /// The peer's key.
+    pub rkey: Rkey,
+}
+
+impl RemoteAddr {
+    /// The place `bytes` further on in the same region.
+    #[must_use]
+    pub fn offset(self, bytes: u64) -> Self {
+        RemoteAddr {
+            addr: self.addr.wrapping_add(bytes),
+            rkey: self.rkey,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_of_an_ipv4_address_reads_back() {
+        let address = Ipv4Addr::new(10, 0, 0, 7);
+        let gid = Gid::from_ipv4(address);
+        assert_eq!(gid.ipv4(), Some(address));
+        assert_eq!(gid.to_string(), "::ffff:10.0.0.7");
+        assert_eq!(Gid([1; 16]).ipv4(), None);
+    }
+}

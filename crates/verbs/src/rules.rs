@@ -1,0 +1,133 @@
+//! Which operation goes on which transport, with which payload and which access.
+//!
+//! | | SEND/RECV | WRITE | READ | atomics |
+//! | --- | --- | --- | --- | --- |
+//! | RC | yes | yes | yes | yes |
+//! | UC | yes | yes | | |
+//! | UD | yes | | | |
+//!
+//! Source: HERD (SIGCOMM'14), Table 1, with READ and atomics on RC only.
+
+use crate::attr::{Access, QpCaps, Transport};
+use crate::error::PostReason;
+use crate::wr::{Op, Payload, SendWr};
+
+/// Whether a transport carries an operation.
+#[inline]
+pub fn carries(transport: Transport, op: &Op) -> bool {
+    match op {
+        Op::Send { .. } => true,
+        Op::Write { .. } => transport != Transport::Ud,
+        Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. } => {
+            transport == Transport::Rc
+        }
+    }
+}
+
+/// The access that the peer's region and queue pair must grant for an operation.
+#[inline]
+pub fn remote_access(op: &Op) -> Access {
+    match op {
+        Op::Send { .. } => Access::empty(),
+        Op::Write { .. } => Access::REMOTE_WRITE,
+        Op::Read { .. } => Access::REMOTE_READ,
+        Op::CompareSwap { .. } | Op::FetchAdd { .. } => Access::REMOTE_ATOMIC,
+    }
+}
+
+/// Checks a send work request against its transport and queue pair: everything that does not
+/// depend on memory or on the peer. `message_len_max` is the device's for RC and UC, the path's
+/// packet size for UD. Returns the payload's length in bytes.
+#[inline]
+pub fn check(
+    transport: Transport,
+    caps: &QpCaps,
+    message_len_max: u32,
+    wr: &SendWr<'_>,
+) -> Result<u32, PostReason> {
+    if !carries(transport, &wr.op) {
+        return Err(PostReason::Operation(transport));
+    }
+    if wr.to.is_some() != (transport == Transport::Ud) {
+        return Err(PostReason::Address);
+    }
+    let len = wr.payload.len();
+    match wr.payload {
+        Payload::Gather(sges) => {
+            if sges.len() > caps.send_sge_max as usize {
+                return Err(PostReason::TooManySges);
+            }
+        }
+        Payload::Inline(_) | Payload::InlineParts(_) => {
+            if matches!(wr.op, Op::Read { .. }) {
+                return Err(PostReason::Payload);
+            }
+            if len > caps.inline_max as usize {
+                return Err(PostReason::InlineTooLong);
+            }
+        }
+    }
+    if matches!(wr.op, Op::CompareSwap { .. } | Op::FetchAdd { .. }) {
+        let one_word = matches!(wr.payload, Payload::Gather(sges) if sges.len() == 1 && len == 8);
+        if !one_word {
+            return Err(PostReason::Payload);
+        }
+    }
+    if len > message_len_max as usize {
+        return Err(PostReason::TooLong);
+    }
+    Ok(len as u32)
+}
+
+/// Whether access flags make sense together: remote writing and atomics need local writing.
+pub fn access_is_consistent(access: Access) -> bool {
+    access.contains(Access::LOCAL_WRITE)
+        || !access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::RemoteAddr;
+
+    #[test]
+    fn table_1_holds() {
+        let remote = RemoteAddr::default();
+        let ops = [
+            (Op::Send { imm: None }, [true, true, true]),
+            (Op::Send { imm: Some(1) }, [true, true, true]),
+            (Op::Write { remote, imm: None }, [true, true, false]),
+            (
+                Op::Write {
+                    remote,
+                    imm: Some(1),
+                },
+                [true, true, false],
+            ),
+            (Op::Read { remote }, [true, false, false]),
+            (
+                Op::CompareSwap {
+                    remote,
+                    expect: 0,
+                    swap: 0,
+                },
+                [true, false, false],
+            ),
+            (Op::FetchAdd { remote, add: 0 }, [true, false, false]),
+        ];
+        for (op, expected) in ops {
+            let got = [Transport::Rc, Transport::Uc, Transport::Ud].map(|t| carries(t, &op));
+            assert_eq!(got, expected, "{op:?}");
+        }
+    }
+
+    #[test]
+    fn remote_writing_needs_local_writing() {
+        assert!(!access_is_consistent(Access::REMOTE_WRITE));
+        assert!(!access_is_consistent(Access::REMOTE_ATOMIC));
+        assert!(access_is_consistent(Access::REMOTE_READ));
+        assert!(access_is_consistent(
+            Access::REMOTE_WRITE | Access::LOCAL_WRITE
+        ));
+    }
+}

@@ -1,0 +1,216 @@
+//! An opened device, protection domains and address handles.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{CompletionChannel, CompletionQueue, MemoryRegion};
+use crate::attr::{Access, AhAttr, CqInit, DeviceAttr, PortAttr};
+use crate::error::VerbsError;
+use crate::names::{AhNum, Gid, PdNum};
+use crate::nic::{AsyncEvent, Nic};
+
+/// An opened device, whichever NIC it is.
+#[derive(Clone, Debug)]
+pub struct Context {
+    nic: Arc<dyn Nic>,
+}
+
+impl Context {
+    /// Wraps a NIC.
+    pub fn new(nic: Arc<dyn Nic>) -> Self {
+        Context { nic }
+    }
+
+    /// The NIC itself.
+    pub fn nic(&self) -> &Arc<dyn Nic> {
+        &self.nic
+    }
+
+    /// The device's name and limits.
+    pub fn device(&self) -> DeviceAttr {
+        self.nic.device()
+    }
+
+    /// A port, counted from 1.
+    ///
+    /// # Errors
+    /// `NoSuch`.
+    pub fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
+        self.nic.port(port)
+    }
+
+    /// The first GID of port 1: the address peers know this device by.
+    ///
+    /// # Errors
+    /// `NoSuch` when the port has none.
+    pub fn gid(&self) -> Result<Gid, VerbsError> {
+        let gids = self.nic.port(1)?.gids;
+        gids.first().copied().ok_or(VerbsError::NoSuch {
+            what: "GID",
+            number: 0,
+        })
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// `Exhausted`.
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, VerbsError> {
+        let num = self.nic.alloc_pd()?;
+        Ok(ProtectionDomain {
+            inner: Arc::new(PdInner {
+                context: self.clone(),
+                num,
+            }),
+        })
+    }
+
+    /// Makes a completion queue that is only polled.
+    ///
+    /// # Errors
+    /// `Limit`, `Exhausted`.
+    pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue, VerbsError> {
+        Ok(CompletionQueue::new(self.nic.create_cq(&CqInit {
+            depth,
+            channel: None,
+        })?))
+    }
+
+    /// Makes a completion queue whose events go to a channel.
+    ///
+    /// # Errors
+    /// `Limit`, `Exhausted`.
+    pub fn create_cq_on(
+        &self,
+        depth: u32,
+        channel: &CompletionChannel,
+    ) -> Result<CompletionQueue, VerbsError> {
+        let init = CqInit {
+            depth,
+            channel: Some(channel.num()),
+        };
+        Ok(CompletionQueue::new(self.nic.create_cq(&init)?))
+    }
+
+    /// Makes a completion channel.
+    ///
+    /// # Errors
+    /// `Exhausted`, `Io`.
+    pub fn create_channel(&self) -> Result<CompletionChannel, VerbsError> {
+        Ok(CompletionChannel::new(self.nic.create_channel()?))
+    }
+
+    /// The next asynchronous event, if there is one.
+    pub fn async_event(&self) -> Option<AsyncEvent> {
+        self.nic.async_event()
+    }
+}
+
+#[derive(Debug)]
+struct PdInner {
+    context: Context,
+    num: PdNum,
+}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        // Everything made from a protection domain keeps it alive, so that the only possible
+        // refusal is a device that has already gone; then there is nothing to give back.
+        let _ = self.context.nic.dealloc_pd(self.num);
+    }
+}
+
+/// A protection domain: what was made from the same one may work together. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    inner: Arc<PdInner>,
+}
+
+impl ProtectionDomain {
+    /// Its number.
+    pub fn num(&self) -> PdNum {
+        self.inner.num
+    }
+
+    /// The device.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Allocates and registers zeroed memory, in the way that suits the NIC best.
+    ///
+    /// # Errors
+    /// `Invalid`, `Exhausted`, `Io`.
+    pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
+        let mr = self.inner.context.nic.allocate(self.num(), len, access)?;
+        Ok(MemoryRegion::new(mr, self.clone()))
+    }
+
+    /// Registers memory of the caller.
+    ///
+    /// # Errors
+    /// `Invalid`, `Exhausted`, `Io`.
+    ///
+    /// # Safety
+    /// As [`Nic::register`].
+    pub unsafe fn register(
+        &self,
+        start: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, VerbsError> {
+        // SAFETY: the caller's promise is the one asked for.
+        let mr = unsafe {
+            self.inner
+                .context
+                .nic
+                .register(self.num(), start, len, access)?
+        };
+        Ok(MemoryRegion::new(mr, self.clone()))
+    }
+
+    /// Makes an address handle for the port with this GID.
+    ///
+    /// # Errors
+    /// `Exhausted`, `Unreachable`.
+    pub fn create_ah(&self, gid: Gid) -> Result<AddressHandle, VerbsError> {
+        let num = self
+            .inner
+            .context
+            .nic
+            .create_ah(self.num(), &AhAttr { gid, port: 1 })?;
+        Ok(AddressHandle {
+            num,
+            gid,
+            pd: self.clone(),
+        })
+    }
+}
+
+/// Where datagrams go.
+#[derive(Debug)]
+pub struct AddressHandle {
+    num: AhNum,
+    gid: Gid,
+    pd: ProtectionDomain,
+}
+
+impl AddressHandle {
+    /// Its number.
+    #[inline]
+    pub fn num(&self) -> AhNum {
+        self.num
+    }
+
+    /// The peer's GID.
+    pub fn gid(&self) -> Gid {
+        self.gid
+    }
+}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        // The number came from this device, so the only refusal is a device that has gone.
+        let _ = self.pd.context().nic.destroy_ah(self.num);
+    }
+}

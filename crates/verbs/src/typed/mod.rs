@@ -1,0 +1,22 @@
+//! What a user holds: handles that keep what they need alive, and queue pairs whose type carries
+//! their transport.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `context.rs` | an opened device, protection domains, address handles |
+//! | `memory.rs` | memory regions and pieces of them |
+//! | `cq.rs` | completion queues and channels |
+//! | `qp.rs` | queue pairs, shared receive queues, connecting |
+//! | `request.rs` | work requests with their transport |
+
+mod context;
+mod cq;
+mod memory;
+mod qp;
+mod request;
+
+pub use context::{AddressHandle, Context, ProtectionDomain};
+pub use cq::{CompletionChannel, CompletionQueue};
+pub use memory::MemoryRegion;
+pub use qp::{ConnectOptions, Endpoint, QpOptions, QueuePair, SharedReceiveQueue};
+pub use request::{Connected, Rc, TransportType, Uc, Ud, Wr};
