@@ -10,11 +10,16 @@ pub(crate) struct DelayEngine {
     random: fastrand::Rng,
     /// The share of answers that come later, in percent.
     late_percent: u32,
+    /// Whether new answers are promised.
+    holds_new: bool,
+    /// Whether promises are kept.
+    keeps: bool,
 }
 
 /// An answer that is told after so many polls.
 pub(crate) struct Late {
     polls_left: u32,
+    held: bool,
     reply: Owned,
 }
 
@@ -69,11 +74,30 @@ impl Owned {
 impl DelayEngine {
     pub(crate) fn new(seed: u64, late_percent: u32) -> Self {
         let random = fastrand::Rng::with_seed(seed);
+        let inner = MapEngine::default();
         Self {
-            inner: MapEngine::default(),
+            inner,
             random,
             late_percent,
+            holds_new: false,
+            keeps: false,
         }
+    }
+
+    /// Promises all answers from here on, for when they are let go.
+    pub(crate) fn hold(&mut self) {
+        self.holds_new = true;
+    }
+
+    /// Answers new requests as before, and keeps back what was promised.
+    pub(crate) fn release(&mut self) {
+        self.holds_new = false;
+    }
+
+    /// Keeps all promises.
+    pub(crate) fn let_go(&mut self) {
+        self.holds_new = false;
+        self.keeps = true;
     }
 }
 
@@ -94,9 +118,11 @@ impl Engine for DelayEngine {
             let Ok(owned) = self.inner.start(now_s, request, Owned::new);
             owned
         };
-        if self.random.u32(..100) < self.late_percent {
+        if self.holds_new || self.random.u32(..100) < self.late_percent {
+            let polls_left = self.random.u32(..3);
             Err(Late {
-                polls_left: self.random.u32(..3),
+                polls_left,
+                held: self.holds_new,
                 reply: owned,
             })
         } else {
@@ -110,6 +136,13 @@ impl Engine for DelayEngine {
         context: &mut Context<'_>,
         reply: impl FnOnce(Reply<'_>) -> R,
     ) -> Poll<R> {
+        if ticket.held {
+            return if self.keeps {
+                Poll::Ready(reply(ticket.reply.as_reply()))
+            } else {
+                Poll::Pending
+            };
+        }
         if ticket.polls_left > 0 {
             ticket.polls_left -= 1;
             context.waker().wake_by_ref();

@@ -33,18 +33,17 @@ pub(crate) fn talk<'a, E: Engine>(
             let progress = connection.advance(engine, NOW_S, &mut context, &input);
             input.drain(..progress.consumed);
             step = progress.step;
+            let unread = if step == Step::Input { &input[..] } else { &[] };
+            check_memory(&connection, engine.item_size_max(), limits, unread);
             output.extend(connection.swap_output(Vec::new()));
             let waits = step == Step::Input && connection.in_flight() > 0;
             if !waits && matches!(step, Step::Input | Step::Close | Step::Upgrade) {
                 break;
             }
         }
-        if step != Step::Input {
-            // A closed connection reads no more, another protocol reads all the rest.
-            if step == Step::Close {
-                input.clear();
-            }
-            continue;
+        // A closed connection reads no more; another protocol reads all the rest.
+        if step == Step::Close {
+            input.clear();
         }
     }
     Ended {
@@ -52,6 +51,19 @@ pub(crate) fn talk<'a, E: Engine>(
         step,
         unread: input,
     }
+}
+
+/// Checks what a connection holds, and how much input it leaves unread when it asks for more.
+fn check_memory<T>(connection: &Connection<T>, item_size_max: usize, limits: Limits, input: &[u8]) {
+    // A buffer that grows by doubling may have twice what it holds.
+    let output_most = 2 * (limits.output_high_water + item_size_max);
+    let memory = connection.memory();
+    assert!(
+        memory < 2 * output_most + item_size_max,
+        "{memory} bytes in a connection"
+    );
+    let unread_most = limits.line_size_max.max(2048) + 1;
+    assert!(input.len() <= unread_most, "{} bytes unread", input.len());
 }
 
 /// Holds a conversation whose input comes in one piece.
