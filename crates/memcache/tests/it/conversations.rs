@@ -172,6 +172,22 @@ fn with_late_answers() {
 }
 
 #[test]
+fn with_tight_limits() {
+    let limits = Limits {
+        output_high_water: 1,
+        in_flight_max: 1,
+        ..Limits::default()
+    };
+    for conversation in conversations() {
+        for (seed, late_percent) in [(1, 0), (2, 50)] {
+            let mut engine = DelayEngine::new(seed, late_percent);
+            let ended = talk(&mut engine, limits, [&conversation.says[..]]);
+            check(&conversation, &format!("tight, seed {seed}"), &ended);
+        }
+    }
+}
+
+#[test]
 fn input_behind_an_upgrade_stays_unread() {
     let says = b"version\r\nvervain test\r\n\x00\x01not ours\r\n";
     for at in 0..=says.len() {

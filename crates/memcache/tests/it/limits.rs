@@ -206,3 +206,52 @@ fn a_closing_connection_answers_first() {
     );
     assert_eq!(show(connection.output()), "DELETED\\r\\n");
 }
+
+#[test]
+fn what_was_moved_on_is_given_back() {
+    let mut engine = engine(100);
+    let mut connection = Connection::new(Limits::default());
+    // An answer is in flight at all times, so that what is held back is never all moved on.
+    for _ in 0..10_000 {
+        let (consumed, _) = advance(&mut connection, &mut engine, b"get a b c\r\n");
+        assert_eq!(consumed, 11);
+        let size = connection.output().len();
+        connection.consume_output(size);
+        while connection.in_flight() > 9 {
+            advance(&mut connection, &mut engine, b"");
+        }
+        assert!(connection.in_flight() > 0);
+        assert!(connection.memory() < 20_000, "{}", connection.memory());
+    }
+}
+
+#[test]
+fn input_given_back_in_part_is_waited_for() {
+    let mut engine = engine(0);
+    let limits = Limits {
+        output_high_water: 1,
+        ..Limits::default()
+    };
+    let mut connection = Connection::new(limits);
+    assert_eq!(
+        advance(&mut connection, &mut engine, b"get a"),
+        (0, Step::Input)
+    );
+    assert_eq!(
+        advance(&mut connection, &mut engine, b"get"),
+        (0, Step::Input)
+    );
+    assert_eq!(
+        advance(&mut connection, &mut engine, b"get a a a\r\n"),
+        (5, Step::Drain)
+    );
+    assert_eq!(
+        advance(&mut connection, &mut engine, b" a a"),
+        (0, Step::Input)
+    );
+    let _ = connection.swap_output(Vec::new());
+    assert_eq!(
+        advance(&mut connection, &mut engine, b" a a\r\n"),
+        (2, Step::Drain)
+    );
+}
