@@ -186,7 +186,15 @@ impl<T> Connection<T> {
         context: &mut Context<'_>,
         input: &[u8],
     ) -> Progress {
-        self.sequence.poll(engine, context);
+        if self
+            .sequence
+            .poll(engine, context, self.limits.output_high_water)
+        {
+            return Progress {
+                consumed: 0,
+                step: Step::Drain,
+            };
+        }
         let mut door = Door { engine, now_s };
         let mut consumed = 0;
         loop {

@@ -19,6 +19,8 @@ pub(crate) enum Answer {
 pub(crate) type Failure = &'static str;
 
 const OUT_OF_MEMORY: Failure = "out of memory";
+/// The engine answered a request with what answers another.
+const UNEXPECTED: Failure = "unexpected answer";
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 
 /// Writes the answer to a request. Returns the failure of a `get`'s key, which its end line reports.
@@ -35,11 +37,14 @@ pub(crate) fn write_reply(
         }
         (Answer::Value { .. }, Reply::OutOfMemory) => return Some(OUT_OF_MEMORY),
         (Answer::Value { .. }, Reply::Busy(why)) => return Some(why),
-        (Answer::Value { .. }, _) => {}
+        (Answer::Value { .. }, Reply::Miss) => {}
+        (Answer::Value { .. }, _) => return Some(UNEXPECTED),
         (Answer::Line, reply) => write_line(out, reply),
         // A client that asked for silence still has to learn that its writes find no room.
         (Answer::Silent, Reply::OutOfMemory) => write_line(out, reply),
         (Answer::Silent, _) => {}
+        // The old item may still be there.
+        (Answer::TooLarge, Reply::OutOfMemory | Reply::Busy(_)) => write_line(out, reply),
         (Answer::TooLarge, _) => out.extend_from_slice(TOO_LARGE),
     }
     None
@@ -95,7 +100,7 @@ fn write_line(out: &mut Vec<u8>, reply: Reply<'_>) {
         }
         Reply::Busy(why) => return write_server_error(out, why),
         // No request but a `get` has a value for its answer.
-        Reply::Value { .. } => b"SERVER_ERROR unexpected answer\r\n",
+        Reply::Value { .. } => return write_server_error(out, UNEXPECTED),
     };
     out.extend_from_slice(line);
 }

@@ -149,16 +149,23 @@ impl<T> Sequence<T> {
         }
     }
 
-    /// Moves to `ready` all that waits for no answer any more.
+    /// Moves to `ready` what waits for no answer any more, until that holds `output_high_water`
+    /// bytes to send. Returns whether that is why it stopped; the waker is then not kept.
     pub(crate) fn poll<E: Engine<Ticket = T>>(
         &mut self,
         engine: &mut E,
         context: &mut Context<'_>,
-    ) {
+        output_high_water: usize,
+    ) -> bool {
         if self.slots.is_empty() {
-            return;
+            return false;
         }
+        let mut is_full = false;
         while let Some(slot) = self.slots.front_mut() {
+            is_full = self.ready.len() - self.ready_start >= output_high_water;
+            if is_full {
+                break;
+            }
             match slot {
                 Slot::Wait {
                     ticket,
@@ -189,6 +196,7 @@ impl<T> Sequence<T> {
             self.slots.pop_front();
         }
         self.compact();
+        is_full
     }
 
     /// Gives back the part of `held` that was moved on, at a cost of less than a byte moved for each

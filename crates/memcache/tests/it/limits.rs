@@ -255,3 +255,34 @@ fn input_given_back_in_part_is_waited_for() {
         (2, Step::Drain)
     );
 }
+
+#[test]
+fn late_values_fill_the_output_no_further() {
+    let mut engine = engine(0);
+    let limits = Limits {
+        output_high_water: 20_000,
+        ..Limits::default()
+    };
+    let mut connection = Connection::new(limits);
+    engine.hold();
+    let input = b"get a\r\n".repeat(100);
+    // Promises take little room, so more are begun than their values have room for.
+    assert_eq!(
+        advance(&mut connection, &mut engine, &input),
+        (input.len(), Step::Input)
+    );
+    engine.let_go();
+    let mut size = 0;
+    while advance(&mut connection, &mut engine, b"") != (0, Step::Input) {
+        assert!(connection.output().len() < 20_000 + 1100);
+        assert_eq!(
+            advance(&mut connection, &mut engine, b"quit\r\n"),
+            (0, Step::Drain)
+        );
+        size += connection.output().len();
+        let _ = connection.swap_output(Vec::new());
+    }
+    assert_eq!(connection.in_flight(), 0);
+    size += connection.output().len();
+    assert_eq!(size, 100 * (16 + 1000 + 2 + 5));
+}
