@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::arena::Span;
+use super::arena::{LINE_BYTES, Span};
 use super::entry::{HEADER_BYTES, HEADER_UNITS, Header, UNIT_BYTES};
 use super::prefetch::prefetch;
 
@@ -102,13 +102,15 @@ impl Log {
         &self.bytes[self.value_range(offset, header)]
     }
 
-    /// Starts loading the header, the key and the line behind them.
+    /// Starts loading the entry's first line, and its second unless it begins a
+    /// line: then header, key and a short value are all in the first, and a
+    /// second one would only take a place among the loads under way.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         let at = self.position(offset);
         prefetch(&self.bytes[at]);
-        let next = at + 64;
-        if next < self.bytes.len() {
+        let next = at + LINE_BYTES;
+        if !at.is_multiple_of(LINE_BYTES) && next < self.bytes.len() {
             prefetch(&self.bytes[next]);
         }
     }
