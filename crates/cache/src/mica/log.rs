@@ -205,13 +205,16 @@ impl Log {
     }
 
     /// Index of the byte at `offset`, which is in the log.
+    ///
+    /// Which lap an item of a full log was written in is as good as random, so
+    /// it is selected by a mask and not by a branch.
     #[inline]
     fn position(&self, offset: u64) -> usize {
-        if offset >= self.lap {
-            self.position_in_lap(offset)
-        } else {
-            (offset + self.units - self.lap) as usize * UNIT_BYTES
-        }
+        let lap_before = u64::from(offset < self.lap).wrapping_neg();
+        let unit = offset
+            .wrapping_sub(self.lap)
+            .wrapping_add(self.units & lap_before);
+        unit as usize * UNIT_BYTES
     }
 
     #[inline]
