@@ -1,1 +1,3 @@
 //! cache
+
+pub mod mica;

@@ -1,0 +1,281 @@
+//! The lossy index: buckets of one cache line, eight slots each.
+//!
+//! ```text
+//! slot   63        48 47                                      0
+//!       +------------+-----------------------------------------+
+//!       |    tag     |  log offset in units of 8 bytes, mod 2^48 |
+//!       +------------+-----------------------------------------+
+//! ```
+//! The word zero is an empty slot; a tag is never zero, so no slot in use is.
+
+#![forbid(unsafe_code)]
+
+use super::arena::{Line, Span};
+use super::hash::KeyHash;
+use super::prefetch::prefetch;
+
+/// Bytes of a bucket.
+pub(crate) const BUCKET_BYTES: usize = size_of::<Line>();
+/// Slots of a bucket.
+pub(crate) const SLOTS: usize = 8;
+
+const OFFSET_BITS: u32 = 48;
+const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+
+/// The part of the log that slots may refer to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// Offset of the next entry.
+    pub(crate) head: u64,
+    /// Units before it that are valid.
+    pub(crate) len: u64,
+}
+
+impl Window {
+    /// The full offset that `slot` refers to, if it is in the window.
+    ///
+    /// A slot must not be older than 2^48 units: [`Index::sweep`] sees to that.
+    #[inline]
+    pub(crate) fn offset(self, slot: u64) -> Option<u64> {
+        let age = self.age(slot);
+        (slot != 0 && age.wrapping_sub(1) < self.len).then(|| self.head - age)
+    }
+
+    #[inline]
+    fn age(self, slot: u64) -> u64 {
+        self.head.wrapping_sub(slot) & OFFSET_MASK
+    }
+}
+
+/// Where a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotAt {
+    bucket: usize,
+    slot: usize,
+}
+
+/// The slot that an insertion may take.
+pub(crate) struct Vacancy {
+    pub(crate) at: SlotAt,
+    /// Offset of the entry that loses its slot.
+    pub(crate) evicted: Option<u64>,
+}
+
+pub(crate) struct Index {
+    buckets: Span<Line>,
+    /// The bucket that is swept next.
+    sweep_next: usize,
+}
+
+impl Index {
+    /// Over zeroed buckets, at least one.
+    pub(crate) fn new(buckets: Span<Line>) -> Index {
+        Index {
+            buckets,
+            sweep_next: 0,
+        }
+    }
+
+    pub(crate) fn buckets(&self) -> u64 {
+        self.buckets.len() as u64
+    }
+
+    #[inline]
+    fn bucket(&self, hash: KeyHash) -> usize {
+        hash.bucket(self.buckets.len() as u64) as usize
+    }
+
+    /// Starts loading the bucket of `hash`.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: KeyHash) {
+        prefetch(&self.buckets[self.bucket(hash)]);
+    }
+
+    /// The slots in the window that carry the tag of `hash`, with the offsets
+    /// that they refer to.
+    #[inline]
+    pub(crate) fn candidates(
+        &self,
+        hash: KeyHash,
+        window: Window,
+    ) -> impl Iterator<Item = (SlotAt, u64)> {
+        let bucket = self.bucket(hash);
+        let slots = &self.buckets[bucket].0;
+        let tag = u64::from(hash.tag());
+        // One pass without branches finds the tags; the loop over its result
+        // nearly always has one round.
+        let mut matches = 0_u32;
+        for (slot, word) in slots.iter().enumerate() {
+            matches |= u32::from(word >> OFFSET_BITS == tag) << slot;
+        }
+        std::iter::from_fn(move || {
+            while matches != 0 {
+                let slot = matches.trailing_zeros() as usize;
+                matches &= matches - 1;
+                if let Some(offset) = window.offset(slots[slot % SLOTS]) {
+                    return Some((SlotAt { bucket, slot }, offset));
+                }
+            }
+            None
+        })
+    }
+
+    /// A slot for a new key: one that is empty or outside the window, else that
+    /// of the bucket's oldest entry.
+    pub(crate) fn vacancy(&self, hash: KeyHash, window: Window) -> Vacancy {
+        let bucket = self.bucket(hash);
+        let mut slot_oldest = 0;
+        let mut oldest = u64::MAX;
+        for (slot, word) in self.buckets[bucket].0.iter().enumerate() {
+            match window.offset(*word) {
+                None => {
+                    return Vacancy {
+                        at: SlotAt { bucket, slot },
+                        evicted: None,
+                    };
+                }
+                Some(offset) if offset < oldest => (slot_oldest, oldest) = (slot, offset),
+                Some(_) => {}
+            }
+        }
+        Vacancy {
+            at: SlotAt {
+                bucket,
+                slot: slot_oldest,
+            },
+            evicted: Some(oldest),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, at: SlotAt, hash: KeyHash, offset: u64) {
+        let tag = u64::from(hash.tag());
+        self.buckets[at.bucket].0[at.slot] = tag << OFFSET_BITS | offset & OFFSET_MASK;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, at: SlotAt) {
+        self.buckets[at.bucket].0[at.slot] = 0;
+    }
+
+    /// Empties the slots outside the window in the next bucket, round and round.
+    pub(crate) fn sweep(&mut self, window: Window) {
+        for word in &mut self.buckets[self.sweep_next].0 {
+            if window.offset(*word).is_none() {
+                *word = 0;
+            }
+        }
+        self.sweep_next = (self.sweep_next + 1) % self.buckets.len();
+    }
+
+    /// The offsets that slots in the window refer to.
+    pub(crate) fn offsets(&self, window: Window) -> impl Iterator<Item = u64> {
+        let slots = self.buckets.iter().flat_map(|bucket| &bucket.0);
+        slots.filter_map(move |slot| window.offset(*slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mica::arena::{Arena, PagePolicy};
+
+    fn index(buckets: usize) -> Index {
+        let mut arena = Arena::new(buckets * BUCKET_BYTES, PagePolicy::Plain).unwrap();
+        Index::new(arena.carve(buckets))
+    }
+
+    fn hash(tag: u16, bucket: u32) -> KeyHash {
+        KeyHash::from_bits(u64::from(tag) << 48 | u64::from(bucket))
+    }
+
+    fn insert(index: &mut Index, hash: KeyHash, offset: u64, window: Window) -> Option<u64> {
+        let vacancy = index.vacancy(hash, window);
+        index.set(vacancy.at, hash, offset);
+        vacancy.evicted
+    }
+
+    #[test]
+    fn window_is_exact_at_both_ends_and_across_the_slot_width() {
+        for head in [100, 1 << 48, (1 << 48) + 5, (1 << 48) - 1, 3 << 48 | 17] {
+            let window = Window { head, len: 40 };
+            let slot = |age: u64| 1 << 48 | (head - age) & OFFSET_MASK;
+            assert_eq!(window.offset(slot(0)), None);
+            assert_eq!(window.offset(slot(1)), Some(head - 1));
+            assert_eq!(window.offset(slot(40)), Some(head - 40));
+            assert_eq!(window.offset(slot(41)), None);
+            assert_eq!(window.offset(0), None);
+        }
+    }
+
+    /// Faults: slot 0 never used; "oldest" picks the newest.
+    #[test]
+    fn all_eight_slots_are_used_before_the_oldest_entry_is_evicted() {
+        let mut index = index(1);
+        let window = Window {
+            head: 1000,
+            len: 1000,
+        };
+        // Written in an order in which the oldest is neither first nor last.
+        let offsets = [50, 70, 20, 10, 30, 90, 80, 60];
+        for (tag, offset) in (0..).zip(offsets) {
+            assert_eq!(insert(&mut index, hash(tag, 0), offset, window), None);
+        }
+        assert_eq!(index.offsets(window).count(), SLOTS);
+        assert_eq!(insert(&mut index, hash(9, 0), 100, window), Some(10));
+        assert_eq!(insert(&mut index, hash(10, 0), 110, window), Some(20));
+    }
+
+    /// Fault: lookup and insertion choose different slots for equal tags.
+    #[test]
+    fn all_slots_of_equal_tag_are_candidates() {
+        let mut index = index(3);
+        let window = Window {
+            head: 1000,
+            len: 1000,
+        };
+        let bucket = u32::MAX / 2;
+        for offset in 1..=8 {
+            insert(&mut index, hash(7, bucket), offset, window);
+        }
+        let found = |hash, window| {
+            let mut offsets: Vec<_> = index
+                .candidates(hash, window)
+                .map(|(_, offset)| offset)
+                .collect();
+            offsets.sort_unstable();
+            offsets
+        };
+        assert_eq!(found(hash(7, bucket), window), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(found(hash(8, bucket), window).is_empty());
+        assert!(found(hash(7, 0), window).is_empty());
+        let half = Window { len: 996, ..window };
+        assert_eq!(found(hash(7, bucket), half), [4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn sweeping_empties_slots_before_their_offsets_come_round_again() {
+        let mut index = index(5);
+        let window = Window { head: 90, len: 80 };
+        for bucket in 0..5 {
+            let hash = hash(1, bucket * (u32::MAX / 5) + 9);
+            insert(&mut index, hash, 10, window);
+            insert(&mut index, hash, 60, window);
+        }
+        let later = Window { head: 130, len: 80 };
+        let alias = Window {
+            head: (1 << 48) + 90,
+            len: 80,
+        };
+        assert_eq!(
+            index.offsets(alias).count(),
+            10,
+            "without a sweep they are back"
+        );
+        for _ in 0..5 {
+            index.sweep(later);
+        }
+        assert_eq!(index.offsets(later).count(), 5);
+        assert_eq!(index.offsets(alias).count(), 5);
+    }
+}
