@@ -14,6 +14,7 @@
 //! | [`sync`] | between tasks of one core, without atomics |
 //! | [`cross`] | between cores: channel, oneshot, notification |
 //! | [`time`] | instants and clocks |
+//! | [`threads`] | cores on pinned threads, and the signal that stops them |
 //!
 //! ```
 //! use std::time::Duration;
@@ -43,6 +44,7 @@ pub mod poller;
 mod scheduler;
 pub mod sync;
 mod task;
+pub mod threads;
 pub mod time;
 mod timers;
 

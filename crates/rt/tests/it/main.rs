@@ -6,6 +6,7 @@ mod idle;
 mod sockets;
 mod sync;
 mod tasks;
+mod threads;
 
 /// The back ends that this machine has: epoll always, io_uring where it is not refused.
 fn back_ends() -> Vec<rt::IoKind> {
