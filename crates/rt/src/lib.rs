@@ -15,6 +15,7 @@
 //! | [`cross`] | between cores: channel, oneshot, notification |
 //! | [`time`] | instants and clocks |
 //! | [`threads`] | cores on pinned threads, and the signal that stops them |
+//! | [`sim`] | several cores on one thread in virtual time, from one seed |
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,6 +43,7 @@ mod io;
 pub mod net;
 pub mod poller;
 mod scheduler;
+pub mod sim;
 pub mod sync;
 mod task;
 pub mod threads;

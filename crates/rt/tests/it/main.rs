@@ -3,6 +3,7 @@
 mod alloc;
 mod cross;
 mod idle;
+mod sim;
 mod sockets;
 mod sync;
 mod tasks;
