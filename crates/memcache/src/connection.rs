@@ -174,6 +174,19 @@ impl<T> Connection<T> {
         self.upgrade.take()
     }
 
+    /// Fetches promised answers that are there, and has the context's waker called when the next
+    /// one is. For a driver that waits for input meanwhile; it sends the output there is then.
+    pub fn fetch_answers<E: Engine<Ticket = T>>(
+        &mut self,
+        engine: &mut E,
+        context: &mut Context<'_>,
+    ) {
+        // Whether the high-water mark was reached shows in the output.
+        let _: bool = self
+            .sequence
+            .poll(engine, context, self.limits.output_high_water);
+    }
+
     /// Fetches promised answers that are there, then carries out the requests in `input` until it
     /// ends or a limit is reached.
     ///

@@ -11,6 +11,7 @@
 //! | `reply`, `sequence` | answers as bytes; answers in request order |
 //! | `expiry`, [`counter`] | the rules of expiry times; the rules of `incr` and `decr` |
 //! | `map` | [`MapEngine`]: a reference engine |
+//! | `server` | [`serve`]: one connection over a socket of `rt` |
 //!
 //! ```
 //! use std::task::{Context, Waker};
@@ -53,12 +54,14 @@ mod expiry;
 mod map;
 mod reply;
 mod sequence;
+mod server;
 mod text;
 
 pub use connection::{Connection, Limits, Progress, Step};
 pub use engine::{Direction, Engine, Mode, Reply, Request};
 pub use expiry::{Expiry, RELATIVE_EXPIRY_MAX_S};
 pub use map::MapEngine;
+pub use server::{Ended, serve};
 
 /// Longest key, in bytes.
 pub const KEY_SIZE_MAX: usize = 250;

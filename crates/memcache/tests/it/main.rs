@@ -7,3 +7,4 @@ mod driver;
 mod limits;
 mod model;
 mod properties;
+mod server;
