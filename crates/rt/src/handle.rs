@@ -48,7 +48,8 @@ impl Handle {
         }
     }
 
-    /// The time stamp of the loop's current turn: free, and the same for everything in the turn.
+    /// The time stamp of the loop's current turn (outside the loop: of its last): free, and the
+    /// same for everything in the turn.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.inner.now.get()
@@ -65,7 +66,7 @@ impl Handle {
         self.inner.rng.borrow_mut()
     }
 
-    /// Waits for `delay`.
+    /// Waits for `delay` from the turn's time stamp on.
     pub fn sleep(&self, delay: Duration) -> Sleep {
         self.sleep_until(self.now() + delay)
     }

@@ -226,7 +226,7 @@ impl Inner {
 
     /// Runs what is ready now, within the budget: a task that wakes itself waits for its turn.
     fn run_tasks(&self) -> usize {
-        let ready = self.queue.len().min(self.config.task_budget);
+        let ready = self.queue.len().min(self.config.task_budget.max(1));
         let mut count = 0;
         while count < ready
             && let Some(key) = self.queue.pop()
@@ -371,6 +371,13 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Wakes that came after the end hold their tasks' headers.
+        self.collect_wakes();
+    }
+}
+
 /// Why a core cannot say when it will have work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BusyPoller {
@@ -408,9 +415,10 @@ impl Core {
     /// call.
     ///
     /// # Panics
-    /// If `main` panics; and if the kernel fails the calls that the loop lives by.
+    /// If `main` or a poller panics; and if the kernel fails the calls that the loop lives by.
     pub fn block_on<F: Future>(&mut self, main: F) -> F::Output {
         let inner = &*self.inner;
+        inner.now.set(inner.config.clock.now());
         let _entered = enter(&inner.queue);
         let header = Header::new(inner.shared.clone(), MAIN);
         *inner.main.borrow_mut() = Some(header.clone());

@@ -217,17 +217,14 @@ impl Sim {
             work += done;
             self.trace = mix(self.trace, core, done);
         }
-        self.trace = mix(self.trace, work, self.steps_hash());
+        // Truncation is fine for a hash.
+        let time_bits = self.now().as_ns() as usize;
+        self.trace = mix(self.trace, work, time_bits);
         if work > 0 {
             self.clock.advance(self.config.step);
             return Ok(());
         }
         self.jump()
-    }
-
-    fn steps_hash(&self) -> usize {
-        // Truncation is fine for a hash.
-        usize::try_from(self.now().as_ns() & 0xffff_ffff).unwrap_or(0)
     }
 
     /// Moves the clock to the next deadline of any core.

@@ -198,6 +198,8 @@ impl<T: Send + 'static> Threads<T> {
                     }
                 };
                 opened.send(Ok(())).ok();
+                // The starter counts on every sender to go, also that of a thread that panics.
+                drop(opened);
                 go.recv().ok()?;
                 let handle = core.handle();
                 Some(core.block_on(main(handle, number)))

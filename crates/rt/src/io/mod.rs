@@ -38,7 +38,8 @@ pub enum IoKind {
 /// One operation on a socket, with what it owns.
 pub(crate) enum Op {
     Accept,
-    Connect(Box<SocketAddrAny>),
+    /// The address is shared, not boxed: it must not count as moved when the operation is.
+    Connect(Rc<SocketAddrAny>),
     /// Appends to the buffer's spare capacity, which is not empty.
     Recv(Vec<u8>),
     /// Sends the buffer from `at` on; may send less.

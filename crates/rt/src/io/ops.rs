@@ -55,7 +55,7 @@ pub(super) struct Ops {
 
 impl Ops {
     pub(super) fn insert(&mut self, fd: Rc<OwnedFd>, op: Op) -> OpKey {
-        // The topmost serial is left to the back ends' own completions.
+        // The topmost bit is left to the back ends' own completions.
         self.serial = (self.serial + 1) & 0x7fff_ffff;
         self.running += 1;
         let index = self.slots.insert(Slot {

@@ -32,10 +32,10 @@ pub struct SendHalf(Rc<Socket>);
 impl Stream {
     /// Connects to `addr`; TCP connections send small writes at once (TCP_NODELAY).
     pub async fn connect(core: &Handle, addr: &Addr) -> io::Result<Self> {
-        let any = addr.to_any()?;
+        let any = Rc::new(addr.to_any()?);
         loop {
             let socket = Socket::open(core, &any)?;
-            let connected = socket.run(Op::Connect(Box::new(any.clone()))).await;
+            let connected = socket.run(Op::Connect(any.clone())).await;
             match (connected.result, addr) {
                 (Ok(_), _) => return Self::new(socket, matches!(addr, Addr::Tcp(_))),
                 // Only a non-blocking Unix socket says so; there is nothing to wait for.
