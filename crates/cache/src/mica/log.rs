@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::arena::Span;
+use super::arena::{LINE_BYTES, Span};
 use super::entry::{HEADER_BYTES, HEADER_UNITS, Header, UNIT_BYTES};
 use super::prefetch::prefetch;
 
@@ -102,13 +102,15 @@ impl Log {
         &self.bytes[self.value_range(offset, header)]
     }
 
-    /// Starts loading the header, the key and the line behind them.
+    /// Starts loading the entry's first line, and its second unless it begins a
+    /// line: then header, key and a short value are all in the first, and a
+    /// second one would only take a place among the loads under way.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         let at = self.position(offset);
         prefetch(&self.bytes[at]);
-        let next = at + 64;
-        if next < self.bytes.len() {
+        let next = at + LINE_BYTES;
+        if !at.is_multiple_of(LINE_BYTES) && next < self.bytes.len() {
             prefetch(&self.bytes[next]);
         }
     }
@@ -203,13 +205,16 @@ impl Log {
     }
 
     /// Index of the byte at `offset`, which is in the log.
+    ///
+    /// Which lap an item of a full log was written in is as good as random, so
+    /// it is selected by a mask and not by a branch.
     #[inline]
     fn position(&self, offset: u64) -> usize {
-        if offset >= self.lap {
-            self.position_in_lap(offset)
-        } else {
-            (offset + self.units - self.lap) as usize * UNIT_BYTES
-        }
+        let lap_before = u64::from(offset < self.lap).wrapping_neg();
+        let unit = offset
+            .wrapping_sub(self.lap)
+            .wrapping_add(self.units & lap_before);
+        unit as usize * UNIT_BYTES
     }
 
     #[inline]

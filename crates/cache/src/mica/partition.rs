@@ -278,7 +278,7 @@ impl Partition {
     /// Offset and version together never come twice for a key: an entry is only
     /// rewritten in place while the high bits of the version counter stay the
     /// same. The fold of the offset to 32 bits could make two of equal version
-    /// alike, which are at least 2^32 mutations apart; being the high half of a
+    /// alike, which are about 2^32 mutations apart; being the high half of a
     /// product, it at least differs for distances that are multiples of 2^32.
     #[inline]
     pub(super) fn token(offset: u64, header: Header) -> u64 {

@@ -1,0 +1,6 @@
+//! Integration tests of the cache.
+
+mod mica_allocation;
+mod mica_faults;
+mod mica_model;
+mod mica_operations;
