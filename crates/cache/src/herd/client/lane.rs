@@ -122,6 +122,7 @@ pub(super) struct Lane {
     sends_posted: u32,
     sends_done: u32,
     sends_signaled: u32,
+    repeats_in_flight: u32,
     transfers: Vec<Transfer>,
     transfers_live: usize,
     transfer_next: u32,
@@ -155,6 +156,7 @@ impl Lane {
             sends_posted: 0,
             sends_done: 0,
             sends_signaled: 0,
+            repeats_in_flight: 0,
             transfers: Vec::new(),
             transfers_live: 0,
             transfer_next: 1,
@@ -325,7 +327,7 @@ impl Lane {
             return;
         }
         let in_flight = self.sends_posted.wrapping_sub(self.sends_done);
-        let mut room = self.send_wr_max - in_flight;
+        let mut room = self.send_wr_max.saturating_sub(in_flight);
         let slot_len = self.geometry.slot_len;
         let first = self.unposted;
         let mut id = first;
@@ -407,6 +409,7 @@ impl Lane {
         match self.uc.post_send(&[request.imm(slot.id).id(wr_id)]) {
             Ok(()) => {
                 slot.repeats_in_flight += 1;
+                self.repeats_in_flight += 1;
                 self.sends_posted = posted;
                 self.sends_signaled = posted;
                 stats.kicks += 1;
@@ -422,6 +425,7 @@ impl Lane {
         self.sends_done = wr_id as u32;
         let repeat = (wr_id >> 32) as u16;
         if repeat > 0 {
+            self.repeats_in_flight -= 1;
             self.slots[usize::from(repeat) - 1].repeats_in_flight -= 1;
         }
     }
@@ -429,7 +433,8 @@ impl Lane {
     /// Whether completions of sends should be looked for.
     #[inline]
     pub(super) fn wants_completions(&self) -> bool {
-        self.sends_signaled.wrapping_sub(self.sends_done) as i32 > 0
+        self.repeats_in_flight > 0
+            || self.sends_posted.wrapping_sub(self.sends_done) >= SIGNAL_EVERY
     }
 
     /// Takes an answer.

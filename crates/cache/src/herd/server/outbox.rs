@@ -116,8 +116,8 @@ impl Outbox {
 
     #[inline]
     fn count_room(&self) -> u32 {
-        let sends = SEND_WR_MAX - self.sends_posted.wrapping_sub(self.sends_done);
-        let ring = RING_SLOTS - self.ring_used.wrapping_sub(self.ring_done);
+        let sends = SEND_WR_MAX.saturating_sub(self.sends_posted.wrapping_sub(self.sends_done));
+        let ring = RING_SLOTS.saturating_sub(self.ring_used.wrapping_sub(self.ring_done));
         sends.min(ring)
     }
 
@@ -219,7 +219,8 @@ impl Outbox {
         }
         stats.answers += self.entries.len() as u64;
         stats.answers_ring += self.sges.len() as u64;
-        if let Err(error) = self.qp.post_send(&batch) {
+        let posted = self.qp.post_send(&batch);
+        if let Err(error) = posted {
             // Those not posted take no room. Which of them was to be signaled does not matter:
             // the next one is.
             let unposted = &self.entries[error.index..];
@@ -232,6 +233,9 @@ impl Outbox {
             self.sends_signaled = self.sends_posted.wrapping_sub(SIGNAL_EVERY);
         }
         self.batch.put_back(batch);
+        if posted.is_err() {
+            self.reap(stats);
+        }
         self.entries.clear();
         self.sges.clear();
     }
