@@ -1,2 +1,98 @@
 //! `cargo x`: the project's chores.
-fn main() {}
+//!
+//! ```text
+//! cargo x check      everything that CI checks, in CI's order
+//! cargo x lint       formatting and clippy
+//! cargo x docs       the documentation, without warnings
+//! cargo x deps       licences, sources and duplicates of dependencies (needs cargo-deny)
+//! cargo x loom       what threads share, in every order
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo x", about = "The project's chores")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Everything that CI checks, in CI's order.
+    Check,
+    /// Formatting and clippy.
+    Lint,
+    /// The documentation, without warnings.
+    Docs,
+    /// Licences, sources and duplicates of dependencies (needs cargo-deny).
+    Deps,
+    /// What threads share, in every order (loom).
+    Loom,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().chore {
+        Chore::Check => {
+            lint()?;
+            cargo(&["test", "--workspace"], &[])?;
+            docs()?;
+            loom()?;
+            deps()
+        }
+        Chore::Lint => lint(),
+        Chore::Docs => docs(),
+        Chore::Deps => deps(),
+        Chore::Loom => loom(),
+    }
+}
+
+fn lint() -> anyhow::Result<()> {
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features"];
+    cargo(&[&clippy[..], &["--", "-D", "warnings"]].concat(), &[])
+}
+
+fn docs() -> anyhow::Result<()> {
+    cargo(
+        &[
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )
+}
+
+fn deps() -> anyhow::Result<()> {
+    cargo(&["deny", "check", "licenses", "bans", "sources"], &[])
+        .context("`cargo install --locked cargo-deny` gives the tool")
+}
+
+fn loom() -> anyhow::Result<()> {
+    cargo(
+        &["test", "--release", "-p", "rt", "--test", "loom"],
+        &[
+            ("RUSTFLAGS", "--cfg loom"),
+            ("CARGO_TARGET_DIR", "target/loom"),
+        ],
+    )
+}
+
+/// Runs cargo, showing what it runs.
+fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<()> {
+    eprintln!("$ cargo {}", arguments.join(" "));
+    let status = Command::new(env!("CARGO"))
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .status()
+        .context("starting cargo")?;
+    ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
+    Ok(())
+}

@@ -168,6 +168,13 @@ impl Index {
         self.sweep_next = (self.sweep_next + 1) % self.buckets.len();
     }
 
+    /// Slots that are not empty, whatever they refer to.
+    #[cfg(test)]
+    pub(crate) fn slots_in_use(&self) -> usize {
+        let slots = self.buckets.iter().flat_map(|bucket| &bucket.0);
+        slots.filter(|slot| **slot != 0).count()
+    }
+
     /// The offsets that slots in the window refer to.
     pub(crate) fn offsets(&self, window: Window) -> impl Iterator<Item = u64> {
         let slots = self.buckets.iter().flat_map(|bucket| &bucket.0);

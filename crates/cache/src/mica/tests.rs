@@ -55,6 +55,28 @@ fn sweeping_along_takes_nothing_that_is_live() {
     }
 }
 
+#[test]
+fn slots_without_an_entry_are_swept_as_the_head_advances() {
+    let stale_after = |sweep_units| {
+        let mut partition = small(&Origin {
+            sweep_units,
+            ..Origin::default()
+        });
+        for number in 0..100_u32 {
+            set(&mut partition, &number.to_le_bytes(), b"value");
+        }
+        // One key fills the log until nothing else is left, and once more.
+        while partition.log.head() < 3 * partition.log.units() {
+            set(&mut partition, b"only", b"value");
+            assert!(partition.delete(hash(b"only"), b"only", 1));
+        }
+        assert_eq!(partition.stats().live_items, 0);
+        partition.index.slots_in_use()
+    };
+    assert!(stale_after(1 << 46) > 90);
+    assert_eq!(stale_after(1500), 0);
+}
+
 /// A token of one epoch of the version counter is not given out in the next
 /// one, although the version's low bits come again.
 #[test]

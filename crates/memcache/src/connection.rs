@@ -1,0 +1,623 @@
+//! One client's conversation, as a state machine without I/O.
+
+use std::task::Context;
+
+use memchr::memchr;
+
+use crate::reply::Answer;
+use crate::sequence::{Sequence, empty};
+use crate::text::{self, Command, Refusal, Store};
+use crate::{Engine, Expiry, Mode, Request};
+
+/// First byte of a request of the binary protocol.
+const BINARY_MAGIC: u8 = 0x80;
+
+/// Longest line, in bytes before its line feed, of a command without a list of keys.
+const LINE_SIZE_MAX: usize = 2048;
+
+const BAD_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
+const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
+
+/// What one connection may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of unsent answers at which no further request is begun. One answer may pass it by
+    /// its own size.
+    pub output_high_water: usize,
+    /// Promised answers at which no further request is begun.
+    pub in_flight_max: usize,
+    /// Longest line of a `get`, `gets`, `gat` or `gats`, in bytes. Other lines end by 2048.
+    pub line_size_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            output_high_water: 1 << 20,
+            in_flight_max: 256,
+            line_size_max: 1 << 20,
+        }
+    }
+}
+
+/// What a connection needs to go on. Whatever it is, the driver sends the output there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// More input, behind what was not consumed; or, with answers in flight, the waker's call.
+    Input,
+    /// Room: the output must be sent before more requests are begun.
+    Drain,
+    /// An answer that the engine promised; the waker tells when.
+    Wait,
+    /// To be closed, once its output is sent.
+    Close,
+    /// To leave the protocol, once its output is sent: the driver takes the line with
+    /// [`Connection::take_upgrade`], and with the socket the input that was not consumed.
+    Upgrade,
+}
+
+/// How far a connection came with its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input that are dealt with. The rest must be given again, more behind it.
+    pub consumed: usize,
+    /// What is needed to go on.
+    pub step: Step,
+}
+
+enum State {
+    /// Before the first byte, which tells the protocol.
+    Fresh,
+    /// At the start of a line.
+    Line,
+    /// Inside the line of a `get`: its next key is `left` bytes before the line's end.
+    Keys {
+        left: usize,
+        cas: bool,
+        touch: Option<Expiry>,
+    },
+    /// Inside a value that did not arrive in one piece with its line.
+    Body(Body),
+    /// Inside a value that nobody wants.
+    Swallow { left: usize },
+    /// After the last request.
+    Closing,
+    /// After the line by which the client leaves the protocol.
+    Upgrading,
+}
+
+#[derive(Clone, Copy)]
+struct Body {
+    mode: Mode,
+    flags: u32,
+    expiry: Expiry,
+    size: usize,
+    noreply: bool,
+}
+
+/// A client's conversation with an engine whose promises are of type `T`.
+///
+/// The driver reads bytes into a buffer of its own and offers them with [`Connection::advance`],
+/// which answers the requests in them, in their order, into the output. A value within one piece of
+/// input goes from there to the engine; one that arrives in pieces is put together first, in memory
+/// that grows with what arrived. Apart from growing buffers nothing is allocated.
+///
+/// Dropping a connection gives up the answers in flight.
+pub struct Connection<T> {
+    state: State,
+    limits: Limits,
+    sequence: Sequence<T>,
+    /// Bytes of the unfinished line known to hold no line end.
+    scanned: usize,
+    /// The key and the value so far, in `State::Body`.
+    key: Vec<u8>,
+    body: Vec<u8>,
+    upgrade: Option<Vec<u8>>,
+}
+
+impl<T> Connection<T> {
+    /// A conversation in which nothing was said. Allocates nothing.
+    ///
+    /// # Panics
+    /// If a limit is zero, under which no request could begin.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
+        assert!(
+            limits.output_high_water > 0 && limits.in_flight_max > 0,
+            "a limit is zero"
+        );
+        Self {
+            state: State::Fresh,
+            limits,
+            sequence: Sequence::new(),
+            scanned: 0,
+            key: Vec::new(),
+            body: Vec::new(),
+            upgrade: None,
+        }
+    }
+
+    /// The bytes to send.
+    #[must_use]
+    pub fn output(&self) -> &[u8] {
+        self.sequence.output()
+    }
+
+    /// Drops the first `size` bytes of the output, which were sent.
+    ///
+    /// # Panics
+    /// If the output has fewer bytes.
+    pub fn consume_output(&mut self, size: usize) {
+        self.sequence.consume_output(size);
+    }
+
+    /// Takes the output whole, and leaves an emptied `spare` for what follows. Copies nothing unless
+    /// a part was consumed before.
+    pub fn swap_output(&mut self, spare: Vec<u8>) -> Vec<u8> {
+        self.sequence.swap_output(spare)
+    }
+
+    /// Answers that the engine promised and that are not there yet.
+    #[must_use]
+    pub const fn in_flight(&self) -> usize {
+        self.sequence.in_flight()
+    }
+
+    /// The memory of the connection's buffers, in bytes. Bounded by the limits and the largest item.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.sequence.memory() + self.key.capacity() + self.body.capacity()
+    }
+
+    /// The arguments of the line by which the client left the protocol, once.
+    pub const fn take_upgrade(&mut self) -> Option<Vec<u8>> {
+        self.upgrade.take()
+    }
+
+    /// Fetches promised answers that are there, and has the context's waker called when the next
+    /// one is. For a driver that waits for input meanwhile; it sends the output there is then.
+    pub fn fetch_answers<E: Engine<Ticket = T>>(
+        &mut self,
+        engine: &mut E,
+        context: &mut Context<'_>,
+    ) {
+        // Whether the high-water mark was reached shows in the output.
+        let _: bool = self
+            .sequence
+            .poll(engine, context, self.limits.output_high_water);
+    }
+
+    /// Fetches promised answers that are there, then carries out the requests in `input` until it
+    /// ends or a limit is reached.
+    ///
+    /// `now_s` is Unix time in seconds. The context's waker is called when an answer in flight is
+    /// there; then, and after the output was sent, the driver calls again.
+    pub fn advance<E: Engine<Ticket = T>>(
+        &mut self,
+        engine: &mut E,
+        now_s: u64,
+        context: &mut Context<'_>,
+        input: &[u8],
+    ) -> Progress {
+        if self
+            .sequence
+            .poll(engine, context, self.limits.output_high_water)
+        {
+            return Progress {
+                consumed: 0,
+                step: Step::Drain,
+            };
+        }
+        let mut door = Door { engine, now_s };
+        let mut consumed = 0;
+        loop {
+            match self.advance_once(&mut door, &input[consumed..]) {
+                Ok(size) => consumed += size,
+                Err(step) => return Progress { consumed, step },
+            }
+        }
+    }
+
+    /// Takes one step in the input. Returns the bytes it consumed, or what is missing to take it.
+    #[inline]
+    fn advance_once<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        input: &[u8],
+    ) -> Result<usize, Step> {
+        match self.state {
+            State::Line => self.advance_line(door, input),
+            State::Keys { left, cas, touch } => {
+                let line = input.get(..left).ok_or(Step::Input)?;
+                self.check_limits()?;
+                Ok(self.serve_keys(door, line, trim_line_end(line), cas, touch))
+            }
+            State::Body(body) => self.advance_body(door, body, input),
+            State::Swallow { left } => {
+                let size = left.min(input.len());
+                if size == left {
+                    self.state = State::Line;
+                } else if size == 0 {
+                    return Err(Step::Input);
+                } else {
+                    self.state = State::Swallow { left: left - size };
+                }
+                Ok(size)
+            }
+            State::Fresh => {
+                // A client of the binary protocol would wait for ever for the rest of an answer
+                // that it could read, so it gets none.
+                let first = *input.first().ok_or(Step::Input)?;
+                self.state = if first == BINARY_MAGIC {
+                    State::Closing
+                } else {
+                    State::Line
+                };
+                Ok(0)
+            }
+            State::Closing | State::Upgrading if self.in_flight() > 0 => Err(Step::Wait),
+            State::Closing => Err(Step::Close),
+            State::Upgrading => Err(Step::Upgrade),
+        }
+    }
+
+    /// Whether a further request may begin.
+    #[inline]
+    fn check_limits(&self) -> Result<(), Step> {
+        if self.in_flight() < self.limits.in_flight_max
+            && self.sequence.size() < self.limits.output_high_water
+        {
+            Ok(())
+        } else if self.output().is_empty() {
+            Err(Step::Wait)
+        } else {
+            Err(Step::Drain)
+        }
+    }
+
+    fn advance_line<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        input: &[u8],
+    ) -> Result<usize, Step> {
+        if input.is_empty() {
+            return Err(Step::Input);
+        }
+        self.check_limits()?;
+        // A driver that gives back less than it was left with is searched from the start again.
+        let scanned = if self.scanned <= input.len() {
+            self.scanned
+        } else {
+            0
+        };
+        let found = memchr(b'\n', &input[scanned..]).map(|at| scanned + at);
+        let size = found.unwrap_or(input.len());
+        if size > LINE_SIZE_MAX
+            && !(text::has_many_keys(input) && size <= self.limits.line_size_max)
+        {
+            self.sequence
+                .write(|out| out.extend_from_slice(LINE_TOO_LONG));
+            self.state = State::Closing;
+            return Ok(input.len());
+        }
+        if found.is_none() {
+            self.scanned = size;
+            return Err(Step::Input);
+        }
+        self.scanned = 0;
+        let (line, after) = input.split_at(size + 1);
+        match text::parse(trim_line_end(line)) {
+            Ok(Command::Get { keys, cas, touch }) => {
+                let touch = touch.map(|expiry| Expiry::resolve(expiry, door.now_s));
+                Ok(self.serve_keys(door, line, keys, cas, touch))
+            }
+            Ok(Command::Store(store)) => Ok(line.len() + self.begin_store(door, &store, after)),
+            Ok(command) => {
+                self.serve_command(door, command);
+                Ok(line.len())
+            }
+            Err(Refusal {
+                line: refusal,
+                noreply,
+            }) => {
+                if !noreply {
+                    self.sequence.write(|out| out.extend_from_slice(refusal));
+                }
+                Ok(line.len())
+            }
+        }
+    }
+
+    /// Serves the keys at the end of a line until a limit is reached. Returns how much of the line
+    /// is dealt with.
+    #[inline]
+    fn serve_keys<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        line: &[u8],
+        keys: &[u8],
+        cas: bool,
+        touch: Option<Expiry>,
+    ) -> usize {
+        let line_end_size = line.len() - trim_line_end(line).len();
+        let mut rest = keys;
+        loop {
+            let (key, after) = text::next_word(rest);
+            if key.is_empty() {
+                self.sequence.end();
+                self.state = State::Line;
+                return line.len();
+            }
+            if self.check_limits().is_err() {
+                let left = rest.len() + line_end_size;
+                self.state = State::Keys { left, cas, touch };
+                return line.len() - left;
+            }
+            let request = match touch {
+                None => Request::Get { key },
+                Some(expiry) => Request::GetAndTouch { key, expiry },
+            };
+            self.begin(door, request, Answer::Value { cas }, key);
+            rest = after;
+        }
+    }
+
+    /// Begins a storage command with the input behind its line. Returns how much of that was
+    /// dealt with.
+    fn begin_store<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        store: &Store<'_>,
+        input: &[u8],
+    ) -> usize {
+        let &Store {
+            mode,
+            key,
+            flags,
+            expiry,
+            size,
+            noreply,
+        } = store;
+        // Two bytes of line end follow the value.
+        let chunk_size = size + 2;
+        if key.len() + size > door.engine.item_size_max() {
+            self.refuse_value(door, store);
+            self.state = State::Swallow { left: chunk_size };
+            return 0;
+        }
+        let expiry = Expiry::resolve(expiry, door.now_s);
+        let body = Body {
+            mode,
+            flags,
+            expiry,
+            size,
+            noreply,
+        };
+        if let Some(chunk) = input.get(..chunk_size) {
+            self.store(door, body, key, chunk);
+            chunk_size
+        } else {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.body.clear();
+            self.state = State::Body(body);
+            0
+        }
+    }
+
+    /// Answers a storage command whose value is too large to be taken.
+    fn refuse_value<E: Engine<Ticket = T>>(&mut self, door: &mut Door<'_, E>, store: &Store<'_>) {
+        let answer = if store.noreply {
+            Answer::Silent
+        } else {
+            Answer::TooLarge
+        };
+        if store.mode == Mode::Set {
+            // The client holds the item for overwritten: nobody may read the old value.
+            self.begin(door, Request::Delete { key: store.key }, answer, &[]);
+        } else if !store.noreply {
+            self.sequence.write(|out| {
+                crate::reply::write_reply(out, answer, &[], crate::Reply::TooLarge);
+            });
+        }
+    }
+
+    fn advance_body<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        body: Body,
+        input: &[u8],
+    ) -> Result<usize, Step> {
+        let chunk_size = body.size + 2;
+        let missing = chunk_size - self.body.len();
+        let size = missing.min(input.len());
+        if size == 0 {
+            return Err(Step::Input);
+        }
+        if self.body.capacity() - self.body.len() < size {
+            // Memory follows what arrived, not what was announced, and stops at what was announced.
+            let capacity = (2 * (self.body.len() + size)).min(chunk_size);
+            self.body.reserve_exact(capacity - self.body.len());
+        }
+        self.body.extend_from_slice(&input[..size]);
+        if size == missing {
+            let key = std::mem::take(&mut self.key);
+            let mut chunk = std::mem::take(&mut self.body);
+            self.state = State::Line;
+            self.store(door, body, &key, &chunk);
+            empty(&mut chunk);
+            self.key = key;
+            self.body = chunk;
+        }
+        Ok(size)
+    }
+
+    /// Stores a value that arrived whole, if its line end did.
+    fn store<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        body: Body,
+        key: &[u8],
+        chunk: &[u8],
+    ) {
+        let Body {
+            mode,
+            flags,
+            expiry,
+            noreply,
+            ..
+        } = body;
+        if let Some(value) = chunk.strip_suffix(b"\r\n") {
+            let request = Request::Store {
+                mode,
+                key,
+                value,
+                flags,
+                expiry,
+            };
+            self.begin(door, request, line_answer(noreply), &[]);
+        } else if !noreply {
+            self.sequence.write(|out| out.extend_from_slice(BAD_CHUNK));
+        }
+    }
+
+    /// Serves a command that is a line of its own, and no `get`.
+    fn serve_command<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        command: Command<'_>,
+    ) {
+        match command {
+            Command::Delete { key, noreply } => {
+                self.begin(door, Request::Delete { key }, line_answer(noreply), &[]);
+            }
+            Command::Arith {
+                key,
+                delta,
+                direction,
+                noreply,
+            } => {
+                let request = Request::Arith {
+                    key,
+                    delta,
+                    direction,
+                };
+                self.begin(door, request, line_answer(noreply), &[]);
+            }
+            Command::Touch {
+                key,
+                expiry,
+                noreply,
+            } => {
+                let expiry = Expiry::resolve(expiry, door.now_s);
+                self.begin(
+                    door,
+                    Request::Touch { key, expiry },
+                    line_answer(noreply),
+                    &[],
+                );
+            }
+            Command::FlushAll { delay, noreply } => {
+                let at_s = Expiry::resolve(delay, door.now_s)
+                    .unix_s()
+                    .unwrap_or(door.now_s);
+                self.begin(door, Request::FlushAll { at_s }, line_answer(noreply), &[]);
+            }
+            Command::Stats { section } => self.serve_stats(door, section),
+            Command::Version => {
+                let version = door.engine.version().as_bytes();
+                self.sequence.write(|out| {
+                    out.extend_from_slice(b"VERSION ");
+                    out.extend_from_slice(version);
+                    out.extend_from_slice(b"\r\n");
+                });
+            }
+            // What is logged is the operator's to say, not a client's.
+            Command::Verbosity { noreply: false } => {
+                self.sequence.write(|out| out.extend_from_slice(b"OK\r\n"));
+            }
+            Command::Verbosity { noreply: true } => {}
+            Command::Quit => self.state = State::Closing,
+            Command::Upgrade { arguments } => {
+                let arguments = arguments.strip_prefix(b" ").unwrap_or(arguments);
+                if door.engine.allows_upgrade(arguments) {
+                    self.upgrade = Some(arguments.to_vec());
+                    self.state = State::Upgrading;
+                } else {
+                    self.sequence
+                        .write(|out| out.extend_from_slice(text::UNKNOWN));
+                }
+            }
+            Command::Get { .. } | Command::Store(_) => {
+                unreachable!("served where the rest of their input is")
+            }
+        }
+    }
+
+    fn serve_stats<E: Engine<Ticket = T>>(&mut self, door: &mut Door<'_, E>, section: &[u8]) {
+        if section == b"reset" {
+            door.engine.reset_stats();
+            return self
+                .sequence
+                .write(|out| out.extend_from_slice(b"RESET\r\n"));
+        }
+        let engine = &*door.engine;
+        self.sequence.write(|out| {
+            let start = out.len();
+            let known = std::str::from_utf8(section).is_ok_and(|section| {
+                engine.stats(section, &mut |name, value| {
+                    for part in ["STAT ", name, " ", value, "\r\n"] {
+                        out.extend_from_slice(part.as_bytes());
+                    }
+                })
+            });
+            if known {
+                out.extend_from_slice(b"END\r\n");
+            } else {
+                out.truncate(start);
+                out.extend_from_slice(text::UNKNOWN);
+            }
+        });
+    }
+
+    /// Hands a request to the engine, and its answer, or the place for it, to the sequence.
+    #[inline]
+    fn begin<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        request: Request<'_>,
+        answer: Answer,
+        key: &[u8],
+    ) {
+        let started = self.sequence.write(|out| {
+            door.engine.start(door.now_s, request, |reply| {
+                crate::reply::write_reply(out, answer, key, reply)
+            })
+        });
+        match started {
+            Ok(None) => {}
+            Ok(Some(failure)) => self.sequence.fail(failure),
+            Err(ticket) => self.sequence.wait(ticket, answer, key),
+        }
+    }
+}
+
+/// The engine, and the time of one call.
+struct Door<'e, E> {
+    engine: &'e mut E,
+    now_s: u64,
+}
+
+const fn line_answer(noreply: bool) -> Answer {
+    if noreply {
+        Answer::Silent
+    } else {
+        Answer::Line
+    }
+}
+
+/// A line without its line end: a line feed, and a carriage return before it.
+fn trim_line_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}

@@ -1,0 +1,221 @@
+//! Output in request order, while answers become ready in any order.
+//!
+//! Without a promised answer every byte goes straight to `ready`. Behind a promised one, what is
+//! already known is held back: its bytes in `held`, what they are in `slots`.
+//!
+//! ```text
+//! ready: bytes to send now
+//! slots: | Wait(get k1) | Bytes(40) | Wait(get k2) | End | Wait(set) | ...
+//! held:  | k1           | 40 bytes  | k2           |
+//! ```
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use crate::Engine;
+use crate::reply::{self, Answer, Failure};
+
+/// Capacity that an emptied buffer keeps, in bytes; more is given back.
+pub(crate) const BUFFER_KEEP: usize = 64 * 1024;
+
+enum Slot<T> {
+    /// A promised answer. Its key is in `held` if the answer repeats it.
+    Wait {
+        ticket: T,
+        answer: Answer,
+        key_size: usize,
+    },
+    /// Bytes of answers that were at hand.
+    Bytes { size: usize },
+    /// A key of the current `get` failed.
+    Fail(Failure),
+    /// The end of a `get`.
+    End,
+}
+
+/// The answers of one connection, in order.
+pub(crate) struct Sequence<T> {
+    ready: Vec<u8>,
+    /// How much of `ready` was sent.
+    ready_start: usize,
+    slots: VecDeque<Slot<T>>,
+    held: Vec<u8>,
+    /// How much of `held` was moved on.
+    held_start: usize,
+    /// The slots that wait.
+    in_flight: usize,
+    /// The failure that the end of the `get` being written will report.
+    failure: Option<Failure>,
+}
+
+impl<T> Sequence<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            ready: Vec::new(),
+            ready_start: 0,
+            slots: VecDeque::new(),
+            held: Vec::new(),
+            held_start: 0,
+            in_flight: 0,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn output(&self) -> &[u8] {
+        &self.ready[self.ready_start..]
+    }
+
+    pub(crate) fn consume_output(&mut self, size: usize) {
+        assert!(size <= self.output().len(), "more consumed than there was");
+        self.ready_start += size;
+        if self.ready_start == self.ready.len() {
+            self.ready_start = 0;
+            empty(&mut self.ready);
+        }
+    }
+
+    pub(crate) fn swap_output(&mut self, mut spare: Vec<u8>) -> Vec<u8> {
+        spare.clear();
+        self.ready.drain(..self.ready_start);
+        self.ready_start = 0;
+        std::mem::replace(&mut self.ready, spare)
+    }
+
+    /// Promised answers not yet there.
+    pub(crate) const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Bytes that wait for the client, or for an answer before them, and what it takes to know
+    /// their order.
+    pub(crate) fn size(&self) -> usize {
+        self.ready.len() - self.ready_start + self.held.len() - self.held_start
+            + self.slots.len() * size_of::<Slot<T>>()
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.ready.capacity() + self.held.capacity() + self.slots.capacity() * size_of::<Slot<T>>()
+    }
+
+    /// Writes what is known now to its place in the order.
+    #[inline]
+    pub(crate) fn write<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        if self.slots.is_empty() {
+            return write(&mut self.ready);
+        }
+        let before = self.held.len();
+        let result = write(&mut self.held);
+        let written = self.held.len() - before;
+        if let Some(Slot::Bytes { size }) = self.slots.back_mut() {
+            *size += written;
+        } else if written > 0 {
+            self.slots.push_back(Slot::Bytes { size: written });
+        }
+        result
+    }
+
+    /// Keeps a place for a promised answer.
+    pub(crate) fn wait(&mut self, ticket: T, answer: Answer, key: &[u8]) {
+        let key = if matches!(answer, Answer::Value { .. }) {
+            key
+        } else {
+            &[]
+        };
+        self.held.extend_from_slice(key);
+        self.slots.push_back(Slot::Wait {
+            ticket,
+            answer,
+            key_size: key.len(),
+        });
+        self.in_flight += 1;
+    }
+
+    /// Notes that a key of the current `get` failed.
+    pub(crate) fn fail(&mut self, why: Failure) {
+        if self.slots.is_empty() {
+            self.failure = Some(why);
+        } else {
+            self.slots.push_back(Slot::Fail(why));
+        }
+    }
+
+    /// Ends the current `get`.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        if self.slots.is_empty() {
+            reply::write_end(&mut self.ready, self.failure.take());
+        } else {
+            self.slots.push_back(Slot::End);
+        }
+    }
+
+    /// Moves to `ready` what waits for no answer any more, until that holds `output_high_water`
+    /// bytes to send. Returns whether that is why it stopped; the waker is then not kept.
+    pub(crate) fn poll<E: Engine<Ticket = T>>(
+        &mut self,
+        engine: &mut E,
+        context: &mut Context<'_>,
+        output_high_water: usize,
+    ) -> bool {
+        if self.slots.is_empty() {
+            return false;
+        }
+        let mut is_full = false;
+        while let Some(slot) = self.slots.front_mut() {
+            is_full = self.ready.len() - self.ready_start >= output_high_water;
+            if is_full {
+                break;
+            }
+            match slot {
+                Slot::Wait {
+                    ticket,
+                    answer,
+                    key_size,
+                } => {
+                    let key = &self.held[self.held_start..self.held_start + *key_size];
+                    let ready = &mut self.ready;
+                    let answered = engine.poll(ticket, context, |reply| {
+                        reply::write_reply(ready, *answer, key, reply)
+                    });
+                    let Poll::Ready(failure) = answered else {
+                        break;
+                    };
+                    self.failure = failure.or(self.failure);
+                    self.held_start += *key_size;
+                    self.in_flight -= 1;
+                }
+                Slot::Bytes { size } => {
+                    let end = self.held_start + *size;
+                    self.ready
+                        .extend_from_slice(&self.held[self.held_start..end]);
+                    self.held_start = end;
+                }
+                Slot::Fail(why) => self.failure = Some(*why),
+                Slot::End => reply::write_end(&mut self.ready, self.failure.take()),
+            }
+            self.slots.pop_front();
+        }
+        self.compact();
+        is_full
+    }
+
+    /// Gives back the part of `held` that was moved on, at a cost of less than a byte moved for each
+    /// byte given back.
+    fn compact(&mut self) {
+        if self.held_start == self.held.len() {
+            empty(&mut self.held);
+            self.held_start = 0;
+        } else if self.held_start > self.held.len() / 2 {
+            self.held.drain(..self.held_start);
+            self.held_start = 0;
+        }
+    }
+}
+
+/// Empties a buffer, and gives its memory back if one large value made it large.
+pub(crate) fn empty(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    if buffer.capacity() > BUFFER_KEEP {
+        *buffer = Vec::new();
+    }
+}

@@ -1,0 +1,10 @@
+//! The door's conversations, whole, in pieces, in any order of answers, and against a model.
+
+mod allocation;
+mod conversations;
+mod delay;
+mod driver;
+mod limits;
+mod model;
+mod properties;
+mod server;

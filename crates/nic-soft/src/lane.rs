@@ -1,0 +1,478 @@
+//! Lanes: how messages go from one queue pair to another.
+//!
+//! A lane is a ring of 64-byte lines in the receiver's inbox with one writer and one reader. A
+//! message starts on a line of its own, so that a short one (up to 48 bytes) costs the two caches
+//! exactly one line. A message is complete when its first word says so: the word carries the lap,
+//! so the reader knows a new message from an old one without anybody clearing lines.
+//!
+//! Old payload could look like such a word. A line that held payload is therefore cleared by the
+//! writer before the message in front of it is published; the writer remembers which lines those
+//! are, and with short messages there are none.
+//!
+//! The writer learns how far the reader has come from a counter that the reader publishes now and
+//! then, and looks at it only when the ring seems full.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbs::mem;
+
+use crate::layout::{Kind, LANE_LINES, LINE, Line, MESSAGE_HEADER_LEN};
+
+const LINES: u64 = LANE_LINES as u64;
+
+/// How often the reader publishes its position: every so many lines.
+const PUBLISH_EVERY: u64 = LINES / 8;
+
+/// Bytes of payload in one message at most; longer SENDs go in pieces.
+pub(crate) const PIECE_MAX: usize = 4096;
+
+/// Lines that a message with `len` payload bytes takes.
+#[inline]
+fn lines_of(len: usize) -> u64 {
+    ((MESSAGE_HEADER_LEN + len).div_ceil(LINE)) as u64
+}
+
+/// A position's lap, never 0.
+#[inline]
+fn lap_of(position: u64) -> u16 {
+    (position / LINES % 0xffff) as u16 + 1
+}
+
+#[inline]
+fn word_of(position: u64, kind: Kind, flags: u8, len: u32) -> u64 {
+    u64::from(lap_of(position))
+        | u64::from(kind as u8) << 16
+        | u64::from(flags) << 24
+        | u64::from(len) << 32
+}
+
+/// The lane has no room for the message now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Full;
+
+/// What keeps a lane's memory mapped.
+pub(crate) trait Keeps: Send + Sync {}
+impl<T: Send + Sync> Keeps for T {}
+
+/// The writing end.
+pub(crate) struct Writer {
+    lines: *const Line,
+    consumed: *const AtomicU64,
+    position: u64,
+    consumed_seen: u64,
+    /// One bit a line: it holds payload of the last lap.
+    dirty: Box<[u64; LANE_LINES / 64]>,
+    _keeps: Arc<dyn Keeps>,
+}
+
+// SAFETY: the pointers lead to shared memory that `_keeps` keeps mapped; it is accessed through
+// atomics and `verbs::mem` only.
+unsafe impl Send for Writer {}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Starts writing a fresh lane.
+    pub(crate) fn new(
+        lines: &[Line; LANE_LINES],
+        consumed: &AtomicU64,
+        keeps: Arc<dyn Keeps>,
+    ) -> Self {
+        Writer {
+            lines: lines.as_ptr(),
+            consumed,
+            position: 0,
+            consumed_seen: 0,
+            dirty: Box::new([0; LANE_LINES / 64]),
+            _keeps: keeps,
+        }
+    }
+
+    #[inline]
+    fn line(&self, position: u64) -> &Line {
+        // SAFETY: the index is below the number of lines, which stay mapped.
+        unsafe { &*self.lines.add((position % LINES) as usize) }
+    }
+
+    #[inline]
+    fn is_dirty(&self, position: u64) -> bool {
+        let index = (position % LINES) as usize;
+        self.dirty[index / 64] >> (index % 64) & 1 == 1
+    }
+
+    #[inline]
+    fn set_dirty(&mut self, position: u64, dirty: bool) {
+        let index = (position % LINES) as usize;
+        let bit = 1 << (index % 64);
+        if dirty {
+            self.dirty[index / 64] |= bit;
+        } else {
+            self.dirty[index / 64] &= !bit;
+        }
+    }
+
+    /// Whether `lines` lines are free, looking at the reader's counter if need be.
+    #[inline]
+    fn has_room(&mut self, lines: u64) -> bool {
+        if self.position + lines - self.consumed_seen <= LINES {
+            return true;
+        }
+        // SAFETY: the counter stays mapped.
+        let consumed = unsafe { &*self.consumed }.load(Ordering::Acquire);
+        // The counter is the reader's word; one that cannot be is not believed.
+        if consumed >= self.consumed_seen && consumed <= self.position {
+            self.consumed_seen = consumed;
+        }
+        self.position + lines - self.consumed_seen <= LINES
+    }
+
+    /// Writes one message. `fill` gets the place of its `len` payload bytes and must write all of
+    /// them; it may also give up, in which case nothing is sent.
+    #[inline]
+    pub(crate) fn push<E>(
+        &mut self,
+        kind: Kind,
+        flags: u8,
+        imm: u32,
+        reported_len: u32,
+        len: usize,
+        fill: impl FnOnce(*mut u8) -> Result<(), E>,
+    ) -> Result<Result<(), E>, Full> {
+        debug_assert!(len <= PIECE_MAX);
+        let lines = lines_of(len);
+        let to_end = LINES - self.position % LINES;
+        let pad = if to_end < lines { to_end } else { 0 };
+        if !self.has_room(pad + lines) {
+            return Err(Full);
+        }
+        if pad > 0 {
+            self.publish(Kind::Pad, 0, pad as u32, pad);
+        }
+        let line = self.line(self.position);
+        let payload = line.payload.as_ptr().cast::<u8>().cast_mut();
+        if let Err(e) = fill(payload) {
+            return Ok(Err(e));
+        }
+        line.imm.store(imm, Ordering::Relaxed);
+        self.publish(kind, flags, reported_len, lines);
+        Ok(Ok(()))
+    }
+
+    /// Completes the message at the current position and moves on.
+    #[inline]
+    fn publish(&mut self, kind: Kind, flags: u8, len: u32, lines: u64) {
+        let (start, next) = (self.position, self.position + lines);
+        for inner in start + 1..next {
+            self.set_dirty(inner, true);
+        }
+        if self.is_dirty(start) {
+            self.set_dirty(start, false);
+        }
+        if self.is_dirty(next) {
+            self.line(next).word.store(0, Ordering::Relaxed);
+            self.set_dirty(next, false);
+        }
+        self.line(start)
+            .word
+            .store(word_of(start, kind, flags, len), Ordering::Release);
+        self.position = next;
+    }
+}
+
+/// A message, as found in a lane. `payload` leads to memory that the writer can still change:
+/// whatever is copied out is not to be trusted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
+    pub(crate) flags: u8,
+    pub(crate) len: u32,
+    pub(crate) imm: u32,
+    pub(crate) payload: *const u8,
+    lines: u64,
+}
+
+/// What the reader finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// Nothing new.
+    Nothing,
+    /// A message, which stays until it is consumed.
+    Message(Message),
+    /// Bytes that no writer of ours would write.
+    Garbage,
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    lines: *const Line,
+    published: *const AtomicU64,
+    position: u64,
+    publish_at: u64,
+}
+
+// SAFETY: the pointers lead to the adapter's own segments, which the reader's holder keeps mapped;
+// they are accessed through atomics and `verbs::mem` only.
+unsafe impl Send for Reader {}
+
+impl Reader {
+    /// Starts reading a fresh lane. The caller keeps the adapter's segments mapped.
+    pub(crate) fn new(lines: &[Line], published: &AtomicU64) -> Self {
+        assert_eq!(lines.len(), LANE_LINES);
+        Reader {
+            lines: lines.as_ptr(),
+            published,
+            position: 0,
+            publish_at: PUBLISH_EVERY,
+        }
+    }
+
+    /// Looks at the next message. Costs one load when there is none.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> Found {
+        loop {
+            let index = self.position % LINES;
+            // SAFETY: the index is below the number of lines.
+            let line = unsafe { &*self.lines.add(index as usize) };
+            let word = line.word.load(Ordering::Acquire);
+            if word as u16 != lap_of(self.position) {
+                return Found::Nothing;
+            }
+            let Some(kind) = Kind::from_byte((word >> 16) as u8) else {
+                return Found::Garbage;
+            };
+            let len = (word >> 32) as u32;
+            let lines = match kind {
+                Kind::Pad => u64::from(len),
+                Kind::Send => {
+                    if len as usize > PIECE_MAX {
+                        return Found::Garbage;
+                    }
+                    lines_of(len as usize)
+                }
+                _ => 1,
+            };
+            if lines == 0 || index + lines > LINES {
+                return Found::Garbage;
+            }
+            if kind == Kind::Pad {
+                self.advance(lines);
+                continue;
+            }
+            return Found::Message(Message {
+                kind,
+                flags: (word >> 24) as u8,
+                len,
+                imm: line.imm.load(Ordering::Relaxed),
+                payload: line.payload.as_ptr().cast(),
+                lines,
+            });
+        }
+    }
+
+    /// Gives the lines of a message that `peek` found back to the writer.
+    #[inline]
+    pub(crate) fn consume(&mut self, message: &Message) {
+        self.advance(message.lines);
+    }
+
+    #[inline]
+    fn advance(&mut self, lines: u64) {
+        self.position += lines;
+        if self.position >= self.publish_at {
+            self.publish_position();
+        }
+    }
+
+    fn publish_position(&mut self) {
+        self.publish_at = self.position + PUBLISH_EVERY;
+        // SAFETY: the counter stays mapped.
+        unsafe { &*self.published }.store(self.position, Ordering::Release);
+    }
+}
+
+/// Copies a message's bytes `from..from + len` out.
+///
+/// # Safety
+/// `to` is writable for `len` bytes, and the range lies inside the message.
+#[inline]
+pub(crate) unsafe fn copy_out(message: &Message, from: usize, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise; the lines stay mapped while the reader lives.
+    unsafe { mem::fetch(to, message.payload.add(from), len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Memory {
+        lines: Box<[Line; LANE_LINES]>,
+        consumed: AtomicU64,
+    }
+
+    fn memory() -> Arc<Memory> {
+        let lines: Box<[Line; LANE_LINES]> =
+            // SAFETY: lines are atomics, for which zeros are valid.
+            unsafe { Box::new_zeroed().assume_init() };
+        Arc::new(Memory {
+            lines,
+            consumed: AtomicU64::new(0),
+        })
+    }
+
+    fn ends(memory: &Arc<Memory>) -> (Writer, Reader) {
+        let keeps: Arc<dyn Keeps> = Arc::<Memory>::clone(memory);
+        (
+            Writer::new(&memory.lines, &memory.consumed, keeps),
+            Reader::new(&memory.lines[..], &memory.consumed),
+        )
+    }
+
+    fn push(writer: &mut Writer, bytes: &[u8], imm: u32) -> Result<(), Full> {
+        let fill = |to: *mut u8| {
+            // SAFETY: the lane has room for the bytes.
+            unsafe { mem::place(to, bytes.as_ptr(), bytes.len()) };
+            Ok::<(), ()>(())
+        };
+        let len = bytes.len();
+        writer
+            .push(Kind::Send, 0, imm, len as u32, len, fill)
+            .map(|filled| assert_eq!(filled, Ok(())))
+    }
+
+    fn pop(reader: &mut Reader) -> Option<(Vec<u8>, u32)> {
+        match reader.peek() {
+            Found::Nothing => None,
+            Found::Garbage => panic!("garbage in the lane"),
+            Found::Message(message) => {
+                let mut bytes = vec![0; message.len as usize];
+                // SAFETY: the vector has the message's length.
+                unsafe { copy_out(&message, 0, bytes.as_mut_ptr(), bytes.len()) };
+                reader.consume(&message);
+                Some((bytes, message.imm))
+            }
+        }
+    }
+
+    /// Payload that looks exactly like the headers of the next laps.
+    fn disguised(position: u64, len: usize) -> Vec<u8> {
+        let word = word_of(position + LINES, Kind::Send, 0, 7);
+        word.to_le_bytes().into_iter().cycle().take(len).collect()
+    }
+
+    #[test]
+    fn messages_of_all_lengths_arrive_once_and_in_order_over_many_laps() {
+        let memory = memory();
+        let (mut writer, mut reader) = ends(&memory);
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut waiting = std::collections::VecDeque::new();
+        for number in 0..60_000u32 {
+            if random.u8(..) < 100 {
+                for _ in 0..random.usize(0..40) {
+                    assert_eq!(pop(&mut reader), waiting.pop_front());
+                }
+            }
+            let len = if random.bool() {
+                random.usize(0..=48)
+            } else {
+                random.usize(0..=PIECE_MAX)
+            };
+            let bytes = disguised(writer.position, len);
+            match push(&mut writer, &bytes, number) {
+                Ok(()) => waiting.push_back((bytes, number)),
+                Err(Full) => {
+                    while let Some(expected) = waiting.pop_front() {
+                        assert_eq!(pop(&mut reader), Some(expected));
+                    }
+                    assert_eq!(pop(&mut reader), None);
+                }
+            }
+        }
+        assert!(writer.position > 20 * LINES);
+    }
+
+    #[test]
+    fn a_full_lane_says_so_and_loses_nothing() {
+        let memory = memory();
+        let (mut writer, mut reader) = ends(&memory);
+        let mut sent = 0u32;
+        while push(&mut writer, &sent.to_le_bytes(), sent).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(u64::from(sent), LINES);
+        for number in 0..sent {
+            assert_eq!(
+                pop(&mut reader),
+                Some((number.to_le_bytes().to_vec(), number))
+            );
+        }
+        assert_eq!(pop(&mut reader), None);
+        assert_eq!(push(&mut writer, b"again", 1), Ok(()));
+        assert_eq!(pop(&mut reader), Some((b"again".to_vec(), 1)));
+    }
+
+    #[test]
+    fn a_counter_that_cannot_be_is_not_believed() {
+        let memory = memory();
+        let (mut writer, _reader) = ends(&memory);
+        while push(&mut writer, b"x", 0).is_ok() {}
+        memory.consumed.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(push(&mut writer, b"x", 0), Err(Full));
+    }
+
+    #[test]
+    fn garbage_is_recognised() {
+        for (kind, len) in [
+            (2u64, PIECE_MAX as u64 + 1),
+            (1, 0),
+            (1, LINES + 1),
+            (0, 1),
+            (99, 1),
+        ] {
+            let memory = memory();
+            let (_, mut reader) = ends(&memory);
+            memory.lines[0]
+                .word
+                .store(1 | kind << 16 | len << 32, Ordering::Relaxed);
+            assert!(
+                matches!(reader.peek(), Found::Garbage),
+                "kind {kind} length {len}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_threads_agree() {
+        let memory = memory();
+        let (mut writer, mut reader) = ends(&memory);
+        let sender = std::thread::spawn(move || {
+            let mut random = fastrand::Rng::with_seed(3);
+            for number in 0..100_000u32 {
+                let len = random.usize(4..200);
+                let mut bytes = disguised(writer.position, len);
+                bytes[..4].copy_from_slice(&number.to_le_bytes());
+                while push(&mut writer, &bytes, number).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for number in 0..100_000u32 {
+            let (bytes, imm) = loop {
+                match pop(&mut reader) {
+                    Some(message) => break message,
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!(imm, number);
+            assert_eq!(bytes[..4], number.to_le_bytes());
+        }
+        sender.join().expect("the sender finishes");
+    }
+}

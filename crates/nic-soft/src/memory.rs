@@ -1,0 +1,265 @@
+//! Memory regions: allocated by us and shared from birth, or the caller's own.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use verbs::nic::NicMr;
+use verbs::{Access, Lkey, PdNum, Rkey, VerbsError, rules};
+
+use crate::adapter::Adapter;
+use crate::layout::{KIND_PRIVATE, KIND_SHARED, MrEntry, mr_index};
+use crate::segment::{self, Mapping, Writers};
+
+/// What the adapter keeps of a region.
+#[derive(Debug)]
+pub(crate) struct MrSlot {
+    pub(crate) key: u32,
+    /// The file behind it, for peers to map; `None` for private memory.
+    pub(crate) file: Option<Arc<OwnedFd>>,
+}
+
+/// A region's memory and registration. Dropping it deregisters.
+#[derive(Debug)]
+pub(crate) struct SoftMr {
+    adapter: Arc<Adapter>,
+    pd: usize,
+    key: u32,
+    start: NonNull<u8>,
+    len: usize,
+    /// The memory, when it is ours.
+    _mapping: Option<Mapping>,
+}
+
+// SAFETY: the region's memory is only touched through atomics and `verbs::mem`.
+unsafe impl Send for SoftMr {}
+// SAFETY: as above.
+unsafe impl Sync for SoftMr {}
+
+impl SoftMr {
+    /// Allocates and registers.
+    pub(crate) fn allocate(
+        adapter: &Arc<Adapter>,
+        pd: PdNum,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check(len, access)?;
+        // Peers that may only read get a file that they cannot map writable.
+        let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let writers = if writable {
+            Writers::Everybody
+        } else {
+            Writers::Owner
+        };
+        let (file, mapping) = segment::create("vervain-region", len, writers)?;
+        advise_huge(&mapping);
+        let start = mapping.start();
+        let key = publish(adapter, pd, start, len, access, Some(Arc::new(file)))?;
+        let adapter = Arc::clone(adapter);
+        Ok(SoftMr {
+            adapter,
+            pd: pd.0 as usize,
+            key,
+            start,
+            len,
+            _mapping: Some(mapping),
+        })
+    }
+
+    /// Registers memory of the caller, which peers reach through the kernel.
+    pub(crate) fn register(
+        adapter: &Arc<Adapter>,
+        pd: PdNum,
+        start: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check(len, access)?;
+        if access.contains(Access::REMOTE_ATOMIC) {
+            return Err(VerbsError::Unsupported {
+                what: "remote atomics on memory that the NIC did not allocate",
+            });
+        }
+        if (start.as_ptr() as usize).checked_add(len).is_none() {
+            return Err(VerbsError::invalid(
+                "memory region",
+                "it wraps around the address space",
+            ));
+        }
+        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_READ) {
+            allow_peers_to_reach_us();
+        }
+        let key = publish(adapter, pd, start, len, access, None)?;
+        let adapter = Arc::clone(adapter);
+        Ok(SoftMr {
+            adapter,
+            pd: pd.0 as usize,
+            key,
+            start,
+            len,
+            _mapping: None,
+        })
+    }
+}
+
+fn check(len: usize, access: Access) -> Result<(), VerbsError> {
+    if len == 0 {
+        return Err(VerbsError::invalid("memory region", "it has no bytes"));
+    }
+    if !rules::access_is_consistent(access) {
+        let why = "remote writing and atomics need local writing";
+        return Err(VerbsError::invalid("access flags", why));
+    }
+    Ok(())
+}
+
+fn publish(
+    adapter: &Arc<Adapter>,
+    pd: PdNum,
+    start: NonNull<u8>,
+    len: usize,
+    access: Access,
+    file: Option<Arc<OwnedFd>>,
+) -> Result<u32, VerbsError> {
+    let mut tables = adapter.tables();
+    tables.pds.get(pd.0 as usize)?;
+    let kind = if file.is_some() {
+        KIND_SHARED
+    } else {
+        KIND_PRIVATE
+    };
+    let index = tables.mrs.insert(MrSlot { key: 0, file })?;
+    // The variant changes with every registration, so that an old key does not fit a new region.
+    tables.variant = tables.variant.wrapping_add(1).max(1);
+    let key = (index as u32) << 16 | u32::from(tables.variant);
+    if let Some(slot) = tables.mrs.get_mut(index) {
+        slot.key = key;
+    }
+    if let Some(users) = tables.pds.get_mut(pd.0 as usize) {
+        *users += 1;
+    }
+    let entry = adapter.mr_entry(index);
+    entry.access.store(access.bits(), Ordering::Relaxed);
+    entry.pd.store(pd.0, Ordering::Relaxed);
+    entry.kind.store(kind, Ordering::Relaxed);
+    entry.addr.store(start.as_ptr() as u64, Ordering::Relaxed);
+    entry.len.store(len as u64, Ordering::Relaxed);
+    entry.key.store(key, Ordering::Release);
+    Ok(key)
+}
+
+/// Asks for large pages behind a region that has room for some; a refusal changes nothing.
+fn advise_huge(mapping: &Mapping) {
+    const HUGE: usize = 2 << 20;
+    if mapping.len() < HUGE {
+        return;
+    }
+    let (start, advice) = (
+        mapping.start().as_ptr().cast(),
+        rustix::mm::Advice::LinuxHugepage,
+    );
+    // SAFETY: advice on one's own mapping; it changes how pages are backed, not what they hold.
+    if let Err(e) = unsafe { rustix::mm::madvise(start, mapping.len(), advice) } {
+        tracing::debug!(error = %e, "no large pages for a memory region");
+    }
+}
+
+/// Where the Yama module restricts process_vm_readv and writev to descendants, lets other
+/// processes of this user reach us. Without Yama the kernel refuses this, and nothing is needed.
+fn allow_peers_to_reach_us() {
+    const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
+    // SAFETY: prctl with plain numbers.
+    unsafe { libc::prctl(PR_SET_PTRACER, libc::c_ulong::MAX, 0, 0, 0) };
+}
+
+impl NicMr for SoftMr {
+    fn addr(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn lkey(&self) -> Lkey {
+        Lkey(self.key)
+    }
+
+    fn rkey(&self) -> Rkey {
+        Rkey(self.key)
+    }
+
+    fn base(&self) -> Option<NonNull<u8>> {
+        Some(self.start)
+    }
+}
+
+impl Drop for SoftMr {
+    fn drop(&mut self) {
+        let index = mr_index(self.key);
+        self.adapter.mr_entry(index).key.store(0, Ordering::Release);
+        // Nobody may still be copying when the memory goes away.
+        self.adapter.quiescence.wait();
+        let mut tables = self.adapter.tables();
+        let removed = tables.mrs.remove(index);
+        debug_assert!(removed.is_ok(), "a region is removed once");
+        if let Some(users) = tables.pds.get_mut(self.pd) {
+            *users -= 1;
+        }
+    }
+}
+
+/// A region as an entry describes it at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described {
+    pub(crate) access: Access,
+    pub(crate) pd: u32,
+    pub(crate) kind: u32,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+}
+
+/// Reads an entry, or says that it holds no region with this key.
+#[inline]
+pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
+    if key == 0 || entry.key.load(Ordering::Acquire) != key {
+        return None;
+    }
+    let described = Described {
+        access: Access::from_bits_truncate(entry.access.load(Ordering::Relaxed)),
+        pd: entry.pd.load(Ordering::Relaxed),
+        kind: entry.kind.load(Ordering::Relaxed),
+        addr: entry.addr.load(Ordering::Relaxed),
+        len: entry.len.load(Ordering::Relaxed),
+    };
+    // The fields belong together only if the region was there all the while.
+    fence(Ordering::Acquire);
+    (entry.key.load(Ordering::Relaxed) == key).then_some(described)
+}
+
+impl Described {
+    /// Whether a range lies inside.
+    #[inline]
+    pub(crate) fn contains(&self, addr: u64, len: u64) -> bool {
+        addr >= self.addr && len <= self.len && addr - self.addr <= self.len - len
+    }
+}
+
+/// A local range, checked: where it is in this process.
+#[inline]
+pub(crate) fn local(
+    adapter: &Adapter,
+    pd: u32,
+    sge: &verbs::Sge,
+    needed: Access,
+) -> Option<*mut u8> {
+    let index = mr_index(sge.lkey.0);
+    if index >= crate::layout::MRS {
+        return None;
+    }
+    let region = describe(adapter.mr_entry(index), sge.lkey.0)?;
+    let fits = region.contains(sge.addr, u64::from(sge.len));
+    (fits && region.pd == pd && region.access.contains(needed)).then_some(sge.addr as *mut u8)
+}

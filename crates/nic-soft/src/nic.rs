@@ -1,0 +1,309 @@
+//! The device and its control path.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
+use verbs::{
+    Access, AhAttr, AhNum, CqInit, DeviceAttr, Gid, Mtu, PdNum, PortAttr, PortState, QpInit,
+    SrqInit, VerbsError,
+};
+
+use crate::adapter::{Adapter, Ah};
+use crate::agent::{self, Agent};
+use crate::channel::{ChannelShared, SoftChannel};
+use crate::cq::{CqShared, SoftCq};
+use crate::layout::{CQS, MRS, QPS, RECVS, SRQS};
+use crate::memory::SoftMr;
+use crate::qp::{Parts, SoftQp};
+use crate::recv_queue::SGE_MAX;
+use crate::send::MESSAGE_LEN_MAX;
+use crate::srq::{SoftSrq, SrqShared};
+
+/// Bytes a work request may carry inline.
+const INLINE_MAX: u32 = 1024;
+/// Entries of a completion queue at most.
+const CQE_MAX: u32 = 1 << 20;
+
+/// How to open a software NIC.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SoftOptions {
+    /// Where the processes of this host meet: a directory of the user's own, made if need be.
+    pub run_dir: PathBuf,
+    /// The adapter's address.
+    pub gid: Gid,
+    /// What the device is called.
+    pub name: String,
+    /// How long to wait for another process's first answer.
+    pub contact_timeout: Duration,
+}
+
+impl SoftOptions {
+    /// GID `::ffff:127.0.0.1`, name `soft0`, one second for first contacts.
+    pub fn new(run_dir: impl AsRef<Path>) -> Self {
+        SoftOptions {
+            run_dir: run_dir.as_ref().to_path_buf(),
+            gid: Gid::from_ipv4(Ipv4Addr::LOCALHOST),
+            name: "soft0".into(),
+            contact_timeout: Duration::from_secs(1),
+        }
+    }
+
+    /// Another GID.
+    #[must_use]
+    pub fn gid(mut self, gid: Gid) -> Self {
+        self.gid = gid;
+        self
+    }
+}
+
+/// An opened software NIC. Objects made from it must not outlive it by long: once it is dropped,
+/// new peers find nobody.
+#[derive(Debug)]
+pub struct SoftNic {
+    // Dropped first: stops answering before anything else goes.
+    _agent: Agent,
+    adapter: Arc<Adapter>,
+}
+
+impl SoftNic {
+    /// Opens an adapter: takes an instance number on the GID and starts answering peers.
+    ///
+    /// # Errors
+    /// `Exhausted` when the GID has no free instance number, `Invalid` when the run directory
+    /// belongs to somebody else, `Io`.
+    pub fn open(options: &SoftOptions) -> Result<Arc<Self>, VerbsError> {
+        let epoll = agent::create_epoll()?;
+        let adapter = Arc::new(Adapter::new(
+            options.name.clone(),
+            options.gid,
+            options.run_dir.clone(),
+            options.contact_timeout,
+            epoll,
+        )?);
+        let agent = Agent::start(&adapter)?;
+        Ok(Arc::new(SoftNic {
+            _agent: agent,
+            adapter,
+        }))
+    }
+}
+
+fn limit(what: &'static str, value: u32, max: u32) -> Result<(), VerbsError> {
+    if value > max {
+        return Err(VerbsError::Limit {
+            what,
+            value: value.into(),
+            max: max.into(),
+        });
+    }
+    Ok(())
+}
+
+impl Nic for SoftNic {
+    fn device(&self) -> DeviceAttr {
+        let mut device = DeviceAttr::named(self.adapter.name.clone());
+        device.qp_max = QPS as u32 - 2;
+        device.qp_wr_max = RECVS as u32;
+        device.sge_max = SGE_MAX as u32;
+        device.cq_max = CQS as u32;
+        device.cqe_max = CQE_MAX;
+        device.mr_max = MRS as u32 - 1;
+        device.srq_max = SRQS as u32;
+        device.rd_atomic_max = 128;
+        device.inline_max = INLINE_MAX;
+        device.message_len_max = MESSAGE_LEN_MAX;
+        device
+    }
+
+    fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
+        if port != 1 {
+            return Err(VerbsError::NoSuch {
+                what: "port",
+                number: port.into(),
+            });
+        }
+        Ok(PortAttr {
+            state: PortState::Active,
+            mtu_max: Mtu::B4096,
+            gids: vec![self.adapter.gid],
+        })
+    }
+
+    fn alloc_pd(&self) -> Result<PdNum, VerbsError> {
+        Ok(PdNum(self.adapter.tables().pds.insert(0)? as u32))
+    }
+
+    fn dealloc_pd(&self, pd: PdNum) -> Result<(), VerbsError> {
+        let mut tables = self.adapter.tables();
+        if *tables.pds.get(pd.0 as usize)? > 0 {
+            return Err(VerbsError::Busy {
+                what: "the protection domain",
+            });
+        }
+        tables.pds.remove(pd.0 as usize).map(|_| ())
+    }
+
+    fn allocate(
+        &self,
+        pd: PdNum,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        Ok(Arc::new(SoftMr::allocate(&self.adapter, pd, len, access)?))
+    }
+
+    unsafe fn register(
+        &self,
+        pd: PdNum,
+        start: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        Ok(Arc::new(SoftMr::register(
+            &self.adapter,
+            pd,
+            start,
+            len,
+            access,
+        )?))
+    }
+
+    fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
+        let shared = Arc::new(ChannelShared::new()?);
+        let num = self.adapter.tables().channels.insert(Arc::clone(&shared))?;
+        Ok(Box::new(SoftChannel {
+            adapter: Arc::clone(&self.adapter),
+            shared,
+            num,
+        }))
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
+        limit("completion queue entries", init.depth, CQE_MAX)?;
+        if init.depth == 0 {
+            return Err(VerbsError::invalid("completion queue", "it has no entries"));
+        }
+        let mut tables = self.adapter.tables();
+        let channel = match init.channel {
+            Some(number) => {
+                let number = number.0 as usize;
+                Some((number, Arc::clone(tables.channels.get(number)?)))
+            }
+            None => None,
+        };
+        // The number is known only once the place is taken, so a stand-in takes it.
+        let stand_in = Arc::new(CqShared::new(0, 1, None));
+        let num = tables.cqs.insert(stand_in)?;
+        let shared = Arc::new(CqShared::new(num, init.depth as usize, channel));
+        if let Some(slot) = tables.cqs.get_mut(num) {
+            *slot = Arc::clone(&shared);
+        }
+        drop(tables);
+        if let Some((_, channel)) = &shared.channel {
+            channel.add(&shared);
+        }
+        let entry = self.adapter.cq_entry(num);
+        entry.armed.store(0, Ordering::Relaxed);
+        Ok(Box::new(SoftCq::new(Arc::clone(&self.adapter), shared)))
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> Result<Box<dyn NicSrq>, VerbsError> {
+        limit("shared receive queue entries", init.wr_max, RECVS as u32)?;
+        limit("scatter elements", init.sge_max, SGE_MAX as u32)?;
+        let pd = init.pd.0 as usize;
+        let mut tables = self.adapter.tables();
+        tables.pds.get(pd)?;
+        let shape = (init.wr_max as usize, init.sge_max as usize);
+        let num = tables.srqs.insert(Arc::new(SrqShared::new(0, pd, 1, 1)))?;
+        let shared = Arc::new(SrqShared::new(num, pd, shape.0, shape.1));
+        if let Some(slot) = tables.srqs.get_mut(num) {
+            *slot = Arc::clone(&shared);
+        }
+        if let Some(users) = tables.pds.get_mut(pd) {
+            *users += 1;
+        }
+        drop(tables);
+        let entry = self.adapter.srq_entry(num);
+        entry.posted.store(0, Ordering::Relaxed);
+        entry.consumed.store(0, Ordering::Relaxed);
+        Ok(Box::new(SoftSrq {
+            adapter: Arc::clone(&self.adapter),
+            shared,
+        }))
+    }
+
+    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError> {
+        let caps = init.caps;
+        limit("send queue entries", caps.send_wr_max, RECVS as u32)?;
+        limit("receive queue entries", caps.recv_wr_max, RECVS as u32)?;
+        limit("gather elements", caps.send_sge_max, SGE_MAX as u32)?;
+        limit("scatter elements", caps.recv_sge_max, SGE_MAX as u32)?;
+        limit("inline bytes", caps.inline_max, INLINE_MAX)?;
+        self.adapter.sweep_lanes();
+        let pd = init.pd.0 as usize;
+        let (parts, index) = {
+            let mut tables = self.adapter.tables();
+            tables.pds.get(pd)?;
+            let send_cq = Arc::clone(tables.cqs.get(init.send_cq.0 as usize)?);
+            let recv_cq = Arc::clone(tables.cqs.get(init.recv_cq.0 as usize)?);
+            let srq = match init.srq {
+                Some(number) => Some(Arc::clone(tables.srqs.get(number.0 as usize)?)),
+                None => None,
+            };
+            let index = tables.qps.insert(None)?;
+            if let Some(users) = tables.pds.get_mut(pd) {
+                *users += 1;
+            }
+            let parts = Parts {
+                num: self.adapter.qpn(index),
+                pd,
+                transport: init.transport,
+                caps,
+                signal_all: init.signal_all,
+                send_cq,
+                recv_cq,
+                srq,
+            };
+            (parts, index)
+        };
+        let qp = SoftQp::new(&self.adapter, parts);
+        if let Some(slot) = self.adapter.tables().qps.get_mut(index) {
+            *slot = Some(Arc::downgrade(qp.shared()));
+        }
+        Ok(Box::new(qp))
+    }
+
+    fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
+        self.port(attr.port)?;
+        let mut tables = self.adapter.tables();
+        let pd = pd.0 as usize;
+        tables.pds.get(pd)?;
+        let number = tables.ahs.insert(Ah { gid: attr.gid, pd })?;
+        if let Some(users) = tables.pds.get_mut(pd) {
+            *users += 1;
+        }
+        Ok(AhNum(number as u32))
+    }
+
+    fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError> {
+        let mut tables = self.adapter.tables();
+        let removed = tables.ahs.remove(ah.0 as usize)?;
+        if let Some(users) = tables.pds.get_mut(removed.pd) {
+            *users -= 1;
+        }
+        drop(tables);
+        // Senders drop what they remember of it.
+        self.adapter.departures.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn async_event(&self) -> Option<AsyncEvent> {
+        self.adapter.events.pop()
+    }
+}

@@ -1,0 +1,110 @@
+//! When is nobody touching memory any more?
+//!
+//! Posting threads copy to and from registered memory. Before a region's memory goes away,
+//! deregistration waits until every thread that was inside a post or poll has left it. The data
+//! path only sets and clears a flag of its own, with no fence: deregistration makes the kernel
+//! issue the fences (membarrier), because it is rare and they are not.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crossbeam_utils::CachePadded;
+
+/// One queue's flag: odd while its owner is inside an operation.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    count: CachePadded<AtomicU32>,
+}
+
+/// While it lives, memory stays.
+pub(crate) struct Active<'a> {
+    activity: &'a Activity,
+}
+
+impl Activity {
+    /// Marks the caller as inside an operation. Not re-entrant.
+    #[inline]
+    pub(crate) fn enter(&self) -> Active<'_> {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        // Pairs with the membarrier in `wait`: after it, either this store is visible there, or
+        // the loads of keys that follow here see the region gone.
+        compiler_fence(Ordering::SeqCst);
+        Active { activity: self }
+    }
+}
+
+impl Drop for Active<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let count = self.activity.count.load(Ordering::Relaxed);
+        self.activity
+            .count
+            .store(count.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// All flags of an adapter.
+#[derive(Debug)]
+pub(crate) struct Quiescence {
+    activities: Mutex<Vec<Weak<Activity>>>,
+    /// Whether the kernel has membarrier; otherwise waiting also sleeps a little.
+    membarrier: AtomicBool,
+}
+
+const MEMBARRIER_PRIVATE_EXPEDITED: i32 = 1 << 3;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
+
+fn membarrier(command: i32) -> bool {
+    // SAFETY: membarrier touches no memory of the caller.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+impl Quiescence {
+    pub(crate) fn new() -> Self {
+        let available = membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED);
+        if !available {
+            tracing::warn!("the kernel refuses membarrier; deregistering memory takes longer");
+        }
+        Quiescence {
+            activities: Mutex::new(Vec::new()),
+            membarrier: AtomicBool::new(available),
+        }
+    }
+
+    /// A new flag.
+    pub(crate) fn activity(&self) -> Arc<Activity> {
+        let activity = Arc::new(Activity::default());
+        let mut all = self
+            .activities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&activity));
+        activity
+    }
+
+    /// Waits until every operation that was under way has ended. Operations are short, so this
+    /// spins; the caller must not be inside one.
+    pub(crate) fn wait(&self) {
+        if !self.membarrier.load(Ordering::Relaxed) || !membarrier(MEMBARRIER_PRIVATE_EXPEDITED) {
+            // Store buffers drain in far less time than this.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let all: Vec<_> = {
+            let all = self
+                .activities
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            all.iter().filter_map(Weak::upgrade).collect()
+        };
+        for activity in all {
+            let seen = activity.count.load(Ordering::Acquire);
+            if seen % 2 == 1 {
+                while activity.count.load(Ordering::Acquire) == seen {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! A peer's memory: finding the place a remote address names, and copying to and from it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbs::{Access, RemoteAddr, WcStatus, mem};
+
+use crate::adapter::Adapter;
+use crate::layout::{KIND_SHARED, MrEntry, mr_index};
+use crate::memory;
+use crate::peer::Peer;
+use crate::segment::Mapping;
+
+/// Regions remembered by a queue pair; a power of two.
+const CACHED: usize = 16;
+
+/// What a queue pair remembers of a peer's region.
+#[derive(Debug)]
+struct Region {
+    key: u32,
+    /// The peer's entry: the region is there while its key is.
+    entry: *const MrEntry,
+    described: memory::Described,
+    /// Where the region's first byte is in this process; `None` for private memory.
+    base: Option<*mut u8>,
+    peer: Arc<Peer>,
+    _mapping: Option<Arc<Mapping>>,
+}
+
+/// The translation cache of a queue pair, like a NIC's.
+#[derive(Debug, Default)]
+pub(crate) struct RemoteMemory {
+    regions: [Option<Region>; CACHED],
+}
+
+// SAFETY: the pointers lead to shared memory that `peer` and `_mapping` keep mapped; it is accessed
+// through atomics and `verbs::mem` only.
+unsafe impl Send for RemoteMemory {}
+
+/// A place in a peer's memory, checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Mapped here.
+    Mapped(*mut u8),
+    /// Reached through the kernel.
+    Private {
+        /// The peer's process.
+        pid: i32,
+        /// The address there.
+        addr: u64,
+    },
+}
+
+impl RemoteMemory {
+    /// Forgets everything, for a new connection.
+    pub(crate) fn clear(&mut self) {
+        self.regions = Default::default();
+    }
+
+    /// Checks a range of a peer's memory. `allowed` is what the peer's queue pair lets us do and
+    /// `pd` its protection domain.
+    #[inline]
+    pub(crate) fn resolve(
+        &mut self,
+        adapter: &Adapter,
+        peer: &Arc<Peer>,
+        pd: u32,
+        remote: RemoteAddr,
+        len: usize,
+        needed: Access,
+    ) -> Result<Place, WcStatus> {
+        let key = remote.rkey.0;
+        let slot = mr_index(key) % CACHED;
+        let known = match &self.regions[slot] {
+            Some(region) if region.key == key && Arc::ptr_eq(&region.peer, peer) => {
+                // SAFETY: the entry stays mapped while the region holds its peer.
+                unsafe { &*region.entry }.key.load(Ordering::Acquire) == key
+            }
+            _ => false,
+        };
+        if !known {
+            self.regions[slot] = None;
+            self.regions[slot] = Some(Region::find(adapter, peer, key)?);
+        }
+        let Some(region) = &self.regions[slot] else {
+            return Err(WcStatus::RemAccessErr);
+        };
+        let described = &region.described;
+        let fits = described.contains(remote.addr, len as u64)
+            && described.pd == pd
+            && described.access.contains(needed);
+        if !fits {
+            return Err(WcStatus::RemAccessErr);
+        }
+        Ok(match region.base {
+            // The range was checked against the region's length, which is the mapping's.
+            Some(base) => Place::Mapped(base.wrapping_add((remote.addr - described.addr) as usize)),
+            None => Place::Private {
+                pid: region.peer.pid.as_raw_nonzero().get(),
+                addr: remote.addr,
+            },
+        })
+    }
+}
+
+impl Region {
+    #[cold]
+    fn find(adapter: &Adapter, peer: &Arc<Peer>, key: u32) -> Result<Self, WcStatus> {
+        let entry = peer.mr_entry(mr_index(key)).ok_or(WcStatus::RemAccessErr)?;
+        let described = memory::describe(entry, key).ok_or(WcStatus::RemAccessErr)?;
+        let remotely = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        if !described.access.intersects(remotely) {
+            return Err(WcStatus::RemAccessErr);
+        }
+        let mapping = if described.kind == KIND_SHARED {
+            let mapping = peer.region(adapter, key, &described).map_err(|e| {
+                tracing::debug!(error = %e, key, "cannot map a peer's region");
+                if peer.is_dead() {
+                    WcStatus::RetryExcErr
+                } else {
+                    WcStatus::RemAccessErr
+                }
+            })?;
+            debug_assert!(mapping.len() as u64 >= described.len);
+            Some(mapping)
+        } else {
+            None
+        };
+        Ok(Region {
+            key,
+            entry,
+            described,
+            base: mapping.as_ref().map(|mapping| mapping.start().as_ptr()),
+            peer: Arc::clone(peer),
+            _mapping: mapping,
+        })
+    }
+}
+
+/// Pieces of local memory, already checked.
+pub(crate) type Piece = (*mut u8, usize);
+
+impl Place {
+    /// Writes local pieces one after the other, the last bytes last.
+    ///
+    /// # Safety
+    /// The pieces are readable, and the place is writable for their length in all.
+    #[inline]
+    pub(crate) unsafe fn write(
+        &self,
+        pieces: impl Iterator<Item = Piece> + Clone,
+    ) -> Result<(), WcStatus> {
+        match *self {
+            Place::Mapped(mut to) => {
+                for (from, len) in pieces {
+                    // SAFETY: the caller's promise.
+                    unsafe { mem::place(to, from, len) };
+                    to = to.wrapping_add(len);
+                }
+                Ok(())
+            }
+            Place::Private { pid, addr } => transfer(pid, addr, pieces, libc::process_vm_writev),
+        }
+    }
+
+    /// Reads into local pieces one after the other.
+    ///
+    /// # Safety
+    /// The pieces are writable, and the place is readable for their length in all.
+    #[inline]
+    pub(crate) unsafe fn read(
+        &self,
+        pieces: impl Iterator<Item = Piece> + Clone,
+    ) -> Result<(), WcStatus> {
+        match *self {
+            Place::Mapped(mut from) => {
+                for (to, len) in pieces {
+                    // SAFETY: the caller's promise.
+                    unsafe { mem::fetch(to, from, len) };
+                    from = from.wrapping_add(len);
+                }
+                Ok(())
+            }
+            Place::Private { pid, addr } => transfer(pid, addr, pieces, libc::process_vm_readv),
+        }
+    }
+
+    /// Its eight bytes as an atomic; `None` when they are not aligned or not mapped.
+    pub(crate) fn word(&self) -> Option<&AtomicU64> {
+        match self {
+            Place::Mapped(at) if at.addr() % 8 == 0 => {
+                // SAFETY: the place was checked for eight bytes and is aligned.
+                Some(unsafe { AtomicU64::from_ptr(at.cast()) })
+            }
+            _ => None,
+        }
+    }
+}
+
+type Transfer = unsafe extern "C" fn(
+    libc::pid_t,
+    *const libc::iovec,
+    libc::c_ulong,
+    *const libc::iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> isize;
+
+/// Moves bytes between local pieces and another process's private memory, through the kernel.
+fn transfer(
+    pid: i32,
+    addr: u64,
+    pieces: impl Iterator<Item = Piece> + Clone,
+    call: Transfer,
+) -> Result<(), WcStatus> {
+    let mut at = addr;
+    for (start, len) in pieces {
+        let mut done = 0;
+        while done < len {
+            let local = libc::iovec {
+                iov_base: start.wrapping_add(done).cast(),
+                iov_len: len - done,
+            };
+            let remote = libc::iovec {
+                iov_base: at as *mut libc::c_void,
+                iov_len: len - done,
+            };
+            // SAFETY: the local range was checked by the caller; the kernel checks the remote one.
+            let moved = unsafe { call(pid, &local, 1, &remote, 1, 0) };
+            if moved <= 0 {
+                let error = std::io::Error::last_os_error();
+                tracing::debug!(%error, pid, "cannot reach a peer's private memory");
+                return Err(match error.raw_os_error() {
+                    Some(libc::ESRCH) => WcStatus::RetryExcErr,
+                    Some(libc::EFAULT) => WcStatus::RemAccessErr,
+                    _ => WcStatus::RemOpErr,
+                });
+            }
+            done += moved as usize;
+            at += moved as u64;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,895 @@
+//! Carrying out send work requests.
+//!
+//! The posting thread does the work: it copies into the peer's memory or lane, and makes the
+//! completion. Only what cannot be done at once is kept: when the peer has no RECV or no room, is
+//! not ready yet, or the queue pair is in SQD. Kept requests are carried on by whoever posts to the
+//! queue pair or polls its completion queue next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use verbs::attr::rnr_timer_us;
+use verbs::{
+    AhNum, Gid, Mtu, Op, Payload, PostError, PostReason, QpAttr, QpNum, QpState, SendFlags, SendWr,
+    Sge, Transport, UdDest, Wc, WcOpcode, WcStatus, mem, rules,
+};
+
+use crate::adapter::Adapter;
+use crate::lane::PIECE_MAX;
+use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
+use crate::link::{Link, NoLane, Ready, Us};
+use crate::memory;
+use crate::qp::QpShared;
+use crate::remote::{Piece, RemoteMemory};
+
+/// Bytes of a message at most (RC and UC).
+pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wait {
+    /// For a RECV of the peer.
+    Recv,
+    /// For room in the lane.
+    Room,
+    /// For the peer's queue pair to take messages, or to be known gone.
+    Peer,
+}
+
+/// How far a request has come.
+enum Step {
+    Done(WcStatus),
+    Wait(Wait),
+}
+
+/// A kept request.
+#[derive(Debug)]
+struct Kept {
+    id: u64,
+    op: Op,
+    flags: SendFlags,
+    to: Option<UdDest>,
+    inline: Option<Box<[u8]>>,
+    sges: Box<[Sge]>,
+    len: u32,
+    /// Bytes of a SEND already in the lane.
+    sent: usize,
+    waiting: Option<(Wait, Instant)>,
+    tries: u32,
+}
+
+/// Where a datagram goes.
+#[derive(Debug)]
+struct Dest {
+    ah: AhNum,
+    link: Link,
+}
+
+/// The send side of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    us: Us,
+    link: Option<Link>,
+    dests: Vec<Option<Box<Dest>>>,
+    dests_len: usize,
+    departures_seen: u64,
+    remote: RemoteMemory,
+    kept: VecDeque<Kept>,
+    timeout: Option<Duration>,
+    retries: u32,
+    rnr_retries: Option<u32>,
+}
+
+fn opcode(op: &Op) -> WcOpcode {
+    match op {
+        Op::Send { .. } => WcOpcode::Send,
+        Op::Write { .. } => WcOpcode::Write,
+        Op::Read { .. } => WcOpcode::Read,
+        Op::CompareSwap { .. } => WcOpcode::CompareSwap,
+        Op::FetchAdd { .. } => WcOpcode::FetchAdd,
+    }
+}
+
+/// The local side of a request as checked pieces.
+#[derive(Clone, Copy)]
+enum Local<'a> {
+    One(Piece),
+    Parts(&'a [&'a [u8]]),
+    Sges(&'a [Sge]),
+}
+
+impl<'a> Local<'a> {
+    /// Checks a payload's elements.
+    #[inline]
+    fn check(adapter: &Adapter, pd: u32, wr: &SendWr<'a>) -> Result<Self, WcStatus> {
+        let needed = match wr.op {
+            Op::Send { .. } | Op::Write { .. } => verbs::Access::empty(),
+            _ => verbs::Access::LOCAL_WRITE,
+        };
+        match wr.payload {
+            Payload::Inline(bytes) => Ok(Local::One((bytes.as_ptr().cast_mut(), bytes.len()))),
+            Payload::InlineParts(parts) => Ok(Local::Parts(parts)),
+            Payload::Gather([]) => Ok(Local::Parts(&[])),
+            Payload::Gather([sge]) => {
+                if sge.len == 0 {
+                    return Ok(Local::Parts(&[]));
+                }
+                let at = memory::local(adapter, pd, sge, needed).ok_or(WcStatus::LocProtErr)?;
+                Ok(Local::One((at, sge.len as usize)))
+            }
+            Payload::Gather(sges) => {
+                for sge in sges.iter().filter(|sge| sge.len > 0) {
+                    memory::local(adapter, pd, sge, needed).ok_or(WcStatus::LocProtErr)?;
+                }
+                Ok(Local::Sges(sges))
+            }
+        }
+    }
+
+    #[inline]
+    fn pieces(&self) -> impl Iterator<Item = Piece> + Clone + use<'a> {
+        let (one, parts, sges): (Option<Piece>, &'a [&'a [u8]], &'a [Sge]) = match *self {
+            Local::One(piece) => (Some(piece), &[], &[]),
+            Local::Parts(parts) => (None, parts, &[]),
+            Local::Sges(sges) => (None, &[], sges),
+        };
+        one.into_iter()
+            .chain(
+                parts
+                    .iter()
+                    .map(|part| (part.as_ptr().cast_mut(), part.len())),
+            )
+            .chain(
+                sges.iter()
+                    .map(|sge| (sge.addr as *mut u8, sge.len as usize)),
+            )
+    }
+
+    /// Copies the bytes `from..from + len` to one place.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes, and the range lies inside the payload.
+    #[inline]
+    unsafe fn gather(&self, mut from: usize, mut to: *mut u8, mut len: usize) {
+        for (start, piece_len) in self.pieces() {
+            if from >= piece_len {
+                from -= piece_len;
+                continue;
+            }
+            let now = len.min(piece_len - from);
+            // SAFETY: inside a checked piece, and inside the caller's room.
+            unsafe { mem::place(to, start.add(from), now) };
+            to = to.wrapping_add(now);
+            len -= now;
+            from = 0;
+            if len == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Sender {
+    pub(crate) fn new(gid: Gid, qpn: u32, transport: Transport) -> Self {
+        Sender {
+            us: Us {
+                gid,
+                qpn,
+                transport,
+            },
+            link: None,
+            dests: Vec::new(),
+            dests_len: 0,
+            departures_seen: 0,
+            remote: RemoteMemory::default(),
+            kept: VecDeque::new(),
+            timeout: None,
+            retries: 0,
+            rnr_retries: None,
+        }
+    }
+
+    pub(crate) fn is_unfinished(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    pub(crate) fn connect(&mut self, link: Link) {
+        self.link = Some(link);
+    }
+
+    pub(crate) fn set_retries(&mut self, attr: &QpAttr) {
+        // InfiniBand specification, volume 1, section 9.7.6.1.3; 0 waits for ever.
+        let ns = |code: u8| Duration::from_nanos(4096u64 << code.min(31));
+        self.timeout = attr.timeout.filter(|code| *code != 0).map(ns);
+        self.retries = u32::from(attr.retry_count.unwrap_or(0));
+        self.rnr_retries = attr.rnr_retry.filter(|count| *count != 7).map(u32::from);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+        self.link = None;
+        self.dests.clear();
+        self.dests_len = 0;
+        self.remote.clear();
+    }
+
+    /// Posts a batch.
+    #[inline]
+    pub(crate) fn post(&mut self, qp: &Arc<QpShared>, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        let longest = match qp.transport {
+            Transport::Ud => Mtu::B4096.bytes() as u32,
+            _ => MESSAGE_LEN_MAX,
+        };
+        let mut result = Ok(());
+        let mut solicited = false;
+        for (index, wr) in wrs.iter().enumerate() {
+            match self.post_one(qp, wr, longest) {
+                Ok(()) => solicited |= wr.flags.contains(SendFlags::SOLICITED),
+                Err(reason) => {
+                    result = Err(PostError { index, reason });
+                    break;
+                }
+            }
+        }
+        if let Some(link) = &self.link {
+            link.ring(solicited);
+        }
+        result
+    }
+
+    #[inline]
+    fn post_one(
+        &mut self,
+        qp: &Arc<QpShared>,
+        wr: &SendWr<'_>,
+        longest: u32,
+    ) -> Result<(), PostReason> {
+        let state = qp.state();
+        if state != QpState::Rts || !self.kept.is_empty() {
+            return self.post_slowly(qp, wr, longest, state);
+        }
+        let len = rules::check(qp.transport, &qp.caps, longest, wr)?;
+        let mut sent = 0;
+        match self.execute(qp, wr, len, &mut sent) {
+            Step::Done(WcStatus::Success) => self.succeed(qp, wr, len),
+            Step::Done(status) => self.fail(qp, wr.id, status),
+            Step::Wait(wait) => self.keep(wr, len, sent, Some((wait, Instant::now()))),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn post_slowly(
+        &mut self,
+        qp: &Arc<QpShared>,
+        wr: &SendWr<'_>,
+        longest: u32,
+        state: QpState,
+    ) -> Result<(), PostReason> {
+        match state {
+            QpState::Reset | QpState::Init | QpState::Rtr => return Err(PostReason::State(state)),
+            QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
+        }
+        let len = rules::check(qp.transport, &qp.caps, longest, wr)?;
+        if matches!(state, QpState::Sqe | QpState::Err) {
+            self.flush(qp);
+            self.complete(qp, wr.id, WcStatus::WrFlushErr);
+            return Ok(());
+        }
+        self.progress(qp);
+        if self.kept.is_empty() && qp.state() == QpState::Rts {
+            return self.post_one(qp, wr, longest);
+        }
+        if self.kept.len() >= qp.caps.send_wr_max as usize {
+            return Err(PostReason::QueueFull);
+        }
+        self.keep(wr, len, 0, None);
+        Ok(())
+    }
+
+    #[inline]
+    fn succeed(&mut self, qp: &QpShared, wr: &SendWr<'_>, len: u32) {
+        if wr.flags.contains(SendFlags::SIGNALED) || qp.signal_all {
+            let wc = Wc {
+                id: wr.id,
+                opcode: opcode(&wr.op),
+                byte_len: len,
+                qpn: QpNum(qp.num),
+                ..Wc::default()
+            };
+            qp.send_cq.complete(&qp.adapter, wc);
+        }
+    }
+
+    fn complete(&self, qp: &QpShared, id: u64, status: WcStatus) {
+        qp.send_cq.complete(
+            &qp.adapter,
+            Wc {
+                id,
+                status,
+                qpn: QpNum(qp.num),
+                ..Wc::default()
+            },
+        );
+    }
+
+    /// A request has failed: it completes with its error, the queue pair goes to the state of
+    /// failure, and everything behind it is flushed.
+    #[cold]
+    fn fail(&mut self, qp: &Arc<QpShared>, id: u64, status: WcStatus) {
+        self.complete(qp, id, status);
+        qp.enter_error(true);
+        let by_peer = matches!(status, WcStatus::RemAccessErr | WcStatus::RemInvReqErr);
+        if by_peer && let Some(link) = &mut self.link {
+            // The responder of a refused request fails as well.
+            let nothing = |_: *mut u8| Ok::<(), ()>(());
+            if link
+                .push(&qp.adapter, &self.us, Kind::Fail, 0, 0, 0, 0, nothing)
+                .is_ok()
+            {
+                link.ring(true);
+            }
+        }
+        self.flush(qp);
+    }
+
+    /// Completes everything that waits with the status for it.
+    pub(crate) fn flush(&mut self, qp: &QpShared) {
+        while let Some(kept) = self.kept.pop_front() {
+            self.complete(qp, kept.id, WcStatus::WrFlushErr);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, wr: &SendWr<'_>, len: u32, sent: usize, waiting: Option<(Wait, Instant)>) {
+        let (inline, sges): (Option<Box<[u8]>>, Box<[Sge]>) = match wr.payload {
+            Payload::Inline(bytes) => (Some(bytes.into()), Box::default()),
+            Payload::InlineParts(parts) => (Some(parts.concat().into()), Box::default()),
+            Payload::Gather(sges) => (None, sges.into()),
+        };
+        self.kept.push_back(Kept {
+            id: wr.id,
+            op: wr.op,
+            flags: wr.flags,
+            to: wr.to,
+            inline,
+            sges,
+            len,
+            sent,
+            waiting,
+            tries: 0,
+        });
+    }
+
+    /// Carries on with kept requests; true while some are left.
+    pub(crate) fn progress(&mut self, qp: &Arc<QpShared>) -> bool {
+        match qp.state() {
+            QpState::Rts => {}
+            QpState::Sqe | QpState::Err => {
+                self.flush(qp);
+                return false;
+            }
+            _ => return !self.kept.is_empty(),
+        }
+        let mut any = false;
+        while let Some(mut kept) = self.kept.pop_front() {
+            let wr = SendWr {
+                id: kept.id,
+                op: kept.op,
+                payload: match &kept.inline {
+                    Some(bytes) => Payload::Inline(bytes),
+                    None => Payload::Gather(&kept.sges),
+                },
+                flags: kept.flags,
+                to: kept.to,
+            };
+            match self.execute(qp, &wr, kept.len, &mut kept.sent) {
+                Step::Done(WcStatus::Success) => self.succeed(qp, &wr, kept.len),
+                Step::Done(status) => {
+                    self.fail(qp, wr.id, status);
+                    return false;
+                }
+                Step::Wait(wait) => {
+                    if let Some(status) = self.give_up(&mut kept, wait) {
+                        self.fail(qp, kept.id, status);
+                        return false;
+                    }
+                    self.kept.push_front(kept);
+                    break;
+                }
+            }
+            any = true;
+        }
+        if any && let Some(link) = &self.link {
+            link.ring(true);
+        }
+        !self.kept.is_empty()
+    }
+
+    /// Whether a request has waited long enough, and what becomes of it then.
+    fn give_up(&self, kept: &mut Kept, wait: Wait) -> Option<WcStatus> {
+        let now = Instant::now();
+        let since = match kept.waiting {
+            Some((before, since)) if before == wait => since,
+            _ => {
+                kept.waiting = Some((wait, now));
+                kept.tries = 0;
+                return None;
+            }
+        };
+        let (limit, max, status) = match wait {
+            // There will be room when the peer polls, however long that takes.
+            Wait::Room => return None,
+            Wait::Recv => {
+                let timer = self.link.as_ref().map_or(0, Link::rnr_timer);
+                let limit = Duration::from_micros(rnr_timer_us(timer));
+                (Some(limit), self.rnr_retries, WcStatus::RnrRetryExcErr)
+            }
+            Wait::Peer => {
+                let dead = self.link.as_ref().is_some_and(|link| link.peer.is_dead());
+                if dead {
+                    return Some(WcStatus::RetryExcErr);
+                }
+                (self.timeout, Some(self.retries), WcStatus::RetryExcErr)
+            }
+        };
+        let limit = limit?;
+        if now - since < limit {
+            return None;
+        }
+        kept.tries += 1;
+        kept.waiting = Some((wait, now));
+        max.filter(|max| kept.tries > *max).map(|_| status)
+    }
+
+    /// Carries a request out, as far as it goes.
+    #[inline]
+    fn execute(&mut self, qp: &Arc<QpShared>, wr: &SendWr<'_>, len: u32, sent: &mut usize) -> Step {
+        let adapter = &*qp.adapter;
+        let local = match Local::check(adapter, qp.pd as u32, wr) {
+            Ok(local) => local,
+            Err(status) => return Step::Done(status),
+        };
+        if let (Op::Send { imm }, Some(to)) = (wr.op, wr.to) {
+            return self.datagram(adapter, &to, imm, wr.flags, &local, len as usize);
+        }
+        let us = self.us;
+        let Some(link) = &mut self.link else {
+            return Step::Done(WcStatus::LocQpOpErr);
+        };
+        if !link.is_up(&us) {
+            return match qp.transport {
+                Transport::Rc => Step::Wait(Wait::Peer),
+                _ => Step::Done(WcStatus::Success),
+            };
+        }
+        let result = match wr.op {
+            Op::Send { imm } => {
+                return send(
+                    adapter,
+                    &us,
+                    link,
+                    imm,
+                    wr.flags,
+                    &local,
+                    len as usize,
+                    sent,
+                );
+            }
+            Op::Write { remote, imm: None } => Self::write(
+                adapter,
+                &mut self.remote,
+                link,
+                remote,
+                &local,
+                len as usize,
+            ),
+            Op::Write {
+                remote,
+                imm: Some(imm),
+            } => {
+                match link.ready() {
+                    Ready::No if us.transport == Transport::Rc => return Step::Wait(Wait::Recv),
+                    _ => {}
+                }
+                let has_recv = link.ready() != Ready::No;
+                Self::write(
+                    adapter,
+                    &mut self.remote,
+                    link,
+                    remote,
+                    &local,
+                    len as usize,
+                )
+                .and_then(|()| {
+                    if has_recv {
+                        announce(adapter, &us, link, imm, wr.flags, len)
+                    } else {
+                        Ok(())
+                    }
+                })
+            }
+            Op::Read { remote } => {
+                let needed = rules::remote_access(&wr.op);
+                access(
+                    adapter,
+                    &mut self.remote,
+                    link,
+                    remote,
+                    len as usize,
+                    needed,
+                )
+                .and_then(|place| match place {
+                    Some(place) => {
+                        // SAFETY: the pieces were checked for local writing, and the place for
+                        // their length in all.
+                        let read = unsafe { place.read(local.pieces()) };
+                        read.map_err(Refused::Status)
+                    }
+                    None => Ok(()),
+                })
+            }
+            Op::CompareSwap {
+                remote,
+                expect,
+                swap,
+            } => self.atomic(adapter, remote, &local, |word| {
+                use std::sync::atomic::Ordering::{AcqRel, Acquire};
+                match word.compare_exchange(expect, swap, AcqRel, Acquire) {
+                    Ok(before) | Err(before) => before,
+                }
+            }),
+            Op::FetchAdd { remote, add } => self.atomic(adapter, remote, &local, |word| {
+                word.fetch_add(add, std::sync::atomic::Ordering::AcqRel)
+            }),
+        };
+        match (result, qp.transport) {
+            (Ok(()), _) => Step::Done(WcStatus::Success),
+            (Err(Refused::Wait(wait)), Transport::Rc) => Step::Wait(wait),
+            (Err(Refused::Status(status)), Transport::Rc) => Step::Done(status),
+            // Nobody tells an unreliable connection what became of its message.
+            (Err(_), _) => Step::Done(WcStatus::Success),
+        }
+    }
+
+    #[inline]
+    fn write(
+        adapter: &Adapter,
+        memory: &mut RemoteMemory,
+        link: &Link,
+        remote: verbs::RemoteAddr,
+        local: &Local<'_>,
+        len: usize,
+    ) -> Result<(), Refused> {
+        let place = access(
+            adapter,
+            memory,
+            link,
+            remote,
+            len,
+            verbs::Access::REMOTE_WRITE,
+        )?;
+        let Some(place) = place else { return Ok(()) };
+        // SAFETY: the pieces were checked, and the place for their length in all.
+        let written = unsafe {
+            match *local {
+                Local::One(piece) => place.write(std::iter::once(piece)),
+                _ => place.write(local.pieces()),
+            }
+        };
+        written.map_err(Refused::Status)
+    }
+
+    fn atomic(
+        &mut self,
+        adapter: &Adapter,
+        remote: verbs::RemoteAddr,
+        local: &Local<'_>,
+        operate: impl FnOnce(&std::sync::atomic::AtomicU64) -> u64,
+    ) -> Result<(), Refused> {
+        if !remote.addr.is_multiple_of(8) {
+            return Err(Refused::Status(WcStatus::RemInvReqErr));
+        }
+        let Some(link) = &self.link else {
+            return Err(Refused::Status(WcStatus::LocQpOpErr));
+        };
+        let needed = verbs::Access::REMOTE_ATOMIC;
+        let place = access(adapter, &mut self.remote, link, remote, 8, needed)?;
+        let Some(word) = place.as_ref().and_then(|place| place.word()) else {
+            return Err(Refused::Status(WcStatus::RemInvReqErr));
+        };
+        let before = operate(word).to_ne_bytes();
+        if let Some((to, _)) = local.pieces().next() {
+            // SAFETY: the one piece has 8 bytes and was checked for local writing.
+            unsafe { mem::place(to, before.as_ptr(), 8) };
+        }
+        Ok(())
+    }
+
+    /// A datagram: into the receiver's lane, or nowhere.
+    #[inline]
+    fn datagram(
+        &mut self,
+        adapter: &Adapter,
+        to: &UdDest,
+        imm: Option<u32>,
+        flags: SendFlags,
+        local: &Local<'_>,
+        len: usize,
+    ) -> Step {
+        let us = self.us;
+        let departures = adapter
+            .departures
+            .load(std::sync::atomic::Ordering::Relaxed);
+        if departures != self.departures_seen {
+            self.forget_departed(adapter, departures);
+        }
+        let Some(link) = self.dest(adapter, to) else {
+            return Step::Done(WcStatus::Success);
+        };
+        if link.is_up(&us) && link.qkey == to.qkey.0 {
+            let message_flags = message_flags(imm, flags) | FIRST | LAST;
+            let fill = |to: *mut u8| {
+                // SAFETY: the lane has room for `len` bytes, which the payload has.
+                unsafe {
+                    match *local {
+                        Local::One((from, len)) => mem::place(to, from, len),
+                        _ => local.gather(0, to, len),
+                    }
+                }
+                Ok::<(), ()>(())
+            };
+            let imm = imm.unwrap_or(0);
+            let pushed = link.push(
+                adapter,
+                &us,
+                Kind::Send,
+                message_flags,
+                imm,
+                len as u32,
+                len,
+                fill,
+            );
+            if pushed.is_ok() {
+                link.ring(flags.contains(SendFlags::SOLICITED));
+            }
+        }
+        Step::Done(WcStatus::Success)
+    }
+
+    #[inline]
+    fn slot_of(&self, to: &UdDest) -> usize {
+        let mixed =
+            (u64::from(to.ah.0) << 24 | u64::from(to.qpn.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 40) as usize & (self.dests.len() - 1)
+    }
+
+    /// The link to a destination, opened when it is new. `None` when it cannot be reached.
+    #[inline]
+    fn dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<&mut Link> {
+        if self.dests.is_empty() {
+            self.dests.resize_with(16, || None);
+        }
+        let mask = self.dests.len() - 1;
+        let mut slot = self.slot_of(to);
+        loop {
+            match &self.dests[slot] {
+                Some(dest) if dest.ah == to.ah && dest.link.qpn == to.qpn.0 => break,
+                Some(_) => slot = (slot + 1) & mask,
+                None => {
+                    slot = self.open_dest(adapter, to)?;
+                    break;
+                }
+            }
+        }
+        self.dests[slot].as_mut().map(|dest| &mut dest.link)
+    }
+
+    #[cold]
+    fn open_dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<usize> {
+        let ah = *adapter.tables().ahs.get(to.ah.0 as usize).ok()?;
+        let link = match Link::open(adapter, ah.gid, to.qpn.0) {
+            Ok(link) => link,
+            Err(e) => {
+                tracing::debug!(error = %e, "a datagram to nobody");
+                return None;
+            }
+        };
+        if (self.dests_len + 1) * 2 > self.dests.len() {
+            let bigger = self.dests.len() * 2;
+            self.rehash(bigger);
+        }
+        self.dests_len += 1;
+        Some(self.insert(Box::new(Dest { ah: to.ah, link })))
+    }
+
+    fn insert(&mut self, dest: Box<Dest>) -> usize {
+        let key = UdDest {
+            ah: dest.ah,
+            qpn: QpNum(dest.link.qpn),
+            qkey: Default::default(),
+        };
+        let mask = self.dests.len() - 1;
+        let mut slot = self.slot_of(&key);
+        while self.dests[slot].is_some() {
+            slot = (slot + 1) & mask;
+        }
+        self.dests[slot] = Some(dest);
+        slot
+    }
+
+    fn rehash(&mut self, size: usize) {
+        let old = std::mem::take(&mut self.dests);
+        self.dests.resize_with(size, || None);
+        self.dests_len = 0;
+        for dest in old.into_iter().flatten() {
+            self.dests_len += 1;
+            self.insert(dest);
+        }
+    }
+
+    /// Drops destinations whose process or address handle has gone.
+    #[cold]
+    fn forget_departed(&mut self, adapter: &Adapter, departures: u64) {
+        self.departures_seen = departures;
+        {
+            let tables = adapter.tables();
+            for slot in &mut self.dests {
+                let keep = |dest: &Dest| {
+                    !dest.link.peer.is_dead() && tables.ahs.get(dest.ah.0 as usize).is_ok()
+                };
+                if slot.as_deref().is_some_and(|dest| !keep(dest)) {
+                    *slot = None;
+                }
+            }
+        }
+        self.rehash(self.dests.len());
+    }
+}
+
+/// Why an operation was not carried out.
+#[derive(Clone, Copy, Debug)]
+enum Refused {
+    Status(WcStatus),
+    Wait(Wait),
+}
+
+fn message_flags(imm: Option<u32>, flags: SendFlags) -> u8 {
+    let imm = if imm.is_some() { IMM } else { 0 };
+    imm | if flags.contains(SendFlags::SOLICITED) {
+        SOLICITED
+    } else {
+        0
+    }
+}
+
+/// Finds and checks a remote range; `None` for one without bytes, which touches no memory.
+#[inline]
+fn access(
+    adapter: &Adapter,
+    memory: &mut RemoteMemory,
+    link: &Link,
+    remote: verbs::RemoteAddr,
+    len: usize,
+    needed: verbs::Access,
+) -> Result<Option<crate::remote::Place>, Refused> {
+    if !link.allowed().contains(needed) {
+        return Err(Refused::Status(WcStatus::RemAccessErr));
+    }
+    if len == 0 {
+        return Ok(None);
+    }
+    memory
+        .resolve(adapter, &link.peer, link.pd, remote, len, needed)
+        .map(Some)
+        .map_err(Refused::Status)
+}
+
+/// Tells the peer that a WRITE with immediate data is in place.
+fn announce(
+    adapter: &Adapter,
+    us: &Us,
+    link: &mut Link,
+    imm: u32,
+    flags: SendFlags,
+    len: u32,
+) -> Result<(), Refused> {
+    let nothing = |_: *mut u8| Ok::<(), ()>(());
+    let flags = message_flags(Some(imm), flags);
+    match link.push(adapter, us, Kind::WriteImm, flags, imm, len, 0, nothing) {
+        Ok(_) => {
+            link.consume();
+            Ok(())
+        }
+        Err(NoLane::Full) => Err(Refused::Wait(Wait::Room)),
+        Err(NoLane::Refused) => Err(Refused::Wait(Wait::Peer)),
+    }
+}
+
+/// A SEND over a connection: whole, or in pieces.
+#[inline]
+#[allow(clippy::too_many_arguments)] // The parts of one request; a struct would be built per message.
+fn send(
+    adapter: &Adapter,
+    us: &Us,
+    link: &mut Link,
+    imm: Option<u32>,
+    flags: SendFlags,
+    local: &Local<'_>,
+    len: usize,
+    sent: &mut usize,
+) -> Step {
+    let reliable = us.transport == Transport::Rc;
+    let lost = |wait| {
+        if reliable {
+            Step::Wait(wait)
+        } else {
+            Step::Done(WcStatus::Success)
+        }
+    };
+    let message_flags = message_flags(imm, flags);
+    let imm = imm.unwrap_or(0);
+    if *sent == 0 {
+        let (kind, status) = match link.ready() {
+            Ready::No => return lost(Wait::Recv),
+            Ready::Bad => (Some(Kind::BadRecv), WcStatus::RemOpErr),
+            Ready::Room(room) if (len as u64) > room => {
+                (Some(Kind::TooLong), WcStatus::RemInvReqErr)
+            }
+            Ready::Room(_) => (None, WcStatus::Success),
+        };
+        if let Some(kind) = kind {
+            let nothing = |_: *mut u8| Ok::<(), ()>(());
+            return match link.push(
+                adapter,
+                us,
+                kind,
+                message_flags,
+                imm,
+                len as u32,
+                0,
+                nothing,
+            ) {
+                Ok(_) if reliable => Step::Done(status),
+                Ok(_) => Step::Done(WcStatus::Success),
+                Err(NoLane::Full) => lost(Wait::Room),
+                Err(NoLane::Refused) => lost(Wait::Peer),
+            };
+        }
+    }
+    loop {
+        let now = (len - *sent).min(PIECE_MAX);
+        let first = if *sent == 0 { FIRST } else { 0 };
+        let last = if *sent + now == len { LAST } else { 0 };
+        let from = *sent;
+        let fill = |to: *mut u8| {
+            // SAFETY: the lane has room for `now` bytes, which the payload has from there on.
+            unsafe { local.gather(from, to, now) };
+            Ok::<(), ()>(())
+        };
+        let piece_flags = message_flags | first | last;
+        match link.push(
+            adapter,
+            us,
+            Kind::Send,
+            piece_flags,
+            imm,
+            now as u32,
+            now,
+            fill,
+        ) {
+            Ok(_) => *sent += now,
+            // An unreliable message that has begun is not cut off in the middle either: the
+            // receiver would wait for its end with a RECV in hand.
+            Err(NoLane::Full) if *sent > 0 => return Step::Wait(Wait::Room),
+            Err(NoLane::Full) => return lost(Wait::Room),
+            Err(NoLane::Refused) => return lost(Wait::Peer),
+        }
+        if last != 0 {
+            link.consume();
+            return Step::Done(WcStatus::Success);
+        }
+    }
+}

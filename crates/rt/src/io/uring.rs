@@ -1,0 +1,317 @@
+//! Sockets over io_uring: one `io_uring_enter` a turn submits for all connections.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags};
+
+use super::ops::{OpKey, Ops};
+use super::{Backend, Completion, IoKind, Op};
+use crate::task::Shared;
+
+/// Submissions that fit between two turns without an extra system call.
+const SQ_ENTRIES: u32 = 512;
+/// Completions that fit; the kernel keeps what does not.
+const CQ_ENTRIES: u32 = 4096;
+/// One receive or send moves at most this many bytes.
+const TRANSFER_MAX: usize = 1 << 30;
+
+/// Completions of our own have the topmost bit set, which no [`OpKey`] has.
+const BELL: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+const WATCH: u64 = 1 << 63;
+
+pub(super) struct Uring {
+    ring: IoUring,
+    ops: Ops,
+    shared: Arc<Shared>,
+    /// Where the read of the bell puts the bell's count. The kernel's while `bell_armed`.
+    bell_count: *mut u64,
+    bell_armed: bool,
+    watches: Vec<u64>,
+    watch_serial: u64,
+    /// Entries that found the submission queue full although it had just been submitted.
+    backlog: VecDeque<squeue::Entry>,
+}
+
+impl Uring {
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let ring = build()?;
+        // Waiting with a timeout came with EXT_ARG (5.11); completions must never be dropped.
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        // A policy may allow the setup and refuse the use.
+        ring.submit()?;
+        Ok(Self {
+            ring,
+            ops: Ops::default(),
+            shared,
+            bell_count: Box::into_raw(Box::new(0)),
+            bell_armed: false,
+            watches: Vec::new(),
+            watch_serial: 0,
+            backlog: VecDeque::new(),
+        })
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        if !self.backlog.is_empty() {
+            self.backlog.push_back(entry);
+            return;
+        }
+        // SAFETY: what the entry points to belongs to a slot of `ops` (or to `bell_count`), which
+        // stays in place until the entry's completion; `drop` waits for it.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.enter();
+            // SAFETY: as above.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                self.backlog.push_back(entry);
+            }
+        }
+    }
+
+    fn drain_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: as in `push`.
+            if unsafe { self.ring.submission().push(entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Submits what is queued, without waiting.
+    fn enter(&mut self) {
+        match self.ring.submit() {
+            Ok(_) => {}
+            Err(error) if is_passing(&error) => {}
+            Err(error) => panic!("io_uring_enter failed: {error}"),
+        }
+    }
+
+    /// Takes what has completed.
+    fn reap(&mut self) -> usize {
+        let mut count = 0;
+        let mut completions = self.ring.completion();
+        for entry in &mut completions {
+            count += 1;
+            match entry.user_data() {
+                BELL => self.bell_armed = false,
+                CANCEL => {}
+                watch if watch & WATCH != 0 => self.watches.retain(|live| *live != watch),
+                bits => {
+                    let key = OpKey::from_u64(bits);
+                    let result = match usize::try_from(entry.result()) {
+                        Ok(value) => Ok(value),
+                        Err(_) => Err(Errno::from_raw_os_error(-entry.result())),
+                    };
+                    if let Ok(received) = result
+                        && let Some(slot) = self.ops.slot_mut(key)
+                        && let Op::Recv(buf) = &mut slot.op
+                    {
+                        // SAFETY: the kernel has written `received` bytes into the spare capacity
+                        // that the entry gave it.
+                        unsafe { buf.set_len(buf.len() + received) };
+                    }
+                    self.ops.complete(key, result);
+                }
+            }
+        }
+        count
+    }
+
+    fn arm_bell(&mut self) {
+        if let (false, Some(bell)) = (self.bell_armed, &self.shared.bell) {
+            let read = opcode::Read::new(Fd(bell.as_raw_fd()), self.bell_count.cast(), 8);
+            self.bell_armed = true;
+            self.push(read.build().user_data(BELL));
+        }
+    }
+
+    fn cancel_entry(&mut self, user_data: u64) {
+        let cancel = opcode::AsyncCancel::new(user_data);
+        self.push(cancel.build().user_data(CANCEL));
+    }
+
+    /// Ends everything in flight and waits for it; `false` if the kernel does not let us.
+    fn quiesce(&mut self) -> bool {
+        for key in self.ops.keys_running() {
+            self.ops.orphan(key);
+            self.cancel_entry(key.to_u64());
+        }
+        if self.bell_armed {
+            self.cancel_entry(BELL);
+        }
+        for watch in std::mem::take(&mut self.watches) {
+            self.cancel_entry(watch);
+        }
+        loop {
+            self.drain_backlog();
+            if self.ops.running() == 0 && !self.bell_armed {
+                return true;
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => {}
+                Err(error) => {
+                    tracing::error!(%error, "io_uring does not finish, its buffers are leaked");
+                    return false;
+                }
+            }
+            self.reap();
+        }
+    }
+}
+
+/// A ring for one thread that runs completion work only when it asks for it; plainer ones for
+/// kernels before 6.1 and 5.19.
+fn build() -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_clamp().setup_cqsize(CQ_ENTRIES);
+    let mut cooperative = builder.clone();
+    cooperative.setup_coop_taskrun().setup_taskrun_flag();
+    let mut deferred = cooperative.clone();
+    deferred.setup_single_issuer().setup_defer_taskrun();
+    let mut last = io::ErrorKind::Unsupported.into();
+    for candidate in [deferred, cooperative, builder] {
+        match candidate.build(SQ_ENTRIES) {
+            Ok(ring) => return Ok(ring),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// An error of `io_uring_enter` that the next turn gets over.
+fn is_passing(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(Errno::AGAIN | Errno::BUSY | Errno::INTR | Errno::TIME | Errno::NOMEM)
+    )
+}
+
+fn transfer_len(len: usize) -> u32 {
+    u32::try_from(len.min(TRANSFER_MAX)).expect("capped")
+}
+
+impl Backend for Uring {
+    fn kind(&self) -> IoKind {
+        IoKind::Uring
+    }
+
+    fn wants_nonblocking(&self) -> bool {
+        // The ring waits for a blocking socket by polling it, and fails a non-blocking one.
+        false
+    }
+
+    fn start(&mut self, socket: Rc<OwnedFd>, op: Op) -> OpKey {
+        let fd = Fd(socket.as_raw_fd());
+        let key = self.ops.insert(socket, op);
+        let slot = self.ops.slot_mut(key).expect("just inserted");
+        let entry = match &mut slot.op {
+            Op::Accept => opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut())
+                .flags(SocketFlags::CLOEXEC.bits().cast_signed())
+                .build(),
+            Op::Connect(addr) => {
+                opcode::Connect::new(fd, addr.as_ptr().cast(), addr.addr_len()).build()
+            }
+            Op::Recv(buf) => {
+                let spare = buf.spare_capacity_mut();
+                let len = transfer_len(spare.len());
+                opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).build()
+            }
+            Op::Send { buf, at } => {
+                let rest = &buf[*at..];
+                let flags = SendFlags::NOSIGNAL.bits().cast_signed();
+                opcode::Send::new(fd, rest.as_ptr(), transfer_len(rest.len()))
+                    .flags(flags)
+                    .build()
+            }
+        };
+        self.push(entry.user_data(key.to_u64()));
+        key
+    }
+
+    fn poll(&mut self, key: OpKey, waker: &Waker) -> Poll<Completion> {
+        self.ops.poll(key, waker)
+    }
+
+    fn cancel(&mut self, key: OpKey) {
+        if self.ops.orphan(key) {
+            self.cancel_entry(key.to_u64());
+        }
+    }
+
+    fn turn(&mut self, _quiet: bool) -> usize {
+        self.drain_backlog();
+        let queue = self.ring.submission();
+        let (queued, pending) = (queue.len(), queue.taskrun() || queue.cq_overflow());
+        drop(queue);
+        if queued > 0 || pending {
+            self.enter();
+        }
+        queued + self.reap()
+    }
+
+    fn has_work(&mut self) -> bool {
+        !self.backlog.is_empty() || !self.ring.completion().is_empty()
+    }
+
+    fn watch(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.watch_serial = (self.watch_serial + 1) % (1 << 32);
+        let watch = WATCH | self.watch_serial;
+        self.watches.push(watch);
+        let flags = u32::from(PollFlags::IN.bits());
+        let poll = opcode::PollAdd::new(Fd(fd.as_raw_fd()), flags);
+        self.push(poll.build().user_data(watch));
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.arm_bell();
+        let result = match timeout {
+            None => self.ring.submitter().submit_and_wait(1),
+            Some(timeout) => {
+                let timespec = Timespec::from(timeout);
+                let args = SubmitArgs::new().timespec(&timespec);
+                self.ring.submitter().submit_with_args(1, &args)
+            }
+        };
+        self.reap();
+        self.unwatch();
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unwatch(&mut self) {
+        for watch in std::mem::take(&mut self.watches) {
+            self.cancel_entry(watch);
+        }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        if self.quiesce() {
+            // SAFETY: it came from a box, and no read is in flight.
+            drop(unsafe { Box::from_raw(self.bell_count) });
+        } else {
+            // The kernel may still write into the buffers.
+            std::mem::forget(std::mem::take(&mut self.ops));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A socket that accepts connections.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, sockopt};
+
+use super::stream::is_tcp;
+use super::{Addr, Socket, Stream};
+use crate::handle::Handle;
+use crate::io::{Op, OpKey};
+
+/// The first and the longest pause after an accept that failed for want of resources.
+const BACKOFF_MIN: Duration = Duration::from_millis(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// How to listen.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// Connections that the kernel holds until they are accepted.
+    pub backlog: i32,
+    /// Lets several cores listen on one TCP port, the kernel spreading connections over them.
+    pub reuse_port: bool,
+}
+
+impl Default for ListenOptions {
+    /// A backlog of 1024; the port is not shared.
+    fn default() -> Self {
+        Self {
+            backlog: 1024,
+            reuse_port: false,
+        }
+    }
+}
+
+/// A listening TCP or Unix socket.
+pub struct Listener {
+    socket: Socket,
+    core: Handle,
+    tcp: bool,
+    /// The accept in flight. It belongs to the listener, not to the future that waits for it, so
+    /// that a dropped future loses no connection.
+    accept: Option<OpKey>,
+    backoff: Duration,
+}
+
+impl Listener {
+    /// Listens on `addr`. A TCP port in TIME_WAIT may be taken over (SO_REUSEADDR); a Unix path
+    /// must not exist yet, and stays after the listener.
+    pub fn bind(core: &Handle, addr: &Addr, options: ListenOptions) -> io::Result<Self> {
+        let any = addr.to_any()?;
+        let socket = Socket::open(core, &any)?;
+        let tcp = is_tcp(&any);
+        if tcp {
+            sockopt::set_socket_reuseaddr(&*socket.fd, true)?;
+            sockopt::set_socket_reuseport(&*socket.fd, options.reuse_port)?;
+        }
+        net::bind(&*socket.fd, &any)?;
+        net::listen(&*socket.fd, options.backlog)?;
+        Ok(Self {
+            socket,
+            core: core.clone(),
+            tcp,
+            accept: None,
+            backoff: BACKOFF_MIN,
+        })
+    }
+
+    /// The address it listens on, with the port that the kernel has chosen for port 0.
+    pub fn local_addr(&self) -> io::Result<Addr> {
+        Addr::from_any(&net::getsockname(&*self.socket.fd)?)
+    }
+
+    /// The next connection, with TCP_NODELAY set. Dropping the future loses none.
+    ///
+    /// When the process or the system has no descriptors or memory left, it pauses, longer each
+    /// time, and goes on accepting: only errors of the listener itself are returned.
+    pub async fn accept(&mut self) -> io::Result<Stream> {
+        loop {
+            match self.accept_once().await {
+                Ok(socket) => {
+                    self.backoff = BACKOFF_MIN;
+                    // A peer that has gone already shows at the first receive.
+                    match Stream::new(socket, self.tcp) {
+                        Ok(stream) => return Ok(stream),
+                        Err(error) => tracing::debug!(%error, "dropped a connection"),
+                    }
+                }
+                // Connections that ended before they were accepted, as accept(2) lists them.
+                Err(
+                    Errno::CONNABORTED
+                    | Errno::INTR
+                    | Errno::AGAIN
+                    | Errno::PROTO
+                    | Errno::NETDOWN
+                    | Errno::NETUNREACH
+                    | Errno::HOSTDOWN
+                    | Errno::HOSTUNREACH
+                    | Errno::NOPROTOOPT
+                    | Errno::NONET,
+                ) => {}
+                Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    let pause = self.backoff;
+                    if pause == BACKOFF_MIN {
+                        tracing::warn!(%error, "cannot accept, pausing");
+                    }
+                    self.backoff = (pause * 2).min(BACKOFF_MAX);
+                    self.core.sleep(pause).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn accept_once(&mut self) -> Result<Socket, Errno> {
+        let key = match self.accept {
+            Some(key) => key,
+            None => *self.accept.insert(self.socket.start(Op::Accept)),
+        };
+        let completion = poll_fn(|cx| {
+            let mut io = self.socket.inner.io.borrow_mut();
+            io.poll(key, cx.waker())
+        })
+        .await;
+        self.accept = None;
+        let fd = completion.into_accepted()?;
+        Ok(Socket::new(self.socket.inner.clone(), fd))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(key) = self.accept {
+            self.socket.inner.io.borrow_mut().cancel(key);
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listener").field(&self.socket.fd).finish()
+    }
+}

@@ -1,0 +1,168 @@
+//! A connection.
+
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, Shutdown, SocketAddrAny, sockopt};
+
+use super::{Addr, Socket};
+use crate::handle::Handle;
+use crate::io::Op;
+
+/// Room that a receive makes in a buffer that has none.
+const RECV_ROOM: usize = 4096;
+/// How long a connect to a Unix socket with a full backlog waits before it tries again.
+const BACKLOG_RETRY: Duration = Duration::from_millis(1);
+
+/// A connected TCP or Unix socket. Closed when it is dropped.
+pub struct Stream {
+    recv: RecvHalf,
+    send: SendHalf,
+}
+
+/// The receiving half of a connection, which closes when both halves are dropped.
+pub struct RecvHalf(Rc<Socket>);
+
+/// The sending half of a connection, which closes when both halves are dropped.
+pub struct SendHalf(Rc<Socket>);
+
+impl Stream {
+    /// Connects to `addr`; TCP connections send small writes at once (TCP_NODELAY).
+    pub async fn connect(core: &Handle, addr: &Addr) -> io::Result<Self> {
+        let any = Rc::new(addr.to_any()?);
+        loop {
+            let socket = Socket::open(core, &any)?;
+            let connected = socket.run(Op::Connect(any.clone())).await;
+            match (connected.result, addr) {
+                (Ok(_), _) => return Self::new(socket, matches!(addr, Addr::Tcp(_))),
+                // Only a non-blocking Unix socket says so; there is nothing to wait for.
+                (Err(Errno::AGAIN), Addr::Unix(_)) => core.sleep(BACKLOG_RETRY).await,
+                (Err(error), _) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub(super) fn new(socket: Socket, tcp: bool) -> io::Result<Self> {
+        if tcp {
+            sockopt::set_tcp_nodelay(&*socket.fd, true)?;
+        }
+        let socket = Rc::new(socket);
+        Ok(Self {
+            recv: RecvHalf(socket.clone()),
+            send: SendHalf(socket),
+        })
+    }
+
+    /// See [`RecvHalf::recv`].
+    pub async fn recv(&mut self, buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        self.recv.recv(buf).await
+    }
+
+    /// See [`SendHalf::send`].
+    pub async fn send(&mut self, buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        self.send.send(buf).await
+    }
+
+    /// See [`SendHalf::send_all`].
+    pub async fn send_all(&mut self, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        self.send.send_all(buf).await
+    }
+
+    /// Ends one direction or both; the peer reads the end of the stream after what was sent.
+    pub fn shutdown(&mut self, how: std::net::Shutdown) -> io::Result<()> {
+        let how = match how {
+            std::net::Shutdown::Read => Shutdown::Read,
+            std::net::Shutdown::Write => Shutdown::Write,
+            std::net::Shutdown::Both => Shutdown::Both,
+        };
+        Ok(net::shutdown(&*self.send.0.fd, how)?)
+    }
+
+    /// The peer's address; an unnamed Unix socket has an empty path.
+    pub fn peer_addr(&self) -> io::Result<Addr> {
+        match net::getpeername(&*self.recv.0.fd)? {
+            Some(addr) => Addr::from_any(&addr),
+            None => Ok(Addr::Unix(std::path::PathBuf::new())),
+        }
+    }
+
+    /// Two halves, for one task that receives and one that sends.
+    #[must_use]
+    pub fn into_split(self) -> (RecvHalf, SendHalf) {
+        (self.recv, self.send)
+    }
+}
+
+impl RecvHalf {
+    /// Appends what has arrived to the buffer's spare capacity, waiting for the first byte, and
+    /// returns how many bytes that were; zero at the end of the stream. A buffer without spare
+    /// capacity grows by 4 KiB.
+    pub async fn recv(&mut self, mut buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        if buf.len() == buf.capacity() {
+            buf.reserve(RECV_ROOM);
+        }
+        let completion = self.0.run(Op::Recv(buf)).await;
+        let Op::Recv(buf) = completion.op else {
+            unreachable!("an operation comes back as it was started");
+        };
+        (completion.result.map_err(io::Error::from), buf)
+    }
+}
+
+impl SendHalf {
+    /// Sends from the buffer's start, perhaps not all of it, and returns how many bytes went.
+    pub async fn send(&mut self, buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        let (result, buf) = self.send_from(buf, 0).await;
+        (result.map_err(io::Error::from), buf)
+    }
+
+    /// Sends the whole buffer. After an error an unknown part of it has gone.
+    pub async fn send_all(&mut self, mut buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        let mut sent = 0;
+        while sent < buf.len() {
+            let (result, back) = self.send_from(buf, sent).await;
+            buf = back;
+            match result {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
+                Ok(count) => sent += count,
+                Err(error) => return (Err(error.into()), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    async fn send_from(&mut self, buf: Vec<u8>, at: usize) -> (Result<usize, Errno>, Vec<u8>) {
+        let completion = self.0.run(Op::Send { buf, at }).await;
+        match completion.op {
+            Op::Send { buf, .. } => (completion.result, buf),
+            // The core has ended and kept the buffer.
+            _ => (completion.result, Vec::new()),
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stream").field(&self.recv.0.fd).finish()
+    }
+}
+
+impl fmt::Debug for RecvHalf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RecvHalf").field(&self.0.fd).finish()
+    }
+}
+
+impl fmt::Debug for SendHalf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SendHalf").field(&self.0.fd).finish()
+    }
+}
+
+/// A connection needs nothing of its address but the family.
+pub(super) fn is_tcp(addr: &SocketAddrAny) -> bool {
+    addr.address_family() != rustix::net::AddressFamily::UNIX
+}

@@ -1,0 +1,297 @@
+//! Cores on threads of their own: start, stop, join.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError, mpsc};
+use std::task::{Poll, Waker};
+use std::thread;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use thiserror::Error;
+
+use crate::config::Config;
+use crate::handle::Handle;
+use crate::scheduler::{Core, CoreError};
+use crate::task::panic_message;
+
+/// Why threads did not start or did not end well.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ThreadsError {
+    /// The system gave no thread.
+    #[error("cannot start the thread of core {core}")]
+    Spawn {
+        /// The core's number.
+        core: usize,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A core did not open.
+    #[error("cannot open core {core}")]
+    Core {
+        /// The core's number.
+        core: usize,
+        /// What went wrong.
+        #[source]
+        source: CoreError,
+    },
+    /// The main future of some cores panicked.
+    #[error("{}", list_panics(.0))]
+    Panicked(Vec<(usize, String)>),
+}
+
+fn list_panics(panics: &[(usize, String)]) -> String {
+    let parts: Vec<String> = panics
+        .iter()
+        .map(|(core, message)| format!("core {core} panicked: {message}"))
+        .collect();
+    parts.join("; ")
+}
+
+/// A signal to stop, given once, from any thread, to all who wait for it.
+///
+/// It takes a lock: trigger it from a thread that waits for signals, not from a signal handler.
+#[derive(Clone, Default)]
+pub struct Shutdown(Arc<ShutdownState>);
+
+#[derive(Default)]
+struct ShutdownState {
+    triggered: AtomicBool,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    next: u64,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+impl Shutdown {
+    /// A signal nobody has given.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives the signal.
+    pub fn trigger(&self) {
+        let wakers = {
+            let mut waiters = self.lock();
+            // Under the lock, so that a waiter either sees it or is woken.
+            self.0.triggered.store(true, Ordering::Release);
+            std::mem::take(&mut waiters.wakers)
+        };
+        for waker in wakers.into_values() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it has been given. Costs a load.
+    #[must_use]
+    pub fn is_triggered(&self) -> bool {
+        self.0.triggered.load(Ordering::Acquire)
+    }
+
+    /// Waits for it.
+    pub async fn wait(&self) {
+        let mut registration = Registration {
+            shutdown: self,
+            id: None,
+        };
+        poll_fn(|cx| {
+            if self.is_triggered() {
+                return Poll::Ready(());
+            }
+            let mut waiters = self.lock();
+            if self.is_triggered() {
+                return Poll::Ready(());
+            }
+            let id = *registration.id.get_or_insert_with(|| {
+                waiters.next += 1;
+                waiters.next
+            });
+            waiters.wakers.insert(id, cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiters> {
+        // The map is whole whenever the lock is free; no user code runs under it.
+        self.0
+            .waiters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shutdown")
+            .field(&self.is_triggered())
+            .finish()
+    }
+}
+
+struct Registration<'a> {
+    shutdown: &'a Shutdown,
+    id: Option<u64>,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let waker = self.shutdown.lock().wakers.remove(&id);
+            drop(waker);
+        }
+    }
+}
+
+/// Running cores. Dropping it detaches them.
+#[must_use = "join the cores, or their panics go unseen"]
+pub struct Threads<T> {
+    threads: Vec<thread::JoinHandle<Option<T>>>,
+    shutdown: Shutdown,
+}
+
+impl<T: Send + 'static> Threads<T> {
+    /// Starts one core a configuration, each on its own thread, and runs `main` on each with the
+    /// core's number. Returns when every core is open; if one fails, the others are stopped.
+    ///
+    /// `main` is to end when `shutdown` is triggered.
+    pub fn start<M, F>(
+        configs: Vec<Config>,
+        shutdown: &Shutdown,
+        main: M,
+    ) -> Result<Self, ThreadsError>
+    where
+        M: Fn(Handle, usize) -> F + Send + Sync + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let main = Arc::new(main);
+        // The cores run their mains only when all are open: `Err` is a dropped sender.
+        let (opened, results) = mpsc::channel();
+        let mut gates = Vec::new();
+        let mut threads = Vec::new();
+        let mut failure = None;
+        for (number, config) in configs.into_iter().enumerate() {
+            let (main, opened) = (main.clone(), opened.clone());
+            let (gate, go) = mpsc::channel::<()>();
+            let body = move || {
+                if let Some(cpu) = config.cpu {
+                    pin(cpu);
+                }
+                let mut core = match Core::new(config) {
+                    Ok(core) => core,
+                    Err(source) => {
+                        // The starter waits for every core's word.
+                        let error = ThreadsError::Core {
+                            core: number,
+                            source,
+                        };
+                        opened.send(Err(error)).ok();
+                        return None;
+                    }
+                };
+                opened.send(Ok(())).ok();
+                // The starter counts on every sender to go, also that of a thread that panics.
+                drop(opened);
+                go.recv().ok()?;
+                let handle = core.handle();
+                Some(core.block_on(main(handle, number)))
+            };
+            let builder = thread::Builder::new().name(format!("core-{number}"));
+            match builder.spawn(body) {
+                Ok(thread) => {
+                    threads.push(thread);
+                    gates.push(gate);
+                }
+                Err(source) => {
+                    failure = Some(ThreadsError::Spawn {
+                        core: number,
+                        source,
+                    });
+                    break;
+                }
+            }
+        }
+        drop(opened);
+        // A thread that dies on the way drops its sender, which ends the iteration early.
+        for result in results.iter().take(threads.len()) {
+            failure = failure.or(result.err());
+        }
+        if let Some(failure) = failure {
+            drop(gates);
+            for thread in threads {
+                // A core that was never let go has nothing to say.
+                drop(thread.join());
+            }
+            return Err(failure);
+        }
+        for gate in &gates {
+            // A thread that has died already shows in `join`.
+            gate.send(()).ok();
+        }
+        Ok(Self {
+            threads,
+            shutdown: shutdown.clone(),
+        })
+    }
+
+    /// The signal that these cores were started with.
+    #[must_use]
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// Waits for every core and returns what their main futures did, by number. The panics of all
+    /// of them are in the error.
+    pub fn join(self) -> Result<Vec<T>, ThreadsError> {
+        let mut outputs = Vec::new();
+        let mut panics = Vec::new();
+        for (number, thread) in self.threads.into_iter().enumerate() {
+            match thread.join() {
+                Ok(output) => outputs.extend(output),
+                Err(payload) => panics.push((number, panic_message(payload.as_ref()).to_owned())),
+            }
+        }
+        if panics.is_empty() {
+            Ok(outputs)
+        } else {
+            Err(ThreadsError::Panicked(panics))
+        }
+    }
+}
+
+/// CPUs that this process may use, in order.
+#[must_use]
+pub fn cpus() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| set.is_set(cpu))
+            .collect(),
+        Err(error) => {
+            tracing::warn!(%error, "cannot ask which CPUs to use, assuming the first");
+            vec![0]
+        }
+    }
+}
+
+/// Keeps this thread on one CPU. A refusal costs speed only, so it is reported once.
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    let result = if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+        sched_setaffinity(None, &set)
+    } else {
+        Err(rustix::io::Errno::INVAL)
+    };
+    if let Err(error) = result {
+        static WARNED: Once = Once::new();
+        WARNED.call_once(|| tracing::warn!(cpu, %error, "cannot pin a core to its CPU"));
+    }
+}

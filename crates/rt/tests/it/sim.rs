@@ -1,0 +1,203 @@
+//! The simulated cores.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rt::cross::{channel, oneshot};
+use rt::net::{Addr, ListenOptions, Listener};
+use rt::sim::{Sim, SimConfig, SimError};
+use rt::{Arm, Handle, Instant, Poller};
+
+#[test]
+fn time_is_virtual() {
+    let mut sim = Sim::new(SimConfig::new(1, 1));
+    let elapsed = sim
+        .run(0, |core| async move {
+            let start = core.now();
+            let date = core.clock().unix_s();
+            core.sleep(Duration::from_secs(100_000)).await;
+            (core.now() - start, core.clock().unix_s() - date)
+        })
+        .unwrap();
+    assert!(elapsed.0 >= Duration::from_secs(100_000));
+    assert!(elapsed.0 < Duration::from_secs(100_001));
+    assert_eq!(elapsed.1, 100_000);
+}
+
+#[test]
+fn a_date_may_step() {
+    let mut sim = Sim::new(SimConfig::new(1, 1));
+    sim.clock().set_unix_s(77);
+    let date = sim
+        .run(0, |core| async move {
+            core.sleep(Duration::from_secs(3)).await;
+            core.clock().unix_s()
+        })
+        .unwrap();
+    assert_eq!(date, 80);
+}
+
+/// A small cluster: clients on all cores but the first, which serves; returns who was served when.
+fn cluster(seed: u64) -> (Vec<(u64, u64, u64)>, u64, u64) {
+    let mut sim = Sim::new(SimConfig::new(seed, 4));
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let (sender, mut requests) = channel::<(u64, rt::cross::OneshotSender<u64>)>(8);
+    for id in 1..4u64 {
+        let sender = sender.clone();
+        let task = sim.spawn(usize::try_from(id).unwrap(), |core: Handle| async move {
+            for round in 0..20 {
+                let pause_us = core.rng().u64(0..50);
+                core.sleep(Duration::from_micros(pause_us)).await;
+                let (reply, answer) = oneshot();
+                let mut request = (id * 100 + round, reply);
+                while let Err(rt::cross::TrySendError::Full(back)) = sender.try_send(request) {
+                    request = back;
+                    core.yield_now().await;
+                }
+                assert_eq!(answer.await, Some(id * 100 + round + 1));
+            }
+        });
+        drop(task);
+    }
+    drop(sender);
+    let served = log.clone();
+    sim.run(0, |core| async move {
+        while let Some((item, reply)) = requests.recv().await {
+            let random = core.rng().u64(..);
+            served.borrow_mut().push((item, core.now().as_ns(), random));
+            reply.send(item + 1);
+        }
+    })
+    .unwrap();
+    sim.run_to_end().unwrap();
+    let log = log.take();
+    (log, sim.trace(), sim.steps())
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    for seed in 0..20 {
+        assert_eq!(cluster(seed), cluster(seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn seeds_differ_in_order() {
+    let orders: std::collections::BTreeSet<Vec<u64>> = (0..10)
+        .map(|seed| cluster(seed).0.iter().map(|(item, ..)| *item).collect())
+        .collect();
+    assert!(orders.len() > 1);
+    for order in orders {
+        assert_eq!(order.len(), 60);
+    }
+}
+
+#[test]
+fn a_deadlock_is_reported_with_its_seed() {
+    let mut sim = Sim::new(SimConfig::new(42, 2));
+    let (sender, mut receiver) = channel::<u8>(1);
+    let error = sim
+        .run(1, |core| async move {
+            core.sleep(Duration::from_millis(5)).await;
+            let item = receiver.recv().await;
+            drop(sender);
+            item
+        })
+        .unwrap_err();
+    match error {
+        SimError::Deadlock { seed, at_ns, tasks } => {
+            assert_eq!((seed, tasks), (42, 1));
+            assert!(at_ns >= 5_000_000);
+        }
+        error => panic!("unexpected: {error}"),
+    }
+    assert!(error.to_string().contains("seed 42"));
+}
+
+#[test]
+fn a_run_without_end_is_reported() {
+    let mut config = SimConfig::new(3, 1);
+    config.steps_max = 1000;
+    let error = Sim::new(config)
+        .run(0, |core| async move {
+            loop {
+                core.yield_now().await;
+            }
+        })
+        .map(|(): ()| ())
+        .unwrap_err();
+    assert!(matches!(error, SimError::Endless { steps: 1000, .. }));
+}
+
+#[test]
+fn a_panic_is_reported() {
+    let error = Sim::new(SimConfig::new(5, 1))
+        .run(0, |_| async { panic!("on purpose") })
+        .map(|(): ()| ())
+        .unwrap_err();
+    assert!(matches!(error, SimError::Failed { seed: 5, .. }));
+}
+
+#[test]
+fn pollers_run_in_virtual_time() {
+    /// Does a unit of work every millisecond.
+    struct Metronome(Instant, Rc<Cell<u32>>);
+    impl Poller for Metronome {
+        fn poll(&mut self, now: Instant, _: usize) -> usize {
+            if now < self.0 {
+                return 0;
+            }
+            self.0 += Duration::from_millis(1);
+            self.1.set(self.1.get() + 1);
+            1
+        }
+        fn arm(&mut self) -> Arm<'_> {
+            Arm::Sleep {
+                fd: None,
+                deadline: Some(self.0),
+            }
+        }
+        fn disarm(&mut self) {}
+    }
+    /// Must be polled all the time.
+    struct Scan(u64);
+    impl Poller for Scan {
+        fn poll(&mut self, _: Instant, _: usize) -> usize {
+            self.0 += 1;
+            0
+        }
+        fn arm(&mut self) -> Arm<'_> {
+            Arm::Busy
+        }
+        fn disarm(&mut self) {}
+    }
+    let mut sim = Sim::new(SimConfig::new(1, 2));
+    let beats = Rc::new(Cell::new(0));
+    sim.handle(1)
+        .register_poller(Metronome(Instant::ZERO, beats.clone()))
+        .detach();
+    sim.run(0, |core| async move {
+        core.sleep(Duration::from_micros(10_500)).await;
+    })
+    .unwrap();
+    assert_eq!(beats.get(), 11);
+    let guard = sim.handle(0).register_poller(Scan(0));
+    sim.run(0, |core| async move {
+        core.sleep(Duration::from_micros(100)).await;
+    })
+    .unwrap();
+    drop(guard);
+}
+
+#[test]
+fn sockets_are_an_error() {
+    let error = Sim::new(SimConfig::new(1, 1))
+        .run(0, |core| async move {
+            let addr = Addr::Tcp("127.0.0.1:0".parse().unwrap());
+            Listener::bind(&core, &addr, ListenOptions::default()).map(|_| ())
+        })
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+}
