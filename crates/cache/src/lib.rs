@@ -1,3 +1,4 @@
 //! cache
 
+pub mod herd;
 pub mod mica;

@@ -1,0 +1,661 @@
+//! A client's side of one core: the window of requests under way.
+
+use verbs::typed::{QueuePair, Uc, Ud, Wr};
+use verbs::{QpNum, RemoteAddr, Sge};
+
+use super::transfer::{Kind, Phase, Transfer};
+use super::{ClientConfig, ClientStats, Outcome};
+use crate::herd::memory::Memory;
+use crate::herd::recycle::Recycled;
+use crate::herd::slots::{Geometry, next_id};
+use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
+use crate::herd::wire::request::{Command, HEADER_LEN, Header, Op, Request};
+
+/// A completion is asked for once in so many sends.
+const SIGNAL_EVERY: u32 = 16;
+/// Pauses between repeats double this many times.
+const DOUBLINGS_MAX: u32 = 7;
+/// In `Slot::transfer`: a request of its own.
+const NO_TRANSFER: u16 = u16::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    /// Composed, not yet posted.
+    Queued,
+    /// Under way.
+    Sent,
+    /// Nobody waits for the answer any more, but the server must still come past it.
+    Abandoned,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    tag: u64,
+    posted_ns: u64,
+    deadline_ns: u64,
+    retry_at_ns: u64,
+    id: u32,
+    piece: (u32, u32),
+    state: State,
+    op: Op,
+    len: u16,
+    /// Repeats whose completions have not come: until then the NIC may read the slot's memory.
+    repeats_in_flight: u16,
+    doublings: u16,
+    transfer: u16,
+    generation: u16,
+}
+
+const FREE: Slot = Slot {
+    tag: 0,
+    posted_ns: 0,
+    deadline_ns: 0,
+    retry_at_ns: 0,
+    id: 0,
+    piece: (0, 0),
+    state: State::Free,
+    op: Op::Noop,
+    len: 0,
+    repeats_in_flight: 0,
+    doublings: 0,
+    transfer: NO_TRANSFER,
+    generation: 0,
+};
+
+/// What is to be sent again over another connection.
+#[derive(Debug)]
+pub(super) enum Again {
+    /// A request, as it lay in its slot.
+    Request {
+        bytes: Vec<u8>,
+        tag: u64,
+        deadline_ns: u64,
+    },
+    /// A large value.
+    Transfer(Transfer),
+}
+
+/// What a lane is made of.
+pub(super) struct LaneParts {
+    pub(super) number: u16,
+    pub(super) uc: QueuePair<Uc>,
+    pub(super) ud: QueuePair<Ud>,
+    pub(super) server_ud: QpNum,
+    pub(super) chunk: RemoteAddr,
+    pub(super) geometry: Geometry,
+    pub(super) inline_max: usize,
+    pub(super) send_wr_max: u32,
+    pub(super) send_memory: Memory,
+    pub(super) answer_len_max: usize,
+    pub(super) value_len_max: usize,
+    pub(super) idle_ns: u64,
+}
+
+/// One core's window.
+#[derive(Debug)]
+pub(super) struct Lane {
+    number: u16,
+    uc: QueuePair<Uc>,
+    pub(super) ud: QueuePair<Ud>,
+    pub(super) server_ud: QpNum,
+    chunk: RemoteAddr,
+    geometry: Geometry,
+    inline_max: usize,
+    send_wr_max: u32,
+    /// Requests as composed; inlined ones are sent from here.
+    mirror: Vec<u8>,
+    /// The same memory registered, for requests that are too long for inlining.
+    send_memory: Memory,
+    answer_len_max: usize,
+    value_len_max: usize,
+    idle_ns: u64,
+    slots: Vec<Slot>,
+    /// The id of the next request, and of the next one to be posted.
+    next: u32,
+    unposted: u32,
+    /// Until then the server is surely awake.
+    awake_until_ns: u64,
+    /// No slot has anything to do before.
+    check_ns: u64,
+    answered_ns: u64,
+    sends_posted: u32,
+    sends_done: u32,
+    sends_signaled: u32,
+    repeats_in_flight: u32,
+    transfers: Vec<Transfer>,
+    transfers_live: usize,
+    transfer_next: u32,
+    batch: Recycled<Wr<'static, Uc>>,
+    sges: Vec<Sge>,
+}
+
+impl Lane {
+    pub(super) fn new(parts: LaneParts, now_ns: u64) -> Self {
+        let window = parts.geometry.window;
+        Lane {
+            number: parts.number,
+            uc: parts.uc,
+            ud: parts.ud,
+            server_ud: parts.server_ud,
+            chunk: parts.chunk,
+            geometry: parts.geometry,
+            inline_max: parts.inline_max,
+            send_wr_max: parts.send_wr_max,
+            mirror: vec![0; window * parts.geometry.slot_len],
+            send_memory: parts.send_memory,
+            answer_len_max: parts.answer_len_max,
+            value_len_max: parts.value_len_max,
+            idle_ns: parts.idle_ns,
+            slots: vec![FREE; window],
+            next: 1,
+            unposted: 1,
+            awake_until_ns: 0,
+            check_ns: u64::MAX,
+            answered_ns: now_ns,
+            sends_posted: 0,
+            sends_done: 0,
+            sends_signaled: 0,
+            repeats_in_flight: 0,
+            transfers: Vec::new(),
+            transfers_live: 0,
+            transfer_next: 1,
+            batch: Recycled::with_capacity(window),
+            sges: Vec::with_capacity(window),
+        }
+    }
+
+    /// Bytes of a value that travel in one slot with a key of this length.
+    #[inline]
+    fn fits(&self, request: &Request<'_>) -> bool {
+        request.len() <= self.geometry.slot_len
+    }
+
+    /// Whether the next id's slot can be used.
+    #[inline]
+    fn has_room(&self) -> bool {
+        let slot = &self.slots[self.geometry.slot(self.next)];
+        slot.state == State::Free && slot.repeats_in_flight == 0
+    }
+
+    /// Takes a command; `None` when the window is full, `Some(false)` when its value needs a
+    /// transfer.
+    #[inline]
+    pub(super) fn submit(
+        &mut self,
+        command: &Command<'_>,
+        want_cas: bool,
+        tag: u64,
+        deadline_ns: u64,
+    ) -> Option<bool> {
+        let request = Request::Command(*command);
+        if !self.fits(&request) {
+            return Some(false);
+        }
+        if !self.has_room() {
+            return None;
+        }
+        self.compose(&request, want_cas, tag, deadline_ns, None);
+        Some(true)
+    }
+
+    /// Puts a request into the next slot, which is free.
+    #[inline]
+    fn compose(
+        &mut self,
+        request: &Request<'_>,
+        want_cas: bool,
+        tag: u64,
+        deadline_ns: u64,
+        step: Option<(u16, u16, (u32, u32))>,
+    ) {
+        let id = self.next;
+        let index = self.geometry.slot(id);
+        let slot_len = self.geometry.slot_len;
+        let memory = &mut self.mirror[index * slot_len..(index + 1) * slot_len];
+        let len = request
+            .emit(id, want_cas, memory)
+            .expect("the lengths were checked");
+        if len > self.inline_max {
+            let end = (index + 1) * slot_len;
+            let bytes = &self.mirror[end - len..end];
+            self.send_memory.write(end - len, bytes);
+        }
+        let (transfer, generation, piece) = step.unwrap_or((NO_TRANSFER, 0, (0, 0)));
+        self.slots[index] = Slot {
+            tag,
+            deadline_ns,
+            id,
+            piece,
+            state: State::Queued,
+            op: request.op(),
+            len: len as u16,
+            transfer,
+            generation,
+            ..FREE
+        };
+        self.next = next_id(id);
+    }
+
+    /// Starts to store a value that needs a transfer; `false` when there are too many.
+    #[expect(clippy::too_many_arguments, reason = "one call, all of them needed")]
+    pub(super) fn submit_put(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        want_cas: bool,
+        tag: u64,
+        deadline_ns: u64,
+        transfers_max: usize,
+    ) -> bool {
+        if self.transfers_live >= transfers_max {
+            return false;
+        }
+        let (_, transfer) = self.new_transfer();
+        transfer.kind = kind;
+        transfer.tag = tag;
+        transfer.want_cas = want_cas;
+        transfer.deadline_ns = deadline_ns;
+        transfer.key.clear();
+        transfer.key.extend_from_slice(key);
+        transfer.value.clear();
+        transfer.value.extend_from_slice(value);
+        self.check_ns = self.check_ns.min(deadline_ns);
+        true
+    }
+
+    /// Goes on with a transfer of an earlier connection.
+    pub(super) fn resume(&mut self, mut old: Transfer) {
+        old.clear_pause();
+        let generation = {
+            let (_, transfer) = self.new_transfer();
+            let (generation, number) = (transfer.generation, transfer.number);
+            std::mem::swap(transfer, &mut old);
+            transfer.generation = generation;
+            transfer.restart(number);
+            transfer.deadline_ns
+        };
+        self.check_ns = self.check_ns.min(generation);
+    }
+
+    fn new_transfer(&mut self) -> (usize, &mut Transfer) {
+        let number = self.transfer_next;
+        self.transfer_next = number.wrapping_add(1);
+        let over = |transfer: &Transfer| transfer.phase == Phase::Over;
+        let index = self.transfers.iter().position(over).unwrap_or_else(|| {
+            self.transfers.push(Transfer::unused());
+            self.transfers.len() - 1
+        });
+        self.transfers_live += 1;
+        let transfer = &mut self.transfers[index];
+        transfer.clear_pause();
+        transfer.restart(number);
+        (index, transfer)
+    }
+
+    /// Fills free slots with steps of transfers.
+    #[inline]
+    pub(super) fn pump(&mut self, now_ns: u64) {
+        if self.transfers_live == 0 {
+            return;
+        }
+        // Half the window stays for others.
+        let in_flight_max = (self.geometry.window as u32 / 2).max(1);
+        for index in 0..self.transfers.len() {
+            // Taken out, so that its bytes can be composed into a slot of the same lane.
+            let mut transfer = std::mem::replace(&mut self.transfers[index], Transfer::unused());
+            let piece_len_max = match transfer.kind {
+                Kind::Get => self.answer_len_max - answer::HEADER_LEN - CAS_LEN,
+                Kind::Put { .. } => self.geometry.slot_len - HEADER_LEN - Op::PutPart.extras_len(),
+            };
+            let (generation, deadline_ns) = (transfer.generation, transfer.deadline_ns);
+            while self.has_room()
+                && let Some(step) = transfer.step(now_ns, in_flight_max, piece_len_max)
+            {
+                let owner = (index as u16, generation, (step.offset, step.len));
+                self.compose(&step.request, step.want_cas, 0, deadline_ns, Some(owner));
+            }
+            self.transfers[index] = transfer;
+        }
+    }
+
+    /// Posts what was composed: one call for all of it.
+    #[inline]
+    pub(super) fn flush(&mut self, now_ns: u64, config: &ClientConfig, stats: &mut ClientStats) {
+        if self.unposted == self.next {
+            return;
+        }
+        let in_flight = self.sends_posted.wrapping_sub(self.sends_done);
+        let mut room = self.send_wr_max.saturating_sub(in_flight);
+        let slot_len = self.geometry.slot_len;
+        let first = self.unposted;
+        let mut id = first;
+        self.sges.clear();
+        while id != self.next && room > 0 {
+            let index = self.geometry.slot(id);
+            let slot = &mut self.slots[index];
+            slot.state = State::Sent;
+            slot.posted_ns = now_ns;
+            slot.retry_at_ns = now_ns + config.retry_ns;
+            self.check_ns = self.check_ns.min(slot.retry_at_ns.min(slot.deadline_ns));
+            let len = usize::from(slot.len);
+            if len > self.inline_max {
+                let end = (index + 1) * slot_len;
+                self.sges.push(self.send_memory.sge(end - len..end));
+            }
+            id = next_id(id);
+            room -= 1;
+        }
+        self.unposted = id;
+        let mut batch = self.batch.take();
+        let mut long = 0;
+        let mut id = first;
+        while id != self.unposted {
+            let index = self.geometry.slot(id);
+            let slot = &self.slots[index];
+            let len = usize::from(slot.len);
+            let end = (index + 1) * slot_len;
+            let remote = self.chunk.offset((self.geometry.slot_end(id) - len) as u64);
+            let mut request = if len > self.inline_max {
+                long += 1;
+                Wr::write(&self.sges[long - 1..long], remote)
+            } else {
+                Wr::write_inline(&self.mirror[end - len..end], remote)
+            };
+            if id == first && self.idle_ns > 0 && now_ns >= self.awake_until_ns {
+                request = request.imm(id);
+                stats.kicks += 1;
+            }
+            self.sends_posted = self.sends_posted.wrapping_add(1);
+            let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= SIGNAL_EVERY;
+            if signaled {
+                self.sends_signaled = self.sends_posted;
+            }
+            let wr_id = u64::from(self.number) << 48 | u64::from(self.sends_posted);
+            batch.push(request.id(wr_id).signaled_if(signaled));
+            id = next_id(id);
+        }
+        stats.posted += batch.len() as u64;
+        if let Err(error) = self.uc.post_send(&batch) {
+            // Those not posted are sent again like those that were lost.
+            let lost = (batch.len() - error.index) as u32;
+            stats.post_errors += u64::from(lost);
+            self.sends_posted = self.sends_posted.wrapping_sub(lost);
+            self.sends_signaled = self.sends_posted.wrapping_sub(SIGNAL_EVERY);
+        }
+        self.batch.put_back(batch);
+    }
+
+    /// Sends one request again, as a kick.
+    fn kick(&mut self, index: usize, stats: &mut ClientStats) {
+        if self.sends_posted.wrapping_sub(self.sends_done) >= self.send_wr_max {
+            return;
+        }
+        let slot = &mut self.slots[index];
+        let len = usize::from(slot.len);
+        let end = (index + 1) * self.geometry.slot_len;
+        let remote = self
+            .chunk
+            .offset((self.geometry.slot_end(slot.id) - len) as u64);
+        let sges = [self.send_memory.sge(end - len..end)];
+        let request = if len > self.inline_max {
+            Wr::write(&sges, remote)
+        } else {
+            Wr::write_inline(&self.mirror[end - len..end], remote)
+        };
+        let posted = self.sends_posted.wrapping_add(1);
+        let wr_id = u64::from(self.number) << 48 | (index as u64 + 1) << 32 | u64::from(posted);
+        match self.uc.post_send(&[request.imm(slot.id).id(wr_id)]) {
+            Ok(()) => {
+                slot.repeats_in_flight += 1;
+                self.repeats_in_flight += 1;
+                self.sends_posted = posted;
+                self.sends_signaled = posted;
+                stats.kicks += 1;
+                stats.repeats += 1;
+            }
+            Err(_) => stats.post_errors += 1,
+        }
+    }
+
+    /// Takes a completion of a send.
+    #[inline]
+    pub(super) fn sent(&mut self, wr_id: u64) {
+        self.sends_done = wr_id as u32;
+        let repeat = (wr_id >> 32) as u16;
+        if repeat > 0 {
+            self.repeats_in_flight -= 1;
+            self.slots[usize::from(repeat) - 1].repeats_in_flight -= 1;
+        }
+    }
+
+    /// Whether completions of sends should be looked for.
+    #[inline]
+    pub(super) fn wants_completions(&self) -> bool {
+        self.repeats_in_flight > 0
+            || self.sends_posted.wrapping_sub(self.sends_done) >= SIGNAL_EVERY
+    }
+
+    /// Takes an answer.
+    #[inline]
+    pub(super) fn answer(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        stats: &mut ClientStats,
+        sink: &mut impl FnMut(u64, Outcome<'_>),
+    ) {
+        let Some((head, body)) = Head::parse(bytes) else {
+            stats.strays += 1;
+            return;
+        };
+        let index = self.geometry.slot(head.id);
+        let slot = self.slots[index];
+        if slot.id != head.id || !matches!(slot.state, State::Sent | State::Abandoned) {
+            stats.strays += 1;
+            return;
+        }
+        self.slots[index].state = State::Free;
+        self.answered_ns = now_ns;
+        // The server has worked since the request was posted, so it does not sleep before that
+        // moment plus its idle time; half of it allows for the way there.
+        self.awake_until_ns = self.awake_until_ns.max(slot.posted_ns + self.idle_ns / 2);
+        stats.answers += 1;
+        if slot.state == State::Abandoned {
+            return;
+        }
+        if slot.transfer != NO_TRANSFER {
+            return self.answer_transfer(&slot, &head, body, now_ns, sink);
+        }
+        let outcome = match (head.status, slot.op) {
+            (Status::Ok, Op::Get | Op::GetAndTouch) => Outcome::Value {
+                value: body,
+                flags: head.item_flags,
+                cas: head.cas.unwrap_or(0),
+            },
+            (Status::Partial, Op::Get | Op::GetAndTouch) => {
+                return self.start_get(&slot, &head, body, sink);
+            }
+            (Status::Ok, Op::Incr | Op::Decr) => match answer::number(body) {
+                Some(value) => Outcome::Number {
+                    value,
+                    cas: head.cas.unwrap_or(0),
+                },
+                None => Outcome::Refused(Status::Invalid),
+            },
+            (Status::Ok, _) => Outcome::Done {
+                cas: head.cas.unwrap_or(0),
+            },
+            (status, _) => Outcome::Refused(status),
+        };
+        sink(slot.tag, outcome);
+    }
+
+    /// Goes on with a GET that brought the first piece of a large value.
+    fn start_get(
+        &mut self,
+        slot: &Slot,
+        head: &Head,
+        body: &[u8],
+        sink: &mut impl FnMut(u64, Outcome<'_>),
+    ) {
+        let index = self.geometry.slot(slot.id);
+        let slot_len = self.geometry.slot_len;
+        let memory = &self.mirror[index * slot_len..(index + 1) * slot_len];
+        let Ok(Request::Command(command)) = Request::parse(memory) else {
+            return sink(slot.tag, Outcome::Refused(Status::Invalid));
+        };
+        let key = command.key().to_vec();
+        let value_len_max = self.value_len_max;
+        let (_, transfer) = self.new_transfer();
+        transfer.kind = Kind::Get;
+        transfer.tag = slot.tag;
+        transfer.key = key;
+        transfer.deadline_ns = slot.deadline_ns;
+        if !transfer.first_piece(head, body, value_len_max) {
+            transfer.phase = Phase::Over;
+            self.transfers_live -= 1;
+            sink(slot.tag, Outcome::Refused(Status::Invalid));
+        }
+    }
+
+    fn answer_transfer(
+        &mut self,
+        slot: &Slot,
+        head: &Head,
+        body: &[u8],
+        now_ns: u64,
+        sink: &mut impl FnMut(u64, Outcome<'_>),
+    ) {
+        let transfer = &mut self.transfers[usize::from(slot.transfer)];
+        if transfer.phase == Phase::Over || transfer.generation != slot.generation {
+            return;
+        }
+        let number = self.transfer_next;
+        self.transfer_next = number.wrapping_add(1);
+        let tag = transfer.tag;
+        let value_len_max = self.value_len_max;
+        if let Some(outcome) =
+            transfer.answer(head, body, slot.piece, number, now_ns, value_len_max)
+        {
+            self.transfers_live -= 1;
+            sink(tag, outcome);
+        }
+    }
+
+    /// Repeats what has waited long enough, and gives up what is past its deadline. Returns
+    /// whether the connection seems lost.
+    #[inline]
+    pub(super) fn tick(
+        &mut self,
+        now_ns: u64,
+        config: &ClientConfig,
+        stats: &mut ClientStats,
+        sink: &mut impl FnMut(u64, Outcome<'_>),
+    ) -> bool {
+        if now_ns < self.check_ns {
+            return false;
+        }
+        let mut check_ns = u64::MAX;
+        let mut waiting_since_ns = u64::MAX;
+        for transfer in &mut self.transfers {
+            if transfer.phase == Phase::Over {
+                continue;
+            }
+            if now_ns >= transfer.deadline_ns {
+                transfer.phase = Phase::Over;
+                self.transfers_live -= 1;
+                stats.timeouts += 1;
+                sink(transfer.tag, Outcome::TimedOut);
+            } else {
+                check_ns = check_ns.min(transfer.deadline_ns);
+            }
+        }
+        for index in 0..self.slots.len() {
+            let slot = self.slots[index];
+            if !matches!(slot.state, State::Sent | State::Abandoned) {
+                continue;
+            }
+            waiting_since_ns = waiting_since_ns.min(slot.posted_ns);
+            if slot.state == State::Sent && now_ns >= slot.deadline_ns {
+                self.abandon(index);
+                if slot.transfer == NO_TRANSFER {
+                    stats.timeouts += 1;
+                    sink(slot.tag, Outcome::TimedOut);
+                }
+            }
+            if now_ns >= slot.retry_at_ns {
+                self.kick(index, stats);
+                let slot = &mut self.slots[index];
+                slot.doublings = (slot.doublings + 1).min(DOUBLINGS_MAX as u16);
+                slot.retry_at_ns = now_ns + (config.retry_ns << slot.doublings);
+            }
+            let slot = &self.slots[index];
+            check_ns = check_ns.min(slot.retry_at_ns);
+            if slot.state == State::Sent {
+                check_ns = check_ns.min(slot.deadline_ns);
+            }
+        }
+        self.check_ns = check_ns;
+        let silent_since_ns = waiting_since_ns.max(self.answered_ns);
+        waiting_since_ns != u64::MAX && now_ns.saturating_sub(silent_since_ns) > config.lost_ns
+    }
+
+    /// Replaces a request by one that does nothing: if the server has not come to it, it never
+    /// will be carried out.
+    fn abandon(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.state = State::Abandoned;
+        slot.len = HEADER_LEN as u16;
+        let header = Header {
+            op: Op::Noop as u8,
+            key_len: 0,
+            value_len: 0,
+            id: slot.id,
+        };
+        let end = (index + 1) * self.geometry.slot_len;
+        self.mirror[end - HEADER_LEN..end].copy_from_slice(&header.emit());
+        // A repeat that the NIC has not read yet then carries old bytes before a header that
+        // does not count them: the header is one word.
+        self.send_memory.write(end - HEADER_LEN, &header.emit());
+    }
+
+    /// Requests and transfers that somebody waits for.
+    pub(super) fn waiting(&self) -> usize {
+        let single = |slot: &&Slot| {
+            slot.transfer == NO_TRANSFER && matches!(slot.state, State::Queued | State::Sent)
+        };
+        self.slots.iter().filter(single).count() + self.transfers_live
+    }
+
+    /// Ends the lane: reads and what was never sent go again, other mutations are unknown.
+    pub(super) fn close(mut self, again: &mut Vec<Again>, sink: &mut impl FnMut(u64, Outcome<'_>)) {
+        // Oldest first: from the slot that would be used next, once around.
+        let first = self.geometry.slot(self.next);
+        for turn in 0..self.geometry.window {
+            let slot = self.slots[(first + turn) % self.geometry.window];
+            let waiting = matches!(slot.state, State::Queued | State::Sent);
+            if !waiting || slot.transfer != NO_TRANSFER {
+                continue;
+            }
+            if slot.state == State::Queued || slot.op.is_read() {
+                let end = (self.geometry.slot(slot.id) + 1) * self.geometry.slot_len;
+                again.push(Again::Request {
+                    bytes: self.mirror[end - usize::from(slot.len)..end].to_vec(),
+                    tag: slot.tag,
+                    deadline_ns: slot.deadline_ns,
+                });
+            } else {
+                sink(slot.tag, Outcome::Unknown);
+            }
+        }
+        for transfer in self.transfers.drain(..) {
+            match transfer.phase {
+                Phase::Over => {}
+                Phase::Committing => sink(transfer.tag, Outcome::Unknown),
+                _ => again.push(Again::Transfer(transfer)),
+            }
+        }
+    }
+}

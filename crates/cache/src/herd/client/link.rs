@@ -1,0 +1,319 @@
+//! A connection: the client's objects for all cores, and the handshake that makes them.
+
+use verbs::typed::{
+    CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Uc, Ud,
+};
+use verbs::wr::GRH_LEN;
+use verbs::{Access, CqError, Gid, Qkey, QpCaps, RecvWr, Sge, Wc};
+
+use super::dial::{ConnectError, Control, converse};
+use super::lane::{Lane, LaneParts};
+use super::{ClientConfig, ClientStats, Outcome};
+use crate::herd::memory::Memory;
+use crate::herd::recycle::Recycled;
+use crate::herd::slots::Geometry;
+use crate::herd::wire::handshake::{
+    Accept, CORES_MAX, Connect, ConnectLane, Message, ServerInfo, VERSION,
+};
+
+/// Completions taken at once.
+const WC_BATCH: usize = 32;
+
+/// A connection to all cores of a server.
+#[derive(Debug)]
+pub(super) struct Link<S> {
+    pub(super) info: ServerInfo,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) stream: S,
+    recv_cq: CompletionQueue,
+    send_cq: CompletionQueue,
+    answers: Memory,
+    answer_stride: usize,
+    /// One element per RECV, in the lanes' order.
+    recv_sges: Vec<Sge>,
+    recvs_per_lane: usize,
+    recv_batch: Recycled<RecvWr<'static>>,
+    /// Per lane, the RECVs to be posted again.
+    used: Vec<Vec<u32>>,
+    scratch: Vec<u8>,
+    broken: bool,
+}
+
+struct HalfLane {
+    uc: QueuePair<Uc>,
+    ud: QueuePair<Ud>,
+    send_region: MemoryRegion,
+}
+
+impl<S: Control> Link<S> {
+    /// Shakes hands over `stream` and connects to every core.
+    pub(super) fn connect(
+        pd: &ProtectionDomain,
+        config: &ClientConfig,
+        mut stream: S,
+        qkey: Qkey,
+        now_ns: u64,
+    ) -> Result<Self, ConnectError> {
+        let context = pd.context();
+        let hello = Message::Hello(VERSION, VERSION);
+        let Message::Info(info) = converse(&mut stream, &hello)? else {
+            return Err(ConnectError::Nonsense("answer to HELLO"));
+        };
+        let (window, geometry) = check_info(&info, config)?;
+        let cores = info.cores as usize;
+        let recvs_per_lane = 2 * window + 4;
+        let recv_cq = context.create_cq((recvs_per_lane * cores) as u32)?;
+        let send_wr_max = (4 * window as u32).max(64);
+        let send_cq = context.create_cq(send_wr_max * cores as u32)?;
+        let inline_max = (context.device().inline_max as usize).min(256);
+
+        let answer_len_max = info.answer_len_max as usize;
+        let answer_stride = (GRH_LEN + answer_len_max).next_multiple_of(64);
+        let answers = pd.allocate(answer_stride * recvs_per_lane * cores, Access::LOCAL_WRITE)?;
+        let recv_sges: Vec<Sge> = (0..recvs_per_lane * cores)
+            .map(|index| {
+                let at = index * answer_stride;
+                answers.sge(at..at + GRH_LEN + answer_len_max)
+            })
+            .collect();
+
+        let caps = QpCaps {
+            send_wr_max,
+            recv_wr_max: 1,
+            send_sge_max: 1,
+            recv_sge_max: 1,
+            inline_max: inline_max as u32,
+        };
+        let mut halves = Vec::with_capacity(cores);
+        for core in 0..cores {
+            let options = |caps| QpOptions {
+                send_cq: send_cq.num(),
+                recv_cq: recv_cq.num(),
+                srq: None,
+                caps,
+            };
+            let mut ud = pd.create_qp::<Ud>(&options(QpCaps {
+                send_wr_max: 1,
+                recv_wr_max: recvs_per_lane as u32,
+                ..caps
+            }))?;
+            ud.activate(qkey)?;
+            let first = core * recvs_per_lane;
+            let recvs: Vec<RecvWr<'_>> = (first..first + recvs_per_lane)
+                .map(|index| RecvWr {
+                    id: index as u64,
+                    sges: &recv_sges[index..=index],
+                })
+                .collect();
+            ud.post_recv(&recvs)?;
+            halves.push(HalfLane {
+                uc: pd.create_qp::<Uc>(&options(caps))?,
+                ud,
+                send_region: pd.allocate(window * geometry.slot_len, Access::empty())?,
+            });
+        }
+
+        let accept = ask(&mut stream, &info, window, context.gid()?, qkey, &halves)?;
+        check_accept(&accept, window, geometry, cores)?;
+        let mtu = context.port(1)?.mtu_max;
+        let mut lanes = Vec::with_capacity(cores);
+        for (core, (mut half, peer)) in halves.into_iter().zip(&accept.lanes).enumerate() {
+            let options = ConnectOptions {
+                access: Access::empty(),
+                mtu,
+                ..ConnectOptions::default()
+            };
+            half.uc.connect(&peer.uc, &options)?;
+            let parts = LaneParts {
+                number: core as u16,
+                uc: half.uc,
+                ud: half.ud,
+                server_ud: peer.ud_qpn,
+                chunk: peer.chunk,
+                geometry,
+                inline_max,
+                send_wr_max,
+                send_memory: Memory::new(half.send_region),
+                answer_len_max,
+                value_len_max: info.value_len_max as usize,
+                idle_ns: info.idle_ns,
+            };
+            lanes.push(Lane::new(parts, now_ns));
+        }
+        Ok(Link {
+            info,
+            lanes,
+            stream,
+            recv_cq,
+            send_cq,
+            answers: Memory::new(answers),
+            answer_stride,
+            recv_sges,
+            recvs_per_lane,
+            recv_batch: Recycled::with_capacity(recvs_per_lane),
+            used: vec![Vec::with_capacity(WC_BATCH); cores],
+            scratch: vec![0; answer_len_max],
+            broken: false,
+        })
+    }
+
+    /// Takes answers until there are no more, and hands out outcomes; returns how many answers.
+    #[inline]
+    pub(super) fn take_answers(
+        &mut self,
+        now_ns: u64,
+        stats: &mut ClientStats,
+        sink: &mut impl FnMut(u64, Outcome<'_>),
+    ) -> usize {
+        let mut taken = 0;
+        let mut completions = [Wc::default(); WC_BATCH];
+        loop {
+            let count = match self.recv_cq.poll(&mut completions) {
+                Ok(count) => count,
+                Err(CqError::Overrun | _) => {
+                    self.broken = true;
+                    return taken;
+                }
+            };
+            if count == 0 {
+                return taken;
+            }
+            taken += count;
+            for completion in &completions[..count] {
+                let buffer = completion.id as usize;
+                let lane_number = buffer / self.recvs_per_lane;
+                let lane = &mut self.lanes[lane_number];
+                self.used[lane_number].push(buffer as u32);
+                if !completion.is_ok() {
+                    self.broken = true;
+                    continue;
+                }
+                let len = (completion.byte_len as usize)
+                    .saturating_sub(GRH_LEN)
+                    .min(self.scratch.len());
+                if completion.src_qpn != lane.server_ud {
+                    stats.strays += 1;
+                    continue;
+                }
+                let bytes = &mut self.scratch[..len];
+                self.answers
+                    .read(buffer * self.answer_stride + GRH_LEN, bytes);
+                lane.answer(bytes, now_ns, stats, sink);
+            }
+            self.repost(stats);
+            if count < WC_BATCH {
+                return taken;
+            }
+        }
+    }
+
+    #[inline]
+    fn repost(&mut self, stats: &mut ClientStats) {
+        for (lane, used) in self.lanes.iter_mut().zip(&mut self.used) {
+            if used.is_empty() {
+                continue;
+            }
+            let mut batch = self.recv_batch.take();
+            batch.extend(used.drain(..).map(|index| RecvWr {
+                id: u64::from(index),
+                sges: &self.recv_sges[index as usize..=index as usize],
+            }));
+            if lane.ud.post_recv(&batch).is_err() {
+                stats.post_errors += 1;
+                self.broken = true;
+            }
+            self.recv_batch.put_back(batch);
+        }
+    }
+
+    /// Takes completions of sends, if any are asked for.
+    #[inline]
+    pub(super) fn take_completions(&mut self) {
+        if !self.lanes.iter().any(Lane::wants_completions) {
+            return;
+        }
+        let mut completions = [Wc::default(); WC_BATCH];
+        loop {
+            let count = match self.send_cq.poll(&mut completions) {
+                Ok(count) => count,
+                Err(_) => {
+                    self.broken = true;
+                    return;
+                }
+            };
+            for completion in &completions[..count] {
+                self.broken |= !completion.is_ok();
+                let lane = (completion.id >> 48) as usize;
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.sent(completion.id);
+                }
+            }
+            if count < WC_BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Whether a queue has failed, so that the connection must be made again.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+}
+
+fn check_info(info: &ServerInfo, config: &ClientConfig) -> Result<(usize, Geometry), ConnectError> {
+    if info.cores == 0 || info.cores as usize > CORES_MAX {
+        return Err(ConnectError::Nonsense("number of cores"));
+    }
+    if !(256..=4096).contains(&info.answer_len_max) || info.value_len_max > 1 << 30 {
+        return Err(ConnectError::Nonsense("limits"));
+    }
+    let window = config.window.min(info.window_max) as usize;
+    let geometry = Geometry::new(info.slot_len as usize, window)
+        .filter(|geometry| geometry.slot_len >= 512)
+        .ok_or(ConnectError::Nonsense("slot length or window"))?;
+    Ok((window, geometry))
+}
+
+fn ask(
+    stream: &mut impl Control,
+    info: &ServerInfo,
+    window: usize,
+    gid: Gid,
+    qkey: Qkey,
+    halves: &[HalfLane],
+) -> Result<Accept, ConnectError> {
+    let lanes = halves.iter().map(|half| {
+        Ok(ConnectLane {
+            uc: half.uc.endpoint()?,
+            ud_qpn: half.ud.num(),
+            qkey,
+        })
+    });
+    let connect = Message::Connect(Connect {
+        incarnation: info.incarnation,
+        window: window as u32,
+        gid,
+        lanes: lanes.collect::<Result<_, ConnectError>>()?,
+    });
+    match converse(stream, &connect)? {
+        Message::Accept(accept) => Ok(accept),
+        _ => Err(ConnectError::Nonsense("answer to CONNECT")),
+    }
+}
+
+fn check_accept(
+    accept: &Accept,
+    window: usize,
+    geometry: Geometry,
+    cores: usize,
+) -> Result<(), ConnectError> {
+    let same = accept.window as usize == window
+        && accept.slot_len as usize == geometry.slot_len
+        && accept.stride as usize == geometry.stride
+        && accept.lanes.len() == cores;
+    if same {
+        Ok(())
+    } else {
+        Err(ConnectError::Nonsense("ACCEPT"))
+    }
+}

@@ -1,0 +1,411 @@
+//! The client: one thread, up to W requests under way to each core of the server.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | [`Client`]: submitting, polling, connecting again |
+//! | `lane.rs` | one core's window: slots, repeats, deadlines |
+//! | `transfer.rs` | values that need more than one slot or datagram |
+//! | `link.rs` | the connection's objects and its handshake |
+//! | `dial.rs` | control streams |
+//! | `blocking.rs` | [`BlockingClient`]: one call, one answer |
+
+#![forbid(unsafe_code)]
+
+mod blocking;
+mod dial;
+mod lane;
+mod link;
+mod transfer;
+
+use verbs::Qkey;
+use verbs::typed::ProtectionDomain;
+
+pub use blocking::{BlockingClient, BlockingError, Item, Pace};
+pub use dial::{ConnectError, Control, Dial};
+
+use self::lane::Again;
+use self::link::Link;
+use self::transfer::Kind;
+use super::wire::answer::Status;
+use super::wire::handshake::ServerInfo;
+use super::wire::request::{Command, KEY_LEN_MAX, Request};
+use crate::mica::KeyHash;
+
+/// A client's sizes and times.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Requests under way to one core, a power of two; the server may allow fewer.
+    pub window: u32,
+    /// A request is given up after so long.
+    pub deadline_ns: u64,
+    /// A request is repeated after so long; each further pause is twice as long.
+    pub retry_ns: u64,
+    /// A core that answers nothing for so long is lost: the connection is made again.
+    pub lost_ns: u64,
+    /// First pause between attempts to connect; it doubles up to 64 times this.
+    pub redial_ns: u64,
+    /// How often to look whether the server has closed the control stream.
+    pub control_check_ns: u64,
+    /// Large values under way to one core, on their way in.
+    pub transfers_max: usize,
+    /// The seed of the keys of datagram queue pairs.
+    pub seed: u64,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        ClientConfig {
+            window: 16,
+            deadline_ns: 1_000_000_000,
+            retry_ns: 2_000_000,
+            lost_ns: 500_000_000,
+            redial_ns: 10_000_000,
+            control_check_ns: 100_000_000,
+            transfers_max: 4,
+            seed: 0,
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Outcome<'a> {
+    /// An item.
+    Value {
+        /// Its value, only valid during the call.
+        value: &'a [u8],
+        /// The user's flags.
+        flags: u32,
+        /// Its token; 0 when not asked for.
+        cas: u64,
+    },
+    /// Stored, removed or touched.
+    Done {
+        /// The item's new token; 0 when not asked for.
+        cas: u64,
+    },
+    /// The number after adding or subtracting.
+    Number {
+        /// The number.
+        value: u64,
+        /// The item's new token; 0 when not asked for.
+        cas: u64,
+    },
+    /// The server said no, and changed nothing.
+    Refused(Status),
+    /// No answer before the deadline. It was carried out once or not at all; from now on it will
+    /// not be.
+    TimedOut,
+    /// The connection was lost. It was carried out once or not at all.
+    Unknown,
+}
+
+/// Why a command was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The window to the key's core is full, or there is no connection at the moment: poll, then
+    /// try again.
+    #[error("the window is full")]
+    Full,
+    /// A key has 1 to 250 bytes.
+    #[error("a key has 1 to 250 bytes, not {0}")]
+    KeyLen(usize),
+    /// The value is longer than the server takes.
+    #[error("a value of {0} bytes is too large")]
+    TooLarge(usize),
+}
+
+/// What a client has done, in requests unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ClientStats {
+    /// Posted for the first time.
+    pub posted: u64,
+    /// Answers that somebody or nobody waited for.
+    pub answers: u64,
+    /// Requests posted so that they wake the server.
+    pub kicks: u64,
+    /// Requests posted again.
+    pub repeats: u64,
+    /// Datagrams that answered nothing: late, duplicate or odd.
+    pub strays: u64,
+    /// Commands past their deadline.
+    pub timeouts: u64,
+    /// Connections lost.
+    pub losses: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Attempts to connect that failed.
+    pub connect_errors: u64,
+    /// Requests that the NIC did not take.
+    pub post_errors: u64,
+}
+
+/// A client of one server.
+///
+/// [`Client::submit`] composes, [`Client::poll`] posts, takes answers and hands out outcomes.
+/// Nothing in it waits, except that making a lost connection again may block in [`Dial::dial`]
+/// and in the handshake, as long as the stream's time-outs let it.
+#[derive(Debug)]
+pub struct Client<D: Dial> {
+    pd: ProtectionDomain,
+    config: ClientConfig,
+    dial: D,
+    link: Option<Link<D::Stream>>,
+    again: Vec<Again>,
+    random: fastrand::Rng,
+    redial_at_ns: u64,
+    redial_ns: u64,
+    control_at_ns: u64,
+    stats: ClientStats,
+    now_ns: u64,
+}
+
+impl<D: Dial> Client<D> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// What was wrong with the door, the handshake or the NIC.
+    pub fn connect(
+        pd: ProtectionDomain,
+        config: ClientConfig,
+        mut dial: D,
+        now_ns: u64,
+    ) -> Result<Self, ConnectError> {
+        let mut random = fastrand::Rng::with_seed(config.seed);
+        let stream = dial.dial()?;
+        let link = Link::connect(&pd, &config, stream, qkey(&mut random), now_ns)?;
+        Ok(Client {
+            control_at_ns: now_ns + config.control_check_ns,
+            redial_ns: config.redial_ns,
+            link: Some(link),
+            again: Vec::new(),
+            redial_at_ns: 0,
+            stats: ClientStats {
+                connects: 1,
+                ..ClientStats::default()
+            },
+            pd,
+            config,
+            dial,
+            random,
+            now_ns,
+        })
+    }
+
+    /// Takes a command; its outcome will come with `tag`. Nothing is sent before
+    /// [`Client::flush`] or [`Client::poll`], so that one call posts them all. The deadline
+    /// counts from the last poll or flush.
+    ///
+    /// # Errors
+    /// `Full`, `KeyLen`, `TooLarge`.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        command: &Command<'_>,
+        want_cas: bool,
+        tag: u64,
+    ) -> Result<(), SubmitError> {
+        let deadline_ns = self.now_ns + self.config.deadline_ns;
+        self.submit_until(command, want_cas, tag, deadline_ns)
+    }
+
+    #[inline]
+    fn submit_until(
+        &mut self,
+        command: &Command<'_>,
+        want_cas: bool,
+        tag: u64,
+        deadline_ns: u64,
+    ) -> Result<(), SubmitError> {
+        let key = command.key();
+        if key.is_empty() || key.len() > KEY_LEN_MAX {
+            return Err(SubmitError::KeyLen(key.len()));
+        }
+        let link = self.link.as_mut().ok_or(SubmitError::Full)?;
+        let core = KeyHash::new(link.info.hash_seed, key).partition(link.info.cores);
+        let lane = &mut link.lanes[core as usize];
+        match lane.submit(command, want_cas, tag, deadline_ns) {
+            Some(true) => Ok(()),
+            None => Err(SubmitError::Full),
+            Some(false) => {
+                let Command::Store {
+                    mode,
+                    value,
+                    flags,
+                    expiry_s,
+                    ..
+                } = *command
+                else {
+                    return Err(SubmitError::KeyLen(key.len()));
+                };
+                if value.len() > link.info.value_len_max as usize {
+                    return Err(SubmitError::TooLarge(value.len()));
+                }
+                let kind = Kind::Put {
+                    mode,
+                    flags,
+                    expiry_s,
+                };
+                let transfers_max = self.config.transfers_max;
+                lane.submit_put(kind, key, value, want_cas, tag, deadline_ns, transfers_max)
+                    .then_some(())
+                    .ok_or(SubmitError::Full)
+            }
+        }
+    }
+
+    /// Posts what was submitted: one call to the NIC per core.
+    #[inline]
+    pub fn flush(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        if let Some(link) = &mut self.link {
+            for lane in &mut link.lanes {
+                lane.flush(now_ns, &self.config, &mut self.stats);
+            }
+        }
+    }
+
+    /// Takes answers, repeats and gives up what has waited too long, posts what was submitted,
+    /// and connects again if need be. Returns how many answers came.
+    #[inline]
+    pub fn poll(&mut self, now_ns: u64, sink: &mut impl FnMut(u64, Outcome<'_>)) -> usize {
+        self.now_ns = now_ns;
+        let Some(link) = &mut self.link else {
+            self.reconnect(now_ns, sink);
+            return 0;
+        };
+        let taken = link.take_answers(now_ns, &mut self.stats, sink);
+        link.take_completions();
+        let mut lost = link.is_broken();
+        for lane in &mut link.lanes {
+            lane.pump(now_ns);
+            lane.flush(now_ns, &self.config, &mut self.stats);
+            lost |= lane.tick(now_ns, &self.config, &mut self.stats, sink);
+        }
+        if now_ns >= self.control_at_ns {
+            self.control_at_ns = now_ns + self.config.control_check_ns;
+            lost |= link.stream.is_closed();
+        }
+        if lost {
+            self.lose(now_ns, sink);
+        } else if !self.again.is_empty() {
+            self.submit_again(now_ns, sink);
+        }
+        taken
+    }
+
+    /// Ends the connection. Reads wait for the next one, mutations are unknown.
+    #[cold]
+    fn lose(&mut self, now_ns: u64, sink: &mut impl FnMut(u64, Outcome<'_>)) {
+        if let Some(link) = self.link.take() {
+            self.stats.losses += 1;
+            for lane in link.lanes {
+                lane.close(&mut self.again, sink);
+            }
+        }
+        self.redial_ns = self.config.redial_ns;
+        self.redial_at_ns = now_ns;
+    }
+
+    #[cold]
+    fn reconnect(&mut self, now_ns: u64, sink: &mut impl FnMut(u64, Outcome<'_>)) {
+        if now_ns >= self.redial_at_ns {
+            let stream = self.dial.dial().map_err(ConnectError::from);
+            let qkey = qkey(&mut self.random);
+            match stream
+                .and_then(|stream| Link::connect(&self.pd, &self.config, stream, qkey, now_ns))
+            {
+                Ok(link) => {
+                    self.stats.connects += 1;
+                    self.link = Some(link);
+                    self.control_at_ns = now_ns + self.config.control_check_ns;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "connecting again failed");
+                    self.stats.connect_errors += 1;
+                    self.redial_at_ns = now_ns + self.redial_ns;
+                    self.redial_ns = (self.redial_ns * 2).min(self.config.redial_ns * 64);
+                }
+            }
+        }
+        self.submit_again(now_ns, sink);
+    }
+
+    /// Submits what an earlier connection left, as far as there is room.
+    #[cold]
+    fn submit_again(&mut self, now_ns: u64, sink: &mut impl FnMut(u64, Outcome<'_>)) {
+        let mut waiting = Vec::new();
+        for again in std::mem::take(&mut self.again) {
+            let (tag, deadline_ns) = match &again {
+                Again::Request {
+                    tag, deadline_ns, ..
+                } => (*tag, *deadline_ns),
+                Again::Transfer(transfer) => (transfer.tag, transfer.deadline_ns),
+            };
+            if now_ns >= deadline_ns {
+                self.stats.timeouts += 1;
+                sink(tag, Outcome::TimedOut);
+                continue;
+            }
+            match again {
+                Again::Transfer(transfer) => match &mut self.link {
+                    Some(link) => {
+                        let hash = KeyHash::new(link.info.hash_seed, &transfer.key);
+                        let core = hash.partition(link.info.cores);
+                        link.lanes[core as usize].resume(transfer);
+                    }
+                    None => waiting.push(Again::Transfer(transfer)),
+                },
+                Again::Request { bytes, .. } => {
+                    let submitted = match Request::parse(&bytes) {
+                        Ok(Request::Command(command)) => {
+                            let want_cas = Request::wants_cas(&bytes);
+                            self.submit_until(&command, want_cas, tag, deadline_ns)
+                        }
+                        // Only commands are kept.
+                        _ => Err(SubmitError::KeyLen(0)),
+                    };
+                    match submitted {
+                        Ok(()) => {}
+                        Err(SubmitError::Full) => waiting.push(Again::Request {
+                            bytes,
+                            tag,
+                            deadline_ns,
+                        }),
+                        Err(SubmitError::TooLarge(_)) => {
+                            sink(tag, Outcome::Refused(Status::TooLarge));
+                        }
+                        Err(SubmitError::KeyLen(_)) => {
+                            sink(tag, Outcome::Refused(Status::Invalid));
+                        }
+                    }
+                }
+            }
+        }
+        self.again.append(&mut waiting);
+    }
+
+    /// Commands that have no outcome yet. Cost: looks at every slot.
+    pub fn waiting(&self) -> usize {
+        let lanes = self.link.as_ref().map_or(&[][..], |link| &link.lanes[..]);
+        lanes.iter().map(lane::Lane::waiting).sum::<usize>() + self.again.len()
+    }
+
+    /// What the server said of itself; `None` while there is no connection.
+    pub fn info(&self) -> Option<ServerInfo> {
+        self.link.as_ref().map(|link| link.info)
+    }
+
+    /// What the client has done.
+    pub fn stats(&self) -> ClientStats {
+        self.stats
+    }
+}
+
+fn qkey(random: &mut fastrand::Rng) -> Qkey {
+    // The top bit marks the keys that only privileged users may set.
+    Qkey(random.u32(..) >> 1)
+}

@@ -1,0 +1,97 @@
+//! A server's sizes and times.
+
+use crate::herd::slots::Geometry;
+use crate::herd::wire::handshake::{CORES_MAX, ServerInfo};
+use verbs::{Qkey, VerbsError};
+
+/// Bytes of a datagram at most, whatever the path carries.
+pub(super) const ANSWER_LEN_MAX: usize = 4096;
+
+/// What a server is made with; the same for all its cores.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Cores, each with a partition and a [`Server`](super::Server).
+    pub cores: u32,
+    /// Clients at most.
+    pub clients_max: u32,
+    /// Requests at most that a client may have under way to one core, a power of two.
+    pub window_max: u32,
+    /// Bytes of a slot, a multiple of 64.
+    pub slot_len: u32,
+    /// Bytes of a value at most.
+    pub value_len_max: u32,
+    /// Buffers of a core, each `value_len_max` long, in which large values arrive.
+    pub staging_count: u32,
+    /// A large value whose pieces stop coming is forgotten after so long.
+    pub staging_idle_ns: u64,
+    /// A core may sleep after so long without work; 0 never sleeps.
+    pub idle_ns: u64,
+    /// A client's memory is not given to another one for so long.
+    pub quarantine_ns: u64,
+    /// Requests that go through the pipeline together.
+    pub batch_max: u32,
+    /// The seed of the key hash.
+    pub hash_seed: u64,
+    /// Differs from start to start.
+    pub incarnation: u64,
+    /// The key of the server's own datagram queue pairs.
+    pub qkey: Qkey,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        ServerConfig {
+            cores: 1,
+            clients_max: 256,
+            window_max: 16,
+            slot_len: 1024,
+            value_len_max: 1 << 20,
+            staging_count: 4,
+            staging_idle_ns: 1_000_000_000,
+            idle_ns: 0,
+            quarantine_ns: 1_000_000_000,
+            batch_max: 32,
+            hash_seed: 0,
+            incarnation: 1,
+            qkey: Qkey(0x0048_4552),
+        }
+    }
+}
+
+impl ServerConfig {
+    /// The slots of a chunk.
+    ///
+    /// # Errors
+    /// `Invalid` for numbers that make no sense.
+    pub(super) fn geometry(&self) -> Result<Geometry, VerbsError> {
+        Geometry::new(self.slot_len as usize, self.window_max as usize)
+            .ok_or_else(|| VerbsError::invalid("slot_len or window_max", "not a usable size"))
+    }
+
+    pub(super) fn check(&self) -> Result<(), VerbsError> {
+        self.geometry()?;
+        if self.cores == 0 || self.cores as usize > CORES_MAX {
+            return Err(VerbsError::invalid("cores", "not 1..=256"));
+        }
+        if self.clients_max == 0 || self.batch_max == 0 || self.batch_max > 64 {
+            return Err(VerbsError::invalid(
+                "clients_max or batch_max",
+                "clients_max is at least 1, batch_max 1..=64",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn info(&self, answer_len_max: usize) -> ServerInfo {
+        ServerInfo {
+            incarnation: self.incarnation,
+            hash_seed: self.hash_seed,
+            idle_ns: self.idle_ns,
+            cores: self.cores,
+            window_max: self.window_max,
+            slot_len: self.slot_len,
+            answer_len_max: answer_len_max as u32,
+            value_len_max: self.value_len_max,
+        }
+    }
+}

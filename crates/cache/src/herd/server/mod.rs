@@ -1,0 +1,478 @@
+//! The server: one engine per core, and an acceptor that connects clients off the cores.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | [`Server`]: the sweep, the batch, kicks, sleeping |
+//! | `execute.rs` | a request against the partition |
+//! | `outbox.rs` | answers, posted in batches |
+//! | `staging.rs` | large values on their way in |
+//! | `acceptor.rs` | [`Acceptor`]: connecting and releasing clients |
+//! | `attachment.rs` | what a core holds of a client |
+//! | `config.rs` | sizes and times |
+
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod attachment;
+mod config;
+mod execute;
+mod outbox;
+mod staging;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use verbs::typed::{CompletionChannel, CompletionQueue, ProtectionDomain, SharedReceiveQueue};
+use verbs::{Access, QpNum, RecvWr, VerbsError, Wc, WcStatus};
+
+pub use acceptor::{AcceptError, Acceptor, ControlReply, CorePort};
+pub use attachment::Attachment;
+pub use config::ServerConfig;
+
+use self::outbox::Outbox;
+use self::staging::Staging;
+use super::memory::Memory;
+use super::slots::{Geometry, is_before, next_id};
+use super::wire::request::{HEADER_LEN, Header};
+use crate::mica::{KeyHash, Partition};
+
+/// Bytes that a small request takes at most; the first copy out of a slot.
+const LINE: usize = 64;
+/// RECVs for kicks; a kick that finds none is lost, and its client kicks again.
+const KICK_RECVS: u32 = 256;
+/// Kicks taken in one step.
+const KICKS_PER_STEP: usize = 16;
+/// Kicks are looked for once in so many polls, or when a poll found nothing else.
+const POLLS_PER_KICK_CHECK: u32 = 64;
+
+/// What a core has done, in requests unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ServerStats {
+    /// Sweeps over the clients.
+    pub sweeps: u64,
+    /// Batches carried out.
+    pub batches: u64,
+    /// Requests carried out, without repeats.
+    pub requests: u64,
+    /// Kicks received.
+    pub kicks: u64,
+    /// Kicks for a request that had been carried out: its answer was sent again.
+    pub replays: u64,
+    /// Requests that made no sense.
+    pub invalid: u64,
+    /// Requests for another core's key.
+    pub wrong_core: u64,
+    /// Answers posted.
+    pub answers: u64,
+    /// Of these, too long for inlining.
+    pub answers_ring: u64,
+    /// Answers that the NIC did not take.
+    pub post_errors: u64,
+    /// Completions with an error.
+    pub send_errors: u64,
+}
+
+/// Whether the core may sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Armed {
+    /// Too early, or never: poll again.
+    Busy,
+    /// Work showed up: poll at once.
+    Ready,
+    /// Sleep until [`Server::channel`] is readable.
+    Sleep,
+}
+
+/// The part of a client that a sweep looks at: 16 bytes, four to a cache line.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    chunk_at: usize,
+    mask: u32,
+    next: u32,
+}
+
+/// A request of the batch, copied into `scratch`.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    client: u32,
+    id: u32,
+    replay: bool,
+    sound: bool,
+    keyed: bool,
+    len: u16,
+    hash: KeyHash,
+}
+
+/// One core's engine.
+///
+/// It owns the memory that clients write requests into, and the queue pair that answers come
+/// from. [`Server::poll`] does bounded work and never waits.
+#[derive(Debug)]
+pub struct Server {
+    core: u32,
+    config: ServerConfig,
+    geometry: Geometry,
+    answer_len_max: usize,
+    region: Memory,
+    cursors: Vec<Cursor>,
+    clients: Vec<Attachment>,
+    by_qpn: HashMap<QpNum, u32>,
+    sweep_start: usize,
+    polls: u32,
+    items: Vec<Item>,
+    scratch: Vec<u8>,
+    outbox: Outbox,
+    staging: Staging,
+    srq: SharedReceiveQueue,
+    recv_cq: CompletionQueue,
+    channel: CompletionChannel,
+    held: [Wc; KICKS_PER_STEP],
+    held_count: usize,
+    worked_ns: u64,
+    stats: ServerStats,
+}
+
+impl Server {
+    /// Makes core `core`'s engine, and what the acceptor must know of it.
+    ///
+    /// # Errors
+    /// `Invalid` for a configuration that makes no sense; what the NIC says.
+    pub fn new(
+        pd: &ProtectionDomain,
+        core: u32,
+        config: &ServerConfig,
+    ) -> Result<(Server, CorePort), VerbsError> {
+        config.check()?;
+        let context = pd.context();
+        let geometry = config.geometry()?;
+        let answer_len_max = config::ANSWER_LEN_MAX.min(context.port(1)?.mtu_max.bytes());
+        let batch_max = config.batch_max as usize;
+        let region_len = geometry.chunk_len() * config.clients_max as usize;
+        let region = pd.allocate(region_len, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let channel = context.create_channel()?;
+        let recv_cq = context.create_cq_on(KICK_RECVS, &channel)?;
+        let mut srq = pd.create_srq(KICK_RECVS, 1)?;
+        let recv = RecvWr { id: 0, sges: &[] };
+        srq.post_recv(&[recv; KICK_RECVS as usize])
+            .map_err(|error| VerbsError::invalid("receive queue", error.to_string()))?;
+        let outbox = Outbox::new(pd, batch_max, answer_len_max, config.qkey)?;
+        let port = CorePort {
+            region: region.clone(),
+            recv_cq: recv_cq.num(),
+            srq: srq.num(),
+            ud_qpn: outbox.qpn(),
+        };
+        let server = Server {
+            core,
+            geometry,
+            answer_len_max,
+            region: Memory::new(region),
+            cursors: Vec::with_capacity(config.clients_max as usize),
+            clients: Vec::with_capacity(config.clients_max as usize),
+            by_qpn: HashMap::with_capacity(config.clients_max as usize),
+            sweep_start: 0,
+            polls: 0,
+            items: Vec::with_capacity(batch_max),
+            scratch: vec![0; batch_max * geometry.stride],
+            outbox,
+            staging: Staging::new(
+                config.staging_count as usize,
+                config.value_len_max as usize,
+                config.staging_idle_ns,
+            ),
+            srq,
+            recv_cq,
+            channel,
+            held: [Wc::default(); KICKS_PER_STEP],
+            held_count: 0,
+            worked_ns: 0,
+            stats: ServerStats::default(),
+            config: config.clone(),
+        };
+        Ok((server, port))
+    }
+
+    /// Takes a client on.
+    ///
+    /// # Panics
+    /// When the attachment is of another core.
+    pub fn attach(&mut self, attachment: Attachment) {
+        assert_eq!(attachment.core, self.core, "an attachment of another core");
+        self.cursors.push(Cursor {
+            chunk_at: attachment.chunk as usize * self.geometry.chunk_len(),
+            mask: attachment.geometry.window as u32 - 1,
+            next: 1,
+        });
+        let index = self.clients.len() as u32;
+        self.by_qpn.insert(attachment.uc.num(), index);
+        self.clients.push(attachment);
+    }
+
+    /// Lets a client go; its attachment goes back to the acceptor.
+    pub fn detach(&mut self, client: u32) -> Option<Attachment> {
+        let index = self.clients.iter().position(|at| at.client == client)?;
+        self.cursors.swap_remove(index);
+        let gone = self.clients.swap_remove(index);
+        self.by_qpn.remove(&gone.uc.num());
+        if let Some(moved) = self.clients.get(index) {
+            self.by_qpn.insert(moved.uc.num(), index as u32);
+        }
+        self.staging.release_client(client);
+        Some(gone)
+    }
+
+    /// Carries out up to about `budget` requests and returns how many it did.
+    ///
+    /// `now_s` is unix time in seconds, by which items expire. Cost without work: one load per
+    /// client.
+    pub fn poll(
+        &mut self,
+        partition: &mut Partition,
+        now_ns: u64,
+        now_s: u32,
+        budget: usize,
+    ) -> usize {
+        let mut done = 0;
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_PER_KICK_CHECK) || self.held_count > 0 {
+            self.take_kicks();
+            self.staging.expire(now_ns);
+        }
+        loop {
+            self.sweep();
+            let batch = self.items.len();
+            if batch == 0 {
+                break;
+            }
+            self.carry_out(partition, now_ns, now_s);
+            done += batch;
+            if done >= budget {
+                break;
+            }
+        }
+        if done == 0 {
+            self.take_kicks();
+            if !self.items.is_empty() {
+                done = self.items.len();
+                self.carry_out(partition, now_ns, now_s);
+            }
+        }
+        if done > 0 {
+            self.worked_ns = now_ns;
+        }
+        done
+    }
+
+    /// Looks at each client's next slot, and copies new requests out until the batch is full.
+    #[inline]
+    fn sweep(&mut self) {
+        self.stats.sweeps += 1;
+        let room = self.outbox.room(&mut self.stats);
+        let batch_max = room.min(self.config.batch_max as usize);
+        let count = self.cursors.len();
+        let mut index = self.sweep_start;
+        for _ in 0..count {
+            if index >= count {
+                index = 0;
+            }
+            let mut turns = self.cursors[index].mask + 1;
+            while self.items.len() < batch_max && turns > 0 {
+                let cursor = self.cursors[index];
+                let slot_at = self.slot_at(&cursor, cursor.next);
+                let end = slot_at + self.geometry.slot_len;
+                if self.region.word(end - 4) != cursor.next {
+                    break;
+                }
+                self.cursors[index].next = next_id(cursor.next);
+                self.copy_out(index as u32, cursor.next, end, false);
+                turns -= 1;
+            }
+            index += 1;
+            if self.items.len() >= batch_max {
+                break;
+            }
+        }
+        self.sweep_start = index;
+    }
+
+    #[inline]
+    fn slot_at(&self, cursor: &Cursor, id: u32) -> usize {
+        cursor.chunk_at + (id & cursor.mask) as usize * self.geometry.stride
+    }
+
+    /// Copies the request that ends at `end` into the scratch memory and adds it to the batch.
+    /// From here on its owner cannot change it.
+    #[inline]
+    fn copy_out(&mut self, client: u32, id: u32, end: usize, replay: bool) {
+        let slot_len = self.geometry.slot_len;
+        let scratch_end = self.items.len() * self.geometry.stride + slot_len;
+        let scratch = &mut self.scratch[scratch_end - slot_len..scratch_end];
+        let line: &mut [u8; LINE] = scratch.last_chunk_mut().expect("a slot has a line");
+        self.region.read(end - LINE, line);
+        let mut item = Item {
+            client,
+            id,
+            replay,
+            sound: false,
+            keyed: false,
+            len: HEADER_LEN as u16,
+            hash: KeyHash::from_bits(0),
+        };
+        let header = Header::parse(line).expect("a line holds a header");
+        if header.id == id
+            && let Ok((op, len)) = header.check(slot_len)
+        {
+            if len > LINE {
+                self.region
+                    .read(end - len, &mut scratch[slot_len - len..slot_len - LINE]);
+            }
+            item.sound = true;
+            item.len = len as u16;
+            item.keyed = op.has_key();
+            if item.keyed {
+                let key_end = slot_len - HEADER_LEN - op.extras_len();
+                let key = &scratch[key_end - usize::from(header.key_len)..key_end];
+                item.hash = KeyHash::new(self.config.hash_seed, key);
+            }
+        }
+        self.items.push(item);
+    }
+
+    /// The pipeline: all buckets are fetched, then all entries, then all requests are carried out.
+    #[inline]
+    fn carry_out(&mut self, partition: &mut Partition, now_ns: u64, now_s: u32) {
+        for item in self.items.iter().filter(|item| item.keyed) {
+            partition.prefetch_bucket(item.hash);
+        }
+        for item in self.items.iter().filter(|item| item.keyed) {
+            partition.prefetch_entry(item.hash);
+        }
+        for index in 0..self.items.len() {
+            let item = self.items[index];
+            let end = index * self.geometry.stride + self.geometry.slot_len;
+            let request = &self.scratch[end - usize::from(item.len)..end];
+            execute::Execution {
+                partition,
+                outbox: &mut self.outbox,
+                staging: &mut self.staging,
+                stats: &mut self.stats,
+                client: &mut self.clients[item.client as usize],
+                core: self.core,
+                cores: self.config.cores,
+                answer_len_max: self.answer_len_max,
+                now_ns,
+                now_s,
+            }
+            .run(&item, request);
+        }
+        self.stats.batches += 1;
+        self.items.clear();
+        self.outbox.post(&self.clients, &mut self.stats);
+    }
+
+    /// Takes kicks, and puts requests whose answers were lost into the batch once more. A kick
+    /// for a request that the sweep has not come to needs nothing: the sweep will.
+    fn take_kicks(&mut self) {
+        let room = self.outbox.room(&mut self.stats);
+        let batch_max = room.min(self.config.batch_max as usize);
+        let count_max = batch_max.min(KICKS_PER_STEP);
+        let (completions, count) = if self.held_count > 0 {
+            (self.held, std::mem::take(&mut self.held_count))
+        } else {
+            let mut completions = [Wc::default(); KICKS_PER_STEP];
+            let polled = self.recv_cq.poll(&mut completions[..count_max]);
+            // The queue has an entry for each RECV, so an overrun is a failing device. Clients
+            // find out by their deadlines.
+            (completions, polled.unwrap_or(0))
+        };
+        if count == 0 {
+            return;
+        }
+        let recv = RecvWr { id: 0, sges: &[] };
+        if let Err(error) = self.srq.post_recv(&[recv; KICKS_PER_STEP][..count]) {
+            self.stats.post_errors += (count - error.index) as u64;
+        }
+        for completion in &completions[..count] {
+            self.stats.kicks += 1;
+            if completion.status != WcStatus::Success {
+                continue;
+            }
+            let (Some(id), Some(&index)) =
+                (completion.immediate(), self.by_qpn.get(&completion.qpn))
+            else {
+                continue;
+            };
+            let cursor = self.cursors[index as usize];
+            let end = self.slot_at(&cursor, id) + self.geometry.slot_len;
+            let passed = id != 0 && is_before(id, cursor.next);
+            if passed && self.region.word(end - 4) == id && self.items.len() < batch_max {
+                self.stats.replays += 1;
+                self.copy_out(index, id, end, true);
+            }
+        }
+    }
+
+    /// Gets ready for sleep: asks for an event at the next kick, and looks once more for what came
+    /// before. After `Sleep`, wait for [`Server::channel`], then call [`Server::disarm`].
+    ///
+    /// # Errors
+    /// What the NIC says.
+    pub fn arm(&mut self, now_ns: u64) -> Result<Armed, VerbsError> {
+        let idle_ns = self.config.idle_ns;
+        if idle_ns == 0 || now_ns.saturating_sub(self.worked_ns) < idle_ns {
+            return Ok(Armed::Busy);
+        }
+        self.recv_cq.arm(false)?;
+        let waiting = self.cursors.iter().any(|cursor| {
+            let end = self.slot_at(cursor, cursor.next) + self.geometry.slot_len;
+            self.region.word(end - 4) == cursor.next
+        });
+        if self.held_count == 0 {
+            self.held_count = self.recv_cq.poll(&mut self.held).unwrap_or(0);
+        }
+        if waiting || self.held_count > 0 {
+            return Ok(Armed::Ready);
+        }
+        Ok(Armed::Sleep)
+    }
+
+    /// Takes the events that woke the core.
+    ///
+    /// # Errors
+    /// What the NIC says.
+    pub fn disarm(&mut self) -> Result<(), VerbsError> {
+        while self.channel.event()?.is_some() {}
+        Ok(())
+    }
+
+    /// Becomes readable when a kick comes after [`Server::arm`].
+    pub fn channel(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    /// The core's number.
+    pub fn core(&self) -> u32 {
+        self.core
+    }
+
+    /// Clients attached.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// What the core has done.
+    pub fn stats(&self) -> ServerStats {
+        self.stats
+    }
+
+    /// Buffers of large values in use.
+    pub fn staging_in_use(&self) -> usize {
+        self.staging.in_use()
+    }
+
+    /// Bytes of a datagram at most, without the global route header.
+    pub fn answer_len_max(&self) -> usize {
+        self.answer_len_max
+    }
+}

@@ -1,0 +1,217 @@
+//! Answers: one UD datagram each.
+//!
+//! ```text
+//!    0      4        5       6     8            12          16
+//!    | id   | status | flags | len | item_flags | total_len | [cas u64] | body (len bytes) |
+//!      u32    u8       u8      u16   u32          u32
+//! ```
+//! `body` is the value or its first piece, or with `NUMBER` eight bytes of a number. `total_len`
+//! is the length of the whole value. An item of 32 bytes is answered with 48 bytes.
+
+use super::{u16_at, u32_at, u64_at};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 16;
+/// Bytes of the token, when there is one.
+pub const CAS_LEN: usize = 8;
+
+const HAS_CAS: u8 = 1;
+const NUMBER: u8 = 2;
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Status {
+    /// Done; for a read, here is the whole value.
+    #[error("done")]
+    Ok = 0,
+    /// Here is the first piece of a value; GET_RANGE brings the others.
+    #[error("the value comes in pieces")]
+    Partial = 1,
+    /// There is no such item.
+    #[error("no such item")]
+    NotFound = 2,
+    /// The condition for storing does not hold.
+    #[error("not stored: the condition does not hold")]
+    NotStored = 3,
+    /// The item has another token.
+    #[error("the item has changed")]
+    Exists = 4,
+    /// The value spells no number.
+    #[error("the value is not a number")]
+    NotANumber = 5,
+    /// The item is larger than the cache takes.
+    #[error("the item is too large")]
+    TooLarge = 6,
+    /// There is no room.
+    #[error("out of memory")]
+    OutOfMemory = 7,
+    /// No staging buffer is free; try again later.
+    #[error("busy: try again later")]
+    Busy = 8,
+    /// The item has changed since its first piece was read.
+    #[error("the item changed while it was read")]
+    Changed = 9,
+    /// The key belongs to another core.
+    #[error("the key belongs to another core")]
+    WrongCore = 10,
+    /// The request makes no sense.
+    #[error("invalid request")]
+    Invalid = 11,
+    /// The pieces of this transfer are gone; bring them again.
+    #[error("no such transfer")]
+    NoTransfer = 12,
+}
+
+impl Status {
+    /// The status with this code.
+    #[inline]
+    pub fn from_code(code: u8) -> Option<Status> {
+        use Status::*;
+        const ALL: [Status; 13] = [
+            Ok,
+            Partial,
+            NotFound,
+            NotStored,
+            Exists,
+            NotANumber,
+            TooLarge,
+            OutOfMemory,
+            Busy,
+            Changed,
+            WrongCore,
+            Invalid,
+            NoTransfer,
+        ];
+        ALL.get(usize::from(code)).copied()
+    }
+}
+
+/// All of an answer but its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// The request's id.
+    pub id: u32,
+    /// How it ended.
+    pub status: Status,
+    /// The user's flags of the item.
+    pub item_flags: u32,
+    /// Bytes of the whole value.
+    pub total_len: u32,
+    /// The item's token, if asked for.
+    pub cas: Option<u64>,
+    /// The body is a number.
+    pub is_number: bool,
+}
+
+impl Head {
+    /// A head that says only how the request ended.
+    #[inline]
+    pub fn bare(id: u32, status: Status) -> Self {
+        Head {
+            id,
+            status,
+            item_flags: 0,
+            total_len: 0,
+            cas: None,
+            is_number: false,
+        }
+    }
+
+    /// Bytes it takes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        HEADER_LEN + if self.cas.is_some() { CAS_LEN } else { 0 }
+    }
+
+    /// Whether it takes no bytes; there is always a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the head and `body` to the start of `to`; returns the length of both.
+    ///
+    /// # Panics
+    /// When `to` is too short or the body longer than 65535 bytes.
+    #[inline]
+    pub fn emit(&self, body: &[u8], to: &mut [u8]) -> usize {
+        let at = self.emit_head(body.len(), to);
+        to[at..at + body.len()].copy_from_slice(body);
+        at + body.len()
+    }
+
+    /// Writes the head of an answer with a body of `body_len` bytes; returns the head's length.
+    ///
+    /// # Panics
+    /// When `to` is too short or the body longer than 65535 bytes.
+    #[inline]
+    pub fn emit_head(&self, body_len: usize, to: &mut [u8]) -> usize {
+        let len = u16::try_from(body_len).expect("a body fits a datagram");
+        let flags =
+            if self.cas.is_some() { HAS_CAS } else { 0 } | if self.is_number { NUMBER } else { 0 };
+        to[..4].copy_from_slice(&self.id.to_le_bytes());
+        to[4] = self.status as u8;
+        to[5] = flags;
+        to[6..8].copy_from_slice(&len.to_le_bytes());
+        to[8..12].copy_from_slice(&self.item_flags.to_le_bytes());
+        to[12..16].copy_from_slice(&self.total_len.to_le_bytes());
+        let mut at = HEADER_LEN;
+        if let Some(cas) = self.cas {
+            to[at..at + CAS_LEN].copy_from_slice(&cas.to_le_bytes());
+            at += CAS_LEN;
+        }
+        at
+    }
+
+    /// Takes an answer apart; `None` when it is none.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Option<(Head, &[u8])> {
+        let flags = *bytes.get(5)?;
+        if flags & !(HAS_CAS | NUMBER) != 0 {
+            return None;
+        }
+        let mut head = Head {
+            id: u32_at(bytes, 0)?,
+            status: Status::from_code(bytes[4])?,
+            item_flags: u32_at(bytes, 8)?,
+            total_len: u32_at(bytes, 12)?,
+            cas: None,
+            is_number: flags & NUMBER != 0,
+        };
+        let len = usize::from(u16_at(bytes, 6)?);
+        let mut at = HEADER_LEN;
+        if flags & HAS_CAS != 0 {
+            head.cas = Some(u64_at(bytes, at)?);
+            at += CAS_LEN;
+        }
+        let body = bytes.get(at..at + len)?;
+        if head.is_number && len != 8 {
+            return None;
+        }
+        Some((head, body))
+    }
+}
+
+/// The number that a body of eight bytes holds.
+#[inline]
+pub fn number(body: &[u8]) -> Option<u64> {
+    u64_at(body, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_32_bytes_is_48_long() {
+        let head = Head {
+            total_len: 32,
+            ..Head::bare(9, Status::Ok)
+        };
+        let mut datagram = [0; 64];
+        assert_eq!(head.emit(&[5; 32], &mut datagram), 48);
+        assert_eq!(Head::parse(&datagram[..48]), Some((head, &[5; 32][..])));
+        assert_eq!(Head::parse(&datagram[..47]), None);
+    }
+}
