@@ -18,6 +18,9 @@
 //! | [`flow`] | receivers not ready, too small, or gone |
 //! | [`limits`] | full queues, sizes beyond the device |
 //! | [`states`] | what the states of a queue pair take, keep, flush and drop |
+//! | [`channels`] | events of armed completion queues |
+//! | [`sharing`] | shared queues, many queue pairs, loopback, threads |
+//! | [`random`] | random sequences against a model |
 //! | [`model`] | a reference NIC |
 //!
 //! # Example
@@ -33,6 +36,7 @@
 //! ```
 
 pub mod atomics;
+pub mod channels;
 pub mod datagrams;
 mod fixture;
 pub mod flow;
@@ -41,7 +45,9 @@ pub mod model;
 pub mod operations;
 pub mod ordering;
 pub mod protection;
+pub mod random;
 mod rig;
+pub mod sharing;
 pub mod states;
 
 pub use fixture::{Fixture, Outcome, WaitReadable, run};
@@ -154,6 +160,27 @@ macro_rules! conformance_tests {
                 a_send_error_spares_the_receive_queue
                 a_failed_request_flushes_what_is_behind_it
                 reset_drops_everything
+            }
+            channels {
+                arming_asks_for_one_event
+                arming_for_solicited_passes_over_others
+                no_message_is_missed_between_polling_and_arming
+                an_event_names_its_queue
+                a_queue_without_channel_cannot_be_armed
+            }
+            sharing {
+                a_shared_recv_is_consumed_once
+                one_queue_serves_both_directions
+                many_connections_are_kept_apart
+                datagrams_go_from_all_to_all
+                two_queue_pairs_of_one_nic_connect
+                a_queue_pair_connects_to_itself
+                threads_do_not_disturb_each_other
+                objects_may_be_dropped_in_any_order
+            }
+            random {
+                random_connected_operations_match_the_model
+                random_datagrams_match_the_model
             }
         }
     };
