@@ -1,5 +1,6 @@
 //! HERD's servers and clients over the reference NIC.
 
+mod allocation;
 mod faults;
 mod lifetimes;
 mod meddler;
