@@ -1,5 +1,6 @@
 //! Integration tests of the cache.
 
+mod herd;
 mod mica_allocation;
 mod mica_faults;
 mod mica_model;

@@ -1,0 +1,193 @@
+//! How long a GET of 16/32 bytes takes on either side, over the software NIC.
+//!
+//! In one thread the two sides take turns and each is timed on its own; with two threads
+//! the rate is measured end to end.
+//!
+//! `cargo run --release -p cache --example herd_speed -- [rounds] [window]`
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cache::herd::client::Control;
+use cache::herd::{
+    Acceptor, Attachment, Client, ClientConfig, Command, Outcome, Server, ServerConfig,
+};
+use cache::mica::{KeyHash, NewValue, Options, Partition};
+use nic_soft::{SoftNic, SoftOptions};
+use verbs::typed::Context;
+
+const KEYS: u64 = 1 << 20;
+
+/// A control stream inside the process.
+#[derive(Debug)]
+struct Door {
+    acceptor: Arc<Acceptor>,
+    arriving: Arc<Mutex<Vec<Attachment>>>,
+    received: VecDeque<u8>,
+}
+
+impl Write for Door {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let reply = self.acceptor.answer(line, 0);
+        self.received.extend(reply.line.bytes().chain(*b"\r\n"));
+        if let Some((_, attachments)) = reply.attached {
+            self.arriving.lock().expect("no panic").extend(attachments);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Door {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.received.read(bytes)
+    }
+}
+
+impl Control for Door {
+    fn is_closed(&mut self) -> bool {
+        false
+    }
+}
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    key[8..].copy_from_slice(&number.to_le_bytes());
+    key
+}
+
+/// Submits until the window is full.
+fn fill<D: cache::herd::client::Dial>(client: &mut Client<D>, random: &mut fastrand::Rng) -> usize {
+    let mut count = 0;
+    loop {
+        let key = key(random.u64(..KEYS));
+        match client.submit(&Command::Get { key: &key }, false, 0) {
+            Ok(()) => count += 1,
+            Err(_) => return count,
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let rounds: usize = arguments.next().map_or(Ok(200_000), |text| text.parse())?;
+    let window: u32 = arguments.next().map_or(Ok(16), |text| text.parse())?;
+    let run_dir = tempfile::tempdir()?;
+    let options = SoftOptions::new(run_dir.path());
+    let server_pd = Context::new(SoftNic::open(&options)?).alloc_pd()?;
+    let client_pd = Context::new(SoftNic::open(&options)?).alloc_pd()?;
+
+    let config = ServerConfig {
+        window_max: window,
+        ..ServerConfig::default()
+    };
+    let (mut server, port) = Server::new(&server_pd, 0, &config)?;
+    let acceptor = Arc::new(Acceptor::new(server_pd, &config, vec![port])?);
+    let arriving = Arc::new(Mutex::new(Vec::new()));
+    let mut partition = Partition::new(&Options::new(256 << 20))?;
+    for number in 0..KEYS {
+        let key = key(number);
+        let hash = KeyHash::new(config.hash_seed, &key);
+        let _ = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
+    }
+    let dial = {
+        let arriving = Arc::clone(&arriving);
+        move || -> io::Result<Door> {
+            Ok(Door {
+                acceptor: Arc::clone(&acceptor),
+                arriving: Arc::clone(&arriving),
+                received: VecDeque::new(),
+            })
+        }
+    };
+    let client_config = ClientConfig {
+        window,
+        retry_ns: 100_000_000,
+        ..ClientConfig::default()
+    };
+    let mut client = Client::connect(client_pd, client_config, dial, 0)?;
+    for attachment in arriving.lock().expect("no panic").drain(..) {
+        server.attach(attachment);
+    }
+
+    let mut random = fastrand::Rng::with_seed(1);
+    let start = Instant::now();
+    let now_ns = move || start.elapsed().as_nanos() as u64;
+    let (mut submitting, mut serving, mut taking) =
+        (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let (mut sent, mut hits) = (0, 0);
+    for _ in 0..rounds {
+        let time_ns = now_ns();
+        let began = Instant::now();
+        sent += fill(&mut client, &mut random);
+        client.flush(time_ns);
+        let flushed = Instant::now();
+        server.poll(&mut partition, time_ns, 0, 64);
+        let served = Instant::now();
+        client.poll(time_ns, &mut |_, outcome| {
+            hits +=
+                usize::from(matches!(outcome, Outcome::Value { value, .. } if value.len() == 32));
+        });
+        submitting += flushed - began;
+        serving += served - flushed;
+        taking += served.elapsed();
+    }
+    let each = |time: Duration| time.as_nanos() as f64 / sent as f64;
+    println!(
+        "one thread, window {window}: {sent} GETs, {hits} hits; client submit+post {:.0} ns, \
+         server {:.0} ns, client poll {:.0} ns",
+        each(submitting),
+        each(serving),
+        each(taking),
+    );
+    let mut idle = 0;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(100) {
+        for _ in 0..100 {
+            server.poll(&mut partition, 1, 0, 64);
+        }
+        idle += 100;
+    }
+    println!(
+        "an empty server poll: {:.0} ns",
+        began.elapsed().as_nanos() as f64 / f64::from(idle)
+    );
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let server_thread = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                if server.poll(&mut partition, now_ns(), 0, 64) == 0 {
+                    // The two threads may have to share a core.
+                    std::thread::yield_now();
+                }
+            }
+            server.stats()
+        })
+    };
+    let began = Instant::now();
+    let mut answered = 0usize;
+    while began.elapsed() < Duration::from_secs(2) {
+        fill(&mut client, &mut random);
+        let taken = client.poll(now_ns(), &mut |_, outcome| {
+            answered += usize::from(matches!(outcome, Outcome::Value { .. }));
+        });
+        if taken == 0 {
+            std::thread::yield_now();
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    stop.store(true, Ordering::Relaxed);
+    let stats = server_thread.join().expect("the server did not panic");
+    println!("two threads: {:.2} Mop/s", answered as f64 / seconds / 1e6);
+    println!("server {stats:?}\nclient {:?}", client.stats());
+    Ok(())
+}

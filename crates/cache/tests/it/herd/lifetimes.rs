@@ -1,0 +1,341 @@
+//! Servers and clients that come, go, and sleep.
+
+use cache::herd::client::BlockingError;
+use cache::herd::wire::handshake::{Connect, Message, Refusal};
+use cache::herd::wire::request::Request;
+use cache::herd::{ClientConfig, Command, Outcome, ServerConfig, StoreMode};
+
+use super::raw::Raw;
+use super::rig::Rig;
+
+fn server(cores: u32) -> ServerConfig {
+    ServerConfig {
+        cores,
+        clients_max: 4,
+        quarantine_ns: 100_000,
+        ..ServerConfig::default()
+    }
+}
+
+fn patient() -> ClientConfig {
+    ClientConfig {
+        retry_ns: 20_000,
+        deadline_ns: 10_000_000,
+        lost_ns: 2_000_000,
+        control_check_ns: 500_000,
+        redial_ns: 50_000,
+        ..ClientConfig::default()
+    }
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    Command::Store {
+        mode: StoreMode::Set,
+        key,
+        value,
+        flags: 0,
+        expiry_s: 0,
+    }
+}
+
+#[test]
+fn after_a_restart_reads_go_again_and_writes_are_unknown() {
+    let rig = Rig::new(server(2));
+    let mut client = rig.client(patient());
+    let value = vec![1; 5000];
+    client
+        .submit(&Command::Get { key: b"a" }, false, 1)
+        .unwrap();
+    client.submit(&set(b"b", b"value"), false, 2).unwrap();
+    client.poll(rig.now_ns(), &mut |_, _| panic!("no answer yet"));
+    // Never posted, or not yet stored: these can go again like reads.
+    client.submit(&set(b"c", b"value"), false, 3).unwrap();
+    client.submit(&set(b"d", &value), false, 4).unwrap();
+    rig.kill();
+    let mut outcomes = Vec::new();
+    for step in 0..3000 {
+        if step == 1000 {
+            rig.start();
+        }
+        if step < 1000 {
+            // What is posted now goes nowhere.
+            assert_eq!(rig.step(), 0);
+        } else {
+            rig.step();
+        }
+        let now_ns = rig.now_ns();
+        if step == 0 {
+            continue;
+        }
+        client.poll(now_ns, &mut |tag, outcome| {
+            outcomes.push((tag, matches!(outcome, Outcome::Unknown)));
+        });
+        if step == 100 {
+            assert!(outcomes.is_empty(), "{outcomes:?}");
+        }
+    }
+    outcomes.sort_unstable();
+    let tags: Vec<u64> = outcomes.iter().map(|&(tag, _)| tag).collect();
+    assert_eq!(tags, [1, 2, 3, 4]);
+    assert!(
+        !outcomes[0].1 && outcomes[1].1 && !outcomes[3].1,
+        "{outcomes:?}"
+    );
+    let stats = client.stats();
+    assert_eq!((stats.losses, stats.connects, stats.timeouts), (1, 2, 0));
+    assert!(stats.connect_errors > 1);
+    client
+        .submit(&Command::Get { key: b"d" }, false, 5)
+        .unwrap();
+    for _ in 0..100 {
+        rig.step();
+        client.poll(rig.now_ns(), &mut |_, outcome| {
+            assert!(matches!(outcome, Outcome::Value { value, .. } if value.len() == 5000));
+        });
+    }
+    assert_eq!(client.waiting(), 0);
+}
+
+#[test]
+fn a_server_that_stays_away_is_a_time_out() {
+    let rig = Rig::new(server(1));
+    let mut client = rig.blocking(patient());
+    client.set(b"key", b"value").unwrap();
+    rig.kill();
+    assert!(matches!(client.get(b"key"), Err(BlockingError::TimedOut)));
+    assert!(matches!(
+        client.set(b"key", b"x"),
+        Err(BlockingError::TimedOut)
+    ));
+    rig.start();
+    assert_eq!(client.get(b"key").unwrap(), None);
+}
+
+#[test]
+fn a_client_that_dies_with_requests_under_way_leaves_no_trace() {
+    let rig = Rig::new(server(1));
+    let mut good = rig.blocking(patient());
+    good.set(b"key", b"value").unwrap();
+    for round in 0..20 {
+        let mut dying = rig.client(patient());
+        let large = vec![7; 20_000];
+        for _ in 0..8 {
+            dying.submit(&set(b"other", b"value"), false, 0).unwrap();
+        }
+        dying.submit(&set(b"large", &large), false, 0).unwrap();
+        for _ in 0..round % 7 {
+            dying.poll(rig.now_ns(), &mut |_, _| {});
+            rig.step();
+        }
+        dying.flush(rig.now_ns());
+        drop(dying);
+        assert_eq!(good.get(b"key").unwrap().unwrap().value, b"value");
+        // Until its memory may be used again.
+        for _ in 0..110 {
+            rig.step();
+        }
+        rig.machine(|machine| {
+            assert_eq!(machine.servers[0].clients(), 1);
+            assert_eq!(machine.servers[0].staging_in_use(), 0);
+        });
+    }
+}
+
+#[test]
+fn ids_of_an_earlier_client_mean_nothing_to_a_later_one() {
+    let rig = Rig::new(ServerConfig {
+        clients_max: 1,
+        ..server(1)
+    });
+    let mut slot = [0; 64];
+    for round in 0..3 {
+        let mut raw = Raw::connect(&rig, 64);
+        rig.step();
+        for id in 1..=16 {
+            let incr = Command::Incr {
+                key: b"n",
+                delta: 1,
+            };
+            let len = Request::Command(incr).emit(id, false, &mut slot).unwrap();
+            raw.write(id, &slot[64 - len..], None);
+        }
+        rig.step();
+        assert_eq!(raw.answers().len(), 16, "round {round}");
+        drop(raw);
+        for _ in 0..110 {
+            rig.step();
+        }
+    }
+    let stats = rig.machine(|machine| machine.servers[0].stats());
+    assert_eq!(stats.requests, 48);
+}
+
+#[test]
+fn memory_is_quarantined_before_it_is_used_again() {
+    let rig = Rig::new(ServerConfig {
+        clients_max: 1,
+        ..server(1)
+    });
+    let connect =
+        || cache::herd::Client::connect(rig.client_pd(), patient(), rig.dial(), rig.now_ns());
+    let first = connect().unwrap();
+    assert!(connect().is_err());
+    drop(first);
+    rig.step();
+    assert!(connect().is_err());
+    for _ in 0..110 {
+        rig.step();
+    }
+    assert!(connect().is_ok());
+}
+
+#[test]
+fn clients_connect_and_leave_in_any_order() {
+    let rig = Rig::new(server(2));
+    let mut clients = Vec::new();
+    let mut random = fastrand::Rng::with_seed(3);
+    for round in 0..100u64 {
+        if clients.len() < 3 && random.bool() {
+            let mut client = rig.client(patient());
+            // Its first request may be there before its cores know of it.
+            client
+                .submit(&Command::Get { key: b"x" }, false, 0)
+                .unwrap();
+            rig.world.borrow_mut().attach_later = true;
+            client.poll(rig.now_ns(), &mut |_, _| {});
+            rig.step();
+            rig.world.borrow_mut().attach_later = false;
+            clients.push(client);
+        } else if !clients.is_empty() && random.bool() {
+            let leaving = random.usize(..clients.len());
+            clients.swap_remove(leaving);
+        }
+        let mut answered = 0;
+        for client in &mut clients {
+            let key = round.to_le_bytes();
+            client.submit(&set(&key, &key), false, 1).unwrap();
+        }
+        for _ in 0..200 {
+            for client in &mut clients {
+                client.poll(rig.now_ns(), &mut |tag, outcome| {
+                    answered += tag as usize;
+                    assert_ne!(outcome, Outcome::TimedOut);
+                });
+            }
+            rig.step();
+        }
+        assert_eq!(answered, clients.len());
+        assert!(clients.iter().all(|client| client.waiting() == 0));
+        assert!(clients.iter().all(|client| client.stats().losses == 0));
+    }
+}
+
+#[test]
+fn a_sleeping_server_is_woken_by_a_request() {
+    let rig = Rig::new(ServerConfig {
+        idle_ns: 50_000,
+        ..server(2)
+    });
+    rig.world.borrow_mut().sleepy = true;
+    let config = ClientConfig {
+        // No repeat may come to the rescue.
+        retry_ns: 5_000_000,
+        ..patient()
+    };
+    let mut client = rig.blocking(config);
+    let mut slept = 0;
+    for round in 0..200u32 {
+        client.set(&round.to_le_bytes(), b"value").unwrap();
+        for _ in 0..round {
+            rig.step();
+        }
+        slept += usize::from(!rig.world.borrow().asleep.is_empty());
+    }
+    assert!(slept > 50, "{slept}");
+    let stats = client.client().stats();
+    assert_eq!((stats.repeats, stats.timeouts), (0, 0));
+    assert!(stats.kicks > 100 && stats.kicks < 200, "{stats:?}");
+}
+
+#[test]
+fn a_server_does_not_sleep_over_work_that_came_while_it_armed() {
+    let rig = Rig::new(ServerConfig {
+        idle_ns: 50_000,
+        ..server(1)
+    });
+    rig.world.borrow_mut().sleepy = true;
+    let mut client = rig.client(patient());
+    rig.step();
+    rig.world.borrow_mut().frozen = vec![0];
+    for _ in 0..100 {
+        rig.step();
+    }
+    client
+        .submit(&Command::Get { key: b"x" }, false, 0)
+        .unwrap();
+    client.flush(rig.now_ns());
+    rig.machine(|machine| {
+        use cache::herd::Armed;
+        let server = &mut machine.servers[0];
+        assert_eq!(server.arm(1).unwrap(), Armed::Busy);
+        assert_eq!(server.arm(u64::MAX).unwrap(), Armed::Ready);
+    });
+}
+
+#[test]
+fn a_door_answers_any_line() {
+    let rig = Rig::new(server(2));
+    let answer = |line: &[u8]| {
+        rig.machine(|machine| {
+            let reply = machine.acceptor.answer(line, 0);
+            (
+                Message::from_line(reply.line.as_bytes()).unwrap(),
+                reply.close,
+            )
+        })
+    };
+    let refused = |why| (Message::Refuse(why), true);
+    assert_eq!(answer(b"get key\r\n"), refused(Refusal::Malformed));
+    assert_eq!(answer(b"vervain 0g"), refused(Refusal::Malformed));
+    let hello = Message::Hello(2, 9).to_line();
+    assert_eq!(answer(hello.as_bytes()), refused(Refusal::Version));
+    let hello = Message::Hello(1, 9).to_line();
+    let (Message::Info(info), false) = answer(hello.as_bytes()) else {
+        panic!("no INFO");
+    };
+    assert_eq!(info.cores, 2);
+    let mut connect = Connect {
+        incarnation: info.incarnation + 1,
+        window: 3,
+        gid: verbs::Gid::default(),
+        lanes: vec![],
+    };
+    let mut lanes = |count: usize, window, incarnation| {
+        let endpoint = verbs::typed::Endpoint {
+            gid: verbs::Gid::default(),
+            qpn: verbs::QpNum(1),
+            psn: verbs::Psn(1),
+        };
+        connect.window = window;
+        connect.incarnation = incarnation;
+        connect.lanes = vec![
+            cache::herd::wire::handshake::ConnectLane {
+                uc: endpoint,
+                ud_qpn: verbs::QpNum(1),
+                qkey: verbs::Qkey(1),
+            };
+            count
+        ];
+        answer(Message::Connect(connect.clone()).to_line().as_bytes())
+    };
+    assert_eq!(
+        lanes(2, 4, info.incarnation + 1),
+        refused(Refusal::Incarnation)
+    );
+    assert_eq!(lanes(1, 4, info.incarnation), refused(Refusal::Malformed));
+    for _ in 0..10 {
+        // A refusal keeps no memory.
+        assert_eq!(lanes(2, 3, info.incarnation), refused(Refusal::Malformed));
+    }
+    rig.client(patient());
+}

@@ -1,0 +1,250 @@
+//! What the operations mean, whole and undisturbed.
+
+use std::collections::HashMap;
+
+use cache::herd::client::BlockingError;
+use cache::herd::{ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode, SubmitError};
+
+use super::rig::Rig;
+
+fn config(cores: u32) -> ServerConfig {
+    ServerConfig {
+        cores,
+        clients_max: 8,
+        value_len_max: 1 << 20,
+        ..ServerConfig::default()
+    }
+}
+
+fn refused(result: Result<impl std::fmt::Debug, BlockingError>) -> Status {
+    match result {
+        Err(BlockingError::Refused(status)) => status,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn every_operation_does_what_memcached_says() {
+    let rig = Rig::new(config(2));
+    let mut client = rig.blocking(ClientConfig::default());
+    assert_eq!(client.get(b"a").unwrap(), None);
+    let first = client.store(StoreMode::Set, b"a", b"one", 7, 0).unwrap();
+    let item = client.get(b"a").unwrap().unwrap();
+    assert_eq!(
+        (&item.value[..], item.flags, item.cas),
+        (&b"one"[..], 7, first)
+    );
+    assert_eq!(refused(client.add(b"a", b"x")), Status::NotStored);
+    assert_eq!(refused(client.replace(b"b", b"x")), Status::NotStored);
+    let second = client.store(StoreMode::Append, b"a", b"+", 0, 0).unwrap();
+    assert_ne!(first, second);
+    client.store(StoreMode::Prepend, b"a", b"-", 0, 0).unwrap();
+    let item = client.get(b"a").unwrap().unwrap();
+    assert_eq!((&item.value[..], item.flags), (&b"-one+"[..], 7));
+    let stale = client.store(StoreMode::Cas(first), b"a", b"x", 0, 0);
+    assert_eq!(refused(stale), Status::Exists);
+    client
+        .store(StoreMode::Cas(item.cas), b"a", b"41", 0, 0)
+        .unwrap();
+    assert_eq!(client.incr(b"a", 2).unwrap(), 43);
+    assert_eq!(client.decr(b"a", 50).unwrap(), 0);
+    assert_eq!(refused(client.incr(b"nothing", 2)), Status::NotFound);
+    client.set(b"word", b"word").unwrap();
+    assert_eq!(refused(client.incr(b"word", 2)), Status::NotANumber);
+    let now_s = rig.world.borrow().now_s;
+    client.touch(b"word", now_s + 10).unwrap();
+    assert!(client.get_and_touch(b"a", now_s + 20).unwrap().is_some());
+    rig.world.borrow_mut().now_s = now_s + 10;
+    assert_eq!(client.get(b"word").unwrap(), None);
+    assert!(client.get(b"a").unwrap().is_some());
+    client.delete(b"a").unwrap();
+    assert_eq!(refused(client.delete(b"a")), Status::NotFound);
+    let stats = rig.machine(|machine| machine.servers[0].stats());
+    assert_eq!(
+        (stats.invalid, stats.wrong_core, stats.post_errors),
+        (0, 0, 0)
+    );
+}
+
+#[test]
+fn values_of_every_length_come_back() {
+    let rig = Rig::new(config(2));
+    let mut client = rig.blocking(ClientConfig::default());
+    let lens = [
+        0,
+        1,
+        31,
+        32,
+        33,
+        200,
+        216,
+        217,
+        255,
+        256,
+        257,
+        991,
+        992,
+        993,
+        1000,
+        1001,
+        4071,
+        4072,
+        4073,
+        5000,
+        65_536,
+        1 << 20,
+    ];
+    for len in lens {
+        let value: Vec<u8> = (0..len).map(|at: u32| (at * 7 + at / 251) as u8).collect();
+        let key = format!("key of {len}");
+        client.set(key.as_bytes(), &value).unwrap();
+        let item = client.get(key.as_bytes()).unwrap().unwrap();
+        assert!(item.value == value, "{len}");
+    }
+    assert_eq!(
+        rig.machine(|machine| machine.servers[0].staging_in_use()),
+        0
+    );
+    let too_large = vec![0; (1 << 20) + 1];
+    assert!(matches!(
+        client.set(b"key", &too_large),
+        Err(BlockingError::Submit(SubmitError::TooLarge(_)))
+    ));
+}
+
+#[test]
+fn keys_of_any_bytes_and_length_work() {
+    let rig = Rig::new(config(2));
+    let mut client = rig.blocking(ClientConfig::default());
+    for len in [1, 2, 7, 8, 15, 16, 17, 100, 249, 250] {
+        for fill in [0, 1, 0xff] {
+            let mut key = vec![fill; len];
+            key[len - 1] = len as u8;
+            client.set(&key, &key).unwrap();
+            assert_eq!(client.get(&key).unwrap().unwrap().value, key);
+            let zeros = vec![0; len];
+            client.set(&zeros, b"zeros").unwrap();
+            assert_eq!(client.get(&zeros).unwrap().unwrap().value, b"zeros");
+        }
+    }
+    assert!(client.get(&[0; 251]).is_err());
+    assert!(client.get(&[]).is_err());
+}
+
+#[test]
+fn random_operations_match_a_model() {
+    for seed in 0..8 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let rig = Rig::new(config(1 + seed as u32 % 3));
+        let mut client = rig.blocking(ClientConfig {
+            window: 4,
+            ..ClientConfig::default()
+        });
+        let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+        for _ in 0..400 {
+            let key = vec![random.u8(..20); 16];
+            match random.u8(..6) {
+                0 | 1 => {
+                    let value = vec![random.u8(..); random.usize(..3000)];
+                    client.set(&key, &value).unwrap();
+                    model.insert(key, value);
+                }
+                2 => {
+                    let removed = client.delete(&key);
+                    match model.remove(&key) {
+                        Some(_) => removed.unwrap(),
+                        None => assert_eq!(refused(removed), Status::NotFound),
+                    }
+                }
+                3 => {
+                    let number = random.u32(..).to_string();
+                    let added = client.add(&key, number.as_bytes());
+                    match model.get(&key) {
+                        Some(_) => assert_eq!(refused(added), Status::NotStored),
+                        None => {
+                            added.unwrap();
+                            model.insert(key, number.into_bytes());
+                        }
+                    }
+                }
+                _ => {
+                    let got = client.get(&key).unwrap().map(|item| item.value);
+                    assert_eq!(got.as_ref(), model.get(&key), "seed {seed}");
+                }
+            }
+        }
+        let keys: Vec<Vec<u8>> = (0..20).map(|byte| vec![byte; 16]).collect();
+        let refs: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let items = client.get_many(&refs).unwrap();
+        for (key, item) in keys.iter().zip(items) {
+            assert_eq!(
+                item.map(|item| item.value).as_ref(),
+                model.get(key),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_window_is_filled_to_each_core_on_its_own() {
+    let rig = Rig::new(config(2));
+    let mut client = rig.client(ClientConfig {
+        window: 4,
+        ..ClientConfig::default()
+    });
+    rig.world.borrow_mut().frozen = vec![0];
+    let mut taken = 0;
+    for number in 0..200u64 {
+        let key = number.to_le_bytes();
+        if client
+            .submit(&Command::Get { key: &key }, false, number)
+            .is_ok()
+        {
+            taken += 1;
+        }
+    }
+    assert_eq!(taken, 8);
+    let mut answered = 0;
+    for _ in 0..20 {
+        client.poll(rig.now_ns(), &mut |_, outcome| {
+            assert_eq!(outcome, Outcome::Refused(Status::NotFound));
+            answered += 1;
+        });
+        rig.step();
+    }
+    // The frozen core holds up its own window only.
+    assert_eq!(answered, 4);
+    assert_eq!(client.waiting(), 4);
+}
+
+#[test]
+fn a_greedy_client_leaves_room_for_others() {
+    let rig = Rig::new(ServerConfig {
+        batch_max: 8,
+        ..config(1)
+    });
+    let mut greedy = rig.client(ClientConfig {
+        window: 16,
+        ..ClientConfig::default()
+    });
+    let mut modest: Vec<_> = (0..4)
+        .map(|_| rig.client(ClientConfig::default()))
+        .collect();
+    let (mut many, mut few) = (0, [0; 4]);
+    let get = Command::Get { key: b"key" };
+    for _ in 0..200 {
+        while greedy.submit(&get, false, 0).is_ok() {}
+        greedy.poll(rig.now_ns(), &mut |_, _| many += 1);
+        for (client, count) in modest.iter_mut().zip(&mut few) {
+            if client.waiting() == 0 {
+                client.submit(&get, false, 0).unwrap();
+            }
+            client.poll(rig.now_ns(), &mut |_, _| *count += 1);
+        }
+        rig.step();
+    }
+    assert!(many > 1000, "{many}");
+    // One answer per step, but for the way there and back.
+    assert!(few.iter().all(|&count| count >= 95), "{few:?}");
+}
