@@ -194,7 +194,7 @@ impl NicMr for RemoteMr {
     fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         let (mr, bytes) = (self.info.mr, bytes.to_vec());
-        self.line.ask(&Call::WriteMr { mr, offset, bytes });
+        let () = self.line.ask(&Call::WriteMr { mr, offset, bytes });
     }
 }
 
