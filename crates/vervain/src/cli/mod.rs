@@ -14,7 +14,7 @@ pub(crate) use flags::{
     BenchCache, ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags, ServeFlags, SetFlags,
     StatsFlags, TouchFlags,
 };
-pub(crate) use place::{nic_options, open_nic, parse_gid};
+pub(crate) use place::{open_nic, parse_gid};
 pub(crate) use units::show_size;
 
 use flags::{Command, Flags};

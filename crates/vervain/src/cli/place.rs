@@ -28,9 +28,11 @@ pub(crate) fn parse_gid(text: &str) -> Result<Gid, String> {
     gid[0] = 0xfd;
     for (half, seed) in [(1..8, 1u64), (8..16, 2)] {
         // FNV-1a: what matters is that it never changes.
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
+        let hash = text
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            });
         let len = half.len();
         gid[half].copy_from_slice(&hash.to_be_bytes()[8 - len..]);
     }
@@ -52,7 +54,7 @@ fn run_dir(given: Option<&PathBuf>) -> PathBuf {
 }
 
 /// The software NIC's options.
-pub(crate) fn nic_options(flags: &NicFlags) -> SoftOptions {
+fn nic_options(flags: &NicFlags) -> SoftOptions {
     let localhost = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
     SoftOptions::new(run_dir(flags.run_dir.as_ref())).gid(flags.gid.unwrap_or(localhost))
 }
@@ -61,7 +63,10 @@ pub(crate) fn nic_options(flags: &NicFlags) -> SoftOptions {
 pub(crate) fn open_nic(flags: &NicFlags) -> anyhow::Result<(SoftOptions, Context)> {
     let options = nic_options(flags);
     let nic: Arc<SoftNic> = SoftNic::open(&options).with_context(|| {
-        format!("cannot open the software NIC in {}", options.run_dir.display())
+        format!(
+            "cannot open the software NIC in {}",
+            options.run_dir.display()
+        )
     })?;
     Ok((options, Context::new(nic)))
 }
@@ -74,8 +79,14 @@ mod tests {
     fn addresses_and_names_become_gids() {
         let v4 = parse_gid("10.0.0.7").expect("an address");
         assert_eq!(v4, Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 7)));
-        assert_eq!(parse_gid("fd00::1").expect("an address").to_string(), "fd00::1");
-        let (one, two) = (parse_gid("one").expect("a name"), parse_gid("two").expect("a name"));
+        assert_eq!(
+            parse_gid("fd00::1").expect("an address").to_string(),
+            "fd00::1"
+        );
+        let (one, two) = (
+            parse_gid("one").expect("a name"),
+            parse_gid("two").expect("a name"),
+        );
         assert_ne!(one, two);
         assert_eq!(one.0[0], 0xfd);
         assert!(parse_gid("").is_err() && parse_gid("a/b").is_err());

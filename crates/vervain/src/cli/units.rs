@@ -89,7 +89,12 @@ mod tests {
 
     #[test]
     fn durations_are_read() {
-        for (text, ms) in [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2", 2000)] {
+        for (text, ms) in [
+            ("250ms", 250),
+            ("90s", 90_000),
+            ("5m", 300_000),
+            ("2", 2000),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));

@@ -38,7 +38,9 @@ pub(super) fn start(acceptor: Arc<Acceptor>) -> std::io::Result<(Control, JoinHa
             }
         }
     };
-    let thread = std::thread::Builder::new().name("control".into()).spawn(work)?;
+    let thread = std::thread::Builder::new()
+        .name("control".into())
+        .spawn(work)?;
     Ok((Control { jobs }, thread))
 }
 

@@ -1,9 +1,12 @@
 //! One core: a partition, the HERD engine over it, the doors in front of it.
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use cache::herd::{Armed, Server};
 use cache::mica::Partition;
@@ -59,9 +62,10 @@ pub(super) async fn run(
         control: parts.control.clone(),
         board: Arc::clone(&parts.board),
     });
+    let mut tasks = Vec::new();
     for listener in parts.listeners {
         let listener = Listener::adopt(&core, listener)?;
-        core.spawn(accept(Rc::clone(&door), listener));
+        tasks.push(core.spawn(accept(Rc::clone(&door), listener)));
     }
     let wake = server.borrow().channel().try_clone_to_owned()?;
     let _herd = core.register_poller(Herd {
@@ -77,7 +81,7 @@ pub(super) async fn run(
     });
     let sender = Rc::clone(&post);
     let handle = core.clone();
-    core.spawn(async move { sender.send_waiting(&handle).await });
+    tasks.push(core.spawn(async move { sender.send_waiting(&handle).await }));
     let reader = MailReader {
         core: core.clone(),
         partition,
@@ -85,9 +89,33 @@ pub(super) async fn run(
         post,
         control: parts.control,
     };
-    core.spawn(reader.read(parts.mail));
-    shutdown.wait().await;
-    Ok(())
+    tasks.push(core.spawn(reader.read(parts.mail)));
+    // None of these tasks ends by itself.
+    let mut stop = pin!(shutdown.wait());
+    let ended = poll_fn(|context| {
+        if stop.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        let mut ended = tasks.iter_mut().map(|task| Pin::new(task).poll(context));
+        match ended.find(Poll::is_ready) {
+            Some(Poll::Ready(ended)) => Poll::Ready(Some(ended)),
+            _ => Poll::Pending,
+        }
+    })
+    .await;
+    match ended {
+        None => Ok(()),
+        Some(ended) => {
+            // The other cores cannot do without this one.
+            shutdown.trigger();
+            let why = ended
+                .err()
+                .map_or_else(|| "it ended".into(), |error| error.to_string());
+            Err(std::io::Error::other(format!(
+                "core {number}: a task of the core: {why}"
+            )))
+        }
+    }
 }
 
 /// Reads the core's mail.
@@ -155,7 +183,8 @@ impl Herd {
     fn publish(&mut self) {
         let server = self.server.borrow();
         let herd = Some((server.stats(), server.clients()));
-        self.board.publish(self.number, &self.partition.borrow(), herd);
+        self.board
+            .publish(self.number, &self.partition.borrow(), herd);
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) async fn accept(door: Rc<Door>, mut listener: Listener) {
             Ok(stream) => {
                 let door = Rc::clone(&door);
                 let core = door.core.clone();
-                core.spawn(async move { connection(&door, stream).await });
+                // A connection that panics is closed, and the panic has said so itself.
+                drop(core.spawn(async move { connection(&door, stream).await }));
             }
             Err(error) => {
                 tracing::error!(%error, "a door is broken and closes");
@@ -87,7 +88,9 @@ async fn herd_client(
                 door.post.send(core, Mail::Attach(Box::new(attachment)));
             }
         }
-        let (sent, _) = sender.send_all(format!("{}\r\n", reply.line).into_bytes()).await;
+        let (sent, _) = sender
+            .send_all(format!("{}\r\n", reply.line).into_bytes())
+            .await;
         if sent.is_err() || reply.close {
             return;
         }

@@ -77,9 +77,8 @@ impl Engine for CoreEngine {
             None => {
                 let hash = KeyHash::from_bits(0);
                 let mut partition = self.partition.borrow_mut();
-                let flushed = execute(&mut partition, hash, &request, now_s, |_| ());
+                execute(&mut partition, hash, &request, now_s, |_| ());
                 if cores == 1 {
-                    let () = flushed;
                     return Ok(reply(Reply::Flushed));
                 }
                 let others = (0..cores).filter(|core| *core != here);
@@ -117,7 +116,8 @@ impl Engine for CoreEngine {
     }
 
     fn stats(&self, section: &str, out: &mut dyn FnMut(&str, &str)) -> bool {
-        self.board.publish(self.post.core, &self.partition.borrow(), None);
+        self.board
+            .publish(self.post.core, &self.partition.borrow(), None);
         self.board.tell(section, out)
     }
 

@@ -67,13 +67,18 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     let _only = lock_gid(&nic)?;
     let (tcp, address) = bind_tcp(flags.listen)?;
     let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
-    let pd = context.alloc_pd().context("the NIC refuses a protection domain")?;
+    let pd = context
+        .alloc_pd()
+        .context("the NIC refuses a protection domain")?;
 
     let board = Arc::new(Board::new(Settings {
         cores,
         memory: flags.memory,
         listen: address.to_string(),
-        unix: flags.unix.as_ref().map_or_else(|| "-".into(), |path| path.display().to_string()),
+        unix: flags
+            .unix
+            .as_ref()
+            .map_or_else(|| "-".into(), |path| path.display().to_string()),
         gid: nic.gid.to_string(),
         io: match flags.io {
             Io::Auto => "auto",
@@ -87,16 +92,28 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     }));
     let listeners = Listeners {
         tcp,
-        unix: unix.as_ref().map(|unix| unix.socket.try_clone()).transpose()?,
+        unix: unix
+            .as_ref()
+            .map(|unix| unix.socket.try_clone())
+            .transpose()?,
     };
     let parts = make_cores(flags, cores, &pd, &board, &listeners)?;
     let shutdown = Shutdown::new();
     stop_on_signals(&shutdown)?;
-    let configs = (0..cores).map(|core| core_config(flags, core, &cpus)).collect();
-    let slots: Vec<_> = parts.cores.into_iter().map(|one| Mutex::new(Some(one))).collect();
+    let configs = (0..cores)
+        .map(|core| core_config(flags, core, &cpus))
+        .collect();
+    let slots: Vec<_> = parts
+        .cores
+        .into_iter()
+        .map(|one| Mutex::new(Some(one)))
+        .collect();
     let signal = shutdown.clone();
     let threads = Threads::start(configs, &shutdown, move |handle, number| {
-        let taken = slots[number].lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = slots[number]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let signal = signal.clone();
         async move {
             match taken {
@@ -141,7 +158,11 @@ fn make_cores(
         cores: cores as u32,
         clients_max: flags.clients,
         window_max: flags.window,
-        idle_ns: if flags.poll { 0 } else { flags.spin.as_nanos().max(1) as u64 },
+        idle_ns: if flags.poll {
+            0
+        } else {
+            flags.spin.as_nanos().max(1) as u64
+        },
         hash_seed: random.u64(..),
         incarnation: random.u64(1..),
         ..ServerConfig::default()
@@ -157,8 +178,9 @@ fn make_cores(
     let acceptor = Acceptor::new(pd.clone(), &config, ports).context("cannot take clients")?;
     let (control, thread) =
         control::start(Arc::new(acceptor)).context("cannot start the control thread")?;
-    let (senders, receivers): (Vec<_>, Vec<_>) =
-        (0..cores).map(|_| rt::cross::channel(mail::MAIL_MAX)).unzip();
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores)
+        .map(|_| rt::cross::channel(mail::MAIL_MAX))
+        .unzip();
     let mut parts = Vec::new();
     for (server, mail) in servers.into_iter().zip(receivers) {
         let options = Options {
@@ -208,7 +230,9 @@ fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize]) -> Config {
 
 /// One server a NIC address: clients must know whom they talk to.
 fn lock_gid(nic: &SoftOptions) -> anyhow::Result<File> {
-    let path = nic.run_dir.join(format!("server-{}.lock", nic.gid).replace(':', "."));
+    let path = nic
+        .run_dir
+        .join(format!("server-{}.lock", nic.gid).replace(':', "."));
     let file = File::options()
         .create(true)
         .truncate(false)
@@ -233,7 +257,9 @@ fn bind_tcp(address: SocketAddr) -> anyhow::Result<(OwnedFd, SocketAddr)> {
     let socket = rt::net::bind(&Addr::Tcp(address), ListenOptions::default())
         .with_context(|| why_not(&format!("cannot listen on {address}")))?;
     let listener = std::net::TcpListener::from(socket);
-    let address = listener.local_addr().context("asking for the listening address")?;
+    let address = listener
+        .local_addr()
+        .context("asking for the listening address")?;
     Ok((listener.into(), address))
 }
 
@@ -272,7 +298,10 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
         bound => bound,
     };
     let socket = bound.with_context(|| {
-        format!("cannot listen on {} (choose another path with --unix)", path.display())
+        format!(
+            "cannot listen on {} (choose another path with --unix)",
+            path.display()
+        )
     })?;
     Ok(UnixDoor {
         socket,
@@ -282,8 +311,8 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
 
 fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
-        .context("cannot take signals")?;
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
     let shutdown = shutdown.clone();
     std::thread::Builder::new()
         .name("signals".into())
@@ -341,8 +370,16 @@ fn say_hello(
         if let Some(unix) = &flags.unix {
             writeln!(out, "                      {}", unix.display())?;
         }
-        writeln!(out, "  RDMA (software NIC) {} in {}", hello.gid, hello.run_dir.display())?;
-        writeln!(out, "Ctrl-C stops it. In another terminal: vervain set greeting hello")?;
+        writeln!(
+            out,
+            "  RDMA (software NIC) {} in {}",
+            hello.gid,
+            hello.run_dir.display()
+        )?;
+        writeln!(
+            out,
+            "Ctrl-C stops it. In another terminal: vervain set greeting hello"
+        )?;
     }
     out.flush()?;
     Ok(())

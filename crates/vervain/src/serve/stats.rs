@@ -107,11 +107,17 @@ impl Board {
         tell("time", unix_s);
         tell("pointer_size", usize::BITS.into());
         tell("curr_connections", self.connections.load(Ordering::Relaxed));
-        tell("total_connections", self.connections_total.load(Ordering::Relaxed));
+        tell(
+            "total_connections",
+            self.connections_total.load(Ordering::Relaxed),
+        );
         tell("cmd_get", sum(|one| one.gets));
         tell("cmd_set", sum(|one| one.sets));
         tell("cmd_touch", sum(|one| one.touches));
-        tell("cmd_flush", sum(|one| one.flushes) / self.cores.len() as u64);
+        tell(
+            "cmd_flush",
+            sum(|one| one.flushes) / self.cores.len() as u64,
+        );
         tell("get_hits", sum(|one| one.hits));
         tell("get_misses", sum(|one| one.misses));
         tell("delete_hits", sum(|one| one.delete_hits));
@@ -123,7 +129,10 @@ impl Board {
         tell("curr_items", sum(|one| one.live_items));
         tell("total_items", sum(|one| one.stored));
         tell("bytes", sum(|one| one.live_bytes));
-        tell("evictions", sum(|one| one.index_evictions + one.log_evictions));
+        tell(
+            "evictions",
+            sum(|one| one.index_evictions + one.log_evictions),
+        );
         tell("evictions_index", sum(|one| one.index_evictions));
         tell("evictions_log", sum(|one| one.log_evictions));
         tell("expired", sum(|one| one.expired));
@@ -131,8 +140,14 @@ impl Board {
         tell("log_wraps", sum(|one| one.log_wraps));
         tell("limit_maxbytes", self.settings.memory as u64);
         tell("threads", self.cores.len() as u64);
-        tell("herd_clients", all.iter().map(|one| one.herd_clients).max().unwrap_or(0) as u64);
-        tell("herd_requests", all.iter().map(|one| one.herd.requests).sum());
+        tell(
+            "herd_clients",
+            all.iter().map(|one| one.herd_clients).max().unwrap_or(0) as u64,
+        );
+        tell(
+            "herd_requests",
+            all.iter().map(|one| one.herd.requests).sum(),
+        );
         out("version", concat!("vervain-", env!("CARGO_PKG_VERSION")));
     }
 
@@ -155,7 +170,10 @@ impl Board {
         let sum =
             |field: fn(&ServerStats) -> u64| all.iter().map(|one| field(&one.herd)).sum::<u64>();
         let mut tell = |name: &str, value: u64| out(name, &value.to_string());
-        tell("clients", all.iter().map(|one| one.herd_clients).max().unwrap_or(0) as u64);
+        tell(
+            "clients",
+            all.iter().map(|one| one.herd_clients).max().unwrap_or(0) as u64,
+        );
         tell("requests", sum(|one| one.requests));
         tell("batches", sum(|one| one.batches));
         tell("sweeps", sum(|one| one.sweeps));
@@ -171,14 +189,15 @@ impl Board {
 
     fn by_core(&self, out: &mut dyn FnMut(&str, &str)) {
         for (core, one) in self.snapshots().iter().enumerate() {
-            let mut tell =
-                |name: &str, value: &str| out(&format!("core{core}:{name}"), value);
+            let mut tell = |name: &str, value: &str| out(&format!("core{core}:{name}"), value);
             tell("items", &one.cache.live_items.to_string());
             tell("bytes", &one.cache.live_bytes.to_string());
             tell("gets", &one.cache.gets.to_string());
             tell("sets", &one.cache.sets.to_string());
             tell("herd_requests", &one.herd.requests.to_string());
-            let pages = one.pages.map_or_else(|| "-".into(), |pages| format!("{pages:?}"));
+            let pages = one
+                .pages
+                .map_or_else(|| "-".into(), |pages| format!("{pages:?}"));
             tell("pages", &pages);
         }
     }

@@ -1,0 +1,352 @@
+//! One-shot commands: over the software NIC, or over a socket.
+
+mod dial;
+mod measure;
+mod socket;
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use cache::herd::client::{BlockingError, ConnectError, Pace};
+use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
+use serde_json::json;
+
+pub(crate) use measure::bench_cache;
+
+use self::dial::Door;
+use self::socket::SocketClient;
+use crate::cli::{
+    ClientFlags, DelFlags, GetFlags, IncrFlags, SetFlags, StatsFlags, TouchFlags, open_nic,
+};
+
+/// Whether there was such an item.
+type Found = bool;
+
+/// An item, copied out.
+struct Item {
+    value: Vec<u8>,
+    flags: u32,
+    cas: u64,
+}
+
+/// What to store, and how.
+struct Storing<'a> {
+    mode: StoreMode,
+    /// The Memcache protocol's word for the mode.
+    word: &'static str,
+    key: &'a str,
+    value: &'a [u8],
+    flags: u32,
+    /// Unix seconds; 0 is never.
+    expiry_s: u32,
+}
+
+/// The machine's clock, and a wait that leaves the CPU to others after a while.
+struct Waiting {
+    started: Instant,
+    waits: u32,
+}
+
+impl Pace for Waiting {
+    fn now_ns(&mut self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    fn wait(&mut self) {
+        self.waits = self.waits.wrapping_add(1);
+        if self.waits < 1000 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+}
+
+type NicClient = BlockingClient<Box<dyn FnMut() -> std::io::Result<Door>>, Waiting>;
+
+/// A connection to a server.
+enum Connection {
+    Nic(Box<NicClient>),
+    Socket(SocketClient),
+}
+
+impl Connection {
+    fn open(flags: &ClientFlags) -> anyhow::Result<Self> {
+        if flags.socket {
+            return Ok(Connection::Socket(SocketClient::connect(flags)?));
+        }
+        let (_, context) = open_nic(&flags.nic)?;
+        let pd = context
+            .alloc_pd()
+            .context("the NIC refuses a protection domain")?;
+        let config = ClientConfig {
+            deadline_ns: flags.timeout.as_nanos() as u64,
+            seed: fastrand::u64(..),
+            ..ClientConfig::default()
+        };
+        let again = flags.clone();
+        let dialer: Box<dyn FnMut() -> std::io::Result<Door>> =
+            Box::new(move || dial::open(&again));
+        let pace = Waiting {
+            started: Instant::now(),
+            waits: 0,
+        };
+        match BlockingClient::connect(pd, config, dialer, pace) {
+            Ok(client) => Ok(Connection::Nic(Box::new(client))),
+            Err(ConnectError::Io(error)) => Err(error).with_context(|| {
+                format!(
+                    "nobody answers on {}; is `vervain serve` running?",
+                    dial::name(flags)
+                )
+            }),
+            Err(ConnectError::Handshake(error)) => Err(error).with_context(|| {
+                format!(
+                    "{} does not offer RDMA; if it is another memcached, use --socket",
+                    dial::name(flags)
+                )
+            }),
+            Err(error) => Err(error).context("cannot connect over the software NIC"),
+        }
+    }
+
+    fn get(&mut self, key: &str) -> anyhow::Result<Option<Item>> {
+        match self {
+            Connection::Nic(client) => Ok(client.get(key.as_bytes())?.map(|item| Item {
+                value: item.value,
+                flags: item.flags,
+                cas: item.cas,
+            })),
+            Connection::Socket(client) => client.get(key),
+        }
+    }
+
+    fn store(&mut self, storing: &Storing<'_>) -> anyhow::Result<bool> {
+        match self {
+            Connection::Nic(client) => {
+                let Storing {
+                    mode,
+                    key,
+                    value,
+                    flags,
+                    expiry_s,
+                    ..
+                } = storing;
+                match client.store(*mode, key.as_bytes(), value, *flags, *expiry_s) {
+                    Ok(_) => Ok(true),
+                    Err(BlockingError::Refused(Status::NotStored)) => Ok(false),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Connection::Socket(client) => client.store(storing),
+        }
+    }
+
+    fn delete(&mut self, key: &str) -> anyhow::Result<Found> {
+        match self {
+            Connection::Nic(client) => found(client.delete(key.as_bytes())),
+            Connection::Socket(client) => client.delete(key),
+        }
+    }
+
+    fn add(&mut self, key: &str, delta: i64) -> anyhow::Result<Option<u64>> {
+        match self {
+            Connection::Nic(client) => {
+                let amount = delta.unsigned_abs();
+                let done = if delta < 0 {
+                    client.decr(key.as_bytes(), amount)
+                } else {
+                    client.incr(key.as_bytes(), amount)
+                };
+                match done {
+                    Ok(number) => Ok(Some(number)),
+                    Err(BlockingError::Refused(Status::NotFound)) => Ok(None),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Connection::Socket(client) => client.add(key, delta),
+        }
+    }
+
+    fn touch(&mut self, key: &str, expiry_s: u32) -> anyhow::Result<Found> {
+        match self {
+            Connection::Nic(client) => found(client.touch(key.as_bytes(), expiry_s)),
+            Connection::Socket(client) => client.touch(key, expiry_s),
+        }
+    }
+}
+
+fn found(result: Result<(), BlockingError>) -> anyhow::Result<Found> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(BlockingError::Refused(Status::NotFound)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The moment that lies a duration ahead, in unix seconds; 0, which is never, stays.
+fn expiry_s(ahead: Duration) -> u32 {
+    if ahead.is_zero() {
+        return 0;
+    }
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let at = (now + ahead).as_nanos().div_ceil(1_000_000_000);
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Bytes as JSON: text where they are text, else hexadecimal digits.
+fn value_json(value: &[u8]) -> (&'static str, String) {
+    match std::str::from_utf8(value) {
+        Ok(text) => ("value", text.to_string()),
+        Err(_) => (
+            "value_hex",
+            value.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ),
+    }
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(())
+}
+
+/// Says on standard error what is missing; standard output is for values.
+fn complain(text: &str) {
+    // Nothing to do about a stderr that is closed.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// `vervain set`.
+pub(crate) fn set(flags: &SetFlags, as_json: bool) -> anyhow::Result<bool> {
+    let mut input = Vec::new();
+    let value = if flags.value == "-" {
+        std::io::stdin()
+            .read_to_end(&mut input)
+            .context("reading the value")?;
+        &input
+    } else {
+        flags.value.as_bytes()
+    };
+    let (mode, word) = match (flags.add, flags.replace) {
+        (true, _) => (StoreMode::Add, "add"),
+        (_, true) => (StoreMode::Replace, "replace"),
+        _ => (StoreMode::Set, "set"),
+    };
+    let stored = Connection::open(&flags.client)?.store(&Storing {
+        mode,
+        word,
+        key: &flags.key,
+        value,
+        flags: flags.flags,
+        expiry_s: flags
+            .expire
+            .map_or(0, |ahead| expiry_s(ahead.max(Duration::from_nanos(1)))),
+    })?;
+    if as_json {
+        say(&json!({ "stored": stored }).to_string())?;
+    } else if stored {
+        say("stored")?;
+    } else if flags.add {
+        complain("not stored: there is such an item");
+    } else {
+        complain("not stored: there is no such item");
+    }
+    Ok(stored)
+}
+
+/// `vervain get`.
+pub(crate) fn get(flags: &GetFlags, as_json: bool) -> anyhow::Result<bool> {
+    let mut connection = Connection::open(&flags.client)?;
+    let mut all = true;
+    for key in &flags.keys {
+        let item = connection.get(key)?;
+        all &= item.is_some();
+        match (item, as_json) {
+            (Some(item), false) => {
+                let mut out = std::io::stdout().lock();
+                out.write_all(&item.value)?;
+                out.write_all(b"\n")?;
+            }
+            (None, false) => complain(&format!("{key}: not found")),
+            (Some(item), true) => {
+                let (name, value) = value_json(&item.value);
+                let (flags, cas) = (item.flags, item.cas);
+                let found =
+                    json!({ "key": key, "found": true, name: value, "flags": flags, "cas": cas });
+                say(&found.to_string())?;
+            }
+            (None, true) => say(&json!({ "key": key, "found": false }).to_string())?,
+        }
+    }
+    Ok(all)
+}
+
+/// `vervain del`.
+pub(crate) fn del(flags: &DelFlags, as_json: bool) -> anyhow::Result<bool> {
+    let mut connection = Connection::open(&flags.client)?;
+    let mut all = true;
+    for key in &flags.keys {
+        let deleted = connection.delete(key)?;
+        all &= deleted;
+        if as_json {
+            say(&json!({ "key": key, "deleted": deleted }).to_string())?;
+        } else if deleted {
+            say("deleted")?;
+        } else {
+            complain(&format!("{key}: not found"));
+        }
+    }
+    Ok(all)
+}
+
+/// `vervain incr`.
+pub(crate) fn incr(flags: &IncrFlags, as_json: bool) -> anyhow::Result<bool> {
+    let number = Connection::open(&flags.client)?.add(&flags.key, flags.delta)?;
+    match (number, as_json) {
+        (_, true) => say(&json!({ "key": flags.key, "number": number }).to_string())?,
+        (Some(number), false) => say(&number.to_string())?,
+        (None, false) => complain(&format!("{}: not found", flags.key)),
+    }
+    Ok(number.is_some())
+}
+
+/// `vervain touch`.
+pub(crate) fn touch(flags: &TouchFlags, as_json: bool) -> anyhow::Result<bool> {
+    let touched = Connection::open(&flags.client)?.touch(&flags.key, expiry_s(flags.expire))?;
+    if as_json {
+        say(&json!({ "key": flags.key, "touched": touched }).to_string())?;
+    } else if touched {
+        say("touched")?;
+    } else {
+        complain(&format!("{}: not found", flags.key));
+    }
+    Ok(touched)
+}
+
+/// `vervain stats`: over the socket whichever way items go, for counters are text.
+pub(crate) fn stats(flags: &StatsFlags, as_json: bool) -> anyhow::Result<bool> {
+    if flags.section.as_deref() == Some("reset") {
+        bail!("`reset` is no section of the counters; there are settings, herd and cores");
+    }
+    let all = SocketClient::connect(&flags.client)?.stats(flags.section.as_deref())?;
+    if as_json {
+        let pairs = all.into_iter().map(|(name, value)| {
+            let value = match value.parse::<u64>() {
+                Ok(number) => json!(number),
+                Err(_) => json!(value),
+            };
+            (name, value)
+        });
+        let object: serde_json::Map<_, _> = pairs.collect();
+        say(&serde_json::Value::Object(object).to_string())?;
+    } else {
+        let widest = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, value) in &all {
+            say(&format!("{name:widest$}  {value}"))?;
+        }
+    }
+    Ok(true)
+}
