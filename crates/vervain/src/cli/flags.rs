@@ -46,6 +46,8 @@ pub(super) enum Command {
     Touch(TouchFlags),
     /// Print the server's counters.
     Stats(StatsFlags),
+    /// Keep a connection and take commands from standard input, a line each.
+    Shell(ShellFlags),
     /// Measure.
     Bench(BenchFlags),
 }
@@ -206,6 +208,13 @@ pub(crate) struct TouchFlags {
 pub(crate) struct StatsFlags {
     /// `settings`, `herd` or `cores`; nothing for the general ones.
     pub(crate) section: Option<String>,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}
+
+/// `vervain shell`.
+#[derive(Args, Debug)]
+pub(crate) struct ShellFlags {
     #[command(flatten)]
     pub(crate) client: ClientFlags,
 }

@@ -12,10 +12,10 @@ use tracing_subscriber::EnvFilter;
 
 pub(crate) use flags::{
     BenchCache, ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags, ServeFlags, SetFlags,
-    StatsFlags, TouchFlags,
+    ShellFlags, StatsFlags, TouchFlags,
 };
 pub(crate) use place::{open_nic, parse_gid};
-pub(crate) use units::show_size;
+pub(crate) use units::{duration, show_size};
 
 use flags::{Command, Flags};
 
@@ -35,6 +35,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Incr(incr) => crate::client::incr(&incr, flags.json),
         Command::Touch(touch) => crate::client::touch(&touch, flags.json),
         Command::Stats(stats) => crate::client::stats(&stats, flags.json),
+        Command::Shell(shell) => crate::client::shell(&shell, flags.json),
         Command::Bench(bench) => match bench.what {
             flags::BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
         },

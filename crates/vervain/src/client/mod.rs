@@ -2,6 +2,7 @@
 
 mod dial;
 mod measure;
+mod shell;
 mod socket;
 
 use std::io::{Read, Write};
@@ -13,6 +14,7 @@ use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
 use serde_json::json;
 
 pub(crate) use measure::bench_cache;
+pub(crate) use shell::shell;
 
 use self::dial::Door;
 use self::socket::SocketClient;
@@ -219,6 +221,83 @@ fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// What a connection is asked to do.
+enum Ask<'a> {
+    Get(&'a str),
+    Store(Storing<'a>),
+    Del(&'a str),
+    Incr(&'a str, i64),
+    Touch(&'a str, Duration),
+}
+
+/// Does it, prints the answer, and says whether the answer was yes.
+fn answer(connection: &mut Connection, ask: &Ask<'_>, as_json: bool) -> anyhow::Result<bool> {
+    match ask {
+        Ask::Get(key) => {
+            let item = connection.get(key)?;
+            match (&item, as_json) {
+                (Some(item), false) => {
+                    let mut out = std::io::stdout().lock();
+                    out.write_all(&item.value)?;
+                    out.write_all(b"\n")?;
+                }
+                (None, false) => complain(&format!("{key}: not found")),
+                (Some(item), true) => {
+                    let (name, value) = value_json(&item.value);
+                    let (flags, cas) = (item.flags, item.cas);
+                    say(
+                        &json!({ "key": key, "found": true, name: value, "flags": flags, "cas": cas })
+                            .to_string(),
+                    )?;
+                }
+                (None, true) => say(&json!({ "key": key, "found": false }).to_string())?,
+            }
+            Ok(item.is_some())
+        }
+        Ask::Store(storing) => {
+            let stored = connection.store(storing)?;
+            if as_json {
+                say(&json!({ "key": storing.key, "stored": stored }).to_string())?;
+            } else if stored {
+                say("stored")?;
+            } else if storing.mode == StoreMode::Add {
+                complain("not stored: there is such an item");
+            } else {
+                complain("not stored: there is no such item");
+            }
+            Ok(stored)
+        }
+        Ask::Del(key) => {
+            let deleted = connection.delete(key)?;
+            tell_found(key, "deleted", deleted, as_json)
+        }
+        Ask::Incr(key, delta) => {
+            let number = connection.add(key, *delta)?;
+            match (number, as_json) {
+                (_, true) => say(&json!({ "key": key, "number": number }).to_string())?,
+                (Some(number), false) => say(&number.to_string())?,
+                (None, false) => complain(&format!("{key}: not found")),
+            }
+            Ok(number.is_some())
+        }
+        Ask::Touch(key, ahead) => {
+            let touched = connection.touch(key, expiry_s(*ahead))?;
+            tell_found(key, "touched", touched, as_json)
+        }
+    }
+}
+
+fn tell_found(key: &str, done: &str, found: Found, as_json: bool) -> anyhow::Result<bool> {
+    if as_json {
+        say(&json!({ "key": key, done: found }).to_string())?;
+    } else if found {
+        say(done)?;
+    } else {
+        complain(&format!("{key}: not found"));
+    }
+    Ok(found)
+}
+
 /// `vervain set`.
 pub(crate) fn set(flags: &SetFlags, as_json: bool) -> anyhow::Result<bool> {
     let mut input = Vec::new();
@@ -235,26 +314,21 @@ pub(crate) fn set(flags: &SetFlags, as_json: bool) -> anyhow::Result<bool> {
         (_, true) => (StoreMode::Replace, "replace"),
         _ => (StoreMode::Set, "set"),
     };
-    let stored = Connection::open(&flags.client)?.store(&Storing {
+    let storing = Storing {
         mode,
         word,
         key: &flags.key,
         value,
         flags: flags.flags,
-        expiry_s: flags
-            .expire
-            .map_or(0, |ahead| expiry_s(ahead.max(Duration::from_nanos(1)))),
-    })?;
-    if as_json {
-        say(&json!({ "stored": stored }).to_string())?;
-    } else if stored {
-        say("stored")?;
-    } else if flags.add {
-        complain("not stored: there is such an item");
-    } else {
-        complain("not stored: there is no such item");
-    }
-    Ok(stored)
+        expiry_s: flags.expire.map_or(0, expiry_soon_s),
+    };
+    let mut connection = Connection::open(&flags.client)?;
+    answer(&mut connection, &Ask::Store(storing), as_json)
+}
+
+/// As [`expiry_s`], but no time at all is at once and not never.
+fn expiry_soon_s(ahead: Duration) -> u32 {
+    expiry_s(ahead.max(Duration::from_nanos(1)))
 }
 
 /// `vervain get`.
@@ -262,24 +336,7 @@ pub(crate) fn get(flags: &GetFlags, as_json: bool) -> anyhow::Result<bool> {
     let mut connection = Connection::open(&flags.client)?;
     let mut all = true;
     for key in &flags.keys {
-        let item = connection.get(key)?;
-        all &= item.is_some();
-        match (item, as_json) {
-            (Some(item), false) => {
-                let mut out = std::io::stdout().lock();
-                out.write_all(&item.value)?;
-                out.write_all(b"\n")?;
-            }
-            (None, false) => complain(&format!("{key}: not found")),
-            (Some(item), true) => {
-                let (name, value) = value_json(&item.value);
-                let (flags, cas) = (item.flags, item.cas);
-                let found =
-                    json!({ "key": key, "found": true, name: value, "flags": flags, "cas": cas });
-                say(&found.to_string())?;
-            }
-            (None, true) => say(&json!({ "key": key, "found": false }).to_string())?,
-        }
+        all &= answer(&mut connection, &Ask::Get(key), as_json)?;
     }
     Ok(all)
 }
@@ -289,41 +346,29 @@ pub(crate) fn del(flags: &DelFlags, as_json: bool) -> anyhow::Result<bool> {
     let mut connection = Connection::open(&flags.client)?;
     let mut all = true;
     for key in &flags.keys {
-        let deleted = connection.delete(key)?;
-        all &= deleted;
-        if as_json {
-            say(&json!({ "key": key, "deleted": deleted }).to_string())?;
-        } else if deleted {
-            say("deleted")?;
-        } else {
-            complain(&format!("{key}: not found"));
-        }
+        all &= answer(&mut connection, &Ask::Del(key), as_json)?;
     }
     Ok(all)
 }
 
 /// `vervain incr`.
 pub(crate) fn incr(flags: &IncrFlags, as_json: bool) -> anyhow::Result<bool> {
-    let number = Connection::open(&flags.client)?.add(&flags.key, flags.delta)?;
-    match (number, as_json) {
-        (_, true) => say(&json!({ "key": flags.key, "number": number }).to_string())?,
-        (Some(number), false) => say(&number.to_string())?,
-        (None, false) => complain(&format!("{}: not found", flags.key)),
-    }
-    Ok(number.is_some())
+    let mut connection = Connection::open(&flags.client)?;
+    answer(
+        &mut connection,
+        &Ask::Incr(&flags.key, flags.delta),
+        as_json,
+    )
 }
 
 /// `vervain touch`.
 pub(crate) fn touch(flags: &TouchFlags, as_json: bool) -> anyhow::Result<bool> {
-    let touched = Connection::open(&flags.client)?.touch(&flags.key, expiry_s(flags.expire))?;
-    if as_json {
-        say(&json!({ "key": flags.key, "touched": touched }).to_string())?;
-    } else if touched {
-        say("touched")?;
-    } else {
-        complain(&format!("{}: not found", flags.key));
-    }
-    Ok(touched)
+    let mut connection = Connection::open(&flags.client)?;
+    answer(
+        &mut connection,
+        &Ask::Touch(&flags.key, flags.expire),
+        as_json,
+    )
 }
 
 /// `vervain stats`: over the socket whichever way items go, for counters are text.
