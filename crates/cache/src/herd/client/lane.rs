@@ -602,12 +602,14 @@ impl Lane {
         waiting_since_ns != u64::MAX && now_ns.saturating_sub(silent_since_ns) > config.lost_ns
     }
 
-    /// Replaces a request by one that does nothing: if the server has not come to it, it never
-    /// will be carried out.
+    /// Replaces a request by one that does nothing: if the server has not come to it by the time
+    /// this one arrives, it never will be carried out.
     fn abandon(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         slot.state = State::Abandoned;
         slot.len = HEADER_LEN as u16;
+        // Goes out at once, to come before the server does.
+        slot.retry_at_ns = 0;
         let header = Header {
             op: Op::Noop as u8,
             key_len: 0,
