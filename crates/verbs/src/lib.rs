@@ -22,6 +22,7 @@
 //! | [`nic`] | the traits of a NIC |
 //! | [`typed`] | handles for users |
 //! | [`error`] | what can go wrong |
+//! | `conformance` | the suite that every NIC must pass (feature `conformance`) |
 //!
 //! # Example
 //! A work request is a plain value, and what a transport cannot do cannot be written down:
@@ -41,6 +42,8 @@
 //! ```
 
 pub mod attr;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod error;
 pub mod mem;
 pub mod names;

@@ -1,0 +1,33 @@
+//! The conformance suite over the reference NIC, decorated and not, and behind a proxy.
+#![cfg(feature = "conformance")]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use verbs::conformance::Fixture;
+use verbs::conformance::model::ModelNic;
+
+fn wait_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let patience = Timespec::try_from(patience).expect("a time that poll can wait");
+    poll(&mut fds, Some(&patience)).expect("poll") == 1
+}
+
+/// Two reference NICs.
+fn nics() -> [Arc<ModelNic>; 2] {
+    let nics: [ModelNic; 2] = ModelNic::fabric(2).try_into().expect("two nodes");
+    nics.map(Arc::new)
+}
+
+mod reference {
+    use super::*;
+
+    fn pair() -> Fixture {
+        let [a, b] = nics();
+        Fixture::new(a, b).waiting_with(wait_readable)
+    }
+
+    verbs::conformance_tests!(pair());
+}
