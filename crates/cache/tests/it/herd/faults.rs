@@ -4,9 +4,9 @@ use cache::herd::client::BlockingError;
 use cache::herd::wire::request::{Header, Request};
 use cache::herd::{Client, ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode};
 
-use super::meddler::{Fate, Message};
 use super::raw::Raw;
 use super::rig::Rig;
+use crate::herd::meddler::{Fate, Message};
 
 fn server(cores: u32) -> ServerConfig {
     ServerConfig {
