@@ -4,6 +4,7 @@
 mod meddler;
 mod over_model;
 mod over_soft;
+mod threads;
 mod wire;
 
 use std::sync::Arc;
