@@ -98,7 +98,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for number in 0..keys {
         let key = key(number);
         let hash = KeyHash::new(config.hash_seed, &key);
-        let _ = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
+        let stored = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
+        assert!(stored.cas().is_some());
     }
     let dial = {
         let arriving = Arc::clone(&arriving);
