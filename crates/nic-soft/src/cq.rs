@@ -52,14 +52,18 @@ impl CqShared {
         }
     }
 
-    /// Adds a completion of a send work request.
+    /// Adds a completion of a send work request; false when the queue overran, which its queue
+    /// pairs do not survive.
     #[inline]
-    pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc) {
-        if self.local.push(wc).is_err() {
+    #[must_use]
+    pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc) -> bool {
+        let fits = self.local.push(wc).is_ok();
+        if !fits {
             self.overrun(adapter);
         }
         // A failed request counts as solicited.
         self.notify(adapter, !wc.is_ok());
+        fits || self.closed.load(Ordering::Relaxed)
     }
 
     #[cold]

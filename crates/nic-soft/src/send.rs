@@ -59,11 +59,12 @@ struct Kept {
     tries: u32,
 }
 
-/// Where a datagram goes.
-#[derive(Debug)]
+/// What an address handle and a queue pair number stand for: one of the links.
+#[derive(Clone, Copy, Debug)]
 struct Dest {
     ah: AhNum,
-    link: Link,
+    qpn: u32,
+    link: usize,
 }
 
 /// The send side of a queue pair.
@@ -71,8 +72,12 @@ struct Dest {
 pub(crate) struct Sender {
     us: Us,
     link: Option<Link>,
-    dests: Vec<Option<Box<Dest>>>,
+    /// A hash table with linear probing; a power of two, at most half full.
+    dests: Vec<Option<Dest>>,
     dests_len: usize,
+    /// One for each queue pair that datagrams go to, however many address handles lead there, so
+    /// that they stay in order.
+    links: Vec<Option<Link>>,
     departures_seen: u64,
     remote: RemoteMemory,
     kept: VecDeque<Kept>,
@@ -181,6 +186,7 @@ impl Sender {
             link: None,
             dests: Vec::new(),
             dests_len: 0,
+            links: Vec::new(),
             departures_seen: 0,
             remote: RemoteMemory::default(),
             kept: VecDeque::new(),
@@ -212,6 +218,7 @@ impl Sender {
         self.link = None;
         self.dests.clear();
         self.dests_len = 0;
+        self.links.clear();
         self.remote.clear();
     }
 
@@ -290,7 +297,7 @@ impl Sender {
     }
 
     #[inline]
-    fn succeed(&mut self, qp: &QpShared, wr: &SendWr<'_>, len: u32) {
+    fn succeed(&mut self, qp: &Arc<QpShared>, wr: &SendWr<'_>, len: u32) {
         if wr.flags.contains(SendFlags::SIGNALED) || qp.signal_all {
             let wc = Wc {
                 id: wr.id,
@@ -299,20 +306,23 @@ impl Sender {
                 qpn: QpNum(qp.num),
                 ..Wc::default()
             };
-            qp.send_cq.complete(&qp.adapter, wc);
+            if !qp.send_cq.complete(&qp.adapter, wc) {
+                qp.enter_error(false);
+            }
         }
     }
 
-    fn complete(&self, qp: &QpShared, id: u64, status: WcStatus) {
-        qp.send_cq.complete(
-            &qp.adapter,
-            Wc {
-                id,
-                status,
-                qpn: QpNum(qp.num),
-                ..Wc::default()
-            },
-        );
+    fn complete(&self, qp: &Arc<QpShared>, id: u64, status: WcStatus) {
+        let qpn = QpNum(qp.num);
+        let wc = Wc {
+            id,
+            status,
+            qpn,
+            ..Wc::default()
+        };
+        if !qp.send_cq.complete(&qp.adapter, wc) {
+            qp.enter_error(false);
+        }
     }
 
     /// A request has failed: it completes with its error, the queue pair goes to the state of
@@ -336,7 +346,7 @@ impl Sender {
     }
 
     /// Completes everything that waits with the status for it.
-    pub(crate) fn flush(&mut self, qp: &QpShared) {
+    pub(crate) fn flush(&mut self, qp: &Arc<QpShared>) {
         while let Some(kept) = self.kept.pop_front() {
             self.complete(qp, kept.id, WcStatus::WrFlushErr);
         }
@@ -660,89 +670,113 @@ impl Sender {
     }
 
     #[inline]
-    fn slot_of(&self, to: &UdDest) -> usize {
-        let mixed =
-            (u64::from(to.ah.0) << 24 | u64::from(to.qpn.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 40) as usize & (self.dests.len() - 1)
+    fn slot_of(&self, ah: AhNum, qpn: u32) -> usize {
+        let key = u64::from(ah.0) << 24 | u64::from(qpn);
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.dests.len() - 1)
     }
 
     /// The link to a destination, opened when it is new. `None` when it cannot be reached.
     #[inline]
     fn dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<&mut Link> {
         if self.dests.is_empty() {
-            self.dests.resize_with(16, || None);
+            self.dests.resize(16, None);
         }
         let mask = self.dests.len() - 1;
-        let mut slot = self.slot_of(to);
-        loop {
+        let mut slot = self.slot_of(to.ah, to.qpn.0);
+        let link = loop {
             match &self.dests[slot] {
-                Some(dest) if dest.ah == to.ah && dest.link.qpn == to.qpn.0 => break,
+                Some(dest) if dest.ah == to.ah && dest.qpn == to.qpn.0 => break dest.link,
                 Some(_) => slot = (slot + 1) & mask,
-                None => {
-                    slot = self.open_dest(adapter, to)?;
-                    break;
-                }
+                None => break self.open_dest(adapter, to)?,
             }
-        }
-        self.dests[slot].as_mut().map(|dest| &mut dest.link)
+        };
+        self.links[link].as_mut()
     }
 
     #[cold]
     fn open_dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<usize> {
         let ah = *adapter.tables().ahs.get(to.ah.0 as usize).ok()?;
-        let link = match Link::open(adapter, ah.gid, to.qpn.0) {
-            Ok(link) => link,
-            Err(e) => {
-                tracing::debug!(error = %e, "a datagram to nobody");
-                return None;
-            }
+        let same = |link: &Option<Link>| {
+            link.as_ref()
+                .is_some_and(|link| link.qpn == to.qpn.0 && link.peer.gid == ah.gid)
+        };
+        let link = match self.links.iter().position(same) {
+            Some(known) => known,
+            None => match Link::open(adapter, ah.gid, to.qpn.0) {
+                Ok(link) => self.insert_link(link),
+                Err(e) => {
+                    tracing::debug!(error = %e, "a datagram to nobody");
+                    return None;
+                }
+            },
         };
         if (self.dests_len + 1) * 2 > self.dests.len() {
             let bigger = self.dests.len() * 2;
             self.rehash(bigger);
         }
-        self.dests_len += 1;
-        Some(self.insert(Box::new(Dest { ah: to.ah, link })))
+        self.insert_dest(Dest {
+            ah: to.ah,
+            qpn: to.qpn.0,
+            link,
+        });
+        Some(link)
     }
 
-    fn insert(&mut self, dest: Box<Dest>) -> usize {
-        let key = UdDest {
-            ah: dest.ah,
-            qpn: QpNum(dest.link.qpn),
-            qkey: Default::default(),
-        };
+    fn insert_link(&mut self, link: Link) -> usize {
+        match self.links.iter().position(Option::is_none) {
+            Some(free) => {
+                self.links[free] = Some(link);
+                free
+            }
+            None => {
+                self.links.push(Some(link));
+                self.links.len() - 1
+            }
+        }
+    }
+
+    fn insert_dest(&mut self, dest: Dest) {
         let mask = self.dests.len() - 1;
-        let mut slot = self.slot_of(&key);
+        let mut slot = self.slot_of(dest.ah, dest.qpn);
         while self.dests[slot].is_some() {
             slot = (slot + 1) & mask;
         }
         self.dests[slot] = Some(dest);
-        slot
+        self.dests_len += 1;
     }
 
     fn rehash(&mut self, size: usize) {
         let old = std::mem::take(&mut self.dests);
-        self.dests.resize_with(size, || None);
+        self.dests.resize(size, None);
         self.dests_len = 0;
         for dest in old.into_iter().flatten() {
-            self.dests_len += 1;
-            self.insert(dest);
+            self.insert_dest(dest);
         }
     }
 
-    /// Drops destinations whose process or address handle has gone.
+    /// Drops destinations whose process or address handle has gone, and links that nothing leads
+    /// to any more.
     #[cold]
     fn forget_departed(&mut self, adapter: &Adapter, departures: u64) {
         self.departures_seen = departures;
+        let mut used = vec![false; self.links.len()];
         {
             let tables = adapter.tables();
             for slot in &mut self.dests {
-                let keep = |dest: &Dest| {
-                    !dest.link.peer.is_dead() && tables.ahs.get(dest.ah.0 as usize).is_ok()
-                };
-                if slot.as_deref().is_some_and(|dest| !keep(dest)) {
+                let Some(dest) = slot else { continue };
+                let alive = |link: &Link| !link.peer.is_dead();
+                let keep = tables.ahs.get(dest.ah.0 as usize).is_ok()
+                    && self.links[dest.link].as_ref().is_some_and(alive);
+                if keep {
+                    used[dest.link] = true;
+                } else {
                     *slot = None;
                 }
+            }
+        }
+        for (link, used) in self.links.iter_mut().zip(used) {
+            if !used {
+                *link = None;
             }
         }
         self.rehash(self.dests.len());

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{self, sockopt};
+use rustix::net::{self, SocketFlags, SocketType, sockopt};
 
 use super::stream::is_tcp;
 use super::{Addr, Socket, Stream};
@@ -47,21 +48,34 @@ pub struct Listener {
     backoff: Duration,
 }
 
+/// A listening socket of no core yet, so that what is wrong with an address shows before a core is
+/// started. A TCP port in TIME_WAIT may be taken over (SO_REUSEADDR); a Unix path must not exist
+/// yet, and stays after the listener.
+pub fn bind(addr: &Addr, options: ListenOptions) -> io::Result<OwnedFd> {
+    let any = addr.to_any()?;
+    let (family, kind) = (any.address_family(), SocketType::STREAM);
+    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    if is_tcp(&any) {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, options.reuse_port)?;
+    }
+    net::bind(&socket, &any)?;
+    net::listen(&socket, options.backlog)?;
+    Ok(socket)
+}
+
 impl Listener {
-    /// Listens on `addr`. A TCP port in TIME_WAIT may be taken over (SO_REUSEADDR); a Unix path
-    /// must not exist yet, and stays after the listener.
+    /// Listens on `addr`; see [`bind`].
     pub fn bind(core: &Handle, addr: &Addr, options: ListenOptions) -> io::Result<Self> {
-        let any = addr.to_any()?;
-        let socket = Socket::open(core, &any)?;
-        let tcp = is_tcp(&any);
-        if tcp {
-            sockopt::set_socket_reuseaddr(&*socket.fd, true)?;
-            sockopt::set_socket_reuseport(&*socket.fd, options.reuse_port)?;
-        }
-        net::bind(&*socket.fd, &any)?;
-        net::listen(&*socket.fd, options.backlog)?;
+        Self::adopt(core, bind(addr, options)?)
+    }
+
+    /// Accepts on a socket that [`bind`] has made. Several cores may accept on duplicates of one
+    /// socket: each connection goes to one of them.
+    pub fn adopt(core: &Handle, socket: OwnedFd) -> io::Result<Self> {
+        let tcp = is_tcp(&net::getsockname(&socket)?);
         Ok(Self {
-            socket,
+            socket: Socket::adopt(core, socket)?,
             core: core.clone(),
             tcp,
             accept: None,

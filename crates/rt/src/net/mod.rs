@@ -25,7 +25,7 @@ use crate::handle::Handle;
 use crate::io::{Completion, IoKind, Op, OpKey};
 use crate::scheduler::Inner;
 
-pub use listener::{ListenOptions, Listener};
+pub use listener::{ListenOptions, Listener, bind};
 pub use stream::{RecvHalf, SendHalf, Stream};
 
 /// Where a socket listens or connects to.
@@ -89,17 +89,19 @@ struct Socket {
 impl Socket {
     /// A new stream socket for `addr`, as the core's back end wants it.
     fn open(core: &Handle, addr: &SocketAddrAny) -> io::Result<Self> {
+        let (family, kind) = (addr.address_family(), SocketType::STREAM);
+        Self::adopt(core, socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
+    }
+
+    /// A socket made elsewhere, made to be as the core's back end wants it.
+    fn adopt(core: &Handle, fd: OwnedFd) -> io::Result<Self> {
         if core.io_kind() == IoKind::None {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "a simulated core has no sockets",
             ));
         }
-        let mut flags = SocketFlags::CLOEXEC;
-        if core.inner.io.borrow().wants_nonblocking() {
-            flags |= SocketFlags::NONBLOCK;
-        }
-        let fd = socket_with(addr.address_family(), SocketType::STREAM, flags, None)?;
+        rustix::io::ioctl_fionbio(&fd, core.inner.io.borrow().wants_nonblocking())?;
         Ok(Self::new(core.inner.clone(), fd))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A NIC instantiates it with [`conformance_tests!`](crate::conformance_tests), which makes one
 //! `#[test]` a case, each on a fresh [`Fixture`] of two nodes. Node B may live in another process
-//! behind a proxy: the cases touch memory through [`crate::nic::NicMr::read`] and
+//! behind a [`remote`] proxy: the cases touch memory through [`crate::nic::NicMr::read`] and
 //! `write` only, except where one says that it needs local memory and does not apply without.
 //!
 //! Where libibverbs leaves a NIC a choice, the cases accept every choice; their docs say which.
@@ -22,6 +22,7 @@
 //! | [`sharing`] | shared queues, many queue pairs, loopback, threads |
 //! | [`random`] | random sequences against a model |
 //! | [`model`] | a reference NIC |
+//! | [`remote`] | a proxy for a NIC in another process |
 //!
 //! # Example
 //! ```
@@ -46,6 +47,7 @@ pub mod operations;
 pub mod ordering;
 pub mod protection;
 pub mod random;
+pub mod remote;
 mod rig;
 pub mod sharing;
 pub mod states;

@@ -179,7 +179,7 @@ pub fn datagrams_go_from_all_to_all(fixture: &Fixture) {
     const QPS: usize = 16;
     struct Party {
         end: End,
-        from: BTreeSet<(u32, u64)>,
+        from: BTreeSet<u64>,
     }
     let options = Options::default();
     let mut parties: Vec<Party> = [&fixture.a, &fixture.b]
@@ -200,10 +200,11 @@ pub fn datagrams_go_from_all_to_all(fixture: &Fixture) {
         .iter()
         .map(|p| (p.end.node.gid, p.end.qp.num()))
         .collect();
-    for party in &mut parties {
+    for (sender, party) in parties.iter_mut().enumerate() {
         let number = party.end.qp.num().0;
         for (index, (gid, qpn)) in addresses.iter().enumerate() {
-            let bytes = [u64::from(number), index as u64]
+            // Numbers are unique on a GID only, so the sender's place goes along.
+            let bytes = [u64::from(number), index as u64, sender as u64]
                 .map(u64::to_le_bytes)
                 .concat();
             let mut wr = party.end.wr(index as u64, SEND, Payload::Inline(&bytes));
@@ -224,7 +225,7 @@ pub fn datagrams_go_from_all_to_all(fixture: &Fixture) {
             let offset = wc.id as usize * 64 + GRH_LEN;
             assert_eq!(end.word(offset), wc.src_qpn.0.into(), "{wc:?}");
             assert_eq!(end.word(offset + 8), index as u64);
-            assert!(from.insert((wc.src_qpn.0, index as u64)), "twice: {wc:?}");
+            assert!(from.insert(end.word(offset + 16)), "twice: {wc:?}");
         }
     }
 }

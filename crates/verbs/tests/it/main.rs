@@ -31,3 +31,38 @@ mod reference {
 
     verbs::conformance_tests!(pair());
 }
+
+mod behind_a_proxy {
+    use std::os::unix::net::UnixStream;
+
+    use verbs::conformance::remote::{RemoteNic, serve_nic};
+
+    use super::*;
+
+    /// Node B is at the other end of a socket, where a thread serves it.
+    fn pair() -> Fixture {
+        let [a, b] = nics();
+        let (near, far) = UnixStream::pair().expect("a socket pair");
+        let reader = far.try_clone().expect("a second handle");
+        let server = std::thread::spawn(move || serve_nic(b, reader, far));
+        let reader = near.try_clone().expect("a second handle");
+        let b = Arc::new(RemoteNic::new(reader, near));
+        Fixture::new(a, b)
+            .waiting_with(wait_readable)
+            .keeping(server)
+    }
+
+    verbs::conformance_tests!(pair());
+
+    #[test]
+    fn the_server_ends_well_when_its_client_is_gone() {
+        let [_, b] = nics();
+        let (near, far) = UnixStream::pair().expect("a socket pair");
+        let reader = far.try_clone().expect("a second handle");
+        let server = std::thread::spawn(move || serve_nic(b, reader, far));
+        let reader = near.try_clone().expect("a second handle");
+        drop(RemoteNic::new(reader, near));
+        let served = server.join().expect("no panic");
+        served.expect("no error");
+    }
+}

@@ -1,0 +1,19 @@
+//! The software NIC against the suite that every NIC must pass, in one process and across two, and
+//! what is its own: processes that come, go and die.
+
+mod pair;
+
+mod within_a_process {
+    use super::pair;
+    verbs::conformance_tests!(pair::within_a_process());
+}
+
+mod across_gids {
+    use super::pair;
+    verbs::conformance_tests!(pair::across_gids());
+}
+
+mod across_processes {
+    use super::pair;
+    verbs::conformance_tests!(pair::across_processes());
+}

@@ -1,0 +1,102 @@
+//! Two nodes: in one process, on two addresses, or in two processes.
+
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nic_soft::{SoftNic, SoftOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use verbs::Gid;
+use verbs::conformance::Fixture;
+use verbs::conformance::remote::{RemoteNic, serve_nic};
+
+/// Names the socket over which a child process is told what to do.
+const CHILD: &str = "NIC_SOFT_TEST_CHILD";
+
+fn readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let timeout = Timespec::try_from(patience).expect("a short time");
+    poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0)
+}
+
+pub(crate) fn open(run_dir: &Path) -> Arc<SoftNic> {
+    SoftNic::open(&SoftOptions::new(run_dir)).expect("an adapter")
+}
+
+/// Two adapters of one process on one GID.
+pub(crate) fn within_a_process() -> Fixture {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (a, b) = (open(run_dir.path()), open(run_dir.path()));
+    Fixture::new(a, b).waiting_with(readable).keeping(run_dir)
+}
+
+/// Two adapters with an address each.
+pub(crate) fn across_gids() -> Fixture {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let on = |last| {
+        let gid = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, last));
+        SoftNic::open(&SoftOptions::new(run_dir.path()).gid(gid)).expect("an adapter")
+    };
+    Fixture::new(on(1), on(2))
+        .waiting_with(readable)
+        .keeping(run_dir)
+}
+
+/// A child process, ended with the test.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Ended already, or now; either way there is nothing else to do about it here.
+        let _ = self.0.kill();
+        self.0.wait().expect("the child is ours to wait for");
+    }
+}
+
+/// Starts a process that holds an adapter, and a stream to steer it.
+pub(crate) fn child(run_dir: &Path) -> (Process, UnixStream) {
+    let path = run_dir.join("child.sock");
+    // A second child of a test meets the socket of the first.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).expect("bound");
+    let process = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "pair::node_of_another_process", "--nocapture"])
+        .env(CHILD, run_dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a child");
+    let process = Process(process);
+    let (stream, _) = listener.accept().expect("the child connects");
+    (process, stream)
+}
+
+/// What the child process does: nothing, when it is not one.
+#[test]
+fn node_of_another_process() {
+    let Some(run_dir) = std::env::var_os(CHILD) else {
+        return;
+    };
+    let run_dir = Path::new(&run_dir);
+    let stream = UnixStream::connect(run_dir.join("child.sock")).expect("the parent listens");
+    let reader = stream.try_clone().expect("cloned");
+    // The parent hangs up when it is done.
+    let served = serve_nic(open(run_dir), reader, stream);
+    if let Err(error) = served {
+        eprintln!("the parent went: {error}");
+    }
+}
+
+/// Two processes on one GID; node B is the other one.
+pub(crate) fn across_processes() -> Fixture {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (process, stream) = child(run_dir.path());
+    let reader = stream.try_clone().expect("cloned");
+    let b = Arc::new(RemoteNic::new(reader, stream));
+    Fixture::new(open(run_dir.path()), b)
+        .waiting_with(readable)
+        .keeping((process, run_dir))
+}

@@ -1,0 +1,230 @@
+//! The flags, each defined once.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use verbs::Gid;
+
+use super::{parse_gid, units};
+
+/// Data-centre storage services at RDMA speed, on any machine.
+#[derive(Parser, Debug)]
+#[command(
+    name = "vervain",
+    version,
+    about,
+    after_help = "Start with `vervain serve`; then, in another terminal, `vervain set greeting \
+                  hello` and `vervain get greeting`. Any memcached client works on \
+                  127.0.0.1:11211 as well."
+)]
+pub(super) struct Flags {
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Say more about what happens (-v, -vv).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// Run the cache.
+    Serve(ServeFlags),
+    /// Store a value.
+    Set(SetFlags),
+    /// Print values. Exits with 1 if any is missing.
+    Get(GetFlags),
+    /// Delete items. Exits with 1 if any was missing.
+    Del(DelFlags),
+    /// Add to a number (or subtract: a negative delta). Exits with 1 if it is missing.
+    Incr(IncrFlags),
+    /// Give an item a new expiry. Exits with 1 if it is missing.
+    Touch(TouchFlags),
+    /// Print the server's counters.
+    Stats(StatsFlags),
+    /// Measure.
+    Bench(BenchFlags),
+}
+
+/// Which software NIC.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct NicFlags {
+    /// The NIC's address: an IP address or any name [default: 127.0.0.1].
+    #[arg(long, value_name = "NAME", value_parser = parse_gid)]
+    pub(crate) gid: Option<Gid>,
+    /// Where the processes of this host meet [default: $XDG_RUNTIME_DIR/vervain, or
+    /// /tmp/vervain-UID].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) run_dir: Option<PathBuf>,
+}
+
+/// `vervain serve`.
+#[derive(Args, Debug)]
+pub(crate) struct ServeFlags {
+    /// Cores to serve with [default: half of the machine's].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) cores: Option<u32>,
+    /// Memory for items and their index, all cores together.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = units::size)]
+    pub(crate) memory: usize,
+    /// The Memcache door's TCP address; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    pub(crate) listen: SocketAddr,
+    /// A Memcache door on a Unix socket as well.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) nic: NicFlags,
+    /// Never sleep: lowest latency, and whole CPUs.
+    #[arg(long)]
+    pub(crate) poll: bool,
+    /// Pin each core to a CPU.
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// How long an idle core looks for work before it sleeps.
+    #[arg(long, value_name = "TIME", default_value = "200us", value_parser = units::duration)]
+    pub(crate) spin: Duration,
+    /// HERD clients at most.
+    #[arg(long, value_name = "N", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) clients: u32,
+    /// Requests a HERD client may have under way to one core, a power of two.
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) window: u32,
+    /// How the cores do socket I/O.
+    #[arg(long, value_enum, default_value_t = Io::Auto)]
+    pub(crate) io: Io,
+    /// Touch all memory at the start, so that no request pays for it.
+    #[arg(long)]
+    pub(crate) prefault: bool,
+}
+
+/// `--io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Io {
+    /// io_uring, or epoll where the kernel refuses it.
+    Auto,
+    /// io_uring.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// How to reach a server.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ClientFlags {
+    /// The server's door.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    pub(crate) server: SocketAddr,
+    /// The server's door on a Unix socket, instead.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Option<PathBuf>,
+    /// Speak the Memcache protocol over the socket instead of RDMA.
+    #[arg(long)]
+    pub(crate) socket: bool,
+    #[command(flatten)]
+    pub(crate) nic: NicFlags,
+    /// How long to wait for an answer.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// `vervain set`.
+#[derive(Args, Debug)]
+pub(crate) struct SetFlags {
+    /// The key, 1 to 250 bytes.
+    pub(crate) key: String,
+    /// The value; `-` reads standard input.
+    pub(crate) value: String,
+    /// When it expires [default: never].
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) expire: Option<Duration>,
+    /// 32 bits of your own, kept beside the value.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) flags: u32,
+    /// Only if there is no such item.
+    #[arg(long, conflicts_with = "replace")]
+    pub(crate) add: bool,
+    /// Only if there is such an item.
+    #[arg(long)]
+    pub(crate) replace: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}
+
+/// `vervain get`.
+#[derive(Args, Debug)]
+pub(crate) struct GetFlags {
+    /// The keys.
+    #[arg(required = true)]
+    pub(crate) keys: Vec<String>,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}
+
+/// `vervain del`.
+#[derive(Args, Debug)]
+pub(crate) struct DelFlags {
+    /// The keys.
+    #[arg(required = true)]
+    pub(crate) keys: Vec<String>,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}
+
+/// `vervain incr`.
+#[derive(Args, Debug)]
+pub(crate) struct IncrFlags {
+    /// The key.
+    pub(crate) key: String,
+    /// How much to add.
+    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    pub(crate) delta: i64,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}
+
+/// `vervain touch`.
+#[derive(Args, Debug)]
+pub(crate) struct TouchFlags {
+    /// The key.
+    pub(crate) key: String,
+    /// When it expires from now on; 0 is never.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) expire: Duration,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}
+
+/// `vervain stats`.
+#[derive(Args, Debug)]
+pub(crate) struct StatsFlags {
+    /// `settings`, `herd` or `cores`; nothing for the general ones.
+    pub(crate) section: Option<String>,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct BenchFlags {
+    #[command(subcommand)]
+    pub(super) what: BenchWhat,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum BenchWhat {
+    /// YCSB's mixes against a running server.
+    Cache(BenchCache),
+}
+
+/// `vervain bench cache`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchCache {
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+}

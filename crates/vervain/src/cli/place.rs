@@ -1,0 +1,83 @@
+//! Where things are: the run directory and the NIC's address. The only reader of the environment.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use nic_soft::{SoftNic, SoftOptions};
+use verbs::Gid;
+use verbs::typed::Context;
+
+use super::NicFlags;
+
+/// An address of the software NIC: an IP address, or any name.
+///
+/// A name becomes an address of its own in fd00::/8, the same on every machine.
+pub(crate) fn parse_gid(text: &str) -> Result<Gid, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(match address {
+            IpAddr::V4(address) => Gid::from_ipv4(address),
+            IpAddr::V6(address) => Gid(address.octets()),
+        });
+    }
+    if text.is_empty() || text.contains(['/', '\0', ' ']) {
+        return Err(format!("`{text}` is neither an IP address nor a name"));
+    }
+    let mut gid = [0; 16];
+    gid[0] = 0xfd;
+    for (half, seed) in [(1..8, 1u64), (8..16, 2)] {
+        // FNV-1a: what matters is that it never changes.
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let len = half.len();
+        gid[half].copy_from_slice(&hash.to_be_bytes()[8 - len..]);
+    }
+    Ok(Gid(gid))
+}
+
+/// The run directory: as given, else in the user's runtime directory, else in /tmp.
+fn run_dir(given: Option<&PathBuf>) -> PathBuf {
+    if let Some(given) = given {
+        return given.clone();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("vervain"),
+        _ => {
+            let uid = rustix::process::geteuid().as_raw();
+            std::env::temp_dir().join(format!("vervain-{uid}"))
+        }
+    }
+}
+
+/// The software NIC's options.
+pub(crate) fn nic_options(flags: &NicFlags) -> SoftOptions {
+    let localhost = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
+    SoftOptions::new(run_dir(flags.run_dir.as_ref())).gid(flags.gid.unwrap_or(localhost))
+}
+
+/// Opens the software NIC.
+pub(crate) fn open_nic(flags: &NicFlags) -> anyhow::Result<(SoftOptions, Context)> {
+    let options = nic_options(flags);
+    let nic: Arc<SoftNic> = SoftNic::open(&options).with_context(|| {
+        format!("cannot open the software NIC in {}", options.run_dir.display())
+    })?;
+    Ok((options, Context::new(nic)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_names_become_gids() {
+        let v4 = parse_gid("10.0.0.7").expect("an address");
+        assert_eq!(v4, Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 7)));
+        assert_eq!(parse_gid("fd00::1").expect("an address").to_string(), "fd00::1");
+        let (one, two) = (parse_gid("one").expect("a name"), parse_gid("two").expect("a name"));
+        assert_ne!(one, two);
+        assert_eq!(one.0[0], 0xfd);
+        assert!(parse_gid("").is_err() && parse_gid("a/b").is_err());
+    }
+}

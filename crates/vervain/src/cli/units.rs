@@ -1,0 +1,107 @@
+//! Sizes and durations with units.
+
+use std::time::Duration;
+
+/// Splits `12.5MiB` into a number and a unit.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    number.is_finite().then_some((number, text[end..].trim()))
+}
+
+/// Bytes: `4096`, `64K`, `100MiB`, `1.5G`. K, M, G and T are powers of 1024, with or without `iB`
+/// or `B`.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    let wrong = || format!("`{text}` is no size; write 4096, 64K, 100M or 1.5G");
+    let (number, unit) = split(text).ok_or_else(wrong)?;
+    let unit = unit.to_ascii_lowercase();
+    let shift = match unit.trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = number * (1u64 << shift) as f64;
+    if bytes >= (1u64 << 62) as f64 {
+        return Err(format!("`{text}` is more than any machine has"));
+    }
+    Ok(bytes as usize)
+}
+
+/// A duration: `90s`, `5m`, `250ms`, `1h`, `7d`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration; write 250ms, 90s, 5m, 1h or 7d");
+    let (number, unit) = split(text).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(wrong()),
+    };
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// Bytes for people: `64 MiB`.
+pub(crate) fn show_size(bytes: usize) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        let one = 1usize << shift;
+        if bytes >= one {
+            let whole = bytes as f64 / one as f64;
+            return if bytes.is_multiple_of(one) {
+                format!("{whole} {unit}")
+            } else {
+                format!("{whole:.1} {unit}")
+            };
+        }
+    }
+    format!("{bytes} B")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64K", 65_536),
+            ("64 KiB", 65_536),
+            ("1.5g", 3 << 29),
+            ("2mb", 2 << 20),
+            ("1T", 1 << 40),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "x", "-1", "1X", "1e99G", "99999999999T", "1..2"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read() {
+        for (text, ms) in [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2", 2000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
+        for text in ["", "s", "-1s", "1y", "1e400"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown() {
+        assert_eq!(show_size(64 << 20), "64 MiB");
+        assert_eq!(show_size(3 << 29), "1.5 GiB");
+        assert_eq!(show_size(100), "100 B");
+    }
+}

@@ -1,0 +1,203 @@
+//! One core: a partition, the HERD engine over it, the doors in front of it.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cache::herd::{Armed, Server};
+use cache::mica::Partition;
+use rt::cross::{ChannelReceiver, ChannelSender};
+use rt::net::Listener;
+use rt::threads::Shutdown;
+use rt::{Arm, Clock, Handle, Instant, Poller};
+
+use super::control::Control;
+use super::door::{Door, accept};
+use super::engine::CoreEngine;
+use super::execute::{execute, seconds};
+use super::mail::{Errand, Mail, Post};
+use super::stats::Board;
+
+/// How often counters are published while there is work.
+const PUBLISH_EVERY_NS: u64 = 10_000_000;
+/// Messages taken at once.
+const MAIL_AT_ONCE: usize = 64;
+
+/// What a core is made of. It travels to the core's thread.
+pub(super) struct Parts {
+    pub(super) partition: Partition,
+    pub(super) server: Server,
+    pub(super) mail: ChannelReceiver<Mail>,
+    pub(super) post: Vec<ChannelSender<Mail>>,
+    pub(super) listeners: Vec<OwnedFd>,
+    pub(super) control: Control,
+    pub(super) board: Arc<Board>,
+    pub(super) hash_seed: u64,
+}
+
+/// Runs a core until the signal to stop.
+pub(super) async fn run(
+    core: Handle,
+    number: usize,
+    parts: Parts,
+    shutdown: Shutdown,
+) -> std::io::Result<()> {
+    let partition = Rc::new(RefCell::new(parts.partition));
+    let server = Rc::new(RefCell::new(parts.server));
+    let post = Rc::new(Post::new(number, parts.post));
+    let engine = CoreEngine::new(
+        Rc::clone(&partition),
+        Rc::clone(&post),
+        Arc::clone(&parts.board),
+        parts.hash_seed,
+    );
+    let door = Rc::new(Door {
+        core: core.clone(),
+        engine: RefCell::new(engine),
+        post: Rc::clone(&post),
+        control: parts.control.clone(),
+        board: Arc::clone(&parts.board),
+    });
+    for listener in parts.listeners {
+        let listener = Listener::adopt(&core, listener)?;
+        core.spawn(accept(Rc::clone(&door), listener));
+    }
+    let wake = server.borrow().channel().try_clone_to_owned()?;
+    let _herd = core.register_poller(Herd {
+        number,
+        server: Rc::clone(&server),
+        partition: Rc::clone(&partition),
+        board: Arc::clone(&parts.board),
+        clock: Arc::clone(core.clock()),
+        date_s: seconds(core.clock().unix_s()),
+        date_ns: 0,
+        publish_ns: 0,
+        wake,
+    });
+    let sender = Rc::clone(&post);
+    let handle = core.clone();
+    core.spawn(async move { sender.send_waiting(&handle).await });
+    let reader = MailReader {
+        core: core.clone(),
+        partition,
+        server,
+        post,
+        control: parts.control,
+    };
+    core.spawn(reader.read(parts.mail));
+    shutdown.wait().await;
+    Ok(())
+}
+
+/// Reads the core's mail.
+struct MailReader {
+    core: Handle,
+    partition: Rc<RefCell<Partition>>,
+    server: Rc<RefCell<Server>>,
+    post: Rc<Post>,
+    control: Control,
+}
+
+impl MailReader {
+    async fn read(self, mut mail: ChannelReceiver<Mail>) {
+        while mail.ready().await {
+            let now_s = self.core.clock().unix_s();
+            mail.drain(MAIL_AT_ONCE, |one| self.deal_with(one, now_s));
+            self.core.yield_now().await;
+        }
+    }
+
+    fn deal_with(&self, mail: Mail, now_s: u64) {
+        match mail {
+            Mail::Errand(errand) => {
+                let (from, token) = (errand.from, errand.token());
+                let buffer = self.post.buffer();
+                let answer = {
+                    let mut partition = self.partition.borrow_mut();
+                    let request = errand.request();
+                    execute(&mut partition, errand.hash, &request, now_s, |reply| {
+                        Errand::answer(token, reply, buffer)
+                    })
+                };
+                self.post.keep(errand.into_bytes());
+                self.post.send(from, Mail::Answer(answer));
+            }
+            Mail::Answer(answer) => self.post.answered(answer),
+            Mail::Attach(attachment) => self.server.borrow_mut().attach(*attachment),
+            Mail::Detach(client) => {
+                let gone = self.server.borrow_mut().detach(client);
+                if let Some(attachment) = gone {
+                    self.control.release(Box::new(attachment));
+                }
+            }
+            Mail::ResetStats => self.partition.borrow_mut().reset_stats(),
+        }
+    }
+}
+
+/// The HERD engine as a poller of the core.
+struct Herd {
+    number: usize,
+    server: Rc<RefCell<Server>>,
+    partition: Rc<RefCell<Partition>>,
+    board: Arc<Board>,
+    clock: Arc<dyn Clock>,
+    /// The date, read again every few milliseconds: items expire by the second.
+    date_s: u32,
+    date_ns: u64,
+    publish_ns: u64,
+    /// Readable when a client kicks a sleeping server.
+    wake: OwnedFd,
+}
+
+impl Herd {
+    fn publish(&mut self) {
+        let server = self.server.borrow();
+        let herd = Some((server.stats(), server.clients()));
+        self.board.publish(self.number, &self.partition.borrow(), herd);
+    }
+}
+
+impl Poller for Herd {
+    fn poll(&mut self, now: Instant, budget: usize) -> usize {
+        let now_ns = now.as_ns();
+        if now_ns.wrapping_sub(self.date_ns) >= PUBLISH_EVERY_NS {
+            self.date_ns = now_ns;
+            self.date_s = seconds(self.clock.unix_s());
+        }
+        let mut server = self.server.borrow_mut();
+        let mut partition = self.partition.borrow_mut();
+        let done = server.poll(&mut partition, now_ns, self.date_s, budget);
+        drop((server, partition));
+        if done > 0 && now_ns.wrapping_sub(self.publish_ns) >= PUBLISH_EVERY_NS {
+            self.publish_ns = now_ns;
+            self.publish();
+        }
+        done
+    }
+
+    fn arm(&mut self) -> Arm<'_> {
+        self.publish();
+        let now_ns = self.clock.now().as_ns();
+        let mut server = self.server.borrow_mut();
+        match server.arm(now_ns) {
+            Ok(Armed::Busy) => Arm::Busy,
+            Ok(Armed::Ready) => Arm::Ready,
+            Ok(Armed::Sleep) => Arm::Sleep {
+                fd: Some(self.wake.as_fd()),
+                deadline: None,
+            },
+            Err(error) => {
+                tracing::error!(%error, "a core cannot sleep");
+                Arm::Busy
+            }
+        }
+    }
+
+    fn disarm(&mut self) {
+        if let Err(error) = self.server.borrow_mut().disarm() {
+            tracing::error!(%error, "a core's completion channel is broken");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The cache as the Memcache door sees it from one core.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use cache::mica::{KeyHash, Partition};
+use memcache::{Engine, Reply, Request};
+
+use super::execute::{execute, key_of};
+use super::mail::{Mail, Post};
+use super::stats::Board;
+
+/// One core's engine, shared by its connections.
+pub(super) struct CoreEngine {
+    partition: Rc<RefCell<Partition>>,
+    post: Rc<Post>,
+    board: Arc<Board>,
+    hash_seed: u64,
+    item_size_max: usize,
+}
+
+impl CoreEngine {
+    pub(super) fn new(
+        partition: Rc<RefCell<Partition>>,
+        post: Rc<Post>,
+        board: Arc<Board>,
+        hash_seed: u64,
+    ) -> Self {
+        let item_size_max = partition.borrow().item_bytes_max();
+        CoreEngine {
+            partition,
+            post,
+            board,
+            hash_seed,
+            item_size_max,
+        }
+    }
+}
+
+/// A promise of another core's answer.
+pub(super) struct Ticket {
+    post: Rc<Post>,
+    token: Option<usize>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(token) = self.token {
+            self.post.give_up(token);
+        }
+    }
+}
+
+impl Engine for CoreEngine {
+    type Ticket = Ticket;
+
+    #[inline]
+    fn start<R>(
+        &mut self,
+        now_s: u64,
+        request: Request<'_>,
+        reply: impl FnOnce(Reply<'_>) -> R,
+    ) -> Result<R, Ticket> {
+        let (here, cores) = (self.post.core, self.post.cores());
+        let token = match key_of(&request) {
+            Some(key) => {
+                let hash = KeyHash::new(self.hash_seed, key);
+                let owner = hash.partition(cores as u32) as usize;
+                if owner == here {
+                    let mut partition = self.partition.borrow_mut();
+                    return Ok(execute(&mut partition, hash, &request, now_s, reply));
+                }
+                self.post.ask(std::iter::once(owner), hash, &request)
+            }
+            None => {
+                let hash = KeyHash::from_bits(0);
+                let mut partition = self.partition.borrow_mut();
+                let flushed = execute(&mut partition, hash, &request, now_s, |_| ());
+                if cores == 1 {
+                    let () = flushed;
+                    return Ok(reply(Reply::Flushed));
+                }
+                let others = (0..cores).filter(|core| *core != here);
+                self.post.ask(others, hash, &request)
+            }
+        };
+        Err(Ticket {
+            post: Rc::clone(&self.post),
+            token: Some(token),
+        })
+    }
+
+    fn poll<R>(
+        &mut self,
+        ticket: &mut Ticket,
+        context: &mut Context<'_>,
+        reply: impl FnOnce(Reply<'_>) -> R,
+    ) -> Poll<R> {
+        let Some(token) = ticket.token else {
+            return Poll::Ready(reply(Reply::Busy("the answer was fetched already")));
+        };
+        let polled = self.post.poll(token, context, reply);
+        if polled.is_ready() {
+            ticket.token = None;
+        }
+        polled
+    }
+
+    fn item_size_max(&self) -> usize {
+        self.item_size_max
+    }
+
+    fn version(&self) -> &str {
+        concat!("vervain-", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn stats(&self, section: &str, out: &mut dyn FnMut(&str, &str)) -> bool {
+        self.board.publish(self.post.core, &self.partition.borrow(), None);
+        self.board.tell(section, out)
+    }
+
+    fn reset_stats(&mut self) {
+        for core in 0..self.post.cores() {
+            self.post.send(core, Mail::ResetStats);
+        }
+    }
+
+    fn allows_upgrade(&self, _arguments: &[u8]) -> bool {
+        true
+    }
+}

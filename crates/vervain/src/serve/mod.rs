@@ -1,0 +1,349 @@
+//! `vervain serve`: the cache as a process.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | starting and stopping: everything that can fail fails before anything serves |
+//! | `core.rs` | one core: partition, HERD engine, doors, mail |
+//! | `door.rs` | accepting, and handing HERD clients on |
+//! | `engine.rs`, `execute.rs` | the cache as the Memcache door sees it |
+//! | `mail.rs` | what cores send each other |
+//! | `control.rs` | what may block, off the cores |
+//! | `stats.rs` | counters for whoever asks |
+
+mod control;
+mod core;
+mod door;
+mod engine;
+mod execute;
+mod mail;
+mod stats;
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, bail, ensure};
+use cache::herd::{Acceptor, Server, ServerConfig};
+use cache::mica::{Options, Partition};
+use nic_soft::SoftOptions;
+use rt::net::{Addr, ListenOptions};
+use rt::threads::{Shutdown, Threads};
+use rt::{Config, IdleMode, IoKind};
+use serde::Serialize;
+use verbs::typed::ProtectionDomain;
+
+use self::core::Parts;
+use self::stats::{Board, Settings};
+use crate::cli::{Io, ServeFlags, open_nic, show_size};
+
+/// The index's share of memory, in thousandths: about two slots for each item of 64 bytes, header
+/// included, so that few small items lose their slot.
+const INDEX_PERMILLE: u32 = 200;
+/// The least memory of a core.
+const MEMORY_MIN: usize = 1 << 20;
+
+/// Runs the cache until SIGINT or SIGTERM.
+pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
+    let cpus = rt::threads::cpus();
+    let cores = match flags.cores {
+        Some(cores) => cores as usize,
+        None => (cpus.len() / 2).max(1),
+    };
+    ensure!(
+        flags.memory / cores >= MEMORY_MIN,
+        "--memory {} is too little for {cores} cores; each needs at least {}",
+        show_size(flags.memory),
+        show_size(MEMORY_MIN),
+    );
+    ensure!(
+        flags.window.is_power_of_two(),
+        "--window {} is no power of two",
+        flags.window
+    );
+    let (nic, context) = open_nic(&flags.nic)?;
+    let _only = lock_gid(&nic)?;
+    let (tcp, address) = bind_tcp(flags.listen)?;
+    let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
+    let pd = context.alloc_pd().context("the NIC refuses a protection domain")?;
+
+    let board = Arc::new(Board::new(Settings {
+        cores,
+        memory: flags.memory,
+        listen: address.to_string(),
+        unix: flags.unix.as_ref().map_or_else(|| "-".into(), |path| path.display().to_string()),
+        gid: nic.gid.to_string(),
+        io: match flags.io {
+            Io::Auto => "auto",
+            Io::Uring => "uring",
+            Io::Epoll => "epoll",
+        },
+        window: flags.window,
+        clients: flags.clients,
+        poll: flags.poll,
+        spin_us: flags.spin.as_micros(),
+    }));
+    let listeners = Listeners {
+        tcp,
+        unix: unix.as_ref().map(|unix| unix.socket.try_clone()).transpose()?,
+    };
+    let parts = make_cores(flags, cores, &pd, &board, &listeners)?;
+    let shutdown = Shutdown::new();
+    stop_on_signals(&shutdown)?;
+    let configs = (0..cores).map(|core| core_config(flags, core, &cpus)).collect();
+    let slots: Vec<_> = parts.cores.into_iter().map(|one| Mutex::new(Some(one))).collect();
+    let signal = shutdown.clone();
+    let threads = Threads::start(configs, &shutdown, move |handle, number| {
+        let taken = slots[number].lock().unwrap_or_else(PoisonError::into_inner).take();
+        let signal = signal.clone();
+        async move {
+            match taken {
+                Some(parts) => core::run(handle, number, parts, signal).await,
+                None => Ok(()),
+            }
+        }
+    })
+    .context("cannot start the cores")?;
+    say_hello(json, cores, flags, address, &nic)?;
+    let ends = threads.join().context("a core has ended badly")?;
+    for end in ends {
+        end.context("a core could not serve")?;
+    }
+    // The last core's end of the control channel is gone, so the thread ends too.
+    if parts.control.join().is_err() {
+        bail!("the control thread has ended badly");
+    }
+    Ok(())
+}
+
+/// Everything of all cores, and the control thread.
+struct Cores {
+    cores: Vec<Parts>,
+    control: std::thread::JoinHandle<()>,
+}
+
+struct Listeners {
+    tcp: OwnedFd,
+    unix: Option<OwnedFd>,
+}
+
+fn make_cores(
+    flags: &ServeFlags,
+    cores: usize,
+    pd: &ProtectionDomain,
+    board: &Arc<Board>,
+    listeners: &Listeners,
+) -> anyhow::Result<Cores> {
+    let mut random = fastrand::Rng::new();
+    let config = ServerConfig {
+        cores: cores as u32,
+        clients_max: flags.clients,
+        window_max: flags.window,
+        idle_ns: if flags.poll { 0 } else { flags.spin.as_nanos().max(1) as u64 },
+        hash_seed: random.u64(..),
+        incarnation: random.u64(1..),
+        ..ServerConfig::default()
+    };
+    let mut servers = Vec::new();
+    let mut ports = Vec::new();
+    for core in 0..cores {
+        let (server, port) = Server::new(pd, core as u32, &config)
+            .with_context(|| format!("cannot make core {core}'s request region"))?;
+        servers.push(server);
+        ports.push(port);
+    }
+    let acceptor = Acceptor::new(pd.clone(), &config, ports).context("cannot take clients")?;
+    let (control, thread) =
+        control::start(Arc::new(acceptor)).context("cannot start the control thread")?;
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..cores).map(|_| rt::cross::channel(mail::MAIL_MAX)).unzip();
+    let mut parts = Vec::new();
+    for (server, mail) in servers.into_iter().zip(receivers) {
+        let options = Options {
+            index_permille: INDEX_PERMILLE,
+            prefault: flags.prefault,
+            ..Options::new(flags.memory / cores)
+        };
+        let partition = Partition::new(&options)
+            .with_context(|| format!("cannot have {} of memory", show_size(flags.memory)))?;
+        let mut sockets = vec![listeners.tcp.try_clone()?];
+        if let Some(unix) = &listeners.unix {
+            sockets.push(unix.try_clone()?);
+        }
+        parts.push(Parts {
+            partition,
+            server,
+            mail,
+            post: senders.clone(),
+            listeners: sockets,
+            control: control.clone(),
+            board: Arc::clone(board),
+            hash_seed: config.hash_seed,
+        });
+    }
+    Ok(Cores {
+        cores: parts,
+        control: thread,
+    })
+}
+
+fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize]) -> Config {
+    let mut config = Config::default();
+    config.idle = if flags.poll {
+        IdleMode::Poll
+    } else {
+        IdleMode::Sleep { spin: flags.spin }
+    };
+    config.seed = fastrand::u64(..);
+    config.io = match flags.io {
+        Io::Auto => None,
+        Io::Uring => Some(IoKind::Uring),
+        Io::Epoll => Some(IoKind::Epoll),
+    };
+    config.cpu = flags.pin.then(|| cpus[core % cpus.len()]);
+    config
+}
+
+/// One server a NIC address: clients must know whom they talk to.
+fn lock_gid(nic: &SoftOptions) -> anyhow::Result<File> {
+    let path = nic.run_dir.join(format!("server-{}.lock", nic.gid).replace(':', "."));
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => bail!(
+            "a server already runs on GID {}; stop it, or choose another address with --gid",
+            nic.gid
+        ),
+        Err(std::fs::TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    Ok(file)
+}
+
+fn bind_tcp(address: SocketAddr) -> anyhow::Result<(OwnedFd, SocketAddr)> {
+    let socket = rt::net::bind(&Addr::Tcp(address), ListenOptions::default())
+        .with_context(|| why_not(&format!("cannot listen on {address}")))?;
+    let listener = std::net::TcpListener::from(socket);
+    let address = listener.local_addr().context("asking for the listening address")?;
+    Ok((listener.into(), address))
+}
+
+fn why_not(what: &str) -> String {
+    format!("{what} (choose another address with --listen)")
+}
+
+/// A listening Unix socket, removed with the server.
+struct UnixDoor {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Drop for UnixDoor {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the door's socket");
+        }
+    }
+}
+
+fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
+    let address = Addr::Unix(path.to_path_buf());
+    let bound = match rt::net::bind(&address, ListenOptions::default()) {
+        // A server that was killed leaves its socket; nobody answers there any more.
+        Err(error)
+            if error.kind() == std::io::ErrorKind::AddrInUse
+                && std::os::unix::net::UnixStream::connect(path).is_err_and(|refused| {
+                    refused.kind() == std::io::ErrorKind::ConnectionRefused
+                }) =>
+        {
+            std::fs::remove_file(path)
+                .with_context(|| format!("cannot remove the old socket {}", path.display()))?;
+            rt::net::bind(&address, ListenOptions::default())
+        }
+        bound => bound,
+    };
+    let socket = bound.with_context(|| {
+        format!("cannot listen on {} (choose another path with --unix)", path.display())
+    })?;
+    Ok(UnixDoor {
+        socket,
+        path: path.to_path_buf(),
+    })
+}
+
+fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+        .context("cannot take signals")?;
+    let shutdown = shutdown.clone();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for _ in signals.forever() {
+                shutdown.trigger();
+            }
+        })
+        .context("cannot start the signal thread")?;
+    Ok(())
+}
+
+/// What a server says when it is ready.
+#[derive(Serialize)]
+struct Hello {
+    version: &'static str,
+    pid: u32,
+    cores: usize,
+    memory_bytes: usize,
+    listen: String,
+    unix: Option<PathBuf>,
+    gid: String,
+    run_dir: PathBuf,
+}
+
+fn say_hello(
+    json: bool,
+    cores: usize,
+    flags: &ServeFlags,
+    address: SocketAddr,
+    nic: &SoftOptions,
+) -> anyhow::Result<()> {
+    let hello = Hello {
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        cores,
+        memory_bytes: flags.memory,
+        listen: address.to_string(),
+        unix: flags.unix.clone(),
+        gid: nic.gid.to_string(),
+        run_dir: nic.run_dir.clone(),
+    };
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string(&hello)?)?;
+    } else {
+        writeln!(
+            out,
+            "vervain {}: {} on {cores} core{}",
+            hello.version,
+            show_size(flags.memory),
+            if cores == 1 { "" } else { "s" },
+        )?;
+        writeln!(out, "  memcached protocol  {address}")?;
+        if let Some(unix) = &flags.unix {
+            writeln!(out, "                      {}", unix.display())?;
+        }
+        writeln!(out, "  RDMA (software NIC) {} in {}", hello.gid, hello.run_dir.display())?;
+        writeln!(out, "Ctrl-C stops it. In another terminal: vervain set greeting hello")?;
+    }
+    out.flush()?;
+    Ok(())
+}
