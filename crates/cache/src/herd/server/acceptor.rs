@@ -243,6 +243,7 @@ impl Acceptor {
             window: geometry.window as u32,
             slot_len: geometry.slot_len as u32,
             stride: geometry.stride as u32,
+            first_id: self.config.first_id,
             lanes,
         };
         Ok((accept, attachments))

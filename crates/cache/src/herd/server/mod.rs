@@ -204,7 +204,7 @@ impl Server {
         self.cursors.push(Cursor {
             chunk_at: attachment.chunk as usize * self.geometry.chunk_len(),
             mask: attachment.geometry.window as u32 - 1,
-            next: 1,
+            next: self.config.first_id,
         });
         let index = self.clients.len() as u32;
         self.by_qpn.insert(attachment.uc.num(), index);
