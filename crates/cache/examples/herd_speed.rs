@@ -3,7 +3,7 @@
 //! In one thread the two sides take turns and each is timed on its own; with two threads
 //! the rate is measured end to end.
 //!
-//! `cargo run --release -p cache --example herd_speed -- [rounds] [window]`
+//! `cargo run --release -p cache --example herd_speed -- [rounds] [window] [keys]`
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -18,8 +18,6 @@ use cache::herd::{
 use cache::mica::{KeyHash, NewValue, Options, Partition};
 use nic_soft::{SoftNic, SoftOptions};
 use verbs::typed::Context;
-
-const KEYS: u64 = 1 << 20;
 
 /// A control stream inside the process.
 #[derive(Debug)]
@@ -64,10 +62,14 @@ fn key(number: u64) -> [u8; 16] {
 }
 
 /// Submits until the window is full.
-fn fill<D: cache::herd::client::Dial>(client: &mut Client<D>, random: &mut fastrand::Rng) -> usize {
+fn fill<D: cache::herd::client::Dial>(
+    client: &mut Client<D>,
+    random: &mut fastrand::Rng,
+    keys: u64,
+) -> usize {
     let mut count = 0;
     loop {
-        let key = key(random.u64(..KEYS));
+        let key = key(random.u64(..keys));
         match client.submit(&Command::Get { key: &key }, false, 0) {
             Ok(()) => count += 1,
             Err(_) => return count,
@@ -79,6 +81,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let rounds: usize = arguments.next().map_or(Ok(200_000), |text| text.parse())?;
     let window: u32 = arguments.next().map_or(Ok(16), |text| text.parse())?;
+    let keys: u64 = arguments.next().map_or(Ok(1 << 20), |text| text.parse())?;
     let run_dir = tempfile::tempdir()?;
     let options = SoftOptions::new(run_dir.path());
     let server_pd = Context::new(SoftNic::open(&options)?).alloc_pd()?;
@@ -92,10 +95,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let acceptor = Arc::new(Acceptor::new(server_pd, &config, vec![port])?);
     let arriving = Arc::new(Mutex::new(Vec::new()));
     let mut partition = Partition::new(&Options::new(256 << 20))?;
-    for number in 0..KEYS {
+    for number in 0..keys {
         let key = key(number);
         let hash = KeyHash::new(config.hash_seed, &key);
-        let _ = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
+        let stored = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
+        assert!(stored.cas().is_some());
     }
     let dial = {
         let arriving = Arc::clone(&arriving);
@@ -126,7 +130,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..rounds {
         let time_ns = now_ns();
         let began = Instant::now();
-        sent += fill(&mut client, &mut random);
+        sent += fill(&mut client, &mut random, keys);
         client.flush(time_ns);
         let flushed = Instant::now();
         server.poll(&mut partition, time_ns, 0, 64);
@@ -176,7 +180,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let began = Instant::now();
     let mut answered = 0usize;
     while began.elapsed() < Duration::from_secs(2) {
-        fill(&mut client, &mut random);
+        fill(&mut client, &mut random, keys);
         let taken = client.poll(now_ns(), &mut |_, outcome| {
             answered += usize::from(matches!(outcome, Outcome::Value { .. }));
         });

@@ -83,6 +83,7 @@ pub(super) struct LaneParts {
     pub(super) ud: QueuePair<Ud>,
     pub(super) server_ud: QpNum,
     pub(super) chunk: RemoteAddr,
+    pub(super) first_id: u32,
     pub(super) geometry: Geometry,
     pub(super) inline_max: usize,
     pub(super) send_wr_max: u32,
@@ -148,8 +149,8 @@ impl Lane {
             value_len_max: parts.value_len_max,
             idle_ns: parts.idle_ns,
             slots: vec![FREE; window],
-            next: 1,
-            unposted: 1,
+            next: parts.first_id,
+            unposted: parts.first_id,
             awake_until_ns: 0,
             check_ns: u64::MAX,
             answered_ns: now_ns,
@@ -602,12 +603,14 @@ impl Lane {
         waiting_since_ns != u64::MAX && now_ns.saturating_sub(silent_since_ns) > config.lost_ns
     }
 
-    /// Replaces a request by one that does nothing: if the server has not come to it, it never
-    /// will be carried out.
+    /// Replaces a request by one that does nothing: if the server has not come to it by the time
+    /// this one arrives, it never will be carried out.
     fn abandon(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         slot.state = State::Abandoned;
         slot.len = HEADER_LEN as u16;
+        // Goes out at once, to come before the server does.
+        slot.retry_at_ns = 0;
         let header = Header {
             op: Op::Noop as u8,
             key_len: 0,

@@ -130,6 +130,7 @@ impl<S: Control> Link<S> {
                 ud: half.ud,
                 server_ud: peer.ud_qpn,
                 chunk: peer.chunk,
+                first_id: accept.first_id,
                 geometry,
                 inline_max,
                 send_wr_max,
@@ -310,7 +311,8 @@ fn check_accept(
     let same = accept.window as usize == window
         && accept.slot_len as usize == geometry.slot_len
         && accept.stride as usize == geometry.stride
-        && accept.lanes.len() == cores;
+        && accept.lanes.len() == cores
+        && accept.first_id != 0;
     if same {
         Ok(())
     } else {

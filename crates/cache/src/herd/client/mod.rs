@@ -94,8 +94,8 @@ pub enum Outcome<'a> {
     },
     /// The server said no, and changed nothing.
     Refused(Status),
-    /// No answer before the deadline. It was carried out once or not at all; from now on it will
-    /// not be.
+    /// No answer before the deadline. It is carried out once or not at all; a request that takes
+    /// its place is under way, and once that has arrived it will not be carried out any more.
     TimedOut,
     /// The connection was lost. It was carried out once or not at all.
     Unknown,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-use verbs::typed::{ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions, Uc};
+use verbs::typed::{AddressHandle, ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions, Uc};
 use verbs::{Access, CqNum, QpCaps, QpNum, SrqNum, VerbsError};
 
 use super::attachment::{Attachment, Stored};
@@ -52,13 +52,22 @@ pub struct ControlReply {
     pub close: bool,
 }
 
+/// What a gone client leaves.
+#[derive(Debug)]
+struct Remains {
+    chunk: u32,
+    since_ns: u64,
+    /// Answers on their way out may still name them.
+    _handles: Vec<AddressHandle>,
+}
+
 #[derive(Debug, Default)]
 struct Chunks {
     free: Vec<u32>,
-    /// Chunks of gone clients, oldest first, with the time since when.
-    quarantined: VecDeque<(u32, u64)>,
-    /// Cores that still hold a chunk which is being released.
-    holders: HashMap<u32, u32>,
+    /// Oldest first.
+    quarantined: VecDeque<Remains>,
+    /// Chunks that are being released, with what their cores have handed back so far.
+    returning: HashMap<u32, Vec<AddressHandle>>,
     client_next: u32,
 }
 
@@ -162,8 +171,11 @@ impl Acceptor {
         let (client, chunk) = self.take_chunk(now_ns)?;
         let made = self.make(connect, client, chunk, geometry);
         if made.is_err() {
-            let mut chunks = self.lock();
-            chunks.quarantined.push_back((chunk, now_ns));
+            self.lock().quarantined.push_back(Remains {
+                chunk,
+                since_ns: now_ns,
+                _handles: Vec::new(),
+            });
         }
         made
     }
@@ -231,6 +243,7 @@ impl Acceptor {
             window: geometry.window as u32,
             slot_len: geometry.slot_len as u32,
             stride: geometry.stride as u32,
+            first_id: self.config.first_id,
             lanes,
         };
         Ok((accept, attachments))
@@ -239,26 +252,29 @@ impl Acceptor {
     /// Takes an attachment back from a core, or one that never got there. When the client's last
     /// one is back, its memory goes into quarantine.
     pub fn release(&self, attachment: Attachment, now_ns: u64) {
-        let chunk = attachment.chunk;
+        let Attachment { chunk, uc, ah, .. } = attachment;
         // First the queue pair, so that nothing arrives in the chunk any more.
-        drop(attachment);
+        drop(uc);
         let mut chunks = self.lock();
-        let cores = self.cores.len() as u32;
-        let holders = chunks.holders.entry(chunk).or_insert(cores);
-        *holders -= 1;
-        if *holders == 0 {
-            chunks.holders.remove(&chunk);
-            chunks.quarantined.push_back((chunk, now_ns));
+        let handles = chunks.returning.entry(chunk).or_default();
+        handles.push(ah);
+        if handles.len() == self.cores.len() {
+            let handles = chunks.returning.remove(&chunk).unwrap_or_default();
+            chunks.quarantined.push_back(Remains {
+                chunk,
+                since_ns: now_ns,
+                _handles: handles,
+            });
         }
     }
 
     fn take_chunk(&self, now_ns: u64) -> Result<(u32, u32), AcceptError> {
         let mut chunks = self.lock();
-        while let Some(&(chunk, since_ns)) = chunks.quarantined.front()
-            && now_ns.saturating_sub(since_ns) >= self.config.quarantine_ns
-        {
-            chunks.quarantined.pop_front();
-            chunks.free.push(chunk);
+        let rested =
+            |old: &Remains| now_ns.saturating_sub(old.since_ns) >= self.config.quarantine_ns;
+        while chunks.quarantined.front().is_some_and(rested) {
+            let remains = chunks.quarantined.pop_front();
+            chunks.free.extend(remains.map(|old| old.chunk));
         }
         let chunk = chunks.free.pop().ok_or(AcceptError::Full)?;
         let client = chunks.client_next;

@@ -34,6 +34,8 @@ pub struct ServerConfig {
     pub hash_seed: u64,
     /// Differs from start to start.
     pub incarnation: u64,
+    /// The id of a client's first request; not 0. Any will do; a high one makes the ids wrap soon.
+    pub first_id: u32,
     /// The key of the server's own datagram queue pairs.
     pub qkey: Qkey,
 }
@@ -53,6 +55,7 @@ impl Default for ServerConfig {
             batch_max: 32,
             hash_seed: 0,
             incarnation: 1,
+            first_id: 1,
             qkey: Qkey(0x0048_4552),
         }
     }
@@ -72,6 +75,9 @@ impl ServerConfig {
         self.geometry()?;
         if self.cores == 0 || self.cores as usize > CORES_MAX {
             return Err(VerbsError::invalid("cores", "not 1..=256"));
+        }
+        if self.first_id == 0 {
+            return Err(VerbsError::invalid("first_id", "0 is no id"));
         }
         if self.clients_max == 0 || self.batch_max == 0 || self.batch_max > 64 {
             return Err(VerbsError::invalid(

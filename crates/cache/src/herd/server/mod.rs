@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use verbs::typed::{CompletionChannel, CompletionQueue, ProtectionDomain, SharedReceiveQueue};
-use verbs::{Access, QpNum, RecvWr, VerbsError, Wc, WcStatus};
+use verbs::{Access, CqError, QpNum, RecvWr, VerbsError, Wc, WcStatus};
 
 pub use acceptor::{AcceptError, Acceptor, ControlReply, CorePort};
 pub use attachment::Attachment;
@@ -71,6 +71,8 @@ pub struct ServerStats {
     pub post_errors: u64,
     /// Completions with an error.
     pub send_errors: u64,
+    /// Polls of a completion queue that has failed.
+    pub queue_errors: u64,
 }
 
 /// Whether the core may sleep.
@@ -202,7 +204,7 @@ impl Server {
         self.cursors.push(Cursor {
             chunk_at: attachment.chunk as usize * self.geometry.chunk_len(),
             mask: attachment.geometry.window as u32 - 1,
-            next: 1,
+            next: self.config.first_id,
         });
         let index = self.clients.len() as u32;
         self.by_qpn.insert(attachment.uc.num(), index);
@@ -382,9 +384,7 @@ impl Server {
         } else {
             let mut completions = [Wc::default(); KICKS_PER_STEP];
             let polled = self.recv_cq.poll(&mut completions[..count_max]);
-            // The queue has an entry for each RECV, so an overrun is a failing device. Clients
-            // find out by their deadlines.
-            (completions, polled.unwrap_or(0))
+            (completions, self.count_polled(polled))
         };
         if count == 0 {
             return;
@@ -413,6 +413,15 @@ impl Server {
         }
     }
 
+    /// The queue has an entry for each RECV, so an overrun is a failing device: it is counted, and
+    /// clients find out by their deadlines.
+    fn count_polled(&mut self, polled: Result<usize, CqError>) -> usize {
+        polled.unwrap_or_else(|_| {
+            self.stats.queue_errors += 1;
+            0
+        })
+    }
+
     /// Gets ready for sleep: asks for an event at the next kick, and looks once more for what came
     /// before. After `Sleep`, wait for [`Server::channel`], then call [`Server::disarm`].
     ///
@@ -429,7 +438,8 @@ impl Server {
             self.region.word(end - 4) == cursor.next
         });
         if self.held_count == 0 {
-            self.held_count = self.recv_cq.poll(&mut self.held).unwrap_or(0);
+            let polled = self.recv_cq.poll(&mut self.held);
+            self.held_count = self.count_polled(polled);
         }
         if waiting || self.held_count > 0 {
             return Ok(Armed::Ready);

@@ -129,7 +129,7 @@ impl Outbox {
                 Err(_) => {
                     // The queue is as deep as the send queue, so this is a failing device;
                     // without room nothing more is answered, and clients see it as a dead server.
-                    stats.send_errors += 1;
+                    stats.queue_errors += 1;
                     return;
                 }
             };

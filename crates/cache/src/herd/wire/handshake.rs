@@ -94,6 +94,8 @@ pub struct Accept {
     pub slot_len: u32,
     /// Bytes from slot to slot.
     pub stride: u32,
+    /// The id of the client's first request to each core; not 0.
+    pub first_id: u32,
     /// One for each core.
     pub lanes: Vec<AcceptLane>,
 }
@@ -264,7 +266,13 @@ impl Message {
                 }
             }
             Message::Accept(accept) => {
-                for word in [accept.client, accept.window, accept.slot_len, accept.stride] {
+                for word in [
+                    accept.client,
+                    accept.window,
+                    accept.slot_len,
+                    accept.stride,
+                    accept.first_id,
+                ] {
                     to.extend_from_slice(&word.to_le_bytes());
                 }
                 to.extend_from_slice(&(accept.lanes.len() as u32).to_le_bytes());
@@ -323,6 +331,7 @@ impl Message {
                 window: from.u32()?,
                 slot_len: from.u32()?,
                 stride: from.u32()?,
+                first_id: from.u32()?,
                 lanes: from.lanes(|from| {
                     Ok(AcceptLane {
                         uc: from.endpoint()?,

@@ -28,7 +28,7 @@ fn small_requests_do_not_allocate() {
         let mut answered = 0;
         for turn in 0..count {
             for number in 0..16u64 {
-                let key = (turn * 7 + number & 63).to_le_bytes();
+                let key = ((turn * 7 + number) & 63).to_le_bytes();
                 let command = if number % 4 == 0 {
                     Command::Store {
                         mode: StoreMode::Set,

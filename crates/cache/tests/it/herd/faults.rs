@@ -4,9 +4,9 @@ use cache::herd::client::BlockingError;
 use cache::herd::wire::request::{Header, Request};
 use cache::herd::{Client, ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode};
 
-use super::meddler::{Fate, Message};
 use super::raw::Raw;
 use super::rig::Rig;
+use crate::herd::meddler::{Fate, Message};
 
 fn server(cores: u32) -> ServerConfig {
     ServerConfig {
@@ -222,6 +222,43 @@ fn increments_are_carried_out_exactly_once_in_a_storm() {
         numbers.sort_unstable();
         let all = (0..4).flat_map(|key| (1..=expected[key as usize]).map(move |n| (key, n)));
         assert!(numbers.into_iter().eq(all), "seed {seed}");
+    }
+}
+
+#[test]
+fn ids_wrap_without_a_gap() {
+    for before in [1, 15, 16, 17, 40] {
+        let rig = Rig::new(ServerConfig {
+            first_id: u32::MAX - before,
+            ..server(1)
+        });
+        let mut random = fastrand::Rng::with_seed(u64::from(before));
+        rig.server_nic.set(move |_| match random.u8(..10) {
+            0..3 => Fate::Lose,
+            3 => Fate::Double,
+            _ => Fate::Pass,
+        });
+        let mut setter = rig.blocking(patient());
+        setter.set(b"n", b"0").unwrap();
+        let mut client = rig.client(patient());
+        let (mut sent, mut numbers) = (0, Vec::new());
+        while numbers.len() < 200 {
+            let incr = Command::Incr {
+                key: b"n",
+                delta: 1,
+            };
+            if sent < 200 && client.submit(&incr, false, 0).is_ok() {
+                sent += 1;
+                continue;
+            }
+            client.poll(rig.now_ns(), &mut |_, outcome| match outcome {
+                Outcome::Number { value, .. } => numbers.push(value),
+                other => panic!("{other:?}"),
+            });
+            rig.step();
+        }
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(1..=200));
     }
 }
 

@@ -1,10 +1,20 @@
-//! HERD's servers and clients over the reference NIC.
+//! HERD's servers and clients, the same tests over each NIC.
+#![allow(clippy::duplicate_mod, reason = "one test body for all NICs")]
 
-mod allocation;
-mod faults;
-mod lifetimes;
 mod meddler;
-mod operations;
-mod raw;
-mod rig;
+mod over_model;
+mod over_soft;
+mod threads;
 mod wire;
+
+use std::sync::Arc;
+
+use verbs::nic::Nic;
+
+/// A NIC for the server and one for the clients.
+struct Fabric {
+    server: Arc<dyn Nic>,
+    client: Arc<dyn Nic>,
+    /// Where they meet, for as long as they live.
+    run_dir: Option<tempfile::TempDir>,
+}

@@ -12,12 +12,11 @@ use cache::herd::{
     Acceptor, Armed, Attachment, BlockingClient, Client, ClientConfig, Server, ServerConfig,
 };
 use cache::mica::{Options, Partition};
-use nic_soft::{SoftNic, SoftOptions};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 use verbs::typed::{Context, ProtectionDomain};
 
-use super::meddler::Meddler;
+use crate::herd::meddler::Meddler;
 
 /// Time that passes in a step.
 pub(crate) const STEP_NS: u64 = 1_000;
@@ -56,17 +55,16 @@ pub(crate) struct Rig {
     pub(crate) world: Rc<RefCell<World>>,
     pub(crate) config: ServerConfig,
     partition_bytes: usize,
-    _run_dir: Rc<TempDir>,
+    _run_dir: Option<Rc<TempDir>>,
 }
 
 impl Rig {
     pub(crate) fn new(config: ServerConfig) -> Rig {
-        let run_dir = tempfile::tempdir().unwrap();
-        let options = SoftOptions::new(run_dir.path());
-        let nic = || Meddler::new(SoftNic::open(&options).unwrap());
+        let fabric = super::fabric();
+        let (server_nic, client_nic) = (Meddler::new(fabric.server), Meddler::new(fabric.client));
         let rig = Rig {
-            server_nic: nic(),
-            client_nic: nic(),
+            server_nic,
+            client_nic,
             world: Rc::new(RefCell::new(World {
                 now_ns: 1_000_000,
                 now_s: 1_000_000,
@@ -78,7 +76,7 @@ impl Rig {
             })),
             config,
             partition_bytes: 8 << 20,
-            _run_dir: Rc::new(run_dir),
+            _run_dir: fabric.run_dir.map(Rc::new),
         };
         rig.start();
         rig

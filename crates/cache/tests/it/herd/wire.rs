@@ -164,6 +164,7 @@ proptest! {
                 window: !seed,
                 slot_len: 5,
                 stride: 6,
+                first_id: !seed,
                 lanes: lanes.map(|lane| AcceptLane {
                     uc: endpoint(seed ^ lane),
                     chunk: RemoteAddr { addr: long, rkey: Rkey(seed) },

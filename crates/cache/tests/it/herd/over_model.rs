@@ -1,0 +1,29 @@
+//! Over the reference NIC.
+
+#[path = "faults.rs"]
+mod faults;
+#[path = "lifetimes.rs"]
+mod lifetimes;
+#[path = "operations.rs"]
+mod operations;
+#[path = "raw.rs"]
+mod raw;
+#[path = "rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+
+use verbs::conformance::model::ModelNic;
+
+use super::Fabric;
+
+/// Two nodes that reach each other.
+fn fabric() -> Fabric {
+    let mut nics = ModelNic::fabric(2).into_iter();
+    let mut nic = || Arc::new(nics.next().unwrap());
+    Fabric {
+        server: nic(),
+        client: nic(),
+        run_dir: None,
+    }
+}
