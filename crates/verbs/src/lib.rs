@@ -21,6 +21,7 @@
 //! | [`mem`] | copying to and from memory that others read and write at the same time |
 //! | [`nic`] | the traits of a NIC |
 //! | [`typed`] | handles for users |
+//! | [`decorate`] | NICs around a NIC: tracing, counting, faults |
 //! | [`error`] | what can go wrong |
 //! | `conformance` | the suite that every NIC must pass (feature `conformance`) |
 //!
@@ -44,6 +45,7 @@
 pub mod attr;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod decorate;
 pub mod error;
 pub mod mem;
 pub mod names;

@@ -209,3 +209,31 @@ macro_rules! conformance_cases {
         )*
     };
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_is_in_the_list() {
+        let sources = [
+            include_str!("atomics.rs"),
+            include_str!("channels.rs"),
+            include_str!("datagrams.rs"),
+            include_str!("flow.rs"),
+            include_str!("limits.rs"),
+            include_str!("operations.rs"),
+            include_str!("ordering.rs"),
+            include_str!("protection.rs"),
+            include_str!("random.rs"),
+            include_str!("sharing.rs"),
+            include_str!("states.rs"),
+        ];
+        let list: Vec<_> = include_str!("mod.rs").split_whitespace().collect();
+        let lines = sources.iter().flat_map(|source| source.lines());
+        let cases = lines.filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next());
+        let cases: Vec<_> = cases.collect();
+        assert!(cases.len() > 80, "{} cases", cases.len());
+        for case in cases {
+            assert!(list.contains(&case), "{case} is not in the list");
+        }
+    }
+}

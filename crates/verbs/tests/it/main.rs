@@ -1,6 +1,8 @@
 //! The conformance suite over the reference NIC, decorated and not, and behind a proxy.
 #![cfg(feature = "conformance")]
 
+mod decorators;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,4 +67,51 @@ mod behind_a_proxy {
         let served = server.join().expect("no panic");
         served.expect("no error");
     }
+}
+
+mod traced {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use verbs::decorate::{Event, Traced};
+
+    use super::*;
+
+    fn pair() -> Fixture {
+        let count = AtomicU64::new(0);
+        let sink = move |_: Event| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let [a, b] = nics();
+        Fixture::new(Arc::new(Traced::new(a, sink)), b).waiting_with(wait_readable)
+    }
+
+    verbs::conformance_tests!(pair());
+}
+
+mod counted {
+    use verbs::decorate::Counted;
+
+    use super::*;
+
+    fn pair() -> Fixture {
+        let [a, b] = nics().map(|nic| Arc::new(Counted::new(nic)));
+        Fixture::new(a, b).waiting_with(wait_readable)
+    }
+
+    verbs::conformance_tests!(pair());
+}
+
+mod faulty_without_faults {
+    use verbs::decorate::{FaultPlan, Faulty};
+
+    use super::*;
+
+    fn pair() -> Fixture {
+        let faulty =
+            |nic| Arc::new(Faulty::new(nic, FaultPlan::default()).expect("a small region"));
+        let [a, b] = nics().map(|nic| faulty(nic));
+        Fixture::new(a, b).waiting_with(wait_readable)
+    }
+
+    verbs::conformance_tests!(pair());
 }

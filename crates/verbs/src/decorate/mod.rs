@@ -1,0 +1,36 @@
+//! Decorators: NICs around a NIC. Each is a [`Nic`](crate::nic::Nic) itself, so that they stack.
+//!
+//! | decorator | what it adds |
+//! | --- | --- |
+//! | [`Traced`] | tells a [`Sink`] of every post, completion and state change |
+//! | [`Counted`] | counts requests, bytes, polls and completions by status |
+//! | [`Faulty`] | loses, repeats and delays requests, and lets some fail, from a seed |
+//!
+//! [`Wrap`] holds what wrapping takes: it forwards every call, and a decorator is a [`Layer`] that
+//! overrides the ones it is about.
+//!
+//! # Example
+//! ```
+//! # #[cfg(feature = "conformance")] {
+//! use std::sync::Arc;
+//! use verbs::conformance::model::ModelNic;
+//! use verbs::decorate::Counted;
+//! use verbs::nic::Nic;
+//! use verbs::CqInit;
+//!
+//! let nic = Counted::new(Arc::new(ModelNic::fabric(1).remove(0)));
+//! let mut cq = nic.create_cq(&CqInit { depth: 8, channel: None }).unwrap();
+//! cq.poll(&mut [Default::default()]).unwrap();
+//! assert_eq!(nic.counts().polls_empty, 1);
+//! # }
+//! ```
+
+mod count;
+mod faulty;
+mod trace;
+mod wrap;
+
+pub use count::{Count, Counted, Counts, Kept, Object};
+pub use faulty::{Fault, FaultPlan, Faults, Faulty, Scripted};
+pub use trace::{Event, Printer, Sink, Trace, Traced};
+pub use wrap::{Control, Layer, Made, Wrap};

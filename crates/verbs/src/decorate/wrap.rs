@@ -1,0 +1,355 @@
+//! What all decorators share: forwarding, with a place to step in at each call.
+
+use std::fmt::Debug;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::attr::{
+    Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
+};
+use crate::error::{CqError, PostError, VerbsError};
+use crate::names::{AhNum, CqNum, PdNum, QpNum, SrqNum};
+use crate::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
+use crate::wc::Wc;
+use crate::wr::{RecvWr, SendWr};
+
+/// A call of the control path that makes or changes something, about to be forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Control {
+    /// [`Nic::alloc_pd`].
+    AllocPd,
+    /// [`Nic::allocate`].
+    Allocate,
+    /// [`Nic::register`].
+    Register,
+    /// [`Nic::create_channel`].
+    CreateChannel,
+    /// [`Nic::create_cq`].
+    CreateCq,
+    /// [`Nic::create_srq`].
+    CreateSrq,
+    /// [`Nic::create_qp`].
+    CreateQp,
+    /// [`Nic::create_ah`].
+    CreateAh,
+    /// [`NicQp::modify`].
+    Modify,
+}
+
+/// What a decorator does at each call; everything it does not override is forwarded as it is.
+///
+/// The associated types are what it keeps with each object.
+pub trait Layer: Debug + Send + Sync + Sized + 'static {
+    /// Kept with a queue pair.
+    type Qp: Debug + Send + 'static;
+    /// Kept with a completion queue.
+    type Cq: Debug + Send + 'static;
+    /// Kept with a shared receive queue.
+    type Srq: Debug + Send + 'static;
+
+    /// Makes a queue pair and what is kept with it.
+    ///
+    /// # Errors
+    /// As [`Nic::create_qp`].
+    fn make_qp(
+        &self,
+        nic: &dyn Nic,
+        init: &QpInit,
+    ) -> Result<Made<dyn NicQp, Self::Qp>, VerbsError>;
+
+    /// Makes a completion queue and what is kept with it.
+    ///
+    /// # Errors
+    /// As [`Nic::create_cq`].
+    fn make_cq(
+        &self,
+        nic: &dyn Nic,
+        init: &CqInit,
+    ) -> Result<Made<dyn NicCq, Self::Cq>, VerbsError>;
+
+    /// Makes a shared receive queue and what is kept with it.
+    ///
+    /// # Errors
+    /// As [`Nic::create_srq`].
+    fn make_srq(
+        &self,
+        nic: &dyn Nic,
+        init: &SrqInit,
+    ) -> Result<Made<dyn NicSrq, Self::Srq>, VerbsError>;
+
+    /// A call of the control path is about to be forwarded.
+    ///
+    /// # Errors
+    /// What the caller gets instead.
+    fn control(&self, _call: Control) -> Result<(), VerbsError> {
+        Ok(())
+    }
+
+    /// A region was made.
+    fn made_mr(&self, _mr: &Arc<dyn NicMr>) {}
+
+    /// Forwards [`NicQp::modify`].
+    ///
+    /// # Errors
+    /// As there.
+    fn modify(
+        &self,
+        _kept: &mut Self::Qp,
+        qp: &mut dyn NicQp,
+        attr: &QpAttr,
+    ) -> Result<(), VerbsError> {
+        qp.modify(attr)
+    }
+
+    /// Forwards [`NicQp::post_send`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    fn post_send(
+        &self,
+        _kept: &mut Self::Qp,
+        qp: &mut dyn NicQp,
+        wrs: &[SendWr<'_>],
+    ) -> Result<(), PostError> {
+        qp.post_send(wrs)
+    }
+
+    /// Forwards [`NicQp::post_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    fn post_recv(
+        &self,
+        _kept: &mut Self::Qp,
+        qp: &mut dyn NicQp,
+        wrs: &[RecvWr<'_>],
+    ) -> Result<(), PostError> {
+        qp.post_recv(wrs)
+    }
+
+    /// Forwards [`NicSrq::post_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    fn post_shared_recv(
+        &self,
+        _kept: &mut Self::Srq,
+        srq: &mut dyn NicSrq,
+        wrs: &[RecvWr<'_>],
+    ) -> Result<(), PostError> {
+        srq.post_recv(wrs)
+    }
+
+    /// Forwards [`NicCq::poll`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    fn poll(
+        &self,
+        _kept: &mut Self::Cq,
+        cq: &mut dyn NicCq,
+        out: &mut [Wc],
+    ) -> Result<usize, CqError> {
+        cq.poll(out)
+    }
+
+    /// Forwards [`NicCq::arm`].
+    ///
+    /// # Errors
+    /// As there.
+    fn arm(
+        &self,
+        _kept: &mut Self::Cq,
+        cq: &mut dyn NicCq,
+        solicited_only: bool,
+    ) -> Result<(), VerbsError> {
+        cq.arm(solicited_only)
+    }
+}
+
+/// An object of the NIC inside, and what a layer keeps with it.
+pub type Made<T, K> = (Box<T>, K);
+
+/// A NIC with a layer around it.
+#[derive(Debug)]
+pub struct Wrap<L> {
+    nic: Arc<dyn Nic>,
+    layer: Arc<L>,
+}
+
+impl<L: Layer> Wrap<L> {
+    /// Puts a layer around a NIC.
+    pub fn around(nic: Arc<dyn Nic>, layer: L) -> Self {
+        let layer = Arc::new(layer);
+        Wrap { nic, layer }
+    }
+
+    /// The layer.
+    pub fn layer(&self) -> &L {
+        &self.layer
+    }
+
+    /// The NIC inside.
+    pub fn inner(&self) -> &Arc<dyn Nic> {
+        &self.nic
+    }
+
+    fn wrap<T: ?Sized, K>(&self, (inner, kept): Made<T, K>) -> Wrapped<L, T, K> {
+        Wrapped {
+            inner,
+            kept,
+            layer: Arc::clone(&self.layer),
+        }
+    }
+}
+
+impl<L: Layer> Nic for Wrap<L> {
+    fn device(&self) -> DeviceAttr {
+        self.nic.device()
+    }
+
+    fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
+        self.nic.port(port)
+    }
+
+    fn alloc_pd(&self) -> Result<PdNum, VerbsError> {
+        self.layer.control(Control::AllocPd)?;
+        self.nic.alloc_pd()
+    }
+
+    fn dealloc_pd(&self, pd: PdNum) -> Result<(), VerbsError> {
+        self.nic.dealloc_pd(pd)
+    }
+
+    fn allocate(
+        &self,
+        pd: PdNum,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        self.layer.control(Control::Allocate)?;
+        let mr = self.nic.allocate(pd, len, access)?;
+        self.layer.made_mr(&mr);
+        Ok(mr)
+    }
+
+    unsafe fn register(
+        &self,
+        pd: PdNum,
+        start: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        self.layer.control(Control::Register)?;
+        // SAFETY: the caller's promise is the one asked for.
+        let mr = unsafe { self.nic.register(pd, start, len, access)? };
+        self.layer.made_mr(&mr);
+        Ok(mr)
+    }
+
+    fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
+        self.layer.control(Control::CreateChannel)?;
+        self.nic.create_channel()
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
+        self.layer.control(Control::CreateCq)?;
+        let made = self.layer.make_cq(&*self.nic, init)?;
+        Ok(Box::new(self.wrap(made)))
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> Result<Box<dyn NicSrq>, VerbsError> {
+        self.layer.control(Control::CreateSrq)?;
+        let made = self.layer.make_srq(&*self.nic, init)?;
+        Ok(Box::new(self.wrap(made)))
+    }
+
+    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError> {
+        self.layer.control(Control::CreateQp)?;
+        let made = self.layer.make_qp(&*self.nic, init)?;
+        Ok(Box::new(self.wrap(made)))
+    }
+
+    fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
+        self.layer.control(Control::CreateAh)?;
+        self.nic.create_ah(pd, attr)
+    }
+
+    fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError> {
+        self.nic.destroy_ah(ah)
+    }
+
+    fn async_event(&self) -> Option<AsyncEvent> {
+        self.nic.async_event()
+    }
+}
+
+/// An object of the NIC inside, which goes first when it is dropped, with its layer.
+#[derive(Debug)]
+struct Wrapped<L, T: ?Sized, K> {
+    inner: Box<T>,
+    kept: K,
+    layer: Arc<L>,
+}
+
+impl<L: Layer> NicCq for Wrapped<L, dyn NicCq, L::Cq> {
+    fn num(&self) -> CqNum {
+        self.inner.num()
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+        self.layer.poll(&mut self.kept, &mut *self.inner, out)
+    }
+
+    fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
+        let (kept, inner) = (&mut self.kept, &mut *self.inner);
+        self.layer.arm(kept, inner, solicited_only)
+    }
+}
+
+impl<L: Layer> NicSrq for Wrapped<L, dyn NicSrq, L::Srq> {
+    fn num(&self) -> SrqNum {
+        self.inner.num()
+    }
+
+    #[inline]
+    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let (kept, inner) = (&mut self.kept, &mut *self.inner);
+        self.layer.post_shared_recv(kept, inner, wrs)
+    }
+}
+
+impl<L: Layer> NicQp for Wrapped<L, dyn NicQp, L::Qp> {
+    fn num(&self) -> QpNum {
+        self.inner.num()
+    }
+
+    fn transport(&self) -> Transport {
+        self.inner.transport()
+    }
+
+    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
+        self.layer.control(Control::Modify)?;
+        self.layer.modify(&mut self.kept, &mut *self.inner, attr)
+    }
+
+    fn query(&self) -> QpAttr {
+        self.inner.query()
+    }
+
+    #[inline]
+    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.layer.post_send(&mut self.kept, &mut *self.inner, wrs)
+    }
+
+    #[inline]
+    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.layer.post_recv(&mut self.kept, &mut *self.inner, wrs)
+    }
+}
