@@ -16,7 +16,7 @@
 //! | `layout`, `segment` | what adapters share, and how it is mapped |
 //! | `agent`, `protocol`, `peer` | first contact, and noticing who has gone |
 //! | `memory`, `remap`, `remote`, `quiescence` | regions, ours and a peer's; when memory may go |
-//! | `qp`, `send`, `link`, `lane` | posting: from a work request to a peer's lines |
+//! | `qp`, `send`, `payload`, `dests`, `link`, `lane` | posting: from a work request to a peer's lines |
 //! | `cq`, `recv`, `recv_queue`, `srq`, `channel` | polling: from lines to completions |
 //! | `handover` | letting a poller help a poster |
 //!
@@ -54,6 +54,7 @@ mod adapter;
 mod agent;
 mod channel;
 mod cq;
+mod dests;
 mod handover;
 mod instance;
 mod lane;
@@ -61,6 +62,7 @@ mod layout;
 mod link;
 mod memory;
 mod nic;
+mod payload;
 mod peer;
 mod protocol;
 mod qp;
