@@ -7,6 +7,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`workload`] | YCSB's mixes, uniform and Zipf draws, keys, checkable values, request tapes |
+//! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
 //! | [`machine`] | what it runs on, and pinning threads |
 //!
 //! This is an edge crate: it has threads and reads the clock. A NIC is still passed in.
@@ -28,5 +29,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod machine;
 pub mod workload;

@@ -1,0 +1,5 @@
+//! Whole runs in one process: a server in threads of its own, the benchmark against it.
+
+mod herd;
+mod memcached;
+mod runs;
