@@ -9,6 +9,7 @@
 //! | [`workload`] | YCSB's mixes, uniform and Zipf draws, keys, checkable values, request tapes |
 //! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
 //! | [`machine`] | what it runs on, and pinning threads |
+//! | [`print`](mod@print) | reports as a table and as JSON |
 //!
 //! This is an edge crate: it has threads and reads the clock. A NIC is still passed in.
 //!
@@ -31,4 +32,5 @@
 
 pub mod cache;
 pub mod machine;
+pub mod print;
 pub mod workload;

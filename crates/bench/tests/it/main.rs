@@ -2,4 +2,5 @@
 
 mod herd;
 mod memcached;
+mod reports;
 mod runs;
