@@ -63,6 +63,13 @@ pub(crate) struct NicFlags {
     /// /tmp/vervain-UID].
     #[arg(long, value_name = "PATH")]
     pub(crate) run_dir: Option<PathBuf>,
+    /// Print every request and completion of the NIC on standard error.
+    #[arg(long, help_heading = "Looking into the NIC")]
+    pub(crate) nic_trace: bool,
+    /// Lose, double and delay so many of a million messages on unreliable transports.
+    #[arg(long, value_name = "PPM", help_heading = "Looking into the NIC",
+          value_parser = clap::value_parser!(u32).range(..=500_000))]
+    pub(crate) nic_loss: Option<u32>,
 }
 
 /// `vervain serve`.
@@ -105,6 +112,9 @@ pub(crate) struct ServeFlags {
     /// Touch all memory at the start, so that no request pays for it.
     #[arg(long)]
     pub(crate) prefault: bool,
+    /// Count what passes through the NIC, for `stats nic`.
+    #[arg(long, help_heading = "Looking into the NIC")]
+    pub(crate) nic_count: bool,
 }
 
 /// `--io`.
@@ -207,7 +217,7 @@ pub(crate) struct TouchFlags {
 /// `vervain stats`.
 #[derive(Args, Debug)]
 pub(crate) struct StatsFlags {
-    /// `settings`, `herd` or `cores`; nothing for the general ones.
+    /// `settings`, `herd`, `cores` or `nic`; nothing for the general ones.
     pub(crate) section: Option<String>,
     #[command(flatten)]
     pub(crate) client: ClientFlags,

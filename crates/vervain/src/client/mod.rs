@@ -374,7 +374,9 @@ pub(crate) fn touch(flags: &TouchFlags, as_json: bool) -> anyhow::Result<bool> {
 /// `vervain stats`: over the socket whichever way items go, for counters are text.
 pub(crate) fn stats(flags: &StatsFlags, as_json: bool) -> anyhow::Result<bool> {
     if flags.section.as_deref() == Some("reset") {
-        bail!("`reset` is no section of the counters; there are settings, herd and cores");
+        bail!(
+            "`reset` is no section of the counters; there are settings, herd, cores and, with `serve --nic-count`, nic"
+        );
     }
     let all = SocketClient::connect(&flags.client)?.stats(flags.section.as_deref())?;
     if as_json {

@@ -152,8 +152,8 @@ impl SocketClient {
             else {
                 return Err(match section {
                     Some(section) if line == "ERROR" => anyhow::anyhow!(
-                        "`{section}` is no section of the counters; there are settings, herd and \
-                         cores"
+                        "`{section}` is no section of the counters; there are settings, herd, cores \
+                         and, with `serve --nic-count`, nic"
                     ),
                     _ => refusal(&line),
                 });
