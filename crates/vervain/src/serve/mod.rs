@@ -22,6 +22,8 @@ use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -285,12 +287,7 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
     let address = Addr::Unix(path.to_path_buf());
     let bound = match rt::net::bind(&address, ListenOptions::default()) {
         // A server that was killed leaves its socket; nobody answers there any more.
-        Err(error)
-            if error.kind() == std::io::ErrorKind::AddrInUse
-                && std::os::unix::net::UnixStream::connect(path).is_err_and(|refused| {
-                    refused.kind() == std::io::ErrorKind::ConnectionRefused
-                }) =>
-        {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && is_left_over(path) => {
             std::fs::remove_file(path)
                 .with_context(|| format!("cannot remove the old socket {}", path.display()))?;
             rt::net::bind(&address, ListenOptions::default())
@@ -307,6 +304,14 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
         socket,
         path: path.to_path_buf(),
     })
+}
+
+/// Whether there is a socket that nobody listens on. A file of another kind refuses connections as
+/// well, and is somebody's.
+fn is_left_over(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+        && UnixStream::connect(path)
+            .is_err_and(|refused| refused.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
