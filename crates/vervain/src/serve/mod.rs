@@ -56,14 +56,10 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     };
     ensure!(
         flags.memory / cores >= MEMORY_MIN,
-        "--memory {} is too little for {cores} cores; each needs at least {}",
+        "--memory {} is too little for {cores} core{}; each needs at least {}",
         show_size(flags.memory),
+        plural(cores),
         show_size(MEMORY_MIN),
-    );
-    ensure!(
-        flags.window.is_power_of_two(),
-        "--window {} is no power of two",
-        flags.window
     );
     let (nic, context) = open_nic(&flags.nic)?;
     let _only = lock_gid(&nic)?;
@@ -135,6 +131,10 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         bail!("the control thread has ended badly");
     }
     Ok(())
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 /// Everything of all cores, and the control thread.
@@ -369,7 +369,7 @@ fn say_hello(
             "vervain {}: {} on {cores} core{}",
             hello.version,
             show_size(flags.memory),
-            if cores == 1 { "" } else { "s" },
+            plural(cores),
         )?;
         writeln!(out, "  memcached protocol  {address}")?;
         if let Some(unix) = &flags.unix {
