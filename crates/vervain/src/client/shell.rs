@@ -78,6 +78,7 @@ fn carry_out(connection: &mut Connection, line: &str, as_json: bool) -> anyhow::
     match command {
         "" => {}
         "quit" | "exit" => return Ok(Next::Quit),
+        "help" if as_json => say(&serde_json::json!({ "help": HELP }).to_string())?,
         "help" => say(HELP)?,
         "get" | "del" => {
             anyhow::ensure!(!rest.is_empty(), "{command} needs a key");
