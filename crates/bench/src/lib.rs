@@ -1,1 +1,36 @@
-//! bench
+//! Workloads, measurements and reports.
+//!
+//! What an engineer runs to learn what a service does on this machine: a workload that one seed
+//! repeats exactly, a closed loop that drives it, and a report that says on what and with which
+//! settings it was measured.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`workload`] | YCSB's mixes, uniform and Zipf draws, keys, checkable values, request tapes |
+//! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
+//! | [`machine`] | what it runs on, and pinning threads |
+//! | [`print`](mod@print) | reports as a table and as JSON |
+//!
+//! This is an edge crate: it has threads and reads the clock. A NIC is still passed in.
+//!
+//! ```
+//! use bench::workload::{Distribution, Mix, Tape, Workload};
+//!
+//! let workload = Workload {
+//!     mix: Mix::B,
+//!     distribution: Distribution::YCSB_ZIPF,
+//!     items: 10_000,
+//!     key_len: 16,
+//! };
+//! let tape = Tape::record(&workload.generator(7)?, 0, 1000);
+//! let gets = tape.iter().filter(|(operation, _)| !operation.is_put()).count();
+//! assert!((900..=1000).contains(&gets));
+//! # Ok::<(), bench::workload::WorkloadError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod machine;
+pub mod print;
+pub mod workload;

@@ -9,12 +9,14 @@
 //! | `mail.rs` | what cores send each other |
 //! | `control.rs` | what may block, off the cores |
 //! | `stats.rs` | counters for whoever asks |
+//! | `machine.rs` | what the machine has and allows |
 
 mod control;
 mod core;
 mod door;
 mod engine;
 mod execute;
+mod machine;
 mod mail;
 mod stats;
 
@@ -61,6 +63,8 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         plural(cores),
         show_size(MEMORY_MIN),
     );
+    machine::check_memory(flags.memory)?;
+    machine::allow_descriptors();
     let (nic, context) = open_nic(&flags.nic)?;
     let _only = lock_gid(&nic)?;
     let (tcp, address) = bind_tcp(flags.listen)?;

@@ -1,0 +1,185 @@
+//! The loop of a client thread, over any connection.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::RunError;
+use super::tally::Tally;
+use crate::workload::{Tape, is_value_of, write_value};
+
+/// Bits of a tag that hold the place on the tape; the others hold the lower bits of the time of
+/// the request, which are enough to tell any latency.
+const PLACE_BITS: u32 = 20;
+/// The bits of a time that fit into a tag.
+pub(super) const TIME_MASK: u64 = u64::MAX >> PLACE_BITS;
+/// Requests on a tape at most, so that places fit into tags.
+pub(super) const TAPE_LEN_MAX: usize = 1 << PLACE_BITS;
+/// So many looks in vain, and the CPU is offered to others.
+const LOOKS_UNTIL_YIELD: u32 = 1024;
+
+/// A request as it goes to a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request<'a> {
+    Get { key: &'a [u8] },
+    Put { key: &'a [u8], value: &'a [u8] },
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer<'a> {
+    Value(&'a [u8]),
+    Missing,
+    Stored,
+    Refused,
+    TimedOut,
+    Unknown,
+}
+
+/// A way to a server, used by one thread.
+pub(super) trait Connection {
+    /// Takes a request and returns `true`, or `false` when the window is full.
+    fn submit(&mut self, request: &Request<'_>, tag: u64) -> Result<bool, RunError>;
+
+    /// Sends what was submitted and hands out answers; returns how many.
+    fn poll(
+        &mut self,
+        now_ns: u64,
+        sink: &mut impl FnMut(u64, Answer<'_>),
+    ) -> Result<usize, RunError>;
+
+    /// Lets others run after looking in vain `looks` times in a row.
+    fn idle(&mut self, looks: u32) -> Result<(), RunError>;
+}
+
+/// When a thread stops sending.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Until {
+    /// After so many requests.
+    Operations(u64),
+    /// At this time.
+    Time { ns: u64 },
+}
+
+/// What a thread needs to play its tape.
+pub(super) struct Player<'a> {
+    pub(super) tape: &'a Tape,
+    pub(super) place: usize,
+    /// The next value's version; the thread's number is in its upper bits.
+    pub(super) version: u64,
+    pub(super) value: Vec<u8>,
+    pub(super) verify: bool,
+    pub(super) epoch: Instant,
+}
+
+impl Player<'_> {
+    fn now_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// Keeps the connection's window full until the end, then waits for what is under way.
+    ///
+    /// The clock is read once a turn. A request's latency begins before it is composed and ends
+    /// after all answers of its turn were handed out, so it is never too short.
+    pub(super) fn play(
+        &mut self,
+        connection: &mut impl Connection,
+        until: Until,
+        tally: &mut Tally,
+        progress: Option<&AtomicU64>,
+    ) -> Result<(), RunError> {
+        let (tape, verify, value_len) = (self.tape, self.verify, self.value.len());
+        let mut left = match until {
+            Until::Operations(count) => count,
+            Until::Time { .. } => u64::MAX,
+        };
+        let mut now_ns = self.now_ns();
+        tally.begin(now_ns);
+        let mut under_way = 0usize;
+        let mut looks = 0;
+        loop {
+            if let Until::Time { ns } = until
+                && now_ns >= ns
+            {
+                left = 0;
+            }
+            while left > 0 && self.submit(connection, now_ns)? {
+                left -= 1;
+                under_way += 1;
+            }
+            if left == 0 && under_way == 0 {
+                return Ok(());
+            }
+            let mut ended = 0;
+            connection.poll(now_ns, &mut |tag, answer| {
+                ended += 1;
+                let operation = tape.operation(tag as usize & (TAPE_LEN_MAX - 1));
+                let is_put = operation.is_put();
+                match answer {
+                    Answer::Value(value) if !is_put => {
+                        tally.counts.hits += 1;
+                        let right =
+                            || value.len() == value_len && is_value_of(operation.item(), value);
+                        if verify && !right() {
+                            tally.counts.wrong += 1;
+                        }
+                    }
+                    Answer::Missing if !is_put => tally.counts.misses += 1,
+                    Answer::Stored if is_put => tally.counts.stored += 1,
+                    Answer::TimedOut => tally.counts.timed_out += 1,
+                    Answer::Unknown => tally.counts.unknown += 1,
+                    // An answer to another question is a refusal too.
+                    Answer::Value(_) | Answer::Missing | Answer::Stored | Answer::Refused => {
+                        tally.counts.refused += 1;
+                    }
+                }
+                tally.ended(tag >> PLACE_BITS, is_put);
+            })?;
+            under_way -= ended;
+            now_ns = self.now_ns();
+            if ended > 0 {
+                looks = 0;
+                tally.end_turn(now_ns);
+                if let Some(progress) = progress {
+                    progress.fetch_add(ended as u64, Ordering::Relaxed);
+                }
+            } else {
+                looks += 1;
+                connection.idle(looks)?;
+            }
+        }
+    }
+
+    /// Submits the next request; `false` when the window is full.
+    #[inline]
+    fn submit(&mut self, connection: &mut impl Connection, now_ns: u64) -> Result<bool, RunError> {
+        let (operation, key) = (self.tape.operation(self.place), self.tape.key(self.place));
+        let tag = now_ns << PLACE_BITS | self.place as u64;
+        let request = if operation.is_put() {
+            write_value(operation.item(), self.version, &mut self.value);
+            Request::Put {
+                key,
+                value: &self.value,
+            }
+        } else {
+            Request::Get { key }
+        };
+        let taken = connection.submit(&request, tag)?;
+        if taken {
+            self.version += u64::from(operation.is_put());
+            self.place += 1;
+            if self.place == self.tape.len() {
+                self.place = 0;
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// Spins for a while, then offers the CPU to others.
+pub(super) fn spin(looks: u32) {
+    if looks.is_multiple_of(LOOKS_UNTIL_YIELD) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,95 @@
+//! A connection through a NIC, by HERD's client.
+
+use std::io;
+use std::time::Duration;
+
+use ::cache::herd::client::ClientStats;
+use ::cache::herd::{Client, ClientConfig, Command, Outcome, Status, StoreMode, SubmitError};
+use verbs::typed::Context;
+
+use super::RunError;
+use super::drive::{Answer, Connection, Request, spin};
+use super::target::{Address, Door};
+
+type Dialer = Box<dyn FnMut() -> io::Result<Door>>;
+
+/// A client of its own queues.
+pub(super) struct NicConnection {
+    client: Client<Dialer>,
+}
+
+impl NicConnection {
+    pub(super) fn connect(
+        context: &Context,
+        door: &Address,
+        window: u32,
+        timeout: Duration,
+        seed: u64,
+        now_ns: u64,
+    ) -> Result<Self, RunError> {
+        let config = ClientConfig {
+            window,
+            deadline_ns: timeout.as_nanos() as u64,
+            seed,
+            ..ClientConfig::default()
+        };
+        let door = door.clone();
+        let dialer: Dialer = Box::new(move || door.dial(timeout));
+        let client = Client::connect(context.alloc_pd()?, config, dialer, now_ns)?;
+        Ok(NicConnection { client })
+    }
+
+    pub(super) fn stats(&self) -> ClientStats {
+        self.client.stats()
+    }
+}
+
+impl Connection for NicConnection {
+    #[inline]
+    fn submit(&mut self, request: &Request<'_>, tag: u64) -> Result<bool, RunError> {
+        let command = match *request {
+            Request::Get { key } => Command::Get { key },
+            Request::Put { key, value } => Command::Store {
+                mode: StoreMode::Set,
+                key,
+                value,
+                flags: 0,
+                expiry_s: 0,
+            },
+        };
+        match self.client.submit(&command, false, tag) {
+            Ok(()) => Ok(true),
+            Err(SubmitError::Full) => Ok(false),
+            Err(SubmitError::TooLarge(_)) => {
+                Err(RunError::Setting("the server takes no values of this size"))
+            }
+            Err(_) => Err(RunError::Setting("the server takes no keys of this size")),
+        }
+    }
+
+    #[inline]
+    fn poll(
+        &mut self,
+        now_ns: u64,
+        sink: &mut impl FnMut(u64, Answer<'_>),
+    ) -> Result<usize, RunError> {
+        self.client.flush(now_ns);
+        let taken = self.client.poll(now_ns, &mut |tag, outcome| {
+            let answer = match outcome {
+                Outcome::Value { value, .. } => Answer::Value(value),
+                Outcome::Done { .. } => Answer::Stored,
+                Outcome::Refused(Status::NotFound) => Answer::Missing,
+                Outcome::TimedOut => Answer::TimedOut,
+                Outcome::Unknown => Answer::Unknown,
+                _ => Answer::Refused,
+            };
+            sink(tag, answer);
+        });
+        Ok(taken)
+    }
+
+    fn idle(&mut self, looks: u32) -> Result<(), RunError> {
+        spin(looks);
+        Ok(())
+    }
+}

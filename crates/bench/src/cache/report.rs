@@ -1,0 +1,309 @@
+//! What a run has found out.
+
+use std::time::Duration;
+
+use ::cache::herd::client::ClientStats;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::tally::{Tally, histogram};
+use super::{CacheRun, Length, Pinning};
+use crate::machine::Machine;
+use crate::workload::Distribution;
+
+/// How requests ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Counts {
+    /// GETs that brought a value.
+    pub hits: u64,
+    /// GETs of items that are not there (any more).
+    pub misses: u64,
+    /// Updates that were stored.
+    pub stored: u64,
+    /// Requests that the server refused.
+    pub refused: u64,
+    /// Requests without an answer in time.
+    pub timed_out: u64,
+    /// Updates that a lost connection left undecided.
+    pub unknown: u64,
+    /// Of the hits, values that are not a whole value of their item; only looked for on request.
+    pub wrong: u64,
+}
+
+impl Counts {
+    /// Requests that the server carried out.
+    pub fn answered(&self) -> u64 {
+        self.hits + self.misses + self.stored
+    }
+
+    /// Requests that failed.
+    pub fn errors(&self) -> u64 {
+        self.refused + self.timed_out + self.unknown
+    }
+
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.stored += other.stored;
+        self.refused += other.refused;
+        self.timed_out += other.timed_out;
+        self.unknown += other.unknown;
+        self.wrong += other.wrong;
+    }
+}
+
+/// Latencies in nanoseconds, within a thousandth; all 0 when there is none.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Percentiles {
+    /// How many requests.
+    pub count: u64,
+    /// The mean.
+    pub mean_ns: f64,
+    /// Half of them took no longer.
+    pub p50_ns: u64,
+    /// 95 % took no longer.
+    pub p95_ns: u64,
+    /// 99 % took no longer.
+    pub p99_ns: u64,
+    /// 99.9 % took no longer.
+    pub p999_ns: u64,
+    /// None took longer.
+    pub max_ns: u64,
+}
+
+impl Percentiles {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        if histogram.is_empty() {
+            return Percentiles::default();
+        }
+        Percentiles {
+            count: histogram.len(),
+            mean_ns: histogram.mean(),
+            p50_ns: at(0.5),
+            p95_ns: at(0.95),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: histogram.max(),
+        }
+    }
+}
+
+/// Latencies by kind of request. Requests that failed count with the time until they did.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Latencies {
+    /// All requests.
+    pub all: Percentiles,
+    /// Reads.
+    pub gets: Percentiles,
+    /// Updates.
+    pub puts: Percentiles,
+}
+
+impl Latencies {
+    fn of<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Self {
+        let (mut gets, mut puts) = (histogram(), histogram());
+        for tally in tallies {
+            // All have the same bounds.
+            gets += &tally.gets;
+            puts += &tally.puts;
+        }
+        let (get_percentiles, put_percentiles) = (Percentiles::of(&gets), Percentiles::of(&puts));
+        gets += &puts;
+        Latencies {
+            all: Percentiles::of(&gets),
+            gets: get_percentiles,
+            puts: put_percentiles,
+        }
+    }
+}
+
+/// How the connection through a NIC fared, over the whole run with preload and warm-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct ConnectionStats {
+    /// Requests sent so that they wake the server.
+    pub kicks: u64,
+    /// Requests sent again.
+    pub repeats: u64,
+    /// Datagrams that answered nothing.
+    pub strays: u64,
+    /// Connections lost.
+    pub losses: u64,
+    /// Requests that the NIC did not take at once.
+    pub post_errors: u64,
+}
+
+impl From<ClientStats> for ConnectionStats {
+    fn from(stats: ClientStats) -> Self {
+        ConnectionStats {
+            kicks: stats.kicks,
+            repeats: stats.repeats,
+            strays: stats.strays,
+            losses: stats.losses,
+            post_errors: stats.post_errors,
+        }
+    }
+}
+
+/// One client thread.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ThreadReport {
+    /// The CPU that it was pinned to.
+    pub cpu: Option<usize>,
+    /// From its first request to its last answer.
+    pub seconds: f64,
+    /// Millions of requests answered a second.
+    pub throughput_mops: f64,
+    /// How its requests ended.
+    pub counts: Counts,
+    /// Its latencies.
+    pub latency: Latencies,
+    /// How its connection fared; over a socket there is nothing to tell.
+    pub connection: Option<ConnectionStats>,
+}
+
+impl ThreadReport {
+    pub(super) fn new(
+        tally: &Tally,
+        cpu: Option<usize>,
+        connection: Option<ConnectionStats>,
+    ) -> Self {
+        let seconds = seconds(tally.began_ns, tally.ended_ns);
+        ThreadReport {
+            cpu,
+            seconds,
+            throughput_mops: mops(&tally.counts, seconds),
+            counts: tally.counts,
+            latency: Latencies::of(std::iter::once(tally)),
+            connection,
+        }
+    }
+}
+
+/// How the items were stored at first.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct PreloadReport {
+    /// How its requests ended.
+    pub counts: Counts,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// The settings, as a reader needs them to repeat the run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are CacheRun's")]
+pub struct Settings {
+    /// `nic`, `tcp` or `unix`.
+    pub transport: &'static str,
+    /// The server's address.
+    pub door: String,
+    pub get_permille: u16,
+    pub distribution: Distribution,
+    pub items: u64,
+    pub key_len: usize,
+    pub value_len: usize,
+    pub window: u32,
+    pub threads: usize,
+    pub pinning: Pinning,
+    pub length: Length,
+    pub warm_up: Length,
+    pub preload: bool,
+    pub seed: u64,
+    pub verify: bool,
+    pub timeout: Duration,
+}
+
+impl Settings {
+    fn of(run: &CacheRun) -> Self {
+        Settings {
+            transport: run.target.transport(),
+            door: run.target.door().to_string(),
+            get_permille: run.mix.get_permille(),
+            distribution: run.distribution,
+            items: run.items,
+            key_len: run.key_len,
+            value_len: run.value_len,
+            window: run.window,
+            threads: run.threads,
+            pinning: run.pinning.clone(),
+            length: run.length,
+            warm_up: run.warm_up,
+            preload: run.preload,
+            seed: run.seed,
+            verify: run.verify,
+            timeout: run.timeout,
+        }
+    }
+}
+
+/// A run's report.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct CacheReport {
+    /// Ours.
+    pub version: &'static str,
+    /// Where the client ran.
+    pub machine: Machine,
+    /// What was run.
+    pub settings: Settings,
+    /// How the items were stored; nothing when they were not.
+    pub preload: Option<PreloadReport>,
+    /// From the first request of any thread to the last answer of any.
+    pub seconds: f64,
+    /// Millions of requests answered a second.
+    pub throughput_mops: f64,
+    /// How the requests ended.
+    pub counts: Counts,
+    /// How long they took.
+    pub latency: Latencies,
+    /// Each thread for itself.
+    pub threads: Vec<ThreadReport>,
+}
+
+impl CacheReport {
+    pub(super) fn new(
+        run: &CacheRun,
+        preload: Option<PreloadReport>,
+        tallies: &[Tally],
+        threads: Vec<ThreadReport>,
+    ) -> Self {
+        let mut counts = Counts::default();
+        let (mut began_ns, mut ended_ns) = (u64::MAX, 0);
+        for tally in tallies {
+            counts.add(&tally.counts);
+            began_ns = began_ns.min(tally.began_ns);
+            ended_ns = ended_ns.max(tally.ended_ns);
+        }
+        let seconds = seconds(began_ns, ended_ns);
+        CacheReport {
+            version: env!("CARGO_PKG_VERSION"),
+            machine: Machine::this(),
+            settings: Settings::of(run),
+            preload,
+            seconds,
+            throughput_mops: mops(&counts, seconds),
+            counts,
+            latency: Latencies::of(tallies.iter()),
+            threads,
+        }
+    }
+}
+
+fn seconds(began_ns: u64, ended_ns: u64) -> f64 {
+    ended_ns.saturating_sub(began_ns) as f64 / 1e9
+}
+
+fn mops(counts: &Counts, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        counts.answered() as f64 / seconds / 1e6
+    } else {
+        0.0
+    }
+}

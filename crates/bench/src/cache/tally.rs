@@ -1,0 +1,82 @@
+//! What a thread counts and times.
+
+use hdrhistogram::Histogram;
+
+use super::drive::TIME_MASK;
+use super::report::Counts;
+
+/// Latencies up to here are told apart, longer ones counted as this.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+/// Three digits: each latency is known within a thousandth.
+const DIGITS: u8 = 3;
+
+/// Requests of one turn that began together and ended together.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    began_ns: u64,
+    is_put: bool,
+    count: u64,
+}
+
+/// A thread's counts and latencies. Counting allocates nothing.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) counts: Counts,
+    pub(super) gets: Histogram<u64>,
+    pub(super) puts: Histogram<u64>,
+    pub(super) began_ns: u64,
+    pub(super) ended_ns: u64,
+    turn: Vec<Group>,
+}
+
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("bounds that a histogram takes")
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Tally {
+            counts: Counts::default(),
+            gets: histogram(),
+            puts: histogram(),
+            began_ns: 0,
+            ended_ns: 0,
+            turn: Vec::with_capacity(256),
+        }
+    }
+
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        self.began_ns = now_ns;
+        self.ended_ns = now_ns;
+    }
+
+    /// Notes a request that ended in this turn.
+    #[inline]
+    pub(super) fn ended(&mut self, began_ns: u64, is_put: bool) {
+        match self.turn.last_mut() {
+            Some(group) if group.began_ns == began_ns && group.is_put == is_put => {
+                group.count += 1;
+            }
+            _ => self.turn.push(Group {
+                began_ns,
+                is_put,
+                count: 1,
+            }),
+        }
+    }
+
+    /// Ends a turn in which requests ended: one time for all of them.
+    #[inline]
+    pub(super) fn end_turn(&mut self, now_ns: u64) {
+        self.ended_ns = now_ns;
+        for group in self.turn.drain(..) {
+            let latencies = if group.is_put {
+                &mut self.puts
+            } else {
+                &mut self.gets
+            };
+            let ns = (now_ns.wrapping_sub(group.began_ns) & TIME_MASK).max(1);
+            latencies.saturating_record_n(ns, group.count);
+        }
+    }
+}

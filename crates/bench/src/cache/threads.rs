@@ -1,0 +1,287 @@
+//! The client threads and the phases of a run: connect, preload, warm up, measure.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::drive::{Connection, Player, TAPE_LEN_MAX, Until};
+use super::gate::{Broken, Gate, Member};
+use super::nic::NicConnection;
+use super::report::{CacheReport, ConnectionStats, Counts, PreloadReport, ThreadReport};
+use super::socket::SocketConnection;
+use super::tally::Tally;
+use super::{CacheRun, Length, Pinning, RunError, Target};
+use crate::machine::{allowed_cpus, pin};
+use crate::workload::{Generator, Tape};
+
+/// Bytes of a thread's tape at most.
+const TAPE_BYTES_MAX: usize = 64 << 20;
+/// Items of a preload's tape; longer preloads take several.
+const PRELOAD_TAPE_LEN: u64 = 1 << 16;
+/// How often progress is told.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
+/// What the threads share.
+struct Shared<'a> {
+    run: &'a CacheRun,
+    generator: &'a Generator,
+    epoch: Instant,
+    stored: AtomicU64,
+    gate: Gate,
+}
+
+/// What a thread brings home.
+struct Outcome {
+    tally: Tally,
+    preload: Option<Preload>,
+    connection: Option<ConnectionStats>,
+    cpu: Option<usize>,
+}
+
+/// A thread's part of the preload.
+struct Preload {
+    counts: Counts,
+    began_ns: u64,
+    ended_ns: u64,
+}
+
+pub(super) fn run(
+    run: &CacheRun,
+    generator: &Generator,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CacheReport, RunError> {
+    let shared = Shared {
+        run,
+        generator,
+        epoch: Instant::now(),
+        stored: AtomicU64::new(0),
+        gate: Gate::new(run.threads),
+    };
+    let cpus = match &run.pinning {
+        Pinning::None => Vec::new(),
+        Pinning::Last => {
+            let allowed = allowed_cpus();
+            let first = allowed.len().checked_sub(run.threads);
+            first.map_or(Vec::new(), |first| allowed[first..].to_vec())
+        }
+        Pinning::Cpus(cpus) => cpus.clone(),
+    };
+    let outcomes = std::thread::scope(|scope| {
+        let (done, all_done) = channel::<()>();
+        let threads: Vec<_> = (0..run.threads)
+            .map(|number| {
+                let (shared, done) = (&shared, done.clone());
+                let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
+                scope.spawn(move || {
+                    let outcome = client(shared, number, cpu);
+                    drop(done);
+                    outcome
+                })
+            })
+            .collect();
+        drop(done);
+        // The channel closes when the last thread is done.
+        let (mut told, mut over) = (0, false);
+        while !over {
+            over = all_done.recv_timeout(PROGRESS_EVERY) != Err(RecvTimeoutError::Timeout);
+            let stored = shared.stored.load(Ordering::Relaxed);
+            if stored > told {
+                told = stored;
+                progress(stored, run.items);
+            }
+        }
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.collect::<Vec<_>>()
+    });
+    let mut threads = Vec::with_capacity(run.threads);
+    let mut first_error = None;
+    for outcome in outcomes {
+        match outcome {
+            Ok(Ok(outcome)) => threads.push(outcome),
+            Ok(Err(Ended::Failed(error))) => first_error = first_error.or(Some(error)),
+            Ok(Err(Ended::Followed)) => {}
+            Err(_) => first_error = first_error.or(Some(RunError::Panicked)),
+        }
+    }
+    match first_error {
+        Some(error) => Err(error),
+        None => Ok(report(run, threads)),
+    }
+}
+
+/// Why a thread ended early.
+enum Ended {
+    /// By its own error.
+    Failed(RunError),
+    /// Because another one had.
+    Followed,
+}
+
+impl From<RunError> for Ended {
+    fn from(error: RunError) -> Self {
+        Ended::Failed(error)
+    }
+}
+
+impl From<Broken> for Ended {
+    fn from(_: Broken) -> Self {
+        Ended::Followed
+    }
+}
+
+fn client(shared: &Shared<'_>, number: usize, cpu: Option<usize>) -> Result<Outcome, Ended> {
+    let member = shared.gate.enter();
+    let cpu = cpu.filter(|&cpu| pin(cpu));
+    let run = shared.run;
+    match &run.target {
+        Target::Nic { context, door } => {
+            let now_ns = shared.epoch.elapsed().as_nanos() as u64;
+            let seed = run.seed ^ (number as u64) << 32;
+            let mut connection =
+                NicConnection::connect(context, door, run.window, run.timeout, seed, now_ns)?;
+            let mut outcome = phases(shared, &member, number, &mut connection)?;
+            outcome.cpu = cpu;
+            outcome.connection = Some(connection.stats().into());
+            Ok(outcome)
+        }
+        Target::Socket(door) => {
+            let mut connection =
+                SocketConnection::connect(door, run.window, run.value_len, run.timeout)?;
+            let mut outcome = phases(shared, &member, number, &mut connection)?;
+            outcome.cpu = cpu;
+            Ok(outcome)
+        }
+    }
+}
+
+fn phases(
+    shared: &Shared<'_>,
+    member: &Member<'_>,
+    number: usize,
+    connection: &mut impl Connection,
+) -> Result<Outcome, Ended> {
+    let run = shared.run;
+    // The threads connect and store side by side, and record their tapes before any of them
+    // measures.
+    let tape = Tape::record(shared.generator, number as u64, tape_len(run));
+    let value = vec![0; run.value_len];
+    member.meet()?;
+    let preload = if run.preload {
+        Some(preload(shared, number, connection, &value)?)
+    } else {
+        None
+    };
+    let mut player = Player {
+        tape: &tape,
+        place: 0,
+        // The preload's versions are 0; each thread counts its own.
+        version: (number as u64 + 1) << 48,
+        value,
+        verify: run.verify,
+        epoch: shared.epoch,
+    };
+    member.meet()?;
+    let warm_up = until(shared, run.warm_up, number);
+    player.play(connection, warm_up, &mut Tally::new(), None)?;
+    let mut tally = Tally::new();
+    member.meet()?;
+    player.play(
+        connection,
+        until(shared, run.length, number),
+        &mut tally,
+        None,
+    )?;
+    // Queues stay until all are done: a client that goes costs the server time.
+    member.meet()?;
+    Ok(Outcome {
+        tally,
+        preload,
+        connection: None,
+        cpu: None,
+    })
+}
+
+/// Stores this thread's part of the items.
+fn preload(
+    shared: &Shared<'_>,
+    number: usize,
+    connection: &mut impl Connection,
+    value: &[u8],
+) -> Result<Preload, RunError> {
+    let now_ns = || shared.epoch.elapsed().as_nanos() as u64;
+    let (mut tally, began_ns) = (Tally::new(), now_ns());
+    let (run, threads) = (shared.run, shared.run.threads as u128);
+    let bound = |part: u128| (u128::from(run.items) * part / threads) as u64;
+    let (mut item, end) = (bound(number as u128), bound(number as u128 + 1));
+    while item < end {
+        let next = end.min(item + PRELOAD_TAPE_LEN);
+        let tape = Tape::fill(item..next, run.key_len);
+        let mut player = Player {
+            tape: &tape,
+            place: 0,
+            version: 0,
+            value: value.to_vec(),
+            verify: false,
+            epoch: shared.epoch,
+        };
+        let until = Until::Operations(next - item);
+        player.play(connection, until, &mut tally, Some(&shared.stored))?;
+        item = next;
+    }
+    Ok(Preload {
+        counts: tally.counts,
+        began_ns,
+        ended_ns: now_ns(),
+    })
+}
+
+/// Requests on a thread's tape.
+fn tape_len(run: &CacheRun) -> usize {
+    let fitting = TAPE_BYTES_MAX / (run.key_len + 8);
+    let len_max = TAPE_LEN_MAX.min(fitting);
+    match (run.warm_up, run.length) {
+        (Length::Operations(warm_up), Length::Operations(length)) => {
+            let all = warm_up.saturating_add(length).div_ceil(run.threads as u64);
+            (all.max(1)).min(len_max as u64) as usize
+        }
+        _ => len_max,
+    }
+}
+
+/// A thread's part of a length.
+fn until(shared: &Shared<'_>, length: Length, number: usize) -> Until {
+    match length {
+        Length::Operations(count) => {
+            let threads = shared.run.threads as u64;
+            let extra = u64::from((number as u64) < count % threads);
+            Until::Operations(count / threads + extra)
+        }
+        Length::Time(time) => Until::Time {
+            ns: (shared.epoch.elapsed() + time).as_nanos() as u64,
+        },
+    }
+}
+
+fn report(run: &CacheRun, outcomes: Vec<Outcome>) -> CacheReport {
+    let mut preload: Option<PreloadReport> = None;
+    let mut threads = Vec::with_capacity(outcomes.len());
+    let mut tallies = Vec::with_capacity(outcomes.len());
+    let (mut preload_began_ns, mut preload_ended_ns) = (u64::MAX, 0);
+    for outcome in outcomes {
+        if let Some(part) = outcome.preload {
+            preload_began_ns = preload_began_ns.min(part.began_ns);
+            preload_ended_ns = preload_ended_ns.max(part.ended_ns);
+            preload.get_or_insert_default().counts.add(&part.counts);
+        }
+        threads.push(ThreadReport::new(
+            &outcome.tally,
+            outcome.cpu,
+            outcome.connection,
+        ));
+        tallies.push(outcome.tally);
+    }
+    if let Some(preload) = &mut preload {
+        preload.seconds = preload_ended_ns.saturating_sub(preload_began_ns) as f64 / 1e9;
+    }
+    CacheReport::new(run, preload, &tallies, threads)
+}

@@ -1,0 +1,73 @@
+//! What a measurement ran on.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+
+/// The machine, as far as a reader of figures must know it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Machine {
+    /// The CPU's model, as the kernel names it.
+    pub cpu: String,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+impl Machine {
+    /// This one. What the kernel does not tell is `unknown`.
+    pub fn this() -> Self {
+        let unknown = || "unknown".to_string();
+        let cpu_info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = ["model name", "Model", "uarch"].iter().find_map(|name| {
+            let mut lines = cpu_info.lines().filter_map(|line| line.split_once(':'));
+            let (_, model) = lines.find(|(key, _)| key.trim() == *name)?;
+            Some(model.trim().to_string())
+        });
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        Machine {
+            cpu: cpu.unwrap_or_else(unknown),
+            cpus: allowed_cpus().len().max(1),
+            kernel: kernel.map_or_else(|_| unknown(), |text| text.trim().to_string()),
+        }
+    }
+}
+
+/// The CPUs that this thread may use, in order; none when the kernel does not say.
+pub fn allowed_cpus() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| set.is_set(cpu))
+            .collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Binds this thread to a CPU; returns whether the kernel did.
+pub fn pin(cpu: usize) -> bool {
+    if cpu >= CpuSet::MAX_CPU {
+        return false;
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_cpu_that_a_thread_can_be_bound_to() {
+        let machine = Machine::this();
+        assert!(machine.cpus > 0 && !machine.kernel.is_empty() && !machine.cpu.is_empty());
+        std::thread::spawn(|| {
+            let cpu = *allowed_cpus().last().expect("a CPU");
+            assert!(pin(cpu));
+            assert_eq!(allowed_cpus(), [cpu]);
+            assert!(!pin(usize::MAX));
+        })
+        .join()
+        .expect("no panic");
+    }
+}

@@ -1,0 +1,190 @@
+//! Reports as a table for people and as JSON for programs.
+
+use std::io::{self, Write};
+
+use crate::cache::{CacheReport, Length, Percentiles};
+use crate::workload::Distribution;
+
+/// Writes a report as one JSON object, with a line's end.
+///
+/// # Errors
+/// The writer's.
+pub fn write_json(report: &CacheReport, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report)?;
+    out.write_all(b"\n")
+}
+
+/// Writes a report as a table.
+///
+/// # Errors
+/// The writer's.
+pub fn write_table(report: &CacheReport, out: &mut impl Write) -> io::Result<()> {
+    let settings = &report.settings;
+    let line = |out: &mut dyn Write, name: &str, text: String| writeln!(out, "{name:<14}{text}");
+    let machine = &report.machine;
+    line(
+        out,
+        "machine",
+        format!(
+            "{}, {} CPUs, Linux {}",
+            machine.cpu, machine.cpus, machine.kernel
+        ),
+    )?;
+    line(out, "version", format!("vervain {}", report.version))?;
+    line(
+        out,
+        "server",
+        format!("{} over {}", settings.door, settings.transport),
+    )?;
+    let distribution = match settings.distribution {
+        Distribution::Uniform => "uniform".to_string(),
+        Distribution::Zipf { theta } => format!("zipf {theta}"),
+    };
+    line(
+        out,
+        "workload",
+        format!(
+            "{} % GET, {distribution}, {} items of {} + {} B, seed {}",
+            f64::from(settings.get_permille) / 10.0,
+            settings.items,
+            settings.key_len,
+            settings.value_len,
+            settings.seed,
+        ),
+    )?;
+    let (length, warm_up) = (length(settings.length), length(settings.warm_up));
+    line(
+        out,
+        "load",
+        format!(
+            "{} threads, window {}, {length} after {warm_up}",
+            settings.threads, settings.window,
+        ),
+    )?;
+    if let Some(preload) = &report.preload {
+        let (stored, errors) = (preload.counts.stored, preload.counts.errors());
+        line(
+            out,
+            "preload",
+            format!(
+                "{stored} items in {:.2} s, {errors} errors",
+                preload.seconds
+            ),
+        )?;
+    }
+    writeln!(out)?;
+    line(
+        out,
+        "throughput",
+        format!(
+            "{:.3} Mop/s in {:.2} s",
+            report.throughput_mops, report.seconds
+        ),
+    )?;
+    let counts = &report.counts;
+    line(
+        out,
+        "answers",
+        format!(
+            "{} hits, {} misses, {} stored",
+            counts.hits, counts.misses, counts.stored
+        ),
+    )?;
+    line(
+        out,
+        "errors",
+        format!(
+            "{} refused, {} timed out, {} unknown",
+            counts.refused, counts.timed_out, counts.unknown,
+        ),
+    )?;
+    let wrong = if settings.verify {
+        counts.wrong.to_string()
+    } else {
+        "not looked for".to_string()
+    };
+    line(out, "wrong values", wrong)?;
+    writeln!(out)?;
+    latencies(report, out)?;
+    if report.threads.len() > 1
+        || report
+            .threads
+            .iter()
+            .any(|thread| thread.connection.is_some())
+    {
+        writeln!(out)?;
+        threads(report, out)?;
+    }
+    Ok(())
+}
+
+fn length(length: Length) -> String {
+    match length {
+        Length::Time(time) => format!("{} s", time.as_secs_f64()),
+        Length::Operations(count) => format!("{count} requests"),
+    }
+}
+
+fn latencies(report: &CacheReport, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:<14}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "latency, us", "requests", "mean", "p50", "p95", "p99", "p99.9", "max"
+    )?;
+    let rows = [
+        ("all", &report.latency.all),
+        ("GET", &report.latency.gets),
+        ("PUT", &report.latency.puts),
+    ];
+    for (name, row) in rows {
+        let Percentiles {
+            count,
+            mean_ns,
+            p50_ns,
+            p95_ns,
+            p99_ns,
+            p999_ns,
+            max_ns,
+        } = *row;
+        write!(out, "{name:<14}{count:>12}{:>10.2}", mean_ns / 1e3)?;
+        for ns in [p50_ns, p95_ns, p99_ns, p999_ns, max_ns] {
+            write!(out, "{:>10.2}", ns as f64 / 1e3)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn threads(report: &CacheReport, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:<14}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "thread", "Mop/s", "p50", "p99", "errors", "kicks", "repeats", "losses"
+    )?;
+    for (number, thread) in report.threads.iter().enumerate() {
+        let name = match thread.cpu {
+            Some(cpu) => format!("{number} on CPU {cpu}"),
+            None => number.to_string(),
+        };
+        let all = &thread.latency.all;
+        write!(
+            out,
+            "{name:<14}{:>12.3}{:>10.2}{:>10.2}{:>10}",
+            thread.throughput_mops,
+            all.p50_ns as f64 / 1e3,
+            all.p99_ns as f64 / 1e3,
+            thread.counts.errors(),
+        )?;
+        match &thread.connection {
+            Some(stats) => {
+                writeln!(
+                    out,
+                    "{:>10}{:>10}{:>10}",
+                    stats.kicks, stats.repeats, stats.losses
+                )?;
+            }
+            None => writeln!(out, "{:>10}{:>10}{:>10}", "-", "-", "-")?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Whole runs in one process: a server in threads of its own, the benchmark against it.
+
+mod herd;
+mod memcached;
+mod reports;
+mod runs;

@@ -1,0 +1,326 @@
+//! Runs from end to end.
+
+use std::time::Duration;
+
+use bench::cache::{CacheReport, CacheRun, Length, Pinning, RunError, Target};
+use bench::workload::{Distribution, Mix, write_value};
+use rt::net::Addr;
+
+use crate::herd::HerdServer;
+use crate::memcached::{loopback, pretend, serve};
+
+/// A run that is over soon, however slow the machine is.
+fn small(target: Target) -> CacheRun {
+    CacheRun {
+        items: 2000,
+        length: Length::Operations(20_000),
+        warm_up: Length::Operations(1000),
+        verify: true,
+        timeout: Duration::from_secs(30),
+        ..CacheRun::new(target)
+    }
+}
+
+fn run(run: &CacheRun) -> CacheReport {
+    run.run(&mut |_, _| {}).expect("a report")
+}
+
+/// Every request answered, each item found, no value wrong.
+fn check(report: &CacheReport, operations: u64) {
+    let counts = &report.counts;
+    assert_eq!(
+        (counts.answered(), counts.errors()),
+        (operations, 0),
+        "{counts:?}"
+    );
+    assert_eq!((counts.misses, counts.wrong), (0, 0), "{counts:?}");
+    assert_eq!(report.latency.all.count, operations);
+    assert_eq!(report.latency.gets.count, counts.hits);
+    assert_eq!(report.latency.puts.count, counts.stored);
+    assert!(report.seconds > 0.0 && report.throughput_mops > 0.0);
+    let latency = &report.latency.all;
+    assert!(latency.p50_ns > 0 && latency.p50_ns <= latency.p99_ns);
+    assert!(latency.p99_ns <= latency.p999_ns && latency.p999_ns <= latency.max_ns);
+    let threads: u64 = report
+        .threads
+        .iter()
+        .map(|thread| thread.counts.answered())
+        .sum();
+    assert_eq!(threads, operations);
+}
+
+#[test]
+fn herd_over_the_software_nic() {
+    let server = HerdServer::start(1, 4 << 20);
+    let report = run(&small(server.target()));
+    check(&report, 20_000);
+    assert_eq!(report.preload.expect("preloaded").counts.stored, 2000);
+    let puts = report.counts.stored;
+    assert!((800..1200).contains(&puts), "{puts} of 20000 at 95 % GET");
+    let stats = server.end();
+    assert_eq!(stats[0].requests, 23_000);
+    assert_eq!(stats[0].invalid + stats[0].wrong_core, 0);
+}
+
+#[test]
+fn herd_with_several_cores_and_threads_under_skew() {
+    let server = HerdServer::start(2, 4 << 20);
+    let settings = CacheRun {
+        mix: Mix::A,
+        distribution: Distribution::YCSB_ZIPF,
+        threads: 3,
+        window: 32,
+        ..small(server.target())
+    };
+    let report = run(&settings);
+    check(&report, 20_000);
+    assert_eq!(report.threads.len(), 3);
+    assert!(
+        report
+            .threads
+            .iter()
+            .all(|thread| thread.counts.answered() >= 6666)
+    );
+    let stats = server.end();
+    assert!(stats.iter().all(|core| core.requests > 0));
+}
+
+#[test]
+fn herd_with_values_longer_than_a_slot() {
+    let server = HerdServer::start(1, 32 << 20);
+    let settings = CacheRun {
+        mix: Mix::A,
+        items: 50,
+        value_len: 20_000,
+        length: Length::Operations(500),
+        warm_up: Length::Operations(0),
+        ..small(server.target())
+    };
+    check(&run(&settings), 500);
+}
+
+#[test]
+fn a_cache_too_small_for_its_items_misses() {
+    let server = HerdServer::start(1, 1 << 20);
+    let settings = CacheRun {
+        mix: Mix::C,
+        items: 4000,
+        value_len: 1000 - 24 - 16,
+        ..small(server.target())
+    };
+    let counts = run(&settings).counts;
+    assert!(counts.misses > 0 && counts.hits > 0, "{counts:?}");
+    assert_eq!((counts.answered(), counts.wrong), (20_000, 0));
+}
+
+#[test]
+fn memcache_over_sockets_of_both_kinds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for addr in [
+        Addr::Tcp(loopback()),
+        Addr::Unix(folder.path().join("door")),
+    ] {
+        let (door, server) = serve(addr, 2);
+        let settings = CacheRun {
+            mix: Mix::A,
+            threads: 2,
+            ..small(Target::Socket(door))
+        };
+        check(&run(&settings), 20_000);
+        server.join().expect("the server ends with its connections");
+    }
+}
+
+#[test]
+fn more_bytes_than_the_socket_takes_at_once() {
+    let (door, server) = serve(Addr::Tcp(loopback()), 1);
+    let settings = CacheRun {
+        mix: Mix::A,
+        items: 10,
+        value_len: 300_000,
+        window: 64,
+        length: Length::Operations(300),
+        warm_up: Length::Operations(0),
+        ..small(Target::Socket(door))
+    };
+    check(&run(&settings), 300);
+    server.join().expect("no panic");
+}
+
+#[test]
+fn a_run_by_time_ends() {
+    let server = HerdServer::start(1, 4 << 20);
+    let settings = CacheRun {
+        length: Length::Time(Duration::from_millis(50)),
+        warm_up: Length::Time(Duration::from_millis(10)),
+        pinning: Pinning::Last,
+        ..small(server.target())
+    };
+    let report = run(&settings);
+    check(&report, report.counts.answered());
+    assert!(report.seconds >= 0.05);
+}
+
+#[test]
+fn progress_is_told_up_to_the_number_of_items() {
+    let server = HerdServer::start(1, 64 << 20);
+    let settings = CacheRun {
+        items: 300_000,
+        length: Length::Operations(1),
+        ..small(server.target())
+    };
+    let mut last = 0;
+    let report = settings.run(&mut |stored, items| {
+        assert!(stored > last && stored <= items && items == 300_000);
+        last = stored;
+    });
+    assert_eq!(last, 300_000);
+    assert_eq!(
+        report
+            .expect("a report")
+            .preload
+            .expect("preloaded")
+            .counts
+            .stored,
+        300_000
+    );
+}
+
+/// A value that is right for item 0 alone.
+fn of_item_0(line: &str) -> Option<Vec<u8>> {
+    let mut value = [0; 32];
+    write_value(0, 0, &mut value);
+    let key = line.strip_prefix("get ")?;
+    Some(
+        [
+            format!("VALUE {key} 0 32\r\n").as_bytes(),
+            &value,
+            b"\r\nEND\r\n",
+        ]
+        .concat(),
+    )
+}
+
+fn reads(door: bench::cache::Address) -> CacheRun {
+    CacheRun {
+        mix: Mix::C,
+        preload: false,
+        length: Length::Operations(1000),
+        warm_up: Length::Operations(0),
+        ..small(Target::Socket(door))
+    }
+}
+
+#[test]
+fn values_of_other_items_are_found_out() {
+    let settings = CacheRun {
+        items: 10,
+        ..reads(pretend(of_item_0))
+    };
+    let counts = run(&settings).counts;
+    assert_eq!(counts.hits, 1000);
+    // A tenth of the draws are of item 0.
+    assert!((850..950).contains(&counts.wrong), "{counts:?}");
+    let trusting = CacheRun {
+        verify: false,
+        ..reads(pretend(of_item_0))
+    };
+    assert_eq!(run(&trusting).counts.wrong, 0);
+}
+
+#[test]
+fn values_of_another_length_are_found_out() {
+    let longer = CacheRun {
+        items: 1,
+        value_len: 40,
+        ..reads(pretend(of_item_0))
+    };
+    assert_eq!(run(&longer).counts.wrong, 1000);
+}
+
+#[test]
+fn refusals_are_counted() {
+    let refuse = |_: &str| Some(b"SERVER_ERROR out of memory\r\n".to_vec());
+    let counts = run(&reads(pretend(refuse))).counts;
+    assert_eq!((counts.refused, counts.answered()), (1000, 0));
+    let settings = CacheRun {
+        // An answer to another question.
+        ..reads(pretend(|_| Some(b"STORED\r\n".to_vec())))
+    };
+    assert_eq!(run(&settings).counts.refused, 1000);
+}
+
+#[test]
+fn a_broken_connection_ends_the_run_with_its_reason() {
+    let error = |settings: CacheRun| settings.run(&mut |_, _| {}).expect_err("no report");
+    assert!(matches!(error(reads(pretend(|_| None))), RunError::Io(_)));
+    let odd = reads(pretend(|_| Some(b"HTTP/1.1 400\r\n".to_vec())));
+    assert!(matches!(error(odd), RunError::Answer(text) if text.starts_with("HTTP/1.1 400")));
+    let mute = CacheRun {
+        timeout: Duration::from_millis(20),
+        ..reads(pretend(|_| Some(Vec::new())))
+    };
+    assert!(matches!(error(mute), RunError::Silent(_)));
+    // One connection of two is refused: the other thread does not wait for it.
+    let gone = bench::cache::Address::Unix("/nonexistent/door".into());
+    let threads = CacheRun {
+        threads: 2,
+        ..reads(gone)
+    };
+    assert!(matches!(error(threads), RunError::Io(_)));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let server = HerdServer::start(1, 1 << 20);
+    let good = small(server.target());
+    let wrong = [
+        CacheRun {
+            threads: 0,
+            ..good.clone()
+        },
+        CacheRun {
+            window: 0,
+            ..good.clone()
+        },
+        CacheRun {
+            window: 12,
+            ..good.clone()
+        },
+        CacheRun {
+            value_len: 0,
+            ..good.clone()
+        },
+        CacheRun {
+            value_len: 23,
+            ..good.clone()
+        },
+        CacheRun {
+            key_len: 1,
+            ..good.clone()
+        },
+        CacheRun {
+            items: 0,
+            ..good.clone()
+        },
+        CacheRun {
+            timeout: Duration::ZERO,
+            ..good.clone()
+        },
+        CacheRun {
+            pinning: Pinning::Cpus(Vec::new()),
+            ..good.clone()
+        },
+    ];
+    for settings in wrong {
+        assert!(settings.run(&mut |_, _| {}).is_err(), "{settings:?}");
+    }
+    let too_large = CacheRun {
+        value_len: 2 << 20,
+        ..good
+    };
+    assert!(matches!(
+        too_large.run(&mut |_, _| {}),
+        Err(RunError::Setting(_))
+    ));
+}
