@@ -28,6 +28,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use cache::herd::{Acceptor, Server, ServerConfig};
@@ -48,6 +49,10 @@ use crate::cli::{Io, ServeFlags, open_nic, show_size};
 const INDEX_PERMILLE: u32 = 200;
 /// The least memory of a core.
 const MEMORY_MIN: usize = 1 << 20;
+
+/// How long a server's sockets may outlive it: the kernel ends what an io_uring had under way, and
+/// closes its sockets, a moment after the process has gone.
+const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// Runs the cache until SIGINT or SIGTERM.
 pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
@@ -259,8 +264,24 @@ fn lock_gid(nic: &SoftOptions) -> anyhow::Result<File> {
     Ok(file)
 }
 
+/// Binds, once more and again while the address is in use, for as long as the sockets of a server
+/// that has just ended may linger.
+fn bind_patiently(mut bind: impl FnMut() -> std::io::Result<OwnedFd>) -> std::io::Result<OwnedFd> {
+    let give_up = Instant::now() + LINGER_MAX;
+    loop {
+        match bind() {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < give_up =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
+    }
+}
+
 fn bind_tcp(address: SocketAddr) -> anyhow::Result<(OwnedFd, SocketAddr)> {
-    let socket = rt::net::bind(&Addr::Tcp(address), ListenOptions::default())
+    let socket = bind_patiently(|| rt::net::bind(&Addr::Tcp(address), ListenOptions::default()))
         .with_context(|| why_not(&format!("cannot listen on {address}")))?;
     let listener = std::net::TcpListener::from(socket);
     let address = listener
@@ -289,15 +310,13 @@ impl Drop for UnixDoor {
 
 fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
     let address = Addr::Unix(path.to_path_buf());
-    let bound = match rt::net::bind(&address, ListenOptions::default()) {
+    let bound = bind_patiently(|| {
         // A server that was killed leaves its socket; nobody answers there any more.
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && is_left_over(path) => {
-            std::fs::remove_file(path)
-                .with_context(|| format!("cannot remove the old socket {}", path.display()))?;
-            rt::net::bind(&address, ListenOptions::default())
+        if is_left_over(path) {
+            std::fs::remove_file(path)?;
         }
-        bound => bound,
-    };
+        rt::net::bind(&address, ListenOptions::default())
+    });
     let socket = bound.with_context(|| {
         format!(
             "cannot listen on {} (choose another path with --unix)",
