@@ -129,7 +129,10 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
             }
         }
     })
-    .context("cannot start the cores")?;
+    .context(match flags.io {
+        Io::Uring => "cannot start the cores with io_uring (--io auto does without it)",
+        Io::Auto | Io::Epoll => "cannot start the cores",
+    })?;
     say_hello(json, cores, flags, address, &nic)?;
     let ends = threads.join().context("a core has ended badly")?;
     for end in ends {
