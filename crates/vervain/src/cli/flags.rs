@@ -74,6 +74,12 @@ pub(crate) struct NicFlags {
 
 /// `vervain serve`.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  vervain serve                                    256 MiB, for programs of this host
+  vervain serve --cores 2 --memory 8G --prefault   more, and no page fault later
+  vervain serve --poll --pin                       lowest latency; whole CPUs, also when idle
+  vervain serve --unix /run/cache.sock             a Unix socket besides TCP
+  vervain serve --gid b --listen 127.0.0.1:11311   a second cache on the same host")]
 pub(crate) struct ServeFlags {
     /// Cores to serve with [default: half of the machine's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -243,6 +249,11 @@ pub(super) enum BenchWhat {
 
 /// `vervain bench cache`.
 #[derive(Args, Debug)]
+#[command(after_help = "Needs a running server. Examples:
+  vervain bench cache                          95 % reads of a million small items, over RDMA
+  vervain bench cache --socket --window 32     the same over the socket, 32 pipelined
+  vervain bench cache --mix a --distribution zipf --value-size 1K --threads 2
+  vervain bench cache --socket --server 127.0.0.1:11311    any memcached")]
 pub(crate) struct BenchCache {
     /// The mix: YCSB's a (50 % reads), b (95 %) or c (all), or the permille of reads.
     #[arg(long, value_name = "MIX", default_value = "b")]
