@@ -80,8 +80,8 @@ pub enum Length {
 pub enum Pinning {
     /// Wherever the kernel lets them.
     None,
-    /// The last CPUs of the process, one each: a server starts with the first ones. With more
-    /// threads than CPUs, none is pinned.
+    /// The last CPUs of the process, one each: a server starts with the first ones. When that
+    /// leaves none for the server, no thread is pinned.
     Last,
     /// These, in turn.
     Cpus(Vec<usize>),

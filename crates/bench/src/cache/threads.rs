@@ -61,7 +61,10 @@ pub(super) fn run(
         Pinning::None => Vec::new(),
         Pinning::Last => {
             let allowed = allowed_cpus();
-            let first = allowed.len().checked_sub(run.threads);
+            let first = allowed
+                .len()
+                .checked_sub(run.threads)
+                .filter(|&first| first > 0);
             first.map_or(Vec::new(), |first| allowed[first..].to_vec())
         }
         Pinning::Cpus(cpus) => cpus.clone(),
