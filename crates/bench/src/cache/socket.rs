@@ -127,6 +127,8 @@ impl SocketConnection {
 }
 
 impl Connection for SocketConnection {
+    fn turn(&mut self, _now_ns: u64) {}
+
     fn submit(&mut self, request: &Request<'_>, tag: u64) -> Result<bool, RunError> {
         if self.tags.len() >= self.window {
             return Ok(false);

@@ -184,16 +184,11 @@ fn phases(
         epoch: shared.epoch,
     };
     member.meet()?;
-    let warm_up = until(shared, run.warm_up, number);
+    let warm_up = until(run, run.warm_up, number);
     player.play(connection, warm_up, &mut Tally::new(), None)?;
     let mut tally = Tally::new();
     member.meet()?;
-    player.play(
-        connection,
-        until(shared, run.length, number),
-        &mut tally,
-        None,
-    )?;
+    player.play(connection, until(run, run.length, number), &mut tally, None)?;
     // Queues stay until all are done: a client that goes costs the server time.
     member.meet()?;
     Ok(Outcome {
@@ -252,16 +247,14 @@ fn tape_len(run: &CacheRun) -> usize {
 }
 
 /// A thread's part of a length.
-fn until(shared: &Shared<'_>, length: Length, number: usize) -> Until {
+fn until(run: &CacheRun, length: Length, number: usize) -> Until {
     match length {
         Length::Operations(count) => {
-            let threads = shared.run.threads as u64;
+            let threads = run.threads as u64;
             let extra = u64::from((number as u64) < count % threads);
             Until::Operations(count / threads + extra)
         }
-        Length::Time(time) => Until::Time {
-            ns: (shared.epoch.elapsed() + time).as_nanos() as u64,
-        },
+        Length::Time(time) => Until::Time(time),
     }
 }
 
