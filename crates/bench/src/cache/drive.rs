@@ -71,6 +71,9 @@ pub(super) struct Player<'a> {
     /// The next value's version; the thread's number is in its upper bits.
     pub(super) version: u64,
     pub(super) value: Vec<u8>,
+    /// Whether `value` already holds what the next request stores: while the window is full it is
+    /// not composed again and again.
+    pub(super) composed: bool,
     pub(super) verify: bool,
     pub(super) epoch: Instant,
 }
@@ -158,7 +161,10 @@ impl Player<'_> {
         let (operation, key) = (self.tape.operation(self.place), self.tape.key(self.place));
         let tag = now_ns << PLACE_BITS | self.place as u64;
         let request = if operation.is_put() {
-            write_value(operation.item(), self.version, &mut self.value);
+            if !self.composed {
+                write_value(operation.item(), self.version, &mut self.value);
+                self.composed = true;
+            }
             Request::Put {
                 key,
                 value: &self.value,
@@ -169,6 +175,7 @@ impl Player<'_> {
         let taken = connection.submit(&request, tag)?;
         if taken {
             self.version += u64::from(operation.is_put());
+            self.composed = false;
             self.place += 1;
             if self.place == self.tape.len() {
                 self.place = 0;
@@ -248,6 +255,7 @@ mod tests {
             place: 0,
             version: 0,
             value: vec![0; 32],
+            composed: false,
             verify: true,
             epoch: Instant::now(),
         };

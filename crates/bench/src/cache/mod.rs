@@ -69,6 +69,7 @@ pub enum RunError {
 #[serde(rename_all = "snake_case")]
 pub enum Length {
     /// Until this time is over; what is under way is still waited for.
+    #[serde(rename = "seconds", serialize_with = "report::as_seconds")]
     Time(Duration),
     /// So many requests, all threads together.
     Operations(u64),

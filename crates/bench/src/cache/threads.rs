@@ -180,6 +180,7 @@ fn phases(
         // The preload's versions are 0; each thread counts its own.
         version: (number as u64 + 1) << 48,
         value,
+        composed: false,
         verify: run.verify,
         epoch: shared.epoch,
     };
@@ -219,6 +220,7 @@ fn preload(
             place: 0,
             version: 0,
             value: value.to_vec(),
+            composed: false,
             verify: false,
             epoch: shared.epoch,
         };
