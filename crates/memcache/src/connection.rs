@@ -163,6 +163,14 @@ impl<T> Connection<T> {
         self.sequence.in_flight()
     }
 
+    /// Whether everything there is to say is in the output. Until then [`Connection::fetch_answers`]
+    /// has more, now or when the waker is called: behind the last answer in flight, too, when the
+    /// output was full.
+    #[must_use]
+    pub fn is_caught_up(&self) -> bool {
+        self.sequence.is_caught_up()
+    }
+
     /// The memory of the connection's buffers, in bytes. Bounded by the limits and the largest item.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -213,6 +221,15 @@ impl<T> Connection<T> {
         loop {
             match self.advance_once(&mut door, &input[consumed..]) {
                 Ok(size) => consumed += size,
+                Err(Step::Wait) => {
+                    // Answers promised in this call have not seen the waker yet.
+                    let before = self.in_flight();
+                    self.fetch_answers(&mut *door.engine, context);
+                    if self.in_flight() == before {
+                        let step = Step::Wait;
+                        return Progress { consumed, step };
+                    }
+                }
                 Err(step) => return Progress { consumed, step },
             }
         }

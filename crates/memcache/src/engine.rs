@@ -138,6 +138,78 @@ pub enum Reply<'a> {
     Busy(&'static str),
 }
 
+impl Request<'_> {
+    /// The key; `FlushAll` has none.
+    #[must_use]
+    pub const fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Get { key }
+            | Self::GetAndTouch { key, .. }
+            | Self::Store { key, .. }
+            | Self::Delete { key }
+            | Self::Arith { key, .. }
+            | Self::Touch { key, .. } => Some(key),
+            Self::FlushAll { .. } => None,
+        }
+    }
+
+    /// The same request for another key and value, for those who keep its bytes elsewhere. Where
+    /// the request has no key or no value, the one given is not used.
+    #[must_use]
+    pub const fn with_bytes<'b>(&self, key: &'b [u8], value: &'b [u8]) -> Request<'b> {
+        match *self {
+            Self::Get { .. } => Request::Get { key },
+            Self::GetAndTouch { expiry, .. } => Request::GetAndTouch { key, expiry },
+            Self::Store {
+                mode,
+                flags,
+                expiry,
+                ..
+            } => Request::Store {
+                mode,
+                key,
+                value,
+                flags,
+                expiry,
+            },
+            Self::Delete { .. } => Request::Delete { key },
+            Self::Arith {
+                delta, direction, ..
+            } => Request::Arith {
+                key,
+                delta,
+                direction,
+            },
+            Self::Touch { expiry, .. } => Request::Touch { key, expiry },
+            Self::FlushAll { at_s } => Request::FlushAll { at_s },
+        }
+    }
+}
+
+impl Reply<'_> {
+    /// The same reply with another value, for those who keep its bytes elsewhere. Where the reply
+    /// has no value, the one given is not used.
+    #[must_use]
+    pub const fn with_bytes<'b>(&self, value: &'b [u8]) -> Reply<'b> {
+        match *self {
+            Self::Value { flags, cas, .. } => Reply::Value { value, flags, cas },
+            Self::Miss => Reply::Miss,
+            Self::Stored => Reply::Stored,
+            Self::NotStored => Reply::NotStored,
+            Self::Exists => Reply::Exists,
+            Self::NotFound => Reply::NotFound,
+            Self::Deleted => Reply::Deleted,
+            Self::Touched => Reply::Touched,
+            Self::Number(number) => Reply::Number(number),
+            Self::NotANumber => Reply::NotANumber,
+            Self::Flushed => Reply::Flushed,
+            Self::TooLarge => Reply::TooLarge,
+            Self::OutOfMemory => Reply::OutOfMemory,
+            Self::Busy(why) => Reply::Busy(why),
+        }
+    }
+}
+
 /// A store of items that the door can serve.
 ///
 /// What a connection starts must take effect in the order of its starts, request by request, as far

@@ -86,6 +86,11 @@ impl<T> Sequence<T> {
         self.in_flight
     }
 
+    /// Whether everything there is to say is in the output.
+    pub(crate) fn is_caught_up(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Bytes that wait for the client, or for an answer before them, and what it takes to know
     /// their order.
     pub(crate) fn size(&self) -> usize {

@@ -92,7 +92,7 @@ pub async fn serve<E: Engine>(
                 // not be dropped meanwhile, or bytes would be lost.
                 loop {
                     let event = poll_fn(|context| {
-                        if connection.in_flight() > 0 {
+                        if !connection.is_caught_up() {
                             connection.fetch_answers(&mut *engine.borrow_mut(), context);
                             if !connection.output().is_empty() {
                                 return Poll::Ready(Event::Output);
@@ -109,6 +109,7 @@ pub async fn serve<E: Engine>(
                         Event::Input(result, buffer) => {
                             input = buffer;
                             if result? == 0 {
+                                send_rest(&mut connection, &mut sender, engine, spare).await?;
                                 return Ok(Ended::Closed);
                             }
                             break;
@@ -118,6 +119,27 @@ pub async fn serve<E: Engine>(
             }
         }
     }
+}
+
+/// Sends what is still to be said to a client that has said all it wanted.
+async fn send_rest<E: Engine>(
+    connection: &mut Connection<E::Ticket>,
+    sender: &mut SendHalf,
+    engine: &RefCell<E>,
+    mut spare: Vec<u8>,
+) -> io::Result<()> {
+    while !connection.is_caught_up() {
+        poll_fn(|context| {
+            connection.fetch_answers(&mut *engine.borrow_mut(), context);
+            if connection.output().is_empty() && !connection.is_caught_up() {
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+        spare = send_output(connection, sender, spare).await?;
+    }
+    Ok(())
 }
 
 /// Sends all output there is; gives back the buffer to swap in next time.

@@ -19,10 +19,11 @@ use crate::layout::{
     MrEntry, Published, QP_INDEX_BITS, QPS, QpEntry, RECVS, SRQS, SrqEntry, VERSION, qp_index,
 };
 use crate::memory::MrSlot;
+use crate::nic::{SoftOptions, Usage};
 use crate::peer::Peer;
 use crate::qp::QpShared;
 use crate::quiescence::Quiescence;
-use crate::segment::{self, Mapping, Writers};
+use crate::segment::{self, Mapping, Source, Writers};
 use crate::srq::SrqShared;
 
 /// A table of numbered objects. Numbers are reused only after all others were used, so that an old
@@ -83,6 +84,10 @@ impl<T> Table<T> {
         self.slots.get_mut(number).and_then(Option::as_mut)
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+
     pub(crate) fn remove(&mut self, number: usize) -> Result<T, VerbsError> {
         let slot = self.slots.get_mut(number).and_then(Option::take);
         slot.ok_or(VerbsError::NoSuch {
@@ -121,6 +126,9 @@ pub(crate) struct Adapter {
     pub(crate) gid: Gid,
     pub(crate) run_dir: PathBuf,
     pub(crate) contact_timeout: Duration,
+    pub(crate) source: Source,
+    /// Whether memory of the caller may be moved into shared memory in place.
+    pub(crate) remap: bool,
     pub(crate) instance: Instance,
     /// Drawn anew for every adapter ever opened; names it among all of them.
     pub(crate) incarnation: u64,
@@ -146,18 +154,21 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub(crate) fn new(
-        name: String,
-        gid: Gid,
-        run_dir: PathBuf,
-        contact_timeout: Duration,
-        agent_epoll: OwnedFd,
-    ) -> Result<Self, VerbsError> {
+    pub(crate) fn new(options: &SoftOptions, agent_epoll: OwnedFd) -> Result<Self, VerbsError> {
+        let SoftOptions {
+            name,
+            gid,
+            run_dir,
+            contact_timeout,
+            memfd,
+            remap,
+        } = options.clone();
         let instance = Instance::acquire(&run_dir, gid)?;
+        let source = Source::choose(memfd, &run_dir);
         let (published_file, published) =
-            segment::create("vervain-published", size_of::<Published>(), Writers::Owner)?;
+            source.create("vervain-published", size_of::<Published>(), Writers::Owner)?;
         let (inbox_file, inbox) =
-            segment::create("vervain-inbox", size_of::<Inbox>(), Writers::Everybody)?;
+            source.create("vervain-inbox", size_of::<Inbox>(), Writers::Everybody)?;
         let incarnation = loop {
             let drawn = random_u64()?;
             if drawn != 0 {
@@ -169,6 +180,8 @@ impl Adapter {
             gid,
             run_dir,
             contact_timeout,
+            source,
+            remap,
             instance,
             incarnation,
             published_file,
@@ -257,6 +270,23 @@ impl Adapter {
 
     pub(crate) fn qpn(&self, index: usize) -> u32 {
         self.instance.number() << QP_INDEX_BITS | index as u32
+    }
+
+    /// Counts what is in use.
+    pub(crate) fn usage(&self) -> Usage {
+        let owned = |lane: &usize| self.lane_header(*lane).owner.load(Ordering::Relaxed) != 0;
+        let tables = self.tables();
+        Usage {
+            instance: self.instance.number(),
+            queue_pairs: tables.qps.count(),
+            regions: tables.mrs.count(),
+            lanes: (0..LANES).filter(owned).count(),
+            peers: self
+                .peers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .len(),
+        }
     }
 
     /// A number that no object of this adapter had lately.

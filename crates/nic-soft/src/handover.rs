@@ -5,9 +5,34 @@
 //! peer has no RECV or no room) must the thread that polls the completion queue carry on with them.
 //! So the common case costs one load, and the rare one a mutex.
 
-use std::cell::UnsafeCell;
+#[cfg(loom)]
+use loom::cell::UnsafeCell;
+#[cfg(loom)]
+use loom::sync::Mutex;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(loom))]
 use std::sync::Mutex;
+use std::sync::PoisonError;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A cell with loom's closure interface, so that one source serves both.
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline]
+    fn with_mut<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
+        work(self.0.get())
+    }
+}
 
 /// The value and whose it is.
 #[derive(Debug)]
@@ -45,17 +70,14 @@ impl<T> Handover<T> {
     #[inline]
     pub(crate) unsafe fn own<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> R {
         if self.is_shared() {
-            let _held = self
-                .lock
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: helpers touch the value under the lock only, and the owner holds it.
-            let (result, unfinished) = work(unsafe { &mut *self.value.get() });
+            let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
             self.shared.store(unfinished, Ordering::Release);
             return result;
         }
         // SAFETY: `shared` is unset, so helpers stay away, and there is one owner.
-        let (result, unfinished) = work(unsafe { &mut *self.value.get() });
+        let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
         if unfinished {
             self.shared.store(true, Ordering::Release);
         }
@@ -68,15 +90,12 @@ impl<T> Handover<T> {
         if !self.is_shared() {
             return;
         }
-        let _held = self
-            .lock
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_shared() {
             return;
         }
         // SAFETY: `shared` is set, so everybody touches the value under the lock, which is held.
-        let unfinished = work(unsafe { &mut *self.value.get() });
+        let unfinished = self.value.with_mut(|value| work(unsafe { &mut *value }));
         self.shared.store(unfinished, Ordering::Release);
     }
 }

@@ -15,8 +15,8 @@
 //! | `adapter`, `instance` | an adapter's tables; its number on the GID |
 //! | `layout`, `segment` | what adapters share, and how it is mapped |
 //! | `agent`, `protocol`, `peer` | first contact, and noticing who has gone |
-//! | `memory`, `remote`, `quiescence` | regions, ours and a peer's; when memory may go away |
-//! | `qp`, `send`, `link`, `lane` | posting: from a work request to a peer's lines |
+//! | `memory`, `remap`, `remote`, `quiescence` | regions, ours and a peer's; when memory may go |
+//! | `qp`, `send`, `payload`, `dests`, `link`, `lane` | posting: from a work request to a peer's lines |
 //! | `cq`, `recv`, `recv_queue`, `srq`, `channel` | polling: from lines to completions |
 //! | `handover` | letting a poller help a poster |
 //!
@@ -54,6 +54,7 @@ mod adapter;
 mod agent;
 mod channel;
 mod cq;
+mod dests;
 mod handover;
 mod instance;
 mod lane;
@@ -61,15 +62,17 @@ mod layout;
 mod link;
 mod memory;
 mod nic;
+mod payload;
 mod peer;
 mod protocol;
 mod qp;
 mod quiescence;
 mod recv;
 mod recv_queue;
+mod remap;
 mod remote;
 mod segment;
 mod send;
 mod srq;
 
-pub use nic::{SoftNic, SoftOptions};
+pub use nic::{SoftNic, SoftOptions, Usage};

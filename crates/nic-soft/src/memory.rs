@@ -10,7 +10,8 @@ use verbs::{Access, Lkey, PdNum, Rkey, VerbsError, rules};
 
 use crate::adapter::Adapter;
 use crate::layout::{KIND_PRIVATE, KIND_SHARED, MrEntry, mr_index};
-use crate::segment::{self, Mapping, Writers};
+use crate::remap::Remapped;
+use crate::segment::{Mapping, Writers};
 
 /// What the adapter keeps of a region.
 #[derive(Debug)]
@@ -28,8 +29,19 @@ pub(crate) struct SoftMr {
     key: u32,
     start: NonNull<u8>,
     len: usize,
-    /// The memory, when it is ours.
-    _mapping: Option<Mapping>,
+    /// What keeps the memory as it is.
+    _backing: Backing,
+}
+
+/// Where a region's memory comes from.
+#[derive(Debug)]
+enum Backing {
+    /// The NIC's own.
+    Allocated(#[allow(dead_code, reason = "kept for its drop")] Mapping),
+    /// The caller's, moved into shared memory; it is moved back on drop.
+    Remapped(#[allow(dead_code, reason = "kept for its drop")] Remapped),
+    /// The caller's, as it is.
+    Private,
 }
 
 // SAFETY: the region's memory is only touched through atomics and `verbs::mem`.
@@ -53,7 +65,7 @@ impl SoftMr {
         } else {
             Writers::Owner
         };
-        let (file, mapping) = segment::create("vervain-region", len, writers)?;
+        let (file, mapping) = adapter.source.create("vervain-region", len, writers)?;
         advise_huge(&mapping);
         let start = mapping.start();
         let key = publish(adapter, pd, start, len, access, Some(Arc::new(file)))?;
@@ -64,11 +76,12 @@ impl SoftMr {
             key,
             start,
             len,
-            _mapping: Some(mapping),
+            _backing: Backing::Allocated(mapping),
         })
     }
 
-    /// Registers memory of the caller, which peers reach through the kernel.
+    /// Registers memory of the caller. Page-aligned private memory is moved into shared memory in
+    /// place; other memory stays, and peers reach it through the kernel.
     pub(crate) fn register(
         adapter: &Arc<Adapter>,
         pd: PdNum,
@@ -77,29 +90,38 @@ impl SoftMr {
         access: Access,
     ) -> Result<Self, VerbsError> {
         check(len, access)?;
-        if access.contains(Access::REMOTE_ATOMIC) {
-            return Err(VerbsError::Unsupported {
-                what: "remote atomics on memory that the NIC did not allocate",
-            });
-        }
         if (start.as_ptr() as usize).checked_add(len).is_none() {
-            return Err(VerbsError::invalid(
-                "memory region",
-                "it wraps around the address space",
-            ));
+            let why = "it wraps around the address space";
+            return Err(VerbsError::invalid("memory region", why));
         }
-        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_READ) {
-            allow_peers_to_reach_us();
-        }
-        let key = publish(adapter, pd, start, len, access, None)?;
-        let adapter = Arc::clone(adapter);
+        let remotely = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let remapped = if adapter.remap && access.intersects(remotely) {
+            Remapped::new(&adapter.source, start, len)?
+        } else {
+            None
+        };
+        let (file, backing) = match remapped {
+            Some((file, remapped)) => (Some(Arc::new(file)), Backing::Remapped(remapped)),
+            None if access.contains(Access::REMOTE_ATOMIC) => {
+                return Err(VerbsError::Unsupported {
+                    what: "remote atomics on memory that is not page-aligned private memory",
+                });
+            }
+            None => {
+                if access.intersects(remotely) {
+                    allow_peers_to_reach_us();
+                }
+                (None, Backing::Private)
+            }
+        };
+        let key = publish(adapter, pd, start, len, access, file)?;
         Ok(SoftMr {
-            adapter,
+            adapter: Arc::clone(adapter),
             pd: pd.0 as usize,
             key,
             start,
             len,
-            _mapping: None,
+            _backing: backing,
         })
     }
 }

@@ -41,6 +41,13 @@ pub struct SoftOptions {
     pub name: String,
     /// How long to wait for another process's first answer.
     pub contact_timeout: Duration,
+    /// Whether shared memory comes from memfd, where the kernel has it. Otherwise it lies in
+    /// unnamed files, which a hostile peer could cut short.
+    pub memfd: bool,
+    /// Whether registering page-aligned private memory moves it into shared memory, in place, so
+    /// that peers reach it without the kernel and with atomics. Registering other memory leaves it
+    /// where it is; peers reach it by process_vm_readv and process_vm_writev, without atomics.
+    pub remap: bool,
 }
 
 impl SoftOptions {
@@ -51,6 +58,8 @@ impl SoftOptions {
             gid: Gid::from_ipv4(Ipv4Addr::LOCALHOST),
             name: "soft0".into(),
             contact_timeout: Duration::from_secs(1),
+            memfd: true,
+            remap: true,
         }
     }
 
@@ -79,18 +88,36 @@ impl SoftNic {
     /// belongs to somebody else, `Io`.
     pub fn open(options: &SoftOptions) -> Result<Arc<Self>, VerbsError> {
         let epoll = agent::create_epoll()?;
-        let adapter = Arc::new(Adapter::new(
-            options.name.clone(),
-            options.gid,
-            options.run_dir.clone(),
-            options.contact_timeout,
-            epoll,
-        )?);
+        let adapter = Arc::new(Adapter::new(options, epoll)?);
         let agent = Agent::start(&adapter)?;
         Ok(Arc::new(SoftNic {
             _agent: agent,
             adapter,
         }))
+    }
+}
+
+/// How much of an adapter is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Its number on the GID.
+    pub instance: u32,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Memory regions.
+    pub regions: usize,
+    /// Lanes that peers have opened into it.
+    pub lanes: usize,
+    /// Peers it is in contact with.
+    pub peers: usize,
+}
+
+impl SoftNic {
+    /// Counts what is in use. Slow: for statistics and tests.
+    pub fn usage(&self) -> Usage {
+        self.adapter.sweep_lanes();
+        self.adapter.usage()
     }
 }
 

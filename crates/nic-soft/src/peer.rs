@@ -14,7 +14,7 @@ use crate::adapter::Adapter;
 use crate::instance::socket_of;
 use crate::layout::{Inbox, MrEntry, Published, mr_index};
 use crate::protocol::{self, Message, OP_CHANNEL, OP_HELLO, OP_REGION, STATUS_OK, STATUS_VERSION};
-use crate::segment::{self, Mapping};
+use crate::segment::Mapping;
 use crate::{agent, memory};
 
 /// A peer adapter. It stays mapped while somebody holds it, also after it has died.
@@ -77,8 +77,13 @@ impl Peer {
         }
         let [published_file, inbox_file] = <[OwnedFd; 2]>::try_from(fds)
             .map_err(|fds| unreachable(format!("it sent {} descriptors, not 2", fds.len())))?;
-        let published = segment::map_foreign(&published_file, size_of::<Published>(), false)?;
-        let inbox = segment::map_foreign(&inbox_file, size_of::<Inbox>(), true)?;
+        let published =
+            adapter
+                .source
+                .map_foreign(&published_file, size_of::<Published>(), false)?;
+        let inbox = adapter
+            .source
+            .map_foreign(&inbox_file, size_of::<Inbox>(), true)?;
         let peer = Peer {
             gid,
             instance,
@@ -154,7 +159,7 @@ impl Peer {
         let writable = region
             .access
             .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let mapping = Arc::new(segment::map_foreign(&file, len, writable)?);
+        let mapping = Arc::new(adapter.source.map_foreign(&file, len, writable)?);
         regions.insert(key, Arc::clone(&mapping));
         Ok(mapping)
     }

@@ -1,10 +1,11 @@
 //! Shared memory: anonymous files, sealed against shrinking, and their mappings.
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags};
 use verbs::VerbsError;
 
@@ -69,47 +70,112 @@ pub(crate) enum Writers {
     Everybody,
 }
 
-/// Makes a file of zeros of `len` bytes and maps it. It can neither shrink nor grow, so that nobody
-/// who maps it can be made to touch memory beyond its end.
-pub(crate) fn create(
-    name: &str,
-    len: usize,
-    writers: Writers,
-) -> Result<(OwnedFd, Mapping), VerbsError> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create(name, flags)
-        .map_err(|e| VerbsError::io("creating shared memory (memfd_create)", e))?;
-    rustix::fs::ftruncate(&file, len as u64)
-        .map_err(|e| VerbsError::io("sizing shared memory", e))?;
-    let mapping = Mapping::new(file.as_fd(), len, true)?;
-    let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    seals.set(SealFlags::FUTURE_WRITE, writers == Writers::Owner);
-    rustix::fs::fcntl_add_seals(&file, seals)
-        .map_err(|e| VerbsError::io("sealing shared memory", e))?;
-    Ok((file, mapping))
+/// Where shared memory comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// Anonymous files, sealed.
+    Memfd,
+    /// Unnamed files in a directory, which nothing keeps a peer from cutting short.
+    Directory(PathBuf),
 }
 
-/// Checks that a file from a peer has at least `len` bytes and cannot shrink, and maps it.
-pub(crate) fn map_foreign(
-    file: &OwnedFd,
-    len: usize,
-    writable: bool,
-) -> Result<Mapping, VerbsError> {
-    let seals = rustix::fs::fcntl_get_seals(file)
-        .map_err(|e| VerbsError::io("asking for a peer's seals", e))?;
-    if !seals.contains(SealFlags::SHRINK) {
-        return Err(VerbsError::invalid(
-            "peer's shared memory",
-            "it is not sealed against shrinking",
-        ));
+impl Source {
+    /// Anonymous files, unless the kernel refuses them or they are not wanted; then unnamed files
+    /// in shared memory, or in the run directory.
+    pub(crate) fn choose(memfd: bool, run_dir: &Path) -> Self {
+        let refusal = match memfd.then(|| memfd_create("vervain-probe", MemfdFlags::CLOEXEC)) {
+            Some(Ok(_)) => return Source::Memfd,
+            Some(Err(e)) => e.to_string(),
+            None => "not wanted".into(),
+        };
+        let shm = Path::new("/dev/shm");
+        let place = if shm.is_dir() { shm } else { run_dir };
+        let directory = place.to_path_buf();
+        tracing::warn!(
+            refusal,
+            directory = %directory.display(),
+            "no memfd: shared memory lies in unnamed files, and a peer's truncation could end this \
+             process"
+        );
+        Source::Directory(directory)
     }
-    let stat =
-        rustix::fs::fstat(file).map_err(|e| VerbsError::io("asking for a peer's size", e))?;
-    if (stat.st_size as u64) < len as u64 {
-        let why = format!("{} bytes where {len} were announced", stat.st_size);
-        return Err(VerbsError::invalid("peer's shared memory", why));
+
+    /// Makes a file of zeros of `len` bytes and maps it. A memfd can neither shrink nor grow from
+    /// then on, so that nobody who maps it can be made to touch memory beyond its end. The
+    /// descriptor is the one to give to peers.
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        len: usize,
+        writers: Writers,
+    ) -> Result<(OwnedFd, Mapping), VerbsError> {
+        let file = self.open(name, len)?;
+        let mapping = Mapping::new(file.as_fd(), len, true)?;
+        Ok((self.for_peers(file, writers)?, mapping))
     }
-    Mapping::new(file.as_fd(), len, writable)
+
+    /// A file of zeros.
+    pub(crate) fn open(&self, name: &str, len: usize) -> Result<OwnedFd, VerbsError> {
+        let file = match self {
+            Source::Memfd => {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                memfd_create(name, flags)
+                    .map_err(|e| VerbsError::io("creating shared memory (memfd_create)", e))?
+            }
+            Source::Directory(directory) => {
+                let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+                rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
+                    .map_err(|e| VerbsError::io("creating shared memory (O_TMPFILE)", e))?
+            }
+        };
+        rustix::fs::ftruncate(&file, len as u64)
+            .map_err(|e| VerbsError::io("sizing shared memory", e))?;
+        Ok(file)
+    }
+
+    /// Seals a file that has all its writable mappings, and returns the descriptor for peers.
+    pub(crate) fn for_peers(&self, file: OwnedFd, writers: Writers) -> Result<OwnedFd, VerbsError> {
+        match self {
+            Source::Memfd => {
+                let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+                seals.set(SealFlags::FUTURE_WRITE, writers == Writers::Owner);
+                rustix::fs::fcntl_add_seals(&file, seals)
+                    .map_err(|e| VerbsError::io("sealing shared memory", e))?;
+                Ok(file)
+            }
+            Source::Directory(_) if writers == Writers::Owner => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                    .map_err(|e| VerbsError::io("opening shared memory for reading", e))
+            }
+            Source::Directory(_) => Ok(file),
+        }
+    }
+
+    /// Checks that a file from a peer has at least `len` bytes and cannot shrink, and maps it.
+    pub(crate) fn map_foreign(
+        &self,
+        file: &OwnedFd,
+        len: usize,
+        writable: bool,
+    ) -> Result<Mapping, VerbsError> {
+        // Where we have no seals ourselves, we cannot ask them of others.
+        if *self == Source::Memfd {
+            let seals = rustix::fs::fcntl_get_seals(file)
+                .map_err(|e| VerbsError::io("asking for a peer's seals", e))?;
+            if !seals.contains(SealFlags::SHRINK) {
+                let why = "it is not sealed against shrinking";
+                return Err(VerbsError::invalid("peer's shared memory", why));
+            }
+        }
+        let stat =
+            rustix::fs::fstat(file).map_err(|e| VerbsError::io("asking for a peer's size", e))?;
+        if (stat.st_size as u64) < len as u64 {
+            let why = format!("{} bytes where {len} were announced", stat.st_size);
+            return Err(VerbsError::invalid("peer's shared memory", why));
+        }
+        Mapping::new(file.as_fd(), len, writable)
+    }
 }
 
 /// Gives the memory behind a range of the file back; it reads as zeros afterwards.

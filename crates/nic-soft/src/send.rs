@@ -11,17 +11,18 @@ use std::time::{Duration, Instant};
 
 use verbs::attr::rnr_timer_us;
 use verbs::{
-    AhNum, Gid, Mtu, Op, Payload, PostError, PostReason, QpAttr, QpNum, QpState, SendFlags, SendWr,
-    Sge, Transport, UdDest, Wc, WcOpcode, WcStatus, mem, rules,
+    Gid, Mtu, Op, Payload, PostError, PostReason, QpAttr, QpNum, QpState, SendFlags, SendWr, Sge,
+    Transport, UdDest, Wc, WcOpcode, WcStatus, mem, rules,
 };
 
 use crate::adapter::Adapter;
+use crate::dests::Dests;
 use crate::lane::PIECE_MAX;
 use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
 use crate::link::{Link, NoLane, Ready, Us};
-use crate::memory;
+use crate::payload::Local;
 use crate::qp::QpShared;
-use crate::remote::{Piece, RemoteMemory};
+use crate::remote::RemoteMemory;
 
 /// Bytes of a message at most (RC and UC).
 pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
@@ -59,26 +60,12 @@ struct Kept {
     tries: u32,
 }
 
-/// What an address handle and a queue pair number stand for: one of the links.
-#[derive(Clone, Copy, Debug)]
-struct Dest {
-    ah: AhNum,
-    qpn: u32,
-    link: usize,
-}
-
 /// The send side of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Sender {
     us: Us,
     link: Option<Link>,
-    /// A hash table with linear probing; a power of two, at most half full.
-    dests: Vec<Option<Dest>>,
-    dests_len: usize,
-    /// One for each queue pair that datagrams go to, however many address handles lead there, so
-    /// that they stay in order.
-    links: Vec<Option<Link>>,
-    departures_seen: u64,
+    dests: Dests,
     remote: RemoteMemory,
     kept: VecDeque<Kept>,
     timeout: Option<Duration>,
@@ -96,85 +83,6 @@ fn opcode(op: &Op) -> WcOpcode {
     }
 }
 
-/// The local side of a request as checked pieces.
-#[derive(Clone, Copy)]
-enum Local<'a> {
-    One(Piece),
-    Parts(&'a [&'a [u8]]),
-    Sges(&'a [Sge]),
-}
-
-impl<'a> Local<'a> {
-    /// Checks a payload's elements.
-    #[inline]
-    fn check(adapter: &Adapter, pd: u32, wr: &SendWr<'a>) -> Result<Self, WcStatus> {
-        let needed = match wr.op {
-            Op::Send { .. } | Op::Write { .. } => verbs::Access::empty(),
-            _ => verbs::Access::LOCAL_WRITE,
-        };
-        match wr.payload {
-            Payload::Inline(bytes) => Ok(Local::One((bytes.as_ptr().cast_mut(), bytes.len()))),
-            Payload::InlineParts(parts) => Ok(Local::Parts(parts)),
-            Payload::Gather([]) => Ok(Local::Parts(&[])),
-            Payload::Gather([sge]) => {
-                if sge.len == 0 {
-                    return Ok(Local::Parts(&[]));
-                }
-                let at = memory::local(adapter, pd, sge, needed).ok_or(WcStatus::LocProtErr)?;
-                Ok(Local::One((at, sge.len as usize)))
-            }
-            Payload::Gather(sges) => {
-                for sge in sges.iter().filter(|sge| sge.len > 0) {
-                    memory::local(adapter, pd, sge, needed).ok_or(WcStatus::LocProtErr)?;
-                }
-                Ok(Local::Sges(sges))
-            }
-        }
-    }
-
-    #[inline]
-    fn pieces(&self) -> impl Iterator<Item = Piece> + Clone + use<'a> {
-        let (one, parts, sges): (Option<Piece>, &'a [&'a [u8]], &'a [Sge]) = match *self {
-            Local::One(piece) => (Some(piece), &[], &[]),
-            Local::Parts(parts) => (None, parts, &[]),
-            Local::Sges(sges) => (None, &[], sges),
-        };
-        one.into_iter()
-            .chain(
-                parts
-                    .iter()
-                    .map(|part| (part.as_ptr().cast_mut(), part.len())),
-            )
-            .chain(
-                sges.iter()
-                    .map(|sge| (sge.addr as *mut u8, sge.len as usize)),
-            )
-    }
-
-    /// Copies the bytes `from..from + len` to one place.
-    ///
-    /// # Safety
-    /// `to` is writable for `len` bytes, and the range lies inside the payload.
-    #[inline]
-    unsafe fn gather(&self, mut from: usize, mut to: *mut u8, mut len: usize) {
-        for (start, piece_len) in self.pieces() {
-            if from >= piece_len {
-                from -= piece_len;
-                continue;
-            }
-            let now = len.min(piece_len - from);
-            // SAFETY: inside a checked piece, and inside the caller's room.
-            unsafe { mem::place(to, start.add(from), now) };
-            to = to.wrapping_add(now);
-            len -= now;
-            from = 0;
-            if len == 0 {
-                return;
-            }
-        }
-    }
-}
-
 impl Sender {
     pub(crate) fn new(gid: Gid, qpn: u32, transport: Transport) -> Self {
         Sender {
@@ -184,10 +92,7 @@ impl Sender {
                 transport,
             },
             link: None,
-            dests: Vec::new(),
-            dests_len: 0,
-            links: Vec::new(),
-            departures_seen: 0,
+            dests: Dests::default(),
             remote: RemoteMemory::default(),
             kept: VecDeque::new(),
             timeout: None,
@@ -217,8 +122,6 @@ impl Sender {
         self.kept.clear();
         self.link = None;
         self.dests.clear();
-        self.dests_len = 0;
-        self.links.clear();
         self.remote.clear();
     }
 
@@ -630,13 +533,7 @@ impl Sender {
         len: usize,
     ) -> Step {
         let us = self.us;
-        let departures = adapter
-            .departures
-            .load(std::sync::atomic::Ordering::Relaxed);
-        if departures != self.departures_seen {
-            self.forget_departed(adapter, departures);
-        }
-        let Some(link) = self.dest(adapter, to) else {
+        let Some(link) = self.dests.link(adapter, to) else {
             return Step::Done(WcStatus::Success);
         };
         if link.is_up(&us) && link.qkey == to.qkey.0 {
@@ -667,119 +564,6 @@ impl Sender {
             }
         }
         Step::Done(WcStatus::Success)
-    }
-
-    #[inline]
-    fn slot_of(&self, ah: AhNum, qpn: u32) -> usize {
-        let key = u64::from(ah.0) << 24 | u64::from(qpn);
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.dests.len() - 1)
-    }
-
-    /// The link to a destination, opened when it is new. `None` when it cannot be reached.
-    #[inline]
-    fn dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<&mut Link> {
-        if self.dests.is_empty() {
-            self.dests.resize(16, None);
-        }
-        let mask = self.dests.len() - 1;
-        let mut slot = self.slot_of(to.ah, to.qpn.0);
-        let link = loop {
-            match &self.dests[slot] {
-                Some(dest) if dest.ah == to.ah && dest.qpn == to.qpn.0 => break dest.link,
-                Some(_) => slot = (slot + 1) & mask,
-                None => break self.open_dest(adapter, to)?,
-            }
-        };
-        self.links[link].as_mut()
-    }
-
-    #[cold]
-    fn open_dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<usize> {
-        let ah = *adapter.tables().ahs.get(to.ah.0 as usize).ok()?;
-        let same = |link: &Option<Link>| {
-            link.as_ref()
-                .is_some_and(|link| link.qpn == to.qpn.0 && link.peer.gid == ah.gid)
-        };
-        let link = match self.links.iter().position(same) {
-            Some(known) => known,
-            None => match Link::open(adapter, ah.gid, to.qpn.0) {
-                Ok(link) => self.insert_link(link),
-                Err(e) => {
-                    tracing::debug!(error = %e, "a datagram to nobody");
-                    return None;
-                }
-            },
-        };
-        if (self.dests_len + 1) * 2 > self.dests.len() {
-            let bigger = self.dests.len() * 2;
-            self.rehash(bigger);
-        }
-        self.insert_dest(Dest {
-            ah: to.ah,
-            qpn: to.qpn.0,
-            link,
-        });
-        Some(link)
-    }
-
-    fn insert_link(&mut self, link: Link) -> usize {
-        match self.links.iter().position(Option::is_none) {
-            Some(free) => {
-                self.links[free] = Some(link);
-                free
-            }
-            None => {
-                self.links.push(Some(link));
-                self.links.len() - 1
-            }
-        }
-    }
-
-    fn insert_dest(&mut self, dest: Dest) {
-        let mask = self.dests.len() - 1;
-        let mut slot = self.slot_of(dest.ah, dest.qpn);
-        while self.dests[slot].is_some() {
-            slot = (slot + 1) & mask;
-        }
-        self.dests[slot] = Some(dest);
-        self.dests_len += 1;
-    }
-
-    fn rehash(&mut self, size: usize) {
-        let old = std::mem::take(&mut self.dests);
-        self.dests.resize(size, None);
-        self.dests_len = 0;
-        for dest in old.into_iter().flatten() {
-            self.insert_dest(dest);
-        }
-    }
-
-    /// Drops destinations whose process or address handle has gone, and links that nothing leads
-    /// to any more.
-    #[cold]
-    fn forget_departed(&mut self, adapter: &Adapter, departures: u64) {
-        self.departures_seen = departures;
-        let mut used = vec![false; self.links.len()];
-        {
-            let tables = adapter.tables();
-            for slot in &mut self.dests {
-                let Some(dest) = slot else { continue };
-                let alive = |link: &Link| !link.peer.is_dead();
-                let keep = tables.ahs.get(dest.ah.0 as usize).is_ok()
-                    && self.links[dest.link].as_ref().is_some_and(alive);
-                if keep {
-                    used[dest.link] = true;
-                } else {
-                    *slot = None;
-                }
-            }
-        }
-        for (link, used) in self.links.iter_mut().zip(used) {
-            if !used {
-                *link = None;
-            }
-        }
-        self.rehash(self.dests.len());
     }
 }
 

@@ -57,7 +57,7 @@ pub trait Nic: Send + Sync + Debug {
     fn dealloc_pd(&self, pd: PdNum) -> Result<(), VerbsError>;
 
     /// Allocates zeroed memory in the way that suits the NIC best, and registers it. The memory
-    /// lives as long as the returned region.
+    /// starts on a cache line and lives as long as the returned region.
     ///
     /// # Errors
     /// `Invalid` for length 0 or inconsistent access, `Exhausted`, `Io`.
@@ -71,7 +71,8 @@ pub trait Nic: Send + Sync + Debug {
     ///
     /// # Safety
     /// `start` is valid for reads and writes of `len` bytes until the region is dropped, and all
-    /// that time is accessed by this process through atomics or [`mem`] only.
+    /// that time is accessed by this process through atomics or [`mem`] only. Nobody accesses it
+    /// during the call, nor while the region is dropped: a NIC may move it, at its place.
     unsafe fn register(
         &self,
         pd: PdNum,

@@ -76,13 +76,15 @@ fn deps() -> anyhow::Result<()> {
 }
 
 fn loom() -> anyhow::Result<()> {
-    cargo(
-        &["test", "--release", "-p", "rt", "--test", "loom"],
-        &[
+    for package in ["rt", "nic-soft"] {
+        let test = ["test", "--release", "-p", package, "--test", "loom"];
+        let environment = [
             ("RUSTFLAGS", "--cfg loom"),
             ("CARGO_TARGET_DIR", "target/loom"),
-        ],
-    )
+        ];
+        cargo(&test, &environment)?;
+    }
+    Ok(())
 }
 
 /// Runs cargo, showing what it runs.

@@ -9,7 +9,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("verbs", &[]),
     ("rt", &[]),
     ("nic-soft", &["verbs"]),
-    ("cache", &["verbs", "rt"]),
+    ("cache", &["verbs"]),
     ("memcache", &["rt"]),
     ("bench", &["verbs", "nic-soft", "rt", "cache", "memcache"]),
     (

@@ -69,6 +69,18 @@ pub fn is_before(id: u32, cursor: u32) -> bool {
     (cursor.wrapping_sub(id) as i32) > 0
 }
 
+/// The immediate data of a kick: the id's low 31 bits, and whether the request was posted before.
+#[inline]
+pub fn kick(id: u32, repeat: bool) -> u32 {
+    id << 1 | u32::from(repeat)
+}
+
+/// The id's low 31 bits in a kick's immediate data, and whether it is a repeat.
+#[inline]
+pub fn parse_kick(imm: u32) -> (u32, bool) {
+    (imm >> 1, imm & 1 != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

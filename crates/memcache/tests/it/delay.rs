@@ -34,29 +34,14 @@ enum Owned {
 
 impl Owned {
     fn new(reply: Reply<'_>) -> Self {
-        Self::Plain(match reply {
-            Reply::Value { value, flags, cas } => {
-                return Self::Value {
-                    value: value.to_vec(),
-                    flags,
-                    cas,
-                };
-            }
-            Reply::Miss => Reply::Miss,
-            Reply::Stored => Reply::Stored,
-            Reply::NotStored => Reply::NotStored,
-            Reply::Exists => Reply::Exists,
-            Reply::NotFound => Reply::NotFound,
-            Reply::Deleted => Reply::Deleted,
-            Reply::Touched => Reply::Touched,
-            Reply::Number(number) => Reply::Number(number),
-            Reply::NotANumber => Reply::NotANumber,
-            Reply::Flushed => Reply::Flushed,
-            Reply::TooLarge => Reply::TooLarge,
-            Reply::OutOfMemory => Reply::OutOfMemory,
-            Reply::Busy(why) => Reply::Busy(why),
-            other => panic!("an answer unknown to this test: {other:?}"),
-        })
+        match reply {
+            Reply::Value { value, flags, cas } => Self::Value {
+                value: value.to_vec(),
+                flags,
+                cas,
+            },
+            other => Self::Plain(other.with_bytes(b"")),
+        }
     }
 
     fn as_reply(&self) -> Reply<'_> {

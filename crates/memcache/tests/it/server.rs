@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -13,8 +13,13 @@ use rt::{Config, Core, IoKind};
 
 use crate::delay::DelayEngine;
 
-/// Serves `connections` connections on a core of its own.
-fn start(io: IoKind, addr: Addr, connections: usize) -> (Addr, JoinHandle<Vec<String>>) {
+/// Serves `connections` connections on a core of its own; so many answers in a hundred come late.
+fn start(
+    io: IoKind,
+    addr: Addr,
+    connections: usize,
+    late_percent: u32,
+) -> (Addr, JoinHandle<Vec<String>>) {
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let mut config = Config::default();
@@ -26,7 +31,7 @@ fn start(io: IoKind, addr: Addr, connections: usize) -> (Addr, JoinHandle<Vec<St
                 Listener::bind(&handle, &addr, ListenOptions::default()).expect("bound");
             tell.send(listener.local_addr().expect("an address"))
                 .expect("the test listens");
-            let engine = Rc::new(RefCell::new(DelayEngine::new(7, 30)));
+            let engine = Rc::new(RefCell::new(DelayEngine::new(7, late_percent)));
             let mut tasks = Vec::new();
             for _ in 0..connections {
                 let stream = listener.accept().await.expect("a connection");
@@ -57,17 +62,26 @@ fn start(io: IoKind, addr: Addr, connections: usize) -> (Addr, JoinHandle<Vec<St
 /// A client's socket that can be read and written by two threads.
 trait Socket: Read + Write + Send {
     fn another(&self) -> Box<dyn Socket>;
+    fn end_input(&self);
 }
 
 impl Socket for TcpStream {
     fn another(&self) -> Box<dyn Socket> {
         Box::new(self.try_clone().expect("cloned"))
     }
+
+    fn end_input(&self) {
+        self.shutdown(Shutdown::Write).expect("shut down");
+    }
 }
 
 impl Socket for UnixStream {
     fn another(&self) -> Box<dyn Socket> {
         Box::new(self.try_clone().expect("cloned"))
+    }
+
+    fn end_input(&self) {
+        self.shutdown(Shutdown::Write).expect("shut down");
     }
 }
 
@@ -80,6 +94,11 @@ fn dial(addr: &Addr) -> Box<dyn Socket> {
 
 /// Runs a test over each kind of socket and each back end, and checks how its connections ended.
 fn on_each(test: impl Fn(&Addr), ends: &[&str]) {
+    on_each_with(30, test, ends);
+}
+
+/// As [`on_each`], with so many answers in a hundred coming late.
+fn on_each_with(late_percent: u32, test: impl Fn(&Addr), ends: &[&str]) {
     for io in [IoKind::Uring, IoKind::Epoll] {
         let mut config = Config::default();
         config.io = Some(io);
@@ -90,7 +109,7 @@ fn on_each(test: impl Fn(&Addr), ends: &[&str]) {
         let folder = tempfile::tempdir().expect("a folder");
         let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
         for addr in [Addr::Tcp(loopback), Addr::Unix(folder.path().join("door"))] {
-            let (addr, server) = start(io, addr, ends.len());
+            let (addr, server) = start(io, addr, ends.len(), late_percent);
             test(&addr);
             let ended = server.join().expect("the server ends");
             assert_eq!(ended, ends, "{io:?} {addr}");
@@ -149,6 +168,84 @@ fn a_large_value_comes_and_goes_whole() {
         assert!(answers[head.len()..].starts_with(&value));
         assert!(answers.ends_with(b"\r\nEND\r\n"));
     };
+    on_each(test, &["closed"]);
+}
+
+/// Sends a request while its answer is read, and checks that.
+fn ask(client: &mut Box<dyn Socket>, request: &[u8], expected: &[u8]) {
+    let mut writer = client.another();
+    std::thread::scope(|scope| {
+        scope.spawn(|| writer.write_all(request).expect("sent"));
+        let mut answer = vec![0; expected.len()];
+        client.read_exact(&mut answer).expect("received");
+        assert!(answer == expected, "{} bytes of answers", answer.len());
+    });
+}
+
+#[test]
+fn answers_that_pass_the_high_water_mark_come_to_their_end() {
+    let value = vec![b'x'; 300_000];
+    let test = |addr: &Addr| {
+        let mut client = dial(addr);
+        let set = [b"set k 0 0 300000\r\n", &value[..], b"\r\n"].concat();
+        ask(&mut client, &set, b"STORED\r\n");
+        let item = [b"VALUE k 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
+        // The mark lies between the value and the end of the fourth.
+        for count in [4, 8, 50] {
+            ask(
+                &mut client,
+                &b"get k\r\n".repeat(count),
+                &item.repeat(count),
+            );
+        }
+        client.write_all(b"quit\r\n").expect("sent");
+    };
+    on_each_with(100, test, &["closed"]);
+}
+
+#[test]
+fn more_answers_than_may_be_in_flight_all_come() {
+    let test = |addr: &Addr| {
+        let mut client = dial(addr);
+        for count in [255, 256, 257, 3000] {
+            ask(
+                &mut client,
+                &b"get k\r\n".repeat(count),
+                &b"END\r\n".repeat(count),
+            );
+            let get = [b"get".to_vec(), b" k".repeat(count), b"\r\n".to_vec()].concat();
+            ask(&mut client, &get, b"END\r\n");
+            let sets = b"set n 0 0 1 noreply\r\n1\r\n".repeat(count);
+            let delete = [&sets[..], b"delete n\r\n"].concat();
+            ask(&mut client, &delete, b"DELETED\r\n");
+        }
+        client.write_all(b"quit\r\n").expect("sent");
+    };
+    on_each_with(100, test, &["closed"]);
+}
+
+#[test]
+fn a_client_that_has_said_all_gets_all_answers() {
+    let test = |addr: &Addr| {
+        let mut client = dial(addr);
+        let mut requests = Vec::new();
+        let mut expected = Vec::new();
+        for i in 0..100 {
+            requests.extend(format!("set k{i} 0 0 1\r\nx\r\nget k{i}\r\n").bytes());
+            expected.extend(format!("STORED\r\nVALUE k{i} 0 1\r\nx\r\nEND\r\n").bytes());
+        }
+        client.write_all(&requests).expect("sent");
+        client.end_input();
+        let mut answers = Vec::new();
+        client.read_to_end(&mut answers).expect("received");
+        assert!(
+            answers == expected,
+            "{} of {} bytes",
+            answers.len(),
+            expected.len()
+        );
+    };
+    on_each_with(100, test, &["closed"]);
     on_each(test, &["closed"]);
 }
 

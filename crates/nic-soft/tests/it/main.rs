@@ -1,6 +1,8 @@
 //! The software NIC against the suite that every NIC must pass, in one process and across two, and
 //! what is its own: processes that come, go and die.
 
+mod death;
+mod memory;
 mod pair;
 
 mod within_a_process {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::workload::{Distribution, Mix};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbs::Gid;
 
@@ -62,6 +63,13 @@ pub(crate) struct NicFlags {
     /// /tmp/vervain-UID].
     #[arg(long, value_name = "PATH")]
     pub(crate) run_dir: Option<PathBuf>,
+    /// Print every request and completion of the NIC on standard error.
+    #[arg(long, help_heading = "Looking into the NIC")]
+    pub(crate) nic_trace: bool,
+    /// Lose, double and delay so many of a million messages on unreliable transports.
+    #[arg(long, value_name = "PPM", help_heading = "Looking into the NIC",
+          value_parser = clap::value_parser!(u32).range(..=500_000))]
+    pub(crate) nic_loss: Option<u32>,
 }
 
 /// `vervain serve`.
@@ -95,8 +103,7 @@ pub(crate) struct ServeFlags {
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) clients: u32,
     /// Requests a HERD client may have under way to one core, a power of two.
-    #[arg(long, value_name = "N", default_value_t = 32,
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = units::window)]
     pub(crate) window: u32,
     /// How the cores do socket I/O.
     #[arg(long, value_enum, default_value_t = Io::Auto)]
@@ -104,6 +111,9 @@ pub(crate) struct ServeFlags {
     /// Touch all memory at the start, so that no request pays for it.
     #[arg(long)]
     pub(crate) prefault: bool,
+    /// Count what passes through the NIC, for `stats nic`.
+    #[arg(long, help_heading = "Looking into the NIC")]
+    pub(crate) nic_count: bool,
 }
 
 /// `--io`.
@@ -206,7 +216,7 @@ pub(crate) struct TouchFlags {
 /// `vervain stats`.
 #[derive(Args, Debug)]
 pub(crate) struct StatsFlags {
-    /// `settings`, `herd` or `cores`; nothing for the general ones.
+    /// `settings`, `herd`, `cores` or `nic`; nothing for the general ones.
     pub(crate) section: Option<String>,
     #[command(flatten)]
     pub(crate) client: ClientFlags,
@@ -234,6 +244,52 @@ pub(super) enum BenchWhat {
 /// `vervain bench cache`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchCache {
+    /// The mix: YCSB's a (50 % reads), b (95 %) or c (all), or the permille of reads.
+    #[arg(long, value_name = "MIX", default_value = "b")]
+    pub(crate) mix: Mix,
+    /// Which items: uniform, zipf (theta .99) or zipf:THETA.
+    #[arg(long, value_name = "NAME", default_value = "uniform")]
+    pub(crate) distribution: Distribution,
+    /// Items in the cache.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) items: u64,
+    /// Bytes of a key.
+    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = units::size)]
+    pub(crate) key_size: usize,
+    /// Bytes of a value.
+    #[arg(long, value_name = "SIZE", default_value = "32", value_parser = units::size)]
+    pub(crate) value_size: usize,
+    /// Requests under way: to each server core over RDMA (a power of two), on each connection over
+    /// a socket.
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) window: u32,
+    /// Client threads, each with a connection.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+    /// Pin client threads to the last CPUs; `serve --pin` takes the first.
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// How long to measure.
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    pub(crate) length: Duration,
+    /// Measure so many requests instead.
+    #[arg(long, value_name = "N", conflicts_with = "length")]
+    pub(crate) operations: Option<u64>,
+    /// How long to run before measuring.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub(crate) warm_up: Duration,
+    /// Take the items that are there, instead of storing all of them first.
+    #[arg(long)]
+    pub(crate) no_preload: bool,
+    /// Repeats the requests exactly.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Check that each value read is a whole value of its item.
+    #[arg(long)]
+    pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) client: ClientFlags,
 }

@@ -46,7 +46,7 @@ pub(crate) fn run() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing to do about a stderr that is closed.
-            let _ = writeln!(std::io::stderr(), "vervain: {error:#}");
+            let _ = writeln!(std::io::stderr(), "vervain: {}", explain(&error));
             ExitCode::from(NO)
         }
     }
@@ -59,6 +59,19 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<std::io::Error>()
             .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+/// An error and its causes. Some errors end with their cause's text, which is not said twice.
+pub(crate) fn explain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Warnings on stderr; more with -v, or as RUST_LOG says.
@@ -76,4 +89,21 @@ fn start_logging(verbose: u8) {
         .without_time()
         .with_target(false)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let io = || std::io::Error::other("no room");
+        let error = anyhow::Error::new(verbs::VerbsError::io("making a file", io()));
+        assert_eq!(
+            explain(&error.context("cannot start")),
+            "cannot start: making a file: no room"
+        );
+        let error = anyhow::Error::new(io()).context("making a file");
+        assert_eq!(explain(&error), "making a file: no room");
+    }
 }

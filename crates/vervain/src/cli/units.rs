@@ -1,4 +1,4 @@
-//! Sizes and durations with units.
+//! Numbers as people write them: sizes and durations with units, and windows.
 
 use std::time::Duration;
 
@@ -47,6 +47,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// A window: a power of two, 1 to 1024.
+pub(crate) fn window(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(window) if window.is_power_of_two() && window <= 1024 => Ok(window),
+        _ => Err(format!("`{text}` is no power of two between 1 and 1024")),
+    }
 }
 
 /// Bytes for people: `64 MiB`.
@@ -100,6 +108,15 @@ mod tests {
         assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
         for text in ["", "s", "-1s", "1y", "1e400"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn windows_are_powers_of_two() {
+        assert_eq!(window("1"), Ok(1));
+        assert_eq!(window("1024"), Ok(1024));
+        for text in ["", "0", "3", "2048", "-2", "x"] {
+            assert!(window(text).is_err(), "{text}");
         }
     }
 

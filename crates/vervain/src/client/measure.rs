@@ -1,8 +1,74 @@
 //! `vervain bench cache`.
 
-use crate::cli::BenchCache;
+use std::io::{IsTerminal, Write};
 
-/// Runs the benchmark.
-pub(crate) fn bench_cache(_flags: &BenchCache, _as_json: bool) -> anyhow::Result<bool> {
-    anyhow::bail!("no bench")
+use anyhow::{Context as _, bail};
+use bench::cache::{CacheRun, Length, Pinning, Target};
+
+use super::door;
+use crate::cli::{BenchCache, ClientFlags, open_nic};
+
+fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
+    let door = door(flags);
+    if flags.socket {
+        return Ok(Target::Socket(door));
+    }
+    let (_, context) = open_nic(&flags.nic)?;
+    Ok(Target::Nic { context, door })
+}
+
+/// Runs the benchmark; false when a value was wrong.
+pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<bool> {
+    let run = CacheRun {
+        mix: flags.mix,
+        distribution: flags.distribution,
+        items: flags.items,
+        key_len: flags.key_size,
+        value_len: flags.value_size,
+        window: flags.window,
+        threads: flags.threads as usize,
+        pinning: if flags.pin {
+            Pinning::Last
+        } else {
+            Pinning::None
+        },
+        length: match flags.operations {
+            Some(count) => Length::Operations(count),
+            None => Length::Time(flags.length),
+        },
+        warm_up: Length::Time(flags.warm_up),
+        preload: !flags.no_preload,
+        seed: flags.seed,
+        verify: flags.verify,
+        timeout: flags.client.timeout,
+        ..CacheRun::new(target(&flags.client)?)
+    };
+    let shown = std::io::stderr().is_terminal() && !as_json;
+    let mut progress = |stored: u64, items: u64| {
+        if shown {
+            let percent = stored * 100 / items.max(1);
+            // Nothing to do about a stderr that is closed.
+            let _ = write!(std::io::stderr(), "\rstoring items: {percent} %");
+            if stored == items {
+                let _ = writeln!(std::io::stderr(), "; measuring");
+            }
+        }
+    };
+    let door = run.target.door().to_string();
+    let report = match run.run(&mut progress) {
+        Ok(report) => report,
+        Err(bench::cache::RunError::Io(error))
+            if error.kind() == std::io::ErrorKind::ConnectionRefused =>
+        {
+            bail!("nobody answers on {door}; is `vervain serve` running?")
+        }
+        Err(error) => return Err(error).context("the benchmark did not finish"),
+    };
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        bench::print::write_json(&report, &mut out)?;
+    } else {
+        bench::print::write_table(&report, &mut out)?;
+    }
+    Ok(report.counts.wrong == 0)
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use cache::herd::StoreMode;
 
 use super::{Ask, Connection, Storing, answer, complain, expiry_soon_s, say};
-use crate::cli::{ShellFlags, duration};
+use crate::cli::{ShellFlags, duration, explain};
 
 const HELP: &str = "\
 get KEY [KEY...]
@@ -50,11 +50,11 @@ pub(crate) fn shell(flags: &ShellFlags, as_json: bool) -> anyhow::Result<bool> {
             Err(error) if error.downcast_ref::<std::io::Error>().is_some() => return Err(error),
             Err(error) => {
                 all = false;
+                let error = explain(&error);
                 if as_json {
-                    let error = format!("{error:#}");
                     say(&serde_json::json!({ "error": error }).to_string())?;
                 } else {
-                    complain(&format!("{error:#}"));
+                    complain(&error);
                 }
             }
         }
@@ -78,6 +78,7 @@ fn carry_out(connection: &mut Connection, line: &str, as_json: bool) -> anyhow::
     match command {
         "" => {}
         "quit" | "exit" => return Ok(Next::Quit),
+        "help" if as_json => say(&serde_json::json!({ "help": HELP }).to_string())?,
         "help" => say(HELP)?,
         "get" | "del" => {
             anyhow::ensure!(!rest.is_empty(), "{command} needs a key");

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use cache::mica::{KeyHash, Partition};
 use memcache::{Engine, Reply, Request};
 
-use super::execute::{execute, key_of};
+use super::execute::execute;
 use super::mail::{Mail, Post};
 use super::stats::Board;
 
@@ -64,7 +64,7 @@ impl Engine for CoreEngine {
         reply: impl FnOnce(Reply<'_>) -> R,
     ) -> Result<R, Ticket> {
         let (here, cores) = (self.post.core, self.post.cores());
-        let token = match key_of(&request) {
+        let token = match request.key() {
             Some(key) => {
                 let hash = KeyHash::new(self.hash_seed, key);
                 let owner = hash.partition(cores as u32) as usize;

@@ -12,19 +12,6 @@ fn expiry_s(expiry: Expiry) -> u32 {
     expiry.unix_s().map_or(0, |at_s| seconds(at_s).max(1))
 }
 
-/// The key of a request; `FlushAll` has none.
-pub(super) fn key_of<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
-    match *request {
-        Request::Get { key }
-        | Request::GetAndTouch { key, .. }
-        | Request::Store { key, .. }
-        | Request::Delete { key }
-        | Request::Arith { key, .. }
-        | Request::Touch { key, .. } => Some(key),
-        _ => None,
-    }
-}
-
 fn found(found: bool, yes: Reply<'static>) -> Reply<'static> {
     if found { yes } else { Reply::NotFound }
 }

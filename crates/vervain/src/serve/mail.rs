@@ -15,8 +15,6 @@ use rt::cross::{ChannelSender, TrySendError};
 use rt::sync::Notify;
 use slab::Slab;
 
-use super::execute::key_of;
-
 /// Messages on their way to one core at most; more wait at their sender.
 pub(super) const MAIL_MAX: usize = 4096;
 /// Buffers kept for the next requests.
@@ -57,95 +55,20 @@ pub(super) struct Answer {
     bytes: Vec<u8>,
 }
 
-/// The same request without its bytes.
-fn shape_of(request: &Request<'_>) -> Request<'static> {
-    match *request {
-        Request::GetAndTouch { expiry, .. } => Request::GetAndTouch { key: b"", expiry },
-        Request::Store {
-            mode,
-            flags,
-            expiry,
-            ..
-        } => Request::Store {
-            mode,
-            key: b"",
-            value: b"",
-            flags,
-            expiry,
-        },
-        Request::Delete { .. } => Request::Delete { key: b"" },
-        Request::Arith {
-            delta, direction, ..
-        } => Request::Arith {
-            key: b"",
-            delta,
-            direction,
-        },
-        Request::Touch { expiry, .. } => Request::Touch { key: b"", expiry },
-        Request::FlushAll { at_s } => Request::FlushAll { at_s },
-        _ => Request::Get { key: b"" },
-    }
-}
-
 impl Errand {
     /// The request, borrowed from the buffer.
     pub(super) fn request(&self) -> Request<'_> {
         let (key, value) = self.bytes.split_at(self.key_len);
-        match self.shape {
-            Request::GetAndTouch { expiry, .. } => Request::GetAndTouch { key, expiry },
-            Request::Store {
-                mode,
-                flags,
-                expiry,
-                ..
-            } => Request::Store {
-                mode,
-                key,
-                value,
-                flags,
-                expiry,
-            },
-            Request::Delete { .. } => Request::Delete { key },
-            Request::Arith {
-                delta, direction, ..
-            } => Request::Arith {
-                key,
-                delta,
-                direction,
-            },
-            Request::Touch { expiry, .. } => Request::Touch { key, expiry },
-            Request::FlushAll { at_s } => Request::FlushAll { at_s },
-            _ => Request::Get { key },
-        }
+        self.shape.with_bytes(key, value)
     }
 
     /// Makes the answer of a copy of `reply`, in a buffer of the core that answers.
     pub(super) fn answer(token: usize, reply: Reply<'_>, mut bytes: Vec<u8>) -> Answer {
         bytes.clear();
-        let shape = match reply {
-            Reply::Value { value, flags, cas } => {
-                bytes.extend_from_slice(value);
-                Reply::Value {
-                    value: b"",
-                    flags,
-                    cas,
-                }
-            }
-            Reply::Miss => Reply::Miss,
-            Reply::Stored => Reply::Stored,
-            Reply::NotStored => Reply::NotStored,
-            Reply::Exists => Reply::Exists,
-            Reply::NotFound => Reply::NotFound,
-            Reply::Deleted => Reply::Deleted,
-            Reply::Touched => Reply::Touched,
-            Reply::Number(number) => Reply::Number(number),
-            Reply::NotANumber => Reply::NotANumber,
-            Reply::Flushed => Reply::Flushed,
-            Reply::TooLarge => Reply::TooLarge,
-            Reply::OutOfMemory => Reply::OutOfMemory,
-            Reply::Busy(why) => Reply::Busy(why),
-            _ => Reply::Busy("an answer of another kind"),
-        };
+        if let Reply::Value { value, .. } = reply {
+            bytes.extend_from_slice(value);
+        }
+        let shape = reply.with_bytes(b"");
         Answer {
             token,
             shape,
@@ -165,14 +88,7 @@ impl Errand {
 
 impl Answer {
     fn reply(&self) -> Reply<'_> {
-        match self.shape {
-            Reply::Value { flags, cas, .. } => Reply::Value {
-                value: &self.bytes,
-                flags,
-                cas,
-            },
-            other => other,
-        }
+        self.shape.with_bytes(&self.bytes)
     }
 }
 
@@ -284,7 +200,7 @@ impl Post {
         for core in cores {
             let mut bytes = self.buffer();
             bytes.clear();
-            let key = key_of(request).unwrap_or_default();
+            let key = request.key().unwrap_or_default();
             bytes.extend_from_slice(key);
             if let Request::Store { value, .. } = request {
                 bytes.extend_from_slice(value);
@@ -293,7 +209,7 @@ impl Post {
                 from: self.core,
                 token,
                 hash,
-                shape: shape_of(request),
+                shape: request.with_bytes(b"", b""),
                 key_len: key.len(),
                 bytes,
             };

@@ -9,12 +9,14 @@
 //! | `mail.rs` | what cores send each other |
 //! | `control.rs` | what may block, off the cores |
 //! | `stats.rs` | counters for whoever asks |
+//! | `machine.rs` | what the machine has and allows |
 
 mod control;
 mod core;
 mod door;
 mod engine;
 mod execute;
+mod machine;
 mod mail;
 mod stats;
 
@@ -22,8 +24,11 @@ use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use cache::herd::{Acceptor, Server, ServerConfig};
@@ -33,7 +38,9 @@ use rt::net::{Addr, ListenOptions};
 use rt::threads::{Shutdown, Threads};
 use rt::{Config, IdleMode, IoKind};
 use serde::Serialize;
-use verbs::typed::ProtectionDomain;
+use verbs::decorate::Counted;
+use verbs::nic::Nic;
+use verbs::typed::{Context, ProtectionDomain};
 
 use self::core::Parts;
 use self::stats::{Board, Settings};
@@ -45,6 +52,10 @@ const INDEX_PERMILLE: u32 = 200;
 /// The least memory of a core.
 const MEMORY_MIN: usize = 1 << 20;
 
+/// How long a server's sockets may outlive it: the kernel ends what an io_uring had under way, and
+/// closes its sockets, a moment after the process has gone.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
 /// Runs the cache until SIGINT or SIGTERM.
 pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     let cpus = rt::threads::cpus();
@@ -54,16 +65,21 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     };
     ensure!(
         flags.memory / cores >= MEMORY_MIN,
-        "--memory {} is too little for {cores} cores; each needs at least {}",
+        "--memory {} is too little for {cores} core{}; each needs at least {}",
         show_size(flags.memory),
+        plural(cores),
         show_size(MEMORY_MIN),
     );
-    ensure!(
-        flags.window.is_power_of_two(),
-        "--window {} is no power of two",
-        flags.window
-    );
-    let (nic, context) = open_nic(&flags.nic)?;
+    machine::check_memory(flags.memory)?;
+    machine::allow_descriptors();
+    let (nic, mut context) = open_nic(&flags.nic)?;
+    let counted = flags
+        .nic_count
+        .then(|| Arc::new(Counted::new(Arc::clone(context.nic()))));
+    if let Some(counted) = &counted {
+        let counting: Arc<dyn Nic> = Arc::<Counted>::clone(counted);
+        context = Context::new(counting);
+    }
     let _only = lock_gid(&nic)?;
     let (tcp, address) = bind_tcp(flags.listen)?;
     let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
@@ -89,6 +105,7 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         clients: flags.clients,
         poll: flags.poll,
         spin_us: flags.spin.as_micros(),
+        counted,
     }));
     let listeners = Listeners {
         tcp,
@@ -122,7 +139,10 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
             }
         }
     })
-    .context("cannot start the cores")?;
+    .context(match flags.io {
+        Io::Uring => "cannot start the cores with io_uring (--io auto does without it)",
+        Io::Auto | Io::Epoll => "cannot start the cores",
+    })?;
     say_hello(json, cores, flags, address, &nic)?;
     let ends = threads.join().context("a core has ended badly")?;
     for end in ends {
@@ -133,6 +153,10 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         bail!("the control thread has ended badly");
     }
     Ok(())
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 /// Everything of all cores, and the control thread.
@@ -253,8 +277,24 @@ fn lock_gid(nic: &SoftOptions) -> anyhow::Result<File> {
     Ok(file)
 }
 
+/// Binds, once more and again while the address is in use, for as long as the sockets of a server
+/// that has just ended may linger.
+fn bind_patiently(mut bind: impl FnMut() -> std::io::Result<OwnedFd>) -> std::io::Result<OwnedFd> {
+    let give_up = Instant::now() + LINGER_MAX;
+    loop {
+        match bind() {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < give_up =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
+    }
+}
+
 fn bind_tcp(address: SocketAddr) -> anyhow::Result<(OwnedFd, SocketAddr)> {
-    let socket = rt::net::bind(&Addr::Tcp(address), ListenOptions::default())
+    let socket = bind_patiently(|| rt::net::bind(&Addr::Tcp(address), ListenOptions::default()))
         .with_context(|| why_not(&format!("cannot listen on {address}")))?;
     let listener = std::net::TcpListener::from(socket);
     let address = listener
@@ -283,20 +323,13 @@ impl Drop for UnixDoor {
 
 fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
     let address = Addr::Unix(path.to_path_buf());
-    let bound = match rt::net::bind(&address, ListenOptions::default()) {
+    let bound = bind_patiently(|| {
         // A server that was killed leaves its socket; nobody answers there any more.
-        Err(error)
-            if error.kind() == std::io::ErrorKind::AddrInUse
-                && std::os::unix::net::UnixStream::connect(path).is_err_and(|refused| {
-                    refused.kind() == std::io::ErrorKind::ConnectionRefused
-                }) =>
-        {
-            std::fs::remove_file(path)
-                .with_context(|| format!("cannot remove the old socket {}", path.display()))?;
-            rt::net::bind(&address, ListenOptions::default())
+        if is_left_over(path) {
+            std::fs::remove_file(path)?;
         }
-        bound => bound,
-    };
+        rt::net::bind(&address, ListenOptions::default())
+    });
     let socket = bound.with_context(|| {
         format!(
             "cannot listen on {} (choose another path with --unix)",
@@ -307,6 +340,14 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixDoor> {
         socket,
         path: path.to_path_buf(),
     })
+}
+
+/// Whether there is a socket that nobody listens on. A file of another kind refuses connections as
+/// well, and is somebody's.
+fn is_left_over(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+        && UnixStream::connect(path)
+            .is_err_and(|refused| refused.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
@@ -364,7 +405,7 @@ fn say_hello(
             "vervain {}: {} on {cores} core{}",
             hello.version,
             show_size(flags.memory),
-            if cores == 1 { "" } else { "s" },
+            plural(cores),
         )?;
         writeln!(out, "  memcached protocol  {address}")?;
         if let Some(unix) = &flags.unix {

@@ -7,7 +7,7 @@ use super::transfer::{Kind, Phase, Transfer};
 use super::{ClientConfig, ClientStats, Outcome};
 use crate::herd::memory::Memory;
 use crate::herd::recycle::Recycled;
-use crate::herd::slots::{Geometry, next_id};
+use crate::herd::slots::{Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
 use crate::herd::wire::request::{Command, HEADER_LEN, Header, Op, Request};
 
@@ -365,7 +365,7 @@ impl Lane {
                 Wr::write_inline(&self.mirror[end - len..end], remote)
             };
             if id == first && self.idle_ns > 0 && now_ns >= self.awake_until_ns {
-                request = request.imm(id);
+                request = request.imm(kick(id, false));
                 stats.kicks += 1;
             }
             self.sends_posted = self.sends_posted.wrapping_add(1);
@@ -407,7 +407,10 @@ impl Lane {
         };
         let posted = self.sends_posted.wrapping_add(1);
         let wr_id = u64::from(self.number) << 48 | (index as u64 + 1) << 32 | u64::from(posted);
-        match self.uc.post_send(&[request.imm(slot.id).id(wr_id)]) {
+        match self
+            .uc
+            .post_send(&[request.imm(kick(slot.id, true)).id(wr_id)])
+        {
             Ok(()) => {
                 slot.repeats_in_flight += 1;
                 self.repeats_in_flight += 1;

@@ -32,7 +32,7 @@ pub use config::ServerConfig;
 use self::outbox::Outbox;
 use self::staging::Staging;
 use super::memory::Memory;
-use super::slots::{Geometry, is_before, next_id};
+use super::slots::{Geometry, is_before, kick, next_id, parse_kick};
 use super::wire::request::{HEADER_LEN, Header};
 use crate::mica::{KeyHash, Partition};
 
@@ -398,15 +398,19 @@ impl Server {
             if completion.status != WcStatus::Success {
                 continue;
             }
-            let (Some(id), Some(&index)) =
+            let (Some(imm), Some(&index)) =
                 (completion.immediate(), self.by_qpn.get(&completion.qpn))
             else {
                 continue;
             };
+            // The first time a kick only wakes: the sweep finds the request.
+            let (low, repeat) = parse_kick(imm);
             let cursor = self.cursors[index as usize];
-            let end = self.slot_at(&cursor, id) + self.geometry.slot_len;
-            let passed = id != 0 && is_before(id, cursor.next);
-            if passed && self.region.word(end - 4) == id && self.items.len() < batch_max {
+            let end = self.slot_at(&cursor, low) + self.geometry.slot_len;
+            let id = self.region.word(end - 4);
+            let passed =
+                parse_kick(kick(id, true)).0 == low && id != 0 && is_before(id, cursor.next);
+            if repeat && passed && self.items.len() < batch_max {
                 self.stats.replays += 1;
                 self.copy_out(index, id, end, true);
             }

@@ -1,6 +1,7 @@
 //! Faults of requests and answers: each a test that fails with the code it warns of.
 
 use cache::herd::client::BlockingError;
+use cache::herd::slots::kick;
 use cache::herd::wire::request::{Header, Request};
 use cache::herd::{Client, ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode};
 
@@ -375,8 +376,12 @@ fn kicks_for_stale_and_future_ids_do_nothing() {
         rig.step();
     }
     assert_eq!(raw.answers().len(), 0);
+    // A first kick only wakes: what it came with has been answered.
+    raw.write(20, &incr(20), Some(kick(20, false)));
+    rig.step();
+    assert_eq!(raw.answers().len(), 0);
     // A repeat of one that is still there is answered.
-    raw.write(20, &incr(20), Some(20));
+    raw.write(20, &incr(20), Some(kick(20, true)));
     rig.step();
     assert_eq!(raw.answers().len(), 1);
     let stats = rig.machine(|machine| machine.servers[0].stats());
@@ -392,7 +397,7 @@ fn a_client_without_recvs_holds_up_nobody() {
         let mut slot = [0; 64];
         let get = Request::Command(Command::Get { key: b"x" });
         let len = get.emit(id, false, &mut slot).unwrap();
-        raw.write(id, &slot[64 - len..], Some(id));
+        raw.write(id, &slot[64 - len..], Some(kick(id, false)));
         good.set(b"key", b"value").unwrap();
         assert!(raw.answers().is_empty());
     }

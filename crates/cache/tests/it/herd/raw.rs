@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use cache::herd::slots::kick;
 use cache::herd::wire::answer::Head;
 use cache::herd::wire::handshake::{Accept, Connect, ConnectLane, Message, VERSION};
 use std::io::Read;
@@ -102,7 +103,7 @@ impl Raw {
     pub(crate) fn kick_only(&mut self, id: u32) {
         let chunk = self.accept.lanes[0].chunk;
         self.uc
-            .post_send(&[Wr::write_inline(&[], chunk).imm(id)])
+            .post_send(&[Wr::write_inline(&[], chunk).imm(kick(id, true))])
             .unwrap();
     }
 

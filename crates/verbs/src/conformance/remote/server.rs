@@ -30,8 +30,11 @@ pub fn serve_nic(
     };
     loop {
         let mut first = [0];
-        if reader.read(&mut first)? == 0 {
-            return Ok(());
+        match reader.read(&mut first) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
         }
         let call = receive(&mut first.as_slice().chain(&mut reader))?;
         send(&mut writer, &server.answer(call)?)?;

@@ -1,0 +1,151 @@
+//! Where a queue pair's datagrams go.
+
+use std::sync::atomic::Ordering;
+
+use verbs::{AhNum, UdDest};
+
+use crate::adapter::Adapter;
+use crate::link::Link;
+
+/// What an address handle and a queue pair number stand for: one of the links.
+#[derive(Clone, Copy, Debug)]
+struct Dest {
+    ah: AhNum,
+    qpn: u32,
+    link: usize,
+}
+
+/// The destinations that a UD queue pair has sent to.
+#[derive(Debug, Default)]
+pub(crate) struct Dests {
+    /// A hash table with linear probing; a power of two, at most half full.
+    dests: Vec<Option<Dest>>,
+    dests_len: usize,
+    /// One for each queue pair that datagrams go to, however many address handles lead there, so
+    /// that they stay in order.
+    links: Vec<Option<Link>>,
+    departures_seen: u64,
+}
+
+impl Dests {
+    pub(crate) fn clear(&mut self) {
+        *self = Dests::default();
+    }
+
+    #[inline]
+    fn slot_of(&self, ah: AhNum, qpn: u32) -> usize {
+        let key = u64::from(ah.0) << 24 | u64::from(qpn);
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.dests.len() - 1)
+    }
+
+    /// The link to a destination, opened when it is new. `None` when it cannot be reached.
+    #[inline]
+    pub(crate) fn link(&mut self, adapter: &Adapter, to: &UdDest) -> Option<&mut Link> {
+        let departures = adapter.departures.load(Ordering::Relaxed);
+        if departures != self.departures_seen {
+            self.forget_departed(adapter, departures);
+        }
+        if self.dests.is_empty() {
+            self.dests.resize(16, None);
+        }
+        let mask = self.dests.len() - 1;
+        let mut slot = self.slot_of(to.ah, to.qpn.0);
+        let link = loop {
+            match &self.dests[slot] {
+                Some(dest) if dest.ah == to.ah && dest.qpn == to.qpn.0 => break dest.link,
+                Some(_) => slot = (slot + 1) & mask,
+                None => break self.open_dest(adapter, to)?,
+            }
+        };
+        self.links[link].as_mut()
+    }
+
+    #[cold]
+    fn open_dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<usize> {
+        let ah = *adapter.tables().ahs.get(to.ah.0 as usize).ok()?;
+        let same = |link: &Option<Link>| {
+            link.as_ref()
+                .is_some_and(|link| link.qpn == to.qpn.0 && link.peer.gid == ah.gid)
+        };
+        let link = match self.links.iter().position(same) {
+            Some(known) => known,
+            None => match Link::open(adapter, ah.gid, to.qpn.0) {
+                Ok(link) => self.insert_link(link),
+                Err(e) => {
+                    tracing::debug!(error = %e, "a datagram to nobody");
+                    return None;
+                }
+            },
+        };
+        if (self.dests_len + 1) * 2 > self.dests.len() {
+            let bigger = self.dests.len() * 2;
+            self.rehash(bigger);
+        }
+        self.insert_dest(Dest {
+            ah: to.ah,
+            qpn: to.qpn.0,
+            link,
+        });
+        Some(link)
+    }
+
+    fn insert_link(&mut self, link: Link) -> usize {
+        match self.links.iter().position(Option::is_none) {
+            Some(free) => {
+                self.links[free] = Some(link);
+                free
+            }
+            None => {
+                self.links.push(Some(link));
+                self.links.len() - 1
+            }
+        }
+    }
+
+    fn insert_dest(&mut self, dest: Dest) {
+        let mask = self.dests.len() - 1;
+        let mut slot = self.slot_of(dest.ah, dest.qpn);
+        while self.dests[slot].is_some() {
+            slot = (slot + 1) & mask;
+        }
+        self.dests[slot] = Some(dest);
+        self.dests_len += 1;
+    }
+
+    fn rehash(&mut self, size: usize) {
+        let old = std::mem::take(&mut self.dests);
+        self.dests.resize(size, None);
+        self.dests_len = 0;
+        for dest in old.into_iter().flatten() {
+            self.insert_dest(dest);
+        }
+    }
+
+    /// Drops destinations whose process or address handle has gone, and links that nothing leads
+    /// to any more.
+    #[cold]
+    fn forget_departed(&mut self, adapter: &Adapter, departures: u64) {
+        self.departures_seen = departures;
+        let mut used = vec![false; self.links.len()];
+        {
+            let tables = adapter.tables();
+            for slot in &mut self.dests {
+                let Some(dest) = slot else { continue };
+                let alive = |link: &Link| !link.peer.is_dead();
+                let keep = tables.ahs.get(dest.ah.0 as usize).is_ok()
+                    && self.links[dest.link].as_ref().is_some_and(alive);
+                if keep {
+                    used[dest.link] = true;
+                } else {
+                    *slot = None;
+                }
+            }
+        }
+        for (link, used) in self.links.iter_mut().zip(used) {
+            if !used {
+                *link = None;
+            }
+        }
+        self.rehash(self.dests.len());
+    }
+}

@@ -1,0 +1,215 @@
+//! Memory that the caller brings along, and shared memory without memfd.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use nic_soft::{SoftNic, SoftOptions};
+use verbs::conformance::Fixture;
+use verbs::nic::Nic;
+use verbs::typed::{ConnectOptions, Context, MemoryRegion, QpOptions, QueuePair, Rc, Wr};
+use verbs::{Access, VerbsError, Wc, WcStatus};
+
+use crate::pair;
+
+const LEN: usize = 3 * 4096;
+
+/// Memory from the allocator, aligned as asked.
+struct Owned {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Owned {
+    fn new(align: usize) -> Self {
+        let layout = Layout::from_size_align(LEN, align).expect("a layout");
+        // SAFETY: the layout has a size.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
+        Owned { start, layout }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the memory is ours, and no peer is at work while a test looks.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), LEN) }
+    }
+
+    fn register(
+        &self,
+        context: &Context,
+        offset: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, VerbsError> {
+        let pd = context.alloc_pd().expect("a protection domain");
+        // SAFETY: the memory outlives the region in every test here.
+        unsafe {
+            let start = NonNull::new_unchecked(self.start.as_ptr().add(offset));
+            pd.register(start, LEN - 2 * offset, access)
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Has a peer WRITE into, READ from and, if it may, count in a region of ours.
+fn use_from(peer: Arc<dyn Nic>, context: &Context, region: &MemoryRegion, atomics: bool) {
+    let theirs = Context::new(peer);
+    let (pd, mut cq) = (
+        theirs.alloc_pd().expect("a domain"),
+        theirs.create_cq(16).expect("a queue"),
+    );
+    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let our_cq = context.create_cq(16).expect("a queue");
+    let mut ours: QueuePair<Rc> = region
+        .pd()
+        .create_qp(&QpOptions::on(&our_cq))
+        .expect("a queue pair");
+    let (a, b) = (
+        qp.endpoint().expect("a GID"),
+        ours.endpoint().expect("a GID"),
+    );
+    ours.connect(&a, &ConnectOptions::default())
+        .expect("connected");
+    qp.connect(&b, &ConnectOptions::default())
+        .expect("connected");
+    let memory = pd.allocate(LEN, Access::LOCAL_WRITE).expect("memory");
+    let pattern: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
+    memory.write(0, &pattern);
+    let mut one = |wr: &Wr<'_, Rc>| {
+        qp.post_send(std::slice::from_ref(wr)).expect("posted");
+        let mut done = [Wc::default()];
+        while cq.poll(&mut done).expect("no overrun") == 0 {}
+        done[0].status
+    };
+    let sges = [memory.sge(0..5000)];
+    assert_eq!(one(&Wr::write(&sges, region.remote(8))), WcStatus::Success);
+    let mut bytes = vec![0; 5000];
+    region.read(8, &mut bytes);
+    assert_eq!(bytes, pattern);
+    region.write(100, b"written at home");
+    let sges = [memory.sge(6000..6015)];
+    assert_eq!(one(&Wr::read(&sges, region.remote(100))), WcStatus::Success);
+    let mut bytes = [0; 15];
+    memory.read(6000, &mut bytes);
+    assert_eq!(&bytes, b"written at home");
+    if atomics {
+        region.write(8192 - 64, &41u64.to_le_bytes());
+        let result = [memory.sge(0..8)];
+        let counted = one(&Wr::fetch_add(&result, region.remote(8192 - 64), 1));
+        assert_eq!(counted, WcStatus::Success);
+        assert_eq!(
+            region
+                .atomic_u64(8192 - 64)
+                .load(std::sync::atomic::Ordering::Acquire),
+            42
+        );
+    }
+    let end = region.len();
+    let sges = [memory.sge(0..8)];
+    assert_eq!(
+        one(&Wr::write(&sges, region.remote(end - 7))),
+        WcStatus::RemAccessErr
+    );
+}
+
+const WORDS: Access = Access::all();
+
+fn bytes_only() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
+}
+
+/// The peer of a fixture's node A, in this process and in another one.
+fn peers(test: impl Fn(&Context, Arc<dyn Nic>)) {
+    for Fixture { a, b, keep, .. } in [pair::within_a_process(), pair::across_processes()] {
+        test(&Context::new(a), b);
+        drop(keep);
+    }
+}
+
+#[test]
+fn whole_pages_are_moved_in_place_and_back() {
+    peers(|context, peer| {
+        let mut owned = Owned::new(4096);
+        owned.bytes().fill(0x5a);
+        let region = owned.register(context, 0, WORDS).expect("registered");
+        assert_eq!(region.as_ptr(), owned.start.as_ptr());
+        assert!(
+            owned.bytes().iter().all(|byte| *byte == 0x5a),
+            "the bytes stay"
+        );
+        use_from(peer, context, &region, true);
+        let before = owned.bytes().to_vec();
+        drop(region);
+        assert_eq!(owned.bytes(), before, "the bytes stay");
+    });
+}
+
+#[test]
+fn parts_of_pages_are_reached_through_the_kernel() {
+    peers(|context, peer| {
+        let owned = Owned::new(64);
+        let refused = owned.register(context, 24, WORDS);
+        assert!(
+            matches!(refused, Err(VerbsError::Unsupported { .. })),
+            "{refused:?}"
+        );
+        let region = owned
+            .register(context, 24, bytes_only())
+            .expect("registered");
+        use_from(peer, context, &region, false);
+    });
+}
+
+#[test]
+fn pages_stay_where_they_are_if_that_is_wanted() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut options = SoftOptions::new(run_dir.path());
+    options.remap = false;
+    let context = Context::new(SoftNic::open(&options).expect("an adapter"));
+    let owned = Owned::new(4096);
+    assert!(owned.register(&context, 0, WORDS).is_err());
+    let region = owned
+        .register(&context, 0, bytes_only())
+        .expect("registered");
+    use_from(pair::open(run_dir.path()), &context, &region, false);
+}
+
+#[test]
+fn without_memfd_unnamed_files_do() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut options = SoftOptions::new(run_dir.path());
+    options.memfd = false;
+    let context = Context::new(SoftNic::open(&options).expect("an adapter"));
+    let pd = context.alloc_pd().expect("a domain");
+    let region = pd.allocate(LEN, WORDS).expect("memory");
+    // A peer with memfd would insist on seals.
+    let peer = SoftNic::open(&options).expect("an adapter");
+    use_from(peer, &context, &region, true);
+    let files = std::fs::read_dir(run_dir.path()).expect("readable").count();
+    assert_eq!(files, 1, "nothing but the GID's directory");
+    let sealed = pair::open(run_dir.path());
+    let cq = context.create_cq(1).expect("a queue");
+    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let theirs = Context::new(sealed);
+    let (their_pd, their_cq) = (
+        theirs.alloc_pd().expect("pd"),
+        theirs.create_cq(1).expect("cq"),
+    );
+    let mut their_qp: QueuePair<Rc> = their_pd
+        .create_qp(&QpOptions::on(&their_cq))
+        .expect("a queue pair");
+    let refused = their_qp.connect(&qp.endpoint().expect("a GID"), &ConnectOptions::default());
+    assert!(
+        refused.is_err(),
+        "memory that could be cut short is not mapped"
+    );
+    let accepted = qp.connect(
+        &their_qp.endpoint().expect("a GID"),
+        &ConnectOptions::default(),
+    );
+    assert!(accepted.is_ok(), "{accepted:?}");
+}

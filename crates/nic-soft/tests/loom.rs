@@ -1,0 +1,86 @@
+//! What threads share, in the interleavings that loom finds. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p nic-soft --release --test loom`.
+#![cfg(loom)]
+#![allow(unreachable_pub, missing_docs)]
+
+#[path = "../src/handover.rs"]
+mod handover;
+
+use handover::Handover;
+use loom::sync::Arc;
+use loom::thread;
+
+/// A queue of work: each entry is done once, in order, by whoever gets to it.
+#[derive(Default)]
+struct Work {
+    waiting: Vec<u32>,
+    done: Vec<u32>,
+}
+
+impl Work {
+    /// Does one piece, and says whether more is left.
+    fn step(&mut self) -> bool {
+        if !self.waiting.is_empty() {
+            let next = self.waiting.remove(0);
+            self.done.push(next);
+        }
+        !self.waiting.is_empty()
+    }
+}
+
+#[test]
+fn an_owner_and_a_helper_never_meet_in_the_value() {
+    loom::model(|| {
+        let value = Arc::new(Handover::new(Work::default()));
+        let helper = {
+            let value = Arc::clone(&value);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    value.help(Work::step);
+                }
+            })
+        };
+        for piece in 0..2 {
+            // SAFETY: this thread alone owns the value.
+            unsafe {
+                value.own(|work| {
+                    work.waiting.push(piece);
+                    ((), true)
+                });
+            }
+        }
+        helper.join().expect("the helper ends");
+        // SAFETY: as above.
+        let done = unsafe {
+            value.own(|work| {
+                while work.step() {}
+                (std::mem::take(&mut work.done), false)
+            })
+        };
+        assert_eq!(done, [0, 1]);
+        assert!(!value.is_shared());
+    });
+}
+
+#[test]
+fn what_a_helper_finishes_its_owner_sees() {
+    loom::model(|| {
+        let value = Arc::new(Handover::new(Work::default()));
+        // SAFETY: this thread alone owns the value.
+        unsafe {
+            value.own(|work| {
+                work.waiting.push(7);
+                ((), true)
+            });
+        }
+        let helper = {
+            let value = Arc::clone(&value);
+            thread::spawn(move || value.help(Work::step))
+        };
+        // SAFETY: as above.
+        let seen =
+            unsafe { value.own(|work| ((work.waiting.len(), work.done.len()), work.step())) };
+        assert!(seen == (1, 0) || seen == (0, 1), "{seen:?}");
+        helper.join().expect("the helper ends");
+    });
+}

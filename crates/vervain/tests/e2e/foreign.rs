@@ -1,0 +1,97 @@
+//! Other people's programs: which are there, and how they are spoken to.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Place, Shell, run};
+
+/// Says that a test is left out, or fails where that is not allowed.
+pub(crate) fn leave_out(why: &str) {
+    let required = std::env::var("VERVAIN_TEST_PEERS").is_ok_and(|peers| peers == "required");
+    assert!(!required, "{why}");
+    eprintln!("left out: {why}");
+}
+
+/// A Python process with pymemcache.
+pub(crate) struct Python {
+    pub(crate) process: Shell,
+}
+
+impl Python {
+    /// Its interpreter, where there is one with pymemcache.
+    pub(crate) fn interpreter() -> Option<String> {
+        let python = std::env::var("VERVAIN_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+        let found = Command::new(&python)
+            .args(["-c", "import pymemcache"])
+            .stderr(Stdio::null())
+            .status();
+        found.is_ok_and(|status| status.success()).then_some(python)
+    }
+
+    pub(crate) fn start(interpreter: &str, address: SocketAddr) -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/peer.py");
+        let mut command = Command::new(interpreter);
+        command.args([
+            script,
+            &address.ip().to_string(),
+            &address.port().to_string(),
+        ]);
+        Python {
+            process: Shell::start(command),
+        }
+    }
+
+    /// A request and its answer.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, request: &Value) -> Value {
+        self.process.ask(&request.to_string())
+    }
+}
+
+#[test]
+fn memccapable_is_content() {
+    let place = Place::new();
+    let server = place.start(&["--cores", "2"]);
+    let mut command = Command::new("memccapable");
+    command.args([
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &server.address.port().to_string(),
+        "-a",
+    ]);
+    if Command::new("memccapable")
+        .arg("-h")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_err()
+    {
+        return leave_out("memccapable is not installed");
+    }
+    let said = run(&mut command, b"");
+    let all = format!("{}{}", String::from_utf8_lossy(&said.out), said.err);
+    assert_eq!(said.code, Some(0), "{all}");
+    assert_eq!(
+        (all.matches("[pass]").count(), all.matches("[FAIL]").count()),
+        (27, 0),
+        "{all}"
+    );
+}
+
+#[test]
+fn pymemcache_does_all_it_can() {
+    let Some(interpreter) = Python::interpreter() else {
+        return leave_out("there is no Python with pymemcache");
+    };
+    let place = Place::new();
+    let server = place.start(&["--cores", "2"]);
+    let mut python = Python::start(&interpreter, server.address);
+    assert_eq!(
+        python.ask(&json!({ "op": "tour" })),
+        json!({ "done": true })
+    );
+    assert_eq!(server.stderr(), "");
+}

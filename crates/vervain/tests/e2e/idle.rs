@@ -1,0 +1,87 @@
+//! What a server without work costs, and that it wakes up.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{Place, Server};
+
+/// User and system time of all threads, in ticks of 10 ms.
+fn cpu_ticks(server: &Server) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.pid()))
+        .expect("a living server");
+    // The name in parentheses may hold anything.
+    let fields: Vec<&str> = stat[stat.rfind(')').expect("a name")..]
+        .split(' ')
+        .collect();
+    let tick = |field: &str| field.parse::<u64>().expect("a number");
+    tick(fields[12]) + tick(fields[13])
+}
+
+/// How often the core threads have gone to sleep.
+fn sleeps(server: &Server) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.pid()));
+    let mut cores = 0;
+    let mut sum = 0;
+    for task in tasks.expect("a living server") {
+        let status = std::fs::read_to_string(task.expect("an entry").path().join("status"));
+        let status = status.expect("a living thread");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.expect("a field of a thread's status")
+                .trim()
+                .to_string()
+        };
+        if field("Name:").starts_with("core-") {
+            cores += 1;
+            sum += field("voluntary_ctxt_switches:")
+                .parse::<u64>()
+                .expect("a number");
+        }
+    }
+    assert_eq!(cores, 2, "a thread a core");
+    sum
+}
+
+#[test]
+fn an_idle_server_sleeps_and_wakes() {
+    for io in ["auto", "epoll"] {
+        let place = Place::new();
+        let server = place.start(&["--cores", "2", "--io", io]);
+        let mut shell = server.shell();
+        assert_eq!(shell.ask("set k v")["stored"], json!(true));
+        let mut raw = server.raw();
+        raw.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+        // Spinning lasts 200 us by default.
+        std::thread::sleep(Duration::from_millis(100));
+        let before = (cpu_ticks(&server), sleeps(&server));
+        std::thread::sleep(Duration::from_secs(2));
+        let after = (cpu_ticks(&server), sleeps(&server));
+        assert!(
+            after.0 - before.0 <= 2,
+            "{io}: {} ticks",
+            after.0 - before.0
+        );
+        assert!(
+            after.1 - before.1 <= 4,
+            "{io}: {} sleeps",
+            after.1 - before.1
+        );
+        assert_eq!(shell.ask("get k")["value"], json!("v"));
+        server.ask(&["get", "k"]).expect(0, "v\n");
+        raw.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+        assert!(sleeps(&server) > after.1, "it has slept again");
+    }
+}
+
+#[test]
+fn a_polling_server_serves() {
+    let place = Place::new();
+    let server = place.start(&["--poll", "--cores", "1"]);
+    assert_eq!(server.stats("settings")["poll"], "yes");
+    let mut shell = server.shell();
+    assert_eq!(shell.ask("set k v")["stored"], json!(true));
+    server.raw().ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+    server.ask(&["get", "k"]).expect(0, "v\n");
+    assert_eq!(shell.finish(), Some(0));
+}

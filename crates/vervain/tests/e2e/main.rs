@@ -1,0 +1,26 @@
+//! The whole program: real `vervain` processes, spoken to over their NIC, sockets and signals.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `harness` | servers, commands, shells and raw connections, all bounded and cleaned up |
+//! | `cli` | the command line as a stranger uses it |
+//! | `refusals` | what is said when something cannot be done |
+//! | `door` | the Memcache door over raw sockets |
+//! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
+//! | `idle` | what a server without work costs |
+//! | `signals` | SIGTERM, SIGINT, SIGSTOP |
+//! | `peers` | memcached's clients and HERD together, while processes are killed |
+//! | `foreign` | other people's programs: memccapable, and the Python client of `peers` |
+//!
+//! Tests with other people's programs say that they are left out where those are missing, and
+//! fail instead when `VERVAIN_TEST_PEERS` is `required`.
+
+mod cli;
+mod door;
+mod foreign;
+mod harness;
+mod idle;
+mod io;
+mod peers;
+mod refusals;
+mod signals;

@@ -1,0 +1,72 @@
+//! SIGTERM, SIGINT, SIGSTOP.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::{Place, eventually};
+
+#[test]
+fn a_server_stops_cleanly() {
+    for signal in [Signal::TERM, Signal::INT] {
+        for cores in ["1", "2"] {
+            let place = Place::new();
+            let door = place.path("door.sock");
+            let unix = door.to_str().expect("a path in UTF-8");
+            let server = place.start(&["--unix", unix, "--cores", cores]);
+            assert!(door.exists() && place.sockets().len() == 1);
+            // Connections of all kinds do not keep it.
+            let mut shell = server.shell();
+            assert_eq!(shell.ask("set k v")["stored"], json!(true));
+            let mut raw = server.raw();
+            raw.ask("get k\r\nget", "VALUE k 0 1\r\nv\r\nEND\r\n");
+            let (code, stderr) = server.stop(signal);
+            assert_eq!((code, &*stderr), (Some(0), ""), "{signal:?}");
+            assert!(!door.exists(), "the door's socket stays");
+            drop(shell);
+            // The shell's socket may stay, for it was killed; the server's is the first.
+            let left = place.sockets();
+            assert!(
+                !left.iter().any(|path| path.ends_with("0.sock")),
+                "{left:?}"
+            );
+            drop(place.start(&["--unix", unix]));
+        }
+    }
+}
+
+#[test]
+fn a_stopped_client_stops_nobody_else() {
+    let place = Place::new();
+    let server = place.start(&["--cores", "2"]);
+    let (mut stopped, mut other) = (server.shell(), server.shell());
+    assert_eq!(stopped.ask("set k 0")["stored"], json!(true));
+    // In the middle of many requests, so that answers go to one that does not take them.
+    let lines: Vec<String> = (0..2000).map(|_| "incr k".into()).collect();
+    stopped.tell(&lines.join("\n"));
+    assert_eq!(stopped.answer()["number"], json!(1));
+    stopped.child.signal(Signal::STOP);
+    for round in 0..500 {
+        let line = format!("set other-{round} {round}");
+        assert_eq!(other.ask(&line)["stored"], json!(true));
+        assert_eq!(
+            other.ask(&format!("get other-{round}"))["value"],
+            json!(round.to_string())
+        );
+    }
+    let mut raw = server.raw();
+    raw.ask("get other-7\r\n", "VALUE other-7 0 1\r\n7\r\nEND\r\n");
+    // Newcomers connect, although they share the run directory with the stopped one.
+    server.ask(&["get", "other-7"]).expect(0, "7\n");
+    eventually("only the two are left", || {
+        server.count("herd_clients") == 2
+    });
+    stopped.child.signal(Signal::CONT);
+    for number in 2..=2000 {
+        assert_eq!(stopped.answer()["number"], json!(number));
+    }
+    assert_eq!(stopped.finish(), Some(0));
+    assert_eq!(other.finish(), Some(0));
+    eventually("the server sees its clients go", || {
+        server.count("herd_clients") == 0
+    });
+}
