@@ -62,6 +62,14 @@ impl NicConnection {
 
 impl Connection for NicConnection {
     #[inline]
+    fn turn(&mut self, now_ns: u64) {
+        // Deadlines count from the last flush.
+        self.client.flush(now_ns);
+        self.now_ns = now_ns;
+        self.composed = 0;
+    }
+
+    #[inline]
     fn submit(&mut self, request: &Request<'_>, tag: u64) -> Result<bool, RunError> {
         let command = match *request {
             Request::Get { key } => Command::Get { key },
@@ -96,8 +104,6 @@ impl Connection for NicConnection {
         now_ns: u64,
         sink: &mut impl FnMut(u64, Answer<'_>),
     ) -> Result<usize, RunError> {
-        self.now_ns = now_ns;
-        self.composed = 0;
         self.client.flush(now_ns);
         let taken = self.client.poll(now_ns, &mut |tag, outcome| {
             let answer = match outcome {
