@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use verbs::nic::AsyncEvent;
-use verbs::{Gid, VerbsError};
+use verbs::{Gid, QpNum, QpState, Transport, VerbsError};
 
 use crate::channel::ChannelShared;
 use crate::cq::CqShared;
@@ -17,6 +17,7 @@ use crate::instance::Instance;
 use crate::layout::{
     CQS, CqEntry, CqInbox, Credit, Header, Inbox, LANE_LINES, LANES, LaneHeader, Line, MAGIC, MRS,
     MrEntry, Published, QP_INDEX_BITS, QPS, QpEntry, RECVS, SRQS, SrqEntry, VERSION, qp_index,
+    qp_instance,
 };
 use crate::memory::MrSlot;
 use crate::nic::{SoftOptions, Usage};
@@ -84,8 +85,12 @@ impl<T> Table<T> {
         self.slots.get_mut(number).and_then(Option::as_mut)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flatten()
+    }
+
     pub(crate) fn count(&self) -> usize {
-        self.slots.iter().flatten().count()
+        self.iter().count()
     }
 
     pub(crate) fn remove(&mut self, number: usize) -> Result<T, VerbsError> {
@@ -146,7 +151,6 @@ pub(crate) struct Adapter {
     pub(crate) quiescence: Quiescence,
     /// The agent's epoll descriptor, to which outgoing connections are added.
     pub(crate) agent_epoll: OwnedFd,
-    pub(crate) stopping: AtomicBool,
     /// Lanes that a completion queue has taken up.
     pub(crate) adopted: Box<[AtomicBool]>,
     /// Lanes that nobody reads any more, but whose sender may still write.
@@ -205,7 +209,6 @@ impl Adapter {
             events: ArrayQueue::new(1024),
             quiescence: Quiescence::new(),
             agent_epoll,
-            stopping: AtomicBool::new(false),
             adopted: (0..LANES).map(|_| AtomicBool::new(false)).collect(),
             retired: Mutex::new(Vec::new()),
         };
@@ -329,6 +332,32 @@ impl Adapter {
             .ok()
             .and_then(Option::as_ref)
             .and_then(Weak::upgrade)
+    }
+
+    /// Fails the reliable connections to a peer that has died: their owners may be waiting for
+    /// nothing but its messages.
+    pub(crate) fn fail_connections(&self, peer: &Peer) {
+        let all: Vec<_> = {
+            let tables = self.tables();
+            tables
+                .qps
+                .iter()
+                .filter_map(Option::as_ref)
+                .filter_map(Weak::upgrade)
+                .collect()
+        };
+        for qp in all.iter().filter(|qp| qp.transport == Transport::Rc) {
+            let attr = qp.machine().attr();
+            let theirs = attr.dest_gid == Some(peer.gid)
+                && attr
+                    .dest_qpn
+                    .is_some_and(|qpn| qp_instance(qpn.0) == peer.instance);
+            let connected = !matches!(attr.state, Some(QpState::Reset | QpState::Init));
+            if theirs && connected {
+                self.events.force_push(AsyncEvent::PeerGone(QpNum(qp.num)));
+                qp.enter_error(false);
+            }
+        }
     }
 
     /// Puts a lane aside that nobody reads any more, and frees what can be freed.

@@ -91,7 +91,6 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if let Some(adapter) = self.adapter.upgrade() {
-            adapter.stopping.store(true, Ordering::Release);
             // A file that somebody removed already is as good as removed.
             let _ = std::fs::remove_file(adapter.instance.socket());
         }
@@ -241,20 +240,22 @@ impl Worker {
     }
 
     fn outgoing_ended(&self, adapter: &Adapter, token: u64) {
-        let mut peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended: Vec<_> = peers
-            .iter()
-            .filter(|(_, peer)| peer.token() == token)
-            .map(|(key, _)| *key)
-            .collect();
-        for key in ended {
-            if let Some(peer) = peers.remove(&key) {
-                // Level-triggered: without this the hang-up would be reported for ever.
-                if let Err(e) = epoll::delete(&self.epoll, peer.socket()) {
-                    tracing::debug!(error = %e, "forgetting a peer's connection");
-                }
-                peer.mark_dead();
+        let ended: Vec<_> = {
+            let mut peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
+            let keys: Vec<_> = peers
+                .iter()
+                .filter(|(_, peer)| peer.token() == token)
+                .map(|(key, _)| *key)
+                .collect();
+            keys.iter().filter_map(|key| peers.remove(key)).collect()
+        };
+        for peer in ended {
+            // Level-triggered: without this the hang-up would be reported for ever.
+            if let Err(e) = epoll::delete(&self.epoll, peer.socket()) {
+                tracing::debug!(error = %e, "forgetting a peer's connection");
             }
+            peer.mark_dead();
+            adapter.fail_connections(&peer);
         }
         adapter.departures.fetch_add(1, Ordering::Release);
     }

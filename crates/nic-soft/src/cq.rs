@@ -198,7 +198,7 @@ impl SoftCq {
                 again |= qp.send.is_shared();
             }
             if qp.recv_cq.num == self.shared.num {
-                self.lanes.retain_mut(|lane| lane.is_current(&self.adapter));
+                self.lanes.retain_mut(|lane| lane.is_current());
                 if qp.state() == QpState::Err {
                     again |= !qp.flush_recvs(out, n);
                 }

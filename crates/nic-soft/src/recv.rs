@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use verbs::wr::GRH_LEN;
-use verbs::{Access, Gid, QpNum, QpState, Transport, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs::{Access, Gid, QpNum, Transport, Wc, WcFlags, WcOpcode, WcStatus};
 
 use crate::adapter::Adapter;
 use crate::lane::{self, Found, Message, Reader};
@@ -84,7 +84,7 @@ impl RecvLane {
     }
 
     /// Whether the queue pair is still the one the lane was opened for.
-    pub(crate) fn is_current(&self, _adapter: &Adapter) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         self.qp.epoch() == self.epoch && !self.qp.is_destroyed()
     }
 
@@ -108,12 +108,12 @@ impl RecvLane {
                 Found::Message(message) => message,
                 Found::Nothing => {
                     if self.state == State::Orphaned {
-                        self.sender_left(adapter);
+                        self.sender_left();
                     }
                     break;
                 }
                 Found::Garbage => {
-                    self.fail(adapter, "unreadable bytes in a lane");
+                    self.fail("unreadable bytes in a lane");
                     break;
                 }
             };
@@ -212,7 +212,7 @@ impl RecvLane {
             self.skipping = false;
             self.partial = None;
             if !self.qp.next_recv(adapter, &mut self.recv) {
-                return self.no_recv(adapter);
+                return self.no_recv();
             }
             0
         } else {
@@ -240,7 +240,7 @@ impl RecvLane {
 
     fn write_imm(&mut self, adapter: &Adapter, message: &Message) -> Taken {
         if !self.qp.next_recv(adapter, &mut self.recv) {
-            return self.no_recv(adapter);
+            return self.no_recv();
         }
         let mut wc = self.completion(message, message.len as usize);
         wc.opcode = WcOpcode::RecvWriteImm;
@@ -249,12 +249,12 @@ impl RecvLane {
 
     /// A message for which the sender saw a RECV, but there is none. With a shared receive queue
     /// another queue pair took it, and the message waits. Otherwise the sender is wrong.
-    fn no_recv(&mut self, adapter: &Adapter) -> Taken {
+    fn no_recv(&mut self) -> Taken {
         if self.qp.srq.is_some() {
             return Taken::Later;
         }
         if self.qp.transport == Transport::Rc {
-            self.fail(adapter, "a message without a RECV");
+            self.fail("a message without a RECV");
         }
         self.skipping = true;
         Taken::Nothing
@@ -279,25 +279,20 @@ impl RecvLane {
     }
 
     #[cold]
-    fn sender_left(&mut self, adapter: &Adapter) {
+    fn sender_left(&mut self) {
         tracing::debug!(
             lane = self.lane,
             qp = self.qp.num,
             "a lane's sender has gone"
         );
         if self.qp.transport == Transport::Rc && self.qp.is_peer(self.src_qpn) {
-            adapter
-                .events
-                .force_push(verbs::nic::AsyncEvent::PeerGone(QpNum(self.qp.num)));
-            if self.qp.state() != QpState::Reset {
-                self.qp.enter_error(false);
-            }
+            self.qp.enter_error(false);
         }
         self.state = State::Ended;
     }
 
     #[cold]
-    fn fail(&mut self, adapter: &Adapter, why: &'static str) {
+    fn fail(&mut self, why: &'static str) {
         tracing::warn!(
             lane = self.lane,
             qp = self.qp.num,
@@ -307,7 +302,6 @@ impl RecvLane {
         if self.qp.transport != Transport::Ud && self.qp.is_peer(self.src_qpn) {
             self.qp.enter_error(false);
         }
-        let _ = adapter;
         self.state = State::Ended;
     }
 }

@@ -248,10 +248,16 @@ impl Sender {
         self.flush(qp);
     }
 
-    /// Completes everything that waits with the status for it.
+    /// Completes everything that waits: as flushed, but for what was under way to a peer that has
+    /// died.
     pub(crate) fn flush(&mut self, qp: &Arc<QpShared>) {
+        let dead = self.link.as_ref().is_some_and(|link| link.peer.is_dead());
         while let Some(kept) = self.kept.pop_front() {
-            self.complete(qp, kept.id, WcStatus::WrFlushErr);
+            let status = match kept.waiting {
+                Some(_) if dead => WcStatus::RetryExcErr,
+                _ => WcStatus::WrFlushErr,
+            };
+            self.complete(qp, kept.id, status);
         }
     }
 

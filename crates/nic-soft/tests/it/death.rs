@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nic_soft::{SoftNic, Usage};
 use verbs::conformance::remote::RemoteNic;
 use verbs::nic::AsyncEvent;
 use verbs::typed::{
@@ -127,10 +126,6 @@ fn start(run_dir: &Path) -> (Process, Context) {
     )
 }
 
-fn usage(nic: &SoftNic, what: &str, fits: impl Fn(&Usage) -> bool) {
-    until(what, || fits(&nic.usage()).then_some(()));
-}
-
 #[test]
 fn a_dead_peer_fails_its_queue_pairs_and_leaves_nothing() {
     let run_dir = tempfile::tempdir().expect("a directory");
@@ -172,8 +167,11 @@ fn a_dead_peer_fails_its_queue_pairs_and_leaves_nothing() {
         });
         assert_eq!(gone, here.rc.num());
 
-        usage(&nic, "lanes and peers to be given back", |usage| {
-            (usage.lanes, usage.peers) == (0, 0)
+        // Lanes are given back by whoever polls.
+        until("lanes and peers to be given back", || {
+            assert_eq!(here.cq.poll(&mut [Wc::default()]), Ok(0));
+            let usage = nic.usage();
+            ((usage.lanes, usage.peers) == (0, 0)).then_some(())
         });
         let fresh = here
             .pd
@@ -226,6 +224,22 @@ fn a_request_under_way_to_a_dying_peer_completes_with_an_error() {
     assert_eq!((failed.id, failed.status), (5, WcStatus::RetryExcErr));
     let flushed = next(&mut here.cq, "the flush");
     assert_eq!((flushed.id, flushed.status), (6, WcStatus::WrFlushErr));
+}
+
+#[test]
+fn a_dead_peer_that_never_spoke_is_noticed() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut here = End::new(Context::new(pair::open(run_dir.path())));
+    let (mut process, there) = start(run_dir.path());
+    let mut there = End::new(there);
+    here.connect(&there);
+    there.connect(&here);
+    here.recv(9);
+    process.0.kill().expect("killed");
+    process.0.wait().expect("ended");
+    std::mem::forget(there);
+    let flushed = next(&mut here.cq, "the flushed RECV");
+    assert_eq!((flushed.id, flushed.status), (9, WcStatus::WrFlushErr));
 }
 
 #[test]
