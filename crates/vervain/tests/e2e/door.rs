@@ -425,7 +425,10 @@ fn nonsense_is_refused_and_hurts_nobody() {
         raw.rest();
         steady.ask("get steady\r\n", "VALUE steady 0 1\r\nx\r\nEND\r\n");
     }
-    fill(&place.start(&["--cores", "2", "--gid", "fresh"]), 8);
+    server.raw().ask(
+        "set new 0 0 1\r\ny\r\nget new\r\n",
+        "STORED\r\nVALUE new 0 1\r\ny\r\nEND\r\n",
+    );
     let mut shell = server.shell();
     assert_eq!(shell.ask("get steady")["value"], serde_json::json!("x"));
     eventually("all are gone", || server.count("curr_connections") == 3);
