@@ -24,8 +24,10 @@ pub(crate) struct RecvLane {
     epoch: u16,
     src_qpn: u32,
     grh: [u8; GRH_LEN],
-    /// The RECV of a message whose pieces are still coming in, and how far it is filled.
-    partial: Option<Box<(Recv, usize)>>,
+    /// The RECV taken last. It lives here because it is large and a message short.
+    recv: Recv,
+    /// How far the RECV is filled, while pieces of its message are still coming in.
+    partial: Option<usize>,
     /// Bytes of a message that is thrown away are skipped until its last piece.
     skipping: bool,
     state: State,
@@ -70,6 +72,7 @@ impl RecvLane {
             src_qpn: header.src_qpn.load(Ordering::Relaxed) & QpNum::MAX.0,
             grh: grh(src_gid, adapter.gid),
             qp,
+            recv: Recv::default(),
             partial: None,
             skipping: false,
             state: if adapter.is_gone(owner) {
@@ -143,7 +146,7 @@ impl RecvLane {
         match message.kind {
             Kind::Send if self.qp.transport == Transport::Ud => self.datagram(adapter, message),
             Kind::Send => self.piece(adapter, message),
-            Kind::WriteImm => self.write_imm(message),
+            Kind::WriteImm => self.write_imm(adapter, message),
             Kind::TooLong => self.failed_recv(adapter, WcStatus::LocLenErr),
             Kind::BadRecv => self.failed_recv(adapter, WcStatus::LocProtErr),
             Kind::Fail => {
@@ -155,11 +158,11 @@ impl RecvLane {
         }
     }
 
-    fn completion(&self, recv: &Recv, message: &Message, byte_len: usize) -> Wc {
+    fn completion(&self, message: &Message, byte_len: usize) -> Wc {
         let mut flags = WcFlags::empty();
         flags.set(WcFlags::WITH_IMM, message.flags & IMM != 0);
         Wc {
-            id: recv.id,
+            id: self.recv.id,
             status: WcStatus::Success,
             opcode: WcOpcode::Recv,
             flags,
@@ -173,16 +176,13 @@ impl RecvLane {
     /// A datagram: into the next RECV, or nowhere.
     #[inline]
     fn datagram(&mut self, adapter: &Adapter, message: &Message) -> Taken {
-        let mut recv = Recv::default();
-        if !self.qp.next_recv(adapter, &mut recv) {
+        if !self.qp.next_recv(adapter, &mut self.recv) {
             return Taken::Nothing;
         }
         let len = message.len as usize;
         let pd = self.qp.pd as u32;
-        let mut header = [GRH_LEN, len];
-        let mut sources = [self.grh.as_ptr(), message.payload];
         // The usual RECV: one element with room for all.
-        if let [sge] = recv.sges()
+        if let [sge] = self.recv.sges()
             && sge.len as usize >= GRH_LEN + len
             && let Some(to) = memory::local(adapter, pd, sge, Access::LOCAL_WRITE)
         {
@@ -191,12 +191,15 @@ impl RecvLane {
                 std::ptr::copy_nonoverlapping(self.grh.as_ptr(), to, GRH_LEN);
                 lane::copy_out(message, 0, to.add(GRH_LEN), len);
             }
-        } else if let Err(status) = scatter_parts(adapter, pd, &recv, &mut sources, &mut header) {
-            let mut wc = self.completion(&recv, message, 0);
-            wc.status = status;
-            return Taken::Completion(wc);
+        } else {
+            let parts = [(self.grh.as_ptr(), GRH_LEN), (message.payload, len)];
+            if let Err(status) = scatter_parts(adapter, pd, &self.recv, &parts) {
+                let mut wc = self.completion(message, 0);
+                wc.status = status;
+                return Taken::Completion(wc);
+            }
         }
-        let mut wc = self.completion(&recv, message, GRH_LEN + len);
+        let mut wc = self.completion(message, GRH_LEN + len);
         wc.flags |= WcFlags::GRH;
         Taken::Completion(wc)
     }
@@ -204,69 +207,42 @@ impl RecvLane {
     /// A piece of a message of a connected queue pair.
     #[inline]
     fn piece(&mut self, adapter: &Adapter, message: &Message) -> Taken {
-        let (first, last) = (message.flags & FIRST != 0, message.flags & LAST != 0);
-        if first {
+        let last = message.flags & LAST != 0;
+        let filled = if message.flags & FIRST != 0 {
             self.skipping = false;
             self.partial = None;
-        } else if self.skipping || self.partial.is_none() {
-            self.skipping = !last;
-            return Taken::Nothing;
-        }
-        if first && last {
-            let mut recv = Recv::default();
-            if !self.qp.next_recv(adapter, &mut recv) {
+            if !self.qp.next_recv(adapter, &mut self.recv) {
                 return self.no_recv(adapter);
             }
-            return match self.fill(adapter, &recv, 0, message) {
-                Ok(len) => Taken::Completion(self.completion(&recv, message, len)),
-                Err(status) => self.recv_failed(adapter, &recv, status),
-            };
-        }
-        let mut partial = match self.partial.take() {
-            Some(partial) => partial,
-            None => {
-                let mut started = Box::new((Recv::default(), 0));
-                if !self.qp.next_recv(adapter, &mut started.0) {
-                    return self.no_recv(adapter);
+            0
+        } else {
+            match self.partial.take() {
+                Some(filled) if !self.skipping => filled,
+                _ => {
+                    self.skipping = !last;
+                    return Taken::Nothing;
                 }
-                started
             }
         };
-        match self.fill(adapter, &partial.0, partial.1, message) {
-            Ok(len) => {
-                partial.1 += len;
-                if last {
-                    return Taken::Completion(self.completion(&partial.0, message, partial.1));
-                }
-                self.partial = Some(partial);
+        let (pd, len) = (self.qp.pd as u32, message.len as usize);
+        match scatter(adapter, pd, &self.recv, filled, message.payload, len) {
+            Ok(()) if last => Taken::Completion(self.completion(message, filled + len)),
+            Ok(()) => {
+                self.partial = Some(filled + len);
                 Taken::Nothing
             }
             Err(status) => {
                 self.skipping = !last;
-                self.recv_failed(adapter, &partial.0, status)
+                self.recv_failed(status)
             }
         }
     }
 
-    fn fill(
-        &self,
-        adapter: &Adapter,
-        recv: &Recv,
-        from: usize,
-        message: &Message,
-    ) -> Result<usize, WcStatus> {
-        let len = message.len as usize;
-        scatter(adapter, self.qp.pd as u32, recv, from, message.payload, len)?;
-        Ok(len)
-    }
-
-    fn write_imm(&mut self, message: &Message) -> Taken {
-        let mut recv = Recv::default();
-        if !self.qp.next_recv(&self.adapter, &mut recv) {
-            let adapter = Arc::clone(&self.adapter);
-            return self.no_recv(&adapter);
+    fn write_imm(&mut self, adapter: &Adapter, message: &Message) -> Taken {
+        if !self.qp.next_recv(adapter, &mut self.recv) {
+            return self.no_recv(adapter);
         }
-        let mut wc = self.completion(&recv, message, message.len as usize);
+        let mut wc = self.completion(message, message.len as usize);
         wc.opcode = WcOpcode::RecvWriteImm;
         Taken::Completion(wc)
     }
@@ -285,20 +261,19 @@ impl RecvLane {
     }
 
     fn failed_recv(&mut self, adapter: &Adapter, status: WcStatus) -> Taken {
-        let mut recv = Recv::default();
-        if !self.qp.next_recv(adapter, &mut recv) {
+        if !self.qp.next_recv(adapter, &mut self.recv) {
             return Taken::Nothing;
         }
-        self.recv_failed(adapter, &recv, status)
+        self.recv_failed(status)
     }
 
-    fn recv_failed(&mut self, _adapter: &Adapter, recv: &Recv, status: WcStatus) -> Taken {
+    /// The RECV taken last completes with an error, which its queue pair does not survive.
+    fn recv_failed(&mut self, status: WcStatus) -> Taken {
         self.qp.enter_error(false);
-        let qpn = QpNum(self.qp.num);
         Taken::Completion(Wc {
-            id: recv.id,
+            id: self.recv.id,
             status,
-            qpn,
+            qpn: QpNum(self.qp.num),
             ..Wc::default()
         })
     }
@@ -392,19 +367,23 @@ fn scatter(
     }
 }
 
+/// Scatters pieces one behind the other, or nothing if they do not fit.
 fn scatter_parts(
     adapter: &Adapter,
     pd: u32,
     recv: &Recv,
-    sources: &mut [*const u8; 2],
-    lens: &mut [usize; 2],
+    parts: &[(*const u8, usize)],
 ) -> Result<(), WcStatus> {
     let room: usize = recv.sges().iter().map(|sge| sge.len as usize).sum();
-    if room < lens[0] + lens[1] {
+    if room < parts.iter().map(|(_, len)| len).sum() {
         return Err(WcStatus::LocLenErr);
     }
-    scatter(adapter, pd, recv, 0, sources[0], lens[0])?;
-    scatter(adapter, pd, recv, lens[0], sources[1], lens[1])
+    let mut from = 0;
+    for (source, len) in parts {
+        scatter(adapter, pd, recv, from, *source, *len)?;
+        from += len;
+    }
+    Ok(())
 }
 
 pub(crate) fn gid_words(gid: Gid) -> [u64; 2] {

@@ -1,7 +1,7 @@
 //! The loop of a client thread, over any connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::RunError;
 use super::tally::Tally;
@@ -37,6 +37,10 @@ pub(super) enum Answer<'a> {
 
 /// A way to a server, used by one thread.
 pub(super) trait Connection {
+    /// Begins a turn: what is submitted from here on is sent at this time. Much time may have
+    /// passed since the last turn.
+    fn turn(&mut self, now_ns: u64);
+
     /// Takes a request and returns `true`, or `false` when the window is full.
     fn submit(&mut self, request: &Request<'_>, tag: u64) -> Result<bool, RunError>;
 
@@ -56,8 +60,8 @@ pub(super) trait Connection {
 pub(super) enum Until {
     /// After so many requests.
     Operations(u64),
-    /// At this time.
-    Time { ns: u64 },
+    /// After so long.
+    Time(Duration),
 }
 
 /// What a thread needs to play its tape.
@@ -67,6 +71,9 @@ pub(super) struct Player<'a> {
     /// The next value's version; the thread's number is in its upper bits.
     pub(super) version: u64,
     pub(super) value: Vec<u8>,
+    /// Whether `value` already holds what the next request stores: while the window is full it is
+    /// not composed again and again.
+    pub(super) composed: bool,
     pub(super) verify: bool,
     pub(super) epoch: Instant,
 }
@@ -88,20 +95,19 @@ impl Player<'_> {
         progress: Option<&AtomicU64>,
     ) -> Result<(), RunError> {
         let (tape, verify, value_len) = (self.tape, self.verify, self.value.len());
-        let mut left = match until {
-            Until::Operations(count) => count,
-            Until::Time { .. } => u64::MAX,
-        };
         let mut now_ns = self.now_ns();
+        let (mut left, end_ns) = match until {
+            Until::Operations(count) => (count, u64::MAX),
+            Until::Time(time) => (u64::MAX, now_ns.saturating_add(time.as_nanos() as u64)),
+        };
         tally.begin(now_ns);
         let mut under_way = 0usize;
         let mut looks = 0;
         loop {
-            if let Until::Time { ns } = until
-                && now_ns >= ns
-            {
+            if now_ns >= end_ns {
                 left = 0;
             }
+            connection.turn(now_ns);
             while left > 0 && self.submit(connection, now_ns)? {
                 left -= 1;
                 under_way += 1;
@@ -155,7 +161,10 @@ impl Player<'_> {
         let (operation, key) = (self.tape.operation(self.place), self.tape.key(self.place));
         let tag = now_ns << PLACE_BITS | self.place as u64;
         let request = if operation.is_put() {
-            write_value(operation.item(), self.version, &mut self.value);
+            if !self.composed {
+                write_value(operation.item(), self.version, &mut self.value);
+                self.composed = true;
+            }
             Request::Put {
                 key,
                 value: &self.value,
@@ -166,6 +175,7 @@ impl Player<'_> {
         let taken = connection.submit(&request, tag)?;
         if taken {
             self.version += u64::from(operation.is_put());
+            self.composed = false;
             self.place += 1;
             if self.place == self.tape.len() {
                 self.place = 0;
@@ -181,5 +191,94 @@ pub(super) fn spin(looks: u32) {
         std::thread::yield_now();
     } else {
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Distribution, Mix, Workload};
+
+    /// Answers a few requests at each poll, and checks how it is used.
+    struct Mock {
+        window: usize,
+        turn_ns: u64,
+        tags: Vec<u64>,
+        submitted: u64,
+    }
+
+    impl Connection for Mock {
+        fn turn(&mut self, now_ns: u64) {
+            assert!(now_ns >= self.turn_ns);
+            self.turn_ns = now_ns;
+        }
+
+        fn submit(&mut self, _: &Request<'_>, tag: u64) -> Result<bool, RunError> {
+            assert_eq!(tag >> PLACE_BITS, self.turn_ns, "submitted before the turn");
+            if self.tags.len() == self.window {
+                return Ok(false);
+            }
+            self.tags.push(tag);
+            self.submitted += 1;
+            Ok(true)
+        }
+
+        fn poll(
+            &mut self,
+            now_ns: u64,
+            sink: &mut impl FnMut(u64, Answer<'_>),
+        ) -> Result<usize, RunError> {
+            assert_eq!(now_ns, self.turn_ns);
+            let count = self.tags.len().min(3);
+            for tag in self.tags.drain(..count) {
+                sink(tag, Answer::Stored);
+            }
+            Ok(count)
+        }
+
+        fn idle(&mut self, _: u32) -> Result<(), RunError> {
+            panic!("there is always an answer");
+        }
+    }
+
+    #[test]
+    fn each_turn_knows_its_time_and_the_tape_goes_round() {
+        let workload = Workload {
+            mix: Mix::UPDATES,
+            distribution: Distribution::Uniform,
+            items: 100,
+            key_len: 8,
+        };
+        let tape = Tape::record(&workload.generator(1).expect("a workload"), 0, 10);
+        let mut player = Player {
+            tape: &tape,
+            place: 0,
+            version: 0,
+            value: vec![0; 32],
+            composed: false,
+            verify: true,
+            epoch: Instant::now(),
+        };
+        let mut connection = Mock {
+            window: 8,
+            turn_ns: 0,
+            tags: Vec::new(),
+            submitted: 0,
+        };
+        // Twice, with a pause between: the second one's first turn must not have an old time.
+        for round in 1..=2 {
+            std::thread::sleep(Duration::from_millis(2));
+            let (mut tally, stored) = (Tally::new(), AtomicU64::new(0));
+            let until = Until::Operations(25);
+            let played = player.play(&mut connection, until, &mut tally, Some(&stored));
+            played.expect("no error");
+            assert_eq!(
+                (connection.submitted, connection.tags.len()),
+                (25 * round, 0)
+            );
+            assert_eq!((tally.counts.stored, tally.puts.len()), (25, 25));
+            assert_eq!(stored.into_inner(), 25);
+            assert_eq!(player.place as u64, 25 * round % 10);
+        }
     }
 }

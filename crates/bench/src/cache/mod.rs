@@ -69,6 +69,7 @@ pub enum RunError {
 #[serde(rename_all = "snake_case")]
 pub enum Length {
     /// Until this time is over; what is under way is still waited for.
+    #[serde(rename = "seconds", serialize_with = "report::as_seconds")]
     Time(Duration),
     /// So many requests, all threads together.
     Operations(u64),
@@ -80,8 +81,8 @@ pub enum Length {
 pub enum Pinning {
     /// Wherever the kernel lets them.
     None,
-    /// The last CPUs of the process, one each: a server starts with the first ones. With more
-    /// threads than CPUs, none is pinned.
+    /// The last CPUs of the process, one each: a server starts with the first ones. When that
+    /// leaves none for the server, no thread is pinned.
     Last,
     /// These, in turn.
     Cpus(Vec<usize>),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::cache::herd::client::ClientStats;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::tally::{Tally, histogram};
 use super::{CacheRun, Length, Pinning};
@@ -217,6 +217,7 @@ pub struct Settings {
     pub preload: bool,
     pub seed: u64,
     pub verify: bool,
+    #[serde(rename = "timeout_s", serialize_with = "as_seconds")]
     pub timeout: Duration,
 }
 
@@ -294,6 +295,10 @@ impl CacheReport {
             threads,
         }
     }
+}
+
+pub(super) fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
 }
 
 fn seconds(began_ns: u64, ended_ns: u64) -> f64 {

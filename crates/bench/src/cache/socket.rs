@@ -18,7 +18,6 @@ const READ_LEN: usize = 64 << 10;
 pub(super) struct SocketConnection {
     door: Door,
     window: usize,
-    value_len: usize,
     timeout: Duration,
     tags: VecDeque<u64>,
     out: Vec<u8>,
@@ -40,7 +39,6 @@ impl SocketConnection {
         Ok(SocketConnection {
             door,
             window,
-            value_len,
             timeout,
             tags: VecDeque::with_capacity(window),
             out: Vec::with_capacity(window * (value_len + 300)),
@@ -92,10 +90,6 @@ impl SocketConnection {
         let mut taken = 0;
         loop {
             let bytes = &self.input[at..self.filled];
-            // A value's line is not parsed again and again while the value comes.
-            if taken == 0 && bytes.starts_with(b"VALUE") && bytes.len() < self.value_len {
-                return Ok(0);
-            }
             let nonsense = |_| {
                 let start = &bytes[..bytes.len().min(40)];
                 RunError::Answer(String::from_utf8_lossy(start).trim().to_string())
@@ -127,6 +121,8 @@ impl SocketConnection {
 }
 
 impl Connection for SocketConnection {
+    fn turn(&mut self, _now_ns: u64) {}
+
     fn submit(&mut self, request: &Request<'_>, tag: u64) -> Result<bool, RunError> {
         if self.tags.len() >= self.window {
             return Ok(false);

@@ -61,7 +61,10 @@ pub(super) fn run(
         Pinning::None => Vec::new(),
         Pinning::Last => {
             let allowed = allowed_cpus();
-            let first = allowed.len().checked_sub(run.threads);
+            let first = allowed
+                .len()
+                .checked_sub(run.threads)
+                .filter(|&first| first > 0);
             first.map_or(Vec::new(), |first| allowed[first..].to_vec())
         }
         Pinning::Cpus(cpus) => cpus.clone(),
@@ -177,20 +180,16 @@ fn phases(
         // The preload's versions are 0; each thread counts its own.
         version: (number as u64 + 1) << 48,
         value,
+        composed: false,
         verify: run.verify,
         epoch: shared.epoch,
     };
     member.meet()?;
-    let warm_up = until(shared, run.warm_up, number);
+    let warm_up = until(run, run.warm_up, number);
     player.play(connection, warm_up, &mut Tally::new(), None)?;
     let mut tally = Tally::new();
     member.meet()?;
-    player.play(
-        connection,
-        until(shared, run.length, number),
-        &mut tally,
-        None,
-    )?;
+    player.play(connection, until(run, run.length, number), &mut tally, None)?;
     // Queues stay until all are done: a client that goes costs the server time.
     member.meet()?;
     Ok(Outcome {
@@ -221,6 +220,7 @@ fn preload(
             place: 0,
             version: 0,
             value: value.to_vec(),
+            composed: false,
             verify: false,
             epoch: shared.epoch,
         };
@@ -249,16 +249,14 @@ fn tape_len(run: &CacheRun) -> usize {
 }
 
 /// A thread's part of a length.
-fn until(shared: &Shared<'_>, length: Length, number: usize) -> Until {
+fn until(run: &CacheRun, length: Length, number: usize) -> Until {
     match length {
         Length::Operations(count) => {
-            let threads = shared.run.threads as u64;
+            let threads = run.threads as u64;
             let extra = u64::from((number as u64) < count % threads);
             Until::Operations(count / threads + extra)
         }
-        Length::Time(time) => Until::Time {
-            ns: (shared.epoch.elapsed() + time).as_nanos() as u64,
-        },
+        Length::Time(time) => Until::Time(time),
     }
 }
 

@@ -24,6 +24,11 @@ pub(crate) struct HerdServer {
 
 impl HerdServer {
     pub(crate) fn start(cores: u32, partition_bytes: usize) -> Self {
+        Self::start_on(&[], cores, partition_bytes)
+    }
+
+    /// Starts with core `n` on the `n`th of these CPUs; with none, wherever the kernel puts them.
+    pub(crate) fn start_on(cpus: &[usize], cores: u32, partition_bytes: usize) -> Self {
         let run_dir = tempfile::tempdir().expect("a folder");
         let options = SoftOptions::new(run_dir.path());
         let pd = Context::new(SoftNic::open(&options).expect("a NIC"))
@@ -43,7 +48,11 @@ impl HerdServer {
             posts.push(post);
             let stop = Arc::clone(&stop);
             let partition = Partition::new(&Options::new(partition_bytes)).expect("memory");
+            let cpu = cpus.get(core as usize).copied();
             threads.push(thread::spawn(move || {
+                if let Some(cpu) = cpu {
+                    assert!(bench::machine::pin(cpu), "no CPU {cpu}");
+                }
                 serve(server, partition, &arriving, &stop)
             }));
         }
@@ -99,11 +108,19 @@ fn serve(
     arriving: &mpsc::Receiver<Attachment>,
     stop: &AtomicBool,
 ) -> ServerStats {
+    let mut polls = 0u32;
     while !stop.load(Ordering::Relaxed) {
-        arriving
-            .try_iter()
-            .for_each(|attachment| server.attach(attachment));
-        if server.poll(&mut partition, 0, 0, 64) == 0 {
+        polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(64) {
+            arriving
+                .try_iter()
+                .for_each(|attachment| server.attach(attachment));
+        }
+        if server.poll(&mut partition, 0, 0, 64) > 0 {
+            continue;
+        }
+        // The threads may have to share a CPU.
+        if polls.is_multiple_of(64) {
             thread::yield_now();
         }
     }

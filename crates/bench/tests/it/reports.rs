@@ -1,5 +1,7 @@
 //! Reports as people and programs read them.
 
+use std::time::Duration;
+
 use bench::cache::{CacheReport, CacheRun, Length};
 use bench::print::{write_json, write_table};
 
@@ -13,6 +15,7 @@ fn report() -> CacheReport {
         warm_up: Length::Operations(0),
         verify: true,
         seed: 42,
+        timeout: Duration::from_millis(1500),
         ..CacheRun::new(server.target())
     };
     run.run(&mut |_, _| {}).expect("a report")
@@ -26,6 +29,8 @@ fn json_holds_what_a_program_needs() {
     let json: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
     assert_eq!(json["settings"]["seed"], 42);
     assert_eq!(json["settings"]["transport"], "nic");
+    assert_eq!(json["settings"]["length"]["operations"], 1000);
+    assert_eq!(json["settings"]["timeout_s"], 1.5);
     assert_eq!(json["counts"]["hits"], report.counts.hits);
     assert_eq!(json["counts"]["wrong"], 0);
     assert_eq!(json["latency"]["all"]["p99_ns"], report.latency.all.p99_ns);

@@ -232,7 +232,7 @@ fn values_of_other_items_are_found_out() {
 fn values_of_another_length_are_found_out() {
     let longer = CacheRun {
         items: 1,
-        value_len: 40,
+        value_len: 400,
         ..reads(pretend(of_item_0))
     };
     assert_eq!(run(&longer).counts.wrong, 1000);

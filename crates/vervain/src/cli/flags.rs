@@ -63,10 +63,23 @@ pub(crate) struct NicFlags {
     /// /tmp/vervain-UID].
     #[arg(long, value_name = "PATH")]
     pub(crate) run_dir: Option<PathBuf>,
+    /// Print every request and completion of the NIC on standard error.
+    #[arg(long, help_heading = "Looking into the NIC")]
+    pub(crate) nic_trace: bool,
+    /// Lose, double and delay so many of a million messages on unreliable transports.
+    #[arg(long, value_name = "PPM", help_heading = "Looking into the NIC",
+          value_parser = clap::value_parser!(u32).range(..=500_000))]
+    pub(crate) nic_loss: Option<u32>,
 }
 
 /// `vervain serve`.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  vervain serve                                    256 MiB, for programs of this host
+  vervain serve --cores 2 --memory 8G --prefault   more, and no page fault later
+  vervain serve --poll --pin                       lowest latency; whole CPUs, also when idle
+  vervain serve --unix /run/cache.sock             a Unix socket besides TCP
+  vervain serve --gid b --listen 127.0.0.1:11311   a second cache on the same host")]
 pub(crate) struct ServeFlags {
     /// Cores to serve with [default: half of the machine's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -104,6 +117,9 @@ pub(crate) struct ServeFlags {
     /// Touch all memory at the start, so that no request pays for it.
     #[arg(long)]
     pub(crate) prefault: bool,
+    /// Count what passes through the NIC, for `stats nic`.
+    #[arg(long, help_heading = "Looking into the NIC")]
+    pub(crate) nic_count: bool,
 }
 
 /// `--io`.
@@ -206,7 +222,7 @@ pub(crate) struct TouchFlags {
 /// `vervain stats`.
 #[derive(Args, Debug)]
 pub(crate) struct StatsFlags {
-    /// `settings`, `herd` or `cores`; nothing for the general ones.
+    /// `settings`, `herd`, `cores` or `nic`; nothing for the general ones.
     pub(crate) section: Option<String>,
     #[command(flatten)]
     pub(crate) client: ClientFlags,
@@ -233,6 +249,11 @@ pub(super) enum BenchWhat {
 
 /// `vervain bench cache`.
 #[derive(Args, Debug)]
+#[command(after_help = "Needs a running server. Examples:
+  vervain bench cache                          95 % reads of a million small items, over RDMA
+  vervain bench cache --socket --window 32     the same over the socket, 32 pipelined
+  vervain bench cache --mix a --distribution zipf --value-size 1K --threads 2
+  vervain bench cache --socket --server 127.0.0.1:11311    any memcached")]
 pub(crate) struct BenchCache {
     /// The mix: YCSB's a (50 % reads), b (95 %) or c (all), or the permille of reads.
     #[arg(long, value_name = "MIX", default_value = "b")]

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use nic_soft::{SoftNic, SoftOptions};
 use verbs::Gid;
+use verbs::decorate::{FaultPlan, Faulty, Printer, Traced};
+use verbs::nic::Nic;
 use verbs::typed::Context;
 
 use super::NicFlags;
@@ -59,16 +61,35 @@ fn nic_options(flags: &NicFlags) -> SoftOptions {
     SoftOptions::new(run_dir_of(flags)).gid(flags.gid.unwrap_or(localhost))
 }
 
-/// Opens the software NIC.
+/// Opens the software NIC, with what is to be put around it.
 pub(crate) fn open_nic(flags: &NicFlags) -> anyhow::Result<(SoftOptions, Context)> {
     let options = nic_options(flags);
-    let nic: Arc<SoftNic> = SoftNic::open(&options).with_context(|| {
+    let mut nic = open_soft(&options)?;
+    if let Some(ppm) = flags.nic_loss {
+        let plan = FaultPlan {
+            seed: fastrand::u64(..),
+            ud_drop_ppm: ppm,
+            ud_duplicate_ppm: ppm,
+            ud_delay_ppm: ppm,
+            uc_drop_ppm: ppm,
+            ..FaultPlan::default()
+        };
+        nic = Arc::new(Faulty::new(nic, plan).context("putting faults around the NIC")?);
+    }
+    if flags.nic_trace {
+        nic = Arc::new(Traced::new(nic, Printer::new(std::io::stderr())));
+    }
+    Ok((options, Context::new(nic)))
+}
+
+fn open_soft(options: &SoftOptions) -> anyhow::Result<Arc<dyn Nic>> {
+    let nic = SoftNic::open(options).with_context(|| {
         format!(
             "cannot open the software NIC in {}",
             options.run_dir.display()
         )
     })?;
-    Ok((options, Context::new(nic)))
+    Ok(nic)
 }
 
 #[cfg(test)]

@@ -3,15 +3,13 @@
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context as _, bail};
-use bench::cache::{Address, CacheRun, Length, Pinning, Target};
+use bench::cache::{CacheRun, Length, Pinning, Target};
 
+use super::door;
 use crate::cli::{BenchCache, ClientFlags, open_nic};
 
 fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
-    let door = match &flags.unix {
-        Some(path) => Address::Unix(path.clone()),
-        None => Address::Tcp(flags.server),
-    };
+    let door = door(flags);
     if flags.socket {
         return Ok(Target::Socket(door));
     }

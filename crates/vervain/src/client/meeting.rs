@@ -25,7 +25,10 @@ pub(super) fn meeting<T>(
 
 /// The server's run directory, if it is another than ours and that may be why this went wrong.
 fn other_run_dir(flags: &ClientFlags, error: &anyhow::Error) -> Option<String> {
-    let silent = matches!(error.downcast_ref(), Some(BlockingError::TimedOut));
+    let silent = matches!(
+        error.downcast_ref(),
+        Some(BlockingError::TimedOut | BlockingError::Unknown)
+    );
     let refused = matches!(
         error.downcast_ref(),
         Some(ConnectError::Refused(Refusal::Nic))

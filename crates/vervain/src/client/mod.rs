@@ -1,6 +1,5 @@
 //! One-shot commands: over the software NIC, or over a socket.
 
-mod dial;
 mod measure;
 mod meeting;
 mod shell;
@@ -10,14 +9,13 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
-use cache::herd::client::{BlockingError, ConnectError, Pace};
+use cache::herd::client::{Address, BlockingError, ConnectError, Door, Pace};
 use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
 use serde_json::json;
 
 pub(crate) use measure::bench_cache;
 pub(crate) use shell::shell;
 
-use self::dial::Door;
 use self::meeting::meeting;
 use self::socket::SocketClient;
 use crate::cli::{
@@ -69,6 +67,14 @@ impl Pace for Waiting {
 
 type NicClient = BlockingClient<Box<dyn FnMut() -> std::io::Result<Door>>, Waiting>;
 
+/// Where the server's door is.
+fn door(flags: &ClientFlags) -> Address {
+    match &flags.unix {
+        Some(path) => Address::Unix(path.clone()),
+        None => Address::Tcp(flags.server),
+    }
+}
+
 /// A connection to a server.
 enum Connection {
     Nic(Box<NicClient>),
@@ -89,26 +95,20 @@ impl Connection {
             seed: fastrand::u64(..),
             ..ClientConfig::default()
         };
-        let again = flags.clone();
+        let (door, timeout) = (door(flags), flags.timeout);
+        let address = door.clone();
         let dialer: Box<dyn FnMut() -> std::io::Result<Door>> =
-            Box::new(move || dial::open(&again));
+            Box::new(move || address.dial(timeout));
         let pace = Waiting {
             started: Instant::now(),
             waits: 0,
         };
         match BlockingClient::connect(pd, config, dialer, pace) {
             Ok(client) => Ok(Connection::Nic(Box::new(client))),
-            Err(ConnectError::Io(error)) => Err(error).with_context(|| {
-                format!(
-                    "nobody answers on {}; is `vervain serve` running?",
-                    dial::name(flags)
-                )
-            }),
+            Err(ConnectError::Io(error)) => Err(error)
+                .with_context(|| format!("nobody answers on {door}; is `vervain serve` running?")),
             Err(ConnectError::Handshake(error)) => Err(error).with_context(|| {
-                format!(
-                    "{} does not offer RDMA; if it is another memcached, use --socket",
-                    dial::name(flags)
-                )
+                format!("{door} does not offer RDMA; if it is another memcached, use --socket")
             }),
             Err(error) => Err(error).context("cannot connect over the software NIC"),
         }
@@ -380,7 +380,9 @@ pub(crate) fn touch(flags: &TouchFlags, as_json: bool) -> anyhow::Result<bool> {
 /// `vervain stats`: over the socket whichever way items go, for counters are text.
 pub(crate) fn stats(flags: &StatsFlags, as_json: bool) -> anyhow::Result<bool> {
     if flags.section.as_deref() == Some("reset") {
-        bail!("`reset` is no section of the counters; there are settings, herd and cores");
+        bail!(
+            "`reset` is no section of the counters; there are settings, herd, cores and, with `serve --nic-count`, nic"
+        );
     }
     let all = SocketClient::connect(&flags.client)?.stats(flags.section.as_deref())?;
     if as_json {

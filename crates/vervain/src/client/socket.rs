@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::dial::{self, Door};
-use super::{Found, Item, Storing};
+use cache::herd::client::Door;
+
+use super::{Found, Item, Storing, door};
 use crate::cli::ClientFlags;
 
 /// A connection to a door, whoever's memcached that is.
@@ -20,12 +21,10 @@ fn refusal(line: &str) -> anyhow::Error {
 
 impl SocketClient {
     pub(super) fn connect(flags: &ClientFlags) -> anyhow::Result<Self> {
-        let stream = dial::open(flags).with_context(|| {
-            format!(
-                "nobody answers on {}; is `vervain serve` running?",
-                dial::name(flags)
-            )
-        })?;
+        let door = door(flags);
+        let stream = door
+            .dial(flags.timeout)
+            .with_context(|| format!("nobody answers on {door}; is `vervain serve` running?"))?;
         Ok(SocketClient {
             stream: BufReader::new(stream),
         })
@@ -152,8 +151,8 @@ impl SocketClient {
             else {
                 return Err(match section {
                     Some(section) if line == "ERROR" => anyhow::anyhow!(
-                        "`{section}` is no section of the counters; there are settings, herd and \
-                         cores"
+                        "`{section}` is no section of the counters; there are settings, herd, cores \
+                         and, with `serve --nic-count`, nic"
                     ),
                     _ => refusal(&line),
                 });

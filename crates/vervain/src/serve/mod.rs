@@ -38,7 +38,9 @@ use rt::net::{Addr, ListenOptions};
 use rt::threads::{Shutdown, Threads};
 use rt::{Config, IdleMode, IoKind};
 use serde::Serialize;
-use verbs::typed::ProtectionDomain;
+use verbs::decorate::Counted;
+use verbs::nic::Nic;
+use verbs::typed::{Context, ProtectionDomain};
 
 use self::core::Parts;
 use self::stats::{Board, Settings};
@@ -70,7 +72,14 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     );
     machine::check_memory(flags.memory)?;
     machine::allow_descriptors();
-    let (nic, context) = open_nic(&flags.nic)?;
+    let (nic, mut context) = open_nic(&flags.nic)?;
+    let counted = flags
+        .nic_count
+        .then(|| Arc::new(Counted::new(Arc::clone(context.nic()))));
+    if let Some(counted) = &counted {
+        let counting: Arc<dyn Nic> = Arc::<Counted>::clone(counted);
+        context = Context::new(counting);
+    }
     let _only = lock_gid(&nic)?;
     let (tcp, address) = bind_tcp(flags.listen)?;
     let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
@@ -101,6 +110,7 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         clients: flags.clients,
         poll: flags.poll,
         spin_us: flags.spin.as_micros(),
+        counted,
     }));
     let listeners = Listeners {
         tcp,

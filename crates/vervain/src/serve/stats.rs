@@ -1,11 +1,13 @@
 //! The counters of all cores, for whoever asks one of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use cache::herd::server::ServerStats;
 use cache::mica::{PageKind, Partition, Stats};
+use verbs::WcStatus;
+use verbs::decorate::Counted;
 
 /// One core's counters, as it published them last.
 #[derive(Clone, Copy, Default)]
@@ -29,6 +31,8 @@ pub(super) struct Settings {
     pub(super) clients: u32,
     pub(super) poll: bool,
     pub(super) spin_us: u128,
+    /// What counts the NIC's work, if that is wanted.
+    pub(super) counted: Option<Arc<Counted>>,
 }
 
 /// Where cores publish their counters, at most every few milliseconds and before they sleep. The
@@ -91,6 +95,7 @@ impl Board {
             "settings" => self.settings(out),
             "herd" => self.herd(out),
             "cores" => self.by_core(out),
+            "nic" => return self.nic(out),
             _ => return false,
         }
         true
@@ -187,6 +192,32 @@ impl Board {
         tell("answers_not_inlined", sum(|one| one.answers_ring));
         tell("post_errors", sum(|one| one.post_errors));
         tell("send_errors", sum(|one| one.send_errors));
+    }
+
+    /// The NIC's counters; false when nobody counts.
+    fn nic(&self, out: &mut dyn FnMut(&str, &str)) -> bool {
+        let Some(counted) = &self.settings.counted else {
+            return false;
+        };
+        let counts = counted.counts();
+        let mut tell = |name: &str, value: u64| out(name, &value.to_string());
+        tell("send_batches", counts.send_batches);
+        tell("sends", counts.sends);
+        tell("send_bytes", counts.send_bytes);
+        tell("recv_batches", counts.recv_batches);
+        tell("recvs", counts.recvs);
+        tell("refusals", counts.refusals);
+        tell("polls_empty", counts.polls_empty);
+        tell("polls_full", counts.polls_full);
+        tell("completions_ok", counts.completed(WcStatus::Success));
+        let all: u64 = counts.completions.iter().sum();
+        tell(
+            "completions_failed",
+            all - counts.completed(WcStatus::Success),
+        );
+        tell("completion_bytes", counts.completion_bytes);
+        tell("arms", counts.arms);
+        true
     }
 
     fn by_core(&self, out: &mut dyn FnMut(&str, &str)) {

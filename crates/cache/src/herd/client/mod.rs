@@ -7,12 +7,14 @@
 //! | `transfer.rs` | values that need more than one slot or datagram |
 //! | `link.rs` | the connection's objects and its handshake |
 //! | `dial.rs` | control streams |
+//! | `door.rs` | [`Address`] and [`Door`]: control streams over TCP and Unix sockets |
 //! | `blocking.rs` | [`BlockingClient`]: one call, one answer |
 
 #![forbid(unsafe_code)]
 
 mod blocking;
 mod dial;
+mod door;
 mod lane;
 mod link;
 mod transfer;
@@ -22,6 +24,7 @@ use verbs::typed::ProtectionDomain;
 
 pub use blocking::{BlockingClient, BlockingError, Item, Pace};
 pub use dial::{ConnectError, Control, Dial};
+pub use door::{Address, Door};
 
 use self::lane::Again;
 use self::link::Link;
