@@ -14,7 +14,7 @@ pub(crate) use flags::{
     BenchCache, ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags, ServeFlags, SetFlags,
     ShellFlags, StatsFlags, TouchFlags,
 };
-pub(crate) use place::{open_nic, parse_gid};
+pub(crate) use place::{open_nic, parse_gid, run_dir_of};
 pub(crate) use units::{duration, show_size};
 
 use flags::{Command, Flags};

@@ -42,8 +42,8 @@ pub(crate) fn parse_gid(text: &str) -> Result<Gid, String> {
 }
 
 /// The run directory: as given, else in the user's runtime directory, else in /tmp.
-fn run_dir(given: Option<&PathBuf>) -> PathBuf {
-    if let Some(given) = given {
+pub(crate) fn run_dir_of(flags: &NicFlags) -> PathBuf {
+    if let Some(given) = &flags.run_dir {
         return given.clone();
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -58,7 +58,7 @@ fn run_dir(given: Option<&PathBuf>) -> PathBuf {
 /// The software NIC's options.
 fn nic_options(flags: &NicFlags) -> SoftOptions {
     let localhost = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
-    SoftOptions::new(run_dir(flags.run_dir.as_ref())).gid(flags.gid.unwrap_or(localhost))
+    SoftOptions::new(run_dir_of(flags)).gid(flags.gid.unwrap_or(localhost))
 }
 
 /// Opens the software NIC, with what is to be put around it.

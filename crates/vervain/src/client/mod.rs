@@ -1,6 +1,7 @@
 //! One-shot commands: over the software NIC, or over a socket.
 
 mod measure;
+mod meeting;
 mod shell;
 mod socket;
 
@@ -15,6 +16,7 @@ use serde_json::json;
 pub(crate) use measure::bench_cache;
 pub(crate) use shell::shell;
 
+use self::meeting::meeting;
 use self::socket::SocketClient;
 use crate::cli::{
     ClientFlags, DelFlags, GetFlags, IncrFlags, SetFlags, StatsFlags, TouchFlags, open_nic,
@@ -322,8 +324,10 @@ pub(crate) fn set(flags: &SetFlags, as_json: bool) -> anyhow::Result<bool> {
         flags: flags.flags,
         expiry_s: flags.expire.map_or(0, expiry_soon_s),
     };
-    let mut connection = Connection::open(&flags.client)?;
-    answer(&mut connection, &Ask::Store(storing), as_json)
+    meeting(&flags.client, || {
+        let mut connection = Connection::open(&flags.client)?;
+        answer(&mut connection, &Ask::Store(storing), as_json)
+    })
 }
 
 /// As [`expiry_s`], but no time at all is at once and not never.
@@ -333,42 +337,44 @@ fn expiry_soon_s(ahead: Duration) -> u32 {
 
 /// `vervain get`.
 pub(crate) fn get(flags: &GetFlags, as_json: bool) -> anyhow::Result<bool> {
-    let mut connection = Connection::open(&flags.client)?;
-    let mut all = true;
-    for key in &flags.keys {
-        all &= answer(&mut connection, &Ask::Get(key), as_json)?;
-    }
-    Ok(all)
+    meeting(&flags.client, || {
+        let mut connection = Connection::open(&flags.client)?;
+        let mut all = true;
+        for key in &flags.keys {
+            all &= answer(&mut connection, &Ask::Get(key), as_json)?;
+        }
+        Ok(all)
+    })
 }
 
 /// `vervain del`.
 pub(crate) fn del(flags: &DelFlags, as_json: bool) -> anyhow::Result<bool> {
-    let mut connection = Connection::open(&flags.client)?;
-    let mut all = true;
-    for key in &flags.keys {
-        all &= answer(&mut connection, &Ask::Del(key), as_json)?;
-    }
-    Ok(all)
+    meeting(&flags.client, || {
+        let mut connection = Connection::open(&flags.client)?;
+        let mut all = true;
+        for key in &flags.keys {
+            all &= answer(&mut connection, &Ask::Del(key), as_json)?;
+        }
+        Ok(all)
+    })
 }
 
 /// `vervain incr`.
 pub(crate) fn incr(flags: &IncrFlags, as_json: bool) -> anyhow::Result<bool> {
-    let mut connection = Connection::open(&flags.client)?;
-    answer(
-        &mut connection,
-        &Ask::Incr(&flags.key, flags.delta),
-        as_json,
-    )
+    let ask = Ask::Incr(&flags.key, flags.delta);
+    meeting(&flags.client, || {
+        let mut connection = Connection::open(&flags.client)?;
+        answer(&mut connection, &ask, as_json)
+    })
 }
 
 /// `vervain touch`.
 pub(crate) fn touch(flags: &TouchFlags, as_json: bool) -> anyhow::Result<bool> {
-    let mut connection = Connection::open(&flags.client)?;
-    answer(
-        &mut connection,
-        &Ask::Touch(&flags.key, flags.expire),
-        as_json,
-    )
+    let ask = Ask::Touch(&flags.key, flags.expire);
+    meeting(&flags.client, || {
+        let mut connection = Connection::open(&flags.client)?;
+        answer(&mut connection, &ask, as_json)
+    })
 }
 
 /// `vervain stats`: over the socket whichever way items go, for counters are text.

@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use anyhow::Context as _;
 use cache::herd::StoreMode;
 
+use super::meeting::meeting;
 use super::{Ask, Connection, Storing, answer, complain, expiry_soon_s, say};
 use crate::cli::{ShellFlags, duration, explain};
 
@@ -22,7 +23,7 @@ help, quit";
 /// Takes commands until the end of standard input. A command that fails is reported and the next
 /// one is taken; the exit code says whether all answers were yes.
 pub(crate) fn shell(flags: &ShellFlags, as_json: bool) -> anyhow::Result<bool> {
-    let mut connection = Connection::open(&flags.client)?;
+    let mut connection = meeting(&flags.client, || Connection::open(&flags.client))?;
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if interactive {
         say("connected; `help` lists the commands")?;

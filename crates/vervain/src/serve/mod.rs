@@ -96,6 +96,11 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
             .as_ref()
             .map_or_else(|| "-".into(), |path| path.display().to_string()),
         gid: nic.gid.to_string(),
+        // Whole, for those who work in another directory.
+        run_dir: std::path::absolute(&nic.run_dir)
+            .unwrap_or_else(|_| nic.run_dir.clone())
+            .display()
+            .to_string(),
         io: match flags.io {
             Io::Auto => "auto",
             Io::Uring => "uring",

@@ -25,6 +25,7 @@ pub(super) struct Settings {
     pub(super) listen: String,
     pub(super) unix: String,
     pub(super) gid: String,
+    pub(super) run_dir: String,
     pub(super) io: &'static str,
     pub(super) window: u32,
     pub(super) clients: u32,
@@ -163,6 +164,7 @@ impl Board {
         out("listen", &settings.listen);
         out("unix", &settings.unix);
         out("gid", &settings.gid);
+        out("run_dir", &settings.run_dir);
         out("io", settings.io);
         out("herd_window", &settings.window.to_string());
         out("herd_clients_max", &settings.clients.to_string());

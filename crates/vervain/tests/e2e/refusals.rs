@@ -198,6 +198,34 @@ fn when_the_run_directory_is_none() {
 }
 
 #[test]
+fn when_the_run_directory_is_another() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    let server = place.start(&[]);
+    let sentence = format!(
+        "the server's run directory is {}, not {}; choose it with --run-dir: ",
+        place.run_dir().display(),
+        elsewhere.run_dir().display()
+    );
+    let ask = |words: &[&str]| {
+        let mut command = vervain();
+        command.args(words).args(["--timeout", "1s"]).args([
+            "--server",
+            &server.address.to_string(),
+            "--run-dir",
+        ]);
+        run(command.arg(elsewhere.run_dir()), b"")
+    };
+    // Whom the server takes for itself, and whom it does not find.
+    for gid in ["127.0.0.1", "elsewhere"] {
+        expect_sentence(&ask(&["get", "k", "--gid", gid]), &sentence);
+        expect_sentence(&ask(&["set", "k", "v", "--gid", gid]), &sentence);
+        ask(&["get", "k", "--gid", gid, "--socket"]).expect(1, "");
+    }
+    expect_sentence(&ask(&["shell", "--gid", "elsewhere"]), &sentence);
+    server.ask(&["set", "k", "v"]).expect(0, "stored\n");
+}
+
+#[test]
 fn when_the_run_directory_cannot_be_written() {
     if rustix::process::geteuid().is_root() {
         eprintln!("left out: root may write everywhere");
