@@ -148,7 +148,10 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         Io::Uring => "cannot start the cores with io_uring (--io auto does without it)",
         Io::Auto | Io::Epoll => "cannot start the cores",
     })?;
-    say_hello(json, cores, flags, address, &nic)?;
+    if let Err(error) = say_hello(json, cores, flags, address, &nic) {
+        // Whoever started us may not care to hear it; the cache serves all the same.
+        tracing::warn!(%error, "nobody takes the greeting");
+    }
     let ends = threads.join().context("a core has ended badly")?;
     for end in ends {
         end.context("a core could not serve")?;
