@@ -22,7 +22,7 @@ use crate::layout::{Kind, LANE_LINES, LINE, Line, MESSAGE_HEADER_LEN};
 const LINES: u64 = LANE_LINES as u64;
 
 /// How often the reader publishes its position: every so many lines.
-const PUBLISH_EVERY: u64 = LINES / 8;
+const PUBLISH_EVERY: u64 = LINES / 16;
 
 /// Bytes of payload in one message at most; longer SENDs go in pieces.
 pub(crate) const PIECE_MAX: usize = 4096;

@@ -26,11 +26,11 @@ pub(crate) const CQS: usize = 1 << 14;
 /// Shared receive queues of an adapter.
 pub(crate) const SRQS: usize = 1 << 10;
 /// Lanes that peers can open into an adapter.
-pub(crate) const LANES: usize = 1 << 14;
+pub(crate) const LANES: usize = 1 << 13;
 /// Bytes of a line, the unit of a lane.
 pub(crate) const LINE: usize = 64;
 /// Lines of a lane.
-pub(crate) const LANE_LINES: usize = 2048;
+pub(crate) const LANE_LINES: usize = 4096;
 /// RECVs that can be posted to a queue pair.
 pub(crate) const RECVS: usize = 4096;
 

@@ -41,6 +41,10 @@
 //! let remote = RemoteAddr { addr: 0x1000, rkey: Rkey(7) };
 //! let _read: Wr<Uc> = Wr::read(&[], remote); // no READ on UC
 //! ```
+//! ```compile_fail
+//! use verbs::typed::{Ud, Wr};
+//! let _datagram: Wr<Ud> = Wr::send_inline(b"hello"); // no datagram without an address handle
+//! ```
 
 pub mod attr;
 #[cfg(feature = "conformance")]
