@@ -2,16 +2,65 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+
 use crate::cache::{CacheReport, Length, Percentiles};
+use crate::limit::LimitReport;
 use crate::workload::Distribution;
 
 /// Writes a report as one JSON object, with a line's end.
 ///
 /// # Errors
 /// The writer's.
-pub fn write_json(report: &CacheReport, out: &mut impl Write) -> io::Result<()> {
+pub fn write_json(report: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, report)?;
     out.write_all(b"\n")
+}
+
+/// Writes a machine's limits as a table.
+///
+/// # Errors
+/// The writer's.
+pub fn write_limits(report: &LimitReport, out: &mut impl Write) -> io::Result<()> {
+    let machine = &report.machine;
+    let (cpu, cpus, kernel) = (&machine.cpu, machine.cpus, &machine.kernel);
+    writeln!(out, "machine       {cpu}, {cpus} CPUs, Linux {kernel}")?;
+    let pinned = match report.cpus {
+        Some([one, two]) => format!("CPU {one} and CPU {two}"),
+        None => "wherever the kernel lets them".to_string(),
+    };
+    writeln!(out, "threads       {pinned}")?;
+    writeln!(out)?;
+    writeln!(out, "between two cores")?;
+    writeln!(
+        out,
+        "  a line there and back         {:>10.0} ns",
+        report.pingpong_ns
+    )?;
+    writeln!(
+        out,
+        "  lines one way through a ring  {:>10.1} Mop/s",
+        report.ring_mops
+    )?;
+    for one in &report.exchange {
+        let (window, mops) = (one.window, one.mops);
+        writeln!(
+            out,
+            "  slot exchange, window {window:<7} {mops:>10.1} Mop/s"
+        )?;
+    }
+    writeln!(out, "on one core")?;
+    let (dependent, independent) = (report.dependent_read_ns, report.independent_reads_mops);
+    writeln!(out, "  dependent random read         {dependent:>10.0} ns")?;
+    writeln!(
+        out,
+        "  independent random reads      {independent:>10.1} Mop/s"
+    )?;
+    for one in &report.copies {
+        let (bytes, speed) = (one.bytes, one.gb_per_s);
+        writeln!(out, "  copy of {bytes:<9} B           {speed:>10.1} GB/s")?;
+    }
+    Ok(())
 }
 
 /// Writes a report as a table.

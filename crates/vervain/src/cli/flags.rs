@@ -245,6 +245,8 @@ pub(super) struct BenchFlags {
 pub(super) enum BenchWhat {
     /// YCSB's mixes against a running server.
     Cache(BenchCache),
+    /// What this machine can do at all: the limits that the others run against.
+    Limit(BenchLimit),
 }
 
 /// `vervain bench cache`.
@@ -303,4 +305,38 @@ pub(crate) struct BenchCache {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) client: ClientFlags,
+}
+
+/// `vervain bench limit`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchLimit {
+    /// The two CPUs to measure between [default: the first and the last].
+    #[arg(long, value_name = "A,B", value_parser = two_cpus)]
+    pub(crate) cpus: Option<[usize; 2]>,
+    /// How long each measurement takes.
+    #[arg(long = "for", value_name = "TIME", default_value = "300ms", value_parser = units::duration)]
+    pub(crate) each: Duration,
+    /// Memory that random reads spread over.
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
+    pub(crate) memory: usize,
+}
+
+/// Two different CPUs that this process may use.
+fn two_cpus(text: &str) -> Result<[usize; 2], String> {
+    let wrong = || format!("`{text}` is not two CPUs; write 0,1");
+    let (one, two) = text.split_once(',').ok_or_else(wrong)?;
+    let cpus = [one, two].map(|cpu| cpu.trim().parse());
+    let [Ok(one), Ok(two)] = cpus else {
+        return Err(wrong());
+    };
+    if one == two {
+        return Err("the two CPUs are the same".into());
+    }
+    let allowed = bench::machine::allowed_cpus();
+    match [one, two].iter().find(|cpu| !allowed.contains(cpu)) {
+        Some(cpu) => Err(format!(
+            "this process may use the CPUs {allowed:?}, not {cpu}"
+        )),
+        None => Ok([one, two]),
+    }
 }

@@ -1,4 +1,4 @@
-//! `vervain bench cache`.
+//! `vervain bench cache` and `vervain bench limit`.
 
 use std::io::{IsTerminal, Write};
 
@@ -6,7 +6,8 @@ use anyhow::{Context as _, bail};
 use bench::cache::{CacheRun, Length, Pinning, Target};
 
 use super::door;
-use crate::cli::{BenchCache, ClientFlags, open_nic};
+use crate::cli::{BenchCache, BenchLimit, ClientFlags, open_nic};
+use bench::limit::LimitRun;
 
 fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
     let door = door(flags);
@@ -71,4 +72,37 @@ pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<b
         bench::print::write_table(&report, &mut out)?;
     }
     Ok(report.counts.wrong == 0)
+}
+
+/// Measures what the machine can do.
+pub(crate) fn bench_limit(flags: &BenchLimit, as_json: bool) -> anyhow::Result<bool> {
+    let allowed = bench::machine::allowed_cpus();
+    let ends = match (allowed.first(), allowed.last()) {
+        (Some(one), Some(two)) if one != two => Some([*one, *two]),
+        _ => None,
+    };
+    let run = LimitRun {
+        cpus: flags.cpus.or(ends),
+        each: flags.each,
+        memory: flags.memory,
+        ..LimitRun::default()
+    };
+    let shown = std::io::stderr().is_terminal() && !as_json;
+    let report = run.run(&mut |name| {
+        if shown {
+            // Nothing to do about a stderr that is closed.
+            let _ = write!(std::io::stderr(), "\r\x1b[Kmeasuring: {name}");
+        }
+    });
+    if shown {
+        // As above.
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        bench::print::write_json(&report, &mut out)?;
+    } else {
+        bench::print::write_limits(&report, &mut out)?;
+    }
+    Ok(true)
 }

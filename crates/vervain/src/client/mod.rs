@@ -13,7 +13,7 @@ use cache::herd::client::{Address, BlockingError, ConnectError, Door, Pace};
 use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
 use serde_json::json;
 
-pub(crate) use measure::bench_cache;
+pub(crate) use measure::{bench_cache, bench_limit};
 pub(crate) use shell::shell;
 
 use self::meeting::meeting;

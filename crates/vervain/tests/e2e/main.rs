@@ -8,6 +8,7 @@
 //! | `door` | the Memcache door over raw sockets |
 //! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
 //! | `idle` | what a server without work costs |
+//! | `measure` | the benchmarks, with tiny inputs |
 //! | `signals` | SIGTERM, SIGINT, SIGSTOP |
 //! | `peers` | memcached's clients and HERD together, while processes are killed |
 //! | `foreign` | other people's programs: memccapable, and the Python client of `peers` |
@@ -21,6 +22,7 @@ mod foreign;
 mod harness;
 mod idle;
 mod io;
+mod measure;
 mod peers;
 mod refusals;
 mod signals;

@@ -1,0 +1,164 @@
+//! What this machine can do at all: the limits that other measurements run against.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | [`LimitRun`], [`LimitReport`] |
+//! | `line.rs` | a cache line that two threads share |
+//! | `between.rs` | two cores: a line there and back, a ring one way, HERD's exchange of slots |
+//! | `alone.rs` | one core: reads at random places, copies |
+
+mod alone;
+mod between;
+mod line;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::machine::{Machine, allowed_cpus};
+
+/// The settings of a run.
+#[derive(Clone, Debug)]
+pub struct LimitRun {
+    /// The two CPUs, when threads are to be pinned.
+    pub cpus: Option<[usize; 2]>,
+    /// How long each measurement takes.
+    pub each: Duration,
+    /// Bytes that random reads spread over; far more than the caches hold.
+    pub memory: usize,
+    /// Slots of the exchange, one measurement each.
+    pub windows: Vec<usize>,
+    /// Bytes of a copy, one measurement each.
+    pub copies: Vec<usize>,
+}
+
+impl Default for LimitRun {
+    /// Unpinned, 300 ms each, 512 MiB, windows 1 to 64, copies of 64 B to 1 MiB.
+    fn default() -> Self {
+        LimitRun {
+            cpus: None,
+            each: Duration::from_millis(300),
+            memory: 512 << 20,
+            windows: vec![1, 4, 16, 32, 64],
+            copies: vec![64, 512, 4096, 32 << 10, 256 << 10, 1 << 20],
+        }
+    }
+}
+
+/// Throughput of the exchange with a number of slots.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Exchange {
+    /// Slots, all under way at once.
+    pub window: usize,
+    /// Millions of exchanges a second.
+    pub mops: f64,
+}
+
+/// Throughput of copies of a size.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Copies {
+    /// Bytes of one copy.
+    pub bytes: usize,
+    /// Billions of bytes a second.
+    pub gb_per_s: f64,
+}
+
+/// What a run has found out.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct LimitReport {
+    /// The machine.
+    pub machine: Machine,
+    /// The version that measured.
+    pub version: &'static str,
+    /// The CPUs that the threads were pinned to.
+    pub cpus: Option<[usize; 2]>,
+    /// A word from one core to the other and back, in nanoseconds, the mean.
+    pub pingpong_ns: f64,
+    /// Lines one way through a ring, in millions a second.
+    pub ring_mops: f64,
+    /// HERD's exchange without verbs or tables: a line there, a line back.
+    pub exchange: Vec<Exchange>,
+    /// A read whose place depends on the read before it, in nanoseconds.
+    pub dependent_read_ns: f64,
+    /// Reads that do not depend on each other, in millions a second: what prefetching can reach.
+    pub independent_reads_mops: f64,
+    /// Copies within the caches and beyond, by size.
+    pub copies: Vec<Copies>,
+}
+
+impl LimitRun {
+    /// Runs all measurements, one after the other. `progress` is told the name of each as it
+    /// starts. CPUs that this process may not use are left to the kernel's choice.
+    pub fn run(&self, progress: &mut dyn FnMut(&str)) -> LimitReport {
+        let allowed = allowed_cpus();
+        let cpus = self
+            .cpus
+            .filter(|cpus| cpus.iter().all(|cpu| allowed.contains(cpu)));
+        progress("ping-pong");
+        let pingpong_ns = between::pingpong(cpus, self.each);
+        progress("ring");
+        let ring_mops = between::ring(cpus, self.each);
+        let mut exchange = Vec::new();
+        for &window in &self.windows {
+            progress("exchange");
+            let mops = between::exchange(cpus, self.each, window);
+            exchange.push(Exchange { window, mops });
+        }
+        progress("random reads");
+        let places = alone::Places::new(self.memory);
+        let dependent_read_ns = places.dependent_ns(self.each);
+        let independent_reads_mops = places.independent_mops(self.each);
+        drop(places);
+        let mut copies = Vec::new();
+        for &bytes in &self.copies {
+            progress("copies");
+            let gb_per_s = alone::copy_gb_per_s(bytes, self.each);
+            copies.push(Copies { bytes, gb_per_s });
+        }
+        LimitReport {
+            machine: Machine::this(),
+            version: env!("CARGO_PKG_VERSION"),
+            cpus,
+            pingpong_ns,
+            ring_mops,
+            exchange,
+            dependent_read_ns,
+            independent_reads_mops,
+            copies,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_is_measured() {
+        let run = LimitRun {
+            each: Duration::from_millis(5),
+            memory: 1 << 20,
+            windows: vec![1, 8],
+            copies: vec![64, 4096],
+            ..LimitRun::default()
+        };
+        let mut names = Vec::new();
+        let report = run.run(&mut |name| names.push(name.to_string()));
+        assert_eq!(names.len(), 1 + 1 + 2 + 1 + 2);
+        let figures = [
+            report.pingpong_ns,
+            report.ring_mops,
+            report.dependent_read_ns,
+            report.independent_reads_mops,
+        ];
+        assert!(
+            figures
+                .iter()
+                .all(|figure| figure.is_finite() && *figure > 0.0),
+            "{report:?}"
+        );
+        assert!(report.exchange.iter().all(|one| one.mops > 0.0));
+        assert!(report.copies.iter().all(|one| one.gb_per_s > 0.0));
+    }
+}
