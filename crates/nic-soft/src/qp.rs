@@ -364,6 +364,9 @@ impl NicQp for SoftQp {
             shared.recv_cq.attend(&shared.adapter, &shared);
         }
         if before == QpState::Sqd && to == QpState::Rts {
+            // Kept requests touch registered memory, like a post.
+            let activity = Arc::clone(&self.activity);
+            let _active = activity.enter();
             self.own(|shared, sender| sender.progress(shared));
             if shared.send.is_shared() {
                 shared.send_cq.attend(&shared.adapter, &shared);
