@@ -11,6 +11,8 @@ use crate::machine::pin;
 const BETWEEN_LOOKS: u64 = 1024;
 /// How long to look for a line before the CPU is offered to others.
 const LOOKS_BEFORE_YIELD: u32 = 1 << 14;
+/// Lines from one request slot to the next, as HERD has them; answers lie side by side.
+const SLOT_LINES: usize = 17;
 /// Lines of the ring.
 const RING: usize = 1024;
 
@@ -135,19 +137,19 @@ pub(super) fn ring(cpus: Option<[usize; 2]>, each: Duration) -> f64 {
 /// HERD's exchange at its barest, in millions a second: a request line in a slot there, an answer
 /// line back, `window` slots under way, no verbs and no hashing.
 pub(super) fn exchange(cpus: Option<[usize; 2]>, each: Duration, window: usize) -> f64 {
-    let requests: Vec<Line> = (0..window).map(|_| Line::default()).collect();
+    let requests: Vec<Line> = (0..window * SLOT_LINES).map(|_| Line::default()).collect();
     let answers: Vec<Line> = (0..window).map(|_| Line::default()).collect();
     let first = |go_on: &mut dyn FnMut() -> bool| {
         let window = window as u64;
         for number in 0..window {
-            requests[number as usize].write(number + 1);
+            requests[number as usize * SLOT_LINES].write(number + 1);
         }
         let (mut next, mut sum) = (0u64, 0u64);
         loop {
             let slot = (next % window) as usize;
             wait_for(&answers[slot], next + 1, None);
             sum = sum.wrapping_add(answers[slot].read());
-            requests[slot].write(next + window + 1);
+            requests[slot * SLOT_LINES].write(next + window + 1);
             next += 1;
             if !go_on() {
                 black_box(sum);
@@ -159,11 +161,11 @@ pub(super) fn exchange(cpus: Option<[usize; 2]>, each: Duration, window: usize) 
         let (mut next, mut sum) = (0u64, 0u64);
         loop {
             let slot = next as usize % window;
-            if !wait_for(&requests[slot], next + 1, Some(stop)) {
+            if !wait_for(&requests[slot * SLOT_LINES], next + 1, Some(stop)) {
                 black_box(sum);
                 return;
             }
-            sum = sum.wrapping_add(requests[slot].read());
+            sum = sum.wrapping_add(requests[slot * SLOT_LINES].read());
             answers[slot].write(next + 1);
             next += 1;
         }
