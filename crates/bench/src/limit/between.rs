@@ -135,10 +135,11 @@ pub(super) fn ring(cpus: Option<[usize; 2]>, each: Duration) -> f64 {
 }
 
 /// HERD's exchange at its barest, in millions a second: a request line in a slot there, an answer
-/// line back, `window` slots under way, no verbs and no hashing.
+/// line and a flag in a line of its own back, `window` slots under way, no verbs and no hashing.
+/// The flag stands for the completion that tells where the answer lies.
 pub(super) fn exchange(cpus: Option<[usize; 2]>, each: Duration, window: usize) -> f64 {
-    let requests: Vec<Line> = (0..window * SLOT_LINES).map(|_| Line::default()).collect();
-    let answers: Vec<Line> = (0..window).map(|_| Line::default()).collect();
+    let lines = |count: usize| (0..count).map(|_| Line::default()).collect::<Vec<_>>();
+    let (requests, answers, flags) = (lines(window * SLOT_LINES), lines(window), lines(window));
     let first = |go_on: &mut dyn FnMut() -> bool| {
         let window = window as u64;
         for number in 0..window {
@@ -147,7 +148,7 @@ pub(super) fn exchange(cpus: Option<[usize; 2]>, each: Duration, window: usize) 
         let (mut next, mut sum) = (0u64, 0u64);
         loop {
             let slot = (next % window) as usize;
-            wait_for(&answers[slot], next + 1, None);
+            wait_for(&flags[slot], next + 1, None);
             sum = sum.wrapping_add(answers[slot].read());
             requests[slot * SLOT_LINES].write(next + window + 1);
             next += 1;
@@ -167,6 +168,7 @@ pub(super) fn exchange(cpus: Option<[usize; 2]>, each: Duration, window: usize) 
             }
             sum = sum.wrapping_add(requests[slot * SLOT_LINES].read());
             answers[slot].write(next + 1);
+            flags[slot].set(next + 1);
             next += 1;
         }
     };

@@ -20,6 +20,12 @@ impl Line {
         self.0[WORDS - 1].store(number, Ordering::Release);
     }
 
+    /// Writes the number alone.
+    #[inline]
+    pub(super) fn set(&self, number: u64) {
+        self.0[WORDS - 1].store(number, Ordering::Release);
+    }
+
     /// The number written last.
     #[inline]
     pub(super) fn number(&self) -> u64 {
