@@ -21,6 +21,8 @@ pub(crate) struct Dests {
     /// A hash table with linear probing; a power of two, at most half full.
     dests: Vec<Option<Dest>>,
     dests_len: usize,
+    /// The destination used last: datagrams often go out in runs.
+    last: Option<Dest>,
     /// One for each queue pair that datagrams go to, however many address handles lead there, so
     /// that they stay in order.
     links: Vec<Option<Link>>,
@@ -45,6 +47,12 @@ impl Dests {
         if departures != self.departures_seen {
             self.forget_departed(adapter, departures);
         }
+        if let Some(last) = &self.last
+            && last.ah == to.ah
+            && last.qpn == to.qpn.0
+        {
+            return self.links[last.link].as_mut();
+        }
         if self.dests.is_empty() {
             self.dests.resize(16, None);
         }
@@ -57,6 +65,8 @@ impl Dests {
                 None => break self.open_dest(adapter, to)?,
             }
         };
+        let (ah, qpn) = (to.ah, to.qpn.0);
+        self.last = Some(Dest { ah, qpn, link });
         self.links[link].as_mut()
     }
 
@@ -126,6 +136,7 @@ impl Dests {
     #[cold]
     fn forget_departed(&mut self, adapter: &Adapter, departures: u64) {
         self.departures_seen = departures;
+        self.last = None;
         let mut used = vec![false; self.links.len()];
         {
             let tables = adapter.tables();

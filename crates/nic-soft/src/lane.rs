@@ -40,11 +40,8 @@ fn lap_of(position: u64) -> u16 {
 }
 
 #[inline]
-fn word_of(position: u64, kind: Kind, flags: u8, len: u32) -> u64 {
-    u64::from(lap_of(position))
-        | u64::from(kind as u8) << 16
-        | u64::from(flags) << 24
-        | u64::from(len) << 32
+fn word_of(lap: u16, kind: Kind, flags: u8, len: u32) -> u64 {
+    u64::from(lap) | u64::from(kind as u8) << 16 | u64::from(flags) << 24 | u64::from(len) << 32
 }
 
 /// The lane has no room for the message now.
@@ -60,9 +57,12 @@ pub(crate) struct Writer {
     lines: *const Line,
     consumed: *const AtomicU64,
     position: u64,
+    /// The position's lap.
+    lap: u16,
     consumed_seen: u64,
     /// One bit a line: it holds payload of the last lap.
     dirty: Box<[u64; LANE_LINES / 64]>,
+    dirty_lines: usize,
     _keeps: Arc<dyn Keeps>,
 }
 
@@ -89,8 +89,10 @@ impl Writer {
             lines: lines.as_ptr(),
             consumed,
             position: 0,
+            lap: lap_of(0),
             consumed_seen: 0,
             dirty: Box::new([0; LANE_LINES / 64]),
+            dirty_lines: 0,
             _keeps: keeps,
         }
     }
@@ -102,20 +104,25 @@ impl Writer {
     }
 
     #[inline]
-    fn is_dirty(&self, position: u64) -> bool {
+    fn mark_dirty(&mut self, position: u64) {
         let index = (position % LINES) as usize;
-        self.dirty[index / 64] >> (index % 64) & 1 == 1
+        let (word, bit) = (&mut self.dirty[index / 64], 1 << (index % 64));
+        self.dirty_lines += usize::from(*word & bit == 0);
+        *word |= bit;
     }
 
+    /// Notes that a line holds no payload any more, and says whether it did.
     #[inline]
-    fn set_dirty(&mut self, position: u64, dirty: bool) {
-        let index = (position % LINES) as usize;
-        let bit = 1 << (index % 64);
-        if dirty {
-            self.dirty[index / 64] |= bit;
-        } else {
-            self.dirty[index / 64] &= !bit;
+    fn clean(&mut self, position: u64) -> bool {
+        if self.dirty_lines == 0 {
+            return false;
         }
+        let index = (position % LINES) as usize;
+        let (word, bit) = (&mut self.dirty[index / 64], 1 << (index % 64));
+        let was_dirty = *word & bit != 0;
+        *word &= !bit;
+        self.dirty_lines -= usize::from(was_dirty);
+        was_dirty
     }
 
     /// Whether `lines` lines are free, looking at the reader's counter if need be.
@@ -134,17 +141,17 @@ impl Writer {
     }
 
     /// Writes one message. `fill` gets the place of its `len` payload bytes and must write all of
-    /// them; it may also give up, in which case nothing is sent.
+    /// them.
     #[inline]
-    pub(crate) fn push<E>(
+    pub(crate) fn push(
         &mut self,
         kind: Kind,
         flags: u8,
         imm: u32,
         reported_len: u32,
         len: usize,
-        fill: impl FnOnce(*mut u8) -> Result<(), E>,
-    ) -> Result<Result<(), E>, Full> {
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<(), Full> {
         debug_assert!(len <= PIECE_MAX);
         let lines = lines_of(len);
         let to_end = LINES - self.position % LINES;
@@ -156,13 +163,10 @@ impl Writer {
             self.publish(Kind::Pad, 0, pad as u32, pad);
         }
         let line = self.line(self.position);
-        let payload = line.payload.as_ptr().cast::<u8>().cast_mut();
-        if let Err(e) = fill(payload) {
-            return Ok(Err(e));
-        }
+        fill(line.payload.as_ptr().cast::<u8>().cast_mut());
         line.imm.store(imm, Ordering::Relaxed);
         self.publish(kind, flags, reported_len, lines);
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Completes the message at the current position and moves on.
@@ -170,19 +174,20 @@ impl Writer {
     fn publish(&mut self, kind: Kind, flags: u8, len: u32, lines: u64) {
         let (start, next) = (self.position, self.position + lines);
         for inner in start + 1..next {
-            self.set_dirty(inner, true);
+            self.mark_dirty(inner);
         }
-        if self.is_dirty(start) {
-            self.set_dirty(start, false);
-        }
-        if self.is_dirty(next) {
+        // A reader that comes to a line of payload must not take it for a header.
+        self.clean(start);
+        if self.clean(next) {
             self.line(next).word.store(0, Ordering::Relaxed);
-            self.set_dirty(next, false);
         }
         self.line(start)
             .word
-            .store(word_of(start, kind, flags, len), Ordering::Release);
+            .store(word_of(self.lap, kind, flags, len), Ordering::Release);
         self.position = next;
+        if next.is_multiple_of(LINES) {
+            self.lap = lap_of(next);
+        }
     }
 }
 
@@ -215,6 +220,8 @@ pub(crate) struct Reader {
     lines: *const Line,
     published: *const AtomicU64,
     position: u64,
+    /// The position's lap.
+    lap: u16,
     publish_at: u64,
 }
 
@@ -230,6 +237,7 @@ impl Reader {
             lines: lines.as_ptr(),
             published,
             position: 0,
+            lap: lap_of(0),
             publish_at: PUBLISH_EVERY,
         }
     }
@@ -242,7 +250,7 @@ impl Reader {
             // SAFETY: the index is below the number of lines.
             let line = unsafe { &*self.lines.add(index as usize) };
             let word = line.word.load(Ordering::Acquire);
-            if word as u16 != lap_of(self.position) {
+            if word as u16 != self.lap {
                 return Found::Nothing;
             }
             let Some(kind) = Kind::from_byte((word >> 16) as u8) else {
@@ -286,6 +294,10 @@ impl Reader {
     #[inline]
     fn advance(&mut self, lines: u64) {
         self.position += lines;
+        // No message crosses the lane's end.
+        if self.position.is_multiple_of(LINES) {
+            self.lap = lap_of(self.position);
+        }
         if self.position >= self.publish_at {
             self.publish_position();
         }
@@ -338,13 +350,10 @@ mod tests {
     fn push(writer: &mut Writer, bytes: &[u8], imm: u32) -> Result<(), Full> {
         let fill = |to: *mut u8| {
             // SAFETY: the lane has room for the bytes.
-            unsafe { mem::place(to, bytes.as_ptr(), bytes.len()) };
-            Ok::<(), ()>(())
+            unsafe { mem::put(to, bytes.as_ptr(), bytes.len()) };
         };
         let len = bytes.len();
-        writer
-            .push(Kind::Send, 0, imm, len as u32, len, fill)
-            .map(|filled| assert_eq!(filled, Ok(())))
+        writer.push(Kind::Send, 0, imm, len as u32, len, fill)
     }
 
     fn pop(reader: &mut Reader) -> Option<(Vec<u8>, u32)> {
@@ -363,7 +372,7 @@ mod tests {
 
     /// Payload that looks exactly like the headers of the next laps.
     fn disguised(position: u64, len: usize) -> Vec<u8> {
-        let word = word_of(position + LINES, Kind::Send, 0, 7);
+        let word = word_of(lap_of(position + LINES), Kind::Send, 0, 7);
         word.to_le_bytes().into_iter().cycle().take(len).collect()
     }
 

@@ -40,6 +40,8 @@ struct Lane {
     number: usize,
     writer: Writer,
     bell: Option<Bell>,
+    /// Something was sent since the bell was last looked at.
+    unrung: bool,
 }
 
 /// A link to a peer's queue pair.
@@ -295,13 +297,14 @@ impl Link {
             number,
             writer,
             bell,
+            unrung: false,
         })
     }
 
-    /// Sends one message through the lane. The inner error is `fill`'s.
+    /// Sends one message through the lane.
     #[inline]
     #[allow(clippy::too_many_arguments)] // One call a message; the parts have nothing in common.
-    pub(crate) fn push<E>(
+    pub(crate) fn push(
         &mut self,
         adapter: &Adapter,
         us: &Us,
@@ -310,8 +313,8 @@ impl Link {
         imm: u32,
         reported_len: u32,
         len: usize,
-        fill: impl FnOnce(*mut u8) -> Result<(), E>,
-    ) -> Result<Result<(), E>, NoLane> {
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<(), NoLane> {
         let lane = match &mut self.lane {
             Some(lane) => lane,
             None => self.lane(adapter, us).map_err(|e| {
@@ -319,17 +322,20 @@ impl Link {
                 NoLane::Refused
             })?,
         };
+        lane.unrung = true;
         let pushed = lane.writer.push(kind, flags, imm, reported_len, len, fill);
         pushed.map_err(|Full| NoLane::Full)
     }
 
-    /// Wakes the peer's poller if it sleeps. Called once after a batch.
+    /// Wakes the peer's poller if it sleeps and something was sent since. Called once after a
+    /// batch.
     #[inline]
-    pub(crate) fn ring(&self, solicited: bool) {
-        let Some(Lane {
-            bell: Some(bell), ..
-        }) = &self.lane
-        else {
+    pub(crate) fn ring(&mut self, solicited: bool) {
+        let Some(lane) = &mut self.lane else {
+            return;
+        };
+        let unrung = std::mem::take(&mut lane.unrung);
+        let Some(bell) = lane.bell.as_ref().filter(|_| unrung) else {
             return;
         };
         // Pairs with the fence in the peer's `arm`.
@@ -351,7 +357,7 @@ impl Link {
         if self.peer.is_dead() {
             return;
         }
-        let nothing = |_: *mut u8| Ok::<(), ()>(());
+        let nothing = |_: *mut u8| ();
         // Without room for the message the mark below does, a little later.
         let _ = lane.writer.push(Kind::Close, 0, 0, 0, 0, nothing);
         self.peer.inbox().lanes[lane.number]

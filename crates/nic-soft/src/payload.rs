@@ -74,7 +74,7 @@ impl<'a> Local<'a> {
             }
             let now = len.min(piece_len - from);
             // SAFETY: inside a checked piece, and inside the caller's room.
-            unsafe { mem::place(to, start.add(from), now) };
+            unsafe { mem::put(to, start.add(from), now) };
             to = to.wrapping_add(now);
             len -= now;
             from = 0;

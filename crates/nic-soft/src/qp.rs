@@ -64,11 +64,17 @@ impl QpShared {
     }
 
     #[inline]
+    pub(crate) fn is_rts(&self) -> bool {
+        self.state.load(Ordering::Acquire) == QpState::Rts as u8
+    }
+
+    #[inline]
     pub(crate) fn receives(&self) -> bool {
-        matches!(
-            self.state(),
-            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe
-        )
+        const RECEIVING: u32 = 1 << QpState::Rtr as u32
+            | 1 << QpState::Rts as u32
+            | 1 << QpState::Sqd as u32
+            | 1 << QpState::Sqe as u32;
+        RECEIVING >> self.state.load(Ordering::Acquire) & 1 != 0
     }
 
     pub(crate) fn epoch(&self) -> u16 {

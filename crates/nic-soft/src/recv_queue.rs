@@ -98,8 +98,10 @@ impl RecvQueue {
         };
         if let Some((first, rest)) = sges.split_first() {
             store(&entry.first, first);
-            for (to, sge) in self.more_of(tail).iter().zip(rest) {
-                store(to, sge);
+            if !rest.is_empty() {
+                for (to, sge) in self.more_of(tail).iter().zip(rest) {
+                    store(to, sge);
+                }
             }
         }
         self.tail.store(tail + 1, Ordering::Release);
@@ -119,9 +121,10 @@ impl RecvQueue {
             }
         };
         into.id = entry.id.load(Ordering::Relaxed);
-        into.count = (entry.count.load(Ordering::Relaxed) as usize).min(self.sge_max);
-        if into.count > 0 {
-            into.sges[0] = load(&entry.first);
+        into.count = entry.count.load(Ordering::Relaxed) as usize;
+        into.sges[0] = load(&entry.first);
+        if into.count > 1 {
+            into.count = into.count.min(self.sge_max);
             for (to, from) in into.sges[1..into.count]
                 .iter_mut()
                 .zip(self.more_of(position))

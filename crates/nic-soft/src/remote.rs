@@ -57,6 +57,32 @@ impl RemoteMemory {
         self.regions = Default::default();
     }
 
+    /// The place of a range in a region that is mapped here and has been used before; `None` if it
+    /// is none, or anything is not as it should be.
+    #[inline]
+    pub(crate) fn known(
+        &self,
+        peer: &Arc<Peer>,
+        pd: u32,
+        remote: RemoteAddr,
+        len: usize,
+        needed: Access,
+    ) -> Option<*mut u8> {
+        let key = remote.rkey.0;
+        let region = self.regions[mr_index(key) % CACHED].as_ref()?;
+        let described = &region.described;
+        let right = region.key == key
+            && Arc::ptr_eq(&region.peer, peer)
+            // SAFETY: the entry stays mapped while the region holds its peer.
+            && unsafe { &*region.entry }.key.load(Ordering::Acquire) == key
+            && described.contains(remote.addr, len as u64)
+            && described.pd == pd
+            && described.access.contains(needed);
+        let base = region.base.filter(|_| right)?;
+        // The range was checked against the region's length, which is the mapping's.
+        Some(base.wrapping_add((remote.addr - described.addr) as usize))
+    }
+
     /// Checks a range of a peer's memory. `allowed` is what the peer's queue pair lets us do and
     /// `pd` its protection domain.
     #[inline]
@@ -69,6 +95,9 @@ impl RemoteMemory {
         len: usize,
         needed: Access,
     ) -> Result<Place, WcStatus> {
+        if let Some(place) = self.known(peer, pd, remote, len, needed) {
+            return Ok(Place::Mapped(place));
+        }
         let key = remote.rkey.0;
         let slot = mr_index(key) % CACHED;
         let known = match &self.regions[slot] {

@@ -135,6 +135,9 @@ impl Sender {
         let mut result = Ok(());
         let mut solicited = false;
         for (index, wr) in wrs.iter().enumerate() {
+            if self.post_short(qp, wr) {
+                continue;
+            }
             match self.post_one(qp, wr, longest) {
                 Ok(()) => solicited |= wr.flags.contains(SendFlags::SOLICITED),
                 Err(reason) => {
@@ -143,10 +146,71 @@ impl Sender {
                 }
             }
         }
-        if let Some(link) = &self.link {
+        if let Some(link) = &mut self.link {
             link.ring(solicited);
         }
         result
+    }
+
+    /// Carries out a request as most are, in far fewer instructions than any: inlined, a plain
+    /// WRITE to mapped memory or a datagram, with nothing before it to wait for. Returns false,
+    /// having done nothing, when it is another one or anything is odd.
+    #[inline(always)]
+    fn post_short(&mut self, qp: &Arc<QpShared>, wr: &SendWr<'_>) -> bool {
+        let Payload::Inline(bytes) = wr.payload else {
+            return false;
+        };
+        let longest = (qp.caps.inline_max as usize).min(PIECE_MAX);
+        if bytes.len() > longest || !qp.is_rts() || !self.kept.is_empty() {
+            return false;
+        }
+        let (from, len) = (bytes.as_ptr(), bytes.len());
+        match (&wr.op, &wr.to) {
+            (Op::Write { remote, imm: None }, None) if qp.transport != Transport::Ud => {
+                let Some(link) = &mut self.link else {
+                    return false;
+                };
+                let needed = verbs::Access::REMOTE_WRITE;
+                if !link.is_up(&self.us) || !link.allowed().contains(needed) {
+                    return false;
+                }
+                let known = self.remote.known(&link.peer, link.pd, *remote, len, needed);
+                let Some(to) = known else {
+                    return false;
+                };
+                // SAFETY: `known` has checked the place for this length.
+                unsafe { mem::place(to, from, len) };
+            }
+            (Op::Send { imm: None }, Some(to)) if qp.transport == Transport::Ud => {
+                let us = self.us;
+                let Some(link) = self.dests.link(&qp.adapter, to) else {
+                    return false;
+                };
+                if !link.is_up(&us) || link.qkey != to.qkey.0 {
+                    return false;
+                }
+                // SAFETY: the lane has room for the bytes.
+                let fill = |to: *mut u8| unsafe { mem::put(to, from, len) };
+                let flags = message_flags(None, wr.flags) | FIRST | LAST;
+                let pushed = link.push(
+                    &qp.adapter,
+                    &us,
+                    Kind::Send,
+                    flags,
+                    0,
+                    len as u32,
+                    len,
+                    fill,
+                );
+                // Without room the datagram is lost, as datagrams are.
+                if pushed.is_ok() {
+                    link.ring(wr.flags.contains(SendFlags::SOLICITED));
+                }
+            }
+            _ => return false,
+        }
+        self.succeed(qp, wr, len as u32);
+        true
     }
 
     #[inline]
@@ -237,7 +301,7 @@ impl Sender {
         let by_peer = matches!(status, WcStatus::RemAccessErr | WcStatus::RemInvReqErr);
         if by_peer && let Some(link) = &mut self.link {
             // The responder of a refused request fails as well.
-            let nothing = |_: *mut u8| Ok::<(), ()>(());
+            let nothing = |_: *mut u8| ();
             if link
                 .push(&qp.adapter, &self.us, Kind::Fail, 0, 0, 0, 0, nothing)
                 .is_ok()
@@ -321,7 +385,7 @@ impl Sender {
             }
             any = true;
         }
-        if any && let Some(link) = &self.link {
+        if any && let Some(link) = &mut self.link {
             link.ring(true);
         }
         !self.kept.is_empty()
@@ -546,13 +610,7 @@ impl Sender {
             let message_flags = message_flags(imm, flags) | FIRST | LAST;
             let fill = |to: *mut u8| {
                 // SAFETY: the lane has room for `len` bytes, which the payload has.
-                unsafe {
-                    match *local {
-                        Local::One((from, len)) => mem::place(to, from, len),
-                        _ => local.gather(0, to, len),
-                    }
-                }
-                Ok::<(), ()>(())
+                unsafe { local.gather(0, to, len) };
             };
             let imm = imm.unwrap_or(0);
             let pushed = link.push(
@@ -620,7 +678,7 @@ fn announce(
     flags: SendFlags,
     len: u32,
 ) -> Result<(), Refused> {
-    let nothing = |_: *mut u8| Ok::<(), ()>(());
+    let nothing = |_: *mut u8| ();
     let flags = message_flags(Some(imm), flags);
     match link.push(adapter, us, Kind::WriteImm, flags, imm, len, 0, nothing) {
         Ok(_) => {
@@ -665,7 +723,7 @@ fn send(
             Ready::Room(_) => (None, WcStatus::Success),
         };
         if let Some(kind) = kind {
-            let nothing = |_: *mut u8| Ok::<(), ()>(());
+            let nothing = |_: *mut u8| ();
             return match link.push(
                 adapter,
                 us,
@@ -691,7 +749,6 @@ fn send(
         let fill = |to: *mut u8| {
             // SAFETY: the lane has room for `now` bytes, which the payload has from there on.
             unsafe { local.gather(from, to, now) };
-            Ok::<(), ()>(())
         };
         let piece_flags = message_flags | first | last;
         match link.push(
