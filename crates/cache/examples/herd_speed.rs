@@ -3,7 +3,7 @@
 //! In one thread the two sides take turns and each is timed on its own; with two threads
 //! the rate is measured end to end.
 //!
-//! `cargo run --release -p cache --example herd_speed -- [rounds] [window] [keys]`
+//! `cargo run --release -p cache --example herd_speed -- [rounds] [window] [keys] [threads]`
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -82,6 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds: usize = arguments.next().map_or(Ok(200_000), |text| text.parse())?;
     let window: u32 = arguments.next().map_or(Ok(16), |text| text.parse())?;
     let keys: u64 = arguments.next().map_or(Ok(1 << 20), |text| text.parse())?;
+    let threads: u32 = arguments.next().map_or(Ok(2), |text| text.parse())?;
     let run_dir = tempfile::tempdir()?;
     let options = SoftOptions::new(run_dir.path());
     let server_pd = Context::new(SoftNic::open(&options)?).alloc_pd()?;
@@ -151,6 +152,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         each(serving),
         each(taking),
     );
+    if threads < 2 {
+        return Ok(());
+    }
     let mut idle = 0;
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(100) {

@@ -22,5 +22,6 @@
 //! assert_eq!(Request::parse(&slot), Ok(set));
 //! ```
 
+mod bytes;
 pub mod herd;
 pub mod mica;

@@ -13,6 +13,7 @@
 use super::arena::{Line, Span};
 use super::hash::KeyHash;
 use super::prefetch::prefetch;
+use super::tags::{MATCH_BITS, tag_matches};
 
 /// Bytes of a bucket.
 pub(crate) const BUCKET_BYTES: usize = size_of::<Line>();
@@ -101,18 +102,14 @@ impl Index {
     ) -> impl Iterator<Item = (SlotAt, u64)> {
         let bucket = self.bucket(hash);
         let slots = &self.buckets[bucket].0;
-        let tag = u64::from(hash.tag());
         // One pass without branches finds the tags; the loop over its result
         // nearly always has one round.
-        let mut matches = 0_u32;
-        for (slot, word) in slots.iter().enumerate() {
-            matches |= u32::from(word >> OFFSET_BITS == tag) << slot;
-        }
+        let mut matches = tag_matches(slots, hash.tag());
         std::iter::from_fn(move || {
             while matches != 0 {
-                let slot = matches.trailing_zeros() as usize;
+                let slot = (matches.trailing_zeros() / MATCH_BITS) as usize % SLOTS;
                 matches &= matches - 1;
-                if let Some(offset) = window.offset(slots[slot % SLOTS]) {
+                if let Some(offset) = window.offset(slots[slot]) {
                     return Some((SlotAt { bucket, slot }, offset));
                 }
             }

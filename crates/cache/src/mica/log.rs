@@ -12,6 +12,7 @@ use std::ops::Range;
 use super::arena::{LINE_BYTES, Span};
 use super::entry::{HEADER_BYTES, HEADER_UNITS, Header, UNIT_BYTES};
 use super::prefetch::prefetch;
+use crate::bytes::{copy, same};
 
 /// A value in up to three pieces, so that an item can grow without a copy
 /// outside the log.
@@ -90,9 +91,12 @@ impl Log {
     /// The header of the entry at `offset` if its key is `key`.
     #[inline]
     pub(crate) fn header_if_key(&self, offset: u64, key: &[u8]) -> Option<Header> {
-        let header = self.header(offset);
-        let at = self.position(offset) + HEADER_BYTES;
-        let same = header.key_len() == key.len() && self.bytes[at..][..key.len()] == *key;
+        let entry = &self.bytes[self.position(offset)..];
+        let (header, rest) = entry
+            .split_first_chunk()
+            .expect("an entry's header is in the log");
+        let header = Header::parse(header);
+        let same = header.key_len() == key.len() && same(&rest[..key.len()], key);
         same.then_some(header)
     }
 
@@ -257,7 +261,7 @@ impl Log {
 
     #[inline]
     fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.bytes[at..][..bytes.len()].copy_from_slice(bytes);
+        copy(&mut self.bytes[at..][..bytes.len()], bytes);
     }
 }
 

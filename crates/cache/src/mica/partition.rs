@@ -287,19 +287,24 @@ impl Partition {
 
     /// The live entry of `key`, after a pending flush; one that has expired is
     /// removed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> Option<Found> {
         self.run_flush(now_s);
         let found = self.look_up(hash, key)?;
         if found.header.is_expired(now_s) {
-            self.stats.expired += 1;
-            self.remove(found);
+            self.expire(found);
             return None;
         }
         Some(found)
     }
 
-    #[inline]
+    #[cold]
+    fn expire(&mut self, found: Found) {
+        self.stats.expired += 1;
+        self.remove(found);
+    }
+
+    #[inline(always)]
     fn look_up(&self, hash: KeyHash, key: &[u8]) -> Option<Found> {
         for (at, offset) in self.index.candidates(hash, self.window()) {
             if let Some(header) = self.log.header_if_key(offset, key) {

@@ -9,7 +9,7 @@ use crate::herd::memory::Memory;
 use crate::herd::recycle::Recycled;
 use crate::herd::slots::{Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
-use crate::herd::wire::request::{Command, HEADER_LEN, Header, Op, Request};
+use crate::herd::wire::request::{Command, HEADER_LEN, Header, Op, Request, emit_get};
 
 /// A completion is asked for once in so many sends.
 const SIGNAL_EVERY: u32 = 16;
@@ -115,6 +115,8 @@ pub(super) struct Lane {
     /// The id of the next request, and of the next one to be posted.
     next: u32,
     unposted: u32,
+    /// Composed requests that are too long for inlining.
+    long_unposted: u32,
     /// Until then the server is surely awake.
     awake_until_ns: u64,
     /// No slot has anything to do before.
@@ -151,6 +153,7 @@ impl Lane {
             slots: vec![FREE; window],
             next: parts.first_id,
             unposted: parts.first_id,
+            long_unposted: 0,
             awake_until_ns: 0,
             check_ns: u64::MAX,
             answered_ns: now_ns,
@@ -189,6 +192,10 @@ impl Lane {
         tag: u64,
         deadline_ns: u64,
     ) -> Option<bool> {
+        if let Command::Get { key } = command {
+            // The slots are long enough for every key.
+            return self.submit_get(key, want_cas, tag, deadline_ns);
+        }
         let request = Request::Command(*command);
         if !self.fits(&request) {
             return Some(false);
@@ -200,8 +207,32 @@ impl Lane {
         Some(true)
     }
 
+    /// Takes a GET, as [`Lane::submit`] does.
+    #[inline(always)]
+    fn submit_get(
+        &mut self,
+        key: &[u8],
+        want_cas: bool,
+        tag: u64,
+        deadline_ns: u64,
+    ) -> Option<bool> {
+        if !self.has_room() {
+            return None;
+        }
+        let id = self.next;
+        let len = emit_get(key, id, want_cas, self.memory_of(id));
+        let len = len.expect("every key fits a slot");
+        self.enqueue(Slot {
+            tag,
+            deadline_ns,
+            op: Op::Get,
+            len: len as u16,
+            ..FREE
+        });
+        Some(true)
+    }
+
     /// Puts a request into the next slot, which is free.
-    #[inline]
     fn compose(
         &mut self,
         request: &Request<'_>,
@@ -211,29 +242,44 @@ impl Lane {
         step: Option<(u16, u16, (u32, u32))>,
     ) {
         let id = self.next;
-        let index = self.geometry.slot(id);
-        let slot_len = self.geometry.slot_len;
-        let memory = &mut self.mirror[index * slot_len..(index + 1) * slot_len];
-        let len = request
-            .emit(id, want_cas, memory)
-            .expect("the lengths were checked");
-        if len > self.inline_max {
-            let end = (index + 1) * slot_len;
-            let bytes = &self.mirror[end - len..end];
-            self.send_memory.write(end - len, bytes);
-        }
+        let len = request.emit(id, want_cas, self.memory_of(id));
+        let len = len.expect("the lengths were checked");
         let (transfer, generation, piece) = step.unwrap_or((NO_TRANSFER, 0, (0, 0)));
-        self.slots[index] = Slot {
+        self.enqueue(Slot {
             tag,
             deadline_ns,
-            id,
             piece,
-            state: State::Queued,
             op: request.op(),
             len: len as u16,
             transfer,
             generation,
             ..FREE
+        });
+    }
+
+    /// The memory of a request's slot.
+    #[inline]
+    fn memory_of(&mut self, id: u32) -> &mut [u8] {
+        let at = self.geometry.slot(id) * self.geometry.slot_len;
+        &mut self.mirror[at..at + self.geometry.slot_len]
+    }
+
+    /// Takes the next id for the request that was composed into its slot.
+    #[inline]
+    fn enqueue(&mut self, slot: Slot) {
+        let id = self.next;
+        let index = self.geometry.slot(id);
+        let len = usize::from(slot.len);
+        if len > self.inline_max {
+            let end = (index + 1) * self.geometry.slot_len;
+            let bytes = &self.mirror[end - len..end];
+            self.send_memory.write(end - len, bytes);
+            self.long_unposted += 1;
+        }
+        self.slots[index] = Slot {
+            id,
+            state: State::Queued,
+            ..slot
         };
         self.next = next_id(id);
     }
@@ -328,41 +374,36 @@ impl Lane {
             return;
         }
         let in_flight = self.sends_posted.wrapping_sub(self.sends_done);
-        let mut room = self.send_wr_max.saturating_sub(in_flight);
-        let slot_len = self.geometry.slot_len;
+        let room = self.send_wr_max.saturating_sub(in_flight) as usize;
         let first = self.unposted;
+        self.gather_long(room);
+        let slot_len = self.geometry.slot_len;
+        let retry_at_ns = now_ns + config.retry_ns;
+        let number = u64::from(self.number) << 48;
+        let mut check_ns = self.check_ns.min(retry_at_ns);
+        let mut batch = self.batch.take();
+        let mut sges = self.sges.chunks_exact(1);
         let mut id = first;
-        self.sges.clear();
-        while id != self.next && room > 0 {
+        while id != self.next && batch.len() < room {
             let index = self.geometry.slot(id);
             let slot = &mut self.slots[index];
             slot.state = State::Sent;
             slot.posted_ns = now_ns;
-            slot.retry_at_ns = now_ns + config.retry_ns;
-            self.check_ns = self.check_ns.min(slot.retry_at_ns.min(slot.deadline_ns));
+            slot.retry_at_ns = retry_at_ns;
+            check_ns = check_ns.min(slot.deadline_ns);
             let len = usize::from(slot.len);
-            if len > self.inline_max {
-                let end = (index + 1) * slot_len;
-                self.sges.push(self.send_memory.sge(end - len..end));
-            }
-            id = next_id(id);
-            room -= 1;
-        }
-        self.unposted = id;
-        let mut batch = self.batch.take();
-        let mut long = 0;
-        let mut id = first;
-        while id != self.unposted {
-            let index = self.geometry.slot(id);
-            let slot = &self.slots[index];
-            let len = usize::from(slot.len);
-            let end = (index + 1) * slot_len;
             let remote = self.chunk.offset((self.geometry.slot_end(id) - len) as u64);
-            let mut request = if len > self.inline_max {
-                long += 1;
-                Wr::write(&self.sges[long - 1..long], remote)
+            let long = if len > self.inline_max {
+                sges.next()
             } else {
-                Wr::write_inline(&self.mirror[end - len..end], remote)
+                None
+            };
+            let mut request = match long {
+                Some(sge) => Wr::write(sge, remote),
+                None => {
+                    let end = (index + 1) * slot_len;
+                    Wr::write_inline(&self.mirror[end - len..end], remote)
+                }
             };
             if id == first && self.idle_ns > 0 && now_ns >= self.awake_until_ns {
                 request = request.imm(kick(id, false));
@@ -373,10 +414,12 @@ impl Lane {
             if signaled {
                 self.sends_signaled = self.sends_posted;
             }
-            let wr_id = u64::from(self.number) << 48 | u64::from(self.sends_posted);
+            let wr_id = number | u64::from(self.sends_posted);
             batch.push(request.id(wr_id).signaled_if(signaled));
             id = next_id(id);
         }
+        self.check_ns = check_ns;
+        self.unposted = id;
         stats.posted += batch.len() as u64;
         if let Err(error) = self.uc.post_send(&batch) {
             // Those not posted are sent again like those that were lost.
@@ -386,6 +429,29 @@ impl Lane {
             self.sends_signaled = self.sends_posted.wrapping_sub(SIGNAL_EVERY);
         }
         self.batch.put_back(batch);
+    }
+
+    /// Describes the memory of the requests among the next `room` that are too long for inlining.
+    #[inline]
+    fn gather_long(&mut self, room: usize) {
+        self.sges.clear();
+        if self.long_unposted == 0 {
+            return;
+        }
+        let mut id = self.unposted;
+        for _ in 0..room {
+            if id == self.next {
+                break;
+            }
+            let index = self.geometry.slot(id);
+            let len = usize::from(self.slots[index].len);
+            if len > self.inline_max {
+                let end = (index + 1) * self.geometry.slot_len;
+                self.sges.push(self.send_memory.sge(end - len..end));
+                self.long_unposted -= 1;
+            }
+            id = next_id(id);
+        }
     }
 
     /// Sends one request again, as a kick.

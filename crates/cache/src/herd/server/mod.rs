@@ -33,7 +33,7 @@ use self::outbox::Outbox;
 use self::staging::Staging;
 use super::memory::Memory;
 use super::slots::{Geometry, is_before, kick, next_id, parse_kick};
-use super::wire::request::{HEADER_LEN, Header};
+use super::wire::request::{HEADER_LEN, Header, Op};
 use crate::mica::{KeyHash, Partition};
 
 /// Bytes that a small request takes at most; the first copy out of a slot.
@@ -99,10 +99,11 @@ struct Cursor {
 struct Item {
     client: u32,
     id: u32,
-    replay: bool,
-    sound: bool,
-    keyed: bool,
     len: u16,
+    op: Op,
+    sound: bool,
+    replay: bool,
+    /// Of the key, where there is one.
     hash: KeyHash,
 }
 
@@ -315,10 +316,10 @@ impl Server {
         let mut item = Item {
             client,
             id,
-            replay,
-            sound: false,
-            keyed: false,
             len: HEADER_LEN as u16,
+            op: Op::Noop,
+            sound: false,
+            replay,
             hash: KeyHash::from_bits(0),
         };
         let header = Header::parse(line).expect("a line holds a header");
@@ -331,8 +332,8 @@ impl Server {
             }
             item.sound = true;
             item.len = len as u16;
-            item.keyed = op.has_key();
-            if item.keyed {
+            item.op = op;
+            if op.has_key() {
                 let key_end = slot_len - HEADER_LEN - op.extras_len();
                 let key = &scratch[key_end - usize::from(header.key_len)..key_end];
                 item.hash = KeyHash::new(self.config.hash_seed, key);
@@ -344,29 +345,29 @@ impl Server {
     /// The pipeline: all buckets are fetched, then all entries, then all requests are carried out.
     #[inline]
     fn carry_out(&mut self, partition: &mut Partition, now_ns: u64, now_s: u32) {
-        for item in self.items.iter().filter(|item| item.keyed) {
+        let keyed = |item: &&Item| item.op.has_key();
+        for item in self.items.iter().filter(keyed) {
             partition.prefetch_bucket(item.hash);
         }
-        for item in self.items.iter().filter(|item| item.keyed) {
+        for item in self.items.iter().filter(keyed) {
             partition.prefetch_entry(item.hash);
         }
-        for index in 0..self.items.len() {
-            let item = self.items[index];
-            let end = index * self.geometry.stride + self.geometry.slot_len;
-            let request = &self.scratch[end - usize::from(item.len)..end];
-            execute::Execution {
-                partition,
-                outbox: &mut self.outbox,
-                staging: &mut self.staging,
-                stats: &mut self.stats,
-                client: &mut self.clients[item.client as usize],
-                core: self.core,
-                cores: self.config.cores,
-                answer_len_max: self.answer_len_max,
-                now_ns,
-                now_s,
-            }
-            .run(&item, request);
+        let mut execution = execute::Execution {
+            partition,
+            outbox: &mut self.outbox,
+            staging: &mut self.staging,
+            stats: &mut self.stats,
+            clients: &mut self.clients,
+            core: self.core,
+            cores: self.config.cores,
+            answer_len_max: self.answer_len_max,
+            now_ns,
+            now_s,
+        };
+        let requests = self.scratch.chunks_exact(self.geometry.stride);
+        for (item, slot) in self.items.iter().zip(requests) {
+            let end = self.geometry.slot_len;
+            execution.run(item, &slot[end - usize::from(item.len)..end]);
         }
         self.stats.batches += 1;
         self.items.clear();

@@ -157,7 +157,7 @@ impl Outbox {
     }
 
     /// Composes an answer. The caller has asked for room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, client: u32, head: &Head, body: &[u8]) {
         let len = head.len() + body.len();
         let place = if len <= self.inline_max {
@@ -165,22 +165,27 @@ impl Outbox {
             head.emit(body, &mut self.inline[at..at + self.inline_max]);
             Place::Inline(at as u32)
         } else {
-            let slot = self.ring_used % RING_SLOTS;
-            let at = slot as usize * self.ring_slot_len;
-            let mut bytes = [0; 24];
-            // The body's length goes into the head, the body itself straight into the ring.
-            let head_len = head.emit_head(body.len(), &mut bytes);
-            self.ring.write(at, &bytes[..head_len]);
-            self.ring.write(at + head_len, body);
-            self.sges.push(self.ring.sge(at..at + len));
-            self.ring_used = self.ring_used.wrapping_add(1);
-            Place::Ring(self.sges.len() as u32 - 1)
+            self.push_long(head, body)
         };
         self.entries.push(Entry {
             client,
             len: len as u32,
             place,
         });
+    }
+
+    fn push_long(&mut self, head: &Head, body: &[u8]) -> Place {
+        let slot = self.ring_used % RING_SLOTS;
+        let at = slot as usize * self.ring_slot_len;
+        let mut bytes = [0; 24];
+        // The body's length goes into the head, the body itself straight into the ring.
+        let head_len = head.emit_head(body.len(), &mut bytes);
+        self.ring.write(at, &bytes[..head_len]);
+        self.ring.write(at + head_len, body);
+        let len = head_len + body.len();
+        self.sges.push(self.ring.sge(at..at + len));
+        self.ring_used = self.ring_used.wrapping_add(1);
+        Place::Ring(self.sges.len() as u32 - 1)
     }
 
     /// Posts what was composed. An answer that the NIC does not take is lost; its client asks

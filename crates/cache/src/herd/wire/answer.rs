@@ -8,7 +8,8 @@
 //! `body` is the value or its first piece, or with `NUMBER` eight bytes of a number. `total_len`
 //! is the length of the whole value. An item of 32 bytes is answered with 48 bytes.
 
-use super::{u16_at, u32_at, u64_at};
+use super::u64_at;
+use crate::bytes;
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 16;
@@ -137,7 +138,7 @@ impl Head {
     #[inline]
     pub fn emit(&self, body: &[u8], to: &mut [u8]) -> usize {
         let at = self.emit_head(body.len(), to);
-        to[at..at + body.len()].copy_from_slice(body);
+        bytes::copy(&mut to[at..at + body.len()], body);
         at + body.len()
     }
 
@@ -150,12 +151,13 @@ impl Head {
         let len = u16::try_from(body_len).expect("a body fits a datagram");
         let flags =
             if self.cas.is_some() { HAS_CAS } else { 0 } | if self.is_number { NUMBER } else { 0 };
-        to[..4].copy_from_slice(&self.id.to_le_bytes());
-        to[4] = self.status as u8;
-        to[5] = flags;
-        to[6..8].copy_from_slice(&len.to_le_bytes());
-        to[8..12].copy_from_slice(&self.item_flags.to_le_bytes());
-        to[12..16].copy_from_slice(&self.total_len.to_le_bytes());
+        let low = u64::from(self.id)
+            | u64::from(self.status as u8) << 32
+            | u64::from(flags) << 40
+            | u64::from(len) << 48;
+        let high = u64::from(self.item_flags) | u64::from(self.total_len) << 32;
+        let header = u128::from(low) | u128::from(high) << 64;
+        to[..HEADER_LEN].copy_from_slice(&header.to_le_bytes());
         let mut at = HEADER_LEN;
         if let Some(cas) = self.cas {
             to[at..at + CAS_LEN].copy_from_slice(&cas.to_le_bytes());
@@ -167,19 +169,21 @@ impl Head {
     /// Takes an answer apart; `None` when it is none.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<(Head, &[u8])> {
-        let flags = *bytes.get(5)?;
+        let header = u128::from_le_bytes(*bytes.first_chunk()?);
+        let (low, high) = (header as u64, (header >> 64) as u64);
+        let flags = (low >> 40) as u8;
         if flags & !(HAS_CAS | NUMBER) != 0 {
             return None;
         }
         let mut head = Head {
-            id: u32_at(bytes, 0)?,
-            status: Status::from_code(bytes[4])?,
-            item_flags: u32_at(bytes, 8)?,
-            total_len: u32_at(bytes, 12)?,
+            id: low as u32,
+            status: Status::from_code((low >> 32) as u8)?,
+            item_flags: high as u32,
+            total_len: (high >> 32) as u32,
             cas: None,
             is_number: flags & NUMBER != 0,
         };
-        let len = usize::from(u16_at(bytes, 6)?);
+        let len = usize::from((low >> 48) as u16);
         let mut at = HEADER_LEN;
         if flags & HAS_CAS != 0 {
             head.cas = Some(u64_at(bytes, at)?);

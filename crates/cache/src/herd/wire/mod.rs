@@ -18,6 +18,5 @@ macro_rules! read_le {
         }
     };
 }
-read_le!(u16_at, u16);
 read_le!(u32_at, u32);
 read_le!(u64_at, u64);
