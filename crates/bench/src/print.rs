@@ -25,7 +25,8 @@ pub fn write_limits(report: &LimitReport, out: &mut impl Write) -> io::Result<()
     let machine = &report.machine;
     let (cpu, cpus, kernel) = (&machine.cpu, machine.cpus, &machine.kernel);
     writeln!(out, "machine       {cpu}, {cpus} CPUs, Linux {kernel}")?;
-    let pinned = match report.cpus {
+    let between = &report.between;
+    let pinned = match between.cpus {
         Some([one, two]) => format!("CPU {one} and CPU {two}"),
         None => "wherever the kernel lets them".to_string(),
     };
@@ -35,14 +36,14 @@ pub fn write_limits(report: &LimitReport, out: &mut impl Write) -> io::Result<()
     writeln!(
         out,
         "  a line there and back         {:>10.0} ns",
-        report.pingpong_ns
+        between.pingpong_ns
     )?;
     writeln!(
         out,
         "  lines one way through a ring  {:>10.1} Mop/s",
-        report.ring_mops
+        between.ring_mops
     )?;
-    for one in &report.exchange {
+    for one in &between.exchange {
         let (window, mops) = (one.window, one.mops);
         writeln!(
             out,

@@ -40,7 +40,7 @@ pub(crate) fn same(one: &[u8], two: &[u8]) -> bool {
     if len != two.len() {
         return false;
     }
-    if len > 32 || len < 8 {
+    if !(8..=32).contains(&len) {
         return one == two;
     }
     if len > 16 {

@@ -54,6 +54,57 @@ pub struct Exchange {
     pub mops: f64,
 }
 
+/// What two cores can do together: the limits that a service with its client on another core runs
+/// against.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct BetweenCores {
+    /// The CPUs that the threads were pinned to.
+    pub cpus: Option<[usize; 2]>,
+    /// A line from one core to the other and one back, in nanoseconds, the mean.
+    pub pingpong_ns: f64,
+    /// Lines of 64 bytes one way through a ring, in millions a second.
+    pub ring_mops: f64,
+    /// HERD's exchange without verbs or tables: a line there, a line and a flag back.
+    pub exchange: Vec<Exchange>,
+}
+
+impl BetweenCores {
+    /// The throughput of the exchange at its best window, in millions a second.
+    pub fn exchange_mops(&self) -> f64 {
+        let mops = self.exchange.iter().map(|one| one.mops);
+        mops.fold(0.0, f64::max)
+    }
+}
+
+/// Measures what two cores can do together, each part for `each`, with a thread on each of `cpus`
+/// if this process may use them.
+pub fn between_cores(
+    cpus: Option<[usize; 2]>,
+    each: Duration,
+    windows: &[usize],
+    progress: &mut dyn FnMut(&str),
+) -> BetweenCores {
+    let allowed = allowed_cpus();
+    let cpus = cpus.filter(|cpus| cpus.iter().all(|cpu| allowed.contains(cpu)));
+    progress("ping-pong");
+    let pingpong_ns = between::pingpong(cpus, each);
+    progress("ring");
+    let ring_mops = between::ring(cpus, each);
+    let mut exchange = Vec::with_capacity(windows.len());
+    for &window in windows {
+        progress("exchange");
+        let mops = between::exchange(cpus, each, window);
+        exchange.push(Exchange { window, mops });
+    }
+    BetweenCores {
+        cpus,
+        pingpong_ns,
+        ring_mops,
+        exchange,
+    }
+}
+
 /// Throughput of copies of a size.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Copies {
@@ -71,14 +122,9 @@ pub struct LimitReport {
     pub machine: Machine,
     /// The version that measured.
     pub version: &'static str,
-    /// The CPUs that the threads were pinned to.
-    pub cpus: Option<[usize; 2]>,
-    /// A word from one core to the other and back, in nanoseconds, the mean.
-    pub pingpong_ns: f64,
-    /// Lines one way through a ring, in millions a second.
-    pub ring_mops: f64,
-    /// HERD's exchange without verbs or tables: a line there, a line back.
-    pub exchange: Vec<Exchange>,
+    /// Two cores together.
+    #[serde(flatten)]
+    pub between: BetweenCores,
     /// A read whose place depends on the read before it, in nanoseconds.
     pub dependent_read_ns: f64,
     /// Reads that do not depend on each other, in millions a second: what prefetching can reach.
@@ -91,20 +137,7 @@ impl LimitRun {
     /// Runs all measurements, one after the other. `progress` is told the name of each as it
     /// starts. CPUs that this process may not use are left to the kernel's choice.
     pub fn run(&self, progress: &mut dyn FnMut(&str)) -> LimitReport {
-        let allowed = allowed_cpus();
-        let cpus = self
-            .cpus
-            .filter(|cpus| cpus.iter().all(|cpu| allowed.contains(cpu)));
-        progress("ping-pong");
-        let pingpong_ns = between::pingpong(cpus, self.each);
-        progress("ring");
-        let ring_mops = between::ring(cpus, self.each);
-        let mut exchange = Vec::new();
-        for &window in &self.windows {
-            progress("exchange");
-            let mops = between::exchange(cpus, self.each, window);
-            exchange.push(Exchange { window, mops });
-        }
+        let between = between_cores(self.cpus, self.each, &self.windows, progress);
         progress("random reads");
         let places = alone::Places::new(self.memory);
         let dependent_read_ns = places.dependent_ns(self.each);
@@ -119,10 +152,7 @@ impl LimitRun {
         LimitReport {
             machine: Machine::this(),
             version: env!("CARGO_PKG_VERSION"),
-            cpus,
-            pingpong_ns,
-            ring_mops,
-            exchange,
+            between,
             dependent_read_ns,
             independent_reads_mops,
             copies,
@@ -147,8 +177,8 @@ mod tests {
         let report = run.run(&mut |name| names.push(name.to_string()));
         assert_eq!(names.len(), 1 + 1 + 2 + 1 + 2);
         let figures = [
-            report.pingpong_ns,
-            report.ring_mops,
+            report.between.pingpong_ns,
+            report.between.ring_mops,
             report.dependent_read_ns,
             report.independent_reads_mops,
         ];
@@ -158,7 +188,7 @@ mod tests {
                 .all(|figure| figure.is_finite() && *figure > 0.0),
             "{report:?}"
         );
-        assert!(report.exchange.iter().all(|one| one.mops > 0.0));
+        assert!(report.between.exchange.iter().all(|one| one.mops > 0.0));
         assert!(report.copies.iter().all(|one| one.gb_per_s > 0.0));
     }
 }
