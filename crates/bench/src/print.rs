@@ -103,12 +103,19 @@ pub fn write_table(report: &CacheReport, out: &mut impl Write) -> io::Result<()>
         ),
     )?;
     let (length, warm_up) = (length(settings.length), length(settings.warm_up));
+    let multiget = match settings.multiget {
+        1 => String::new(),
+        keys => format!(", {keys} keys a get"),
+    };
     line(
         out,
         "load",
         format!(
-            "{} threads, window {}, {length} after {warm_up}",
-            settings.threads, settings.window,
+            "{}, {}, window {}{multiget}, {length} after {warm_up}",
+            many(settings.threads, "thread"),
+            many(settings.connections, "connection")
+                + if settings.threads > 1 { " each" } else { "" },
+            settings.window,
         ),
     )?;
     if let Some(preload) = &report.preload {
@@ -166,6 +173,10 @@ pub fn write_table(report: &CacheReport, out: &mut impl Write) -> io::Result<()>
         threads(report, out)?;
     }
     Ok(())
+}
+
+fn many(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn length(length: Length) -> String {

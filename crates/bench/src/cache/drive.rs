@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::RunError;
+use super::connection::{Answer, Connection, Request};
 use super::tally::Tally;
 use crate::workload::{Tape, is_value_of, write_value};
 
@@ -14,46 +15,6 @@ const PLACE_BITS: u32 = 20;
 pub(super) const TIME_MASK: u64 = u64::MAX >> PLACE_BITS;
 /// Requests on a tape at most, so that places fit into tags.
 pub(super) const TAPE_LEN_MAX: usize = 1 << PLACE_BITS;
-/// So many looks in vain, and the CPU is offered to others.
-const LOOKS_UNTIL_YIELD: u32 = 1024;
-
-/// A request as it goes to a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Request<'a> {
-    Get { key: &'a [u8] },
-    Put { key: &'a [u8], value: &'a [u8] },
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer<'a> {
-    Value(&'a [u8]),
-    Missing,
-    Stored,
-    Refused,
-    TimedOut,
-    Unknown,
-}
-
-/// A way to a server, used by one thread.
-pub(super) trait Connection {
-    /// Begins a turn: what is submitted from here on is sent at this time. Much time may have
-    /// passed since the last turn.
-    fn turn(&mut self, now_ns: u64);
-
-    /// Takes a request and returns `true`, or `false` when the window is full.
-    fn submit(&mut self, request: &Request<'_>, tag: u64) -> Result<bool, RunError>;
-
-    /// Sends what was submitted and hands out answers; returns how many.
-    fn poll(
-        &mut self,
-        now_ns: u64,
-        sink: &mut impl FnMut(u64, Answer<'_>),
-    ) -> Result<usize, RunError>;
-
-    /// Lets others run after looking in vain `looks` times in a row.
-    fn idle(&mut self, looks: u32) -> Result<(), RunError>;
-}
 
 /// When a thread stops sending.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +111,7 @@ impl Player<'_> {
                 }
             } else {
                 looks += 1;
-                connection.idle(looks)?;
+                connection.idle(looks, true)?;
             }
         }
     }
@@ -182,15 +143,6 @@ impl Player<'_> {
             }
         }
         Ok(taken)
-    }
-}
-
-/// Spins for a while, then offers the CPU to others.
-pub(super) fn spin(looks: u32) {
-    if looks.is_multiple_of(LOOKS_UNTIL_YIELD) {
-        std::thread::yield_now();
-    } else {
-        std::hint::spin_loop();
     }
 }
 
@@ -236,9 +188,11 @@ mod tests {
             Ok(count)
         }
 
-        fn idle(&mut self, _: u32) -> Result<(), RunError> {
+        fn idle(&mut self, _: u32, _: bool) -> Result<(), RunError> {
             panic!("there is always an answer");
         }
+
+        fn preload(&mut self, _: bool) {}
     }
 
     #[test]

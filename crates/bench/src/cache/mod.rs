@@ -6,18 +6,23 @@
 //! | `mod.rs` | [`CacheRun`]: the settings |
 //! | `target.rs` | which server, and by which way |
 //! | `threads.rs`, `gate.rs` | the threads, and the phases in which they go |
-//! | `drive.rs` | the loop of a thread, over any connection |
-//! | `nic.rs` | a connection through a NIC, by HERD's client |
+//! | `drive.rs` | the loop of a thread |
+//! | `connection.rs` | what the loop needs of the way to a server |
+//! | `nic.rs`, `fleet.rs` | a client of HERD through a NIC, and many of them in a thread |
 //! | `socket.rs`, `reply.rs` | a connection through a socket, by the Memcache protocol |
+//! | `sockets.rs` | the sockets of a thread |
 //! | `tally.rs` | what a thread counts and times |
 //! | `report.rs` | [`CacheReport`] |
 
+mod connection;
 mod drive;
+mod fleet;
 mod gate;
 mod nic;
 mod reply;
 mod report;
 mod socket;
+mod sockets;
 mod tally;
 mod target;
 mod threads;
@@ -33,6 +38,9 @@ pub use report::{
     ThreadReport,
 };
 pub use target::{Address, Door, Target};
+
+/// Requests under way on a connection at most.
+const WINDOW_MAX: u32 = 1 << 16;
 
 /// Why a run ended without a report.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +114,11 @@ pub struct CacheRun {
     /// Requests under way at most: to one core over a NIC (a power of two; the server may allow
     /// fewer), on one connection over a socket.
     pub window: u32,
-    /// Client threads, each with a connection.
+    /// Keys of one `get` over a socket; each counts as a request. 1 over a NIC.
+    pub multiget: usize,
+    /// Connections of a thread.
+    pub connections: usize,
+    /// Client threads.
     pub threads: usize,
     /// Where the threads run.
     pub pinning: Pinning,
@@ -136,6 +148,8 @@ impl CacheRun {
             key_len: 16,
             value_len: 32,
             window: 16,
+            multiget: 1,
+            connections: 1,
             threads: 1,
             pinning: Pinning::None,
             length: Length::Time(Duration::from_secs(10)),
@@ -164,6 +178,20 @@ impl CacheRun {
         }
         if self.window == 0 {
             return Err(RunError::Setting("the window is at least 1"));
+        }
+        if self.window > WINDOW_MAX {
+            return Err(RunError::Setting("the window is at most 65536"));
+        }
+        if self.connections == 0 {
+            return Err(RunError::Setting("a thread has at least one connection"));
+        }
+        if self.multiget == 0 || self.multiget > self.window as usize {
+            return Err(RunError::Setting(
+                "a multiget has at least one key, and no more than the window",
+            ));
+        }
+        if matches!(self.target, Target::Nic { .. }) && self.multiget > 1 {
+            return Err(RunError::Setting("a multiget needs a socket"));
         }
         if matches!(self.target, Target::Nic { .. }) && !self.window.is_power_of_two() {
             return Err(RunError::Setting("over a NIC the window is a power of two"));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ::cache::herd::client::ClientStats;
 use ::cache::herd::{Client, ClientConfig, Command, Outcome, Status, StoreMode, SubmitError};
-use verbs::typed::Context;
+use verbs::typed::ProtectionDomain;
 
 use super::RunError;
-use super::drive::{Answer, Connection, Request, spin};
+use super::connection::{Answer, Connection, Request, spin};
 use super::target::{Address, Door};
 
 /// Requests composed at most before they are posted.
@@ -31,7 +31,7 @@ pub(super) struct NicConnection {
 
 impl NicConnection {
     pub(super) fn connect(
-        context: &Context,
+        pd: &ProtectionDomain,
         door: &Address,
         window: u32,
         timeout: Duration,
@@ -46,7 +46,7 @@ impl NicConnection {
         };
         let door = door.clone();
         let dialer: Dialer = Box::new(move || door.dial(timeout));
-        let client = Client::connect(context.alloc_pd()?, config, dialer, now_ns)?;
+        let client = Client::connect(pd.clone(), config, dialer, now_ns)?;
         Ok(NicConnection {
             client,
             chunk: (window / 2).clamp(1, CHUNK_MAX),
@@ -119,8 +119,11 @@ impl Connection for NicConnection {
         Ok(taken)
     }
 
-    fn idle(&mut self, looks: u32) -> Result<(), RunError> {
+    fn idle(&mut self, looks: u32, _may_sleep: bool) -> Result<(), RunError> {
         spin(looks);
         Ok(())
     }
+
+    /// Items are stored as fast with any window worth measuring.
+    fn preload(&mut self, _on: bool) {}
 }

@@ -1,11 +1,16 @@
-//! The answers of the Memcache text protocol to `get` with one key and to `set`.
+//! The answers of the Memcache text protocol to `get` and `set`, piece by piece.
 
-/// An answer at the front of what has come.
+/// A piece of an answer at the front of what has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reply<'a> {
-    /// An item; its key is not looked at, for answers come in order.
-    Value(&'a [u8]),
-    /// No such item.
+    /// An item of a `get`; more or the end follow.
+    Value {
+        /// Its key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// The end of a `get`'s items.
     End,
     /// Done.
     Stored,
@@ -20,15 +25,12 @@ pub(super) struct Nonsense;
 /// Bytes of a line at most.
 const LINE_LEN_MAX: usize = 2048;
 
-/// Takes an answer from the front of `bytes`, with its length; `None` when it has not come
-/// entirely.
+/// Takes a piece from the front of `bytes`, with its length; `None` when it has not come entirely.
+#[inline]
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Nonsense> {
-    let Some(end) = bytes
-        .iter()
-        .take(LINE_LEN_MAX)
-        .position(|&byte| byte == b'\n')
-    else {
-        return if bytes.len() >= LINE_LEN_MAX {
+    let head = &bytes[..bytes.len().min(LINE_LEN_MAX)];
+    let Some(end) = memchr::memchr(b'\n', head) else {
+        return if head.len() == LINE_LEN_MAX {
             Err(Nonsense)
         } else {
             Ok(None)
@@ -36,6 +38,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Nonsense
     };
     let line = bytes[..end].strip_suffix(b"\r").ok_or(Nonsense)?;
     let after = end + 1;
+    if let Some(announced) = line.strip_prefix(b"VALUE ") {
+        return value(announced, &bytes[after..])
+            .map(|found| found.map(|(reply, len)| (reply, after + len)));
+    }
     let reply = match line {
         b"STORED" => Reply::Stored,
         b"END" => Reply::End,
@@ -43,38 +49,42 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Nonsense
         _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => {
             Reply::Refused
         }
-        _ => {
-            return value(line, &bytes[after..])
-                .map(|found| found.map(|(value, len)| (Reply::Value(value), after + len)));
-        }
+        _ => return Err(Nonsense),
     };
     Ok(Some((reply, after)))
 }
 
-/// Takes the value that a line announces, and the end behind it.
-fn value<'a>(line: &[u8], rest: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, Nonsense> {
-    const BEHIND: &[u8] = b"\r\nEND\r\n";
-    let mut words = line.split(|&byte| byte == b' ');
-    let (Some(b"VALUE"), Some(_), Some(_), Some(len), None) = (
-        words.next(),
-        words.next(),
-        words.next(),
-        words.next(),
-        words.next(),
-    ) else {
-        return Err(Nonsense);
-    };
-    let len = std::str::from_utf8(len)
-        .ok()
-        .and_then(|text| text.parse::<u32>().ok());
-    let len = len.ok_or(Nonsense)? as usize;
-    let Some(behind) = rest.get(len..len + BEHIND.len()) else {
-        return Ok(None);
-    };
-    if behind != BEHIND {
+/// Takes the value that a line announces by key, flags and length.
+#[inline]
+fn value<'a>(announced: &'a [u8], rest: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>, Nonsense> {
+    let space = memchr::memchr(b' ', announced).ok_or(Nonsense)?;
+    let (key, numbers) = (&announced[..space], &announced[space + 1..]);
+    let space = memchr::memchr(b' ', numbers).ok_or(Nonsense)?;
+    let len = number(&numbers[space + 1..]).ok_or(Nonsense)?;
+    if key.is_empty() || number(&numbers[..space]).is_none() {
         return Err(Nonsense);
     }
-    Ok(Some((&rest[..len], len + BEHIND.len())))
+    let Some(behind) = rest.get(len..len + 2) else {
+        return Ok(None);
+    };
+    if behind != b"\r\n" {
+        return Err(Nonsense);
+    }
+    let value = &rest[..len];
+    Ok(Some((Reply::Value { key, value }, len + 2)))
+}
+
+/// A number of 32 bits in decimal digits.
+#[inline]
+fn number(digits: &[u8]) -> Option<usize> {
+    if digits.is_empty() || digits.len() > 10 {
+        return None;
+    }
+    let number = digits.iter().try_fold(0u64, |number, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        (digit <= 9).then(|| number * 10 + u64::from(digit))
+    })?;
+    u32::try_from(number).ok().map(|number| number as usize)
 }
 
 #[cfg(test)]
@@ -89,7 +99,11 @@ mod tests {
             b"STORED\r\nVALUE key 0 5\r\nE\nD\r\n\r\nEND\r\nEND\r\nSERVER_ERROR out of memory\r\n";
         let expected = [
             Reply::Stored,
-            Reply::Value(b"E\nD\r\n"),
+            Reply::Value {
+                key: b"key",
+                value: b"E\nD\r\n",
+            },
+            Reply::End,
             Reply::End,
             Reply::Refused,
         ];

@@ -121,7 +121,7 @@ impl Latencies {
     }
 }
 
-/// How the connection through a NIC fared, over the whole run with preload and warm-up.
+/// How the connections of a thread through a NIC fared, over the whole run with preload and warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ConnectionStats {
@@ -135,6 +135,16 @@ pub struct ConnectionStats {
     pub losses: u64,
     /// Requests that the NIC did not take at once.
     pub post_errors: u64,
+}
+
+impl ConnectionStats {
+    pub(super) fn add(&mut self, other: &ConnectionStats) {
+        self.kicks += other.kicks;
+        self.repeats += other.repeats;
+        self.strays += other.strays;
+        self.losses += other.losses;
+        self.post_errors += other.post_errors;
+    }
 }
 
 impl From<ClientStats> for ConnectionStats {
@@ -163,7 +173,7 @@ pub struct ThreadReport {
     pub counts: Counts,
     /// Its latencies.
     pub latency: Latencies,
-    /// How its connection fared; over a socket there is nothing to tell.
+    /// How its connections fared; over a socket there is nothing to tell.
     pub connection: Option<ConnectionStats>,
 }
 
@@ -210,6 +220,8 @@ pub struct Settings {
     pub key_len: usize,
     pub value_len: usize,
     pub window: u32,
+    pub multiget: usize,
+    pub connections: usize,
     pub threads: usize,
     pub pinning: Pinning,
     pub length: Length,
@@ -232,6 +244,8 @@ impl Settings {
             key_len: run.key_len,
             value_len: run.value_len,
             window: run.window,
+            multiget: run.multiget,
+            connections: run.connections,
             threads: run.threads,
             pinning: run.pinning.clone(),
             length: run.length,

@@ -4,11 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::drive::{Connection, Player, TAPE_LEN_MAX, Until};
+use super::connection::Connection;
+use super::drive::{Player, TAPE_LEN_MAX, Until};
+use super::fleet::Fleet;
 use super::gate::{Broken, Gate, Member};
 use super::nic::NicConnection;
 use super::report::{CacheReport, ConnectionStats, Counts, PreloadReport, ThreadReport};
-use super::socket::SocketConnection;
+use super::socket::SocketConfig;
+use super::sockets::Sockets;
 use super::tally::Tally;
 use super::{CacheRun, Length, Pinning, RunError, Target};
 use crate::machine::{allowed_cpus, pin};
@@ -136,25 +139,61 @@ fn client(shared: &Shared<'_>, number: usize, cpu: Option<usize>) -> Result<Outc
     let member = shared.gate.enter();
     let cpu = cpu.filter(|&cpu| pin(cpu));
     let run = shared.run;
-    match &run.target {
+    let mut outcome = match &run.target {
         Target::Nic { context, door } => {
-            let now_ns = shared.epoch.elapsed().as_nanos() as u64;
-            let seed = run.seed ^ (number as u64) << 32;
-            let mut connection =
-                NicConnection::connect(context, door, run.window, run.timeout, seed, now_ns)?;
-            let mut outcome = phases(shared, &member, number, &mut connection)?;
-            outcome.cpu = cpu;
-            outcome.connection = Some(connection.stats().into());
-            Ok(outcome)
+            let pd = context.alloc_pd().map_err(RunError::from)?;
+            let mut clients = Vec::with_capacity(run.connections);
+            for one in 0..run.connections {
+                let now_ns = shared.epoch.elapsed().as_nanos() as u64;
+                let seed = run.seed ^ ((number * run.connections + one) as u64) << 32;
+                clients.push(NicConnection::connect(
+                    &pd,
+                    door,
+                    run.window,
+                    run.timeout,
+                    seed,
+                    now_ns,
+                )?);
+            }
+            through_nic(shared, &member, number, clients)?
         }
         Target::Socket(door) => {
-            let mut connection =
-                SocketConnection::connect(door, run.window, run.value_len, run.timeout)?;
-            let mut outcome = phases(shared, &member, number, &mut connection)?;
-            outcome.cpu = cpu;
-            Ok(outcome)
+            let config = SocketConfig {
+                window: run.window as usize,
+                multiget: run.multiget,
+                key_len: run.key_len,
+                timeout: run.timeout,
+            };
+            let mut sockets = Sockets::connect(door, run.connections, config)?;
+            phases(shared, &member, number, &mut sockets)?
         }
+    };
+    outcome.cpu = cpu;
+    Ok(outcome)
+}
+
+fn through_nic(
+    shared: &Shared<'_>,
+    member: &Member<'_>,
+    number: usize,
+    mut clients: Vec<NicConnection>,
+) -> Result<Outcome, Ended> {
+    // A single client has nobody above it.
+    if clients.len() == 1
+        && let Some(mut client) = clients.pop()
+    {
+        let mut outcome = phases(shared, member, number, &mut client)?;
+        outcome.connection = Some(client.stats().into());
+        return Ok(outcome);
     }
+    let mut fleet = Fleet::new(clients);
+    let mut outcome = phases(shared, member, number, &mut fleet)?;
+    let mut stats = ConnectionStats::default();
+    for client in fleet.members() {
+        stats.add(&client.stats().into());
+    }
+    outcome.connection = Some(stats);
+    Ok(outcome)
 }
 
 fn phases(
@@ -170,7 +209,10 @@ fn phases(
     let value = vec![0; run.value_len];
     member.meet()?;
     let preload = if run.preload {
-        Some(preload(shared, number, connection, &value)?)
+        connection.preload(true);
+        let stored = preload(shared, number, connection, &value)?;
+        connection.preload(false);
+        Some(stored)
     } else {
         None
     };

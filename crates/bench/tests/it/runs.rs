@@ -148,6 +148,78 @@ fn more_bytes_than_the_socket_takes_at_once() {
 }
 
 #[test]
+fn many_sockets_in_a_thread() {
+    let (door, server) = serve(Addr::Tcp(loopback()), 6);
+    let settings = CacheRun {
+        mix: Mix::A,
+        threads: 2,
+        connections: 3,
+        window: 4,
+        ..small(Target::Socket(door))
+    };
+    check(&run(&settings), 20_000);
+    server.join().expect("no panic");
+}
+
+#[test]
+fn gets_of_many_keys() {
+    for (connections, window) in [(1, 8), (3, 20)] {
+        let (door, server) = serve(Addr::Tcp(loopback()), connections);
+        let settings = CacheRun {
+            distribution: Distribution::YCSB_ZIPF,
+            connections,
+            window,
+            multiget: 8,
+            ..small(Target::Socket(door))
+        };
+        check(&run(&settings), 20_000);
+        server.join().expect("no panic");
+    }
+}
+
+#[test]
+fn keys_of_a_get_that_are_missing_are_told_from_the_others() {
+    let (door, server) = serve(Addr::Tcp(loopback()), 2);
+    // A tenth of the items is never stored.
+    let filled = CacheRun {
+        mix: Mix::C,
+        items: 900,
+        length: Length::Operations(1),
+        warm_up: Length::Operations(0),
+        ..small(Target::Socket(door.clone()))
+    };
+    run(&filled);
+    let counts = run(&CacheRun {
+        mix: Mix::C,
+        items: 1000,
+        preload: false,
+        window: 32,
+        multiget: 16,
+        ..small(Target::Socket(door))
+    })
+    .counts;
+    assert_eq!((counts.hits + counts.misses, counts.errors()), (20_000, 0));
+    assert_eq!(counts.wrong, 0, "each value is its own key's");
+    assert!((1500..2500).contains(&counts.misses), "{counts:?}");
+    server.join().expect("no panic");
+}
+
+#[test]
+fn many_herd_clients_in_a_thread() {
+    let server = HerdServer::start(2, 4 << 20);
+    let settings = CacheRun {
+        mix: Mix::A,
+        connections: 5,
+        window: 4,
+        ..small(server.target())
+    };
+    let report = run(&settings);
+    check(&report, 20_000);
+    let connection = report.threads[0].connection.expect("through a NIC");
+    assert_eq!(connection.losses, 0);
+}
+
+#[test]
 fn a_run_by_time_ends() {
     let server = HerdServer::start(1, 4 << 20);
     let settings = CacheRun {
@@ -297,6 +369,14 @@ fn settings_that_make_no_sense_are_refused() {
         },
         CacheRun {
             key_len: 1,
+            ..good.clone()
+        },
+        CacheRun {
+            connections: 0,
+            ..good.clone()
+        },
+        CacheRun {
+            multiget: 2,
             ..good.clone()
         },
         CacheRun {

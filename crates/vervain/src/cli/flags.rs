@@ -244,7 +244,7 @@ pub(super) struct BenchFlags {
 #[derive(Subcommand, Debug)]
 pub(super) enum BenchWhat {
     /// YCSB's mixes against a running server.
-    Cache(BenchCache),
+    Cache(Box<BenchCache>),
     /// What this machine can do at all: the limits that the others run against.
     Limit(BenchLimit),
 }
@@ -274,11 +274,18 @@ pub(crate) struct BenchCache {
     #[arg(long, value_name = "SIZE", default_value = "32", value_parser = units::size)]
     pub(crate) value_size: usize,
     /// Requests under way: to each server core over RDMA (a power of two), on each connection over
-    /// a socket.
-    #[arg(long, value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) window: u32,
-    /// Client threads, each with a connection.
+    /// a socket [default: 16, or as many as a multiget has keys].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) window: Option<u32>,
+    /// Keys of one `get` over a socket; each counts as a request.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "socket",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) multiget: u32,
+    /// Connections (HERD clients, or sockets) of each client thread.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) connections: u32,
+    /// Client threads.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,

@@ -26,7 +26,9 @@ pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<b
         items: flags.items,
         key_len: flags.key_size,
         value_len: flags.value_size,
-        window: flags.window,
+        window: flags.window.unwrap_or(flags.multiget.max(16)),
+        multiget: flags.multiget as usize,
+        connections: flags.connections as usize,
         threads: flags.threads as usize,
         pinning: if flags.pin {
             Pinning::Last
