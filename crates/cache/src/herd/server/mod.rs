@@ -279,24 +279,41 @@ impl Server {
             if index >= count {
                 index = 0;
             }
-            let mut turns = self.cursors[index].mask + 1;
-            while self.items.len() < batch_max && turns > 0 {
-                let cursor = self.cursors[index];
-                let slot_at = self.slot_at(&cursor, cursor.next);
-                let end = slot_at + self.geometry.slot_len;
-                if self.region.word(end - 4) != cursor.next {
-                    break;
-                }
-                self.cursors[index].next = next_id(cursor.next);
-                self.copy_out(index as u32, cursor.next, end, false);
-                turns -= 1;
+            let cursor = self.cursors[index];
+            let room = batch_max - self.items.len();
+            let ready = self.count_ready(&cursor, room);
+            let mut id = cursor.next;
+            for _ in 0..ready {
+                let end = self.slot_at(&cursor, id) + self.geometry.slot_len;
+                self.copy_out(index as u32, id, end, false);
+                id = next_id(id);
             }
+            self.cursors[index].next = id;
             index += 1;
             if self.items.len() >= batch_max {
                 break;
             }
         }
         self.sweep_start = index;
+    }
+
+    /// How many new requests lie in a client's next slots, `room` at most.
+    ///
+    /// A request's line comes from the client's core, which takes as long as hundreds of
+    /// instructions. A loop that does nothing else has many of them under way at once.
+    #[inline]
+    fn count_ready(&self, cursor: &Cursor, room: usize) -> u32 {
+        let room = (room as u32).min(cursor.mask + 1);
+        let (mut id, mut ready) = (cursor.next, 0);
+        while ready < room {
+            let end = self.slot_at(cursor, id) + self.geometry.slot_len;
+            if self.region.word(end - 4) != id {
+                break;
+            }
+            id = next_id(id);
+            ready += 1;
+        }
+        ready
     }
 
     #[inline]
