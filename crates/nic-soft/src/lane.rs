@@ -24,6 +24,10 @@ const LINES: u64 = LANE_LINES as u64;
 /// How often the reader publishes its position: every so many lines.
 const PUBLISH_EVERY: u64 = LINES / 16;
 
+/// Lines that a reader asks for ahead of the message that it has found: they come from the writer's
+/// cache, which takes as long as taking some messages.
+const AHEAD: u64 = 6;
+
 /// Bytes of payload in one message at most; longer SENDs go in pieces.
 pub(crate) const PIECE_MAX: usize = 4096;
 
@@ -274,6 +278,8 @@ impl Reader {
                 self.advance(lines);
                 continue;
             }
+            // SAFETY: the index is below the number of lines.
+            mem::prefetch(unsafe { self.lines.add((index + AHEAD) as usize % LANE_LINES) });
             return Found::Message(Message {
                 kind,
                 flags: (word >> 24) as u8,

@@ -12,8 +12,8 @@
 
 use super::arena::{Line, Span};
 use super::hash::KeyHash;
-use super::prefetch::prefetch;
 use super::tags::{MATCH_BITS, tag_matches};
+use verbs::mem::prefetch;
 
 /// Bytes of a bucket.
 pub(crate) const BUCKET_BYTES: usize = size_of::<Line>();

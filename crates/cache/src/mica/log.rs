@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use super::arena::{LINE_BYTES, Span};
 use super::entry::{HEADER_BYTES, HEADER_UNITS, Header, UNIT_BYTES};
-use super::prefetch::prefetch;
 use crate::bytes::{copy, same};
+use verbs::mem::prefetch;
 
 /// A value in up to three pieces, so that an item can grow without a copy
 /// outside the log.

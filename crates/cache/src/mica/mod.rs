@@ -15,7 +15,7 @@
 //! | `partition` | lookup, placement and accounting |
 //! | `operations` | what a client may ask |
 //! | `number`, `stats` | decimal values, counters |
-//! | `arena`, `prefetch`, `tags` | memory and what processors do best; the only unsafe code |
+//! | `arena`, `tags` | memory and what processors do best; the only unsafe code |
 //!
 //! The layouts are drawn in `docs/design/mica.md`. The design is that of MICA
 //! (NSDI'14, section 4.3, cache mode) as HERD uses it (SIGCOMM'14, section 4.1).
@@ -43,7 +43,6 @@ mod log;
 mod number;
 mod operations;
 mod partition;
-mod prefetch;
 mod stats;
 mod tags;
 #[cfg(test)]

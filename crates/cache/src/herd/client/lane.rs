@@ -11,8 +11,8 @@ use crate::herd::slots::{Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
 use crate::herd::wire::request::{Command, HEADER_LEN, Header, Op, Request, emit_get};
 
-/// A completion is asked for once in so many sends.
-const SIGNAL_EVERY: u32 = 16;
+/// A completion is asked for this many times while the send queue fills once.
+const SIGNALS_PER_QUEUE: u32 = 4;
 /// Pauses between repeats double this many times.
 const DOUBLINGS_MAX: u32 = 7;
 /// In `Slot::transfer`: a request of its own.
@@ -104,6 +104,7 @@ pub(super) struct Lane {
     geometry: Geometry,
     inline_max: usize,
     send_wr_max: u32,
+    signal_every: u32,
     /// Requests as composed; inlined ones are sent from here.
     mirror: Vec<u8>,
     /// The same memory registered, for requests that are too long for inlining.
@@ -145,6 +146,7 @@ impl Lane {
             geometry: parts.geometry,
             inline_max: parts.inline_max,
             send_wr_max: parts.send_wr_max,
+            signal_every: parts.send_wr_max / SIGNALS_PER_QUEUE,
             mirror: vec![0; window * parts.geometry.slot_len],
             send_memory: parts.send_memory,
             answer_len_max: parts.answer_len_max,
@@ -410,7 +412,7 @@ impl Lane {
                 stats.kicks += 1;
             }
             self.sends_posted = self.sends_posted.wrapping_add(1);
-            let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= SIGNAL_EVERY;
+            let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= self.signal_every;
             if signaled {
                 self.sends_signaled = self.sends_posted;
             }
@@ -426,7 +428,7 @@ impl Lane {
             let lost = (batch.len() - error.index) as u32;
             stats.post_errors += u64::from(lost);
             self.sends_posted = self.sends_posted.wrapping_sub(lost);
-            self.sends_signaled = self.sends_posted.wrapping_sub(SIGNAL_EVERY);
+            self.sends_signaled = self.sends_posted.wrapping_sub(self.signal_every);
         }
         self.batch.put_back(batch);
     }
@@ -504,7 +506,7 @@ impl Lane {
     #[inline]
     pub(super) fn wants_completions(&self) -> bool {
         self.repeats_in_flight > 0
-            || self.sends_posted.wrapping_sub(self.sends_done) >= SIGNAL_EVERY
+            || self.sends_posted.wrapping_sub(self.sends_done) >= self.signal_every
     }
 
     /// Takes an answer.

@@ -239,11 +239,11 @@ impl Server {
         let mut done = 0;
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(POLLS_PER_KICK_CHECK) || self.held_count > 0 {
-            self.take_kicks();
+            self.take_kicks(partition);
             self.staging.expire(now_ns);
         }
         loop {
-            self.sweep();
+            self.sweep(partition);
             let batch = self.items.len();
             if batch == 0 {
                 break;
@@ -255,7 +255,7 @@ impl Server {
             }
         }
         if done == 0 {
-            self.take_kicks();
+            self.take_kicks(partition);
             if !self.items.is_empty() {
                 done = self.items.len();
                 self.carry_out(partition, now_ns, now_s);
@@ -269,7 +269,7 @@ impl Server {
 
     /// Looks at each client's next slot, and copies new requests out until the batch is full.
     #[inline]
-    fn sweep(&mut self) {
+    fn sweep(&mut self, partition: &Partition) {
         self.stats.sweeps += 1;
         let room = self.outbox.room(&mut self.stats);
         let batch_max = room.min(self.config.batch_max as usize);
@@ -285,7 +285,7 @@ impl Server {
             let mut id = cursor.next;
             for _ in 0..ready {
                 let end = self.slot_at(&cursor, id) + self.geometry.slot_len;
-                self.copy_out(index as u32, id, end, false);
+                self.copy_out(partition, index as u32, id, end, false);
                 id = next_id(id);
             }
             self.cursors[index].next = id;
@@ -322,9 +322,10 @@ impl Server {
     }
 
     /// Copies the request that ends at `end` into the scratch memory and adds it to the batch.
-    /// From here on its owner cannot change it.
+    /// From here on its owner cannot change it. The first stage of the pipeline: the key's bucket
+    /// is on its way while the next requests are copied.
     #[inline]
-    fn copy_out(&mut self, client: u32, id: u32, end: usize, replay: bool) {
+    fn copy_out(&mut self, partition: &Partition, client: u32, id: u32, end: usize, replay: bool) {
         let slot_len = self.geometry.slot_len;
         let scratch_end = self.items.len() * self.geometry.stride + slot_len;
         let scratch = &mut self.scratch[scratch_end - slot_len..scratch_end];
@@ -354,18 +355,16 @@ impl Server {
                 let key_end = slot_len - HEADER_LEN - op.extras_len();
                 let key = &scratch[key_end - usize::from(header.key_len)..key_end];
                 item.hash = KeyHash::new(self.config.hash_seed, key);
+                partition.prefetch_bucket(item.hash);
             }
         }
         self.items.push(item);
     }
 
-    /// The pipeline: all buckets are fetched, then all entries, then all requests are carried out.
+    /// The rest of the pipeline: all entries are fetched, then all requests are carried out.
     #[inline]
     fn carry_out(&mut self, partition: &mut Partition, now_ns: u64, now_s: u32) {
         let keyed = |item: &&Item| item.op.has_key();
-        for item in self.items.iter().filter(keyed) {
-            partition.prefetch_bucket(item.hash);
-        }
         for item in self.items.iter().filter(keyed) {
             partition.prefetch_entry(item.hash);
         }
@@ -393,7 +392,7 @@ impl Server {
 
     /// Takes kicks, and puts requests whose answers were lost into the batch once more. A kick
     /// for a request that the sweep has not come to needs nothing: the sweep will.
-    fn take_kicks(&mut self) {
+    fn take_kicks(&mut self, partition: &Partition) {
         let room = self.outbox.room(&mut self.stats);
         let batch_max = room.min(self.config.batch_max as usize);
         let count_max = batch_max.min(KICKS_PER_STEP);
@@ -430,7 +429,7 @@ impl Server {
                 parse_kick(kick(id, true)).0 == low && id != 0 && is_before(id, cursor.next);
             if repeat && passed && self.items.len() < batch_max {
                 self.stats.replays += 1;
-                self.copy_out(index, id, end, true);
+                self.copy_out(partition, index, id, end, true);
             }
         }
     }

@@ -12,12 +12,16 @@ use crate::herd::memory::Memory;
 use crate::herd::recycle::Recycled;
 use crate::herd::wire::answer::Head;
 
-/// A completion is asked for once in so many sends, and once in so many ring entries.
-const SIGNAL_EVERY: u32 = 16;
-/// Ring entries; three quarters stay usable while completions are outstanding.
-const RING_SLOTS: u32 = 64;
+/// A completion is asked for once in so many sends.
+const SIGNAL_EVERY: u32 = 64;
+/// And once in so many ring entries.
+const SIGNAL_EVERY_RING: u32 = 16;
+/// Ring entries; most stay usable while completions are outstanding.
+const RING_SLOTS: u32 = 128;
+/// With less room completions are looked for.
+const ROOM_ENOUGH: u32 = 64;
 /// Depth of the send queue.
-const SEND_WR_MAX: u32 = 128;
+const SEND_WR_MAX: u32 = 256;
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -107,7 +111,7 @@ impl Outbox {
     #[inline]
     pub(super) fn room(&mut self, stats: &mut ServerStats) -> usize {
         let room = self.count_room();
-        if room < SIGNAL_EVERY {
+        if room < ROOM_ENOUGH {
             self.reap(stats);
             return self.count_room() as usize;
         }
@@ -214,7 +218,7 @@ impl Outbox {
             };
             self.sends_posted = self.sends_posted.wrapping_add(1);
             let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= SIGNAL_EVERY
-                || ring_used.wrapping_sub(self.ring_signaled) >= SIGNAL_EVERY;
+                || ring_used.wrapping_sub(self.ring_signaled) >= SIGNAL_EVERY_RING;
             if signaled {
                 self.sends_signaled = self.sends_posted;
                 self.ring_signaled = ring_used;
