@@ -109,7 +109,7 @@ pub(crate) struct ServeFlags {
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) clients: u32,
     /// Requests a HERD client may have under way to one core, a power of two.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = units::window)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = units::window)]
     pub(crate) window: u32,
     /// How the cores do socket I/O.
     #[arg(long, value_enum, default_value_t = Io::Auto)]
