@@ -45,11 +45,19 @@ pub fn allowed_cpus() -> Vec<usize> {
 
 /// Binds this thread to a CPU; returns whether the kernel did.
 pub fn pin(cpu: usize) -> bool {
-    if cpu >= CpuSet::MAX_CPU {
+    pin_to(&[cpu])
+}
+
+/// Binds this thread, and the processes that it starts, to some CPUs; returns whether the kernel
+/// did.
+pub fn pin_to(cpus: &[usize]) -> bool {
+    if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
         return false;
     }
     let mut set = CpuSet::new();
-    set.set(cpu);
+    for &cpu in cpus {
+        set.set(cpu);
+    }
     sched_setaffinity(None, &set).is_ok()
 }
 

@@ -33,6 +33,7 @@ use serde::Serialize;
 
 use crate::workload::{CHECKABLE_LEN_MIN, Distribution, Generator, Mix, Workload, WorkloadError};
 
+pub(crate) use report::as_seconds;
 pub use report::{
     CacheReport, ConnectionStats, Counts, Latencies, Percentiles, PreloadReport, Settings,
     ThreadReport,
