@@ -61,6 +61,33 @@ pub fn pin_to(cpus: &[usize]) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
+/// Which CPUs a server and its load have, so that neither takes the other's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Placement {
+    /// The server's, one a core.
+    pub server: Vec<usize>,
+    /// The load's.
+    pub load: Vec<usize>,
+}
+
+impl Placement {
+    /// The first CPUs for the server's cores, the others for the load; none for anybody when that
+    /// leaves none for the load.
+    pub fn split(cores: usize) -> Self {
+        let mut server = allowed_cpus();
+        if server.len() <= cores {
+            return Placement::default();
+        }
+        let load = server.split_off(cores);
+        Placement { server, load }
+    }
+
+    /// The load's first CPU and the server's.
+    pub fn ends(&self) -> Option<[usize; 2]> {
+        Some([*self.load.first()?, *self.server.first()?])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

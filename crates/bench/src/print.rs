@@ -8,6 +8,8 @@ use crate::cache::{CacheReport, Length, Percentiles};
 use crate::limit::LimitReport;
 use crate::workload::Distribution;
 
+pub use crate::cache::show::{write_comparison, write_door};
+
 /// Writes a report as one JSON object, with a line's end.
 ///
 /// # Errors
@@ -138,6 +140,7 @@ pub fn write_table(report: &CacheReport, out: &mut impl Write) -> io::Result<()>
             report.throughput_mops, report.seconds
         ),
     )?;
+    crate::cache::show::limit(report.limit.as_ref(), report.throughput_mops, out)?;
     let counts = &report.counts;
     line(
         out,

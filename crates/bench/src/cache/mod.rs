@@ -13,14 +13,22 @@
 //! | `sockets.rs` | the sockets of a thread |
 //! | `tally.rs` | what a thread counts and times |
 //! | `report.rs` | [`CacheReport`] |
+//! | `compare.rs` | [`Comparison`]: two servers in turn, each at its best |
+//! | `door.rs` | [`DoorMatrix`]: our socket door beside memcached's |
+//! | `limit.rs` | [`Limit`]: what a run is up against |
+//! | `show.rs` | these as tables |
 
+mod compare;
 mod connection;
+mod door;
 mod drive;
 mod fleet;
 mod gate;
+mod limit;
 mod nic;
 mod reply;
 mod report;
+pub(crate) mod show;
 mod socket;
 mod sockets;
 mod tally;
@@ -33,6 +41,9 @@ use serde::Serialize;
 
 use crate::workload::{CHECKABLE_LEN_MIN, Distribution, Generator, Mix, Workload, WorkloadError};
 
+pub use compare::{Cell, Comparison, ComparisonReport, Side, SideReport, Subject, Way};
+pub use door::{DoorError, DoorMatrix, DoorReport, DoorRow};
+pub use limit::{Limit, SocketLimit};
 pub(crate) use report::as_seconds;
 pub use report::{
     CacheReport, ConnectionStats, Counts, Latencies, Percentiles, PreloadReport, Settings,

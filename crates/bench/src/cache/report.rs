@@ -280,6 +280,8 @@ pub struct CacheReport {
     pub latency: Latencies,
     /// Each thread for itself.
     pub threads: Vec<ThreadReport>,
+    /// What the machine could do at all, if that was measured in the same run.
+    pub limit: Option<super::Limit>,
 }
 
 impl CacheReport {
@@ -307,6 +309,7 @@ impl CacheReport {
             counts,
             latency: Latencies::of(tallies.iter()),
             threads,
+            limit: None,
         }
     }
 }

@@ -2,11 +2,17 @@
 
 use std::io::{IsTerminal, Write};
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail};
 use bench::cache::{CacheRun, Length, Pinning, Target};
+use bench::machine::Placement;
 
+use super::compare::{
+    Progress, against, limit_of, load_pinning, nic_target, server_settings, start_ours,
+};
 use super::door;
-use crate::cli::{BenchCache, BenchLimit, ClientFlags, open_nic};
+use crate::cli::{BenchCache, BenchLimit, ClientFlags, Peer, open_nic};
 use bench::limit::LimitRun;
 
 fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
@@ -20,7 +26,12 @@ fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
 
 /// Runs the benchmark; false when a value was wrong.
 pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<bool> {
-    let run = CacheRun {
+    // Where both sides have many measurements, each one is shorter.
+    let (length, warm_up) = match flags.against {
+        Some(_) => (Duration::from_millis(500), Duration::from_millis(100)),
+        None => (Duration::from_secs(5), Duration::from_secs(1)),
+    };
+    let settings = |target| CacheRun {
         mix: flags.mix,
         distribution: flags.distribution,
         items: flags.items,
@@ -37,36 +48,65 @@ pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<b
         },
         length: match flags.operations {
             Some(count) => Length::Operations(count),
-            None => Length::Time(flags.length),
+            None => Length::Time(flags.length.unwrap_or(length)),
         },
-        warm_up: Length::Time(flags.warm_up),
+        warm_up: Length::Time(flags.warm_up.unwrap_or(warm_up)),
         preload: !flags.no_preload,
         seed: flags.seed,
         verify: flags.verify,
         timeout: flags.client.timeout,
-        ..CacheRun::new(target(&flags.client)?)
+        ..CacheRun::new(target)
     };
-    let shown = std::io::stderr().is_terminal() && !as_json;
-    let mut progress = |stored: u64, items: u64| {
-        if shown {
-            let percent = stored * 100 / items.max(1);
-            // Nothing to do about a stderr that is closed.
-            let _ = write!(std::io::stderr(), "\rstoring items: {percent} %");
-            if stored == items {
-                let _ = writeln!(std::io::stderr(), "; measuring");
-            }
-        }
+    if let Some(Peer::Memcached) = flags.against {
+        return against(flags, settings, as_json);
+    }
+    if flags.serve {
+        let placement = Placement::split(flags.cores as usize);
+        let server = start_ours(&server_settings(flags, &placement))?;
+        let target = if flags.client.socket {
+            Target::Socket(server.address().clone())
+        } else {
+            nic_target(&server, &flags.client.nic)?
+        };
+        let run = CacheRun {
+            pinning: load_pinning(&placement),
+            ..settings(target)
+        };
+        return measure(&run, placement.ends(), as_json);
+    }
+    let run = settings(target(&flags.client)?);
+    let ends = Placement::split(1);
+    let ends = match (ends.load.last(), ends.server.first()) {
+        (Some(&load), Some(&server)) if flags.pin => Some([load, server]),
+        _ => None,
     };
+    measure(&run, ends, as_json)
+}
+
+/// Runs and reports, beside the limit of the load's CPU and the server's.
+fn measure(run: &CacheRun, cpus: Option<[usize; 2]>, as_json: bool) -> anyhow::Result<bool> {
+    let progress = Progress::new(as_json);
     let door = run.target.door().to_string();
-    let report = match run.run(&mut progress) {
+    let report = run.run(&mut |stored, items| {
+        let percent = stored * 100 / items.max(1);
+        if stored == items {
+            progress.tell("measuring");
+        } else {
+            progress.tell(&format!("storing items: {percent} %"));
+        }
+    });
+    let mut report = match report {
         Ok(report) => report,
         Err(bench::cache::RunError::Io(error))
             if error.kind() == std::io::ErrorKind::ConnectionRefused =>
         {
-            bail!("nobody answers on {door}; is `vervain serve` running?")
+            bail!("nobody answers on {door}; is `vervain serve` running? (--serve starts one)")
         }
         Err(error) => return Err(error).context("the benchmark did not finish"),
     };
+    progress.tell("the machine's limit");
+    report.limit = limit_of(run, cpus)?;
+    drop(progress);
     let mut out = std::io::stdout().lock();
     if as_json {
         bench::print::write_json(&report, &mut out)?;
