@@ -61,6 +61,13 @@ pub fn pin_to(cpus: &[usize]) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
+/// How long this thread has been ready to run while others had its CPU, in nanoseconds; nothing when
+/// the kernel does not tell.
+pub fn waited_for_cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').nth(1)?.parse().ok()
+}
+
 /// Which CPUs a server and its load have, so that neither takes the other's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Placement {

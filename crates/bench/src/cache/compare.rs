@@ -304,6 +304,7 @@ pub(super) fn store(door: &Target, run: &CacheRun) -> Result<(), RunError> {
         multiget: 1,
         connections: 1,
         preload: true,
+        rate: None,
         length: Length::Operations(1),
         warm_up: Length::Operations(0),
         ..run.clone()

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::compare::{ComparisonReport, SideReport};
 use super::door::DoorReport;
+use super::loads::LoadReport;
 use super::{Length, Limit};
 use crate::machine::Machine;
 use crate::workload::Distribution;
@@ -81,6 +82,93 @@ fn side(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
         let errors = cell.counts.errors();
         if errors > 0 {
             writeln!(out, "{:<26}{errors} of these requests failed", "")?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes latencies at offered loads as a table.
+///
+/// # Errors
+/// The writer's.
+pub fn write_loads(report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
+    machine_line(&report.machine, out)?;
+    let settings = &report.settings;
+    writeln!(
+        out,
+        "server        {} over {}",
+        settings.door, settings.transport
+    )?;
+    writeln!(
+        out,
+        "workload      {} % GET, {} items of {} + {} B, seed {}; latency counts from when a request is due",
+        f64::from(settings.get_permille) / 10.0,
+        settings.items,
+        settings.key_len,
+        settings.value_len,
+        settings.seed,
+    )?;
+    if let Some(mops) = report.closed_mops {
+        writeln!(
+            out,
+            "closed loop   {mops:.3} Mop/s with window {}",
+            settings.window
+        )?;
+        limit(report.limit.as_ref(), mops, out)?;
+    } else if let Some(best) = report
+        .loads
+        .iter()
+        .map(|load| load.achieved_mops)
+        .reduce(f64::max)
+    {
+        limit(report.limit.as_ref(), best, out)?;
+    }
+    writeln!(out)?;
+    writeln!(
+        out,
+        "{:>14}{:>14}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>14}",
+        "offered Mop/s",
+        "achieved",
+        "mean, us",
+        "p50",
+        "p95",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "max",
+        "CPU lost, ms"
+    )?;
+    for load in &report.loads {
+        let all = &load.latency.all;
+        write!(
+            out,
+            "{:>14.4}{:>14.4}{:>10.2}",
+            load.offered_mops,
+            load.achieved_mops,
+            all.mean_ns / 1e3
+        )?;
+        let percentiles = [
+            all.p50_ns,
+            all.p95_ns,
+            all.p99_ns,
+            all.p999_ns,
+            all.p9999_ns,
+            all.max_ns,
+        ];
+        for ns in percentiles {
+            write!(out, "{:>10.2}", ns as f64 / 1e3)?;
+        }
+        match load.waited_for_cpu_ns {
+            Some(ns) => write!(out, "{:>14.1}", ns as f64 / 1e6)?,
+            None => write!(out, "{:>14}", "-")?,
+        }
+        match (load.unsent, load.counts.errors()) {
+            (0, 0) => writeln!(out)?,
+            (0, errors) => writeln!(out, "  {errors} failed")?,
+            (unsent, 0) => writeln!(out, "  overloaded: {unsent} never sent")?,
+            (unsent, errors) => {
+                writeln!(out, "  overloaded: {unsent} never sent, {errors} failed")?;
+            }
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::cache::Rates;
 use bench::workload::{Distribution, Mix};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbs::Gid;
@@ -257,6 +258,7 @@ pub(super) enum BenchWhat {
   vervain bench cache --serve                  95 % reads of a million small items, over RDMA
   vervain bench cache --against memcached      the same, beside memcached at its best
   vervain bench cache --serve --socket --window 32 --connections 50
+  vervain bench cache --serve --rate auto      latency at nine loads
   vervain bench cache --mix a --distribution zipf --value-size 1K --threads 2
                                                a server that runs already
   vervain bench cache --socket --server 127.0.0.1:11311    any memcached")]
@@ -281,7 +283,8 @@ pub(crate) struct BenchCache {
     /// Memory of an own server [default: twice what the items need].
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = "Own servers")]
     pub(crate) memory: Option<usize>,
-    /// The mix: YCSB's a (50 % reads), b (95 %) or c (all), or the permille of reads.
+    /// Reads and updates: YCSB's a (50 % reads), b (95 %) or c (all); put:5, put:50 or put:100 for
+    /// so many percent of updates; or the permille of reads.
     #[arg(long, value_name = "MIX", default_value = "b")]
     pub(crate) mix: Mix,
     /// Which items: uniform, zipf (theta .99) or zipf:THETA.
@@ -313,10 +316,18 @@ pub(crate) struct BenchCache {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,
+    /// Requests a second that are due whatever the server does, `auto` for 10 to 90 % of what a
+    /// closed loop reaches, or several: 100k,1M. Latency counts from when a request is due.
+    #[arg(long, alias = "rates", value_name = "R,R", value_parser = units::rates,
+          conflicts_with = "against")]
+    pub(crate) rate: Option<Rates>,
+    /// How requests at a rate are spread over time.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Arriving::Poisson)]
+    pub(crate) arrival: Arriving,
     /// Pin client threads to the last CPUs; `serve --pin` takes the first.
     #[arg(long)]
     pub(crate) pin: bool,
-    /// How long to measure [default: 5s; .5s each with --against].
+    /// How long to measure [default: 5s; 2s each at a rate, .5s each with --against].
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     pub(crate) length: Option<Duration>,
     /// Measure so many requests instead.
@@ -336,6 +347,15 @@ pub(crate) struct BenchCache {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) client: ClientFlags,
+}
+
+/// `--arrival`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Arriving {
+    /// At random, as those of many users.
+    Poisson,
+    /// At equal distances.
+    Constant,
 }
 
 /// `--against`.

@@ -11,8 +11,8 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use flags::{
-    BenchCache, BenchDoor, BenchLimit, ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags,
-    Peer, ServeFlags, SetFlags, ShellFlags, StatsFlags, TouchFlags,
+    Arriving, BenchCache, BenchDoor, BenchLimit, ClientFlags, DelFlags, GetFlags, IncrFlags, Io,
+    NicFlags, Peer, ServeFlags, SetFlags, ShellFlags, StatsFlags, TouchFlags,
 };
 pub(crate) use place::{open_nic, parse_gid, run_dir_of};
 pub(crate) use units::{duration, show_size};

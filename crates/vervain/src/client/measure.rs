@@ -4,15 +4,15 @@ use std::io::{IsTerminal, Write};
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use bench::cache::{CacheRun, Length, Pinning, Target};
+use anyhow::anyhow;
+use bench::cache::{Arrival, CacheRun, Length, LoadSweep, Pinning, RunError, Target};
 use bench::machine::Placement;
 
 use super::compare::{
     Progress, against, limit_of, load_pinning, nic_target, server_settings, start_ours,
 };
 use super::door;
-use crate::cli::{BenchCache, BenchLimit, ClientFlags, Peer, open_nic};
+use crate::cli::{Arriving, BenchCache, BenchLimit, ClientFlags, Peer, open_nic};
 use bench::limit::LimitRun;
 
 fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
@@ -27,9 +27,12 @@ fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
 /// Runs the benchmark; false when a value was wrong.
 pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<bool> {
     // Where both sides have many measurements, each one is shorter.
-    let (length, warm_up) = match flags.against {
-        Some(_) => (Duration::from_millis(500), Duration::from_millis(100)),
-        None => (Duration::from_secs(5), Duration::from_secs(1)),
+    let (length, warm_up) = if flags.against.is_some() {
+        (Duration::from_millis(500), Duration::from_millis(100))
+    } else if flags.rate.is_some() {
+        (Duration::from_secs(2), Duration::from_millis(200))
+    } else {
+        (Duration::from_secs(5), Duration::from_secs(1))
     };
     let settings = |target| CacheRun {
         mix: flags.mix,
@@ -72,7 +75,7 @@ pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<b
             pinning: load_pinning(&placement),
             ..settings(target)
         };
-        return measure(&run, placement.ends(), as_json);
+        return measure(flags, run, placement.ends(), as_json);
     }
     let run = settings(target(&flags.client)?);
     let ends = Placement::split(1);
@@ -80,13 +83,48 @@ pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<b
         (Some(&load), Some(&server)) if flags.pin => Some([load, server]),
         _ => None,
     };
-    measure(&run, ends, as_json)
+    measure(flags, run, ends, as_json)
 }
 
 /// Runs and reports, beside the limit of the load's CPU and the server's.
-fn measure(run: &CacheRun, cpus: Option<[usize; 2]>, as_json: bool) -> anyhow::Result<bool> {
+fn measure(
+    flags: &BenchCache,
+    run: CacheRun,
+    cpus: Option<[usize; 2]>,
+    as_json: bool,
+) -> anyhow::Result<bool> {
     let progress = Progress::new(as_json);
     let door = run.target.door().to_string();
+    let explain = |error| match error {
+        RunError::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            anyhow!("nobody answers on {door}; is `vervain serve` running? (--serve starts one)")
+        }
+        error => anyhow::Error::new(error).context("the benchmark did not finish"),
+    };
+    if let Some(rates) = &flags.rate {
+        let sweep = LoadSweep {
+            rates: rates.clone(),
+            arrival: match flags.arrival {
+                Arriving::Poisson => Arrival::Poisson,
+                Arriving::Constant => Arrival::Constant,
+            },
+            run,
+        };
+        let tell = &mut |what: &str, step: usize, steps: usize| {
+            progress.tell(&format!("{step}/{steps}  {what}"));
+        };
+        let mut report = sweep.run(tell).map_err(explain)?;
+        progress.tell("the machine's limit");
+        report.limit = limit_of(&sweep.run, cpus)?;
+        drop(progress);
+        let mut out = std::io::stdout().lock();
+        if as_json {
+            bench::print::write_json(&report, &mut out)?;
+        } else {
+            bench::print::write_loads(&report, &mut out)?;
+        }
+        return Ok(report.loads.iter().all(|load| load.counts.wrong == 0));
+    }
     let report = run.run(&mut |stored, items| {
         let percent = stored * 100 / items.max(1);
         if stored == items {
@@ -95,17 +133,9 @@ fn measure(run: &CacheRun, cpus: Option<[usize; 2]>, as_json: bool) -> anyhow::R
             progress.tell(&format!("storing items: {percent} %"));
         }
     });
-    let mut report = match report {
-        Ok(report) => report,
-        Err(bench::cache::RunError::Io(error))
-            if error.kind() == std::io::ErrorKind::ConnectionRefused =>
-        {
-            bail!("nobody answers on {door}; is `vervain serve` running? (--serve starts one)")
-        }
-        Err(error) => return Err(error).context("the benchmark did not finish"),
-    };
+    let mut report = report.map_err(explain)?;
     progress.tell("the machine's limit");
-    report.limit = limit_of(run, cpus)?;
+    report.limit = limit_of(&run, cpus)?;
     drop(progress);
     let mut out = std::io::stdout().lock();
     if as_json {

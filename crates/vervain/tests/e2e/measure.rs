@@ -164,3 +164,27 @@ fn a_missing_memcached_is_named_with_the_way_to_get_it() {
         );
     }
 }
+
+#[test]
+fn latency_is_measured_at_offered_loads() {
+    let mut bench = vervain();
+    bench
+        .args([
+            "bench", "cache", "--serve", "--rate", "2k,4k", "--for", "50ms",
+        ])
+        .args(["--arrival", "constant", "--mix", "put:50"])
+        .args(TINY);
+    let said = run(&mut bench, b"");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    for word in [
+        "50 % GET",
+        "from when a request is due",
+        "0.0020",
+        "0.0040",
+        "p99.99",
+    ] {
+        assert!(said.text().contains(word), "{word} in {}", said.text());
+    }
+    let wrong = run(vervain().args(["bench", "cache", "--rate", "fast"]), b"");
+    assert_eq!(wrong.code, Some(2));
+}
