@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`workload`] | YCSB's mixes, uniform and Zipf draws, keys, checkable values, request tapes |
 //! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
+//! | [`process`] | servers started for a measurement, and stopped after it |
 //! | [`limit`] | what the machine can do at all |
 //! | [`machine`] | what it runs on, and pinning threads |
 //! | [`print`](mod@print) | reports as a table and as JSON |
@@ -35,4 +36,5 @@ pub mod cache;
 pub mod limit;
 pub mod machine;
 pub mod print;
+pub mod process;
 pub mod workload;
