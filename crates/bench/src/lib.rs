@@ -9,6 +9,7 @@
 //! | [`workload`] | YCSB's mixes, uniform and Zipf draws, keys, checkable values, request tapes |
 //! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
 //! | [`limit`] | what the machine can do at all |
+//! | [`verbs`](mod@verbs) | microbenchmarks of a NIC, between two processes |
 //! | [`machine`] | what it runs on, and pinning threads |
 //! | [`print`](mod@print) | reports as a table and as JSON |
 //!
@@ -35,4 +36,5 @@ pub mod cache;
 pub mod limit;
 pub mod machine;
 pub mod print;
+pub mod verbs;
 pub mod workload;

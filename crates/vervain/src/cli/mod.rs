@@ -11,8 +11,9 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use flags::{
-    BenchCache, BenchLimit, ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags, ServeFlags,
-    SetFlags, ShellFlags, StatsFlags, TouchFlags,
+    BenchCache, BenchLimit, BenchVerbs, BenchVerbsPeer, ClientFlags, DelFlags, GetFlags, IncrFlags,
+    InlineFlag, Io, NicFlags, RoleFlag, ServeFlags, SetFlags, ShellFlags, StatsFlags, TargetFlag,
+    TouchFlags, TransportFlag,
 };
 pub(crate) use place::{open_nic, parse_gid, run_dir_of};
 pub(crate) use units::{duration, show_size};
@@ -39,6 +40,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Bench(bench) => match bench.what {
             flags::BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
             flags::BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
+            flags::BenchWhat::Verbs(verbs) => crate::client::bench_verbs(&verbs, flags.json),
+            flags::BenchWhat::VerbsPeer(peer) => crate::client::bench_verbs_peer(&peer),
         },
     };
     match done {
