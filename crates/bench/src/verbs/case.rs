@@ -232,10 +232,13 @@ impl Case {
     }
 
     /// Puts the signaling within what the window allows: as long as a post waits for room, one
-    /// of those under way must be signaled.
+    /// of those under way must be signaled. A timed list ends with a signaled request in any case.
     pub(super) fn settle(mut self) -> Self {
         self.postlist = self.postlist.clamp(1, POSTLIST_MAX).min(self.window.max(1));
-        let most = self.depth() - self.postlist + 1;
+        let most = match self.work {
+            Work::OneWay { .. } if self.latency => self.postlist,
+            _ => self.depth() - self.postlist + 1,
+        };
         self.signal_every = self.signal_every.clamp(1, most);
         self
     }

@@ -130,30 +130,10 @@ impl VerbsRun {
     pub fn run(
         &self,
         mut link: Link,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<VerbsReport, VerbsRunError> {
-        let cases = self.cases()?;
-        // A thread of its own, so that the caller's is not pinned.
-        std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| {
-                if let Some([cpu, _]) = self.cpus
-                    && !pin(cpu)
-                {
-                    let text = format!("this process may not run on CPU {cpu}");
-                    return Err(VerbsRunError::Setting(text));
-                }
-                self.measure(&cases, &mut link, progress)
-            });
-            measuring.join().map_err(|_| VerbsRunError::Panicked)?
-        })
-    }
-
-    fn measure(
-        &self,
-        cases: &[Case],
-        link: &mut Link,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<VerbsReport, VerbsRunError> {
+        let cases = self.cases()?;
+        let link = &mut link;
         link.send(&Message::Hello {
             version: env!("CARGO_PKG_VERSION").into(),
             cpu: self.cpus.map(|[_, cpu]| cpu),
@@ -173,7 +153,7 @@ impl VerbsRun {
                 });
                 if before != Some(case.experiment) {
                     before = Some(case.experiment);
-                    limits.push((case.experiment, self.limit(cases, case.experiment)));
+                    limits.push((case.experiment, self.limit(&cases, case.experiment)));
                 }
                 let (outcome, arrived) =
                     self.one(case, link).map_err(|error| named(case, error))?;
@@ -208,8 +188,20 @@ impl VerbsRun {
             case: case.clone(),
             each_us: self.each.as_micros() as u64,
         })?;
-        let requester = case.role == Role::Outbound;
-        let played = play::play(&self.context, case, requester, self.each, link);
+        // A thread of its own, so that the caller's is not pinned: the limits need both CPUs.
+        let played = std::thread::scope(|scope| {
+            let playing = scope.spawn(|| {
+                if let Some([cpu, _]) = self.cpus
+                    && !pin(cpu)
+                {
+                    let text = format!("this process may not run on CPU {cpu}");
+                    return Err(VerbsRunError::Setting(text));
+                }
+                let requester = case.role == Role::Outbound;
+                play::play(&self.context, case, requester, self.each, link)
+            });
+            playing.join().map_err(|_| VerbsRunError::Panicked)?
+        });
         played.inspect_err(|error| {
             let why = error.to_string();
             // The error is reported here in any case; the peer may be the one that failed.

@@ -577,10 +577,8 @@ mod tests {
             for case in &cases {
                 assert_eq!(case.refusal(&device(), 4096), None);
                 assert!(case.slots().is_power_of_two());
-                assert!(
-                    case.signal_every + case.postlist <= case.depth() + 1,
-                    "{case:?}"
-                );
+                let waits = case.signal_every + case.postlist > case.depth() + 1;
+                assert!(!waits || case.latency, "{case:?}");
             }
         }
     }
