@@ -220,7 +220,7 @@ impl Case {
         if let Work::Echo { .. } = self.work {
             return (self.window as usize).next_power_of_two();
         }
-        let least = (self.window.max(self.postlist) as usize * 2).next_power_of_two();
+        let least = (self.window.max(self.postlist) as usize * 4).next_power_of_two();
         let fit = RING_BYTES / (self.size.next_multiple_of(64) * self.qps as usize).max(1);
         let most = fit.clamp(1, RING_SLOTS);
         least.max(1 << most.ilog2())

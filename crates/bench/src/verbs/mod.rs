@@ -46,7 +46,7 @@ use verbs::typed::Context;
 use self::case::{Case, Work};
 use self::link::Message;
 use self::report::{Rounds, median};
-use crate::limit::{Exchange, LimitRun};
+use crate::limit::{BetweenCores, Exchange, between_cores};
 use crate::machine::{Machine, pin};
 
 pub use case::{POSTLIST_MAX, QPS_MAX, Role, Rung, SIZE_MAX, Target, Verb};
@@ -57,7 +57,7 @@ pub use outcome::{Latency, OrderCheck};
 pub use plan::{Inline, Wishes};
 pub use play::serve_peer;
 pub use print::write_verbs;
-pub use report::{AgainstLimit, Row, VerbsLimit, VerbsReport};
+pub use report::{AgainstLimit, Row, VerbsReport};
 
 /// A limit takes no longer than this; it is steadier than what runs against it.
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(40);
@@ -141,7 +141,7 @@ impl VerbsRun {
         let rounds = self.rounds.max(1);
         let total = cases.len() * rounds as usize;
         let mut results: Vec<Rounds> = cases.iter().map(|_| Rounds::default()).collect();
-        let mut limits: Vec<(Experiment, VerbsLimit)> = Vec::new();
+        let mut limits: Vec<(Experiment, BetweenCores)> = Vec::new();
         let mut done = 0;
         for _ in 0..rounds {
             let mut before = None;
@@ -210,26 +210,14 @@ impl VerbsRun {
     }
 
     /// The limits that an experiment runs against.
-    fn limit(&self, cases: &[Case], experiment: Experiment) -> VerbsLimit {
+    fn limit(&self, cases: &[Case], experiment: Experiment) -> BetweenCores {
         let own = cases.iter().filter(|case| case.experiment == experiment);
         let echoes = own.filter(|case| matches!(case.work, Work::Echo { .. }) && !case.latency);
         let mut windows: Vec<usize> = echoes.map(|case| case.window as usize).collect();
         windows.sort_unstable();
         windows.dedup();
-        let run = LimitRun {
-            cpus: self.cpus,
-            each: self.each.min(LIMIT_TIME_MAX),
-            // What one core does alone bounds nothing here.
-            memory: 1 << 12,
-            windows,
-            copies: Vec::new(),
-        };
-        let report = run.run(&mut |_| {});
-        VerbsLimit {
-            pingpong_ns: report.pingpong_ns,
-            ring_mops: report.ring_mops,
-            exchange: report.exchange,
-        }
+        let each = self.each.min(LIMIT_TIME_MAX);
+        between_cores(self.cpus, each, &windows, &mut |_| {})
     }
 }
 
@@ -248,8 +236,8 @@ fn named(case: &Case, error: VerbsRunError) -> VerbsRunError {
     }
 }
 
-fn median_limit<'a>(limits: impl Iterator<Item = &'a VerbsLimit>) -> VerbsLimit {
-    let all: Vec<&VerbsLimit> = limits.collect();
+fn median_limit<'a>(limits: impl Iterator<Item = &'a BetweenCores>) -> BetweenCores {
+    let all: Vec<&BetweenCores> = limits.collect();
     let mut windows: Vec<usize> = all
         .iter()
         .flat_map(|limit| limit.exchange.iter().map(|one| one.window))
@@ -261,7 +249,8 @@ fn median_limit<'a>(limits: impl Iterator<Item = &'a VerbsLimit>) -> VerbsLimit 
         let mops = median(same.filter(|one| one.window == window).map(|one| one.mops));
         Exchange { window, mops }
     });
-    VerbsLimit {
+    BetweenCores {
+        cpus: all.first().and_then(|limit| limit.cpus),
         pingpong_ns: median(all.iter().map(|limit| limit.pingpong_ns)),
         ring_mops: median(all.iter().map(|limit| limit.ring_mops)),
         exchange: exchange.collect(),

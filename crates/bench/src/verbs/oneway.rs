@@ -14,7 +14,7 @@ use super::case::{Case, POSTLIST_MAX, Target, Verb, Work};
 use super::error::VerbsRunError;
 use super::link::Link;
 use super::outcome::{Arrived, Latency, Outcome, histogram};
-use super::queue::{POLL_MAX, SendQueue, Wait, await_count, drain, make_room};
+use super::queue::{POLL_MAX, SendQueue, Wait, await_taken, drain, make_room};
 use super::recvs::Recvs;
 use super::side::{Side, Slots, fill_pattern, message};
 
@@ -35,7 +35,8 @@ fn ahead_max(case: &Case, verb: Verb) -> u64 {
         // Queue pairs are not drained evenly, and none of them must run out of RECVs, of which up to
         // a quarter waits to be replaced.
         Verb::Send => slots - slots / 4,
-        _ => slots * u64::from(case.qps),
+        // They take turns in batches, so that one may be a batch ahead of the others.
+        _ => (slots - u64::from(case.postlist)) * u64::from(case.qps),
     }
 }
 
@@ -270,7 +271,7 @@ impl Run<'_> {
     }
 
     fn refresh(&mut self, least: u64, link: &mut Link) -> Result<(), VerbsRunError> {
-        let credit = await_count(self.credit, least, "the target to take messages", link);
+        let credit = await_taken(self.credit, least, link);
         self.credit_seen = match credit {
             Err(VerbsRunError::Stalled(_)) => {
                 let taken = self.credit.load(Ordering::Acquire);

@@ -388,7 +388,7 @@ impl Planner<'_> {
                     window: if latency {
                         value
                     } else {
-                        case.window.max(value)
+                        case.window.max(2 * value)
                     },
                     signal_every: if latency { value } else { case.signal_every },
                     target: match latency {

@@ -18,6 +18,9 @@ const LOOKS_UNTIL_YIELD: u32 = 1 << 12;
 const LOOKS_UNTIL_CLOCK: u32 = 1 << 16;
 /// How long nothing may happen.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the target may take no message: less than that, so that it is the requester who says
+/// what became of its messages.
+const TAKING_PATIENCE: Duration = Duration::from_secs(3);
 /// The bits of a work request's id that count the requests of its queue pair.
 const NUMBER_BITS: u32 = 40;
 
@@ -183,6 +186,7 @@ impl Control {
 #[derive(Debug)]
 pub(super) struct Wait {
     what: &'static str,
+    patience: Duration,
     looks: u32,
     since: Option<Instant>,
 }
@@ -191,6 +195,7 @@ impl Wait {
     pub(super) fn new(what: &'static str) -> Self {
         Wait {
             what,
+            patience: PATIENCE,
             looks: 0,
             since: None,
         }
@@ -230,7 +235,7 @@ impl Wait {
         if self.looks.is_multiple_of(LOOKS_UNTIL_CLOCK) {
             let now = Instant::now();
             let since = *self.since.get_or_insert(now);
-            if now - since > PATIENCE {
+            if now - since > self.patience {
                 return Err(VerbsRunError::Stalled(self.what));
             }
         }
@@ -238,15 +243,18 @@ impl Wait {
     }
 }
 
-/// Waits for a counter that the peer WRITEs to reach a value; returns what it is.
+/// Waits for the target to have taken so many messages, which it WRITEs into `counter`; returns how
+/// many they are.
 #[inline]
-pub(super) fn await_count(
+pub(super) fn await_taken(
     counter: &AtomicU64,
     least: u64,
-    what: &'static str,
     link: &mut Link,
 ) -> Result<u64, VerbsRunError> {
-    let mut wait = Wait::new(what);
+    let mut wait = Wait {
+        patience: TAKING_PATIENCE,
+        ..Wait::new("the target to take messages")
+    };
     loop {
         let count = counter.load(Ordering::Acquire);
         if count >= least {

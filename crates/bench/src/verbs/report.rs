@@ -6,19 +6,8 @@ use super::case::{Case, Role, Rung, Target, Work};
 use super::experiment::Experiment;
 use super::outcome::{Arrived, Latency, OrderCheck, Outcome};
 use super::plan::Wishes;
-use crate::limit::Exchange;
+use crate::limit::BetweenCores;
 use crate::machine::Machine;
-
-/// The limits of the machine, measured between the experiments; medians.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct VerbsLimit {
-    /// A word from one core to the other and back, in nanoseconds.
-    pub pingpong_ns: f64,
-    /// Lines one way through a ring, in millions a second.
-    pub ring_mops: f64,
-    /// HERD's exchange of slots without verbs, by window.
-    pub exchange: Vec<Exchange>,
-}
 
 /// A figure beside its limit.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -96,7 +85,7 @@ pub struct VerbsReport {
     /// What a look at the clock costs, in nanoseconds: part of each timed request.
     pub clock_ns: f64,
     /// What the machine can do at all, measured between the experiments.
-    pub limit: VerbsLimit,
+    pub limit: BetweenCores,
     /// The measurements.
     pub rows: Vec<Row>,
 }
@@ -214,7 +203,7 @@ impl Rounds {
     }
 
     /// The row, beside the limits of its rounds.
-    pub(super) fn row(&self, case: &Case, limit: &VerbsLimit) -> Row {
+    pub(super) fn row(&self, case: &Case, limit: &BetweenCores) -> Row {
         let measured = !case.latency && !matches!(case.work, Work::Order { .. });
         let mops = self.outcomes.iter().map(|(outcome, arrived)| {
             // Inbound is what arrives, where the target sees it arrive.
@@ -300,7 +289,7 @@ fn median_latency(latencies: &[Latency]) -> Latency {
 
 /// A figure beside the limit that bounds it: messages that a target takes, and echoes. What
 /// touches the requester's own caches only has none here.
-fn against(row: &Row, case: &Case, limit: &VerbsLimit) -> Option<AgainstLimit> {
+fn against(row: &Row, case: &Case, limit: &BetweenCores) -> Option<AgainstLimit> {
     let ratio = |limit, ratio: f64| ratio.is_finite().then_some(AgainstLimit { limit, ratio });
     match (case.work, &row.latency, row.mops) {
         (Work::Echo { .. }, Some(latency), _) => {

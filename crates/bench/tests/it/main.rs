@@ -4,3 +4,4 @@ mod herd;
 mod memcached;
 mod reports;
 mod runs;
+mod verbs;
