@@ -132,9 +132,9 @@ impl Link {
         line.push(b'\n');
         let sent = self.out.write_all(&line).and_then(|()| self.out.flush());
         // What the other side said before it went tells more than a broken pipe.
-        sent.or_else(|_| match self.messages.try_recv() {
-            Ok(Ok(Message::Failed { why })) => Err(VerbsRunError::Peer(why)),
-            _ => Err(VerbsRunError::PeerGone),
+        sent.map_err(|_| match self.messages.try_recv() {
+            Ok(Ok(Message::Failed { why })) => VerbsRunError::Peer(why),
+            _ => VerbsRunError::PeerGone,
         })
     }
 

@@ -9,8 +9,8 @@ use super::experiment::Experiment;
 /// Messages up to here are inlined unless said otherwise, as HERD does on Apt (section 5.1).
 const INLINE_LEN: usize = 256;
 /// Work requests under way, and posted together, where an experiment does not vary them.
-const WINDOW: u32 = 64;
-const POSTLIST: u32 = 16;
+const WINDOW: u32 = 128;
+const POSTLIST: u32 = 32;
 /// Bytes of an echo's message (HERD, Fig 5).
 const ECHO_SIZE: usize = 32;
 /// Bytes of a sequencer's request and answer.

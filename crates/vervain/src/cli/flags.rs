@@ -249,7 +249,7 @@ pub(super) enum BenchWhat {
     /// What this machine can do at all: the limits that the others run against.
     Limit(BenchLimit),
     /// Microbenchmarks of RDMA verbs, between two processes.
-    Verbs(BenchVerbs),
+    Verbs(Box<BenchVerbs>),
     /// The second process of `bench verbs`, told on standard input what to do.
     #[command(hide = true)]
     VerbsPeer(BenchVerbsPeer),
