@@ -81,7 +81,7 @@ impl Composer<'_> {
     #[inline]
     fn wr<'b>(
         &'b self,
-        queue: &SendQueue,
+        queue: &mut SendQueue,
         qp: usize,
         number: u64,
         bytes: &'b [u8],
@@ -110,11 +110,8 @@ impl Composer<'_> {
             let at = qp * (self.mask as usize + 1) + slot;
             Payload::Gather(&self.sges[at..=at])
         };
-        let flags = if last {
-            SendFlags::SIGNALED
-        } else {
-            queue.flags(number)
-        };
+        let mut flags = queue.flags(number);
+        flags.set(SendFlags::SIGNALED, last || !flags.is_empty());
         SendWr {
             id: queue.id(number),
             op,
