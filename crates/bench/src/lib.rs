@@ -10,6 +10,7 @@
 //! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
 //! | [`process`] | servers started for a measurement, and stopped after it |
 //! | [`limit`] | what the machine can do at all |
+//! | [`verbs`](mod@verbs) | microbenchmarks of a NIC, between two processes |
 //! | [`machine`] | what it runs on, and pinning threads |
 //! | [`print`](mod@print) | reports as a table and as JSON |
 //!
@@ -37,4 +38,5 @@ pub mod limit;
 pub mod machine;
 pub mod print;
 pub mod process;
+pub mod verbs;
 pub mod workload;

@@ -11,8 +11,9 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use flags::{
-    Arriving, BenchCache, BenchDoor, BenchLimit, ClientFlags, DelFlags, GetFlags, IncrFlags, Io,
-    NicFlags, Peer, ServeFlags, SetFlags, ShellFlags, StatsFlags, TouchFlags,
+    Arriving, BenchCache, BenchDoor, BenchLimit, BenchVerbs, BenchVerbsPeer, ClientFlags, DelFlags,
+    GetFlags, IncrFlags, InlineFlag, Io, NicFlags, Peer, RoleFlag, ServeFlags, SetFlags,
+    ShellFlags, StatsFlags, TargetFlag, TouchFlags, TransportFlag,
 };
 pub(crate) use place::{open_nic, parse_gid, run_dir_of};
 pub(crate) use units::{duration, show_size};
@@ -40,6 +41,8 @@ pub(crate) fn run() -> ExitCode {
             flags::BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
             flags::BenchWhat::Door(door) => crate::client::bench_door(&door, flags.json),
             flags::BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
+            flags::BenchWhat::Verbs(verbs) => crate::client::bench_verbs(&verbs, flags.json),
+            flags::BenchWhat::VerbsPeer(peer) => crate::client::bench_verbs_peer(&peer),
         },
     };
     match done {
