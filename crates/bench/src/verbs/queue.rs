@@ -172,6 +172,7 @@ impl Control {
         make_room(&mut self.cq, &mut self.queues, 0, 1, link)?;
         let queue = &mut self.queues[0];
         let number = queue.posted();
+        let flags = queue.flags(number);
         queue.post(&[SendWr {
             id: queue.id(number),
             op: Op::Write {
@@ -179,7 +180,7 @@ impl Control {
                 imm: None,
             },
             payload: Payload::Inline(&value.to_ne_bytes()),
-            flags: queue.flags(number),
+            flags,
             to: None,
         }])
     }
