@@ -172,9 +172,9 @@ impl Control {
         make_room(&mut self.cq, &mut self.queues, 0, 1, link)?;
         let queue = &mut self.queues[0];
         let number = queue.posted();
-        let (id, flags) = (queue.id(number), queue.flags(number));
+        let flags = queue.flags(number);
         queue.post(&[SendWr {
-            id,
+            id: queue.id(number),
             op: Op::Write {
                 remote: self.remote,
                 imm: None,
