@@ -34,5 +34,6 @@
 pub mod cache;
 pub mod limit;
 pub mod machine;
+pub mod plot;
 pub mod print;
 pub mod workload;
