@@ -36,4 +36,5 @@ pub mod limit;
 pub mod machine;
 pub mod plot;
 pub mod print;
+pub mod report;
 pub mod workload;

@@ -7,7 +7,7 @@ use super::xml::{Xml, px};
 /// The picture's width. Heights follow from what is in it.
 pub(super) const WIDTH: f64 = 720.0;
 /// Room on the left and right of everything.
-pub(super) const EDGE: f64 = 16.0;
+pub(super) const EDGE: f64 = 6.0;
 /// Sizes of text.
 pub(super) const TITLE: f64 = 18.0;
 pub(super) const TEXT: f64 = 13.0;
