@@ -9,6 +9,7 @@
 //! | `goals.rs` | [`Ratios`], the figures with [`GOALS`] |
 //! | `figures.rs` | which plots there are |
 //! | `page.rs`, `page.css` | the page |
+//! | `run` | the run that measures it all |
 //! | `summary.rs` | the short table, for terminals and READMEs |
 
 mod figures;
@@ -16,6 +17,7 @@ mod goals;
 mod hardware;
 mod page;
 mod record;
+pub mod run;
 #[cfg(test)]
 mod sample;
 mod summary;

@@ -277,6 +277,8 @@ pub struct LeftOut {
     pub what: String,
     /// Why.
     pub why: String,
+    /// Whether it should have worked.
+    pub failed: bool,
 }
 
 /// Why a document is no report.
@@ -314,12 +316,26 @@ impl Record {
         format!("{machine} · vervain {version} ({commit}) · {day}")
     }
 
-    /// Notes that something was not measured.
-    pub fn leave_out(&mut self, what: &str, why: impl ToString) {
+    /// Notes that something could not be measured here.
+    pub(super) fn leave_out(&mut self, what: &str, why: impl ToString) {
         self.left_out.push(LeftOut {
             what: what.to_string(),
             why: why.to_string(),
+            failed: false,
         });
+    }
+
+    /// Notes that a measurement went wrong.
+    pub(super) fn fail(&mut self, what: &str, why: impl ToString) {
+        self.leave_out(what, why);
+        if let Some(last) = self.left_out.last_mut() {
+            last.failed = true;
+        }
+    }
+
+    /// Whether every measurement that was tried succeeded.
+    pub fn is_whole(&self) -> bool {
+        !self.left_out.iter().any(|left| left.failed)
     }
 }
 

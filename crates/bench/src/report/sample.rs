@@ -208,6 +208,7 @@ pub(super) fn record() -> Record {
         left_out: vec![LeftOut {
             what: "verbs".into(),
             why: "there are none <here>".into(),
+            failed: true,
         }],
     }
 }

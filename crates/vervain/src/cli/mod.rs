@@ -11,8 +11,8 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use flags::{
-    BenchCache, BenchLimit, ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags, ServeFlags,
-    SetFlags, ShellFlags, StatsFlags, TouchFlags,
+    BenchCache, BenchLimit, BenchMica, BenchReport, ClientFlags, DelFlags, GetFlags, IncrFlags, Io,
+    NicFlags, ServeFlags, SetFlags, ShellFlags, StatsFlags, TouchFlags,
 };
 pub(crate) use place::{open_nic, parse_gid, run_dir_of};
 pub(crate) use units::{duration, show_size};
@@ -39,6 +39,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Bench(bench) => match bench.what {
             flags::BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
             flags::BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
+            flags::BenchWhat::Mica(mica) => crate::client::bench_mica(&mica, flags.json),
+            flags::BenchWhat::Report(report) => crate::client::bench_report(&report, flags.json),
         },
     };
     match done {

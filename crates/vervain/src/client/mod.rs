@@ -1,6 +1,7 @@
 //! One-shot commands: over the software NIC, or over a socket.
 
 mod measure;
+mod measure_report;
 mod meeting;
 mod shell;
 mod socket;
@@ -14,6 +15,7 @@ use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
 use serde_json::json;
 
 pub(crate) use measure::{bench_cache, bench_limit};
+pub(crate) use measure_report::{bench_mica, bench_report};
 pub(crate) use shell::shell;
 
 use self::meeting::meeting;
