@@ -11,6 +11,9 @@
 //! | [`process`] | servers started for a measurement, and stopped after it |
 //! | [`limit`] | what the machine can do at all |
 //! | [`verbs`](mod@verbs) | microbenchmarks of a NIC, between two processes |
+//! | [`mica`] | the cache's table alone, beside the standard hash map |
+//! | [`report`] | a run of everything as JSON, plots and a page |
+//! | [`plot`] | SVG plots |
 //! | [`machine`] | what it runs on, and pinning threads |
 //! | [`print`](mod@print) | reports as a table and as JSON |
 //!
@@ -36,7 +39,10 @@
 pub mod cache;
 pub mod limit;
 pub mod machine;
+pub mod mica;
+pub mod plot;
 pub mod print;
 pub mod process;
+pub mod report;
 pub mod verbs;
 pub mod workload;

@@ -1,0 +1,176 @@
+//! The run that fills a report: steps one after the other, servers as processes of their own.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | [`ReportRun`]: the settings, the steps, and how far they are |
+//! | `scale.rs` | [`Scale`]: how much is measured |
+//! | `bench.rs` | what all steps need: servers, filling them, one measurement |
+//! | `herd.rs` | the cache over RDMA by window, mix and distribution |
+//! | `peer.rs` | ours beside memcached |
+//! | `growth.rs` | by value size, items, clients, cores |
+//! | `beneath.rs` | the machine, verbs, the table alone, an idle server |
+
+mod bench;
+mod beneath;
+mod growth;
+mod herd;
+mod peer;
+mod scale;
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use ::verbs::typed::Context;
+
+use self::bench::Bench;
+use super::hardware::Hardware;
+use super::record::{Commit, FORMAT, Record, Settings};
+use crate::machine::allowed_cpus;
+use crate::process::memcached;
+
+pub use self::scale::Scale;
+
+/// Any error of a step: a report says what it was and goes on.
+pub type StepError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a run needs from the program around it: which program that is, and NICs.
+pub trait Edge {
+    /// The `vervain` command, which is started as a server.
+    fn exe(&self) -> &Path;
+
+    /// Opens a NIC that meets others in a directory.
+    ///
+    /// # Errors
+    /// The NIC's.
+    fn open_nic(&self, run_dir: &Path) -> Result<Context, StepError>;
+}
+
+/// The settings of a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReportRun {
+    /// How much.
+    pub scale: Scale,
+    /// What repeats the requests exactly.
+    pub seed: u64,
+    /// What the program was built from.
+    pub commit: Commit,
+    /// The command line, for the report.
+    pub flags: Vec<String>,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The step that begins, counted from 1.
+    pub step: usize,
+    /// Steps in all.
+    pub steps: usize,
+    /// The step's name.
+    pub name: &'a str,
+    /// What it measures now; nothing at its start.
+    pub detail: &'a str,
+    /// How long the run has taken.
+    pub elapsed: Duration,
+    /// How long it will still take, as far as the steps so far tell.
+    pub left: Duration,
+}
+
+/// A step of the run.
+struct Step {
+    name: &'static str,
+    /// Its part of a standard run, in seconds on two cores.
+    weight: f64,
+    run: fn(&mut Bench<'_>, &mut Record) -> Result<(), StepError>,
+}
+
+const STEPS: [Step; 10] = {
+    const fn step(
+        name: &'static str,
+        weight: f64,
+        run: fn(&mut Bench<'_>, &mut Record) -> Result<(), StepError>,
+    ) -> Step {
+        Step { name, weight, run }
+    }
+    [
+        step("the machine", 7.0, beneath::machine),
+        step("an idle server", 3.0, beneath::idle),
+        step("cache over RDMA by window", 17.0, herd::windows),
+        step("cache over RDMA by mix", 12.0, herd::mixes),
+        step("beside memcached", 25.0, peer::ways),
+        step("by value size", 30.0, growth::sizes),
+        step("by items", 20.0, growth::items),
+        step("by clients", 15.0, growth::clients),
+        step("by cores", 10.0, growth::cores),
+        step("the table alone", 20.0, beneath::table),
+    ]
+};
+
+impl ReportRun {
+    /// Measures everything. A step that fails is left out of the report, which says so.
+    pub fn run(&self, edge: &dyn Edge, progress: &mut dyn FnMut(Progress<'_>)) -> Record {
+        let began = Instant::now();
+        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let allowed = allowed_cpus();
+        // Servers first, clients last, as `serve --pin` and `bench cache --pin` have it.
+        let (server_cpus, client_cpus) = match (allowed.first(), allowed.last()) {
+            (Some(one), Some(two)) if one != two => (vec![*one], vec![*two]),
+            _ => (Vec::new(), Vec::new()),
+        };
+        let mut record = Record {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            commit: self.commit.clone(),
+            date,
+            machine: Hardware::this(),
+            settings: Settings {
+                scale: self.scale.name.to_string(),
+                flags: self.flags.clone(),
+                seed: self.seed,
+                slice_s: self.scale.slice.as_secs_f64(),
+                rounds: self.scale.rounds,
+                server_cpus: server_cpus.clone(),
+                client_cpus: client_cpus.clone(),
+                key_len: bench::KEY_LEN,
+                value_len: bench::VALUE_LEN,
+                items: self.scale.items,
+                peer: memcached::version().map(|version| format!("memcached {version}")),
+            },
+            ..Record::default()
+        };
+        let all: f64 = STEPS.iter().map(|step| step.weight).sum();
+        let mut done = 0.0;
+        for (number, step) in STEPS.iter().enumerate() {
+            let mut tell = |detail: &str| {
+                let elapsed = began.elapsed();
+                // Before anything is known, a step takes as long as in a standard run.
+                let pace = if done > 0.0 {
+                    elapsed.as_secs_f64() / done
+                } else {
+                    1.0
+                };
+                progress(Progress {
+                    step: number + 1,
+                    steps: STEPS.len(),
+                    name: step.name,
+                    detail,
+                    elapsed,
+                    left: Duration::from_secs_f64(pace * (all - done)),
+                });
+            };
+            tell("");
+            let mut bench = Bench {
+                run: self,
+                edge,
+                server_cpus: &server_cpus,
+                client_cpus: &client_cpus,
+                tell: &mut tell,
+            };
+            if let Err(error) = (step.run)(&mut bench, &mut record) {
+                record.fail(step.name, error);
+            }
+            done += step.weight;
+        }
+        record.seconds = began.elapsed().as_secs_f64();
+        record
+    }
+}
