@@ -4,6 +4,7 @@ use std::task::Context;
 
 use memchr::memchr;
 
+use crate::ahead;
 use crate::reply::Answer;
 use crate::sequence::{Sequence, empty};
 use crate::text::{self, Command, Refusal, Store};
@@ -216,11 +217,19 @@ impl<T> Connection<T> {
                 step: Step::Drain,
             };
         }
-        let mut door = Door { engine, now_s };
+        let mut door = Door {
+            engine,
+            now_s,
+            ahead: 0,
+            is_first: true,
+        };
         let mut consumed = 0;
         loop {
             match self.advance_once(&mut door, &input[consumed..]) {
-                Ok(size) => consumed += size,
+                Ok(size) => {
+                    consumed += size;
+                    door.ahead = door.ahead.saturating_sub(size);
+                }
                 Err(Step::Wait) => {
                     // Answers promised in this call have not seen the waker yet.
                     let before = self.in_flight();
@@ -323,6 +332,11 @@ impl<T> Connection<T> {
         }
         self.scanned = 0;
         let (line, after) = input.split_at(size + 1);
+        // Behind the first line may be its own value and nothing else, as most often it is.
+        if door.ahead == 0 && !after.is_empty() && !(door.is_first && line.starts_with(b"set ")) {
+            door.look_ahead(input);
+        }
+        door.is_first = false;
         match text::parse(trim_line_end(line)) {
             Ok(Command::Get { keys, cas, touch }) => {
                 let touch = touch.map(|expiry| Expiry::resolve(expiry, door.now_s));
@@ -358,6 +372,7 @@ impl<T> Connection<T> {
     ) -> usize {
         let line_end_size = line.len() - trim_line_end(line).len();
         let mut rest = keys;
+        let mut keys_ahead = 0usize;
         loop {
             let (key, after) = text::next_word(rest);
             if key.is_empty() {
@@ -370,6 +385,12 @@ impl<T> Connection<T> {
                 self.state = State::Keys { left, cas, touch };
                 return line.len() - left;
             }
+            if keys_ahead == 0 && !after.is_empty() {
+                let keys = ahead::of_list(rest);
+                door.engine.prefetch(keys.as_slice());
+                keys_ahead = keys.as_slice().len();
+            }
+            keys_ahead = keys_ahead.saturating_sub(1);
             let request = match touch {
                 None => Request::Get { key },
                 Some(expiry) => Request::GetAndTouch { key, expiry },
@@ -619,10 +640,26 @@ impl<T> Connection<T> {
     }
 }
 
-/// The engine, and the time of one call.
+/// The engine, and what belongs to one call.
 struct Door<'e, E> {
     engine: &'e mut E,
     now_s: u64,
+    /// Bytes of input, from the next one to be dealt with on, whose keys the engine was told.
+    ahead: usize,
+    /// Nothing was dealt with yet.
+    is_first: bool,
+}
+
+impl<E: Engine> Door<'_, E> {
+    /// Tells the engine the keys of the requests that come first in the input.
+    fn look_ahead(&mut self, input: &[u8]) {
+        let (keys, size) = ahead::of_lines(input);
+        // A single request would only wait for its memory here instead of there.
+        if keys.as_slice().len() > 1 {
+            self.engine.prefetch(keys.as_slice());
+        }
+        self.ahead = size;
+    }
 }
 
 const fn line_answer(noreply: bool) -> Answer {

@@ -234,6 +234,10 @@ pub trait Engine {
         reply: impl FnOnce(Reply<'_>) -> R,
     ) -> Result<R, Self::Ticket>;
 
+    /// Hints that requests for these keys come next, so that what they need can be loaded into the
+    /// processor's caches all at once. They may not come, and others may come between.
+    fn prefetch(&mut self, _keys: &[&[u8]]) {}
+
     /// Fetches a promised answer, or has the context's waker called when it is there.
     ///
     /// Once it returned `Ready` the ticket is spent and is not polled again.

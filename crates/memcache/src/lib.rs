@@ -8,6 +8,7 @@
 //! | `engine` | [`Engine`], [`Request`], [`Reply`]: what the door asks |
 //! | `connection` | [`Connection`]: the state machine from bytes to requests |
 //! | `text` | the text protocol's command lines |
+//! | `ahead` | the keys of requests that come next |
 //! | `reply`, `sequence` | answers as bytes; answers in request order |
 //! | `expiry`, [`counter`] | the rules of expiry times; the rules of `incr` and `decr` |
 //! | `map` | [`MapEngine`]: a reference engine |
@@ -47,6 +48,7 @@
 //! protocol, whose clients are disconnected; UDP.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod connection;
 pub mod counter;
 mod engine;

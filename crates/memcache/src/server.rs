@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use rt::Handle;
-use rt::net::{RecvHalf, SendHalf, Stream};
+use rt::net::{RecvHalf, SendHalf, Sending, Stream};
 
 use crate::{Connection, Engine, Limits, Step};
 
@@ -41,9 +41,9 @@ enum Event {
 
 /// Serves one client until it goes.
 ///
-/// Cost: a system call (or a submission) for each piece of input and one for the answers to it; no
-/// allocation once the buffers have grown to the client's habits. The engine is borrowed only while
-/// requests are carried out, never across a wait.
+/// Cost: a system call (or a submission) for each piece of input and one for the answers to it, and
+/// one wake-up for both; no allocation once the buffers have grown to the client's habits. The engine
+/// is borrowed only while requests are carried out, never across a wait.
 ///
 /// # Errors
 /// What the socket says, a client that vanished among it.
@@ -56,10 +56,12 @@ pub async fn serve<E: Engine>(
     let (mut receiver, mut sender) = stream.into_split();
     let mut connection: Connection<E::Ticket> = Connection::new(limits);
     let mut input = Vec::with_capacity(INPUT_START);
-    let mut spare = Vec::new();
+    let mut output = Output::default();
     loop {
+        // A client that does not read its answers gets no more of them.
+        output.sent().await?;
         let step = poll_fn(|context| {
-            let now_s = core.clock().unix_s();
+            let now_s = core.unix_s();
             let mut engine = engine.borrow_mut();
             let progress = connection.advance(&mut *engine, now_s, context, &input);
             input.drain(..progress.consumed);
@@ -70,11 +72,15 @@ pub async fn serve<E: Engine>(
             Poll::Ready(progress.step)
         })
         .await;
-        spare = send_output(&mut connection, &mut sender, spare).await?;
+        output.begin(&mut connection, &mut sender);
         match step {
             Step::Drain | Step::Wait => {}
-            Step::Close => return Ok(Ended::Closed),
+            Step::Close => {
+                output.sent().await?;
+                return Ok(Ended::Closed);
+            }
             Step::Upgrade => {
+                output.sent().await?;
                 let line = connection.take_upgrade().unwrap_or_default();
                 return Ok(Ended::Upgraded {
                     line,
@@ -104,12 +110,13 @@ pub async fn serve<E: Engine>(
                     .await;
                     match event {
                         Event::Output => {
-                            spare = send_output(&mut connection, &mut sender, spare).await?;
+                            output.sent().await?;
+                            output.begin(&mut connection, &mut sender);
                         }
                         Event::Input(result, buffer) => {
                             input = buffer;
                             if result? == 0 {
-                                send_rest(&mut connection, &mut sender, engine, spare).await?;
+                                send_rest(&mut connection, &mut sender, engine, output).await?;
                                 return Ok(Ended::Closed);
                             }
                             break;
@@ -126,8 +133,9 @@ async fn send_rest<E: Engine>(
     connection: &mut Connection<E::Ticket>,
     sender: &mut SendHalf,
     engine: &RefCell<E>,
-    mut spare: Vec<u8>,
+    mut output: Output,
 ) -> io::Result<()> {
+    output.sent().await?;
     while !connection.is_caught_up() {
         poll_fn(|context| {
             connection.fetch_answers(&mut *engine.borrow_mut(), context);
@@ -137,20 +145,38 @@ async fn send_rest<E: Engine>(
             Poll::Ready(())
         })
         .await;
-        spare = send_output(connection, sender, spare).await?;
+        output.begin(connection, sender);
+        output.sent().await?;
     }
     Ok(())
 }
 
-/// Sends all output there is; gives back the buffer to swap in next time.
-async fn send_output<T>(
-    connection: &mut Connection<T>,
-    sender: &mut SendHalf,
+/// The output on its way. It goes while the client's next input is awaited, and nobody is woken
+/// when it has gone: that is found out before more is sent.
+#[derive(Default)]
+struct Output {
+    sending: Option<Sending>,
+    /// The buffer to swap in for the one to send.
     spare: Vec<u8>,
-) -> io::Result<Vec<u8>> {
-    if connection.output().is_empty() {
-        return Ok(spare);
+}
+
+impl Output {
+    /// Waits until what was begun has gone.
+    async fn sent(&mut self) -> io::Result<()> {
+        if let Some(sending) = self.sending.take() {
+            let (result, buffer) = sending.await;
+            self.spare = buffer;
+            result?;
+        }
+        Ok(())
     }
-    let (result, buffer) = sender.send_all(connection.swap_output(spare)).await;
-    result.map(|()| buffer)
+
+    /// Begins to send all output there is. What was begun before has gone.
+    fn begin<T>(&mut self, connection: &mut Connection<T>, sender: &mut SendHalf) {
+        debug_assert!(self.sending.is_none(), "two sends at once get mixed up");
+        if !connection.output().is_empty() {
+            let buffer = connection.swap_output(std::mem::take(&mut self.spare));
+            self.sending = Some(sender.begin_send_all(buffer));
+        }
+    }
 }

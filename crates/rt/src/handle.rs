@@ -55,7 +55,18 @@ impl Handle {
         self.inner.now.get()
     }
 
-    /// The clock itself, for who measures within a turn, and for the date.
+    /// The date in the loop's current turn, in seconds of Unix time, read once a turn.
+    #[must_use]
+    pub fn unix_s(&self) -> u64 {
+        let date_s = self.inner.date_s.get();
+        date_s.unwrap_or_else(|| {
+            let date_s = self.inner.config.clock.unix_s();
+            self.inner.date_s.set(Some(date_s));
+            date_s
+        })
+    }
+
+    /// The clock itself, for who measures within a turn.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.config.clock
@@ -152,6 +163,13 @@ impl Monitor {
     #[must_use]
     pub fn sleeps(&self) -> u64 {
         self.0.sleeps.load(Ordering::Relaxed)
+    }
+
+    /// System calls that the core has made for its sockets: io_uring's entries into the kernel, or
+    /// each look and each transfer with epoll.
+    #[must_use]
+    pub fn system_calls(&self) -> u64 {
+        self.0.system_calls.load(Ordering::Relaxed)
     }
 
     /// Whether the core sleeps, or is about to.

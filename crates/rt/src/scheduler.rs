@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) rng: RefCell<fastrand::Rng>,
     pub(crate) config: Config,
     pub(crate) now: Cell<Instant>,
+    /// The turn's date, once somebody has asked for it.
+    pub(crate) date_s: Cell<Option<u64>>,
     tasks: RefCell<Slab<Task>>,
     main: RefCell<Option<Arc<Header>>>,
     main_ready: Cell<bool>,
@@ -71,6 +73,7 @@ impl Inner {
             bell,
             turns: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
+            system_calls: AtomicU64::new(0),
         });
         let io = crate::io::open(shared.clone(), config.io).map_err(CoreError::Io)?;
         Ok(Rc::new(Self {
@@ -81,6 +84,7 @@ impl Inner {
             io: RefCell::new(io),
             rng: RefCell::new(fastrand::Rng::with_seed(config.seed)),
             now: Cell::new(config.clock.now()),
+            date_s: Cell::new(None),
             config,
             tasks: RefCell::default(),
             main: RefCell::default(),
@@ -205,6 +209,7 @@ impl Inner {
         turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let now = self.config.clock.now();
         self.now.set(now);
+        self.date_s.set(None);
         now
     }
 
@@ -419,6 +424,7 @@ impl Core {
     pub fn block_on<F: Future>(&mut self, main: F) -> F::Output {
         let inner = &*self.inner;
         inner.now.set(inner.config.clock.now());
+        inner.date_s.set(None);
         let _entered = enter(&inner.queue);
         let header = Header::new(inner.shared.clone(), MAIN);
         *inner.main.borrow_mut() = Some(header.clone());

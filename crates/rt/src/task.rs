@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use thiserror::Error;
@@ -30,9 +30,17 @@ pub(crate) struct Shared {
     pub(crate) bell: Option<OwnedFd>,
     pub(crate) turns: AtomicU64,
     pub(crate) sleeps: AtomicU64,
+    pub(crate) system_calls: AtomicU64,
 }
 
 impl Shared {
+    /// Counts a call by which the core's sockets ask the kernel. Only the core's thread does.
+    pub(crate) fn count_system_call(&self) {
+        // One writer: a plain increment is enough.
+        let calls = self.system_calls.load(Ordering::Relaxed);
+        self.system_calls.store(calls + 1, Ordering::Relaxed);
+    }
+
     pub(crate) fn ring(&self) {
         if let Some(bell) = &self.bell {
             // An eventfd takes 2^64 - 2 rings before it would refuse one.

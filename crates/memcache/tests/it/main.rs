@@ -1,5 +1,6 @@
 //! The door's conversations, whole, in pieces, in any order of answers, and against a model.
 
+mod ahead;
 mod allocation;
 mod conversations;
 mod delay;

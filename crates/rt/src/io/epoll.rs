@@ -58,6 +58,7 @@ pub(super) struct Epoll {
     events: Vec<epoll::Event>,
     watches: Vec<RawFd>,
     turns_unseen: u32,
+    shared: Arc<Shared>,
 }
 
 enum Direction {
@@ -95,6 +96,7 @@ impl Epoll {
             events: Vec::with_capacity(EVENTS_MAX),
             watches: Vec::new(),
             turns_unseen: 0,
+            shared,
         })
     }
 
@@ -110,6 +112,7 @@ impl Epoll {
                 Err(Errno::AGAIN)
             }
             Op::Recv(buf) => {
+                self.shared.count_system_call();
                 let room = buf.capacity() - buf.len();
                 let result = retry_on_intr(|| {
                     net::recv(&*fd, spare_capacity(buf), RecvFlags::DONTWAIT).map(|(_, n)| n)
@@ -120,11 +123,19 @@ impl Epoll {
                 }
                 result
             }
-            Op::Send { buf, at } => {
+            Op::Send { .. } => loop {
+                let Op::Send { buf, at, .. } = &slot.op else {
+                    unreachable!("an operation stays what it is");
+                };
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                retry_on_intr(|| net::send(&*fd, &buf[*at..], flags))
-            }
+                self.shared.count_system_call();
+                match retry_on_intr(|| net::send(&*fd, &buf[*at..], flags)) {
+                    Ok(count) if slot.must_send_more(count) => {}
+                    result => break result.map(|count| slot.sent().unwrap_or(count)),
+                }
+            },
             Op::Accept => {
+                self.shared.count_system_call();
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 retry_on_intr(|| net::accept_with(&*fd, flags)).map(|connection| {
                     use std::os::fd::IntoRawFd;
@@ -205,6 +216,7 @@ impl Epoll {
     /// Takes events and tries what they unblock. A zero timeout only looks.
     fn take_events(&mut self, timeout: Option<&Timespec>) -> io::Result<usize> {
         self.turns_unseen = 0;
+        self.shared.count_system_call();
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout) {
             Ok(_) => {}

@@ -42,15 +42,17 @@ pub(crate) enum Op {
     Connect(Rc<SocketAddrAny>),
     /// Appends to the buffer's spare capacity, which is not empty.
     Recv(Vec<u8>),
-    /// Sends the buffer from `at` on; may send less.
+    /// Sends the buffer. `at` bytes of it have gone so far.
     Send {
         buf: Vec<u8>,
         at: usize,
+        /// Ends when all has gone; otherwise when a part has.
+        whole: bool,
     },
 }
 
-/// An operation that has ended, and what it owned. The number is an operation's count of bytes,
-/// or the descriptor that an accept has opened.
+/// An operation that has ended, and what it owned. The number is an operation's count of bytes, all
+/// of them for a whole send, or the descriptor that an accept has opened.
 pub(crate) struct Completion {
     pub(crate) result: Result<usize, rustix::io::Errno>,
     pub(crate) op: Op,

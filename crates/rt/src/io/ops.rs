@@ -45,6 +45,27 @@ pub(super) struct Slot {
     stage: Stage,
 }
 
+impl Slot {
+    /// Counts `count` more bytes as sent. Whether a whole send has to go on: not without progress,
+    /// and not if nobody wants it any more.
+    pub(super) fn must_send_more(&mut self, count: usize) -> bool {
+        let is_wanted = !matches!(self.stage, Stage::Orphan);
+        let Op::Send { buf, at, whole } = &mut self.op else {
+            return false;
+        };
+        *at += count;
+        *whole && is_wanted && count > 0 && *at < buf.len()
+    }
+
+    /// Bytes of a send that have gone so far.
+    pub(super) fn sent(&self) -> Option<usize> {
+        match self.op {
+            Op::Send { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+}
+
 /// The operations of one core. Memory grows to the most that were ever in flight at once.
 #[derive(Default)]
 pub(super) struct Ops {

@@ -12,9 +12,9 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
-use super::ops::{OpKey, Ops};
+use super::ops::{OpKey, Ops, Slot};
 use super::{Backend, Completion, IoKind, Op};
 use crate::task::Shared;
 
@@ -39,6 +39,10 @@ pub(super) struct Uring {
     bell_armed: bool,
     watches: Vec<u64>,
     watch_serial: u64,
+    /// Receives that go behind everything else of the turn.
+    receives: Vec<squeue::Entry>,
+    /// Whole sends of which only a part has gone.
+    unfinished: Vec<OpKey>,
     /// Entries that found the submission queue full although it had just been submitted.
     backlog: VecDeque<squeue::Entry>,
 }
@@ -60,6 +64,8 @@ impl Uring {
             bell_armed: false,
             watches: Vec::new(),
             watch_serial: 0,
+            receives: Vec::new(),
+            unfinished: Vec::new(),
             backlog: VecDeque::new(),
         })
     }
@@ -90,8 +96,19 @@ impl Uring {
         }
     }
 
+    /// Queues the receives of the turn. They come last: an answer to what is sent in the same turn
+    /// has often arrived by then, and a receive that finds nothing has to be tried again.
+    fn push_receives(&mut self) {
+        let mut receives = std::mem::take(&mut self.receives);
+        for entry in receives.drain(..) {
+            self.push(entry);
+        }
+        self.receives = receives;
+    }
+
     /// Submits what is queued, without waiting.
     fn enter(&mut self) {
+        self.shared.count_system_call();
         match self.ring.submit() {
             Ok(_) => {}
             Err(error) if is_passing(&error) => {}
@@ -111,23 +128,41 @@ impl Uring {
                 watch if watch & WATCH != 0 => self.watches.retain(|live| *live != watch),
                 bits => {
                     let key = OpKey::from_u64(bits);
-                    let result = match usize::try_from(entry.result()) {
+                    let mut result = match usize::try_from(entry.result()) {
                         Ok(value) => Ok(value),
                         Err(_) => Err(Errno::from_raw_os_error(-entry.result())),
                     };
-                    if let Ok(received) = result
+                    if let Ok(count) = result
                         && let Some(slot) = self.ops.slot_mut(key)
-                        && let Op::Recv(buf) = &mut slot.op
                     {
-                        // SAFETY: the kernel has written `received` bytes into the spare capacity
-                        // that the entry gave it.
-                        unsafe { buf.set_len(buf.len() + received) };
+                        if let Op::Recv(buf) = &mut slot.op {
+                            // SAFETY: the kernel has written `count` bytes into the spare capacity
+                            // that the entry gave it.
+                            unsafe { buf.set_len(buf.len() + count) };
+                        } else if slot.must_send_more(count) {
+                            self.unfinished.push(key);
+                            continue;
+                        } else {
+                            result = Ok(slot.sent().unwrap_or(count));
+                        }
                     }
                     self.ops.complete(key, result);
                 }
             }
         }
+        drop(completions);
+        self.push_unfinished();
         count
+    }
+
+    /// Goes on with whole sends. Most often there are none: the kernel is asked to wait for room.
+    fn push_unfinished(&mut self) {
+        while let Some(key) = self.unfinished.pop() {
+            if let Some(slot) = self.ops.slot_mut(key) {
+                let entry = entry(slot).user_data(key.to_u64());
+                self.push(entry);
+            }
+        }
     }
 
     fn arm_bell(&mut self) {
@@ -156,10 +191,12 @@ impl Uring {
             self.cancel_entry(watch);
         }
         loop {
+            self.push_receives();
             self.drain_backlog();
             if self.ops.running() == 0 && !self.bell_armed {
                 return true;
             }
+            self.shared.count_system_call();
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
@@ -201,6 +238,35 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
+/// What asks the kernel for an operation.
+fn entry(slot: &mut Slot) -> squeue::Entry {
+    let fd = Fd(slot.fd.as_raw_fd());
+    match &mut slot.op {
+        Op::Accept => opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut())
+            .flags(SocketFlags::CLOEXEC.bits().cast_signed())
+            .build(),
+        Op::Connect(addr) => {
+            opcode::Connect::new(fd, addr.as_ptr().cast(), addr.addr_len()).build()
+        }
+        Op::Recv(buf) => {
+            let spare = buf.spare_capacity_mut();
+            let len = transfer_len(spare.len());
+            opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).build()
+        }
+        Op::Send { buf, at, whole } => {
+            let rest = &buf[*at..];
+            let mut flags = SendFlags::NOSIGNAL.bits();
+            if *whole {
+                // Kernels from 5.19 on wait for room by themselves; older ones do not look at it.
+                flags |= RecvFlags::WAITALL.bits();
+            }
+            opcode::Send::new(fd, rest.as_ptr(), transfer_len(rest.len()))
+                .flags(flags.cast_signed())
+                .build()
+        }
+    }
+}
+
 fn transfer_len(len: usize) -> u32 {
     u32::try_from(len.min(TRANSFER_MAX)).expect("capped")
 }
@@ -216,30 +282,15 @@ impl Backend for Uring {
     }
 
     fn start(&mut self, socket: Rc<OwnedFd>, op: Op) -> OpKey {
-        let fd = Fd(socket.as_raw_fd());
+        let is_receive = matches!(op, Op::Recv(_));
         let key = self.ops.insert(socket, op);
         let slot = self.ops.slot_mut(key).expect("just inserted");
-        let entry = match &mut slot.op {
-            Op::Accept => opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut())
-                .flags(SocketFlags::CLOEXEC.bits().cast_signed())
-                .build(),
-            Op::Connect(addr) => {
-                opcode::Connect::new(fd, addr.as_ptr().cast(), addr.addr_len()).build()
-            }
-            Op::Recv(buf) => {
-                let spare = buf.spare_capacity_mut();
-                let len = transfer_len(spare.len());
-                opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).build()
-            }
-            Op::Send { buf, at } => {
-                let rest = &buf[*at..];
-                let flags = SendFlags::NOSIGNAL.bits().cast_signed();
-                opcode::Send::new(fd, rest.as_ptr(), transfer_len(rest.len()))
-                    .flags(flags)
-                    .build()
-            }
-        };
-        self.push(entry.user_data(key.to_u64()));
+        let entry = entry(slot).user_data(key.to_u64());
+        if is_receive {
+            self.receives.push(entry);
+        } else {
+            self.push(entry);
+        }
         key
     }
 
@@ -249,12 +300,15 @@ impl Backend for Uring {
 
     fn cancel(&mut self, key: OpKey) {
         if self.ops.orphan(key) {
+            // The kernel can end only what it has.
+            self.push_receives();
             self.cancel_entry(key.to_u64());
         }
     }
 
     fn turn(&mut self, _quiet: bool) -> usize {
         self.drain_backlog();
+        self.push_receives();
         let queue = self.ring.submission();
         let (queued, pending) = (queue.len(), queue.taskrun() || queue.cq_overflow());
         drop(queue);
@@ -265,7 +319,7 @@ impl Backend for Uring {
     }
 
     fn has_work(&mut self) -> bool {
-        !self.backlog.is_empty() || !self.ring.completion().is_empty()
+        !self.backlog.is_empty() || !self.receives.is_empty() || !self.ring.completion().is_empty()
     }
 
     fn watch(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -279,7 +333,9 @@ impl Backend for Uring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.push_receives();
         self.arm_bell();
+        self.shared.count_system_call();
         let result = match timeout {
             None => self.ring.submitter().submit_and_wait(1),
             Some(timeout) => {

@@ -26,7 +26,7 @@ use crate::io::{Completion, IoKind, Op, OpKey};
 use crate::scheduler::Inner;
 
 pub use listener::{ListenOptions, Listener, bind};
-pub use stream::{RecvHalf, SendHalf, Stream};
+pub use stream::{RecvHalf, SendHalf, Sending, Stream};
 
 /// Where a socket listens or connects to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

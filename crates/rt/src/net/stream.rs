@@ -1,8 +1,11 @@
 //! A connection.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -10,7 +13,7 @@ use rustix::net::{self, Shutdown, SocketAddrAny, sockopt};
 
 use super::{Addr, Socket};
 use crate::handle::Handle;
-use crate::io::Op;
+use crate::io::{Completion, Op, OpKey};
 
 /// Room that a receive makes in a buffer that has none.
 const RECV_ROOM: usize = 4096;
@@ -115,32 +118,91 @@ impl RecvHalf {
 impl SendHalf {
     /// Sends from the buffer's start, perhaps not all of it, and returns how many bytes went.
     pub async fn send(&mut self, buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
-        let (result, buf) = self.send_from(buf, 0).await;
+        let (at, whole) = (0, false);
+        let completion = self.0.run(Op::Send { buf, at, whole }).await;
+        let (result, buf) = sent(completion);
         (result.map_err(io::Error::from), buf)
     }
 
     /// Sends the whole buffer. After an error an unknown part of it has gone.
-    pub async fn send_all(&mut self, mut buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
-        let mut sent = 0;
-        while sent < buf.len() {
-            let (result, back) = self.send_from(buf, sent).await;
-            buf = back;
-            match result {
-                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
-                Ok(count) => sent += count,
-                Err(error) => return (Err(error.into()), buf),
-            }
-        }
-        (Ok(()), buf)
+    pub async fn send_all(&mut self, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        self.begin_send_all(buf).await
     }
 
-    async fn send_from(&mut self, buf: Vec<u8>, at: usize) -> (Result<usize, Errno>, Vec<u8>) {
-        let completion = self.0.run(Op::Send { buf, at }).await;
-        match completion.op {
-            Op::Send { buf, .. } => (completion.result, buf),
-            // The core has ended and kept the buffer.
-            _ => (completion.result, Vec::new()),
+    /// Begins to send the whole buffer, and returns at once. The core carries on by itself, in its
+    /// next turn together with what else was begun by then; who awaits the result later, with
+    /// other work done, spares its task a wake-up. What is sent before the result is there may
+    /// get between this buffer's bytes.
+    pub fn begin_send_all(&mut self, buf: Vec<u8>) -> Sending {
+        let size = buf.len();
+        let (begun, empty) = if buf.is_empty() {
+            (None, buf)
+        } else {
+            let (at, whole) = (0, true);
+            let key = self.0.start(Op::Send { buf, at, whole });
+            (Some(key), Vec::new())
+        };
+        Sending {
+            socket: Rc::clone(&self.0),
+            size,
+            begun,
+            empty,
         }
+    }
+}
+
+/// A send under way, and a future of its end. Dropping it gives the send up: an unknown part of the
+/// buffer has gone then.
+#[must_use = "a dropped send is given up"]
+pub struct Sending {
+    socket: Rc<Socket>,
+    size: usize,
+    begun: Option<OpKey>,
+    /// A buffer with nothing to send.
+    empty: Vec<u8>,
+}
+
+impl Future for Sending {
+    type Output = (io::Result<()>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(key) = self.begun else {
+            return Poll::Ready((Ok(()), std::mem::take(&mut self.empty)));
+        };
+        let polled = self.socket.inner.io.borrow_mut().poll(key, context.waker());
+        polled.map(|completion| {
+            self.begun = None;
+            let (result, buf) = sent(completion);
+            let result = match result {
+                Ok(count) if count < self.size => Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+            (result, buf)
+        })
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(key) = self.begun {
+            self.socket.inner.io.borrow_mut().cancel(key);
+        }
+    }
+}
+
+impl fmt::Debug for Sending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sending").field(&self.socket.fd).finish()
+    }
+}
+
+/// The end of a send, and its buffer.
+fn sent(completion: Completion) -> (Result<usize, Errno>, Vec<u8>) {
+    match completion.op {
+        Op::Send { buf, .. } => (completion.result, buf),
+        // The core has ended and kept the buffer.
+        _ => (completion.result, Vec::new()),
     }
 }
 

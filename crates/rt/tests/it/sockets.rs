@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rt::net::{Addr, ListenOptions, Listener, Stream};
+use rt::net::{Addr, ListenOptions, Listener, Sending, Stream};
 use rt::{Config, Core, Handle};
 
 fn run<F: Future<Output = ()>>(body: impl Fn(Handle) -> F) {
@@ -147,6 +147,113 @@ fn more_than_the_socket_holds_goes_through() {
         assert_eq!(end.unwrap(), 0);
         drop(sender.await.unwrap());
     });
+}
+
+#[test]
+fn a_send_that_was_begun_goes_on_by_itself() {
+    run(|core| async move {
+        const LEN: usize = 8 << 20;
+        let (near, mut far) = pair(&core).await;
+        let (_receiver, mut sender) = near.into_split();
+        let data: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
+        let sending = sender.begin_send_all(data.clone());
+        // Nobody asks for its end before all has arrived.
+        let received = recv_exact(&mut far, LEN).await;
+        assert!(received == data, "the bytes arrive as they were sent");
+        let (result, buf) = sending.await;
+        result.unwrap();
+        assert!(buf == data, "the buffer comes back");
+        let (result, buf) = sender.begin_send_all(Vec::with_capacity(10)).await;
+        assert!(result.is_ok() && buf.capacity() >= 10);
+    });
+}
+
+#[test]
+fn a_dropped_send_releases_its_socket_and_buffer() {
+    run(|core| async move {
+        let (near, mut far) = pair(&core).await;
+        let (receiver, mut sender) = near.into_split();
+        drop(sender.begin_send_all(vec![1; 64 << 20]));
+        core.sleep(Duration::from_millis(1)).await;
+        drop((receiver, sender));
+        // The stream ends, wherever the send was given up.
+        let mut buf = Vec::with_capacity(1 << 16);
+        loop {
+            buf.clear();
+            let result;
+            (result, buf) = far.recv(buf).await;
+            if result.is_ok_and(|count| count == 0) {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_send_to_nobody_fails_when_it_is_asked_for() {
+    run(|core| async move {
+        let (near, far) = pair(&core).await;
+        let (_receiver, mut sender) = near.into_split();
+        drop(far);
+        let sending = sender.begin_send_all(vec![1; 64 << 20]);
+        core.sleep(Duration::from_millis(1)).await;
+        assert!(sending.await.0.is_err());
+    });
+}
+
+#[test]
+fn an_answer_and_the_next_receive_share_a_system_call() {
+    const ROUNDS: u64 = 200;
+    let mut config = Config::default();
+    config.io = Some(rt::IoKind::Uring);
+    // A sleep would be a call of its own.
+    config.idle = rt::IdleMode::Poll;
+    let Ok(mut core) = Core::new(config) else {
+        return; // The machine refuses io_uring.
+    };
+    let handle = core.handle();
+    let calls = core.block_on(async {
+        let (mut listener, addr) = listen(&handle);
+        let Addr::Tcp(addr) = addr else {
+            unreachable!("a TCP listener")
+        };
+        // A client of another thread, which makes no calls of the core's.
+        let client = std::thread::spawn(move || {
+            let mut client = std::net::TcpStream::connect(addr).unwrap();
+            for _ in 0..ROUNDS {
+                client.write_all(b"ping").unwrap();
+                client.read_exact(&mut [0; 4]).unwrap();
+            }
+        });
+        let (mut receiver, mut sender) = listener.accept().await.unwrap().into_split();
+        drop(listener);
+        let before = handle.monitor().system_calls();
+        let mut sending: Option<Sending> = None;
+        let mut output = Vec::with_capacity(64);
+        let mut input = Vec::with_capacity(64);
+        loop {
+            let result;
+            (result, input) = receiver.recv(input).await;
+            if let Some(begun) = sending.take() {
+                (_, output) = begun.await;
+            }
+            if result.unwrap() == 0 {
+                break;
+            }
+            output.clear();
+            output.append(&mut input);
+            sending = Some(sender.begin_send_all(std::mem::take(&mut output)));
+        }
+        let calls = handle.monitor().system_calls() - before;
+        client.join().unwrap();
+        calls
+    });
+    // One to send and to wait for more, and one to fetch what has come.
+    assert!(
+        calls <= 2 * ROUNDS + 20,
+        "{calls} calls for {ROUNDS} rounds"
+    );
+    assert!(calls > 0, "the calls are counted");
 }
 
 #[test]

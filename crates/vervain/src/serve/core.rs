@@ -130,7 +130,7 @@ struct MailReader {
 impl MailReader {
     async fn read(self, mut mail: ChannelReceiver<Mail>) {
         while mail.ready().await {
-            let now_s = self.core.clock().unix_s();
+            let now_s = self.core.unix_s();
             mail.drain(MAIL_AT_ONCE, |one| self.deal_with(one, now_s));
             self.core.yield_now().await;
         }

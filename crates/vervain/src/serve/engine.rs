@@ -12,6 +12,9 @@ use super::execute::execute;
 use super::mail::{Mail, Post};
 use super::stats::Board;
 
+/// Keys whose memory is loaded at once.
+const PREFETCH_MAX: usize = 32;
+
 /// One core's engine, shared by its connections.
 pub(super) struct CoreEngine {
     partition: Rc<RefCell<Partition>>,
@@ -89,6 +92,27 @@ impl Engine for CoreEngine {
             post: Rc::clone(&self.post),
             token: Some(token),
         })
+    }
+
+    fn prefetch(&mut self, keys: &[&[u8]]) {
+        let (here, cores) = (self.post.core, self.post.cores());
+        let partition = self.partition.borrow();
+        for keys in keys.chunks(PREFETCH_MAX) {
+            let mut hashes = [KeyHash::from_bits(0); PREFETCH_MAX];
+            let mut len = 0;
+            for key in keys {
+                let hash = KeyHash::new(self.hash_seed, key);
+                if hash.partition(cores as u32) as usize == here {
+                    partition.prefetch_bucket(hash);
+                    hashes[len] = hash;
+                    len += 1;
+                }
+            }
+            // All buckets are under way when the first one is read.
+            for hash in &hashes[..len] {
+                partition.prefetch_entry(*hash);
+            }
+        }
     }
 
     fn poll<R>(
