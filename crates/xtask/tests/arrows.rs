@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("verbs", &[]),
     ("rt", &[]),
     ("nic-soft", &["verbs"]),
@@ -16,6 +16,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
         "vervain",
         &["verbs", "nic-soft", "rt", "cache", "memcache", "bench"],
     ),
+    ("gates", &["verbs", "nic-soft", "rt", "cache", "memcache"]),
     ("xtask", &[]),
 ];
 

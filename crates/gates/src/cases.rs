@@ -1,0 +1,215 @@
+//! The hot paths that are held, and what is counted of them.
+
+use serde::{Deserialize, Serialize};
+
+/// A hot path.
+pub struct Case {
+    /// Its name, as the driver knows it.
+    pub name: &'static str,
+    /// What one operation is.
+    pub meaning: &'static str,
+    /// Rounds that are watched before counting, so that lines have found their owners.
+    pub rounds_before: u64,
+    /// Rounds that count.
+    pub rounds: u64,
+    /// Which sides it has.
+    pub sides: &'static [&'static str],
+}
+
+/// The asking and the answering side.
+const BOTH: &[&str] = &["client", "server"];
+/// What has but one side, and what is done there.
+const CLIENT: &[&str] = &["client"];
+const SERVER: &[&str] = &["server"];
+
+const fn case(
+    name: &'static str,
+    meaning: &'static str,
+    rounds: (u64, u64),
+    sides: &'static [&'static str],
+) -> Case {
+    Case {
+        name,
+        meaning,
+        rounds_before: rounds.0,
+        rounds: rounds.1,
+        sides,
+    }
+}
+
+/// All of them.
+pub const CASES: &[Case] = &[
+    case(
+        "herd-get-1",
+        "HERD, GET that hits, one under way",
+        (16, 48),
+        BOTH,
+    ),
+    case(
+        "herd-get-32",
+        "HERD, GET that hits, 32 under way",
+        (2, 4),
+        BOTH,
+    ),
+    case(
+        "herd-miss-1",
+        "HERD, GET that misses, one under way",
+        (16, 48),
+        BOTH,
+    ),
+    case(
+        "herd-miss-32",
+        "HERD, GET that misses, 32 under way",
+        (2, 4),
+        BOTH,
+    ),
+    case(
+        "herd-put-1",
+        "HERD, PUT of 32 bytes, one under way",
+        (16, 48),
+        BOTH,
+    ),
+    case(
+        "herd-put-32",
+        "HERD, PUT of 32 bytes, 32 under way",
+        (2, 4),
+        BOTH,
+    ),
+    case(
+        "nic-write-64",
+        "WRITE of 64 bytes inline, one a call, unsignalled",
+        (2, 8),
+        CLIENT,
+    ),
+    case(
+        "nic-write-64-list",
+        "WRITE of 64 bytes inline, 16 a call, unsignalled",
+        (2, 8),
+        CLIENT,
+    ),
+    case(
+        "nic-read-64",
+        "READ of 64 bytes and its completion",
+        (2, 4),
+        CLIENT,
+    ),
+    case(
+        "nic-cas",
+        "compare-and-swap and its completion",
+        (2, 4),
+        CLIENT,
+    ),
+    case(
+        "nic-send-ud",
+        "SEND of 64 bytes, unsignalled; RECV and its completion",
+        (4, 8),
+        BOTH,
+    ),
+    case(
+        "mica-get",
+        "MICA alone, GET in batches of 32",
+        (2, 4),
+        SERVER,
+    ),
+    case(
+        "mica-put",
+        "MICA alone, PUT of 32 bytes in batches of 32",
+        (2, 4),
+        SERVER,
+    ),
+    case("codec-get", "Memcache codec, get", (4, 32), SERVER),
+    case(
+        "codec-multiget",
+        "Memcache codec, a key of a get of 32 keys",
+        (2, 8),
+        SERVER,
+    ),
+    case(
+        "codec-set",
+        "Memcache codec, set of 32 bytes",
+        (4, 32),
+        SERVER,
+    ),
+    case(
+        "door-uring",
+        "get through a TCP socket, io_uring",
+        (4, 32),
+        SERVER,
+    ),
+    case(
+        "door-epoll",
+        "get through a TCP socket, epoll",
+        (4, 32),
+        SERVER,
+    ),
+];
+
+/// What is counted, an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Instructions.
+    Instructions,
+    /// Those of them that lock a cache line.
+    Locked,
+    /// Allocations.
+    Allocations,
+    /// System calls.
+    Syscalls,
+    /// Lines of memory that a round touches, the stack excluded.
+    Lines,
+    /// Those of them in memory shared with other processes.
+    SharedLines,
+    /// Lines that travel between the two sides' caches.
+    Transfers,
+}
+
+impl Metric {
+    /// All of them, in the order of the table.
+    pub const ALL: [Metric; 7] = [
+        Metric::Instructions,
+        Metric::Locked,
+        Metric::Allocations,
+        Metric::Syscalls,
+        Metric::Lines,
+        Metric::SharedLines,
+        Metric::Transfers,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Instructions => "instructions",
+            Metric::Locked => "locked",
+            Metric::Allocations => "allocations",
+            Metric::Syscalls => "syscalls",
+            Metric::Lines => "lines",
+            Metric::SharedLines => "shared lines",
+            Metric::Transfers => "transfers",
+        }
+    }
+
+    /// What it means, in a line.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Metric::Instructions => "instructions carried out, the kernel's excluded",
+            Metric::Locked => "instructions with a lock prefix, or xchg with memory",
+            Metric::Allocations => "calls of the allocator for memory",
+            Metric::Syscalls => "system calls",
+            Metric::Lines => "distinct cache lines a round touches, by operations; no stack",
+            Metric::SharedLines => "those of the lines in memory shared between processes",
+            Metric::Transfers => "lines fetched from, or invalidated in, the other side's cache",
+        }
+    }
+
+    /// How far a count may be from the one that is kept: so many percent, and so much.
+    pub fn tolerance(self) -> (f64, f64) {
+        match self {
+            // Hash maps seeded by the system, and lines shifted by the loader.
+            Metric::Instructions => (2.0, 1.0),
+            Metric::Lines => (2.0, 0.5),
+            Metric::SharedLines | Metric::Transfers => (1.0, 0.05),
+            Metric::Locked | Metric::Allocations | Metric::Syscalls => (0.0, 0.0),
+        }
+    }
+}

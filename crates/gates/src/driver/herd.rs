@@ -1,0 +1,206 @@
+//! A HERD client and server taking turns in one thread, over the software NIC.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex};
+
+use anyhow::ensure;
+use cache::herd::client::{Control, Dial};
+use cache::herd::{
+    Acceptor, Attachment, Client, ClientConfig, Command, Outcome, Server, ServerConfig, StoreMode,
+};
+use cache::mica::Partition;
+use gates::Mark;
+use nic_soft::{SoftNic, SoftOptions};
+use verbs::typed::Context;
+
+use crate::Path;
+use crate::marks::mark;
+use crate::mica::{ITEMS, filled, key_of};
+
+/// Turns of the server in a round at most.
+const TURNS_MAX: usize = 100;
+
+/// What is asked of the server.
+#[derive(Clone, Copy)]
+pub(crate) enum Ask {
+    Hit,
+    Miss,
+    Put,
+}
+
+/// A control stream inside the process.
+#[derive(Debug)]
+struct Door {
+    acceptor: Arc<Acceptor>,
+    arriving: Arc<Mutex<Vec<Attachment>>>,
+    received: VecDeque<u8>,
+}
+
+impl Write for Door {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let reply = self.acceptor.answer(line, 0);
+        self.received.extend(reply.line.bytes().chain(*b"\r\n"));
+        if let Some((_, attachments)) = reply.attached {
+            self.arriving
+                .lock()
+                .expect("nobody panics with the lock")
+                .extend(attachments);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Door {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.received.read(bytes)
+    }
+}
+
+impl Control for Door {
+    fn is_closed(&mut self) -> bool {
+        false
+    }
+}
+
+/// Reaches the acceptor of this process.
+struct Reach {
+    acceptor: Arc<Acceptor>,
+    arriving: Arc<Mutex<Vec<Attachment>>>,
+}
+
+impl Dial for Reach {
+    type Stream = Door;
+
+    fn dial(&mut self) -> io::Result<Door> {
+        Ok(Door {
+            acceptor: Arc::clone(&self.acceptor),
+            arriving: Arc::clone(&self.arriving),
+            received: VecDeque::new(),
+        })
+    }
+}
+
+pub(crate) struct Herd {
+    client: Client<Reach>,
+    server: Server,
+    partition: Partition,
+    ask: Ask,
+    items: Vec<[u8; 16]>,
+    keys: Vec<[u8; 16]>,
+    random: fastrand::Rng,
+    now_ns: u64,
+    _run_dir: tempfile::TempDir,
+}
+
+impl Herd {
+    pub(crate) fn new(window: u32, ask: Ask) -> anyhow::Result<Self> {
+        let run_dir = tempfile::tempdir()?;
+        let options = SoftOptions::new(run_dir.path());
+        let server_pd = Context::new(SoftNic::open(&options)?).alloc_pd()?;
+        let client_pd = Context::new(SoftNic::open(&options)?).alloc_pd()?;
+        let config = ServerConfig {
+            window_max: window,
+            ..ServerConfig::default()
+        };
+        let (mut server, port) = Server::new(&server_pd, 0, &config)?;
+        let acceptor = Arc::new(Acceptor::new(server_pd, &config, vec![port])?);
+        let arriving = Arc::new(Mutex::new(Vec::new()));
+        let (partition, items) = filled(config.hash_seed)?;
+        let reach = Reach {
+            acceptor,
+            arriving: Arc::clone(&arriving),
+        };
+        let client_config = ClientConfig {
+            window,
+            // A traced round takes long, and the driver's time is made up anyway.
+            retry_ns: 100_000_000,
+            ..ClientConfig::default()
+        };
+        let client = Client::connect(client_pd, client_config, reach, 0)?;
+        for attachment in arriving
+            .lock()
+            .expect("nobody panics with the lock")
+            .drain(..)
+        {
+            server.attach(attachment);
+        }
+        Ok(Herd {
+            client,
+            server,
+            partition,
+            ask,
+            items,
+            keys: vec![[0; 16]; window as usize],
+            random: fastrand::Rng::with_seed(1),
+            now_ns: 0,
+            _run_dir: run_dir,
+        })
+    }
+
+    fn answered(ask: Ask, outcome: &Outcome<'_>) -> bool {
+        match ask {
+            Ask::Hit => matches!(outcome, Outcome::Value { value, .. } if value.len() == 32),
+            Ask::Miss => matches!(outcome, Outcome::Refused(_)),
+            Ask::Put => matches!(outcome, Outcome::Done { .. }),
+        }
+    }
+}
+
+impl Path for Herd {
+    fn operations(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn round(&mut self) -> anyhow::Result<()> {
+        for key in &mut self.keys {
+            *key = match self.ask {
+                Ask::Miss => key_of(ITEMS + self.random.u64(..ITEMS)),
+                Ask::Hit | Ask::Put => self.items[self.random.usize(..self.items.len())],
+            };
+        }
+        self.now_ns += 1000;
+        let (ask, now_ns, value) = (self.ask, self.now_ns, [8; 32]);
+        let mut refused = 0;
+        mark(Mark::Client);
+        for key in &self.keys {
+            let command = match ask {
+                Ask::Hit | Ask::Miss => Command::Get { key },
+                Ask::Put => Command::Store {
+                    mode: StoreMode::Set,
+                    key,
+                    value: &value,
+                    flags: 0,
+                    expiry_s: 0,
+                },
+            };
+            refused += usize::from(self.client.submit(&command, false, 0).is_err());
+        }
+        self.client.flush(now_ns);
+        mark(Mark::Nobody);
+        ensure!(refused == 0, "{refused} requests did not fit the window");
+        let (mut answers, mut wrong) = (0, 0);
+        for _ in 0..TURNS_MAX {
+            mark(Mark::Server);
+            self.server.poll(&mut self.partition, now_ns, 1, 64);
+            mark(Mark::Client);
+            self.client.poll(now_ns, &mut |_, outcome| {
+                answers += 1;
+                wrong += usize::from(!Self::answered(ask, &outcome));
+            });
+            mark(Mark::Nobody);
+            if answers == self.keys.len() {
+                break;
+            }
+        }
+        ensure!(
+            answers == self.keys.len() && wrong == 0,
+            "{answers} answers, {wrong} of them wrong"
+        );
+        Ok(())
+    }
+}

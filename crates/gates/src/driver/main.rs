@@ -1,0 +1,85 @@
+//! Runs one hot path again and again, marking whose instructions come next.
+//!
+//! Started by `gates`, which counts; `gates-driver CASE ROUNDS`.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `marks.rs` | what the tracer is told |
+//! | `herd.rs` | a HERD client and server taking turns |
+//! | `nic.rs` | the verbs of the software NIC |
+//! | `mica.rs` | a partition alone |
+//! | `codec.rs` | the Memcache protocol without I/O |
+//! | `door.rs` | the Memcache protocol through a socket |
+
+mod codec;
+mod door;
+mod herd;
+mod marks;
+mod mica;
+mod nic;
+
+use anyhow::{Context, bail};
+use gates::Mark;
+
+use marks::{mark, meet_tracer};
+
+/// Rounds before anybody counts: what grows once has grown, and rings have wrapped.
+const ROUNDS_BEFORE: usize = 2000;
+
+/// A hot path.
+trait Path {
+    /// Operations in a round.
+    fn operations(&self) -> usize;
+    /// One round, with marks for what counts.
+    fn round(&mut self) -> anyhow::Result<()>;
+}
+
+fn open(case: &str) -> anyhow::Result<Box<dyn Path>> {
+    Ok(match case {
+        "herd-get-1" => Box::new(herd::Herd::new(1, herd::Ask::Hit)?),
+        "herd-get-32" => Box::new(herd::Herd::new(32, herd::Ask::Hit)?),
+        "herd-miss-1" => Box::new(herd::Herd::new(1, herd::Ask::Miss)?),
+        "herd-miss-32" => Box::new(herd::Herd::new(32, herd::Ask::Miss)?),
+        "herd-put-1" => Box::new(herd::Herd::new(1, herd::Ask::Put)?),
+        "herd-put-32" => Box::new(herd::Herd::new(32, herd::Ask::Put)?),
+        "nic-write-64" => Box::new(nic::Connected::new(nic::Verb::Write)?),
+        "nic-write-64-list" => Box::new(nic::Connected::new(nic::Verb::WriteList)?),
+        "nic-read-64" => Box::new(nic::Connected::new(nic::Verb::Read)?),
+        "nic-cas" => Box::new(nic::Connected::new(nic::Verb::CompareSwap)?),
+        "nic-send-ud" => Box::new(nic::Datagrams::new()?),
+        "mica-get" => Box::new(mica::Mica::new(mica::Ask::Get)?),
+        "mica-put" => Box::new(mica::Mica::new(mica::Ask::Put)?),
+        "codec-get" => Box::new(codec::Codec::new(codec::Ask::Get)),
+        "codec-multiget" => Box::new(codec::Codec::new(codec::Ask::Multiget)),
+        "codec-set" => Box::new(codec::Codec::new(codec::Ask::Set)),
+        _ => bail!("there is no case {case}"),
+    })
+}
+
+/// Runs rounds of a path; the last ones are watched.
+fn run(path: &mut dyn Path, rounds: usize) -> anyhow::Result<()> {
+    for _ in 0..ROUNDS_BEFORE {
+        path.round()?;
+    }
+    println!("{}", path.operations());
+    meet_tracer()?;
+    for _ in 0..rounds {
+        path.round()?;
+        mark(Mark::Round);
+    }
+    mark(Mark::End);
+    Ok(())
+}
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(case), Some(rounds)) = (arguments.next(), arguments.next()) else {
+        bail!("usage: gates-driver CASE ROUNDS");
+    };
+    let rounds = rounds.parse().context("ROUNDS is a number")?;
+    match case.as_str() {
+        "door-uring" => door::run(rt::IoKind::Uring, rounds),
+        "door-epoll" => door::run(rt::IoKind::Epoll, rounds),
+        _ => run(&mut *open(&case)?, rounds),
+    }
+}
