@@ -13,6 +13,8 @@ use crate::trace::{CodePlace, Counted, What};
 /// Lines of each list at most.
 const SHOWN_MAX: usize = 30;
 
+const BY_FILE: &str = "instructions, by file";
+
 /// What happened where, the most frequent first.
 ///
 /// # Errors
@@ -28,6 +30,7 @@ pub fn explain(counted: &Counted, code: &CodePlace, driver: &Path) -> anyhow::Re
     let sources = sources(driver, &addresses)?;
     let mut text = String::new();
     for (what, title) in [
+        (What::Instruction, BY_FILE),
         (What::Instruction, "instructions, by function"),
         (What::Locked, "locked instructions"),
         (What::Allocation, "allocations"),
@@ -39,7 +42,9 @@ pub fn explain(counted: &Counted, code: &CodePlace, driver: &Path) -> anyhow::Re
         for (_, spot, count) in counted.spots.iter().filter(|(is, ..)| *is == what) {
             let source = code.in_file(spot.address).and_then(|at| sources.get(&at));
             let name = source.map_or("a library, or the vDSO", |source| {
-                if what == What::Instruction {
+                if title == BY_FILE {
+                    &source.file
+                } else if what == What::Instruction {
                     &source.function
                 } else {
                     &source.chain
@@ -79,6 +84,8 @@ fn kind_name(kind: &Kind) -> &str {
 
 /// Where an instruction comes from.
 struct Source {
+    /// The project's innermost file.
+    file: String,
     /// The innermost function.
     function: String,
     /// The innermost places of the project itself, inlined ones first.
@@ -134,20 +141,16 @@ fn source(frames: &[(&str, &str)]) -> Source {
     } else {
         ours.join(" < ")
     };
-    let file = ours_file(frames);
+    let file = frames.iter().find_map(|(_, place)| {
+        let (_, inside) = place.split_once("/crates/")?;
+        inside.split(':').next()
+    });
+    let file = file.unwrap_or("a library").to_string();
     Source {
-        function: file.map_or_else(|| function.clone(), |file| format!("{function} < {file}")),
+        function: format!("{function} ({file})"),
+        file,
         chain,
     }
-}
-
-/// The innermost file of the project among them.
-fn ours_file(frames: &[(&str, &str)]) -> Option<String> {
-    frames.iter().find_map(|(function, place)| {
-        let (_, inside) = place.split_once("/crates/")?;
-        let file = inside.split(':').next().unwrap_or(inside);
-        Some(format!("{} ({file})", short(function)))
-    })
 }
 
 /// A function's own name, without its path and what it is generic over.

@@ -85,7 +85,14 @@ pub fn watch(driver: &Path, case: &Case) -> anyhow::Result<(Vec<Counted>, CodePl
         .run(&mut tracee)
         .with_context(|| format!("the case {}", case.name))?;
     tracee.finish()?;
-    let [client, server] = watch.tallies;
+    let mut tallies = watch.tallies;
+    watch.caches.finish(|side, spot| {
+        // Those of the rounds before do not count.
+        if let Some(spot) = spot {
+            tallies[side as usize].note_transfer(spot);
+        }
+    });
+    let [client, server] = tallies;
     let sides = [("client", client), ("server", server)];
     let counted = sides.into_iter().filter_map(|(side, tally)| {
         let expected = case.sides.contains(&side);
@@ -130,7 +137,7 @@ impl CodePlace {
 
 struct Watch {
     places: Places,
-    caches: Caches,
+    caches: Caches<Option<Spot>>,
     tallies: [Tally; 2],
     side: Option<Side>,
     /// Whether the rounds before are over.
@@ -236,19 +243,21 @@ impl Watch {
             let shared = matches!(kind, Kind::Shared(_));
             let kind = kind.clone();
             for line in self.places.lines(access.address, access.len) {
-                let travels = shared && self.caches.access(side, line, access.writes);
-                let is_new = tally.touched.insert(line);
-                if !self.counts {
-                    continue;
-                }
-                if is_new {
+                let tally = &mut self.tallies[side as usize];
+                if tally.touched.insert(line) && self.counts {
                     tally.lines += 1;
                     tally.shared_lines += u64::from(shared);
                     tally.note(What::Line, address, Some(&kind));
                 }
-                if travels {
-                    tally.transfers += 1;
-                    tally.note(What::Transfer, address, Some(&kind));
+                if !shared {
+                    continue;
+                }
+                let spot = self.counts.then(|| Spot {
+                    address,
+                    kind: Some(kind.clone()),
+                });
+                if let Some(Some(spot)) = self.caches.access(side, line, access.writes, spot) {
+                    self.tallies[side as usize].note_transfer(spot);
                 }
             }
         }
@@ -263,6 +272,11 @@ impl Tally {
             kind: kind.cloned(),
         };
         *self.spots.entry((what, spot)).or_default() += 1;
+    }
+
+    fn note_transfer(&mut self, spot: Spot) {
+        self.transfers += 1;
+        *self.spots.entry((What::Transfer, spot)).or_default() += 1;
     }
 
     fn per_operation(self, side: &'static str, operations: f64) -> Counted {

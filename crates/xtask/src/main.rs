@@ -6,6 +6,7 @@
 //! cargo x docs       the documentation, without warnings
 //! cargo x deps       licences, sources and duplicates of dependencies (needs cargo-deny)
 //! cargo x loom       what threads share, in every order
+//! cargo x gates      what the hot paths do, counted and compared with gates.json
 //! ```
 
 #![forbid(unsafe_code)]
@@ -34,6 +35,15 @@ enum Chore {
     Deps,
     /// What threads share, in every order (loom).
     Loom,
+    /// What the hot paths do, counted and compared with gates.json.
+    ///
+    /// `cargo x gates --help` tells the rest.
+    #[command(disable_help_flag = true)]
+    Gates {
+        /// What the counting program is told.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -43,12 +53,14 @@ fn main() -> anyhow::Result<()> {
             cargo(&["test", "--workspace"], &[])?;
             docs()?;
             loom()?;
-            deps()
+            deps()?;
+            gates(&[])
         }
         Chore::Lint => lint(),
         Chore::Docs => docs(),
         Chore::Deps => deps(),
         Chore::Loom => loom(),
+        Chore::Gates { arguments } => gates(&arguments),
     }
 }
 
@@ -85,6 +97,17 @@ fn loom() -> anyhow::Result<()> {
         cargo(&test, &environment)?;
     }
     Ok(())
+}
+
+fn gates(arguments: &[String]) -> anyhow::Result<()> {
+    // The file of counts is at the root.
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    std::env::set_current_dir(root).with_context(|| format!("going to {root}"))?;
+    let package = ["--release", "--quiet", "--package", "gates"];
+    cargo(&[&["build"], &package[..], &["--bins"]].concat(), &[])?;
+    let run = ["--bin", "gates", "--"];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    cargo(&[&["run"], &package[..], &run, &arguments].concat(), &[])
 }
 
 /// Runs cargo, showing what it runs.
