@@ -157,7 +157,7 @@ impl Book {
         for count in counts {
             let name = count.name();
             let (percent, absolute) = kept.iter().find(|gate| gate.name == name).map_or_else(
-                || count.metric.tolerance(),
+                || count.metric.tolerance(count.case),
                 |gate| (gate.tolerance_percent, gate.tolerance),
             );
             let gate = Gate {

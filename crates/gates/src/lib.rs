@@ -23,6 +23,7 @@
 //! | `caches` | which lines travel between two caches |
 //! | `tracee` | a process, stepped through |
 //! | `trace` | from steps to counts |
+//! | `serve` | system calls of a whole server |
 //! | `book` | the file of counts, and comparing with it |
 //! | `print` | tables |
 //! | `explain` | which source lines the counts come from |
@@ -44,6 +45,7 @@ pub mod explain;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod places;
 pub mod print;
+pub mod serve;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod trace;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

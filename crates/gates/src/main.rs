@@ -51,10 +51,10 @@ mod run {
 
     use anyhow::{Context, ensure};
     use gates::book::{Book, Count, Verdict};
-    use gates::cases::{CASES, Case, Metric};
-    use gates::{explain, print, trace};
+    use gates::cases::{CASES, Case, How, Metric};
+    use gates::{explain, print, serve, trace};
 
-    use rustix::thread::CpuSet;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
     use super::Flags;
 
@@ -69,20 +69,50 @@ mod run {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let cases: Vec<&Case> = CASES.iter().filter(|case| chosen(flags, case)).collect();
+        let mut cases: Vec<&Case> = CASES.iter().filter(|case| chosen(flags, case)).collect();
         ensure!(
             !cases.is_empty(),
             "there is no such case (--list shows them)"
         );
+        cases.retain(|case| {
+            let left_out = lacks(case);
+            if let Some(why) = &left_out {
+                eprintln!("{} is left out: {why}", case.name);
+            }
+            left_out.is_none()
+        });
         // The two processes take turns: on one CPU that is a switch, on two it is two wake-ups.
-        let mut here = CpuSet::new();
-        here.set(rustix::thread::sched_getcpu());
-        rustix::thread::sched_setaffinity(None, &here).context("staying on a CPU")?;
-        let driver = std::env::current_exe()?.with_file_name("gates-driver");
+        let everywhere = sched_getaffinity(None).context("asking for the CPUs")?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        let here = std::env::current_exe()?;
+        let (driver, vervain) = (
+            here.with_file_name("gates-driver"),
+            here.with_file_name("vervain"),
+        );
         let mut counts = Vec::new();
         for case in &cases {
             eprintln!("counting {}: {}", case.name, case.meaning);
-            let (sides, code) = trace::watch(&driver, case)?;
+            let (rounds_before, rounds) = match case.how {
+                How::Served(way) => {
+                    counts.push(Count {
+                        case: case.name,
+                        side: case.sides[0],
+                        metric: Metric::Syscalls,
+                        value: serve::syscalls(&vervain, way)?,
+                    });
+                    continue;
+                }
+                How::Stepped {
+                    rounds_before,
+                    rounds,
+                    ..
+                } => (rounds_before, rounds),
+            };
+            sched_setaffinity(None, &one).context("staying on a CPU")?;
+            let watched = trace::watch(&driver, case, rounds_before, rounds);
+            sched_setaffinity(None, &everywhere).context("going back to all CPUs")?;
+            let (sides, code) = watched?;
             for counted in sides {
                 if flags.explain {
                     print!("{}", explain::explain(&counted, &code, &driver)?);
@@ -149,6 +179,20 @@ mod run {
                 .cases
                 .iter()
                 .any(|begin| case.name.starts_with(begin.as_str()))
+    }
+
+    /// What this machine lacks for a case.
+    fn lacks(case: &Case) -> Option<String> {
+        let How::Stepped {
+            needs: Some(io), ..
+        } = case.how
+        else {
+            return None;
+        };
+        let mut config = rt::Config::default();
+        config.io = Some(io);
+        let error = rt::Core::new(config).err()?;
+        Some(format!("{:#}", anyhow::Error::new(error)))
     }
 
     /// The compiler's name and version.

@@ -62,14 +62,18 @@ pub struct Counted {
     pub(crate) spots: Vec<(What, Spot, f64)>,
 }
 
-/// Watches a case. What it gives back are the counts of each side, and where the driver's code is.
+/// Watches so many rounds of a case before, and then those that count. What it gives back are the counts of each side, and where the driver's code is.
 ///
 /// # Errors
 /// When the driver fails, or the system forbids ptrace.
-pub fn watch(driver: &Path, case: &Case) -> anyhow::Result<(Vec<Counted>, CodePlace)> {
-    let rounds = case.rounds_before + case.rounds;
-    let mut tracee = Tracee::start(driver, case.name, rounds)?;
-    let operations = (tracee.operations * case.rounds) as f64;
+pub fn watch(
+    driver: &Path,
+    case: &Case,
+    rounds_before: u64,
+    rounds: u64,
+) -> anyhow::Result<(Vec<Counted>, CodePlace)> {
+    let mut tracee = Tracee::start(driver, case.name, rounds_before + rounds)?;
+    let operations = (tracee.operations * rounds) as f64;
     let code = CodePlace::of(tracee.id(), driver)?;
     let mut watch = Watch {
         places: Places::of(tracee.id())?,
@@ -77,7 +81,7 @@ pub fn watch(driver: &Path, case: &Case) -> anyhow::Result<(Vec<Counted>, CodePl
         tallies: [Tally::default(), Tally::default()],
         side: None,
         counts: false,
-        rounds_before: case.rounds_before,
+        rounds_before,
         caller: 0,
     };
     watch.counts = watch.rounds_before == 0;

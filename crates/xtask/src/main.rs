@@ -103,11 +103,15 @@ fn gates(arguments: &[String]) -> anyhow::Result<()> {
     // The file of counts is at the root.
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     std::env::set_current_dir(root).with_context(|| format!("going to {root}"))?;
-    let package = ["--release", "--quiet", "--package", "gates"];
-    cargo(&[&["build"], &package[..], &["--bins"]].concat(), &[])?;
-    let run = ["--bin", "gates", "--"];
+    let build = ["build", "--release", "--bins"];
+    let packages = ["--package", "gates", "--package", "vervain"];
+    cargo(&[&build[..], &packages].concat(), &[])?;
+    let run = ["run", "--release", "--quiet", "--package", "gates"];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    cargo(&[&["run"], &package[..], &run, &arguments].concat(), &[])
+    cargo(
+        &[&run[..], &["--bin", "gates", "--"], &arguments].concat(),
+        &[],
+    )
 }
 
 /// Runs cargo, showing what it runs.
