@@ -273,7 +273,7 @@ mod tests {
         let other = [count("nic-cas", Metric::Syscalls, 0.0)];
         assert_eq!(verdicts(&book, &other), [Verdict::New, Verdict::Gone]);
         let elsewhere = book.compare(&[], &["codec-get"]);
-        assert_eq!(elsewhere, [], "a case that was left out is not gone");
+        assert!(elsewhere.is_empty(), "a case that was left out is not gone");
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn lines_of_one_side_stay() {
         let accesses = [(Client, true), (Client, false), (Client, true)];
-        assert_eq!(travelling(&accesses), []);
+        assert!(travelling(&accesses).is_empty());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Decoded {
     pub(crate) locks: bool,
     /// Calls the system.
     pub(crate) is_syscall: bool,
+    /// Bytes of one repetition.
+    element_len: usize,
     memory: Vec<UsedMemory>,
 }
 
@@ -39,6 +41,7 @@ impl Decoded {
             repeats: instruction.has_rep_prefix() || instruction.has_repne_prefix(),
             locks: locks(&instruction),
             is_syscall: instruction.code() == Code::Syscall,
+            element_len: instruction.memory_size().size(),
             memory: info.used_memory().to_vec(),
         })
     }
@@ -58,9 +61,14 @@ impl Decoded {
                 return None;
             }
             let address = memory.virtual_address(0, |register, _, _| value(registers, register))?;
+            // How much all repetitions take is not known from the instruction.
+            let len = match memory.memory_size().size() {
+                0 if self.repeats => self.element_len,
+                len => len,
+            };
             Some(Access {
                 address,
-                len: memory.memory_size().size() as u64,
+                len: len as u64,
                 writes,
             })
         })
@@ -178,8 +186,8 @@ mod tests {
         let local = [0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0];
         assert_eq!(accesses(&local, &registers), [(0x7000, 8, false)]);
         // lea touches nothing, and neither does prefetcht0 [rsi]
-        assert_eq!(accesses(&[0x48, 0x8d, 0x46, 0x10], &registers), []);
-        assert_eq!(accesses(&[0x0f, 0x18, 0x0e], &registers), []);
+        assert!(accesses(&[0x48, 0x8d, 0x46, 0x10], &registers).is_empty());
+        assert!(accesses(&[0x0f, 0x18, 0x0e], &registers).is_empty());
     }
 
     #[test]
@@ -190,6 +198,6 @@ mod tests {
         let mut moved = accesses(&bytes, &registers(3, 0x2000, 0x3000));
         moved.sort_unstable();
         assert_eq!(moved, [(0x2000, 1, false), (0x3000, 1, true)]);
-        assert_eq!(accesses(&bytes, &registers(0, 0x2000, 0x3000)), []);
+        assert!(accesses(&bytes, &registers(0, 0x2000, 0x3000)).is_empty());
     }
 }
