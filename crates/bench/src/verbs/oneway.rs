@@ -23,6 +23,10 @@ const BETWEEN_LOOKS: u64 = 256;
 /// The same when each request is timed.
 const BETWEEN_LOOKS_TIMED: u64 = 32;
 
+/// Bytes of SENDs that may be on their way or untaken, with a line more for each one's header.
+/// Unreliable transports drop what the way there has no room for.
+const SENDS_AHEAD_BYTES: usize = 128 << 10;
+
 /// Whether the target takes each message, so that the requester must not get ahead of it.
 fn is_taken(case: &Case, verb: Verb) -> bool {
     verb == Verb::Send || (verb == Verb::Write && case.target == Target::Polling)
@@ -33,11 +37,22 @@ fn ahead_max(case: &Case, verb: Verb) -> u64 {
     let slots = case.slots() as u64;
     match verb {
         // Queue pairs are not drained evenly, and none of them must run out of RECVs, of which up to
-        // a quarter waits to be replaced.
-        Verb::Send => slots - slots / 4,
+        // a quarter waits to be replaced. Nor must the way there run over with large messages.
+        Verb::Send => {
+            let room = SENDS_AHEAD_BYTES / (case.size.next_multiple_of(64) + 64);
+            (slots - slots / 4).min((room as u64).max(case.postlist.into()))
+        }
         // They take turns in batches, so that one may be a batch ahead of the others.
         _ => (slots - u64::from(case.postlist)) * u64::from(case.qps),
     }
+}
+
+/// How many messages the target takes before it tells the requester. With fewer untaken than that,
+/// a batch must still fit, or both would wait for the other.
+fn grant_every(case: &Case, verb: Verb) -> u64 {
+    let ahead = ahead_max(case, verb);
+    let spare = ahead.saturating_sub(u64::from(case.postlist));
+    (ahead / 4).min(spare).max(1)
 }
 
 /// What a case's only way is.
@@ -458,7 +473,7 @@ fn take_writes(side: &mut Side, case: &Case, link: &mut Link) -> Result<Arrived,
     let qps = case.qps as usize;
     let slots = side.layout.inbox;
     let tags = Side::tags(&side.region, &slots, qps);
-    let grant_every = (ahead_max(case, Verb::Write) / 4).max(1);
+    let grant_every = grant_every(case, Verb::Write);
     let postlist = u64::from(case.postlist);
     let mut numbers = vec![0u64; qps];
     let (mut taken, mut granted, mut sum) = (0u64, 0u64, 0u64);
@@ -510,7 +525,7 @@ fn take_sends(
     let qps = case.qps as usize;
     let slots = side.layout.inbox;
     let tags = Side::tags(&side.region, &slots, qps);
-    let grant_every = (ahead_max(case, Verb::Send) / 4).max(1);
+    let grant_every = grant_every(case, Verb::Send);
     let (mut taken, mut granted, mut sum, mut wrong) = (0u64, 0u64, 0u64, 0u64);
     let mut span = Span::default();
     let mut incoming = ArrayVec::new();

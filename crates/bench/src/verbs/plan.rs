@@ -10,7 +10,7 @@ use super::experiment::Experiment;
 const INLINE_LEN: usize = 256;
 /// Work requests under way, and posted together, where an experiment does not vary them.
 const WINDOW: u32 = 128;
-const POSTLIST: u32 = 32;
+const POSTLIST: u32 = 16;
 /// Bytes of an echo's message (HERD, Fig 5).
 const ECHO_SIZE: usize = 32;
 /// Bytes of a sequencer's request and answer.
