@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::ProcessError;
+use super::{ProcessError, running};
 use crate::machine::pin_to;
 
 /// How long a process may take to end after it was asked to.
@@ -52,6 +52,7 @@ impl Child {
             Ok(child) => child.map_err(starting())?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
+        running::add(child.id(), dir);
         Ok(Child {
             name: name.to_string(),
             child,
@@ -118,6 +119,9 @@ impl Child {
     fn status(&mut self) -> Result<Option<String>, ProcessError> {
         let waiting = ProcessError::system(format!("waiting for {}", self.name));
         let status = self.child.try_wait().map_err(waiting)?;
+        if status.is_some() {
+            running::remove(self.child.id());
+        }
         Ok(status.map(|status| status.to_string()))
     }
 }
@@ -130,6 +134,7 @@ impl Drop for Child {
         {
             let _ = kill_process(pid, Signal::TERM);
         }
+        running::remove(self.child.id());
         let began = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < END_MAX {
             std::thread::sleep(LOOK_EVERY);

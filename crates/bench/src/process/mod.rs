@@ -6,6 +6,7 @@
 //! | `vervain.rs` | starting `vervain serve` |
 //! | `memcached.rs` | finding and starting memcached |
 //! | `child.rs` | a pinned process that ends with its guard |
+//! | `running.rs` | [`stop_all`], for a process that is told to end |
 //! | `usage.rs` | what a process has used |
 //!
 //! ```no_run
@@ -23,6 +24,7 @@
 
 mod child;
 pub mod memcached;
+mod running;
 mod usage;
 pub mod vervain;
 
@@ -30,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::child::Child;
+pub use self::running::stop_all;
 pub use self::usage::Usage;
 use crate::cache::Address;
 

@@ -37,6 +37,24 @@ pub(super) fn server_settings(flags: &BenchCache, placement: &Placement) -> Serv
     }
 }
 
+/// Ends the servers that a benchmark has started, when it is told to end itself.
+pub(super) fn stop_servers_on_signals() -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]);
+    let mut signals = signals.context("cannot take signals")?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                bench::process::stop_all();
+                // As shells tell of a process that a signal has ended.
+                std::process::exit(128 + signal);
+            }
+        })
+        .context("cannot start the signal thread")?;
+    Ok(())
+}
+
 /// Starts `vervain serve`.
 pub(super) fn start_ours(settings: &ServerSettings) -> anyhow::Result<Server> {
     let exe = std::env::current_exe().context("where this program is")?;
@@ -124,6 +142,7 @@ pub(super) fn against(
     has_memcached()?;
     let placement = Placement::split(flags.cores as usize);
     let settings = server_settings(flags, &placement);
+    stop_servers_on_signals()?;
     let progress = Progress::new(as_json);
     progress.tell("starting servers");
     let ours = start_ours(&settings)?;
@@ -197,6 +216,7 @@ pub(crate) fn bench_door(flags: &BenchDoor, as_json: bool) -> anyhow::Result<boo
         load_cpu: placement.load.first().copied(),
         ..DoorMatrix::new(exe)
     };
+    stop_servers_on_signals()?;
     let progress = Progress::new(as_json);
     progress.tell("starting servers");
     let report = matrix.run(&mut |step, steps| progress.tell(&format!("{step}/{steps}")));

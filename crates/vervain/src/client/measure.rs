@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::anyhow;
 use bench::cache::{Arrival, CacheRun, Length, LoadSweep, Pinning, RunError, Target};
 use bench::machine::Placement;
+use cache::herd::client::ConnectError;
 
 use super::compare::{
     Progress, against, limit_of, load_pinning, nic_target, server_settings, start_ours,
+    stop_servers_on_signals,
 };
 use super::door;
 use crate::cli::{Arriving, BenchCache, BenchLimit, ClientFlags, Peer, open_nic};
@@ -65,6 +67,7 @@ pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<b
     }
     if flags.serve {
         let placement = Placement::split(flags.cores as usize);
+        stop_servers_on_signals()?;
         let server = start_ours(&server_settings(flags, &placement))?;
         let target = if flags.client.socket {
             Target::Socket(server.address().clone())
@@ -96,7 +99,9 @@ fn measure(
     let progress = Progress::new(as_json);
     let door = run.target.door().to_string();
     let explain = |error| match error {
-        RunError::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+        RunError::Io(error) | RunError::Connect(ConnectError::Io(error))
+            if error.kind() == std::io::ErrorKind::ConnectionRefused =>
+        {
             anyhow!("nobody answers on {door}; is `vervain serve` running? (--serve starts one)")
         }
         error => anyhow::Error::new(error).context("the benchmark did not finish"),

@@ -1,8 +1,11 @@
 //! The benchmarks, with tiny inputs.
 
+use std::process::Stdio;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Place, run, vervain};
+use crate::harness::{Guard, Place, eventually, run, vervain};
 
 /// A report, which spans lines.
 fn report(text: &str) -> Value {
@@ -232,4 +235,50 @@ fn the_second_process_ends_with_its_input() {
     let said = run(&mut peer, b"nonsense\n");
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains("something else"), "{}", said.err);
+}
+
+#[test]
+fn a_benchmark_that_is_ended_leaves_nothing_behind() {
+    let place = Place::new();
+    let tmp = place.path("tmp");
+    std::fs::create_dir(&tmp).expect("a directory");
+    let bench = vervain()
+        .args([
+            "bench", "cache", "--serve", "--for", "60s", "--memory", "32M",
+        ])
+        .env("TMPDIR", &tmp)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starting a benchmark");
+    let mut bench = Guard(bench);
+    let left = || std::fs::read_dir(&tmp).expect("readable").count();
+    // Its server has a door when it serves.
+    let serves = || {
+        let mut dirs = std::fs::read_dir(&tmp).expect("readable").flatten();
+        dirs.any(|dir| dir.path().join("door").exists())
+    };
+    eventually("a server", serves);
+    bench.signal(Signal::TERM);
+    assert_eq!(bench.wait_end(), Some(128 + 15));
+    assert_eq!(left(), 0, "the server's directory is removed");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let place = Place::new();
+    for way in [&[][..], &["--socket"]] {
+        let mut bench = vervain();
+        bench
+            .args(["bench", "cache", "--server", "127.0.0.1:1"])
+            .arg("--run-dir")
+            .arg(place.run_dir())
+            .args(way);
+        let said = run(&mut bench, b"");
+        assert_eq!(said.code, Some(1));
+        assert!(
+            said.err.contains("nobody answers on 127.0.0.1:1"),
+            "{}",
+            said.err
+        );
+    }
 }
