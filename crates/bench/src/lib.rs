@@ -8,7 +8,11 @@
 //! | --- | --- |
 //! | [`workload`] | YCSB's mixes, uniform and Zipf draws, keys, checkable values, request tapes |
 //! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
+//! | [`process`] | servers started for a measurement, and stopped after it |
 //! | [`limit`] | what the machine can do at all |
+//! | [`mica`] | the cache's table alone, beside the standard hash map |
+//! | [`report`] | a run of everything as JSON, plots and a page |
+//! | [`plot`] | SVG plots |
 //! | [`machine`] | what it runs on, and pinning threads |
 //! | [`print`](mod@print) | reports as a table and as JSON |
 //!
@@ -34,7 +38,9 @@
 pub mod cache;
 pub mod limit;
 pub mod machine;
+pub mod mica;
 pub mod plot;
 pub mod print;
+pub mod process;
 pub mod report;
 pub mod workload;

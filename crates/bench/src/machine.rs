@@ -45,12 +45,54 @@ pub fn allowed_cpus() -> Vec<usize> {
 
 /// Binds this thread to a CPU; returns whether the kernel did.
 pub fn pin(cpu: usize) -> bool {
-    if cpu >= CpuSet::MAX_CPU {
+    pin_to(&[cpu])
+}
+
+/// Binds this thread, and the processes that it starts, to some CPUs; returns whether the kernel
+/// did.
+pub fn pin_to(cpus: &[usize]) -> bool {
+    if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
         return false;
     }
     let mut set = CpuSet::new();
-    set.set(cpu);
+    for &cpu in cpus {
+        set.set(cpu);
+    }
     sched_setaffinity(None, &set).is_ok()
+}
+
+/// How long this thread has been ready to run while others had its CPU, in nanoseconds; nothing when
+/// the kernel does not tell.
+pub fn waited_for_cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').nth(1)?.parse().ok()
+}
+
+/// Which CPUs a server and its load have, so that neither takes the other's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Placement {
+    /// The server's, one a core.
+    pub server: Vec<usize>,
+    /// The load's.
+    pub load: Vec<usize>,
+}
+
+impl Placement {
+    /// The first CPUs for the server's cores, the others for the load; none for anybody when that
+    /// leaves none for the load.
+    pub fn split(cores: usize) -> Self {
+        let mut server = allowed_cpus();
+        if server.len() <= cores {
+            return Placement::default();
+        }
+        let load = server.split_off(cores);
+        Placement { server, load }
+    }
+
+    /// The load's first CPU and the server's.
+    pub fn ends(&self) -> Option<[usize; 2]> {
+        Some([*self.load.first()?, *self.server.first()?])
+    }
 }
 
 #[cfg(test)]

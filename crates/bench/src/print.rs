@@ -8,6 +8,8 @@ use crate::cache::{CacheReport, Length, Percentiles};
 use crate::limit::LimitReport;
 use crate::workload::Distribution;
 
+pub use crate::cache::show::{write_comparison, write_door, write_loads};
+
 /// Writes a report as one JSON object, with a line's end.
 ///
 /// # Errors
@@ -138,6 +140,7 @@ pub fn write_table(report: &CacheReport, out: &mut impl Write) -> io::Result<()>
             report.throughput_mops, report.seconds
         ),
     )?;
+    crate::cache::show::limit(report.limit.as_ref(), report.throughput_mops, out)?;
     let counts = &report.counts;
     line(
         out,
@@ -189,8 +192,8 @@ fn length(length: Length) -> String {
 fn latencies(report: &CacheReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:<14}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-        "latency, us", "requests", "mean", "p50", "p95", "p99", "p99.9", "max"
+        "{:<14}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "latency, us", "requests", "mean", "p50", "p95", "p99", "p99.9", "p99.99", "max"
     )?;
     let rows = [
         ("all", &report.latency.all),
@@ -205,10 +208,11 @@ fn latencies(report: &CacheReport, out: &mut impl Write) -> io::Result<()> {
             p95_ns,
             p99_ns,
             p999_ns,
+            p9999_ns,
             max_ns,
         } = *row;
         write!(out, "{name:<14}{count:>12}{:>10.2}", mean_ns / 1e3)?;
-        for ns in [p50_ns, p95_ns, p99_ns, p999_ns, max_ns] {
+        for ns in [p50_ns, p95_ns, p99_ns, p999_ns, p9999_ns, max_ns] {
             write!(out, "{:>10.2}", ns as f64 / 1e3)?;
         }
         writeln!(out)?;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::RunError;
+use super::arrivals::Schedule;
 use super::connection::{Answer, Connection, Request};
 use super::tally::Tally;
 use crate::workload::{Tape, is_value_of, write_value};
@@ -15,6 +16,11 @@ const PLACE_BITS: u32 = 20;
 pub(super) const TIME_MASK: u64 = u64::MAX >> PLACE_BITS;
 /// Requests on a tape at most, so that places fit into tags.
 pub(super) const TAPE_LEN_MAX: usize = 1 << PLACE_BITS;
+/// How long requests that were due in time may still be sent after the end, at most.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// A connection ends requests by its own time-out; one that does not even do so is lost after this
+/// many of them.
+const SILENCES_MAX: u64 = 2;
 
 /// When a thread stops sending.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +31,35 @@ pub(super) enum Until {
     Time(Duration),
 }
 
+/// What time it is.
+pub(super) trait Clock {
+    /// Nanoseconds since the run began.
+    fn now_ns(&mut self) -> u64;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since(pub(super) Instant);
+
+impl Clock for Since {
+    #[inline]
+    fn now_ns(&mut self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// When requests are sent.
+#[derive(Debug)]
+pub(super) enum Pace {
+    /// As soon as there is room for them.
+    Closed,
+    /// When they are due, or as soon after that as there is room. Latencies begin when requests
+    /// are due: those that a slow server holds up are slow too.
+    Open(Schedule),
+}
+
 /// What a thread needs to play its tape.
-pub(super) struct Player<'a> {
+pub(super) struct Player<'a, C> {
     pub(super) tape: &'a Tape,
     pub(super) place: usize,
     /// The next value's version; the thread's number is in its upper bits.
@@ -36,42 +69,69 @@ pub(super) struct Player<'a> {
     /// not composed again and again.
     pub(super) composed: bool,
     pub(super) verify: bool,
-    pub(super) epoch: Instant,
+    pub(super) clock: C,
+    /// A server that answers nothing for so long is lost.
+    pub(super) timeout: Duration,
 }
 
-impl Player<'_> {
-    fn now_ns(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
-    }
-
-    /// Keeps the connection's window full until the end, then waits for what is under way.
+impl<C: Clock> Player<'_, C> {
+    /// Sends requests at their pace until the end, then waits for what is under way.
     ///
     /// The clock is read once a turn. A request's latency begins before it is composed and ends
     /// after all answers of its turn were handed out, so it is never too short.
     pub(super) fn play(
         &mut self,
         connection: &mut impl Connection,
+        pace: &mut Pace,
         until: Until,
         tally: &mut Tally,
         progress: Option<&AtomicU64>,
     ) -> Result<(), RunError> {
         let (tape, verify, value_len) = (self.tape, self.verify, self.value.len());
-        let mut now_ns = self.now_ns();
-        let (mut left, end_ns) = match until {
-            Until::Operations(count) => (count, u64::MAX),
-            Until::Time(time) => (u64::MAX, now_ns.saturating_add(time.as_nanos() as u64)),
+        let mut now_ns = self.clock.now_ns();
+        let (mut left, end_ns, drained_ns) = match until {
+            Until::Operations(count) => (count, u64::MAX, u64::MAX),
+            Until::Time(time) => {
+                let end_ns = now_ns.saturating_add(time.as_nanos() as u64);
+                let drain_ns = time.min(DRAIN_MAX).as_nanos() as u64;
+                (u64::MAX, end_ns, end_ns.saturating_add(drain_ns))
+            }
         };
         tally.begin(now_ns);
+        if let Pace::Open(schedule) = pace {
+            schedule.begin(now_ns);
+        }
         let mut under_way = 0usize;
-        let mut looks = 0;
+        let (mut looks, mut heard_ns) = (0, now_ns);
         loop {
-            if now_ns >= end_ns {
-                left = 0;
-            }
             connection.turn(now_ns);
-            while left > 0 && self.submit(connection, now_ns)? {
-                left -= 1;
-                under_way += 1;
+            match pace {
+                Pace::Closed => {
+                    if now_ns >= end_ns {
+                        left = 0;
+                    }
+                    while left > 0 && self.submit(connection, now_ns)? {
+                        left -= 1;
+                        under_way += 1;
+                    }
+                }
+                Pace::Open(schedule) => {
+                    let due_ns_max = now_ns.min(end_ns);
+                    while left > 0
+                        && schedule.due_ns() <= due_ns_max
+                        && self.submit(connection, schedule.due_ns())?
+                    {
+                        schedule.advance();
+                        left -= 1;
+                        under_way += 1;
+                    }
+                    if now_ns >= end_ns && schedule.due_ns() > end_ns {
+                        left = 0;
+                    } else if now_ns >= drained_ns {
+                        self.give_up(schedule, end_ns, now_ns, tally);
+                        left = 0;
+                    }
+                }
             }
             if left == 0 && under_way == 0 {
                 return Ok(());
@@ -102,25 +162,55 @@ impl Player<'_> {
                 tally.ended(tag >> PLACE_BITS, is_put);
             })?;
             under_way -= ended;
-            now_ns = self.now_ns();
+            now_ns = self.clock.now_ns();
             if ended > 0 {
-                looks = 0;
+                (looks, heard_ns) = (0, now_ns);
                 tally.end_turn(now_ns);
                 if let Some(progress) = progress {
                     progress.fetch_add(ended as u64, Ordering::Relaxed);
                 }
             } else {
                 looks += 1;
-                connection.idle(looks, true)?;
+                if under_way == 0 {
+                    heard_ns = now_ns;
+                } else if now_ns - heard_ns > SILENCES_MAX * self.timeout.as_nanos() as u64 {
+                    return Err(RunError::Silent(self.timeout));
+                }
+                // Who waits for the time must look at the clock.
+                let may_sleep = under_way > 0 && (left == 0 || matches!(pace, Pace::Closed));
+                connection.idle(looks, may_sleep)?;
             }
         }
     }
 
-    /// Submits the next request; `false` when the window is full.
+    /// Counts the requests that were due and could not be sent, with the time that they had waited
+    /// for: to leave them out would be to leave out the slowest.
+    #[cold]
+    fn give_up(&mut self, schedule: &mut Schedule, end_ns: u64, now_ns: u64, tally: &mut Tally) {
+        while schedule.due_ns() <= end_ns {
+            let is_put = self.tape.operation(self.place).is_put();
+            tally.unsent(schedule.due_ns(), now_ns, is_put);
+            schedule.advance();
+            self.next_place();
+        }
+    }
+
+    fn next_place(&mut self) {
+        self.place += 1;
+        if self.place == self.tape.len() {
+            self.place = 0;
+        }
+    }
+
+    /// Submits the next request, whose latency begins at a time; `false` when the window is full.
     #[inline]
-    fn submit(&mut self, connection: &mut impl Connection, now_ns: u64) -> Result<bool, RunError> {
+    fn submit(
+        &mut self,
+        connection: &mut impl Connection,
+        begins_ns: u64,
+    ) -> Result<bool, RunError> {
         let (operation, key) = (self.tape.operation(self.place), self.tape.key(self.place));
-        let tag = now_ns << PLACE_BITS | self.place as u64;
+        let tag = begins_ns << PLACE_BITS | self.place as u64;
         let request = if operation.is_put() {
             if !self.composed {
                 write_value(operation.item(), self.version, &mut self.value);
@@ -137,10 +227,7 @@ impl Player<'_> {
         if taken {
             self.version += u64::from(operation.is_put());
             self.composed = false;
-            self.place += 1;
-            if self.place == self.tape.len() {
-                self.place = 0;
-            }
+            self.next_place();
         }
         Ok(taken)
     }
@@ -148,6 +235,10 @@ impl Player<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::super::arrivals::{Arrival, Rate};
     use super::*;
     use crate::workload::{Distribution, Mix, Workload};
 
@@ -211,7 +302,8 @@ mod tests {
             value: vec![0; 32],
             composed: false,
             verify: true,
-            epoch: Instant::now(),
+            clock: Since(Instant::now()),
+            timeout: Duration::from_secs(60),
         };
         let mut connection = Mock {
             window: 8,
@@ -224,7 +316,13 @@ mod tests {
             std::thread::sleep(Duration::from_millis(2));
             let (mut tally, stored) = (Tally::new(), AtomicU64::new(0));
             let until = Until::Operations(25);
-            let played = player.play(&mut connection, until, &mut tally, Some(&stored));
+            let played = player.play(
+                &mut connection,
+                &mut Pace::Closed,
+                until,
+                &mut tally,
+                Some(&stored),
+            );
             played.expect("no error");
             assert_eq!(
                 (connection.submitted, connection.tags.len()),
@@ -234,5 +332,141 @@ mod tests {
             assert_eq!(stored.into_inner(), 25);
             assert_eq!(player.place as u64, 25 * round % 10);
         }
+    }
+
+    const US: u64 = 1000;
+
+    /// A clock that a server moves.
+    #[derive(Clone, Default)]
+    struct FakeClock(Rc<Cell<u64>>);
+
+    impl Clock for FakeClock {
+        fn now_ns(&mut self) -> u64 {
+            self.0.get()
+        }
+    }
+
+    /// Answers each request in its turn of a microsecond, but for a stall.
+    struct Stalling {
+        clock: FakeClock,
+        stall_ns: std::ops::Range<u64>,
+        window: usize,
+        tags: Vec<u64>,
+    }
+
+    impl Connection for Stalling {
+        fn turn(&mut self, _: u64) {}
+
+        fn submit(&mut self, _: &Request<'_>, tag: u64) -> Result<bool, RunError> {
+            let taken = self.tags.len() < self.window;
+            if taken {
+                self.tags.push(tag);
+            }
+            Ok(taken)
+        }
+
+        fn poll(
+            &mut self,
+            now_ns: u64,
+            sink: &mut impl FnMut(u64, Answer<'_>),
+        ) -> Result<usize, RunError> {
+            self.clock.0.set(now_ns + US);
+            if self.stall_ns.contains(&now_ns) {
+                return Ok(0);
+            }
+            let ended = self.tags.len();
+            for tag in self.tags.drain(..) {
+                sink(tag, Answer::Missing);
+            }
+            Ok(ended)
+        }
+
+        fn idle(&mut self, _: u32, may_sleep: bool) -> Result<(), RunError> {
+            // Who sleeps misses what is due meanwhile.
+            assert!(!may_sleep || !self.tags.is_empty());
+            Ok(())
+        }
+
+        fn preload(&mut self, _: bool) {}
+    }
+
+    /// Plays against a server that stalls from 10 to 20 ms of 100 ms.
+    fn play_a_stall(mut pace: Pace) -> Tally {
+        let workload = Workload {
+            mix: Mix::C,
+            distribution: Distribution::Uniform,
+            items: 100,
+            key_len: 8,
+        };
+        let tape = Tape::record(&workload.generator(1).expect("a workload"), 0, 10);
+        let clock = FakeClock::default();
+        let mut connection = Stalling {
+            clock: clock.clone(),
+            stall_ns: 10_000 * US..20_000 * US,
+            window: 1,
+            tags: Vec::new(),
+        };
+        let mut player = Player {
+            tape: &tape,
+            place: 0,
+            version: 0,
+            value: Vec::new(),
+            composed: false,
+            verify: false,
+            clock,
+            timeout: Duration::from_secs(1),
+        };
+        let mut tally = Tally::new();
+        let until = Until::Time(Duration::from_millis(100));
+        let played = player.play(&mut connection, &mut pace, until, &mut tally, None);
+        played.expect("no error");
+        tally
+    }
+
+    fn open(per_second: f64, arrival: Arrival) -> Pace {
+        Pace::Open(Schedule::new(
+            Rate {
+                per_second,
+                arrival,
+            },
+            1,
+            3,
+        ))
+    }
+
+    #[test]
+    fn a_stall_shows_in_the_requests_that_were_due_meanwhile() {
+        for arrival in [Arrival::Constant, Arrival::Poisson] {
+            let tally = play_a_stall(open(100_000.0, arrival));
+            // A tenth of all was due in the stall, and half of these waited for 5 ms and more.
+            let waited = tally.gets.count_between(5_000 * US, 10_100 * US);
+            let share = waited as f64 / tally.gets.len() as f64;
+            assert!((share - 0.05).abs() < 0.01, "{arrival:?}: {share}");
+            assert!(tally.gets.value_at_quantile(0.99) > 8_000 * US);
+            assert!(tally.gets.value_at_quantile(0.5) < 10 * US);
+            let due = tally.gets.len() as f64;
+            assert!((due - 10_000.0).abs() < 400.0, "{due} were due");
+            assert_eq!(tally.unsent_count, 0);
+        }
+        // In a closed loop a single request notices the stall.
+        let tally = play_a_stall(Pace::Closed);
+        assert!(tally.gets.value_at_quantile(0.99) < 10 * US);
+        assert_eq!(tally.gets.count_between(5_000 * US, 10_100 * US), 1);
+    }
+
+    #[test]
+    fn requests_that_an_overload_leaves_unsent_count_as_slow() {
+        // Twice what the server does, one request a microsecond.
+        let tally = play_a_stall(open(2e6, Arrival::Constant));
+        let due = tally.gets.len();
+        assert!((199_990..=200_010).contains(&due), "{due}");
+        // 90 000 while the load lasts and 100 000 until it is given up.
+        assert!(
+            (9_000..11_000).contains(&tally.unsent_count),
+            "{}",
+            tally.unsent_count
+        );
+        assert_eq!(tally.counts.misses + tally.unsent_count, due);
+        assert!(tally.gets.max() >= 90_000 * US);
     }
 }

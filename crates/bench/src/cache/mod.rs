@@ -1,5 +1,6 @@
-//! Closed-loop runs against a cache server: each client thread keeps a window of requests under
-//! way, and sends the next one when an answer has come.
+//! Runs against a cache server. In a closed loop each client thread keeps a window of requests under
+//! way, and sends the next one when an answer has come; at a rate requests are due at times of their
+//! own, and their latency counts from there.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -7,20 +8,32 @@
 //! | `target.rs` | which server, and by which way |
 //! | `threads.rs`, `gate.rs` | the threads, and the phases in which they go |
 //! | `drive.rs` | the loop of a thread |
+//! | `arrivals.rs` | [`Rate`]: when requests are due that do not wait for the server |
 //! | `connection.rs` | what the loop needs of the way to a server |
 //! | `nic.rs`, `fleet.rs` | a client of HERD through a NIC, and many of them in a thread |
 //! | `socket.rs`, `reply.rs` | a connection through a socket, by the Memcache protocol |
 //! | `sockets.rs` | the sockets of a thread |
 //! | `tally.rs` | what a thread counts and times |
 //! | `report.rs` | [`CacheReport`] |
+//! | `loads.rs` | [`LoadSweep`]: latency at offered loads |
+//! | `compare.rs` | [`Comparison`]: two servers in turn, each at its best |
+//! | `door.rs` | [`DoorMatrix`]: our socket door beside memcached's |
+//! | `limit.rs` | [`Limit`]: what a run is up against |
+//! | `show.rs` | these as tables |
 
+mod arrivals;
+mod compare;
 mod connection;
+mod door;
 mod drive;
 mod fleet;
 mod gate;
+mod limit;
+mod loads;
 mod nic;
 mod reply;
 mod report;
+pub(crate) mod show;
 mod socket;
 mod sockets;
 mod tally;
@@ -33,6 +46,12 @@ use serde::Serialize;
 
 use crate::workload::{CHECKABLE_LEN_MIN, Distribution, Generator, Mix, Workload, WorkloadError};
 
+pub use arrivals::{Arrival, Rate};
+pub use compare::{Cell, Comparison, ComparisonReport, Side, SideReport, Subject, Way};
+pub use door::{DoorError, DoorMatrix, DoorReport, DoorRow};
+pub use limit::{Limit, SocketLimit};
+pub use loads::{Load, LoadReport, LoadSweep, Rates};
+pub(crate) use report::as_seconds;
 pub use report::{
     CacheReport, ConnectionStats, Counts, Latencies, Percentiles, PreloadReport, Settings,
     ThreadReport,
@@ -41,6 +60,8 @@ pub use target::{Address, Door, Target};
 
 /// Requests under way on a connection at most.
 const WINDOW_MAX: u32 = 1 << 16;
+/// Requests a second at most: there is no clock for more.
+const RATE_MAX: f64 = 1e9;
 
 /// Why a run ended without a report.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +141,8 @@ pub struct CacheRun {
     pub connections: usize,
     /// Client threads.
     pub threads: usize,
+    /// Requests that are due at this rate; nothing for a closed loop.
+    pub rate: Option<Rate>,
     /// Where the threads run.
     pub pinning: Pinning,
     /// How long to measure.
@@ -151,6 +174,7 @@ impl CacheRun {
             multiget: 1,
             connections: 1,
             threads: 1,
+            rate: None,
             pinning: Pinning::None,
             length: Length::Time(Duration::from_secs(10)),
             warm_up: Length::Time(Duration::from_secs(1)),
@@ -181,6 +205,11 @@ impl CacheRun {
         }
         if self.window > WINDOW_MAX {
             return Err(RunError::Setting("the window is at most 65536"));
+        }
+        if let Some(rate) = self.rate
+            && !(rate.per_second >= 1.0 && rate.per_second <= RATE_MAX)
+        {
+            return Err(RunError::Setting("a rate lies between 1 and 10^9 a second"));
         }
         if self.connections == 0 {
             return Err(RunError::Setting("a thread has at least one connection"));

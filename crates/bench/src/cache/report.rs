@@ -69,6 +69,8 @@ pub struct Percentiles {
     pub p99_ns: u64,
     /// 99.9 % took no longer.
     pub p999_ns: u64,
+    /// 99.99 % took no longer.
+    pub p9999_ns: u64,
     /// None took longer.
     pub max_ns: u64,
 }
@@ -86,6 +88,7 @@ impl Percentiles {
             p95_ns: at(0.95),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
+            p9999_ns: at(0.9999),
             max_ns: histogram.max(),
         }
     }
@@ -165,6 +168,9 @@ impl From<ClientStats> for ConnectionStats {
 pub struct ThreadReport {
     /// The CPU that it was pinned to.
     pub cpu: Option<usize>,
+    /// How long others had its CPU while it was ready to run: latencies of that time are not the
+    /// server's. Nothing when the kernel does not tell.
+    pub waited_for_cpu_ns: Option<u64>,
     /// From its first request to its last answer.
     pub seconds: f64,
     /// Millions of requests answered a second.
@@ -181,11 +187,13 @@ impl ThreadReport {
     pub(super) fn new(
         tally: &Tally,
         cpu: Option<usize>,
+        waited_for_cpu_ns: Option<u64>,
         connection: Option<ConnectionStats>,
     ) -> Self {
         let seconds = seconds(tally.began_ns, tally.ended_ns);
         ThreadReport {
             cpu,
+            waited_for_cpu_ns,
             seconds,
             throughput_mops: mops(&tally.counts, seconds),
             counts: tally.counts,
@@ -223,6 +231,7 @@ pub struct Settings {
     pub multiget: usize,
     pub connections: usize,
     pub threads: usize,
+    pub rate: Option<super::Rate>,
     pub pinning: Pinning,
     pub length: Length,
     pub warm_up: Length,
@@ -247,6 +256,7 @@ impl Settings {
             multiget: run.multiget,
             connections: run.connections,
             threads: run.threads,
+            rate: run.rate,
             pinning: run.pinning.clone(),
             length: run.length,
             warm_up: run.warm_up,
@@ -276,10 +286,15 @@ pub struct CacheReport {
     pub throughput_mops: f64,
     /// How the requests ended.
     pub counts: Counts,
+    /// At a rate, requests that were due but could not be sent; they count in the latencies with
+    /// the time that they had waited for.
+    pub unsent: u64,
     /// How long they took.
     pub latency: Latencies,
     /// Each thread for itself.
     pub threads: Vec<ThreadReport>,
+    /// What the machine could do at all, if that was measured in the same run.
+    pub limit: Option<super::Limit>,
 }
 
 impl CacheReport {
@@ -305,13 +320,15 @@ impl CacheReport {
             seconds,
             throughput_mops: mops(&counts, seconds),
             counts,
+            unsent: tallies.iter().map(|tally| tally.unsent_count).sum(),
             latency: Latencies::of(tallies.iter()),
             threads,
+            limit: None,
         }
     }
 }
 
-pub(super) fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(time.as_secs_f64())
 }
 

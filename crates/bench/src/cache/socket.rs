@@ -20,6 +20,8 @@ pub(super) struct SocketConfig {
     pub(super) key_len: usize,
     /// A server that says nothing for so long is lost.
     pub(super) timeout: Duration,
+    /// Whether each request goes as soon as it can: when its time counts from when it is due.
+    pub(super) eager: bool,
 }
 
 impl SocketConfig {
@@ -28,6 +30,9 @@ impl SocketConfig {
     /// Were each answer's place filled at once, requests would leave one by one, each with a
     /// system call there and here; a `get` of many keys would have one.
     fn refill(&self) -> usize {
+        if self.eager {
+            return 1;
+        }
         self.multiget.max(self.window / 2).clamp(1, self.window)
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Tally {
     pub(super) puts: Histogram<u64>,
     pub(super) began_ns: u64,
     pub(super) ended_ns: u64,
+    /// Requests that were due, but could not be sent in time.
+    pub(super) unsent_count: u64,
     turn: Vec<Group>,
 }
 
@@ -41,6 +43,7 @@ impl Tally {
             puts: histogram(),
             began_ns: 0,
             ended_ns: 0,
+            unsent_count: 0,
             turn: Vec::with_capacity(256),
         }
     }
@@ -62,6 +65,21 @@ impl Tally {
                 is_put,
                 count: 1,
             }),
+        }
+    }
+
+    /// Notes a request that was due but is not sent, with the time it has waited for.
+    pub(super) fn unsent(&mut self, due_ns: u64, now_ns: u64, is_put: bool) {
+        self.unsent_count += 1;
+        let waited_ns = now_ns.saturating_sub(due_ns).max(1);
+        self.latencies(is_put).saturating_record(waited_ns);
+    }
+
+    fn latencies(&mut self, is_put: bool) -> &mut Histogram<u64> {
+        if is_put {
+            &mut self.puts
+        } else {
+            &mut self.gets
         }
     }
 

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use super::arrivals::Schedule;
 use super::connection::Connection;
-use super::drive::{Player, TAPE_LEN_MAX, Until};
+use super::drive::{Pace, Player, Since, TAPE_LEN_MAX, Until};
 use super::fleet::Fleet;
 use super::gate::{Broken, Gate, Member};
 use super::nic::NicConnection;
@@ -14,7 +15,7 @@ use super::socket::SocketConfig;
 use super::sockets::Sockets;
 use super::tally::Tally;
 use super::{CacheRun, Length, Pinning, RunError, Target};
-use crate::machine::{allowed_cpus, pin};
+use crate::machine::{allowed_cpus, pin, waited_for_cpu_ns};
 use crate::workload::{Generator, Tape};
 
 /// Bytes of a thread's tape at most.
@@ -39,6 +40,7 @@ struct Outcome {
     preload: Option<Preload>,
     connection: Option<ConnectionStats>,
     cpu: Option<usize>,
+    waited_ns: Option<u64>,
 }
 
 /// A thread's part of the preload.
@@ -163,6 +165,7 @@ fn client(shared: &Shared<'_>, number: usize, cpu: Option<usize>) -> Result<Outc
                 multiget: run.multiget,
                 key_len: run.key_len,
                 timeout: run.timeout,
+                eager: run.rate.is_some(),
             };
             let mut sockets = Sockets::connect(door, run.connections, config)?;
             phases(shared, &member, number, &mut sockets)?
@@ -224,14 +227,27 @@ fn phases(
         value,
         composed: false,
         verify: run.verify,
-        epoch: shared.epoch,
+        clock: Since(shared.epoch),
+        timeout: run.timeout,
+    };
+    let mut pace = match run.rate {
+        Some(rate) => {
+            let seed = run.seed.wrapping_add((number as u64) << 32);
+            Pace::Open(Schedule::new(rate, run.threads, seed))
+        }
+        None => Pace::Closed,
     };
     member.meet()?;
     let warm_up = until(run, run.warm_up, number);
-    player.play(connection, warm_up, &mut Tally::new(), None)?;
+    player.play(connection, &mut pace, warm_up, &mut Tally::new(), None)?;
     let mut tally = Tally::new();
     member.meet()?;
-    player.play(connection, until(run, run.length, number), &mut tally, None)?;
+    let length = until(run, run.length, number);
+    let waited_ns = waited_for_cpu_ns();
+    player.play(connection, &mut pace, length, &mut tally, None)?;
+    let waited_ns = waited_for_cpu_ns()
+        .zip(waited_ns)
+        .map(|(after, before)| after - before);
     // Queues stay until all are done: a client that goes costs the server time.
     member.meet()?;
     Ok(Outcome {
@@ -239,6 +255,7 @@ fn phases(
         preload,
         connection: None,
         cpu: None,
+        waited_ns,
     })
 }
 
@@ -264,10 +281,11 @@ fn preload(
             value: value.to_vec(),
             composed: false,
             verify: false,
-            epoch: shared.epoch,
+            clock: Since(shared.epoch),
+            timeout: run.timeout,
         };
-        let until = Until::Operations(next - item);
-        player.play(connection, until, &mut tally, Some(&shared.stored))?;
+        let (until, stored) = (Until::Operations(next - item), Some(&shared.stored));
+        player.play(connection, &mut Pace::Closed, until, &mut tally, stored)?;
         item = next;
     }
     Ok(Preload {
@@ -316,6 +334,7 @@ fn report(run: &CacheRun, outcomes: Vec<Outcome>) -> CacheReport {
         threads.push(ThreadReport::new(
             &outcome.tally,
             outcome.cpu,
+            outcome.waited_ns,
             outcome.connection,
         ));
         tallies.push(outcome.tally);

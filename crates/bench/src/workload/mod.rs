@@ -37,7 +37,7 @@ pub enum WorkloadError {
     #[error("{0} permille of GETs is more than all")]
     Mix(u16),
     /// The text names no mix.
-    #[error("`{0}` is no mix; write a, b, c or the permille of GETs")]
+    #[error("`{0}` is no mix; write a, b, c, put:5 for 5 % updates, or the permille of reads")]
     MixName(String),
     /// The skew is out of range.
     #[error("a Zipf distribution's theta lies between 0 and 1, unlike {0}")]
@@ -103,6 +103,17 @@ impl FromStr for Mix {
             "a" | "A" => Ok(Mix::A),
             "b" | "B" => Ok(Mix::B),
             "c" | "C" => Ok(Mix::C),
+            puts if puts.starts_with("put:") => {
+                let unknown = || WorkloadError::MixName(puts.to_string());
+                let percent = puts["put:".len()..].parse::<f64>();
+                let put_permille = percent.map_err(|_| unknown())? * 10.0;
+                // Whole permilles, as they are drawn.
+                if (0.0..=1000.0).contains(&put_permille) && put_permille.fract() == 0.0 {
+                    Mix::new(1000 - put_permille as u16)
+                } else {
+                    Err(unknown())
+                }
+            }
             number => match number.parse() {
                 Ok(permille) => Mix::new(permille),
                 Err(_) => Err(WorkloadError::MixName(number.to_string())),
@@ -321,7 +332,17 @@ mod tests {
         assert_eq!("b".parse(), Ok(Mix::B));
         assert_eq!("900".parse(), Mix::new(900));
         assert_eq!("1001".parse::<Mix>(), Err(WorkloadError::Mix(1001)));
-        assert!("d".parse::<Mix>().is_err());
+        for (text, get_permille) in [
+            ("put:5", 950),
+            ("put:50", 500),
+            ("put:100", 0),
+            ("put:0.1", 999),
+        ] {
+            assert_eq!(text.parse(), Mix::new(get_permille), "{text}");
+        }
+        for text in ["d", "put:", "put:101", "put:-1", "put:0.05", "put:nan"] {
+            assert!(text.parse::<Mix>().is_err(), "{text}");
+        }
         assert_eq!("zipf".parse(), Ok(Distribution::YCSB_ZIPF));
         assert_eq!("zipf:0.5".parse(), Ok(Distribution::Zipf { theta: 0.5 }));
         assert!("zipf:1".parse::<Distribution>().is_err());

@@ -2,5 +2,6 @@
 
 mod herd;
 mod memcached;
+mod process;
 mod reports;
 mod runs;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use bench::cache::{CacheReport, CacheRun, Length, Pinning, RunError, Target};
+use bench::cache::{
+    Arrival, CacheReport, CacheRun, Comparison, Length, LoadSweep, Pinning, Rate, Rates, RunError,
+    Side, Target, Way,
+};
 use bench::workload::{Distribution, Mix, write_value};
 use rt::net::Addr;
 
@@ -231,6 +234,106 @@ fn a_run_by_time_ends() {
     let report = run(&settings);
     check(&report, report.counts.answered());
     assert!(report.seconds >= 0.05);
+}
+
+#[test]
+fn requests_at_a_rate_are_sent_when_they_are_due() {
+    let rate = Some(Rate {
+        per_second: 20_000.0,
+        arrival: Arrival::Constant,
+    });
+    let length = Length::Time(Duration::from_millis(200));
+    let server = HerdServer::start(1, 4 << 20);
+    let (door, sockets) = serve(Addr::Tcp(loopback()), 2);
+    for (target, connections) in [(server.target(), 1), (Target::Socket(door), 2)] {
+        let report = run(&CacheRun {
+            rate,
+            length,
+            connections,
+            ..small(target)
+        });
+        // Answered or not, each request that was due counts; none was due that was not offered.
+        let due = report.counts.answered() + report.unsent;
+        assert!((3999..=4000).contains(&due), "{due} were due");
+        assert_eq!(report.latency.all.count, due);
+        assert_eq!((report.counts.errors(), report.counts.wrong), (0, 0));
+    }
+    sockets.join().expect("no panic");
+}
+
+#[test]
+fn loads_are_shares_of_what_a_closed_loop_reaches() {
+    let server = HerdServer::start(1, 4 << 20);
+    let sweep = LoadSweep {
+        run: CacheRun {
+            length: Length::Time(Duration::from_millis(20)),
+            warm_up: Length::Time(Duration::from_millis(5)),
+            ..small(server.target())
+        },
+        rates: Rates::Auto,
+        arrival: Arrival::Poisson,
+    };
+    let mut steps = Vec::new();
+    let report = sweep.run(&mut |_, step, steps_max| steps.push((step, steps_max)));
+    let report = report.expect("a report");
+    assert_eq!(steps.last(), Some(&(9, 9)));
+    let closed_mops = report.closed_mops.expect("a closed loop");
+    for (load, tenth) in report.loads.iter().zip(1..) {
+        let share = load.offered_mops / closed_mops;
+        assert!((share - f64::from(tenth) / 10.0).abs() < 1e-9);
+        assert_eq!(load.counts.answered() + load.unsent, load.latency.all.count);
+    }
+    let nothing = LoadSweep {
+        rates: Rates::These(vec![0.5]),
+        ..sweep
+    };
+    assert!(matches!(
+        nothing.run(&mut |_, _, _| {}),
+        Err(RunError::Setting(_))
+    ));
+}
+
+#[test]
+fn two_servers_are_compared_in_turn() {
+    let herd = HerdServer::start(1, 4 << 20);
+    let (door, sockets) = serve(Addr::Tcp(loopback()), 1 + 4 * 2);
+    let comparison = Comparison {
+        run: CacheRun {
+            length: Length::Operations(300),
+            ..small(herd.target())
+        },
+        rounds: 2,
+        ours: Side {
+            name: "ours".into(),
+            doors: vec![herd.target()],
+            ways: vec![Way::PLAIN, Way::pipelined(8)],
+        },
+        theirs: Side {
+            name: "theirs".into(),
+            doors: vec![Target::Socket(door)],
+            ways: Way::OVER_SOCKETS.to_vec(),
+        },
+    };
+    let report = comparison.run(&mut |_, _, _| {}).expect("a report");
+    sockets.join().expect("no panic");
+    for (side, cells) in [(&report.ours, 2), (&report.theirs, 4)] {
+        assert_eq!(side.cells.len(), cells);
+        for cell in &side.cells {
+            assert_eq!(cell.rounds_mops.len(), 2);
+            let counts = &cell.counts;
+            assert_eq!(
+                (counts.answered(), counts.errors(), counts.wrong),
+                (600, 0, 0)
+            );
+            assert!(cell.throughput_mops <= side.best().throughput_mops);
+        }
+    }
+    let ratio = report.ours.best().throughput_mops / report.theirs.best().throughput_mops;
+    assert_eq!(report.ratio, ratio);
+    let mut out = Vec::new();
+    bench::print::write_comparison(&report, &mut out).expect("written");
+    let text = String::from_utf8(out).expect("text");
+    assert!(text.contains("multiget of 32, 4 at once") && text.contains("times theirs"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::cache::Rates;
 use bench::workload::{Distribution, Mix};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbs::Gid;
@@ -243,8 +244,10 @@ pub(super) struct BenchFlags {
 
 #[derive(Subcommand, Debug)]
 pub(super) enum BenchWhat {
-    /// YCSB's mixes against a running server.
+    /// The cache under YCSB's mixes: alone, or beside memcached.
     Cache(Box<BenchCache>),
+    /// Our socket door beside memcached's, cell by cell.
+    Door(BenchDoor),
     /// What this machine can do at all: the limits that the others run against.
     Limit(BenchLimit),
     /// The cache's table alone, beside the standard hash map.
@@ -256,13 +259,37 @@ pub(super) enum BenchWhat {
 
 /// `vervain bench cache`.
 #[derive(Args, Debug)]
-#[command(after_help = "Needs a running server. Examples:
-  vervain bench cache                          95 % reads of a million small items, over RDMA
-  vervain bench cache --socket --window 32     the same over the socket, 32 pipelined
+#[command(after_help = "Examples:
+  vervain bench cache --serve                  95 % reads of a million small items, over RDMA
+  vervain bench cache --against memcached      the same, beside memcached at its best
+  vervain bench cache --serve --socket --window 32 --connections 50
+  vervain bench cache --serve --rate auto      latency at nine loads
   vervain bench cache --mix a --distribution zipf --value-size 1K --threads 2
+                                               a server that runs already
   vervain bench cache --socket --server 127.0.0.1:11311    any memcached")]
 pub(crate) struct BenchCache {
-    /// The mix: YCSB's a (50 % reads), b (95 %) or c (all), or the permille of reads.
+    /// Start a server for the run, on the first CPUs; the load has the others.
+    #[arg(long, conflicts_with_all = ["server", "unix", "no_preload", "pin"],
+          help_heading = "Own servers")]
+    pub(crate) serve: bool,
+    /// Start our server and this one, and measure both in turn, each with several ways of sending
+    /// requests: over RDMA windows of 1 to 64, over sockets one at a time, pipelined and multiget.
+    #[arg(long, value_enum, value_name = "PEER", help_heading = "Own servers",
+          conflicts_with_all = ["server", "unix", "no_preload", "pin", "window", "multiget", "serve"])]
+    pub(crate) against: Option<Peer>,
+    /// How often each side has its turn; figures are medians.
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Own servers",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Cores of an own server.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Own servers",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) cores: u32,
+    /// Memory of an own server [default: twice what the items need].
+    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = "Own servers")]
+    pub(crate) memory: Option<usize>,
+    /// Reads and updates: YCSB's a (50 % reads), b (95 %) or c (all); put:5, put:50 or put:100 for
+    /// so many percent of updates; or the permille of reads.
     #[arg(long, value_name = "MIX", default_value = "b")]
     pub(crate) mix: Mix,
     /// Which items: uniform, zipf (theta .99) or zipf:THETA.
@@ -294,18 +321,26 @@ pub(crate) struct BenchCache {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,
+    /// Requests a second that are due whatever the server does, `auto` for 10 to 90 % of what a
+    /// closed loop reaches, or several: 100k,1M. Latency counts from when a request is due.
+    #[arg(long, alias = "rates", value_name = "R,R", value_parser = units::rates,
+          conflicts_with = "against")]
+    pub(crate) rate: Option<Rates>,
+    /// How requests at a rate are spread over time.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Arriving::Poisson)]
+    pub(crate) arrival: Arriving,
     /// Pin client threads to the last CPUs; `serve --pin` takes the first.
     #[arg(long)]
     pub(crate) pin: bool,
-    /// How long to measure.
-    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = units::duration)]
-    pub(crate) length: Duration,
+    /// How long to measure [default: 5s; 2s each at a rate, .5s each with --against].
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) length: Option<Duration>,
     /// Measure so many requests instead.
     #[arg(long, value_name = "N", conflicts_with = "length")]
     pub(crate) operations: Option<u64>,
-    /// How long to run before measuring.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
-    pub(crate) warm_up: Duration,
+    /// How long to run before measuring [default: 1s; .1s each with --against].
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) warm_up: Option<Duration>,
     /// Take the items that are there, instead of storing all of them first.
     #[arg(long)]
     pub(crate) no_preload: bool,
@@ -317,6 +352,63 @@ pub(crate) struct BenchCache {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) client: ClientFlags,
+}
+
+/// `--arrival`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Arriving {
+    /// At random, as those of many users.
+    Poisson,
+    /// At equal distances.
+    Constant,
+}
+
+/// `--against`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peer {
+    /// memcached, as installed.
+    Memcached,
+}
+
+/// `vervain bench door`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Starts `vervain serve` and memcached with one thread each on the first CPU, \
+                        and loads them in turn from the second one."
+)]
+pub(crate) struct BenchDoor {
+    /// Numbers of connections, each with cells of its own.
+    #[arg(long, value_name = "N,N", default_value = "1,50", value_delimiter = ',',
+          value_parser = connections)]
+    pub(crate) connections: Vec<usize>,
+    /// Items in the caches.
+    #[arg(long, value_name = "N", default_value_t = 100_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) items: u64,
+    /// Bytes of a key.
+    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = units::size)]
+    pub(crate) key_size: usize,
+    /// Bytes of a value.
+    #[arg(long, value_name = "SIZE", default_value = "32", value_parser = units::size)]
+    pub(crate) value_size: usize,
+    /// How long each measurement takes.
+    #[arg(long = "for", value_name = "TIME", default_value = "300ms", value_parser = units::duration)]
+    pub(crate) each: Duration,
+    /// Measurements of each cell and server; figures are medians.
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Repeats the requests exactly.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// A number of connections that a server takes.
+fn connections(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(count @ 1..=1000) => Ok(count),
+        _ => Err("there are 1 to 1000 connections".to_string()),
+    }
 }
 
 /// `vervain bench limit`.

@@ -11,8 +11,9 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use flags::{
-    BenchCache, BenchLimit, BenchMica, BenchReport, ClientFlags, DelFlags, GetFlags, IncrFlags, Io,
-    NicFlags, ServeFlags, SetFlags, ShellFlags, StatsFlags, TouchFlags,
+    Arriving, BenchCache, BenchDoor, BenchLimit, BenchMica, BenchReport, ClientFlags, DelFlags,
+    GetFlags, IncrFlags, Io, NicFlags, Peer, ServeFlags, SetFlags, ShellFlags, StatsFlags,
+    TouchFlags,
 };
 pub(crate) use place::{open_nic, parse_gid, run_dir_of};
 pub(crate) use units::{duration, show_size};
@@ -38,6 +39,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Shell(shell) => crate::client::shell(&shell, flags.json),
         Command::Bench(bench) => match bench.what {
             flags::BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
+            flags::BenchWhat::Door(door) => crate::client::bench_door(&door, flags.json),
             flags::BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
             flags::BenchWhat::Mica(mica) => crate::client::bench_mica(&mica, flags.json),
             flags::BenchWhat::Report(report) => crate::client::bench_report(&report, flags.json),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bench::cache::Rates;
+
 /// Splits `12.5MiB` into a number and a unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -47,6 +49,32 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// Requests a second, `auto` or several of them: `250k`, `1M,2M`. K and M are powers of 1000.
+pub(crate) fn rates(text: &str) -> Result<Rates, String> {
+    if text == "auto" {
+        return Ok(Rates::Auto);
+    }
+    let rates = text.split(',').map(rate).collect::<Result<_, _>>()?;
+    Ok(Rates::These(rates))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let wrong = || format!("`{text}` is no rate; write 50000, 250k, 1.5M or auto");
+    let (number, unit) = split(text).ok_or_else(wrong)?;
+    let factor = match unit {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "m" | "M" => 1e6,
+        _ => return Err(wrong()),
+    };
+    let per_second = number * factor;
+    if (1.0..=1e9).contains(&per_second) {
+        Ok(per_second)
+    } else {
+        Err(format!("`{text}` is not between 1 and 10^9 a second"))
+    }
 }
 
 /// A window: a power of two, 1 to 1024.
@@ -108,6 +136,16 @@ mod tests {
         assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
         for text in ["", "s", "-1s", "1y", "1e400"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_read() {
+        assert_eq!(rates("auto"), Ok(Rates::Auto));
+        let some = Rates::These(vec![50_000.0, 250_000.0, 1_500_000.0]);
+        assert_eq!(rates("50000,250k,1.5M"), Ok(some));
+        for text in ["", "0", "-1", "1x", "1k,", "1e9G", "2000M"] {
+            assert!(rates(text).is_err(), "{text}");
         }
     }
 

@@ -2,11 +2,17 @@
 
 use std::io::{IsTerminal, Write};
 
-use anyhow::{Context as _, bail};
-use bench::cache::{CacheRun, Length, Pinning, Target};
+use std::time::Duration;
 
+use anyhow::anyhow;
+use bench::cache::{Arrival, CacheRun, Length, LoadSweep, Pinning, RunError, Target};
+use bench::machine::Placement;
+
+use super::compare::{
+    Progress, against, limit_of, load_pinning, nic_target, server_settings, start_ours,
+};
 use super::door;
-use crate::cli::{BenchCache, BenchLimit, ClientFlags, open_nic};
+use crate::cli::{Arriving, BenchCache, BenchLimit, ClientFlags, Peer, open_nic};
 use bench::limit::LimitRun;
 
 fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
@@ -20,7 +26,15 @@ fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
 
 /// Runs the benchmark; false when a value was wrong.
 pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<bool> {
-    let run = CacheRun {
+    // Where both sides have many measurements, each one is shorter.
+    let (length, warm_up) = if flags.against.is_some() {
+        (Duration::from_millis(500), Duration::from_millis(100))
+    } else if flags.rate.is_some() {
+        (Duration::from_secs(2), Duration::from_millis(200))
+    } else {
+        (Duration::from_secs(5), Duration::from_secs(1))
+    };
+    let settings = |target| CacheRun {
         mix: flags.mix,
         distribution: flags.distribution,
         items: flags.items,
@@ -37,36 +51,92 @@ pub(crate) fn bench_cache(flags: &BenchCache, as_json: bool) -> anyhow::Result<b
         },
         length: match flags.operations {
             Some(count) => Length::Operations(count),
-            None => Length::Time(flags.length),
+            None => Length::Time(flags.length.unwrap_or(length)),
         },
-        warm_up: Length::Time(flags.warm_up),
+        warm_up: Length::Time(flags.warm_up.unwrap_or(warm_up)),
         preload: !flags.no_preload,
         seed: flags.seed,
         verify: flags.verify,
         timeout: flags.client.timeout,
-        ..CacheRun::new(target(&flags.client)?)
+        ..CacheRun::new(target)
     };
-    let shown = std::io::stderr().is_terminal() && !as_json;
-    let mut progress = |stored: u64, items: u64| {
-        if shown {
-            let percent = stored * 100 / items.max(1);
-            // Nothing to do about a stderr that is closed.
-            let _ = write!(std::io::stderr(), "\rstoring items: {percent} %");
-            if stored == items {
-                let _ = writeln!(std::io::stderr(), "; measuring");
-            }
-        }
+    if let Some(Peer::Memcached) = flags.against {
+        return against(flags, settings, as_json);
+    }
+    if flags.serve {
+        let placement = Placement::split(flags.cores as usize);
+        let server = start_ours(&server_settings(flags, &placement))?;
+        let target = if flags.client.socket {
+            Target::Socket(server.address().clone())
+        } else {
+            nic_target(&server, &flags.client.nic)?
+        };
+        let run = CacheRun {
+            pinning: load_pinning(&placement),
+            ..settings(target)
+        };
+        return measure(flags, run, placement.ends(), as_json);
+    }
+    let run = settings(target(&flags.client)?);
+    let ends = Placement::split(1);
+    let ends = match (ends.load.last(), ends.server.first()) {
+        (Some(&load), Some(&server)) if flags.pin => Some([load, server]),
+        _ => None,
     };
+    measure(flags, run, ends, as_json)
+}
+
+/// Runs and reports, beside the limit of the load's CPU and the server's.
+fn measure(
+    flags: &BenchCache,
+    run: CacheRun,
+    cpus: Option<[usize; 2]>,
+    as_json: bool,
+) -> anyhow::Result<bool> {
+    let progress = Progress::new(as_json);
     let door = run.target.door().to_string();
-    let report = match run.run(&mut progress) {
-        Ok(report) => report,
-        Err(bench::cache::RunError::Io(error))
-            if error.kind() == std::io::ErrorKind::ConnectionRefused =>
-        {
-            bail!("nobody answers on {door}; is `vervain serve` running?")
+    let explain = |error| match error {
+        RunError::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            anyhow!("nobody answers on {door}; is `vervain serve` running? (--serve starts one)")
         }
-        Err(error) => return Err(error).context("the benchmark did not finish"),
+        error => anyhow::Error::new(error).context("the benchmark did not finish"),
     };
+    if let Some(rates) = &flags.rate {
+        let sweep = LoadSweep {
+            rates: rates.clone(),
+            arrival: match flags.arrival {
+                Arriving::Poisson => Arrival::Poisson,
+                Arriving::Constant => Arrival::Constant,
+            },
+            run,
+        };
+        let tell = &mut |what: &str, step: usize, steps: usize| {
+            progress.tell(&format!("{step}/{steps}  {what}"));
+        };
+        let mut report = sweep.run(tell).map_err(explain)?;
+        progress.tell("the machine's limit");
+        report.limit = limit_of(&sweep.run, cpus)?;
+        drop(progress);
+        let mut out = std::io::stdout().lock();
+        if as_json {
+            bench::print::write_json(&report, &mut out)?;
+        } else {
+            bench::print::write_loads(&report, &mut out)?;
+        }
+        return Ok(report.loads.iter().all(|load| load.counts.wrong == 0));
+    }
+    let report = run.run(&mut |stored, items| {
+        let percent = stored * 100 / items.max(1);
+        if stored == items {
+            progress.tell("measuring");
+        } else {
+            progress.tell(&format!("storing items: {percent} %"));
+        }
+    });
+    let mut report = report.map_err(explain)?;
+    progress.tell("the machine's limit");
+    report.limit = limit_of(&run, cpus)?;
+    drop(progress);
     let mut out = std::io::stdout().lock();
     if as_json {
         bench::print::write_json(&report, &mut out)?;

@@ -1,5 +1,6 @@
 //! One-shot commands: over the software NIC, or over a socket.
 
+mod compare;
 mod measure;
 mod measure_report;
 mod meeting;
@@ -14,6 +15,7 @@ use cache::herd::client::{Address, BlockingError, ConnectError, Door, Pace};
 use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
 use serde_json::json;
 
+pub(crate) use compare::bench_door;
 pub(crate) use measure::{bench_cache, bench_limit};
 pub(crate) use measure_report::{bench_mica, bench_report};
 pub(crate) use shell::shell;

@@ -53,3 +53,138 @@ fn the_machines_limits_are_measured() {
     let wrong = run(vervain().args(["bench", "limit", "--cpus", "0"]), b"");
     assert_eq!(wrong.code, Some(2));
 }
+
+/// Whether memcached is here; in CI it must be.
+fn has_memcached() -> bool {
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join("memcached").is_file())
+    });
+    let required = std::env::var("VERVAIN_TEST_PEERS").is_ok_and(|peers| peers == "required");
+    assert!(found || !required, "memcached is required, and missing");
+    if !found {
+        eprintln!("left out: memcached is not installed");
+    }
+    found
+}
+
+const TINY: [&str; 8] = [
+    "--items",
+    "500",
+    "--warm-up",
+    "1ms",
+    "--timeout",
+    "15s",
+    "--memory",
+    "32M",
+];
+
+#[test]
+fn one_command_starts_a_server_and_measures_it() {
+    for way in [
+        &[][..],
+        &["--socket", "--connections", "3", "--multiget", "4"],
+    ] {
+        let mut bench = vervain();
+        bench
+            .args(["--json", "bench", "cache", "--serve", "--verify"])
+            .args(["--operations", "2000"])
+            .args(TINY)
+            .args(way);
+        let said = run(&mut bench, b"");
+        assert_eq!(said.code, Some(0), "{way:?}: {}", said.err);
+        let report = report(said.text());
+        let counts = &report["counts"];
+        let count = |name: &str| counts[name].as_u64().expect("a count");
+        assert_eq!(count("hits") + count("stored"), 2000, "{counts}");
+        assert_eq!(count("wrong"), 0);
+        if !way.is_empty() {
+            let limit = &report["limit"]["socket"]["there_and_back_ns"];
+            assert!(limit.as_f64().expect("a limit") > 0.0);
+        }
+    }
+}
+
+#[test]
+fn the_cache_is_measured_against_memcached() {
+    if !has_memcached() {
+        return;
+    }
+    for way in [&[][..], &["--socket"]] {
+        let mut bench = vervain();
+        bench
+            .args(["--json", "bench", "cache", "--against", "memcached"])
+            .args(["--operations", "200", "--rounds", "1", "--verify"])
+            .args(TINY)
+            .args(way);
+        let said = run(&mut bench, b"");
+        assert_eq!(said.code, Some(0), "{way:?}: {}", said.err);
+        let report = report(said.text());
+        assert!(report["ratio"].as_f64().expect("a ratio") > 0.0);
+        for (side, cells) in [("ours", [7, 8][way.len()]), ("theirs", 8)] {
+            let tried = report[side]["cells"].as_array().expect("cells");
+            assert_eq!(tried.len(), cells, "{side}");
+            for cell in tried {
+                let counts = &cell["counts"];
+                let count = |name: &str| counts[name].as_u64().expect("a count");
+                let answered = count("hits") + count("misses") + count("stored");
+                assert_eq!((answered, count("wrong")), (200, 0), "{cell}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_doors_are_compared() {
+    if !has_memcached() {
+        return;
+    }
+    let tiny = ["--items", "500", "--for", "1ms", "--rounds", "1"];
+    let mut bench = vervain();
+    bench
+        .args(["bench", "door", "--connections", "1,3"])
+        .args(tiny);
+    let said = run(&mut bench, b"");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let rows = said.text().lines().filter(|line| line.contains("kop/s"));
+    assert_eq!(rows.count(), 2 * 2 * (3 + 2), "{}", said.text());
+    assert!(said.text().contains("worst cell"));
+}
+
+#[test]
+fn a_missing_memcached_is_named_with_the_way_to_get_it() {
+    for words in [&["cache", "--against", "memcached"][..], &["door"]] {
+        let mut bench = vervain();
+        bench.env("PATH", "/nonexistent").arg("bench").args(words);
+        let said = run(&mut bench, b"");
+        assert_eq!(said.code, Some(1));
+        assert!(
+            said.err.contains("apt-get install memcached"),
+            "{}",
+            said.err
+        );
+    }
+}
+
+#[test]
+fn latency_is_measured_at_offered_loads() {
+    let mut bench = vervain();
+    bench
+        .args([
+            "bench", "cache", "--serve", "--rate", "2k,4k", "--for", "50ms",
+        ])
+        .args(["--arrival", "constant", "--mix", "put:50"])
+        .args(TINY);
+    let said = run(&mut bench, b"");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    for word in [
+        "50 % GET",
+        "from when a request is due",
+        "0.0020",
+        "0.0040",
+        "p99.99",
+    ] {
+        assert!(said.text().contains(word), "{word} in {}", said.text());
+    }
+    let wrong = run(vervain().args(["bench", "cache", "--rate", "fast"]), b"");
+    assert_eq!(wrong.code, Some(2));
+}

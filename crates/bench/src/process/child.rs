@@ -1,0 +1,141 @@
+//! A pinned process that ends with its guard.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::ProcessError;
+use crate::machine::pin_to;
+
+/// How long a process may take to end after it was asked to.
+const END_MAX: Duration = Duration::from_secs(5);
+/// How often to look whether something has happened.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A process. Dropping it asks it to end, and kills it if it does not.
+#[derive(Debug)]
+pub(super) struct Child {
+    name: String,
+    child: std::process::Child,
+    stderr: PathBuf,
+}
+
+impl Child {
+    /// Starts a program on some CPUs, or anywhere. It says what goes wrong in a file of `dir`.
+    pub(super) fn start(
+        name: &str,
+        command: &mut Command,
+        cpus: &[usize],
+        dir: &Path,
+    ) -> Result<Self, ProcessError> {
+        let stderr = dir.join("stderr");
+        let errors = File::create(&stderr)
+            .map_err(ProcessError::system("a file for the server's errors"))?;
+        command.stdin(Stdio::null()).stderr(errors);
+        let starting = || ProcessError::system(format!("cannot start {name}"));
+        // A process inherits the CPUs of the thread that starts it, so that thread is one that
+        // does nothing else.
+        let spawned = std::thread::scope(|scope| {
+            let starter = scope.spawn(|| {
+                if !cpus.is_empty() && !pin_to(cpus) {
+                    let text = format!("the kernel refuses the CPUs {cpus:?}");
+                    return Err(std::io::Error::other(text));
+                }
+                command.spawn()
+            });
+            starter.join()
+        });
+        let child = match spawned {
+            Ok(child) => child.map_err(starting())?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(Child {
+            name: name.to_string(),
+            child,
+            stderr,
+        })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its standard output, once.
+    pub(super) fn stdout(&mut self) -> Option<std::process::ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// What it has said on standard error.
+    pub(super) fn stderr(&self) -> String {
+        match std::fs::read(&self.stderr) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) => format!("(its standard error cannot be read: {error})"),
+        }
+    }
+
+    /// Asks again and again until there is something, the process has ended, or the time is over.
+    pub(super) fn wait_for<T>(
+        &mut self,
+        within: Duration,
+        mut ask: impl FnMut() -> Option<T>,
+    ) -> Result<T, ProcessError> {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = ask() {
+                return Ok(found);
+            }
+            if let Some(status) = self.status()? {
+                return Err(ProcessError::Ended {
+                    name: self.name.clone(),
+                    status,
+                    stderr: self.stderr(),
+                });
+            }
+            if began.elapsed() > within {
+                return Err(ProcessError::Silent {
+                    name: self.name.clone(),
+                    waited: within,
+                    stderr: self.stderr(),
+                });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// What it said is not what such a server says.
+    pub(super) fn odd(&self, answer: &str) -> ProcessError {
+        ProcessError::Odd {
+            name: self.name.clone(),
+            answer: answer.trim().to_string(),
+            stderr: self.stderr(),
+        }
+    }
+
+    /// How it has ended, if it has.
+    fn status(&mut self) -> Result<Option<String>, ProcessError> {
+        let waiting = ProcessError::system(format!("waiting for {}", self.name));
+        let status = self.child.try_wait().map_err(waiting)?;
+        Ok(status.map(|status| status.to_string()))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Until it is reaped its number is its own. One that has ended already is what we want.
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32)
+            && matches!(self.child.try_wait(), Ok(None))
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let began = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < END_MAX {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // Of one that has ended these do nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

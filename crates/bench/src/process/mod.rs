@@ -1,0 +1,212 @@
+//! Servers started for a measurement, and stopped after it.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | [`Server`]: a running one, whichever it is; [`ServerSettings`] |
+//! | `vervain.rs` | starting `vervain serve` |
+//! | `memcached.rs` | finding and starting memcached |
+//! | `child.rs` | a pinned process that ends with its guard |
+//! | `usage.rs` | what a process has used |
+//!
+//! ```no_run
+//! use bench::process::{Listen, ServerSettings, memcached};
+//!
+//! let settings = ServerSettings {
+//!     cpus: vec![0],
+//!     ..ServerSettings::default()
+//! };
+//! let server = memcached::start(&settings, Listen::Tcp)?;
+//! println!("{} serves on {}", server.name(), server.address());
+//! let before = server.usage()?;
+//! # Ok::<(), bench::process::ProcessError>(())
+//! ```
+
+mod child;
+pub mod memcached;
+mod usage;
+pub mod vervain;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use self::child::Child;
+pub use self::usage::Usage;
+use crate::cache::Address;
+
+/// How long a server may take until it answers: it may have to touch all of its memory.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// It is not installed.
+    #[error("there is no {0} on this machine")]
+    Missing(&'static str),
+    /// It could not be started, or the system does not tell of it.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It ended instead of serving.
+    #[error("{name} has ended with {status}{}", said(.stderr))]
+    Ended {
+        /// Which program.
+        name: String,
+        /// How it ended.
+        status: String,
+        /// What it said on standard error.
+        stderr: String,
+    },
+    /// It does not answer.
+    #[error("{name} does not answer within {}s{}", .waited.as_secs(), said(.stderr))]
+    Silent {
+        /// Which program.
+        name: String,
+        /// How long it had.
+        waited: Duration,
+        /// What it said on standard error.
+        stderr: String,
+    },
+    /// It answers, but not as such a server does.
+    #[error("{name} says `{answer}`{}", said(.stderr))]
+    Odd {
+        /// Which program.
+        name: String,
+        /// What it said.
+        answer: String,
+        /// What it said on standard error.
+        stderr: String,
+    },
+}
+
+/// What a program said, behind the news of its end.
+fn said(stderr: &str) -> String {
+    match stderr.trim() {
+        "" => String::new(),
+        text => format!("; it says: {text}"),
+    }
+}
+
+impl ProcessError {
+    fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |error| ProcessError::System { what, error }
+    }
+}
+
+/// The socket that a server is to be reached by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listen {
+    /// A free TCP port of the loopback.
+    Tcp,
+    /// A Unix socket in a directory of its own.
+    Unix,
+}
+
+/// What servers of all kinds are told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerSettings {
+    /// The CPUs it may run on; none for all.
+    pub cpus: Vec<usize>,
+    /// Cores, or threads, that serve.
+    pub cores: usize,
+    /// Bytes for items.
+    pub memory: usize,
+    /// Connections, or HERD clients, at most.
+    pub connections_max: usize,
+    /// Requests that a HERD client may have under way to one core, a power of two.
+    pub window_max: u32,
+    /// Bytes of a value at most.
+    pub value_len_max: usize,
+}
+
+impl Default for ServerSettings {
+    /// One core anywhere, 256 MiB, 1024 connections, a window of 64, values of a million bytes.
+    fn default() -> Self {
+        ServerSettings {
+            cpus: Vec::new(),
+            cores: 1,
+            memory: 256 << 20,
+            connections_max: 1024,
+            window_max: 64,
+            value_len_max: 1_000_000,
+        }
+    }
+}
+
+/// Where the software NIC finds a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NicPlace {
+    /// The run directory.
+    pub run_dir: PathBuf,
+}
+
+/// A server that runs for a measurement. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    name: String,
+    address: Address,
+    unix: Option<Address>,
+    nic: Option<NicPlace>,
+    // Before the directory, which it uses.
+    child: Child,
+    _dir: tempfile::TempDir,
+}
+
+impl Server {
+    /// The program and its version.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its door.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Its door on a Unix socket, when it has one.
+    pub fn unix(&self) -> Option<&Address> {
+        self.unix.as_ref()
+    }
+
+    /// Where the software NIC finds it; nothing for a server without RDMA.
+    pub fn nic(&self) -> Option<&NicPlace> {
+        self.nic.as_ref()
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// What it has used so far.
+    ///
+    /// # Errors
+    /// The process is gone, or the kernel does not tell.
+    pub fn usage(&self) -> Result<Usage, ProcessError> {
+        usage::of(self.pid()).map_err(ProcessError::system(format!("what {} has used", self.name)))
+    }
+
+    /// What it has said on standard error.
+    pub fn stderr(&self) -> String {
+        self.child.stderr()
+    }
+}
+
+fn directory() -> Result<tempfile::TempDir, ProcessError> {
+    tempfile::Builder::new()
+        .prefix("vervain-bench-")
+        .tempdir()
+        .map_err(ProcessError::system("a directory for the server"))
+}
+
+/// Whether a path leads to something that can be executed.
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,87 @@
+//! What a process has used, as the kernel tells it.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What a process has used so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Usage {
+    /// CPU time of all its threads that still run.
+    #[serde(rename = "cpu_seconds", serialize_with = "crate::cache::as_seconds")]
+    pub cpu: Duration,
+    /// Bytes of memory that are resident.
+    pub resident_bytes: u64,
+}
+
+/// What a process has used.
+pub(super) fn of(pid: u32) -> io::Result<Usage> {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let pages = statm.split(' ').nth(1).and_then(|word| word.parse().ok());
+    let pages: u64 = pages.ok_or_else(|| odd("statm"))?;
+    Ok(Usage {
+        cpu: cpu(pid)?,
+        resident_bytes: pages * rustix::param::page_size() as u64,
+    })
+}
+
+/// CPU time of all threads. The scheduler's figures have nanoseconds; where the kernel keeps none,
+/// those of the process have ticks.
+fn cpu(pid: u32) -> io::Result<Duration> {
+    let mut ns = 0u64;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = task?.path().join("schedstat");
+        match std::fs::read_to_string(path) {
+            Ok(text) => {
+                let on_cpu = text.split(' ').next().and_then(|word| word.parse().ok());
+                ns += on_cpu.unwrap_or(0u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return ticks(pid),
+            Err(error) => return Err(error),
+        }
+    }
+    if ns == 0 {
+        return ticks(pid);
+    }
+    Ok(Duration::from_nanos(ns))
+}
+
+/// User and system time of the process.
+fn ticks(pid: u32) -> io::Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The program's name may hold anything, so fields are counted from behind it.
+    let (_, fields) = stat.rsplit_once(") ").ok_or_else(|| odd("stat"))?;
+    let mut times = fields.split(' ').skip(11).map(str::parse::<u64>);
+    match (times.next(), times.next()) {
+        (Some(Ok(user)), Some(Ok(system))) => {
+            let per_second = rustix::param::clock_ticks_per_second().max(1);
+            Ok(Duration::from_secs_f64(
+                (user + system) as f64 / per_second as f64,
+            ))
+        }
+        _ => Err(odd("stat")),
+    }
+}
+
+fn odd(file: &str) -> io::Error {
+    io::Error::other(format!("/proc/PID/{file} is not as the kernel writes it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_used_something() {
+        let pid = std::process::id();
+        let mut sum = 0u64;
+        // The tests around it may have used next to nothing yet.
+        while ticks(pid).expect("ticks").is_zero() {
+            sum = std::hint::black_box(sum.wrapping_mul(31) + 1);
+        }
+        let usage = of(pid).expect("usage");
+        assert!(usage.cpu > Duration::ZERO && usage.resident_bytes > 100_000);
+        assert!(of(u32::MAX).is_err());
+    }
+}
