@@ -13,6 +13,7 @@
 //! | [`mica`] | the cache's table alone, beside the standard hash map |
 //! | [`report`] | a run of everything as JSON, plots and a page |
 //! | [`plot`] | SVG plots |
+//! | [`verbs`](mod@verbs) | microbenchmarks of a NIC, between two processes |
 //! | [`machine`] | what it runs on, and pinning threads |
 //! | [`print`](mod@print) | reports as a table and as JSON |
 //!
@@ -43,4 +44,5 @@ pub mod plot;
 pub mod print;
 pub mod process;
 pub mod report;
+pub mod verbs;
 pub mod workload;

@@ -5,3 +5,4 @@ mod memcached;
 mod process;
 mod reports;
 mod runs;
+mod verbs;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::cache::Rates;
+use bench::verbs::{Experiment, POSTLIST_MAX, QPS_MAX};
 use bench::workload::{Distribution, Mix};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbs::Gid;
@@ -110,7 +111,7 @@ pub(crate) struct ServeFlags {
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) clients: u32,
     /// Requests a HERD client may have under way to one core, a power of two.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = units::window)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = units::window)]
     pub(crate) window: u32,
     /// How the cores do socket I/O.
     #[arg(long, value_enum, default_value_t = Io::Auto)]
@@ -255,6 +256,11 @@ pub(super) enum BenchWhat {
     /// Everything, as JSON, plots and a page: how fast is it here, compared with memcached, and
     /// how far from the limit?
     Report(BenchReport),
+    /// Microbenchmarks of RDMA verbs, between two processes.
+    Verbs(Box<BenchVerbs>),
+    /// The second process of `bench verbs`, told on standard input what to do.
+    #[command(hide = true)]
+    VerbsPeer(BenchVerbsPeer),
 }
 
 /// `vervain bench cache`.
@@ -481,6 +487,141 @@ pub(crate) struct BenchReport {
     /// Repeats the requests exactly.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// `vervain bench verbs`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Starts a second process of its own; needs no server. Examples:
+  vervain bench verbs                            all experiments, briefly
+  vervain bench verbs --list                     what there is
+  vervain bench verbs write --sizes 16,64,1K     WRITE by size
+  vervain bench verbs echo --window 1,16,64      the ladder of HERD's Fig 5
+  vervain bench verbs read --latency             one at a time, each timed
+  vervain bench verbs send --transport ud --role inbound --qps 1,64"
+)]
+pub(crate) struct BenchVerbs {
+    /// Which experiments [default: all, with fewer sizes and windows].
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiments: Vec<Experiment>,
+    /// Show the experiments and measure nothing.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// The CPUs of the two processes [default: the first and the last].
+    #[arg(long, value_name = "A,B", value_parser = two_cpus)]
+    pub(crate) cpus: Option<[usize; 2]>,
+    /// Bytes of a message, several by commas.
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = units::size,
+          help_heading = "Instead of the experiment's own choice")]
+    pub(crate) sizes: Vec<usize>,
+    /// Requests under way, on each queue pair.
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4096),
+          help_heading = "Instead of the experiment's own choice")]
+    pub(crate) window: Vec<u32>,
+    /// Work requests in one post call.
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(POSTLIST_MAX)),
+          help_heading = "Instead of the experiment's own choice")]
+    pub(crate) postlist: Vec<u32>,
+    /// One completion in so many work requests.
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4096),
+          help_heading = "Instead of the experiment's own choice")]
+    pub(crate) signal_every: Vec<u32>,
+    /// Queue pairs.
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(QPS_MAX)),
+          help_heading = "Instead of the experiment's own choice")]
+    pub(crate) qps: Vec<u32>,
+    /// Transports.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        help_heading = "Instead of the experiment's own choice"
+    )]
+    pub(crate) transport: Vec<TransportFlag>,
+    /// Which messages are carried within the work request.
+    #[arg(long, value_enum, default_value_t = InlineFlag::Auto,
+          help_heading = "Instead of the experiment's own choice")]
+    pub(crate) inline: InlineFlag,
+    /// Who posts.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ROLE",
+        help_heading = "Instead of the experiment's own choice"
+    )]
+    pub(crate) role: Option<RoleFlag>,
+    /// What the target's CPU does with WRITEs.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        help_heading = "Instead of the experiment's own choice"
+    )]
+    pub(crate) target: Option<TargetFlag>,
+    /// Measure the time of one request instead of throughput.
+    #[arg(long)]
+    pub(crate) latency: bool,
+    /// How long each measurement takes.
+    #[arg(long = "for", value_name = "TIME", default_value = "50ms", value_parser = units::duration)]
+    pub(crate) each: Duration,
+    /// How often each is repeated; shown are medians.
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    #[command(flatten)]
+    pub(crate) nic: NicFlags,
+}
+
+/// `vervain bench verbs-peer`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchVerbsPeer {
+    #[command(flatten)]
+    pub(crate) nic: NicFlags,
+}
+
+/// `--transport`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransportFlag {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+/// `--inline`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InlineFlag {
+    /// Those of up to 256 bytes.
+    Auto,
+    /// All of them.
+    Always,
+    /// None.
+    Never,
+}
+
+/// `--role`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RoleFlag {
+    /// The process on the first CPU, which measures what it sends.
+    Outbound,
+    /// The process on the second CPU; the first one measures what arrives.
+    Inbound,
+}
+
+/// `--target`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TargetFlag {
+    /// It polls for each message and reads it.
+    Polling,
+    /// Nothing.
+    Idle,
 }
 
 /// Two different CPUs that this process may use.

@@ -11,9 +11,9 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use flags::{
-    Arriving, BenchCache, BenchDoor, BenchLimit, BenchMica, BenchReport, ClientFlags, DelFlags,
-    GetFlags, IncrFlags, Io, NicFlags, Peer, ServeFlags, SetFlags, ShellFlags, StatsFlags,
-    TouchFlags,
+    Arriving, BenchCache, BenchDoor, BenchLimit, BenchMica, BenchReport, BenchVerbs,
+    BenchVerbsPeer, ClientFlags, DelFlags, GetFlags, IncrFlags, InlineFlag, Io, NicFlags, Peer,
+    RoleFlag, ServeFlags, SetFlags, ShellFlags, StatsFlags, TargetFlag, TouchFlags, TransportFlag,
 };
 pub(crate) use place::{open_nic, parse_gid, run_dir_of};
 pub(crate) use units::{duration, show_size};
@@ -43,6 +43,8 @@ pub(crate) fn run() -> ExitCode {
             flags::BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
             flags::BenchWhat::Mica(mica) => crate::client::bench_mica(&mica, flags.json),
             flags::BenchWhat::Report(report) => crate::client::bench_report(&report, flags.json),
+            flags::BenchWhat::Verbs(verbs) => crate::client::bench_verbs(&verbs, flags.json),
+            flags::BenchWhat::VerbsPeer(peer) => crate::client::bench_verbs_peer(&peer),
         },
     };
     match done {

@@ -3,6 +3,7 @@
 mod compare;
 mod measure;
 mod measure_report;
+mod measure_verbs;
 mod meeting;
 mod shell;
 mod socket;
@@ -18,6 +19,7 @@ use serde_json::json;
 pub(crate) use compare::bench_door;
 pub(crate) use measure::{bench_cache, bench_limit};
 pub(crate) use measure_report::{bench_mica, bench_report};
+pub(crate) use measure_verbs::{bench_verbs, bench_verbs_peer};
 pub(crate) use shell::shell;
 
 use self::meeting::meeting;

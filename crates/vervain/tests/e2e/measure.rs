@@ -188,3 +188,48 @@ fn latency_is_measured_at_offered_loads() {
     let wrong = run(vervain().args(["bench", "cache", "--rate", "fast"]), b"");
     assert_eq!(wrong.code, Some(2));
 }
+
+#[test]
+fn verbs_are_measured_between_two_processes() {
+    let place = Place::new();
+    let verbs = |arguments: &[&str]| {
+        let mut bench = vervain();
+        bench.args(["--json", "bench", "verbs", "--run-dir"]);
+        bench.arg(place.run_dir()).args(arguments);
+        run(&mut bench, b"")
+    };
+    let said = verbs(&["--for", "1ms", "--rounds", "1"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let all = report(said.text());
+    let rows = all["rows"].as_array().expect("rows");
+    for name in ["write", "read", "send", "cas", "faa", "echo", "ordering"] {
+        let mut rows = rows.iter();
+        assert!(rows.any(|row| row["experiment"] == name), "{name}");
+    }
+    assert!(all["limit"]["ring_mops"].as_f64().expect("a figure") > 0.0);
+    let refused = verbs(&["read", "--transport", "ud"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.err.contains("UD does not carry READ"),
+        "{}",
+        refused.err
+    );
+    let unknown = verbs(&["all-to-all"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.err.contains("two processes"), "{}", unknown.err);
+    let list = verbs(&["--list"]);
+    assert!(report(list.text())["hybrid"].is_string());
+}
+
+/// The second process ends with its input, whatever becomes of the first.
+#[test]
+fn the_second_process_ends_with_its_input() {
+    let place = Place::new();
+    let mut peer = vervain();
+    peer.args(["bench", "verbs-peer", "--run-dir"]);
+    let said = run(peer.arg(place.run_dir()), b"");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    let said = run(&mut peer, b"nonsense\n");
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("something else"), "{}", said.err);
+}
