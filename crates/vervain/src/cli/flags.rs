@@ -464,7 +464,7 @@ pub(crate) struct BenchMica {
     after_help = "Starts the servers it needs, memcached among them where it is installed, \
 and takes under 8 minutes on two cores. Leave the machine alone meanwhile. Examples:
   vervain bench report                       into vervain-report/, with a page to look at
-  vervain bench report --quick               a first look, in about a minute
+  vervain bench report --quick               a first look, in a minute and a half
   vervain bench report --json                the figures for a program, under `ratios`
   vervain bench report --from report.json    draws a report again"
 )]
@@ -475,7 +475,7 @@ pub(crate) struct BenchReport {
     /// Draw a report again instead of measuring.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "tiny"])]
     pub(crate) from: Option<PathBuf>,
-    /// A minute: one round, fewer sizes. For a look, not for comparisons.
+    /// A minute and a half: one round, fewer sizes. For a look, not for comparisons.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
     /// Longer measurements, five rounds, a hundred million items where memory allows it.

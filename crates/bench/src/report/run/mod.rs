@@ -27,7 +27,7 @@ use ::verbs::typed::Context;
 
 use self::bench::Bench;
 use super::hardware::Hardware;
-use super::record::{Commit, FORMAT, Record, Settings};
+use super::record::{Commit, FORMAT, Record, Settings, StepTime};
 use crate::machine::allowed_cpus;
 use crate::process::memcached;
 use crate::verbs::Link;
@@ -180,9 +180,14 @@ impl ReportRun {
                 client_cpus: &client_cpus,
                 tell: &mut tell,
             };
+            let step_began = Instant::now();
             if let Err(error) = (step.run)(&mut bench, &mut record) {
                 record.fail(step.name, error);
             }
+            record.steps.push(StepTime {
+                name: step.name.to_string(),
+                seconds: step_began.elapsed().as_secs_f64(),
+            });
             done += step.weight;
         }
         record.seconds = began.elapsed().as_secs_f64();

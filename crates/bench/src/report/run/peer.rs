@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::StepError;
 use super::bench::{Bench, Rounds, Style};
-use crate::cache::{Address, Arrival, CacheRun, DoorMatrix, LoadSweep, Rates, Target};
+use crate::cache::{
+    Address, Arrival, CacheRun, DoorMatrix, Load as Measurement, LoadSweep, Rates, Target,
+};
 use crate::process::{Listen, memcached};
 use crate::report::record::{DoorCell, Group, Load, LoadPoint, Measured, Record, Who};
 
@@ -155,31 +157,46 @@ pub(super) fn loads(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), St
         (bench.tell)("closed loop");
         let most = bench.measure(&run)?.throughput_mops;
         let percents = bench.scale().loads.iter();
-        let rates = percents.map(|percent| most * 1e6 * f64::from(*percent) / 100.0);
+        let rates: Vec<f64> = percents
+            .map(|percent| most * 1e6 * f64::from(*percent) / 100.0)
+            .collect();
         let sweep = LoadSweep {
-            rates: Rates::These(rates.collect()),
+            rates: Rates::These(rates.clone()),
             run,
             arrival: Arrival::Poisson,
         };
-        let tell = &mut *bench.tell;
-        let report = sweep.run(&mut |name, _, _| tell(name))?;
-        let points = report.loads.iter().map(|load| {
-            let all = &load.latency.all;
-            LoadPoint {
-                offered_mops: load.offered_mops,
-                achieved_mops: load.achieved_mops,
-                p50_ns: all.p50_ns as f64,
-                p99_ns: all.p99_ns as f64,
-                p999_ns: all.p999_ns as f64,
-                max_ns: all.max_ns as f64,
+        // A round's tail is often the machine's: the median of the rounds is what counts.
+        let mut rounds: Vec<Vec<Measurement>> = vec![Vec::new(); rates.len()];
+        for _ in 0..bench.scale().rounds {
+            let tell = &mut *bench.tell;
+            let report = sweep.run(&mut |name, _, _| tell(name))?;
+            for (measurements, measurement) in rounds.iter_mut().zip(report.loads) {
+                measurements.push(measurement);
             }
-        });
-        record.loads.push(Load {
-            who,
-            points: points.collect(),
-        });
+        }
+        let points = rounds
+            .iter()
+            .filter_map(|measurements| middle(measurements));
+        let points = points.collect();
+        record.loads.push(Load { who, points });
     }
     Ok(())
+}
+
+/// The medians of several measurements of a load.
+fn middle(measurements: &[Measurement]) -> Option<LoadPoint> {
+    let mid = |at: fn(&Measurement) -> f64| {
+        let figures: Vec<f64> = measurements.iter().map(at).collect();
+        Some(Measured::of(&figures)?.mid)
+    };
+    Some(LoadPoint {
+        offered_mops: mid(|load| load.offered_mops)?,
+        achieved_mops: mid(|load| load.achieved_mops)?,
+        p50_ns: mid(|load| load.latency.all.p50_ns as f64)?,
+        p99_ns: mid(|load| load.latency.all.p99_ns as f64)?,
+        p999_ns: mid(|load| load.latency.all.p999_ns as f64)?,
+        max_ns: mid(|load| load.latency.all.max_ns as f64)?,
+    })
 }
 
 /// Every cell of the socket door beside memcached.
@@ -194,6 +211,7 @@ pub(super) fn door(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), Ste
         items: scale.items.min(usual.items),
         slice: scale.slice.min(usual.slice),
         warm_up: scale.slice.min(usual.warm_up),
+        connections: scale.door_connections.clone(),
         rounds: scale.rounds,
         server_cpus: bench.server_cpus.to_vec(),
         load_cpu: bench.client_cpus.first().copied(),
