@@ -10,6 +10,9 @@
 //! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
 //! | [`process`] | servers started for a measurement, and stopped after it |
 //! | [`limit`] | what the machine can do at all |
+//! | [`mica`] | the cache's table alone, beside the standard hash map |
+//! | [`report`] | a run of everything as JSON, plots and a page |
+//! | [`plot`] | SVG plots |
 //! | [`verbs`](mod@verbs) | microbenchmarks of a NIC, between two processes |
 //! | [`mica`] | the cache's table alone, beside the standard hash map |
 //! | [`report`] | a run of everything as JSON, plots and a page |

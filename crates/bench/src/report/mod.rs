@@ -32,7 +32,7 @@ pub use hardware::{CpuCache, Hardware};
 pub use page::html;
 pub use record::{
     Commit, Curve, DoorCell, FORMAT, Group, Idle, LeftOut, Limit, Load, LoadPoint, Measured,
-    Record, RecordError, Sample, Settings, Who,
+    Record, RecordError, Sample, Settings, StepTime, Who,
 };
 pub use summary::{markdown, write_summary};
 

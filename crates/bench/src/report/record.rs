@@ -57,8 +57,19 @@ pub struct Record {
     pub tables: Vec<Group>,
     /// The server while nobody asks it.
     pub idle: Option<Idle>,
+    /// The steps of the run.
+    pub steps: Vec<StepTime>,
     /// What was not measured, and why.
     pub left_out: Vec<LeftOut>,
+}
+
+/// A step of the run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct StepTime {
+    /// Its name.
+    pub name: String,
+    /// How long it took.
+    pub seconds: f64,
 }
 
 /// What a program was built from.

@@ -205,6 +205,10 @@ pub(super) fn record() -> Record {
             resident_bytes: 260 << 20,
             memory_bytes: 256 << 20,
         }),
+        steps: vec![StepTime {
+            name: "the machine".into(),
+            seconds: 4.2,
+        }],
         left_out: vec![LeftOut {
             what: "verbs".into(),
             why: "there are none <here>".into(),

@@ -251,16 +251,16 @@ pub(super) enum BenchWhat {
     Door(BenchDoor),
     /// What this machine can do at all: the limits that the others run against.
     Limit(BenchLimit),
-    /// Microbenchmarks of RDMA verbs, between two processes.
-    Verbs(Box<BenchVerbs>),
-    /// The second process of `bench verbs`, told on standard input what to do.
-    #[command(hide = true)]
-    VerbsPeer(BenchVerbsPeer),
     /// The cache's table alone, beside the standard hash map.
     Mica(BenchMica),
     /// Everything, as JSON, plots and a page: how fast is it here, compared with memcached, and
     /// how far from the limit?
     Report(BenchReport),
+    /// Microbenchmarks of RDMA verbs, between two processes.
+    Verbs(Box<BenchVerbs>),
+    /// The second process of `bench verbs`, told on standard input what to do.
+    #[command(hide = true)]
+    VerbsPeer(BenchVerbsPeer),
 }
 
 /// `vervain bench cache`.
@@ -431,6 +431,64 @@ pub(crate) struct BenchLimit {
     pub(crate) memory: usize,
 }
 
+/// `vervain bench mica`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchMica {
+    /// Items; far more than the caches hold. Each takes about 300 bytes in all tables.
+    #[arg(long, value_name = "N", default_value_t = 20_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) items: u64,
+    /// GETs in a batch, one measurement each.
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,8,16,32"
+    )]
+    pub(crate) batch: Vec<usize>,
+    /// How long each measurement takes.
+    #[arg(long = "for", value_name = "TIME", default_value = "500ms", value_parser = units::duration)]
+    pub(crate) each: Duration,
+    /// How often each is repeated; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Repeats the keys exactly.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// `vervain bench report`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Starts the servers it needs, memcached among them where it is installed, \
+and takes under 8 minutes on two cores. Leave the machine alone meanwhile. Examples:
+  vervain bench report                       into vervain-report/, with a page to look at
+  vervain bench report --quick               a first look, in a minute and a half
+  vervain bench report --json                the figures for a program, under `ratios`
+  vervain bench report --from report.json    draws a report again"
+)]
+pub(crate) struct BenchReport {
+    /// Where the page, the plots and the JSON go.
+    #[arg(long, value_name = "DIR", default_value = "vervain-report")]
+    pub(crate) out: PathBuf,
+    /// Draw a report again instead of measuring.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "tiny"])]
+    pub(crate) from: Option<PathBuf>,
+    /// A minute and a half: one round, fewer sizes. For a look, not for comparisons.
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// Longer measurements, five rounds, a hundred million items where memory allows it.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Seconds: whether everything works, not how fast.
+    #[arg(long, hide = true, conflicts_with_all = ["quick", "full"])]
+    pub(crate) tiny: bool,
+    /// Repeats the requests exactly.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
 /// `vervain bench verbs`.
 #[derive(Args, Debug)]
 #[command(
@@ -564,64 +622,6 @@ pub(crate) enum TargetFlag {
     Polling,
     /// Nothing.
     Idle,
-}
-
-/// `vervain bench mica`.
-#[derive(Args, Debug)]
-pub(crate) struct BenchMica {
-    /// Items; far more than the caches hold. Each takes about 300 bytes in all tables.
-    #[arg(long, value_name = "N", default_value_t = 20_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) items: u64,
-    /// GETs in a batch, one measurement each.
-    #[arg(
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        default_value = "1,8,16,32"
-    )]
-    pub(crate) batch: Vec<usize>,
-    /// How long each measurement takes.
-    #[arg(long = "for", value_name = "TIME", default_value = "500ms", value_parser = units::duration)]
-    pub(crate) each: Duration,
-    /// How often each is repeated; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// Repeats the keys exactly.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-}
-
-/// `vervain bench report`.
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Starts the servers it needs, memcached among them where it is installed, \
-and takes under 8 minutes on two cores. Leave the machine alone meanwhile. Examples:
-  vervain bench report                       into vervain-report/, with a page to look at
-  vervain bench report --quick               a first look, in about a minute
-  vervain bench report --json                the figures for a program, under `ratios`
-  vervain bench report --from report.json    draws a report again"
-)]
-pub(crate) struct BenchReport {
-    /// Where the page, the plots and the JSON go.
-    #[arg(long, value_name = "DIR", default_value = "vervain-report")]
-    pub(crate) out: PathBuf,
-    /// Draw a report again instead of measuring.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "tiny"])]
-    pub(crate) from: Option<PathBuf>,
-    /// A minute: one round, fewer sizes. For a look, not for comparisons.
-    #[arg(long, conflicts_with = "full")]
-    pub(crate) quick: bool,
-    /// Longer measurements, five rounds, a hundred million items where memory allows it.
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Seconds: whether everything works, not how fast.
-    #[arg(long, hide = true, conflicts_with_all = ["quick", "full"])]
-    pub(crate) tiny: bool,
-    /// Repeats the requests exactly.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
 }
 
 /// Two different CPUs that this process may use.

@@ -41,10 +41,10 @@ pub(crate) fn run() -> ExitCode {
             flags::BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
             flags::BenchWhat::Door(door) => crate::client::bench_door(&door, flags.json),
             flags::BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
-            flags::BenchWhat::Verbs(verbs) => crate::client::bench_verbs(&verbs, flags.json),
-            flags::BenchWhat::VerbsPeer(peer) => crate::client::bench_verbs_peer(&peer),
             flags::BenchWhat::Mica(mica) => crate::client::bench_mica(&mica, flags.json),
             flags::BenchWhat::Report(report) => crate::client::bench_report(&report, flags.json),
+            flags::BenchWhat::Verbs(verbs) => crate::client::bench_verbs(&verbs, flags.json),
+            flags::BenchWhat::VerbsPeer(peer) => crate::client::bench_verbs_peer(&peer),
         },
     };
     match done {

@@ -1,5 +1,6 @@
 //! `vervain bench report` and `vervain bench mica`.
 
+use std::any::Any;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,8 +9,10 @@ use anyhow::Context as _;
 use bench::mica::{MicaReport, MicaRun};
 use bench::report::run::{Edge, Progress, ReportRun, Scale, StepError};
 use bench::report::{Commit, Record, write_files, write_summary};
+use bench::verbs::Link;
 use verbs::typed::Context;
 
+use super::measure_verbs::Peer;
 use crate::cli::{BenchMica, BenchReport, NicFlags, open_nic};
 
 /// This program, and its software NIC.
@@ -24,6 +27,11 @@ impl Edge for Program {
 
     fn open_nic(&self, run_dir: &Path) -> Result<Context, StepError> {
         Ok(open_nic(&nic_in(run_dir))?.1)
+    }
+
+    fn verbs_peer(&self, run_dir: &Path) -> Result<(Box<dyn Any>, Link), StepError> {
+        let (peer, link) = Peer::start(&nic_in(run_dir))?;
+        Ok((Box::new(peer), link))
     }
 }
 

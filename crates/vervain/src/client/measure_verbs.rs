@@ -133,10 +133,10 @@ fn show(progress: Progress) {
 }
 
 /// The second process; killed with this value if it has not ended.
-struct Peer(Child);
+pub(super) struct Peer(Child);
 
 impl Peer {
-    fn start(flags: &NicFlags) -> anyhow::Result<(Self, Link)> {
+    pub(super) fn start(flags: &NicFlags) -> anyhow::Result<(Self, Link)> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command.args(["bench", "verbs-peer", "--run-dir"]);

@@ -25,4 +25,5 @@ mod io;
 mod measure;
 mod peers;
 mod refusals;
+mod report;
 mod signals;

@@ -12,7 +12,7 @@ use crate::workload::Mix;
 pub(super) const KEY_LEN: usize = 16;
 pub(super) const VALUE_LEN: usize = 32;
 /// Bytes that an item takes besides key and value, at most: headers, rounding, its place in the
-/// index, and room so that none is evicted.
+/// index.
 const ITEM_OVERHEAD: usize = 160;
 /// Memory of a server at least.
 const MEMORY_MIN: usize = 64 << 20;
@@ -40,7 +40,8 @@ pub(super) struct Items {
 impl Items {
     /// Memory of a server that holds them.
     pub(super) fn memory(self) -> usize {
-        let each = KEY_LEN + self.value_len + self.value_len / 4 + ITEM_OVERHEAD;
+        // Twice the value, so that no cache has to evict what it is asked for.
+        let each = KEY_LEN + 2 * self.value_len + ITEM_OVERHEAD;
         (self.count as usize * each).max(MEMORY_MIN)
     }
 }
@@ -106,13 +107,17 @@ impl Bench<'_> {
     /// A run of the usual items, 95 % GET, one slice.
     pub(super) fn cache_run(&self, target: &Target, items: Items) -> CacheRun {
         let slice = self.scale().slice;
+        let (length, warm_up) = match self.scale().operations {
+            Some(count) => (Length::Operations(count), Length::Operations(count / 5)),
+            None => (Length::Time(slice), Length::Time(slice / 5)),
+        };
         CacheRun {
             items: items.count,
             key_len: KEY_LEN,
             value_len: items.value_len,
             mix: Mix::B,
-            length: Length::Time(slice),
-            warm_up: Length::Time(slice / 5),
+            length,
+            warm_up,
             preload: false,
             seed: self.run.seed,
             timeout: TIMEOUT,

@@ -12,6 +12,8 @@ use crate::report::record::{Curve, Record, Sample, Who};
 const VALUES_BYTES_MAX: usize = 128 << 20;
 /// Items at least, so that they are not all in the first cache.
 const ITEMS_MIN: u64 = 64;
+/// Items of the measurement by cores.
+const CROWDED_ITEMS_MAX: u64 = 100_000;
 /// From this length on, values go with few under way: they fill the buffers anyway.
 const LARGE: usize = 16 << 10;
 
@@ -118,7 +120,8 @@ pub(super) fn clients(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), 
     let counts = bench.scale().clients.clone();
     let most = counts.iter().copied().max().unwrap_or(1);
     let ours = bench.ours(&ServerSettings {
-        connections_max: most + 8,
+        // Those of the measurement before may still be there when the next ones come.
+        connections_max: 2 * most + 64,
         ..bench.server_settings(items)
     })?;
     let herd = bench.herd(&ours)?;
@@ -147,7 +150,11 @@ pub(super) fn clients(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), 
 /// Our cache over RDMA with one core, and with more, each with a client thread.
 pub(super) fn cores(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), StepError> {
     let window = Bench::best_window(record);
-    let items = bench.items();
+    let items = Items {
+        // Where cores share CPUs even storing is slow.
+        count: bench.scale().items.min(CROWDED_ITEMS_MAX),
+        value_len: VALUE_LEN,
+    };
     let allowed = allowed_cpus();
     // Half of the CPUs serve. Two cores are shown in any case, crowded if need be.
     let most = (allowed.len() / 2).max(2);

@@ -8,7 +8,8 @@
 //! | `herd.rs` | the cache over RDMA by window, mix and distribution |
 //! | `peer.rs` | ours beside memcached |
 //! | `growth.rs` | by value size, items, clients, cores |
-//! | `beneath.rs` | the machine, verbs, the table alone, an idle server |
+//! | `verbs.rs` | verbs and echoes between two processes |
+//! | `beneath.rs` | the machine, the table alone, an idle server |
 
 mod bench;
 mod beneath;
@@ -16,7 +17,9 @@ mod growth;
 mod herd;
 mod peer;
 mod scale;
+mod verbs;
 
+use std::any::Any;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,9 +27,10 @@ use ::verbs::typed::Context;
 
 use self::bench::Bench;
 use super::hardware::Hardware;
-use super::record::{Commit, FORMAT, Record, Settings};
+use super::record::{Commit, FORMAT, Record, Settings, StepTime};
 use crate::machine::allowed_cpus;
 use crate::process::memcached;
+use crate::verbs::Link;
 
 pub use self::scale::Scale;
 
@@ -43,6 +47,13 @@ pub trait Edge {
     /// # Errors
     /// The NIC's.
     fn open_nic(&self, run_dir: &Path) -> Result<Context, StepError>;
+
+    /// Starts the second process of verbs' measurements, whose NIC meets others in a directory.
+    /// It ends with the first value.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    fn verbs_peer(&self, run_dir: &Path) -> Result<(Box<dyn Any>, Link), StepError>;
 }
 
 /// The settings of a run.
@@ -83,7 +94,7 @@ struct Step {
     run: fn(&mut Bench<'_>, &mut Record) -> Result<(), StepError>,
 }
 
-const STEPS: [Step; 10] = {
+const STEPS: [Step; 14] = {
     const fn step(
         name: &'static str,
         weight: f64,
@@ -96,11 +107,15 @@ const STEPS: [Step; 10] = {
         step("an idle server", 3.0, beneath::idle),
         step("cache over RDMA by window", 17.0, herd::windows),
         step("cache over RDMA by mix", 12.0, herd::mixes),
-        step("beside memcached", 25.0, peer::ways),
+        step("beside memcached", 30.0, peer::ways),
+        step("latency by load", 15.0, peer::loads),
+        step("the socket door beside memcached", 55.0, peer::door),
         step("by value size", 30.0, growth::sizes),
         step("by items", 20.0, growth::items),
         step("by clients", 15.0, growth::clients),
         step("by cores", 10.0, growth::cores),
+        step("verbs", 25.0, verbs::verbs),
+        step("echoes", 20.0, verbs::echoes),
         step("the table alone", 20.0, beneath::table),
     ]
 };
@@ -165,9 +180,14 @@ impl ReportRun {
                 client_cpus: &client_cpus,
                 tell: &mut tell,
             };
+            let step_began = Instant::now();
             if let Err(error) = (step.run)(&mut bench, &mut record) {
                 record.fail(step.name, error);
             }
+            record.steps.push(StepTime {
+                name: step.name.to_string(),
+                seconds: step_began.elapsed().as_secs_f64(),
+            });
             done += step.weight;
         }
         record.seconds = began.elapsed().as_secs_f64();

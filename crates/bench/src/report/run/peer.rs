@@ -4,13 +4,20 @@ use std::collections::BTreeMap;
 
 use super::StepError;
 use super::bench::{Bench, Rounds, Style};
-use crate::cache::Address;
-use crate::process::Listen;
-use crate::report::record::{Group, Measured, Record, Who};
+use crate::cache::{
+    Address, Arrival, CacheRun, DoorMatrix, Load as Measurement, LoadSweep, Rates, Target,
+};
+use crate::process::{Listen, memcached};
+use crate::report::record::{DoorCell, Group, Load, LoadPoint, Measured, Record, Who};
+
+/// Why memcached's figures are missing.
+const NOT_INSTALLED: &str = "memcached is not installed; `apt-get install memcached` gives it";
+/// Connections over which a socket gets its load.
+const LOAD_CONNECTIONS: usize = 8;
 
 /// The ways to use a socket that the caches are compared by; each has several connections' worth
 /// of requests under way where that is what makes it fast.
-const STYLES: [(&str, Style); 5] = {
+const STYLES: [(&str, Style); 6] = {
     const fn style(window: u32, multiget: usize, connections: usize) -> Style {
         Style {
             window,
@@ -23,7 +30,8 @@ const STYLES: [(&str, Style); 5] = {
         ("50 connections", style(1, 1, 50)),
         ("pipelined by 32", style(32, 1, 1)),
         ("multiget of 32", style(32, 32, 1)),
-        ("multiget of 32, 8 connections", style(32, 32, 8)),
+        ("multigets of 32, 4 at once", style(128, 32, 1)),
+        ("multigets of 32, 8 connections", style(32, 32, 8)),
     ]
 };
 
@@ -39,7 +47,7 @@ pub(super) fn ways(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), Ste
     (bench.tell)("storing items");
     bench.fill(&herd, items)?;
     for server in [&tcp, &unix].into_iter().flatten() {
-        let target = crate::cache::Target::Socket(server.address().clone());
+        let target = Target::Socket(server.address().clone());
         bench.fill(&target, items)?;
     }
     // Each way to a cache, with its name.
@@ -111,10 +119,125 @@ pub(super) fn ways(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), Ste
         .zip(best)
         .map(|(ours, theirs)| ours.mid / theirs.mid);
     if best.is_none() {
-        record.leave_out(
-            "the comparison with memcached",
-            "memcached is not installed",
-        );
+        record.leave_out("the comparison with memcached", NOT_INSTALLED);
     }
+    Ok(())
+}
+
+/// Latency by offered load: HERD, and the sockets with as many connections as keep them busy.
+pub(super) fn loads(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), StepError> {
+    let window = Bench::best_window(record);
+    let items = bench.items();
+    let settings = bench.server_settings(items);
+    let ours = bench.ours(&settings)?;
+    let herd = bench.herd(&ours)?;
+    let theirs = bench.theirs(&settings, Listen::Unix)?;
+    let mut sides = vec![(Who::Herd, herd, window, 1)];
+    for (who, address) in [
+        (Who::Door, ours.unix()),
+        (
+            Who::Memcached,
+            theirs.as_ref().map(|server| server.address()),
+        ),
+    ] {
+        if let Some(address) = address {
+            sides.push((who, Target::Socket(address.clone()), 32, LOAD_CONNECTIONS));
+        }
+    }
+    for (who, target, window, connections) in sides {
+        // RDMA and our socket lead to the same items.
+        if who != Who::Door {
+            bench.fill(&target, items)?;
+        }
+        let run = CacheRun {
+            window,
+            connections,
+            ..bench.cache_run(&target, items)
+        };
+        (bench.tell)("closed loop");
+        let most = bench.measure(&run)?.throughput_mops;
+        let percents = bench.scale().loads.iter();
+        let rates: Vec<f64> = percents
+            .map(|percent| most * 1e6 * f64::from(*percent) / 100.0)
+            .collect();
+        let sweep = LoadSweep {
+            rates: Rates::These(rates.clone()),
+            run,
+            arrival: Arrival::Poisson,
+        };
+        // A round's tail is often the machine's: the median of the rounds is what counts.
+        let mut rounds: Vec<Vec<Measurement>> = vec![Vec::new(); rates.len()];
+        for _ in 0..bench.scale().rounds {
+            let tell = &mut *bench.tell;
+            let report = sweep.run(&mut |name, _, _| tell(name))?;
+            for (measurements, measurement) in rounds.iter_mut().zip(report.loads) {
+                measurements.push(measurement);
+            }
+        }
+        let points = rounds
+            .iter()
+            .filter_map(|measurements| middle(measurements));
+        let points = points.collect();
+        record.loads.push(Load { who, points });
+    }
+    Ok(())
+}
+
+/// The medians of several measurements of a load.
+fn middle(measurements: &[Measurement]) -> Option<LoadPoint> {
+    let mid = |at: fn(&Measurement) -> f64| {
+        let figures: Vec<f64> = measurements.iter().map(at).collect();
+        Some(Measured::of(&figures)?.mid)
+    };
+    Some(LoadPoint {
+        offered_mops: mid(|load| load.offered_mops)?,
+        achieved_mops: mid(|load| load.achieved_mops)?,
+        p50_ns: mid(|load| load.latency.all.p50_ns as f64)?,
+        p99_ns: mid(|load| load.latency.all.p99_ns as f64)?,
+        p999_ns: mid(|load| load.latency.all.p999_ns as f64)?,
+        max_ns: mid(|load| load.latency.all.max_ns as f64)?,
+    })
+}
+
+/// Every cell of the socket door beside memcached.
+pub(super) fn door(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), StepError> {
+    if memcached::find().is_none() {
+        record.leave_out("the socket door beside memcached", NOT_INSTALLED);
+        return Ok(());
+    }
+    let scale = bench.scale();
+    let usual = DoorMatrix::new(bench.edge.exe().to_path_buf());
+    let matrix = DoorMatrix {
+        items: scale.items.min(usual.items),
+        slice: scale.slice.min(usual.slice),
+        warm_up: scale.slice.min(usual.warm_up),
+        connections: scale.door_connections.clone(),
+        rounds: scale.rounds,
+        server_cpus: bench.server_cpus.to_vec(),
+        load_cpu: bench.client_cpus.first().copied(),
+        seed: bench.run.seed,
+        ..usual
+    };
+    let tell = &mut *bench.tell;
+    let report = matrix.run(&mut |step, steps| tell(&format!("{step} of {steps}")))?;
+    let flat = |mops: f64| Measured {
+        mid: mops,
+        low: mops,
+        high: mops,
+    };
+    record.door = report
+        .rows
+        .iter()
+        .map(|row| DoorCell {
+            socket: row.transport.to_string(),
+            operation: row.operation.to_string(),
+            connections: row.connections,
+            style: row.way.to_string(),
+            ours: flat(row.ours_mops),
+            theirs: Some(flat(row.theirs_mops)),
+            ratio: Some(row.ratio),
+        })
+        .collect();
+    record.ratios.door_vs_memcached_min = Some(report.ratio_min);
     Ok(())
 }

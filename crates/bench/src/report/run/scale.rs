@@ -9,6 +9,8 @@ pub struct Scale {
     pub name: &'static str,
     /// How long a single measurement of the cache takes.
     pub slice: Duration,
+    /// Measure so many requests of the cache instead, where time does not matter.
+    pub operations: Option<u64>,
     /// How long one of the machine or of verbs takes.
     pub brief: Duration,
     /// How often each is repeated.
@@ -25,6 +27,8 @@ pub struct Scale {
     pub clients: Vec<usize>,
     /// Loads, in percent of the highest throughput.
     pub loads: Vec<u32>,
+    /// Connections of the socket door's cells.
+    pub door_connections: Vec<usize>,
     /// Bytes of a verb's message.
     pub verb_sizes: Vec<usize>,
     /// Items of the table alone.
@@ -45,6 +49,7 @@ impl Scale {
         Scale {
             name: "standard",
             slice: Duration::from_millis(400),
+            operations: None,
             brief: Duration::from_millis(50),
             rounds: 3,
             items: 1_000_000,
@@ -52,7 +57,8 @@ impl Scale {
             value_lens: powers(2..=20).into_iter().step_by(2).collect(),
             item_counts: vec![10_000, 100_000, 1_000_000, 10_000_000],
             clients: vec![1, 4, 16, 64, 256, 1000],
-            loads: vec![10, 20, 30, 40, 50, 60, 70, 80, 90],
+            loads: vec![10, 25, 40, 55, 70, 80, 90],
+            door_connections: vec![1, 50],
             verb_sizes: vec![8, 64, 256, 1024, 4096],
             table_items: 20_000_000,
             idle: Duration::from_millis(2500),
@@ -60,7 +66,7 @@ impl Scale {
         }
     }
 
-    /// About a minute: one round, fewer sizes. For a look, not for comparisons.
+    /// A minute and a half: one round, fewer sizes. For a look, not for comparisons.
     pub fn quick() -> Self {
         Scale {
             name: "quick",
@@ -98,6 +104,7 @@ impl Scale {
         Scale {
             name: "tiny",
             slice: Duration::from_millis(10),
+            operations: Some(500),
             brief: Duration::from_millis(2),
             rounds: 1,
             items: 2000,
@@ -106,6 +113,7 @@ impl Scale {
             item_counts: vec![1000],
             clients: vec![1, 4],
             loads: vec![50],
+            door_connections: vec![2],
             verb_sizes: vec![64],
             table_items: 20_000,
             idle: Duration::from_millis(50),

@@ -37,8 +37,12 @@ impl Guard {
 
     /// Waits for its end by itself; its exit code.
     pub(crate) fn wait_end(&mut self) -> Option<i32> {
+        self.wait_end_within(LIMIT)
+    }
+
+    fn wait_end_within(&mut self, limit: Duration) -> Option<i32> {
         let mut code = None;
-        eventually("a process ends", || {
+        eventually_within(limit, "a process ends", || {
             code = self.0.try_wait().expect("asking for a child");
             code.is_some()
         });
@@ -56,8 +60,13 @@ impl Drop for Guard {
 
 /// Asks until the answer is yes.
 #[track_caller]
-pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let give_up = Instant::now() + LIMIT;
+pub(crate) fn eventually(what: &str, done: impl FnMut() -> bool) {
+    eventually_within(LIMIT, what, done);
+}
+
+#[track_caller]
+fn eventually_within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let give_up = Instant::now() + limit;
     while !done() {
         assert!(Instant::now() < give_up, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -108,6 +117,12 @@ impl Said {
 /// Runs a command to its end, with some input.
 #[track_caller]
 pub(crate) fn run(command: &mut Command, input: &[u8]) -> Said {
+    run_within(LIMIT, command, input)
+}
+
+/// As [`run`], for a command that takes longer than others.
+#[track_caller]
+pub(crate) fn run_within(limit: Duration, command: &mut Command, input: &[u8]) -> Said {
     let child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -121,7 +136,7 @@ pub(crate) fn run(command: &mut Command, input: &[u8]) -> Said {
     let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let out = read_all(child.0.stdout.take().expect("a pipe"));
     let err = read_all(child.0.stderr.take().expect("a pipe"));
-    let code = child.wait_end();
+    let code = child.wait_end_within(limit);
     feed.join().expect("feeding a command");
     let join = |reader: std::thread::JoinHandle<Vec<u8>>| reader.join().expect("reading a command");
     Said {
