@@ -22,6 +22,8 @@ use crate::task::Shared;
 const SQ_ENTRIES: u32 = 512;
 /// Completions that fit; the kernel keeps what does not.
 const CQ_ENTRIES: u32 = 4096;
+/// Receives at most that are submitted in the turn that starts them.
+const RECEIVES_AT_ONCE: usize = 4;
 /// One receive or send moves at most this many bytes.
 const TRANSFER_MAX: usize = 1 << 30;
 
@@ -39,8 +41,10 @@ pub(super) struct Uring {
     bell_armed: bool,
     watches: Vec<u64>,
     watch_serial: u64,
-    /// Receives that go behind everything else of the turn.
+    /// Receives that go behind everything else of the turn, or in the next one.
     receives: Vec<squeue::Entry>,
+    /// The receives have been left for this turn by the last one.
+    receives_waited: bool,
     /// Whole sends of which only a part has gone.
     unfinished: Vec<OpKey>,
     /// Entries that found the submission queue full although it had just been submitted.
@@ -65,6 +69,7 @@ impl Uring {
             watches: Vec::new(),
             watch_serial: 0,
             receives: Vec::new(),
+            receives_waited: false,
             unfinished: Vec::new(),
             backlog: VecDeque::new(),
         })
@@ -96,9 +101,21 @@ impl Uring {
         }
     }
 
-    /// Queues the receives of the turn. They come last: an answer to what is sent in the same turn
-    /// has often arrived by then, and a receive that finds nothing has to be tried again.
+    /// Queues the turn's receives behind its sends, or leaves them for the next turn. Peers that are
+    /// sent something here answer it soon, and a receive that finds nothing costs twice: it has to
+    /// wait for its socket and be tried again. So many receives are given a turn's time, while few
+    /// spare the system call.
+    fn offer_receives(&mut self) {
+        if self.receives_waited || self.receives.len() <= RECEIVES_AT_ONCE {
+            self.push_receives();
+        } else {
+            self.receives_waited = true;
+        }
+    }
+
+    /// Queues all receives.
     fn push_receives(&mut self) {
+        self.receives_waited = false;
         let mut receives = std::mem::take(&mut self.receives);
         for entry in receives.drain(..) {
             self.push(entry);
@@ -308,14 +325,14 @@ impl Backend for Uring {
 
     fn turn(&mut self, _quiet: bool) -> usize {
         self.drain_backlog();
-        self.push_receives();
+        self.offer_receives();
         let queue = self.ring.submission();
         let (queued, pending) = (queue.len(), queue.taskrun() || queue.cq_overflow());
         drop(queue);
         if queued > 0 || pending {
             self.enter();
         }
-        queued + self.reap()
+        queued + self.receives.len() + self.reap()
     }
 
     fn has_work(&mut self) -> bool {
