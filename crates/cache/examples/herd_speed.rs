@@ -1,9 +1,9 @@
-//! How long a GET of 16/32 bytes takes on either side, over the software NIC.
+//! How long a request of 16/32 bytes takes on either side, over the software NIC.
 //!
 //! In one thread the two sides take turns and each is timed on its own; with two threads
 //! the rate is measured end to end.
 //!
-//! `cargo run --release -p cache --example herd_speed -- [rounds] [window] [keys] [threads]`
+//! `cargo run --release -p cache --example herd_speed -- [rounds] [window] [keys] [threads] [put percent]`
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use cache::herd::client::Control;
 use cache::herd::{
-    Acceptor, Attachment, Client, ClientConfig, Command, Outcome, Server, ServerConfig,
+    Acceptor, Attachment, Client, ClientConfig, Command, Outcome, Server, ServerConfig, StoreMode,
 };
 use cache::mica::{KeyHash, NewValue, Options, Partition};
 use nic_soft::{SoftNic, SoftOptions};
@@ -66,11 +66,23 @@ fn fill<D: cache::herd::client::Dial>(
     client: &mut Client<D>,
     random: &mut fastrand::Rng,
     keys: u64,
+    put_percent: u8,
 ) -> usize {
     let mut count = 0;
     loop {
         let key = key(random.u64(..keys));
-        match client.submit(&Command::Get { key: &key }, false, 0) {
+        let command = if random.u8(..100) < put_percent {
+            Command::Store {
+                mode: StoreMode::Set,
+                key: &key,
+                value: &[7; 32],
+                flags: 0,
+                expiry_s: 0,
+            }
+        } else {
+            Command::Get { key: &key }
+        };
+        match client.submit(&command, false, 0) {
             Ok(()) => count += 1,
             Err(_) => return count,
         }
@@ -83,6 +95,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let window: u32 = arguments.next().map_or(Ok(16), |text| text.parse())?;
     let keys: u64 = arguments.next().map_or(Ok(1 << 20), |text| text.parse())?;
     let threads: u32 = arguments.next().map_or(Ok(2), |text| text.parse())?;
+    let put_percent: u8 = arguments.next().map_or(Ok(0), |text| text.parse())?;
     let run_dir = tempfile::tempdir()?;
     let options = SoftOptions::new(run_dir.path());
     let server_pd = Context::new(SoftNic::open(&options)?).alloc_pd()?;
@@ -131,7 +144,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..rounds {
         let time_ns = now_ns();
         let began = Instant::now();
-        sent += fill(&mut client, &mut random, keys);
+        sent += fill(&mut client, &mut random, keys, put_percent);
         client.flush(time_ns);
         let flushed = Instant::now();
         server.poll(&mut partition, time_ns, 0, 64);
@@ -146,7 +159,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let each = |time: Duration| time.as_nanos() as f64 / sent as f64;
     println!(
-        "one thread, window {window}: {sent} GETs, {hits} hits; client submit+post {:.0} ns, \
+        "one thread, window {window}: {sent} requests, {hits} hits; client submit+post {:.0} ns, \
          server {:.0} ns, client poll {:.0} ns",
         each(submitting),
         each(serving),
@@ -184,7 +197,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let began = Instant::now();
     let mut answered = 0usize;
     while began.elapsed() < Duration::from_secs(2) {
-        fill(&mut client, &mut random, keys);
+        fill(&mut client, &mut random, keys, put_percent);
         let taken = client.poll(now_ns(), &mut |_, outcome| {
             answered += usize::from(matches!(outcome, Outcome::Value { .. }));
         });

@@ -9,7 +9,9 @@ use crate::herd::memory::Memory;
 use crate::herd::recycle::Recycled;
 use crate::herd::slots::{Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
-use crate::herd::wire::request::{Command, HEADER_LEN, Header, Op, Request, emit_get};
+use crate::herd::wire::request::{
+    Command, HEADER_LEN, Header, Op, Request, StoreMode, emit_plain, store_extras,
+};
 
 /// A completion is asked for this many times while the send queue fills once.
 const SIGNALS_PER_QUEUE: u32 = 4;
@@ -194,9 +196,21 @@ impl Lane {
         tag: u64,
         deadline_ns: u64,
     ) -> Option<bool> {
-        if let Command::Get { key } = command {
-            // The slots are long enough for every key.
-            return self.submit_get(key, want_cas, tag, deadline_ns);
+        match *command {
+            Command::Get { key } => {
+                return self.submit_plain(Op::Get, (key, &[]), None, want_cas, tag, deadline_ns);
+            }
+            Command::Store {
+                mode: StoreMode::Set,
+                key,
+                value,
+                flags,
+                expiry_s,
+            } => {
+                let (what, extras) = ((key, value), store_extras(flags, expiry_s));
+                return self.submit_plain(Op::Set, what, Some(extras), want_cas, tag, deadline_ns);
+            }
+            _ => {}
         }
         let request = Request::Command(*command);
         if !self.fits(&request) {
@@ -209,25 +223,31 @@ impl Lane {
         Some(true)
     }
 
-    /// Takes a GET, as [`Lane::submit`] does.
+    /// Takes a GET or a SET, as [`Lane::submit`] does.
     #[inline(always)]
-    fn submit_get(
+    fn submit_plain(
         &mut self,
-        key: &[u8],
+        op: Op,
+        what: (&[u8], &[u8]),
+        extras: Option<u64>,
         want_cas: bool,
         tag: u64,
         deadline_ns: u64,
     ) -> Option<bool> {
+        let len = HEADER_LEN + op.extras_len() + what.0.len() + what.1.len();
+        if len > self.geometry.slot_len {
+            return Some(false);
+        }
         if !self.has_room() {
             return None;
         }
         let id = self.next;
-        let len = emit_get(key, id, want_cas, self.memory_of(id));
-        let len = len.expect("every key fits a slot");
+        let emitted = emit_plain(op, what, extras, (id, want_cas), self.memory_of(id));
+        debug_assert_eq!(emitted, Some(len));
         self.enqueue(Slot {
             tag,
             deadline_ns,
-            op: Op::Get,
+            op,
             len: len as u16,
             ..FREE
         });

@@ -45,10 +45,23 @@ impl Execution<'_> {
     #[inline(always)]
     pub(super) fn run(&mut self, item: &Item, bytes: &[u8]) {
         self.stats.requests += u64::from(!item.replay);
-        // Most requests are plain GETs: a key before the header, and nothing else to take apart.
-        if item.sound && item.op == Op::Get && item.hash.partition(self.cores) == self.core {
+        // Most requests are plain GETs and SETs, which need not be taken apart by parts.
+        let ours = item.sound && item.hash.partition(self.cores) == self.core;
+        if ours && item.op == Op::Get {
             let (key, header) = bytes.split_at(bytes.len() - request::HEADER_LEN);
             self.read(item, key, None, header[0] & WANT_CAS != 0);
+        } else if ours
+            && item.op == Op::Set
+            && !item.replay
+            && let Some(set) = request::parse_set(bytes)
+        {
+            let value = NewValue {
+                bytes: set.value,
+                flags: set.flags,
+                expiry_s: set.expiry_s,
+            };
+            let stored = self.partition.set(item.hash, set.key, value, self.now_s);
+            self.tell(item, set.wants_cas, told_of_store(stored));
         } else {
             self.run_any(item, bytes);
         }

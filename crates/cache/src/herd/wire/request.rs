@@ -380,20 +380,69 @@ impl Header {
     }
 }
 
-/// [`Request::emit`] of a GET, which is the request that counts.
+/// Writes a request whose extras are a word or nothing to the end of `slot`: the requests that count.
+/// Returns its length in bytes; `None` when it does not fit.
 #[inline(always)]
-pub(crate) fn emit_get(key: &[u8], id: u32, want_cas: bool, slot: &mut [u8]) -> Option<usize> {
+pub(crate) fn emit_plain(
+    op: Op,
+    (key, value): (&[u8], &[u8]),
+    extras: Option<u64>,
+    (id, want_cas): (u32, bool),
+    slot: &mut [u8],
+) -> Option<usize> {
     let header = Header {
-        op: Op::Get as u8 | if want_cas { WANT_CAS } else { 0 },
+        op: op as u8 | if want_cas { WANT_CAS } else { 0 },
         key_len: u8::try_from(key.len()).ok()?,
-        value_len: 0,
+        value_len: u16::try_from(value.len()).ok()?,
         id,
     };
-    let (rest, header_to) = slot.split_last_chunk_mut()?;
-    let key_at = rest.len().checked_sub(key.len())?;
-    bytes::copy(&mut rest[key_at..], key);
+    let whole = slot.len();
+    let (mut rest, header_to) = slot.split_last_chunk_mut()?;
     *header_to = header.emit();
-    Some(HEADER_LEN + key.len())
+    if let Some(extras) = extras {
+        let extras_to;
+        (rest, extras_to) = rest.split_last_chunk_mut()?;
+        *extras_to = extras.to_le_bytes();
+    }
+    let key_at = rest.len().checked_sub(key.len())?;
+    let (rest, key_to) = rest.split_at_mut(key_at);
+    bytes::copy(key_to, key);
+    let value_at = rest.len().checked_sub(value.len())?;
+    bytes::copy(&mut rest[value_at..], value);
+    Some(whole - value_at)
+}
+
+/// The extras of a request that stores: flags and expiry.
+#[inline]
+pub(crate) fn store_extras(flags: u32, expiry_s: u32) -> u64 {
+    u64::from(flags) | u64::from(expiry_s) << 32
+}
+
+/// A plain SET, taken out of the end of `bytes`.
+pub(crate) struct PlainSet<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) flags: u32,
+    pub(crate) expiry_s: u32,
+    pub(crate) wants_cas: bool,
+}
+
+/// Takes apart the bytes of a SET whose header has been checked, from its value to its header.
+/// `None` when its lengths do not add up after all.
+#[inline(always)]
+pub(crate) fn parse_set(bytes: &[u8]) -> Option<PlainSet<'_>> {
+    let (rest, header) = bytes.split_last_chunk::<HEADER_LEN>()?;
+    let header = Header::parse(header)?;
+    let (rest, extras) = rest.split_last_chunk()?;
+    let extras = u64::from_le_bytes(*extras);
+    let (value, key) = rest.split_at_checked(usize::from(header.value_len))?;
+    (key.len() == usize::from(header.key_len)).then_some(PlainSet {
+        key,
+        value,
+        flags: extras as u32,
+        expiry_s: (extras >> 32) as u32,
+        wants_cas: header.wants_cas(),
+    })
 }
 
 impl<'a> Request<'a> {
@@ -442,9 +491,6 @@ impl<'a> Request<'a> {
     /// key or value is longer than its field.
     #[inline]
     pub fn emit(&self, id: u32, want_cas: bool, slot: &mut [u8]) -> Option<usize> {
-        if let Request::Command(Command::Get { key }) = self {
-            return emit_get(key, id, want_cas, slot);
-        }
         let (key, value) = self.parts();
         let op = self.op();
         let len = HEADER_LEN + op.extras_len() + key.len() + value.len();
