@@ -27,6 +27,9 @@ use crate::remote::RemoteMemory;
 /// Bytes of a message at most (RC and UC).
 pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
 
+/// Requests of a list between asking for a WRITE's line and writing it.
+const AHEAD: usize = 8;
+
 /// What a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wait {
@@ -134,7 +137,13 @@ impl Sender {
         };
         let mut result = Ok(());
         let mut solicited = false;
+        for wr in wrs.iter().take(AHEAD) {
+            self.claim(wr);
+        }
         for (index, wr) in wrs.iter().enumerate() {
+            if let Some(later) = wrs.get(index + AHEAD) {
+                self.claim(later);
+            }
             if self.post_short(qp, wr) {
                 continue;
             }
@@ -150,6 +159,25 @@ impl Sender {
             link.ring(solicited);
         }
         result
+    }
+
+    /// Asks for the line that a WRITE will go to, to be written: it may be in the peer's cache, from
+    /// where it takes as long as carrying out some requests.
+    #[inline(always)]
+    fn claim(&self, wr: &SendWr<'_>) {
+        if let Op::Write { remote, .. } = &wr.op
+            && let Payload::Inline(bytes) = wr.payload
+            && let Some(link) = &self.link
+            && let Some(to) = self.remote.known(
+                &link.peer,
+                link.pd,
+                *remote,
+                bytes.len(),
+                verbs::Access::REMOTE_WRITE,
+            )
+        {
+            mem::prefetch_to_write(to.wrapping_add(bytes.len().saturating_sub(1)));
+        }
     }
 
     /// Carries out a request as most are, in far fewer instructions than any: inlined, a plain

@@ -185,6 +185,20 @@ pub fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// Starts loading the cache line at `address`, to be written: as [`prefetch`], and takes it from
+/// other cores' caches.
+#[inline(always)]
+pub fn prefetch_to_write<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is harmless; it changes no register, no flag and no memory.
+    // Processors that do not know the instruction take it for one that does nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
