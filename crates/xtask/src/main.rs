@@ -6,11 +6,15 @@
 //! cargo x docs       the documentation, without warnings
 //! cargo x deps       licences, sources and duplicates of dependencies (needs cargo-deny)
 //! cargo x loom       what threads share, in every order
+//! cargo x performance DIR   the README's figures, from a folder of `vervain bench report`
 //! cargo x gates      what the hot paths do, counted and compared with gates.json
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod performance;
+
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
@@ -35,6 +39,11 @@ enum Chore {
     Deps,
     /// What threads share, in every order (loom).
     Loom,
+    /// The README's figures, from a folder that `vervain bench report` has written.
+    Performance {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// What the hot paths do, counted and compared with gates.json.
     ///
     /// `cargo x gates --help` tells the rest.
@@ -60,6 +69,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Docs => docs(),
         Chore::Deps => deps(),
         Chore::Loom => loom(),
+        Chore::Performance { folder } => performance::publish(&folder),
         Chore::Gates { arguments } => gates(&arguments),
     }
 }

@@ -81,7 +81,8 @@ fn area(plot: &Lines, head: f64) -> Option<Area> {
         .iter()
         .map(|mark| width(&plot.y.unit.show(*mark), 12.0));
     let names = plot.series.iter().map(|series| width(&series.name, TEXT));
-    let names = names.fold(0.0, f64::max).min(NAME_MAX);
+    // Bold text is wider.
+    let names = (names.fold(0.0, f64::max) * 1.15).min(NAME_MAX);
     Some(Area {
         left: EDGE + marks.fold(0.0, f64::max) + 8.0,
         right: WIDTH - EDGE - names - 20.0,
@@ -197,7 +198,7 @@ fn names(xml: &mut Xml, area: &Area, all: &[Series]) {
             rule(xml, (x + 6.0, y), (area.right + 12.0, name_y), 1.0);
             xml.close();
         }
-        let text = cut(&series.name, TEXT, NAME_MAX);
+        let text = cut(&series.name, TEXT, NAME_MAX / 1.15);
         let look = Label {
             bold: true,
             ..Label::plain(TEXT)

@@ -93,7 +93,7 @@ fn goals(xml: &mut Xml, record: &Record) {
     xml.open("section");
     xml.leaf("h2", "Figures and goals");
     xml.open("div").attr("class", "wide");
-    xml.open("table");
+    xml.open("table").attr("class", "goals");
     head(xml, &["figure", "here", "goal", "", "what it means"]);
     xml.open("tbody");
     for goal in &GOALS {

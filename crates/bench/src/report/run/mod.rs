@@ -103,20 +103,20 @@ const STEPS: [Step; 14] = {
         Step { name, weight, run }
     }
     [
-        step("the machine", 7.0, beneath::machine),
-        step("an idle server", 3.0, beneath::idle),
+        step("the machine", 3.0, beneath::machine),
+        step("an idle server", 4.0, beneath::idle),
         step("cache over RDMA by window", 17.0, herd::windows),
-        step("cache over RDMA by mix", 12.0, herd::mixes),
-        step("beside memcached", 30.0, peer::ways),
-        step("latency by load", 15.0, peer::loads),
-        step("the socket door beside memcached", 55.0, peer::door),
-        step("by value size", 30.0, growth::sizes),
-        step("by items", 20.0, growth::items),
-        step("by clients", 15.0, growth::clients),
-        step("by cores", 10.0, growth::cores),
-        step("verbs", 25.0, verbs::verbs),
-        step("echoes", 20.0, verbs::echoes),
-        step("the table alone", 20.0, beneath::table),
+        step("cache over RDMA by mix", 13.0, herd::mixes),
+        step("beside memcached", 70.0, peer::ways),
+        step("latency by load", 60.0, peer::loads),
+        step("the socket door beside memcached", 51.0, peer::door),
+        step("by value size", 100.0, growth::sizes),
+        step("by items", 15.0, growth::items),
+        step("by clients", 14.0, growth::clients),
+        step("by cores", 5.0, growth::cores),
+        step("verbs", 6.0, verbs::verbs),
+        step("echoes", 9.0, verbs::echoes),
+        step("the table alone", 25.0, beneath::table),
     ]
 };
 
