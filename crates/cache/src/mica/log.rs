@@ -164,6 +164,19 @@ impl Log {
         self.write_entry(at, header, key, pieces);
     }
 
+    /// Overwrites header and value of the entry at `offset`; the new value is as long.
+    #[inline]
+    pub(crate) fn overwrite(&mut self, offset: u64, header: Header, value: &[u8]) {
+        debug_assert_eq!(self.header(offset).value_len(), value.len());
+        let at = self.position(offset);
+        let entry = &mut self.bytes[at..];
+        let (header_to, rest) = entry
+            .split_first_chunk_mut()
+            .expect("an entry's header is in the log");
+        *header_to = header.emit();
+        copy(&mut rest[header.key_len()..][..value.len()], value);
+    }
+
     /// Visits all entries but pads, from the oldest to the newest.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(u64, Header)) {
         let mut offset = self.tail;

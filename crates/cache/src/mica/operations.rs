@@ -141,6 +141,7 @@ impl Partition {
     /// # Errors
     /// If key or value are too long. An older item of the key is dropped even
     /// then, for the caller takes it to be replaced.
+    #[inline]
     pub fn set(
         &mut self,
         hash: KeyHash,
@@ -151,6 +152,12 @@ impl Partition {
         self.stats.sets += 1;
         check_key(key)?;
         let old = self.find(hash, key, now_s);
+        if let Some(old) = old
+            && let Some(cas) = self.overwrite(old, value)
+        {
+            self.stats.stored += 1;
+            return Ok(Store::Stored { cas });
+        }
         if let Err(error) = self.check_size(key, value.bytes.len()) {
             if let Some(old) = old {
                 self.remove(old);

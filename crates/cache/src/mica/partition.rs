@@ -9,7 +9,7 @@ use super::entry::{Header, UNIT_BYTES, VALUE_BYTES_MAX, entry_units};
 use super::hash::KeyHash;
 use super::index::{BUCKET_BYTES, Index, SlotAt, Window};
 use super::log::{Log, Pieces};
-use super::operations::StoreError;
+use super::operations::{NewValue, StoreError};
 use super::stats::Stats;
 
 const LOG_BYTES_MIN: usize = 1024;
@@ -347,7 +347,7 @@ impl Partition {
             version,
         );
         if let Some(old) = old {
-            if self.may_rewrite(old, header) {
+            if old.header.units() == header.units() && self.may_stay(old) {
                 self.log
                     .rewrite(old.offset, header, entry.key, entry.pieces);
                 self.stats.in_place_updates += 1;
@@ -370,10 +370,30 @@ impl Partition {
 
     /// In the oldest quarter of the log an update moves the item to the front,
     /// so that an item in use is not overwritten with its neighbours.
-    fn may_rewrite(&self, old: Found, new: Header) -> bool {
+    #[inline]
+    fn may_stay(&self, old: Found) -> bool {
         let age = self.log.head() - old.offset;
         let oldest_quarter = self.log.units() - self.log.units() / 4;
-        old.header.units() == new.units() && age <= oldest_quarter && old.offset >= self.epoch_floor
+        age <= oldest_quarter && old.offset >= self.epoch_floor
+    }
+
+    /// Stores a value in place of `old`, the live entry of the same key, without writing its key
+    /// again. Returns the token; `None` when the entry has to be another one.
+    #[inline]
+    pub(super) fn overwrite(&mut self, old: Found, new: NewValue<'_>) -> Option<u64> {
+        if old.header.value_len() != new.bytes.len() {
+            return None;
+        }
+        let mut header = old.header;
+        header.expiry = new.expiry_s;
+        header.flags = new.flags;
+        header.version = self.next_version();
+        if !self.may_stay(old) {
+            return None;
+        }
+        self.log.overwrite(old.offset, header, new.bytes);
+        self.stats.in_place_updates += 1;
+        Some(Partition::token(old.offset, header))
     }
 
     fn append_entry(&mut self, header: Header, entry: NewEntry<'_>, now_s: u32) -> u64 {
@@ -429,6 +449,7 @@ impl Partition {
         }
     }
 
+    #[inline]
     fn next_version(&mut self) -> u32 {
         self.version += 1;
         if self.version as u32 == 0 {

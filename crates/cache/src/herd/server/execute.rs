@@ -173,8 +173,9 @@ impl Execution<'_> {
             number: told.number.unwrap_or(0),
         };
         if !item.replay {
-            let slot = self.client(item).geometry.slot(item.id);
-            self.client(item).results[slot] = stored;
+            let client = self.client(item);
+            let slot = client.geometry.slot(item.id);
+            client.results[slot] = stored;
         }
         self.send(item, &stored);
     }
