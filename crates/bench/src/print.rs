@@ -53,6 +53,11 @@ pub fn write_limits(report: &LimitReport, out: &mut impl Write) -> io::Result<()
         )?;
     }
     writeln!(out, "on one core")?;
+    let (longest, percent) = (report.stall_longest_us / 1e3, report.stalled_percent);
+    writeln!(
+        out,
+        "  longest stall of a bare loop  {longest:>10.1} ms, {percent:.1} % of the time in all"
+    )?;
     let (dependent, independent) = (report.dependent_read_ns, report.independent_reads_mops);
     writeln!(out, "  dependent random read         {dependent:>10.0} ns")?;
     writeln!(

@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use crate::machine::pin;
+
 /// Operations between two looks at the clock.
 const BETWEEN_LOOKS: usize = 4096;
 
@@ -62,6 +64,36 @@ impl Places {
     }
 }
 
+/// A pause of a loop that does nothing but look at the clock, from which on it counts: others took
+/// the CPU, or the host took it from all of them.
+const STALL: Duration = Duration::from_micros(100);
+
+/// How long such a loop did not run: the longest pause in microseconds, and the percent of the time
+/// that pauses took in all.
+pub(super) fn stalls(cpu: Option<usize>, each: Duration) -> (f64, f64) {
+    let looks = move || {
+        // The report says where it was to run; the caller has checked that it may.
+        let _pinned = cpu.is_none_or(pin);
+        let began = Instant::now();
+        let (mut before, mut longest, mut lost) = (began, Duration::ZERO, Duration::ZERO);
+        while before - began < each {
+            let now = Instant::now();
+            if now - before >= STALL {
+                lost += now - before;
+                longest = longest.max(now - before);
+            }
+            before = now;
+        }
+        let percent = 100.0 * lost.as_secs_f64() / (before - began).as_secs_f64().max(f64::EPSILON);
+        (longest.as_secs_f64() * 1e6, percent)
+    };
+    // A thread of its own, so that the caller's is not pinned.
+    std::thread::scope(|scope| match scope.spawn(looks).join() {
+        Ok(stalls) => stalls,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
 /// Copies of a size, over and over the same memory, in billions of bytes a second.
 pub(super) fn copy_gb_per_s(bytes: usize, each: Duration) -> f64 {
     let from = vec![1u8; bytes];
@@ -82,6 +114,13 @@ pub(super) fn copy_gb_per_s(bytes: usize, each: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_is_part_of_the_time() {
+        let (longest_us, percent) = stalls(None, Duration::from_millis(5));
+        assert!((0.0..=100.0).contains(&percent));
+        assert!(longest_us == 0.0 || longest_us >= 100.0);
+    }
 
     #[test]
     fn the_circle_visits_every_place() {

@@ -5,7 +5,7 @@
 //! | `mod.rs` | [`LimitRun`], [`LimitReport`] |
 //! | `line.rs` | a cache line that two threads share |
 //! | `between.rs` | two cores: a line there and back, a ring one way, HERD's exchange of slots |
-//! | `alone.rs` | one core: reads at random places, copies |
+//! | `alone.rs` | one core: stalls, reads at random places, copies |
 
 mod alone;
 mod between;
@@ -16,6 +16,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::machine::{Machine, allowed_cpus};
+
+/// Stalls are rare, so they are looked for this many times as long as anything else.
+const STALLS_EACH: u32 = 5;
 
 /// The settings of a run.
 #[derive(Clone, Debug)]
@@ -125,6 +128,11 @@ pub struct LimitReport {
     /// Two cores together.
     #[serde(flatten)]
     pub between: BetweenCores,
+    /// The longest time for which a loop on the first CPU did not run, in microseconds: no latency
+    /// measured here can have a better worst case for long.
+    pub stall_longest_us: f64,
+    /// Percent of the time for which it did not run, in pauses of 100 microseconds and more.
+    pub stalled_percent: f64,
     /// A read whose place depends on the read before it, in nanoseconds.
     pub dependent_read_ns: f64,
     /// Reads that do not depend on each other, in millions a second: what prefetching can reach.
@@ -138,6 +146,9 @@ impl LimitRun {
     /// starts. CPUs that this process may not use are left to the kernel's choice.
     pub fn run(&self, progress: &mut dyn FnMut(&str)) -> LimitReport {
         let between = between_cores(self.cpus, self.each, &self.windows, progress);
+        progress("stalls");
+        let cpu = between.cpus.map(|[first, _]| first);
+        let (stall_longest_us, stalled_percent) = alone::stalls(cpu, STALLS_EACH * self.each);
         progress("random reads");
         let places = alone::Places::new(self.memory);
         let dependent_read_ns = places.dependent_ns(self.each);
@@ -153,6 +164,8 @@ impl LimitRun {
             machine: Machine::this(),
             version: env!("CARGO_PKG_VERSION"),
             between,
+            stall_longest_us,
+            stalled_percent,
             dependent_read_ns,
             independent_reads_mops,
             copies,
@@ -175,7 +188,7 @@ mod tests {
         };
         let mut names = Vec::new();
         let report = run.run(&mut |name| names.push(name.to_string()));
-        assert_eq!(names.len(), 1 + 1 + 2 + 1 + 2);
+        assert_eq!(names.len(), 1 + 1 + 2 + 1 + 1 + 2);
         let figures = [
             report.between.pingpong_ns,
             report.between.ring_mops,

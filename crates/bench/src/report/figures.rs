@@ -231,7 +231,8 @@ fn clients(record: &Record) -> Option<Figure> {
         record,
         "throughput-by-clients",
         "Throughput by clients",
-        "95 % GET, one server core; all clients in one process, on one core".to_string(),
+        "95 % GET, one server core; all clients in one thread, each with at most 4 under way"
+            .to_string(),
         (
             Axis::new("clients", Scale::Log10, Unit::Number),
             Axis::new(SPEED, Scale::Zero, Unit::Number),

@@ -167,6 +167,14 @@ fn limit(xml: &mut Xml, record: &Record) {
             mops(limit.ring_mops.mid),
         ),
         (
+            "longest time a loop that does nothing else stood still",
+            format!(
+                "{}; {:.1} % of the time in all, which no latency here can hide",
+                ns(limit.stall_longest_us * 1e3),
+                limit.stalled_percent
+            ),
+        ),
+        (
             "a random read that waits for the one before",
             ns(limit.dependent_read_ns),
         ),

@@ -260,6 +260,10 @@ pub struct Limit {
     pub pingpong_ns: Measured,
     /// Lines one way, in millions a second.
     pub ring_mops: Measured,
+    /// The longest time for which a loop that does nothing else did not run.
+    pub stall_longest_us: f64,
+    /// Percent of the time for which it did not run.
+    pub stalled_percent: f64,
     /// A read whose place depends on the read before it.
     pub dependent_read_ns: f64,
     /// Reads that do not depend on each other, in millions a second.

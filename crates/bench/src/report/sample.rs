@@ -130,6 +130,8 @@ pub(super) fn record() -> Record {
         limit: Some(Limit {
             pingpong_ns: measured(210.0),
             ring_mops: measured(38.0),
+            stall_longest_us: 4200.0,
+            stalled_percent: 0.4,
             dependent_read_ns: 95.0,
             independent_reads_mops: 120.0,
             copies: vec![(64, 30.0), (4096, 80.0), (1 << 20, 12.0)],

@@ -32,6 +32,8 @@ pub(super) fn machine(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), 
     record.limit = Some(Limit {
         pingpong_ns: Measured::of(&pingpong).ok_or("no ping-pong was measured")?,
         ring_mops: Measured::of(&ring).ok_or("no ring was measured")?,
+        stall_longest_us: report.stall_longest_us,
+        stalled_percent: report.stalled_percent,
         dependent_read_ns: report.dependent_read_ns,
         independent_reads_mops: report.independent_reads_mops,
         copies: report

@@ -17,6 +17,9 @@ const CROWDED_ITEMS_MAX: u64 = 100_000;
 /// From this length on, values go with few under way: they fill the buffers anyway.
 const LARGE: usize = 16 << 10;
 
+/// Requests under way for each of many clients.
+const CLIENT_WINDOW: u32 = 4;
+
 /// Adds a figure to a curve, which is made with the first one.
 fn add(curves: &mut Vec<Curve>, who: Who, x: f64, rounds: &Rounds, side: usize) {
     let Some(y) = rounds.measured(side) else {
@@ -133,8 +136,9 @@ pub(super) fn clients(bench: &mut Bench<'_>, record: &mut Record) -> Result<(), 
             (bench.tell)(&format!("{connections} clients"));
             let run = CacheRun {
                 connections,
-                // HERD's clients have 4 under way where there are many (section 5.7).
-                window: if connections > 1 { best.min(4) } else { best },
+                // As many under way for each as HERD's clients have where there are many (section
+                // 5.7).
+                window: best.min(CLIENT_WINDOW),
                 ..bench.cache_run(&herd, items)
             };
             let report = bench.measure(&run)?;
