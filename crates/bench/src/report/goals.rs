@@ -289,6 +289,11 @@ impl Goal {
         } else {
             2
         };
+        // A figure that misses its goal must not look as if it had met it.
+        let (Bound::AtLeast(bound) | Bound::AtMost(bound)) = self.bound;
+        let is_close =
+            figure != bound && format!("{figure:.digits$}") == format!("{bound:.digits$}");
+        let digits = if is_close { digits + 2 } else { digits };
         match self.shown {
             Shown::Times => format!("{figure:.digits$}×"),
             Shown::Mops => format!("{figure:.digits$} Mop/s"),
@@ -300,6 +305,15 @@ impl Goal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_figure_just_below_its_goal_does_not_look_like_it() {
+        let goal = GOALS.iter().find(|goal| goal.name == "zipf_vs_uniform");
+        let goal = goal.expect("a goal");
+        assert_eq!(goal.show(Some(0.9962)), "0.9962×");
+        assert_eq!(goal.show(Some(1.0)), "1.00×");
+        assert_eq!(goal.show(Some(0.952)), "0.95×");
+    }
 
     #[test]
     fn every_figure_has_one_goal() {
