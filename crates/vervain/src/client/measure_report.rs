@@ -73,6 +73,7 @@ pub(crate) fn bench_report(flags: &BenchReport, as_json: bool) -> anyhow::Result
 }
 
 fn measure(flags: &BenchReport) -> anyhow::Result<Record> {
+    super::compare::stop_servers_on_signals()?;
     let scale = match (flags.quick, flags.full, flags.tiny) {
         (true, ..) => Scale::quick(),
         (_, true, _) => Scale::full(),
