@@ -44,7 +44,7 @@ impl Child {
                     let text = format!("the kernel refuses the CPUs {cpus:?}");
                     return Err(std::io::Error::other(text));
                 }
-                command.spawn()
+                running::start(|| command.spawn())
             });
             starter.join()
         });
@@ -52,7 +52,6 @@ impl Child {
             Ok(child) => child.map_err(starting())?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        running::add(child.id(), dir);
         Ok(Child {
             name: name.to_string(),
             child,

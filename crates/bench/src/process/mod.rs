@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::child::Child;
+use self::running::Directory;
 pub use self::running::stop_all;
 pub use self::usage::Usage;
 use crate::cache::Address;
@@ -157,7 +158,7 @@ pub struct Server {
     nic: Option<NicPlace>,
     // Before the directory, which it uses.
     child: Child,
-    _dir: tempfile::TempDir,
+    _dir: Directory,
 }
 
 impl Server {
@@ -200,11 +201,8 @@ impl Server {
     }
 }
 
-fn directory() -> Result<tempfile::TempDir, ProcessError> {
-    tempfile::Builder::new()
-        .prefix("vervain-bench-")
-        .tempdir()
-        .map_err(ProcessError::system("a directory for the server"))
+fn directory() -> Result<Directory, ProcessError> {
+    Directory::new().map_err(ProcessError::system("a directory for the server"))
 }
 
 /// Whether a path leads to something that can be executed.

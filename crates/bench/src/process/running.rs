@@ -1,55 +1,94 @@
 //! Which servers run, for whoever has to stop them all at once.
 
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 /// How long servers may take to end before their directories are removed.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// A process that has not been waited for, so that its number is still its own.
-#[derive(Debug)]
+/// What would stay behind if this process ended now.
 struct Running {
-    pid: u32,
-    dir: PathBuf,
+    /// Processes that have not been waited for, so that their numbers are still their own.
+    pids: Vec<u32>,
+    dirs: Vec<PathBuf>,
 }
 
-static RUNNING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
+static RUNNING: Mutex<Running> = Mutex::new(Running {
+    pids: Vec::new(),
+    dirs: Vec::new(),
+});
 
-fn running() -> MutexGuard<'static, Vec<Running>> {
-    // Nothing under the lock panics.
+fn running() -> MutexGuard<'static, Running> {
+    // A panic under the lock leaves the lists as they were.
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn add(pid: u32, dir: &Path) {
-    let dir = dir.to_path_buf();
-    running().push(Running { pid, dir });
+/// A server's directory. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Directory(Option<TempDir>);
+
+impl Directory {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let mut running = running();
+        let dir = tempfile::Builder::new()
+            .prefix("vervain-bench-")
+            .tempdir()?;
+        running.dirs.push(dir.path().to_path_buf());
+        Ok(Directory(Some(dir)))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.as_ref().map_or(Path::new(""), TempDir::path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let mut running = running();
+        running.dirs.retain(|dir| dir != self.path());
+        // Removed here, while nobody else looks at the list.
+        self.0 = None;
+    }
+}
+
+/// Starts a process, and knows of it from its first moment on.
+pub(super) fn start(spawn: impl FnOnce() -> std::io::Result<Child>) -> std::io::Result<Child> {
+    let mut running = running();
+    let child = spawn()?;
+    running.pids.push(child.id());
+    Ok(child)
 }
 
 pub(super) fn remove(pid: u32) {
-    running().retain(|one| one.pid != pid);
+    running().pids.retain(|one| *one != pid);
 }
 
 /// Asks all servers of this process to end, waits a little, and removes their directories: for a
-/// process that was told to end and will not come to dropping them.
+/// process that was told to end and will not come to dropping them. From then on it can start no
+/// server: whoever tries waits for the process to end.
 pub fn stop_all() {
     let all = running();
-    for one in all.iter() {
-        if let Some(pid) = Pid::from_raw(one.pid as i32) {
+    for pid in &all.pids {
+        if let Some(pid) = Pid::from_raw(*pid as i32) {
             // One that has ended already is what we want.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
     let began = Instant::now();
-    while all.iter().any(|one| is_alive(one.pid)) && began.elapsed() < END_MAX {
+    while all.pids.iter().any(|pid| is_alive(*pid)) && began.elapsed() < END_MAX {
         std::thread::sleep(Duration::from_millis(5));
     }
-    for one in all.iter() {
+    for dir in &all.dirs {
         // There is nobody left to tell.
-        let _ = std::fs::remove_dir_all(&one.dir);
+        let _ = std::fs::remove_dir_all(dir);
     }
+    // Never unlocked: a measurement that sees its server end would go on to start the next one.
+    std::mem::forget(all);
 }
 
 /// Whether a process has not ended; one that nobody has waited for is a zombie.

@@ -1,11 +1,12 @@
 //! The benchmarks, with tiny inputs.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Guard, Place, eventually, run, vervain};
+use crate::harness::{Guard, Place, eventually_within, run, vervain};
 
 /// A report, which spans lines.
 fn report(text: &str) -> Value {
@@ -239,28 +240,32 @@ fn the_second_process_ends_with_its_input() {
 
 #[test]
 fn a_benchmark_that_is_ended_leaves_nothing_behind() {
-    let place = Place::new();
-    let tmp = place.path("tmp");
-    std::fs::create_dir(&tmp).expect("a directory");
-    let bench = vervain()
-        .args([
-            "bench", "cache", "--serve", "--for", "60s", "--memory", "32M",
-        ])
-        .env("TMPDIR", &tmp)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("starting a benchmark");
-    let mut bench = Guard(bench);
-    let left = || std::fs::read_dir(&tmp).expect("readable").count();
-    // Its server has a door when it serves.
-    let serves = || {
-        let mut dirs = std::fs::read_dir(&tmp).expect("readable").flatten();
-        dirs.any(|dir| dir.path().join("door").exists())
-    };
-    eventually("a server", serves);
-    bench.signal(Signal::TERM);
-    assert_eq!(bench.wait_end(), Some(128 + 15));
-    assert_eq!(left(), 0, "the server's directory is removed");
+    let cache = [
+        "bench", "cache", "--serve", "--for", "60s", "--memory", "32M",
+    ];
+    for words in [&cache[..], &["bench", "report", "--out", "report"]] {
+        let place = Place::new();
+        let tmp = place.path("tmp");
+        std::fs::create_dir(&tmp).expect("a directory");
+        let bench = vervain()
+            .args(words)
+            .current_dir(&tmp)
+            .env("TMPDIR", &tmp)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starting a benchmark");
+        let mut bench = Guard(bench);
+        let dirs = || std::fs::read_dir(&tmp).expect("readable").flatten();
+        let of_servers = || dirs().filter(|dir| dir.file_name() != "report");
+        // Its server has a lock in its directory when it serves, or a door.
+        let serves =
+            || of_servers().any(|dir| dir.path().read_dir().is_ok_and(|all| all.count() > 1));
+        eventually_within(Duration::from_secs(60), "a server", serves);
+        bench.signal(Signal::TERM);
+        assert_eq!(bench.wait_end(), Some(128 + 15), "{words:?}");
+        assert_eq!(of_servers().count(), 0, "the server's directory is removed");
+    }
 }
 
 #[test]

@@ -64,8 +64,9 @@ pub(crate) fn eventually(what: &str, done: impl FnMut() -> bool) {
     eventually_within(LIMIT, what, done);
 }
 
+/// Asks until the answer is yes, for longer than usual or not as long.
 #[track_caller]
-fn eventually_within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn eventually_within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let give_up = Instant::now() + limit;
     while !done() {
         assert!(Instant::now() < give_up, "waited in vain: {what}");
