@@ -211,28 +211,29 @@ impl Sender {
             }
             (Op::Send { imm: None }, Some(to)) if qp.transport == Transport::Ud => {
                 let us = self.us;
-                let Some(link) = self.dests.link(&qp.adapter, to) else {
-                    return false;
-                };
-                if !link.is_up(&us) || link.qkey != to.qkey.0 {
-                    return false;
-                }
-                // SAFETY: the lane has room for the bytes.
-                let fill = |to: *mut u8| unsafe { mem::put(to, from, len) };
-                let flags = message_flags(None, wr.flags) | FIRST | LAST;
-                let pushed = link.push(
-                    &qp.adapter,
-                    &us,
-                    Kind::Send,
-                    flags,
-                    0,
-                    len as u32,
-                    len,
-                    fill,
-                );
-                // Without room the datagram is lost, as datagrams are.
-                if pushed.is_ok() {
-                    link.ring(wr.flags.contains(SendFlags::SOLICITED));
+                // A datagram to nobody is lost, as datagrams are; to look again would only cost
+                // the time of another contact.
+                if let Some(link) = self.dests.link(&qp.adapter, to)
+                    && link.is_up(&us)
+                    && link.qkey == to.qkey.0
+                {
+                    // SAFETY: the lane has room for the bytes.
+                    let fill = |to: *mut u8| unsafe { mem::put(to, from, len) };
+                    let flags = message_flags(None, wr.flags) | FIRST | LAST;
+                    let pushed = link.push(
+                        &qp.adapter,
+                        &us,
+                        Kind::Send,
+                        flags,
+                        0,
+                        len as u32,
+                        len,
+                        fill,
+                    );
+                    // So it is without room.
+                    if pushed.is_ok() {
+                        link.ring(wr.flags.contains(SendFlags::SOLICITED));
+                    }
                 }
             }
             _ => return false,
