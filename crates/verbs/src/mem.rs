@@ -23,6 +23,7 @@ const LINE: usize = 64;
 /// and write `dst` at the same time, through atomics, this module or another process only.
 #[inline]
 pub unsafe fn place(dst: *mut u8, src: *const u8, len: usize) {
+    debug_assert!(are_disjoint(dst, src, len), "copying onto itself");
     let end = dst as usize + len;
     // Most messages end with a whole word and lie in one line: there only the word is ordered.
     let in_one_line = (dst as usize ^ end.wrapping_sub(1)) < LINE;
@@ -101,6 +102,7 @@ unsafe fn place_long(dst: *mut u8, src: *const u8, len: usize) {
 /// As for [`place`].
 #[inline]
 pub unsafe fn put(dst: *mut u8, src: *const u8, len: usize) {
+    debug_assert!(are_disjoint(dst, src, len), "copying onto itself");
     // SAFETY: the caller's promise.
     unsafe {
         if len <= LINE {
@@ -109,6 +111,12 @@ pub unsafe fn put(dst: *mut u8, src: *const u8, len: usize) {
             std::ptr::copy_nonoverlapping(src, dst, len);
         }
     }
+}
+
+/// Whether two ranges of `len` bytes exist and do not overlap.
+fn are_disjoint(one: *const u8, other: *const u8, len: usize) -> bool {
+    let (low, high) = (one.addr().min(other.addr()), one.addr().max(other.addr()));
+    len == 0 || (low > 0 && high.checked_add(len).is_some() && high - low >= len)
 }
 
 /// Copies at most `LINE` bytes without a call to `memcpy`. Two copies may overlap in the middle,
@@ -152,6 +160,7 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
 /// As for [`place`], with the roles of `src` and `dst` exchanged.
 #[inline]
 pub unsafe fn fetch(dst: *mut u8, src: *const u8, len: usize) {
+    debug_assert!(are_disjoint(dst, src, len), "copying onto itself");
     fence(Ordering::Acquire);
     // SAFETY: both ranges are valid by the caller's promise.
     unsafe {

@@ -55,7 +55,7 @@ pub mod states;
 pub use fixture::{Fixture, Outcome, WaitReadable, run};
 
 /// Makes one `#[test]` of every case of the suite. The argument is an expression that makes a
-/// fresh [`Fixture`](crate::conformance::Fixture) for each; it is evaluated in a child module of
+/// fresh [`Fixture`] for each; it is evaluated in a child module of
 /// the one that calls the macro.
 ///
 /// ```

@@ -34,6 +34,35 @@ mod reference {
     verbs::conformance_tests!(pair());
 }
 
+mod through_a_network {
+    use verbs::conformance::model::{Faults, NetworkOptions};
+
+    use super::*;
+
+    /// A network that loses nothing, but takes its time.
+    fn pair() -> Fixture {
+        let options = NetworkOptions {
+            seed: 1,
+            ns_per_look: 300,
+            ..NetworkOptions::default()
+        };
+        let (nics, network) = ModelNic::networked(2, options);
+        network.set_faults(Faults {
+            post_ns_max: 500,
+            delay_ns_min: 100,
+            delay_ns_max: 1_000,
+            slow_permille: 20,
+            slow_ns_max: 5_000,
+            line_ns_max: 50,
+            ..Faults::default()
+        });
+        let [a, b]: [ModelNic; 2] = nics.try_into().expect("two nodes");
+        Fixture::new(Arc::new(a), Arc::new(b)).waiting_with(wait_readable)
+    }
+
+    verbs::conformance_tests!(pair());
+}
+
 mod behind_a_proxy {
     use std::os::unix::net::UnixStream;
 

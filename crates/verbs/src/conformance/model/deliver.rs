@@ -1,11 +1,13 @@
-//! Carrying out send work requests: one after the other, each as a whole.
+//! Carrying out send work requests: one after the other. What goes over a reliable transport happens
+//! as a whole; an unreliable sender is done with a message that is on its way.
 
-use super::world::{Data, Place, Receive, Request, World};
+use super::arrive::{Arrival, Body, Message};
+use super::world::{Data, Place, Request, World};
 use crate::attr::{Access, QpState, Transport};
 use crate::names::{Gid, RemoteAddr};
 use crate::rules;
 use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
-use crate::wr::{GRH_LEN, Op, SendFlags, Sge};
+use crate::wr::{Op, SendFlags, Sge};
 
 /// How an attempt to carry out a request ended.
 enum Verdict {
@@ -17,14 +19,6 @@ enum Verdict {
     NotReady,
     /// The peer does not answer.
     NoAnswer,
-}
-
-/// What became of a message at its receiver.
-enum Arrival {
-    Taken,
-    NoRecv,
-    TooLong,
-    BadBuffer,
 }
 
 impl World {
@@ -46,6 +40,34 @@ impl World {
         }
     }
 
+    /// Carries out what one queue pair can, now that its turn has come.
+    pub(super) fn pump_one(&mut self, place: Place) {
+        while self.step(place, true) {}
+        // It may have failed others, or woken them.
+        self.pump(false);
+    }
+
+    /// Whether the NIC has come to the first request of a queue pair, after the time that it
+    /// takes.
+    fn has_turn(&mut self, place: Place) -> bool {
+        let Some(air) = &mut self.air else {
+            return true;
+        };
+        let Some(qp) = self.nodes[place.0].qps.get_mut(&place.1) else {
+            return true;
+        };
+        if qp.sends.is_empty() {
+            return true;
+        }
+        let turn_ns = match qp.turn_ns {
+            Some(turn_ns) => Some(turn_ns),
+            None => air.turn_at(place, qp.init.transport),
+        };
+        let has_come = turn_ns.is_none_or(|turn_ns| turn_ns <= air.now_ns());
+        qp.turn_ns = turn_ns.filter(|_| !has_come);
+        has_come
+    }
+
     /// Carries out the first request of a queue pair, if its state and its peer allow.
     fn step(&mut self, place: Place, tick: bool) -> bool {
         let Some(qp) = self.qp_mut(place) else {
@@ -61,12 +83,17 @@ impl World {
                 return false;
             }
         }
+        if !self.has_turn(place) {
+            return false;
+        }
         // It leaves the queue first, because a queue pair may be its own peer and be flushed.
-        let Some(request) = qp.sends.pop_front() else {
+        let first = self.qp_mut(place).and_then(|qp| qp.sends.pop_front());
+        let Some(request) = first else {
             self.busy.remove(&place);
             return false;
         };
         let verdict = self.carry_out(place, &request);
+        let in_network = self.air.is_some();
         let Some(qp) = self.qp_mut(place) else {
             return true;
         };
@@ -91,7 +118,8 @@ impl World {
                 (limit, attr.timeout == Some(0), WcStatus::RetryExcErr)
             }
         };
-        qp.tries += u32::from(tick);
+        // In a network each attempt takes its time; without one polls are the clock.
+        qp.tries += u32::from(tick || in_network);
         if !forever && qp.tries > u32::from(limit) {
             qp.tries = 0;
             self.complete_send(place, &request, status, 0);
@@ -99,6 +127,12 @@ impl World {
             return true;
         }
         qp.sends.push_front(request);
+        if let Some(air) = &mut self.air {
+            let turn_ns = air.turn_again_at(place);
+            if let Some(qp) = self.qp_mut(place) {
+                qp.turn_ns = Some(turn_ns);
+            }
+        }
         false
     }
 
@@ -106,19 +140,21 @@ impl World {
         let Some(qp) = self.qp(place) else {
             return Verdict::Failed(WcStatus::LocQpOpErr);
         };
-        let pd = qp.init.pd.0;
+        let (pd, transport) = (qp.init.pd.0, qp.init.transport);
         match request.op {
-            Op::Send { imm } => match self.gather(place.0, pd, &request.data) {
-                Some(bytes) if qp.init.transport == Transport::Ud => {
-                    self.datagram(place, request, imm, &bytes)
+            Op::Send { imm } | Op::Write { imm, .. } => {
+                let Some(bytes) = self.gather(place.0, pd, &request.data) else {
+                    return Verdict::Failed(WcStatus::LocProtErr);
+                };
+                let remote = match request.op {
+                    Op::Write { remote, .. } => Some(remote),
+                    _ => None,
+                };
+                match transport {
+                    Transport::Rc => self.write_and_send(place, request, remote, imm, &bytes),
+                    _ => self.dispatch(place, request, remote, imm, bytes),
                 }
-                Some(bytes) => self.write_and_send(place, request, None, imm, &bytes),
-                None => Verdict::Failed(WcStatus::LocProtErr),
-            },
-            Op::Write { remote, imm } => match self.gather(place.0, pd, &request.data) {
-                Some(bytes) => self.write_and_send(place, request, Some(remote), imm, &bytes),
-                None => Verdict::Failed(WcStatus::LocProtErr),
-            },
+            }
             Op::Read { remote } => self.fetch(place, request, remote, None),
             Op::CompareSwap {
                 remote,
@@ -151,7 +187,7 @@ impl World {
     }
 
     /// Spreads bytes over elements that have been checked; elements left over stay as they are.
-    fn scatter(&self, node: usize, pd: u32, sges: &[Sge], mut bytes: &[u8]) -> bool {
+    pub(super) fn scatter(&self, node: usize, pd: u32, sges: &[Sge], mut bytes: &[u8]) -> bool {
         let Some(pieces) = self.local_pieces(node, pd, Access::LOCAL_WRITE, sges) else {
             return false;
         };
@@ -167,21 +203,69 @@ impl World {
     fn peer(&self, place: Place) -> Option<Place> {
         let from = self.qp(place)?;
         let attr = from.machine.attr();
-        let node = self.node_of(attr.dest_gid?)?;
-        let peer = (node, attr.dest_qpn?.0);
-        let to = self.qp(peer)?;
-        let back = to.machine.attr();
-        let ours = back.dest_gid == Some(self.nodes[place.0].gid)
-            && back.dest_qpn.map(|n| n.0) == Some(place.1)
-            && to.init.transport == from.init.transport;
-        (ours && to.machine.receives()).then_some(peer)
+        let peer = (self.node_of(attr.dest_gid?)?, attr.dest_qpn?.0);
+        let gid = self.nodes[place.0].gid;
+        self.hears(peer, gid, place, from.init.transport)
+            .then_some(peer)
     }
 
     pub(super) fn node_of(&self, gid: Gid) -> Option<usize> {
         self.nodes.iter().position(|node| node.gid == gid)
     }
 
-    /// SEND, WRITE and WRITE with immediate data on connected transports.
+    /// Sends a message over an unreliable transport. What its sender sees of troubles is nothing.
+    fn dispatch(
+        &mut self,
+        place: Place,
+        request: &Request,
+        remote: Option<RemoteAddr>,
+        imm: Option<u32>,
+        bytes: Vec<u8>,
+    ) -> Verdict {
+        let Some(qp) = self.qp(place) else {
+            return Verdict::Failed(WcStatus::LocQpOpErr);
+        };
+        let attr = qp.machine.attr();
+        let here = &self.nodes[place.0];
+        let (gid, qpn, body) = match qp.init.transport {
+            Transport::Ud => {
+                let ah = request.to.and_then(|to| here.ahs.get(&to.ah.0));
+                let (Some(to), Some(ah)) = (request.to, ah.filter(|ah| ah.pd == qp.init.pd.0))
+                else {
+                    return Verdict::Failed(WcStatus::LocQpOpErr);
+                };
+                (ah.gid, to.qpn, Body::Datagram { to, gid: ah.gid })
+            }
+            _ => {
+                let (Some(gid), Some(qpn)) = (attr.dest_gid, attr.dest_qpn) else {
+                    return Verdict::Done(0);
+                };
+                let write = remote.map(|remote| Body::Write { remote });
+                (gid, qpn, write.unwrap_or(Body::Send))
+            }
+        };
+        let Some(node) = self.node_of(gid) else {
+            return Verdict::Done(0);
+        };
+        let message = Message {
+            place,
+            gid: here.gid,
+            to: (node, qpn.0),
+            body,
+            imm,
+            solicited: request.flags.contains(SendFlags::SOLICITED),
+            bytes,
+            landed: 0,
+            is_cut: false,
+        };
+        match &mut self.air {
+            Some(air) => air.send(message),
+            None => self.land_whole(message),
+        }
+        Verdict::Done(0)
+    }
+
+    /// SEND, WRITE and WRITE with immediate data over RC.
     fn write_and_send(
         &mut self,
         place: Place,
@@ -190,15 +274,12 @@ impl World {
         imm: Option<u32>,
         bytes: &[u8],
     ) -> Verdict {
-        let reliable = self.qp(place).map(|qp| qp.init.transport) == Some(Transport::Rc);
-        // What an unreliable sender sees of its peer's troubles is nothing.
-        let or_lost = |verdict| if reliable { verdict } else { Verdict::Done(0) };
         let Some(peer) = self.peer(place) else {
-            return or_lost(Verdict::NoAnswer);
+            return Verdict::NoAnswer;
         };
         let consumes = remote.is_none() || imm.is_some();
         if consumes && self.first_recv(peer).is_none() {
-            return or_lost(Verdict::NotReady);
+            return Verdict::NotReady;
         }
         if let Some(remote) = remote
             && !bytes.is_empty()
@@ -208,10 +289,8 @@ impl World {
             let Some((memory, offset)) =
                 self.remote_region(peer, remote.rkey, need, remote.addr, len)
             else {
-                if reliable {
-                    self.fail(peer, false);
-                }
-                return or_lost(Verdict::Failed(WcStatus::RemAccessErr));
+                self.fail(peer, false);
+                return Verdict::Failed(WcStatus::RemAccessErr);
             };
             memory.write(offset, bytes);
         }
@@ -232,9 +311,9 @@ impl World {
         let solicited = request.flags.contains(SendFlags::SOLICITED);
         match self.arrive(peer, message, wc, solicited) {
             Arrival::Taken => Verdict::Done(0),
-            Arrival::NoRecv => or_lost(Verdict::NotReady),
-            Arrival::TooLong => or_lost(Verdict::Failed(WcStatus::RemInvReqErr)),
-            Arrival::BadBuffer => or_lost(Verdict::Failed(WcStatus::RemOpErr)),
+            Arrival::NoRecv => Verdict::NotReady,
+            Arrival::TooLong => Verdict::Failed(WcStatus::RemInvReqErr),
+            Arrival::BadBuffer => Verdict::Failed(WcStatus::RemOpErr),
         }
     }
 
@@ -279,117 +358,4 @@ impl World {
         self.scatter(place.0, pd, sges, &bytes);
         Verdict::Done(len as u32)
     }
-
-    fn datagram(
-        &mut self,
-        place: Place,
-        request: &Request,
-        imm: Option<u32>,
-        bytes: &[u8],
-    ) -> Verdict {
-        // A datagram that finds nobody, or is not wanted, is lost; its sender is done anyway.
-        let lost = Verdict::Done(0);
-        let (Some(to), Some(from)) = (request.to, self.qp(place)) else {
-            return Verdict::Failed(WcStatus::LocQpOpErr);
-        };
-        let here = &self.nodes[place.0];
-        let gid = match here.ahs.get(&to.ah.0) {
-            Some(ah) if ah.pd == from.init.pd.0 => ah.gid,
-            _ => return Verdict::Failed(WcStatus::LocQpOpErr),
-        };
-        let Some(node) = self.node_of(gid) else {
-            return lost;
-        };
-        let peer = (node, to.qpn.0);
-        let wanted = self.qp(peer).is_some_and(|qp| {
-            qp.init.transport == Transport::Ud
-                && qp.machine.receives()
-                && qp.machine.attr().qkey == Some(to.qkey)
-        });
-        let Some(recv) = self.first_recv(peer).filter(|_| wanted) else {
-            return lost;
-        };
-        let room: u64 = recv.sges.iter().map(|sge| u64::from(sge.len)).sum();
-        if room < (GRH_LEN + bytes.len()) as u64 {
-            return lost;
-        }
-        let mut message = grh(self.nodes[place.0].gid, gid, bytes.len()).to_vec();
-        message.extend_from_slice(bytes);
-        let wc = Wc {
-            opcode: WcOpcode::Recv,
-            flags: WcFlags::GRH | imm.map_or(WcFlags::empty(), |_| WcFlags::WITH_IMM),
-            byte_len: message.len() as u32,
-            imm: imm.unwrap_or(0),
-            src_qpn: crate::names::QpNum(place.1),
-            ..Wc::default()
-        };
-        let solicited = request.flags.contains(SendFlags::SOLICITED);
-        self.arrive(peer, &message, wc, solicited);
-        lost
-    }
-
-    /// The RECV that the next message would consume.
-    fn first_recv(&self, peer: Place) -> Option<&Receive> {
-        let qp = self.qp(peer)?;
-        match qp.init.srq {
-            Some(srq) => self.nodes[peer.0].srqs.get(&srq.0)?.recvs.front(),
-            None => qp.recvs.front(),
-        }
-    }
-
-    fn take_recv(&mut self, peer: Place) -> Option<Receive> {
-        match self.qp(peer)?.init.srq {
-            Some(srq) => {
-                let srq = self.nodes[peer.0].srqs.get_mut(&srq.0)?;
-                srq.recvs.pop_front()
-            }
-            None => self.qp_mut(peer)?.recvs.pop_front(),
-        }
-    }
-
-    /// Consumes a RECV of `peer` with a message.
-    fn arrive(&mut self, peer: Place, message: &[u8], mut wc: Wc, solicited: bool) -> Arrival {
-        let (Some(recv), Some(qp)) = (self.take_recv(peer), self.qp(peer)) else {
-            return Arrival::NoRecv;
-        };
-        let pd = qp.init.pd.0;
-        let room: u64 = recv.sges.iter().map(|sge| u64::from(sge.len)).sum();
-        wc.id = recv.id;
-        let arrival = if room < message.len() as u64 {
-            wc.status = WcStatus::LocLenErr;
-            Arrival::TooLong
-        } else if !message.is_empty() && !self.scatter(peer.0, pd, &recv.sges, message) {
-            wc.status = WcStatus::LocProtErr;
-            Arrival::BadBuffer
-        } else {
-            Arrival::Taken
-        };
-        let failed = !wc.is_ok();
-        self.complete_recv(peer, wc, solicited);
-        if failed {
-            self.fail(peer, false);
-        }
-        arrival
-    }
-}
-
-/// The global route header of a datagram: for IPv4 addresses 20 bytes of nothing and an IPv4
-/// header (InfiniBand annex A17.4.5.1).
-fn grh(from: Gid, to: Gid, len: usize) -> [u8; GRH_LEN] {
-    let mut header = [0; GRH_LEN];
-    if let (Some(from), Some(to)) = (from.ipv4(), to.ipv4()) {
-        // BTH, DETH and ICRC are part of what the IPv4 header counts, as are it and UDP's.
-        let total = (20 + 8 + 12 + 8 + len + 4) as u16;
-        header[20] = 0x45;
-        header[22..24].copy_from_slice(&total.to_be_bytes());
-        header[28] = 64;
-        header[29] = 17;
-        header[32..36].copy_from_slice(&from.octets());
-        header[36..40].copy_from_slice(&to.octets());
-    } else {
-        header[0] = 0x60;
-        header[8..24].copy_from_slice(&from.0);
-        header[24..40].copy_from_slice(&to.0);
-    }
-    header
 }

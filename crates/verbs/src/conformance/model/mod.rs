@@ -8,9 +8,23 @@
 //! It is strict where a NIC has a choice: a send queue's slots become free when the completion of
 //! a request at or after them is polled, a completion queue overruns at exactly its depth, and a
 //! datagram too long for its RECV leaves the RECV alone.
+//!
+//! Between the NICs there is nothing, or a [`Network`] in virtual time that delays messages and does
+//! to them whatever their transport lets it.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `world.rs` | nodes, their objects, completions |
+//! | `nic.rs`, `objects.rs` | the traits of a NIC |
+//! | `deliver.rs` | carrying out requests |
+//! | `arrive.rs` | what arrives at receivers |
+//! | `network.rs` | virtual time, and what happens to messages on their way |
+//! | `memory.rs` | registered memory |
 
+mod arrive;
 mod deliver;
 mod memory;
+mod network;
 mod nic;
 mod objects;
 mod world;
@@ -19,6 +33,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::names::Gid;
+pub use network::{Broken, Faults, Network, NetworkOptions, NetworkStats};
 use world::{Node, World};
 
 /// A reference NIC.
@@ -30,6 +45,16 @@ pub struct ModelNic {
 impl ModelNic {
     /// `count` NICs that reach one another, with the addresses 10.0.0.1 and so on.
     pub fn fabric(count: u8) -> Vec<ModelNic> {
+        ModelNic::in_world(count, None).0
+    }
+
+    /// The same with a network between them.
+    pub fn networked(count: u8, options: NetworkOptions) -> (Vec<ModelNic>, Network) {
+        let (nics, world) = ModelNic::in_world(count, Some(network::Air::new(options)));
+        (nics, Network::new(world))
+    }
+
+    fn in_world(count: u8, air: Option<network::Air>) -> (Vec<ModelNic>, Arc<Mutex<World>>) {
         let nodes = (1..=count).map(|host| Node {
             gid: Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, host)),
             // Apart from each other, so that no test passes with a number of the wrong node.
@@ -38,6 +63,7 @@ impl ModelNic {
         });
         let world = Arc::new(Mutex::new(World {
             nodes: nodes.collect(),
+            air,
             ..World::default()
         }));
         let nic = |node| ModelNic {
@@ -46,7 +72,7 @@ impl ModelNic {
                 node,
             },
         };
-        (0..usize::from(count)).map(nic).collect()
+        ((0..usize::from(count)).map(nic).collect(), world)
     }
 }
 

@@ -9,7 +9,7 @@ use super::ModelNic;
 use super::memory::Memory;
 use super::objects::{ModelChannel, ModelCq, ModelMr, ModelQp, ModelSrq};
 use super::world::{Ah, Channel, Cq, Node, Qp, REMOTE_KEY, Region, Srq};
-use crate::attr::{Access, AhAttr, CqInit, DeviceAttr, Mtu, PortAttr, PortState, QpInit, SrqInit};
+use crate::attr::{Access, AhAttr, CqInit, DeviceAttr, PortAttr, PortState, QpInit, SrqInit};
 use crate::error::VerbsError;
 use crate::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use crate::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
@@ -19,7 +19,7 @@ use crate::state::QpMachine;
 const QP_WR_MAX: u32 = 4096;
 const SGE_MAX: u32 = 16;
 const CQE_MAX: u32 = 1 << 16;
-const INLINE_MAX: u32 = 512;
+pub(super) const INLINE_MAX: u32 = 512;
 
 /// Objects of a kind at most.
 const OBJECTS_MAX: u32 = 4096;
@@ -84,6 +84,12 @@ impl ModelNic {
         }))
     }
 
+    fn inline_max(&self) -> u32 {
+        let world = self.handle.lock();
+        let options = world.air.as_ref().map(|air| &air.options);
+        options.map_or(INLINE_MAX, |options| options.inline_max)
+    }
+
     fn on_node<T>(
         &self,
         call: impl FnOnce(&mut Node) -> Result<T, VerbsError>,
@@ -103,7 +109,7 @@ impl Nic for ModelNic {
             mr_max: OBJECTS_MAX,
             srq_max: OBJECTS_MAX,
             rd_atomic_max: 16,
-            inline_max: INLINE_MAX,
+            inline_max: self.inline_max(),
             message_len_max: MESSAGE_LEN_MAX,
             ..DeviceAttr::named(format!("model{}", self.handle.node))
         }
@@ -111,10 +117,11 @@ impl Nic for ModelNic {
 
     fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
         exists("port", port == 1, u32::from(port))?;
+        let world = self.handle.lock();
         Ok(PortAttr {
             state: PortState::Active,
-            mtu_max: Mtu::B4096,
-            gids: vec![self.handle.lock().nodes[self.handle.node].gid],
+            mtu_max: world.mtu(),
+            gids: vec![world.nodes[self.handle.node].gid],
         })
     }
 
@@ -228,7 +235,7 @@ impl Nic for ModelNic {
         limit("recv_wr_max", init.caps.recv_wr_max, QP_WR_MAX)?;
         limit("send_sge_max", init.caps.send_sge_max, SGE_MAX)?;
         limit("recv_sge_max", init.caps.recv_sge_max, SGE_MAX)?;
-        limit("inline_max", init.caps.inline_max, INLINE_MAX)?;
+        limit("inline_max", init.caps.inline_max, self.inline_max())?;
         self.on_node(|node| {
             let pd = init.pd.0;
             exists("protection domain", node.pds.contains(&pd), pd)?;
@@ -248,6 +255,7 @@ impl Nic for ModelNic {
                 posted: 0,
                 freed: 0,
                 tries: 0,
+                turn_ns: None,
             };
             node.qps.insert(num, qp);
             Ok(Box::new(ModelQp {

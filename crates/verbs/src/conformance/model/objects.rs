@@ -44,6 +44,11 @@ impl NicMr for ModelMr {
     fn base(&self) -> Option<NonNull<u8>> {
         Some(self.memory.start())
     }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) {
+        self.handle.lock().look();
+        self.memory.read(offset, bytes);
+    }
 }
 
 impl Drop for ModelMr {
@@ -104,6 +109,7 @@ impl NicCq for ModelCq {
 
     fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
         let mut world = self.handle.lock();
+        world.look();
         world.pump(true);
         let node = &mut world.nodes[self.handle.node];
         let Some(cq) = node.cqs.get_mut(&self.num.0) else {
@@ -215,10 +221,10 @@ impl ModelQp {
     }
 }
 
-fn accept_send(qp: &mut Qp, wr: &SendWr<'_>) -> Result<(), PostReason> {
+fn accept_send(qp: &mut Qp, wr: &SendWr<'_>, mtu: u32) -> Result<(), PostReason> {
     qp.machine.takes_sends()?;
     let len_max = match qp.init.transport {
-        Transport::Ud => 4096,
+        Transport::Ud => mtu,
         _ => MESSAGE_LEN_MAX,
     };
     rules::check(qp.init.transport, &qp.init.caps, len_max, wr)?;
@@ -268,7 +274,7 @@ impl NicQp for ModelQp {
         if qp.machine.modify(attr)? == QpState::Reset {
             qp.sends.clear();
             qp.recvs.clear();
-            (qp.freed, qp.tries) = (qp.posted, 0);
+            (qp.freed, qp.tries, qp.turn_ns) = (qp.posted, 0, None);
         }
         world.flush((self.handle.node, self.num.0));
         world.pump(false);
@@ -281,10 +287,11 @@ impl NicQp for ModelQp {
 
     fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let mut world = self.handle.lock();
+        let mtu = world.mtu().bytes() as u32;
         let qp = self.this(&mut world);
         let mut posted = Ok(());
         for (index, wr) in wrs.iter().enumerate() {
-            if let Err(reason) = accept_send(qp, wr) {
+            if let Err(reason) = accept_send(qp, wr, mtu) {
                 posted = Err(PostError { index, reason });
                 break;
             }

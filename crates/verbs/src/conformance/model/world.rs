@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{PipeWriter, Write};
 
 use super::memory::Memory;
+use super::network::Air;
 use crate::attr::{Access, QpInit, QpState};
 use crate::names::{CqNum, Gid, QpNum, Rkey};
 use crate::nic::AsyncEvent;
@@ -20,6 +21,8 @@ pub(super) struct World {
     pub(super) nodes: Vec<Node>,
     /// Queue pairs with send work requests that are not carried out yet.
     pub(super) busy: BTreeSet<Place>,
+    /// The network in between, if there is one.
+    pub(super) air: Option<Air>,
 }
 
 /// One adapter.
@@ -43,6 +46,13 @@ impl Node {
     pub(super) fn number(&mut self) -> u32 {
         self.last += 1;
         self.last
+    }
+
+    /// How many objects there are.
+    pub(super) fn objects(&self) -> usize {
+        let memory = self.pds.len() + self.regions.len() + self.ahs.len();
+        let queues = self.channels.len() + self.cqs.len() + self.srqs.len();
+        memory + queues + self.qps.len()
     }
 }
 
@@ -116,6 +126,8 @@ pub(super) struct Qp {
     pub(super) freed: u64,
     /// Attempts that the first request has behind it.
     pub(super) tries: u32,
+    /// When the NIC comes to the first request, if that has been decided.
+    pub(super) turn_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
