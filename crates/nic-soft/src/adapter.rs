@@ -1,30 +1,33 @@
 //! An adapter: its segments, its tables of objects, its peers.
 
-use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
+use rustix::process::Pid;
 use verbs::nic::AsyncEvent;
-use verbs::{Gid, QpNum, QpState, Transport, VerbsError};
+use verbs::{Gid, QpNum, Transport, VerbsError};
 
 use crate::channel::ChannelShared;
 use crate::cq::CqShared;
+use crate::departures::Departures;
+use crate::inbox::PeerInbox;
+use crate::incoming::Incoming;
 use crate::instance::Instance;
 use crate::layout::{
-    CQS, CqEntry, CqInbox, Credit, Header, Inbox, LANE_LINES, LANES, LaneHeader, Line, MAGIC, MRS,
-    MrEntry, Published, QP_INDEX_BITS, QPS, QpEntry, RECVS, SRQS, SrqEntry, VERSION, qp_index,
-    qp_instance,
+    CHANNELS, CQS, CqEntry, Credit, Header, MAGIC, MRS, MrEntry, Published, QP_INDEX_BITS, QPS,
+    QpEntry, RECVS, SRQS, SrqEntry, VERSION,
 };
 use crate::memory::MrSlot;
 use crate::nic::{SoftOptions, Usage};
-use crate::peer::Peer;
+use crate::peer::{Contacts, Peer};
 use crate::qp::QpShared;
 use crate::quiescence::Quiescence;
-use crate::segment::{self, Mapping, Source, Writers};
+use crate::segment::{Mapping, Source, Writers};
 use crate::srq::SrqShared;
 
 /// A table of numbered objects. Numbers are reused only after all others were used, so that an old
@@ -51,6 +54,14 @@ impl<T> Table<T> {
 
     /// Takes a free number.
     pub(crate) fn insert(&mut self, value: T) -> Result<usize, VerbsError> {
+        self.insert_with(|_| Ok(value))
+    }
+
+    /// Takes a free number for something that has to know it.
+    pub(crate) fn insert_with(
+        &mut self,
+        make: impl FnOnce(usize) -> Result<T, VerbsError>,
+    ) -> Result<usize, VerbsError> {
         let span = self.max - self.first;
         for step in 0..span {
             let index = self.first + (self.next - self.first + step) % span;
@@ -58,7 +69,7 @@ impl<T> Table<T> {
                 self.slots.resize_with(index + 1, || None);
             }
             if self.slots[index].is_none() {
-                self.slots[index] = Some(value);
+                self.slots[index] = Some(make(index)?);
                 self.next = if index + 1 == self.max {
                     self.first
                 } else {
@@ -134,27 +145,25 @@ pub(crate) struct Adapter {
     pub(crate) source: Source,
     /// Whether memory of the caller may be moved into shared memory in place.
     pub(crate) remap: bool,
-    pub(crate) instance: Instance,
     /// Drawn anew for every adapter ever opened; names it among all of them.
     pub(crate) incarnation: u64,
     pub(crate) published_file: OwnedFd,
-    pub(crate) inbox_file: OwnedFd,
     published: Mapping,
-    inbox: Mapping,
     tables: Mutex<Tables>,
     pub(crate) peers: Mutex<HashMap<(Gid, u32), Arc<Peer>>>,
-    /// Incarnations whose connection to us has ended.
-    gone: Mutex<HashSet<u64>>,
-    /// Counts peers gone, ours or theirs; pollers compare it with what they saw last.
-    pub(crate) departures: AtomicU64,
+    contacts: Mutex<Contacts>,
+    tokens: AtomicU64,
+    incoming: Mutex<Incoming>,
+    /// The inboxes of peers, also of those that have gone while pollers still read their lanes.
+    inboxes: Mutex<Vec<Weak<PeerInbox>>>,
+    /// Counts peers gone, ours or theirs, and address handles.
+    pub(crate) departures: Departures,
     pub(crate) events: ArrayQueue<AsyncEvent>,
     pub(crate) quiescence: Quiescence,
     /// The agent's epoll descriptor, to which outgoing connections are added.
     pub(crate) agent_epoll: OwnedFd,
-    /// Lanes that a completion queue has taken up.
-    pub(crate) adopted: Box<[AtomicBool]>,
-    /// Lanes that nobody reads any more, but whose sender may still write.
-    retired: Mutex<Vec<usize>>,
+    // Dropped last: whoever takes the number next uses the same names in the run directory.
+    pub(crate) instance: Instance,
 }
 
 impl Adapter {
@@ -171,8 +180,6 @@ impl Adapter {
         let source = Source::choose(memfd, &run_dir);
         let (published_file, published) =
             source.create("vervain-published", size_of::<Published>(), Writers::Owner)?;
-        let (inbox_file, inbox) =
-            source.create("vervain-inbox", size_of::<Inbox>(), Writers::Everybody)?;
         let incarnation = loop {
             let drawn = random_u64()?;
             if drawn != 0 {
@@ -186,41 +193,60 @@ impl Adapter {
             contact_timeout,
             source,
             remap,
-            instance,
             incarnation,
             published_file,
-            inbox_file,
             published,
-            inbox,
             tables: Mutex::new(Tables {
                 pds: Table::new("protection domains", 1, 1 << 16),
                 mrs: Table::new("memory regions", 1, MRS),
                 cqs: Table::new("completion queues", 0, CQS),
                 srqs: Table::new("shared receive queues", 0, SRQS),
-                channels: Table::new("completion channels", 0, 1 << 12),
+                channels: Table::new("completion channels", 0, CHANNELS),
                 qps: Table::new("queue pairs", 2, QPS),
                 ahs: Table::new("address handles", 0, 1 << 20),
                 variant: incarnation as u16,
                 generation: (incarnation >> 32) as u32 | 1,
             }),
             peers: Mutex::new(HashMap::new()),
-            gone: Mutex::new(HashSet::new()),
-            departures: AtomicU64::new(0),
+            contacts: Mutex::new(Contacts::default()),
+            tokens: AtomicU64::new(0),
+            incoming: Mutex::new(Incoming::new()),
+            inboxes: Mutex::new(Vec::new()),
+            departures: Departures::new(),
             events: ArrayQueue::new(1024),
             quiescence: Quiescence::new(),
             agent_epoll,
-            adopted: (0..LANES).map(|_| AtomicBool::new(false)).collect(),
-            retired: Mutex::new(Vec::new()),
+            instance,
         };
-        for header in [&adapter.published().header, &adapter.inbox().header] {
-            header.version.store(VERSION, Ordering::Relaxed);
-            header
-                .instance
-                .store(adapter.instance.number(), Ordering::Relaxed);
-            header.incarnation.store(incarnation, Ordering::Relaxed);
-            header.magic.store(MAGIC, Ordering::Release);
-        }
+        adapter.sign(&adapter.published().header);
         Ok(adapter)
+    }
+
+    /// Writes a segment's header.
+    pub(crate) fn sign(&self, header: &Header) {
+        header.version.store(VERSION, Ordering::Relaxed);
+        header
+            .instance
+            .store(self.instance.number(), Ordering::Relaxed);
+        header
+            .incarnation
+            .store(self.incarnation, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// A number that no peer of this adapter had before.
+    pub(crate) fn next_token(&self) -> u64 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn contacts(&self) -> MutexGuard<'_, Contacts> {
+        // Every change is a single step.
+        self.contacts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn incoming(&self) -> MutexGuard<'_, Incoming> {
+        // A panic while the lock was held left a connection half served, which is dropped later.
+        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -232,11 +258,6 @@ impl Adapter {
         // SAFETY: the mapping has the layout's size and holds only atomics, for which any bytes
         // are valid; it lives as long as the adapter.
         unsafe { self.published.start().cast::<Published>().as_ref() }
-    }
-
-    pub(crate) fn inbox(&self) -> &Inbox {
-        // SAFETY: as for `published`.
-        unsafe { self.inbox.start().cast::<Inbox>().as_ref() }
     }
 
     pub(crate) fn qp_entry(&self, index: usize) -> &QpEntry {
@@ -259,37 +280,51 @@ impl Adapter {
         &self.published().credits[qp_index]
     }
 
-    pub(crate) fn cq_inbox(&self, index: usize) -> &CqInbox {
-        &self.inbox().cqs[index]
-    }
-
-    pub(crate) fn lane_header(&self, lane: usize) -> &LaneHeader {
-        &self.inbox().lanes[lane]
-    }
-
-    pub(crate) fn lane_lines(&self, lane: usize) -> &[Line] {
-        &self.inbox().lines[lane]
-    }
-
     pub(crate) fn qpn(&self, index: usize) -> u32 {
         self.instance.number() << QP_INDEX_BITS | index as u32
     }
 
     /// Counts what is in use.
     pub(crate) fn usage(&self) -> Usage {
-        let owned = |lane: &usize| self.lane_header(*lane).owner.load(Ordering::Relaxed) != 0;
+        let lanes = self.inboxes().iter().map(|one| one.lanes_used()).sum();
+        let (connections, refused) = {
+            let incoming = self.incoming();
+            (incoming.count(), incoming.refused)
+        };
         let tables = self.tables();
         Usage {
             instance: self.instance.number(),
             queue_pairs: tables.qps.count(),
             regions: tables.mrs.count(),
-            lanes: (0..LANES).filter(owned).count(),
+            lanes,
             peers: self
                 .peers
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .len(),
+            connections,
+            refused,
         }
+    }
+
+    /// Notes an inbox that was made for a peer.
+    pub(crate) fn note_inbox(&self, inbox: &Arc<PeerInbox>) {
+        let mut inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        inboxes.retain(|one| one.strong_count() > 0);
+        inboxes.push(Arc::downgrade(inbox));
+    }
+
+    /// How many inboxes the adapters of a process have here, and lanes in them: also of those that
+    /// have gone, while pollers still read their lanes.
+    pub(crate) fn held_by(&self, pid: Pid) -> (usize, usize) {
+        let inboxes = self.inboxes();
+        let theirs = || inboxes.iter().filter(|one| one.pid == pid);
+        (theirs().count(), theirs().map(|one| one.lanes_used()).sum())
+    }
+
+    fn inboxes(&self) -> Vec<Arc<PeerInbox>> {
+        let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        inboxes.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// A number that no object of this adapter had lately.
@@ -297,30 +332,6 @@ impl Adapter {
         let mut tables = self.tables();
         tables.generation = tables.generation.wrapping_add(1).max(1);
         tables.generation
-    }
-
-    /// Notes that an incarnation's connection to us has ended: it sends nothing any more.
-    pub(crate) fn note_gone(&self, incarnation: u64) {
-        self.gone
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(incarnation);
-        self.departures.fetch_add(1, Ordering::Release);
-    }
-
-    /// Forgets that an incarnation was gone: it has connected again.
-    pub(crate) fn note_back(&self, incarnation: u64) {
-        self.gone
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&incarnation);
-    }
-
-    pub(crate) fn is_gone(&self, incarnation: u64) -> bool {
-        self.gone
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&incarnation)
     }
 
     /// The queue pair with an index, while it is there.
@@ -334,92 +345,35 @@ impl Adapter {
             .and_then(Weak::upgrade)
     }
 
+    fn qps(&self) -> Vec<Arc<QpShared>> {
+        let tables = self.tables();
+        let qps = tables.qps.iter().filter_map(Option::as_ref);
+        qps.filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether a connected queue pair of a protection domain leads to a process: it is what makes
+    /// the domain's regions usable there.
+    pub(crate) fn leads_to(&self, pd: usize, gid: Gid, instance: u32) -> bool {
+        self.qps()
+            .iter()
+            .any(|qp| qp.pd == pd && qp.is_connected_to(gid, instance))
+    }
+
     /// Fails the reliable connections to a peer that has died: their owners may be waiting for
     /// nothing but its messages.
     pub(crate) fn fail_connections(&self, peer: &Peer) {
-        let all: Vec<_> = {
-            let tables = self.tables();
-            tables
-                .qps
-                .iter()
-                .filter_map(Option::as_ref)
-                .filter_map(Weak::upgrade)
-                .collect()
-        };
-        for qp in all.iter().filter(|qp| qp.transport == Transport::Rc) {
-            let attr = qp.machine().attr();
-            let theirs = attr.dest_gid == Some(peer.gid)
-                && attr
-                    .dest_qpn
-                    .is_some_and(|qpn| qp_instance(qpn.0) == peer.instance);
-            let connected = !matches!(attr.state, Some(QpState::Reset | QpState::Init));
-            if theirs && connected {
+        for qp in self.qps() {
+            if qp.transport == Transport::Rc && qp.is_connected_to(peer.gid, peer.instance) {
                 self.events.force_push(AsyncEvent::PeerGone(QpNum(qp.num)));
                 qp.enter_error(false);
             }
         }
     }
 
-    /// Puts a lane aside that nobody reads any more, and frees what can be freed.
-    pub(crate) fn retire_lane(&self, lane: usize) {
-        self.retired
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(lane);
-        self.sweep_lanes();
-    }
-
-    /// Frees retired lanes whose senders write no more: they said so, or have gone.
+    /// Gives back lanes that nobody reads any more and whose senders have closed them.
     pub(crate) fn sweep_lanes(&self) {
-        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.retain(|lane| {
-            let header = self.lane_header(*lane);
-            let done = header.closed.load(Ordering::Acquire) != 0
-                || self.is_gone(header.owner.load(Ordering::Acquire));
-            if done {
-                self.free_lane(*lane);
-            }
-            !done
-        });
-    }
-
-    /// Makes a lane whose sender writes no more usable for another.
-    fn free_lane(&self, lane: usize) {
-        let len = size_of::<[Line; LANE_LINES]>();
-        let offset = std::mem::offset_of!(Inbox, lines) + lane * len;
-        if let Err(e) = segment::punch(self.inbox_file.as_fd(), offset as u64, len as u64) {
-            // Without a hole the old bytes must go by hand.
-            tracing::debug!(lane, error = %e, "no hole in the inbox; clearing the lane");
-            for line in self.lane_lines(lane) {
-                line.word.store(0, Ordering::Relaxed);
-            }
-        }
-        self.published().lane_heads[lane]
-            .consumed
-            .store(0, Ordering::Relaxed);
-        let header = self.lane_header(lane);
-        header.closed.store(0, Ordering::Relaxed);
-        self.adopted[lane].store(false, Ordering::Relaxed);
-        header.owner.store(0, Ordering::Release);
-    }
-
-    /// Frees the lanes of a gone sender that it took but never announced: it died in between.
-    /// A lane that is announced but not taken up yet stays, its completion queue will see to it.
-    pub(crate) fn free_unannounced_lanes(&self, incarnation: u64) {
-        for lane in 0..LANES {
-            let header = self.lane_header(lane);
-            if header.owner.load(Ordering::Acquire) != incarnation {
-                continue;
-            }
-            let cq = self.qp_at(qp_index(header.dst_qpn.load(Ordering::Relaxed)));
-            let Some(cq) = cq.map(|qp| Arc::clone(&qp.recv_cq)) else {
-                continue;
-            };
-            let _no_adoption = cq.adopting.lock().unwrap_or_else(PoisonError::into_inner);
-            let pending = self.cq_inbox(cq.num).new_lanes.load(Ordering::Acquire) != 0;
-            if !pending && !self.adopted[lane].load(Ordering::Acquire) {
-                self.free_lane(lane);
-            }
+        for inbox in self.inboxes() {
+            inbox.sweep();
         }
     }
 

@@ -1,35 +1,56 @@
-//! Completion channels: an event descriptor that peers can ring.
+//! Completion channels: a socket that peers can ring, and that only its owner can read.
+//!
+//! A channel is a datagram socket in the run directory. Who rings sends the number of the
+//! completion queue that has something. Peers have no descriptor of the socket itself, so that
+//! nobody can take a ring away or shut the socket down. Its queue is short and may be full of
+//! anybody's rings: then it is readable, which is what a ring is for, and its owner takes it that
+//! every armed queue was rung.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use rustix::event::EventfdFlags;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use verbs::nic::NicChannel;
 use verbs::{ChannelNum, CqNum, VerbsError};
 
 use crate::adapter::Adapter;
 use crate::cq::CqShared;
+use crate::rings::{self, RINGS, Ring};
 
 /// What the channel and its completion queues share.
 #[derive(Debug)]
 pub(crate) struct ChannelShared {
-    fd: OwnedFd,
+    socket: OwnedFd,
+    path: PathBuf,
+    /// For completions of this process.
+    bell: Bell,
+    /// So many rings taken at once mean that some may have been lost.
+    full: usize,
     cqs: Mutex<Vec<Weak<CqShared>>>,
 }
 
 impl ChannelShared {
-    pub(crate) fn new() -> Result<Self, VerbsError> {
-        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| VerbsError::io("creating an eventfd", e))?;
+    /// Binds a channel's socket.
+    pub(crate) fn new(path: PathBuf) -> Result<Self, VerbsError> {
+        let bound = || -> rustix::io::Result<(OwnedFd, Bell)> {
+            let socket = datagram_socket()?;
+            crate::incoming::refuse_descriptors(&socket);
+            // The number is ours; whatever has its name is not, and most likely is not there.
+            let _ = std::fs::remove_file(&path);
+            rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+            Ok((socket, Bell::new(&path)?))
+        };
+        let (socket, bell) =
+            bound().map_err(|e| VerbsError::io("creating a completion channel", e))?;
         Ok(ChannelShared {
-            fd,
+            socket,
+            path,
+            bell,
+            full: queue_len().min(RINGS),
             cqs: Mutex::new(Vec::new()),
         })
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     pub(crate) fn add(&self, cq: &Arc<CqShared>) {
@@ -38,26 +59,127 @@ impl ChannelShared {
         cqs.push(Arc::downgrade(cq));
     }
 
-    pub(crate) fn ring(&self) {
-        ring(self.fd());
+    /// Makes the channel readable, for a queue of this process that has been marked as fired.
+    pub(crate) fn ring(&self, cq: u32) {
+        self.bell.ring(cq);
+    }
+
+    fn cqs(&self) -> Vec<Arc<CqShared>> {
+        let cqs = self.cqs.lock().unwrap_or_else(PoisonError::into_inner);
+        cqs.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Takes a ring out of the socket. Anybody can write there.
+    fn take_ring(&self) -> Result<Ring, VerbsError> {
+        let mut bytes = [0; 5];
+        match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((4, _)) => {
+                let [a, b, c, d, _] = bytes;
+                Ok(Ring::For(u32::from_le_bytes([a, b, c, d])))
+            }
+            Ok(_) | Err(Errno::INTR) => Ok(Ring::Nobody),
+            Err(Errno::AGAIN) => Ok(Ring::End),
+            Err(e) => Err(VerbsError::io("reading a completion channel", e)),
+        }
     }
 }
 
-/// Makes an event descriptor readable.
-pub(crate) fn ring(fd: BorrowedFd<'_>) {
-    match rustix::io::write(fd, &1u64.to_ne_bytes()) {
-        // A counter at its maximum is readable already.
-        Ok(_) | Err(Errno::AGAIN) => {}
-        Err(e) => tracing::warn!(error = %e, "cannot ring a completion channel"),
+impl Drop for ChannelShared {
+    fn drop(&mut self) {
+        // A file that somebody removed already is as good as removed.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// How many datagrams a socket made now takes in before senders find it full: one more than the
+/// kernel's limit says.
+fn queue_len() -> usize {
+    let limit = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen");
+    // Without it, the kernel's default.
+    limit
+        .ok()
+        .and_then(|limit| limit.trim().parse().ok())
+        .unwrap_or(10)
+}
+
+fn datagram_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+}
+
+/// What rings a channel: a socket of the ringer's own.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    /// Until there is nobody to be woken any more.
+    socket: RwLock<Option<OwnedFd>>,
+    address: SocketAddrUnix,
+}
+
+impl Bell {
+    /// Connects to a channel, if it is there. Waits for nobody.
+    pub(crate) fn new(path: &Path) -> rustix::io::Result<Self> {
+        let (socket, address) = (datagram_socket()?, SocketAddrUnix::new(path)?);
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(Bell {
+                socket: RwLock::new(Some(socket)),
+                address,
+            }),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Rings no more: the channel's process has gone.
+    pub(crate) fn close(&self) {
+        let mut socket = self.socket.write().unwrap_or_else(PoisonError::into_inner);
+        *socket = None;
+    }
+
+    /// Makes the channel readable, and says for which queue. Waits for nobody.
+    pub(crate) fn ring(&self, cq: u32) {
+        let socket = self.socket.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(socket) = &*socket else {
+            return;
+        };
+        let send = || {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            rustix::net::send(socket, &cq.to_le_bytes(), flags)
+        };
+        let rung = match send() {
+            // The channel was closed; another one may have its name by now.
+            Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN) => {
+                rustix::net::connect(socket, &self.address).and_then(|()| send())
+            }
+            rung => rung,
+        };
+        match rung {
+            // A full channel is readable already, and its owner knows what that may mean.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            // Nobody is there to be woken.
+            Err(Errno::NOENT | Errno::CONNREFUSED) => {}
+            Err(e) => tracing::warn!(error = %e, "cannot ring a completion channel"),
+        }
     }
 }
 
 /// A completion channel as its owner holds it.
 #[derive(Debug)]
 pub(crate) struct SoftChannel {
-    pub(crate) adapter: Arc<Adapter>,
-    pub(crate) shared: Arc<ChannelShared>,
-    pub(crate) num: usize,
+    adapter: Arc<Adapter>,
+    shared: Arc<ChannelShared>,
+    num: usize,
+    /// The queue that an event named last.
+    last: u32,
+}
+
+impl SoftChannel {
+    pub(crate) fn new(adapter: Arc<Adapter>, shared: Arc<ChannelShared>, num: usize) -> Self {
+        SoftChannel {
+            adapter,
+            shared,
+            num,
+            last: u32::MAX,
+        }
+    }
 }
 
 impl NicChannel for SoftChannel {
@@ -66,42 +188,16 @@ impl NicChannel for SoftChannel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.shared.fd()
+        self.shared.socket.as_fd()
     }
 
     fn event(&mut self) -> Result<Option<CqNum>, VerbsError> {
-        let mut count = [0u8; 8];
-        match rustix::io::read(&self.shared.fd, &mut count) {
-            Ok(_) => {}
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(e) => return Err(VerbsError::io("reading a completion channel", e)),
-        }
-        let armed: Vec<_> = {
-            let cqs = self
-                .shared
-                .cqs
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            cqs.iter()
-                .filter_map(Weak::upgrade)
-                .filter(|cq| cq.is_armed(&self.adapter))
-                .collect()
-        };
-        let is_fired = |cq: &&Arc<CqShared>| cq.is_fired(&self.adapter);
-        // A peer could have cleared the mark of another's completion. Better an event too many
-        // than one too few: a ring without a mark counts for any armed queue.
-        let Some(cq) = armed.iter().find(is_fired).or(armed.first()) else {
-            return Ok(None);
-        };
-        cq.disarm(&self.adapter);
-        if armed
-            .iter()
-            .filter(|other| other.num != cq.num)
-            .any(|other| is_fired(&other))
-        {
-            self.shared.ring();
-        }
-        Ok(Some(CqNum(cq.num as u32)))
+        let cqs = self.shared.cqs();
+        let sleepers = cqs.iter().map(|cq| cq.sleeper(&self.adapter));
+        let take = || self.shared.take_ring();
+        let ring = |other| self.shared.ring(other);
+        let event = rings::event(sleepers, &mut self.last, self.shared.full, take, ring)?;
+        Ok(event.map(CqNum))
     }
 }
 

@@ -4,19 +4,29 @@
 //! them. Completions of RECVs are made while polling: the poller looks into the lanes that lead to
 //! the queue pairs of this completion queue and moves what it finds into their RECVs.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use verbs::nic::{AsyncEvent, NicCq};
 use verbs::{CqError, CqNum, QpState, VerbsError, Wc};
 
 use crate::adapter::Adapter;
+use crate::agent;
+use crate::arming;
 use crate::channel::ChannelShared;
-use crate::layout::LANES;
+use crate::departures::Seen;
 use crate::qp::QpShared;
 use crate::quiescence::Activity;
 use crate::recv::RecvLane;
+use crate::rings::Sleeper;
+use crate::todo::{List, Todo};
+
+/// Lanes that one poll looks at, the others being for the next polls: so many quiet lanes of one
+/// peer cost the others a bounded time.
+const LOOKS: usize = 64;
+/// Lanes that wait to be taken up at most. Whoever polls now and then is far from it.
+const NEW_LANES_MAX: usize = 1 << 13;
 
 /// What a completion queue shares with its queue pairs.
 #[derive(Debug)]
@@ -24,14 +34,34 @@ pub(crate) struct CqShared {
     pub(crate) num: usize,
     local: ArrayQueue<Wc>,
     overrun: AtomicBool,
-    /// Queue pairs that need the poller: unfinished sends, RECVs to flush, lanes to drop.
-    attention: Mutex<Vec<Arc<QpShared>>>,
-    attention_len: AtomicUsize,
+    /// Closed when the queue's owner has dropped it: then completions go nowhere.
+    todo: Todo<Waiting>,
     pub(crate) channel: Option<(usize, Arc<ChannelShared>)>,
-    /// Set when the queue's owner has dropped it: completions go nowhere.
-    closed: AtomicBool,
-    /// Held while new lanes are taken up.
-    pub(crate) adopting: Mutex<()>,
+    /// Whoever rang the queue's channel for it marked it so.
+    fired: AtomicBool,
+}
+
+/// What waits for the poller.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Queue pairs that need it: unfinished sends, RECVs to flush, lanes to drop.
+    qps: Vec<Arc<QpShared>>,
+    /// Lanes that peers have opened.
+    lanes: Vec<RecvLane>,
+}
+
+impl List for Waiting {
+    fn len(&self) -> usize {
+        self.qps.len() + self.lanes.len()
+    }
+}
+
+impl Waiting {
+    fn attend(&mut self, qp: &Arc<QpShared>) {
+        if !self.qps.iter().any(|one| Arc::ptr_eq(one, qp)) {
+            self.qps.push(Arc::clone(qp));
+        }
+    }
 }
 
 impl CqShared {
@@ -44,11 +74,9 @@ impl CqShared {
             num,
             local: ArrayQueue::new(depth),
             overrun: AtomicBool::new(false),
-            attention: Mutex::new(Vec::new()),
-            attention_len: AtomicUsize::new(0),
+            todo: Todo::new(),
             channel,
-            closed: AtomicBool::new(false),
-            adopting: Mutex::new(()),
+            fired: AtomicBool::new(false),
         }
     }
 
@@ -63,12 +91,12 @@ impl CqShared {
         }
         // A failed request counts as solicited.
         self.notify(adapter, !wc.is_ok());
-        fits || self.closed.load(Ordering::Relaxed)
+        fits || self.todo.is_closed()
     }
 
     #[cold]
     fn overrun(&self, adapter: &Adapter) {
-        if self.closed.load(Ordering::Relaxed) {
+        if self.todo.is_closed() {
             return;
         }
         if !self.overrun.swap(true, Ordering::AcqRel) {
@@ -88,44 +116,40 @@ impl CqShared {
         let Some((_, channel)) = &self.channel else {
             return;
         };
-        // Pairs with the fence in `arm`: either the poller sees the completion when it polls once
-        // more after arming, or this sees the queue armed.
-        fence(Ordering::SeqCst);
-        let armed = adapter.cq_entry(self.num).armed.load(Ordering::Relaxed);
-        if armed == 1 || (armed == 2 && solicited) {
-            adapter.cq_inbox(self.num).fired.store(1, Ordering::Relaxed);
-            channel.ring();
+        self.sleeper(adapter)
+            .notify(solicited, || channel.ring(self.num as u32));
+    }
+
+    /// This queue as its channel sees it.
+    #[inline]
+    pub(crate) fn sleeper<'a>(&'a self, adapter: &'a Adapter) -> Sleeper<'a> {
+        Sleeper {
+            number: self.num as u32,
+            entry: adapter.cq_entry(self.num),
+            fired: &self.fired,
         }
-    }
-
-    pub(crate) fn is_armed(&self, adapter: &Adapter) -> bool {
-        adapter.cq_entry(self.num).armed.load(Ordering::Acquire) != 0
-    }
-
-    pub(crate) fn is_fired(&self, adapter: &Adapter) -> bool {
-        adapter.cq_inbox(self.num).fired.load(Ordering::Acquire) != 0
-    }
-
-    pub(crate) fn disarm(&self, adapter: &Adapter) {
-        adapter.cq_entry(self.num).armed.store(0, Ordering::Release);
-        adapter.cq_inbox(self.num).fired.store(0, Ordering::Release);
     }
 
     /// Has the poller look after a queue pair.
     pub(crate) fn attend(&self, adapter: &Adapter, qp: &Arc<QpShared>) {
-        if self.closed.load(Ordering::Acquire) {
-            return;
-        }
-        let mut attention = self
-            .attention
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if !attention.iter().any(|one| Arc::ptr_eq(one, qp)) {
-            attention.push(Arc::clone(qp));
-        }
-        self.attention_len.store(attention.len(), Ordering::Release);
-        drop(attention);
+        self.todo.change(|todo| todo.attend(qp));
         self.notify(adapter, true);
+    }
+
+    /// Has the poller read a lane. Its sender may have rung before, when the poller could not find
+    /// the messages yet.
+    pub(crate) fn arrive(&self, adapter: &Adapter, lane: RecvLane) {
+        let solicited = lane.holds_solicited();
+        self.todo.change(|todo| {
+            if todo.lanes.len() >= NEW_LANES_MAX {
+                // Nobody polls. What the living have sent is kept as long as there is room.
+                todo.lanes.retain(|lane| !lane.is_orphaned());
+            }
+            if todo.lanes.len() < NEW_LANES_MAX {
+                todo.lanes.push(lane);
+            }
+        });
+        self.notify(adapter, solicited);
     }
 }
 
@@ -138,60 +162,36 @@ pub(crate) struct SoftCq {
     lanes: Vec<RecvLane>,
     /// Where the next poll starts, so that no lane starves the others.
     next: usize,
-    departures_seen: u64,
+    /// After arming, nothing may be overlooked until a poll has seen every lane.
+    look_at_all: bool,
+    departures_seen: Seen,
 }
 
 impl SoftCq {
     pub(crate) fn new(adapter: Arc<Adapter>, shared: Arc<CqShared>) -> Self {
         let activity = adapter.quiescence.activity();
-        let departures_seen = adapter.departures.load(Ordering::Acquire);
+        let departures_seen = adapter.departures.look();
         SoftCq {
             adapter,
             shared,
             activity,
             lanes: Vec::new(),
             next: 0,
+            look_at_all: false,
             departures_seen,
         }
     }
 
-    /// Takes up lanes that peers have announced. What they wrote is checked: a lane counts only if
-    /// it is owned, is not taken up already, and leads to a queue pair of this queue.
-    #[cold]
-    fn adopt(&mut self) {
-        let _held = self
-            .shared
-            .adopting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let inbox = self.adapter.cq_inbox(self.shared.num);
-        let mut next = inbox.new_lanes.swap(0, Ordering::AcqRel) as usize;
-        for _ in 0..LANES {
-            let Some(lane) = next.checked_sub(1).filter(|lane| *lane < LANES) else {
-                return;
-            };
-            let header = self.adapter.lane_header(lane);
-            next = header.next.load(Ordering::Acquire) as usize;
-            if let Some(lane) = RecvLane::adopt(&self.adapter, lane, self.shared.num) {
-                self.lanes.push(lane);
-            }
-        }
-    }
-
-    /// Looks after queue pairs that need it.
+    /// Takes up new lanes, and looks after queue pairs that need it.
     #[cold]
     fn attend(&mut self, out: &mut [Wc], n: &mut usize) {
-        let taken = {
-            let mut attention = self
-                .shared
-                .attention
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            self.shared.attention_len.store(0, Ordering::Release);
-            std::mem::take(&mut *attention)
-        };
+        let Waiting { qps, lanes } = self.shared.todo.take();
+        for mut lane in lanes {
+            lane.note_departures();
+            self.lanes.push(lane);
+        }
         let mut unfinished = Vec::new();
-        for qp in taken {
+        for qp in qps {
             let mut again = false;
             if qp.send_cq.num == self.shared.num {
                 qp.progress();
@@ -208,28 +208,18 @@ impl SoftCq {
             }
         }
         if !unfinished.is_empty() {
-            let mut attention = self
-                .shared
-                .attention
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            for qp in unfinished {
-                if !attention.iter().any(|one| Arc::ptr_eq(one, &qp)) {
-                    attention.push(qp);
-                }
-            }
             self.shared
-                .attention_len
-                .store(attention.len(), Ordering::Release);
+                .todo
+                .change(|todo| unfinished.iter().for_each(|qp| todo.attend(qp)));
         }
     }
 
     /// Ends the lanes of senders that have gone, once they are empty.
     #[cold]
     fn bury(&mut self) {
-        self.departures_seen = self.adapter.departures.load(Ordering::Acquire);
+        self.departures_seen = self.adapter.departures.look();
         for lane in &mut self.lanes {
-            lane.note_departures(&self.adapter);
+            lane.note_departures();
         }
     }
 }
@@ -248,19 +238,10 @@ impl NicCq for SoftCq {
             return Err(CqError::Overrun);
         }
         let mut n = 0;
-        if self
-            .adapter
-            .cq_inbox(self.shared.num)
-            .new_lanes
-            .load(Ordering::Relaxed)
-            != 0
-        {
-            self.adopt();
-        }
-        if self.adapter.departures.load(Ordering::Relaxed) != self.departures_seen {
+        if self.adapter.departures.since(self.departures_seen) {
             self.bury();
         }
-        if self.shared.attention_len.load(Ordering::Relaxed) != 0 {
+        if !self.shared.todo.is_empty() {
             self.attend(out, &mut n);
         }
         while n < out.len() && !self.shared.local.is_empty() {
@@ -272,7 +253,12 @@ impl NicCq for SoftCq {
         }
         let mut ended = false;
         let lanes = self.lanes.len();
-        for _ in 0..lanes {
+        let looks = if self.look_at_all {
+            lanes
+        } else {
+            lanes.min(LOOKS)
+        };
+        for _ in 0..looks {
             if n == out.len() {
                 break;
             }
@@ -287,6 +273,7 @@ impl NicCq for SoftCq {
         if ended {
             self.lanes.retain_mut(|lane| !lane.has_ended());
         }
+        self.look_at_all &= n == out.len();
         Ok(n)
     }
 
@@ -295,34 +282,20 @@ impl NicCq for SoftCq {
             let why = "it was made without a completion channel";
             return Err(VerbsError::invalid("completion queue", why));
         }
-        self.adapter
-            .cq_inbox(self.shared.num)
-            .fired
-            .store(0, Ordering::Relaxed);
-        let armed = if solicited_only { 2 } else { 1 };
-        self.adapter
-            .cq_entry(self.shared.num)
-            .armed
-            .store(armed, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        // What peers sent through new lanes before this is not to raise an event.
+        agent::catch_up(&self.adapter);
+        self.look_at_all = true;
+        self.shared.sleeper(&self.adapter).arm(solicited_only);
         Ok(())
     }
 }
 
 impl Drop for SoftCq {
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Release);
-        self.adapter
-            .cq_entry(self.shared.num)
-            .armed
-            .store(0, Ordering::Release);
-        self.adopt();
+        let left = self.shared.todo.close();
+        arming::disarm(self.adapter.cq_entry(self.shared.num));
         self.lanes.clear();
-        self.shared
-            .attention
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        drop(left);
         let removed = self.adapter.tables().cqs.remove(self.shared.num);
         debug_assert!(removed.is_ok(), "a completion queue is removed once");
     }

@@ -1,11 +1,14 @@
 //! Where a queue pair's datagrams go.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use verbs::{AhNum, UdDest};
 
 use crate::adapter::Adapter;
+use crate::departures::Seen;
+use crate::layout::qp_instance;
 use crate::link::Link;
+use crate::peer::peer_at_once;
 
 /// What an address handle and a queue pair number stand for: one of the links.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +29,7 @@ pub(crate) struct Dests {
     /// One for each queue pair that datagrams go to, however many address handles lead there, so
     /// that they stay in order.
     links: Vec<Option<Link>>,
-    departures_seen: u64,
+    departures_seen: Seen,
 }
 
 impl Dests {
@@ -42,10 +45,9 @@ impl Dests {
 
     /// The link to a destination, opened when it is new. `None` when it cannot be reached.
     #[inline]
-    pub(crate) fn link(&mut self, adapter: &Adapter, to: &UdDest) -> Option<&mut Link> {
-        let departures = adapter.departures.load(Ordering::Relaxed);
-        if departures != self.departures_seen {
-            self.forget_departed(adapter, departures);
+    pub(crate) fn link(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<&mut Link> {
+        if adapter.departures.since(self.departures_seen) {
+            self.forget_departed(adapter);
         }
         if let Some(last) = &self.last
             && last.ah == to.ah
@@ -71,7 +73,7 @@ impl Dests {
     }
 
     #[cold]
-    fn open_dest(&mut self, adapter: &Adapter, to: &UdDest) -> Option<usize> {
+    fn open_dest(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<usize> {
         let ah = *adapter.tables().ahs.get(to.ah.0 as usize).ok()?;
         let same = |link: &Option<Link>| {
             link.as_ref()
@@ -79,8 +81,8 @@ impl Dests {
         };
         let link = match self.links.iter().position(same) {
             Some(known) => known,
-            None => match Link::open(adapter, ah.gid, to.qpn.0) {
-                Ok(link) => self.insert_link(link),
+            None => match peer_at_once(adapter, ah.gid, qp_instance(to.qpn.0)) {
+                Ok(peer) => self.insert_link(Link::to(peer, to.qpn.0)),
                 Err(e) => {
                     tracing::debug!(error = %e, "a datagram to nobody");
                     return None;
@@ -134,18 +136,21 @@ impl Dests {
     /// Drops destinations whose process or address handle has gone, and links that nothing leads
     /// to any more.
     #[cold]
-    fn forget_departed(&mut self, adapter: &Adapter, departures: u64) {
-        self.departures_seen = departures;
+    fn forget_departed(&mut self, adapter: &Adapter) {
+        self.departures_seen = adapter.departures.look();
         self.last = None;
         let mut used = vec![false; self.links.len()];
         {
             let tables = adapter.tables();
             for slot in &mut self.dests {
                 let Some(dest) = slot else { continue };
-                let alive = |link: &Link| !link.peer.is_dead();
-                let keep = tables.ahs.get(dest.ah.0 as usize).is_ok()
-                    && self.links[dest.link].as_ref().is_some_and(alive);
-                if keep {
+                // The number may be another handle's by now.
+                let leads_there = |link: &Link| {
+                    let ah = tables.ahs.get(dest.ah.0 as usize);
+                    ah.is_ok_and(|ah| ah.gid == link.peer.gid)
+                };
+                let link = self.links[dest.link].as_ref();
+                if link.is_some_and(|link| !link.peer.is_dead() && leads_there(link)) {
                     used[dest.link] = true;
                 } else {
                     *slot = None;

@@ -5,34 +5,9 @@
 //! peer has no RECV or no room) must the thread that polls the completion queue carry on with them.
 //! So the common case costs one load, and the rare one a mutex.
 
-#[cfg(loom)]
-use loom::cell::UnsafeCell;
-#[cfg(loom)]
-use loom::sync::Mutex;
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, Ordering};
-#[cfg(not(loom))]
-use std::sync::Mutex;
 use std::sync::PoisonError;
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A cell with loom's closure interface, so that one source serves both.
-#[cfg(not(loom))]
-#[derive(Debug)]
-struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-#[cfg(not(loom))]
-impl<T> UnsafeCell<T> {
-    fn new(value: T) -> Self {
-        UnsafeCell(std::cell::UnsafeCell::new(value))
-    }
-
-    #[inline]
-    fn with_mut<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
-        work(self.0.get())
-    }
-}
+use crate::sync::{AtomicBool, Mutex, Ordering, UnsafeCell};
 
 /// The value and whose it is.
 #[derive(Debug)]
@@ -41,6 +16,20 @@ pub(crate) struct Handover<T> {
     shared: AtomicBool,
     lock: Mutex<()>,
     value: UnsafeCell<T>,
+    /// Whether the owner is at work, to catch a second one.
+    #[cfg(debug_assertions)]
+    owned: AtomicBool,
+}
+
+/// While it lives, the owner is at work.
+#[cfg(debug_assertions)]
+struct AtWork<'a>(&'a AtomicBool);
+
+#[cfg(debug_assertions)]
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: the value is touched by one thread at a time: by the owner while `shared` is unset, which
@@ -53,6 +42,8 @@ impl<T> Handover<T> {
             shared: AtomicBool::new(false),
             lock: Mutex::new(()),
             value: UnsafeCell::new(value),
+            #[cfg(debug_assertions)]
+            owned: AtomicBool::new(false),
         }
     }
 
@@ -69,6 +60,12 @@ impl<T> Handover<T> {
     /// Only one thread at a time calls this for a value: the owner.
     #[inline]
     pub(crate) unsafe fn own<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> R {
+        #[cfg(debug_assertions)]
+        let _at_work = {
+            let taken = self.owned.swap(true, Ordering::Relaxed);
+            assert!(!taken, "one owner at a time, and not within itself");
+            AtWork(&self.owned)
+        };
         if self.is_shared() {
             let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: helpers touch the value under the lock only, and the owner holds it.

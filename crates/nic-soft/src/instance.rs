@@ -1,10 +1,11 @@
 //! Instance numbers: which of a GID's adapters this process is.
 //!
 //! Each adapter of a GID holds a number by a lock on a file in the run directory. The kernel drops
-//! the lock with the process, however it ends, so that a crash frees the number.
+//! the lock with the process, however it ends, so that a crash frees the number. (A process that was
+//! forked, and has not started another program, shares the lock and keeps it after a crash.)
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -17,7 +18,7 @@ use crate::layout::INSTANCES;
 pub(crate) struct Instance {
     number: u32,
     directory: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Instance {
@@ -36,11 +37,14 @@ impl Instance {
                 .map_err(|e| VerbsError::io("opening an instance's lock file", e))?;
             match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {
-                    return Ok(Instance {
+                    let held = Instance {
                         number,
                         directory,
-                        _lock: lock,
-                    });
+                        lock,
+                    };
+                    held.clean()
+                        .map_err(|e| VerbsError::io("removing a dead instance's sockets", e))?;
+                    return Ok(held);
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => continue,
                 Err(e) => return Err(VerbsError::io("locking an instance number", e)),
@@ -60,6 +64,49 @@ impl Instance {
     pub(crate) fn socket(&self) -> PathBuf {
         socket_in(&self.directory, self.number)
     }
+
+    /// Where one of this instance's completion channels is rung.
+    pub(crate) fn channel(&self, channel: usize) -> PathBuf {
+        channel_in(&self.directory, self.number, channel)
+    }
+
+    /// Removes the sockets that an instance of this number has left behind by dying.
+    fn clean(&self) -> std::io::Result<()> {
+        let prefix = format!("{}.", self.number);
+        for entry in std::fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let ours = name.to_string_lossy().starts_with(&prefix);
+            if !ours || !entry.file_type()?.is_socket() {
+                continue;
+            }
+            match std::fs::remove_file(entry.path()) {
+                Ok(()) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Closing the file would not do: a process that some thread is just starting has it too,
+        // until it runs its program, and the lock is on what they share.
+        if let Err(e) = rustix::fs::flock(&self.lock, FlockOperation::Unlock) {
+            tracing::warn!(error = %e, number = self.number, "cannot unlock an instance number");
+        }
+    }
+}
+
+/// Where a completion channel of an instance of a GID is rung.
+pub(crate) fn channel_of(run_dir: &Path, gid: Gid, number: u32, channel: usize) -> PathBuf {
+    channel_in(&directory_of(run_dir, gid), number, channel)
+}
+
+fn channel_in(directory: &Path, number: u32, channel: usize) -> PathBuf {
+    directory.join(format!("{number}.c{channel}"))
 }
 
 /// Where an instance of a GID listens for peers.

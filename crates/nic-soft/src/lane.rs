@@ -13,16 +13,16 @@
 //! then, and looks at it only when the ring seems full.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs::mem;
 
 use crate::layout::{Kind, LANE_LINES, LINE, Line, MESSAGE_HEADER_LEN};
+use crate::sync::{AtomicU64, Ordering};
 
 const LINES: u64 = LANE_LINES as u64;
 
 /// How often the reader publishes its position: every so many lines.
-const PUBLISH_EVERY: u64 = LINES / 16;
+const PUBLISH_EVERY: u64 = LINES.div_ceil(16);
 
 /// Lines that a reader asks for ahead of the message that it has found: they come from the writer's
 /// cache, which takes as long as taking some messages.
@@ -65,7 +65,7 @@ pub(crate) struct Writer {
     lap: u16,
     consumed_seen: u64,
     /// One bit a line: it holds payload of the last lap.
-    dirty: Box<[u64; LANE_LINES / 64]>,
+    dirty: Box<[u64; LANE_LINES.div_ceil(64)]>,
     dirty_lines: usize,
     _keeps: Arc<dyn Keeps>,
 }
@@ -95,7 +95,7 @@ impl Writer {
             position: 0,
             lap: lap_of(0),
             consumed_seen: 0,
-            dirty: Box::new([0; LANE_LINES / 64]),
+            dirty: Box::new([0; LANE_LINES.div_ceil(64)]),
             dirty_lines: 0,
             _keeps: keeps,
         }
@@ -160,17 +160,29 @@ impl Writer {
         let lines = lines_of(len);
         let to_end = LINES - self.position % LINES;
         let pad = if to_end < lines { to_end } else { 0 };
-        if !self.has_room(pad + lines) {
+        // One line stays free, so that the lane can always be closed.
+        if !self.has_room(pad + lines + 1) {
             return Err(Full);
         }
         if pad > 0 {
             self.publish(Kind::Pad, 0, pad as u32, pad);
         }
-        let line = self.line(self.position);
-        fill(line.payload.as_ptr().cast::<u8>().cast_mut());
-        line.imm.store(imm, Ordering::Relaxed);
+        debug_assert!(self.position % LINES + lines <= LINES, "inside the lane");
+        // SAFETY: the index is below the number of lines. The payload may go on in the lines behind,
+        // so the pointer must lead to the whole lane.
+        let payload = unsafe {
+            let line = self.lines.add((self.position % LINES) as usize);
+            (&raw const (*line).payload).cast::<u8>()
+        };
+        fill(payload.cast_mut());
+        self.line(self.position).imm.store(imm, Ordering::Relaxed);
         self.publish(kind, flags, reported_len, lines);
         Ok(())
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn close(&mut self) {
+        self.publish(Kind::Close, 0, 0, 1);
     }
 
     /// Completes the message at the current position and moves on.
@@ -252,7 +264,10 @@ impl Reader {
         loop {
             let index = self.position % LINES;
             // SAFETY: the index is below the number of lines.
-            let line = unsafe { &*self.lines.add(index as usize) };
+            let (at, line) = unsafe {
+                let at = self.lines.add(index as usize);
+                (at, &*at)
+            };
             let word = line.word.load(Ordering::Acquire);
             if word as u16 != self.lap {
                 return Found::Nothing;
@@ -275,6 +290,11 @@ impl Reader {
                 return Found::Garbage;
             }
             if kind == Kind::Pad {
+                // To the lane's end, and shorter than the longest message: so never two in a row,
+                // which could keep the reader here.
+                if index + lines != LINES || lines >= lines_of(PIECE_MAX) {
+                    return Found::Garbage;
+                }
                 self.advance(lines);
                 continue;
             }
@@ -285,10 +305,35 @@ impl Reader {
                 flags: (word >> 24) as u8,
                 len,
                 imm: line.imm.load(Ordering::Relaxed),
-                payload: line.payload.as_ptr().cast(),
+                // SAFETY: as above. The payload may go on in the lines behind, so the pointer must
+                // lead to the whole lane.
+                payload: unsafe { (&raw const (*at).payload).cast() },
                 lines,
             });
         }
+    }
+
+    /// Whether a message with one of these flags is in the lane by now.
+    pub(crate) fn any_flagged(&self, flags: u8) -> bool {
+        let mut ahead = Reader {
+            published: std::ptr::null(),
+            publish_at: u64::MAX,
+            ..*self
+        };
+        for _ in 0..LANE_LINES {
+            match ahead.peek() {
+                Found::Message(message) if message.flags & flags != 0 => return true,
+                Found::Message(message) => ahead.consume(&message),
+                Found::Nothing | Found::Garbage => return false,
+            }
+        }
+        false
+    }
+
+    /// The line that is read next, and its lap.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn place(&self) -> (usize, u16) {
+        ((self.position % LINES) as usize, self.lap)
     }
 
     /// Gives the lines of a message that `peek` found back to the writer.
@@ -322,11 +367,12 @@ impl Reader {
 /// `to` is writable for `len` bytes, and the range lies inside the message.
 #[inline]
 pub(crate) unsafe fn copy_out(message: &Message, from: usize, to: *mut u8, len: usize) {
+    debug_assert!(from + len <= message.len as usize, "inside the message");
     // SAFETY: the caller's promise; the lines stay mapped while the reader lives.
     unsafe { mem::fetch(to, message.payload.add(from), len) };
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -338,7 +384,11 @@ mod tests {
     fn memory() -> Arc<Memory> {
         let lines: Box<[Line; LANE_LINES]> =
             // SAFETY: lines are atomics, for which zeros are valid.
-            unsafe { Box::new_zeroed().assume_init() };
+            unsafe {
+                let mut zeros = Box::<[Line; LANE_LINES]>::new_uninit();
+                zeros.as_mut_ptr().write_bytes(0, 1);
+                zeros.assume_init()
+            };
         Arc::new(Memory {
             lines,
             consumed: AtomicU64::new(0),
@@ -421,7 +471,11 @@ mod tests {
         while push(&mut writer, &sent.to_le_bytes(), sent).is_ok() {
             sent += 1;
         }
-        assert_eq!(u64::from(sent), LINES);
+        assert_eq!(
+            u64::from(sent),
+            LINES - 1,
+            "a line is left to close the lane"
+        );
         for number in 0..sent {
             assert_eq!(
                 pop(&mut reader),
@@ -448,6 +502,9 @@ mod tests {
             (2u64, PIECE_MAX as u64 + 1),
             (1, 0),
             (1, LINES + 1),
+            // Padding that leads around the lane, or to the middle of it.
+            (1, LINES),
+            (1, 10),
             (0, 1),
             (99, 1),
         ] {

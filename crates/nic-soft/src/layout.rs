@@ -1,17 +1,17 @@
-//! What adapters share: two segments each, drawn in `docs/design/nic-soft.md`.
+//! What adapters share, drawn in `docs/design/nic-soft.md`.
 //!
 //! The *published* segment is written by its owner only; peers map it read-only (sealed so).
-//! The *inbox* is written by peers. Its owner trusts nothing in it: whatever is read from there is
-//! checked before it is used.
+//! An *inbox* is written by one peer, for which the owner made it, and mapped by nobody else. The
+//! owner trusts nothing in it: whatever is read from there is checked before it is used.
 //!
 //! All fields are atomics, little-endian as the machine; both ends run on one host.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64};
 
 /// `VRVNSOFT`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VRVNSOFT");
 /// Changes with every change of these layouts.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Low bits of a queue pair number: its index in the adapter. The bits above are the instance.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -23,14 +23,16 @@ pub(crate) const INSTANCES: u32 = 1 << (24 - QP_INDEX_BITS);
 pub(crate) const MRS: usize = 1 << 15;
 /// Completion queues of an adapter.
 pub(crate) const CQS: usize = 1 << 14;
+/// Completion channels of an adapter.
+pub(crate) const CHANNELS: usize = 1 << 12;
 /// Shared receive queues of an adapter.
 pub(crate) const SRQS: usize = 1 << 10;
-/// Lanes that peers can open into an adapter.
-pub(crate) const LANES: usize = 1 << 13;
+/// Lanes that one peer can open into an adapter.
+pub(crate) const LANES: usize = if cfg!(loom) { 2 } else { 1 << 11 };
 /// Bytes of a line, the unit of a lane.
 pub(crate) const LINE: usize = 64;
 /// Lines of a lane.
-pub(crate) const LANE_LINES: usize = 4096;
+pub(crate) const LANE_LINES: usize = if cfg!(loom) { 4 } else { 4096 };
 /// RECVs that can be posted to a queue pair.
 pub(crate) const RECVS: usize = 4096;
 
@@ -100,12 +102,6 @@ pub(crate) struct SrqEntry {
     pub(crate) consumed: AtomicU64,
 }
 
-/// How far the receiver has come in a lane: lines consumed, ever.
-#[repr(C, align(64))]
-pub(crate) struct LaneHead {
-    pub(crate) consumed: AtomicU64,
-}
-
 /// One RECV's credit: `(sequence number + 1) << 32 | length`, with `CREDIT_BAD` when its
 /// buffers cannot be used.
 pub(crate) type Credit = AtomicU64;
@@ -121,31 +117,24 @@ pub(crate) struct Published {
     pub(crate) srqs: [SrqEntry; SRQS],
     pub(crate) qps: [QpEntry; QPS],
     pub(crate) mrs: [MrEntry; MRS],
-    pub(crate) lane_heads: [LaneHead; LANES],
     pub(crate) credits: [[Credit; RECVS]; QPS],
 }
 
-/// A lane's first line: who sends through it, and to which queue pair.
+/// How far the receiver has come in a lane. The receiver writes it and never reads it: the sender
+/// could write here too, and would mislead nobody but itself.
 #[repr(C, align(64))]
-pub(crate) struct LaneHeader {
-    /// The sender's incarnation; 0 when the lane is free. Taken by compare-and-swap.
-    pub(crate) owner: AtomicU64,
-    pub(crate) src_gid: [AtomicU64; 2],
-    pub(crate) src_qpn: AtomicU32,
-    pub(crate) dst_qpn: AtomicU32,
-    /// The next of the completion queue's new lanes + 1, or 0.
-    pub(crate) next: AtomicU32,
-    /// Non-zero when the sender will write no more.
-    pub(crate) closed: AtomicU32,
+pub(crate) struct LaneHead {
+    /// Lines consumed since the lane was opened.
+    pub(crate) consumed: AtomicU64,
+    /// How many times the lane was opened and given back.
+    pub(crate) released: AtomicU32,
 }
 
-/// Where senders announce new lanes to a completion queue.
+/// What the sender says of a lane besides its messages.
 #[repr(C, align(64))]
-pub(crate) struct CqInbox {
-    /// First of the new lanes + 1, or 0.
-    pub(crate) new_lanes: AtomicU32,
-    /// Set by whoever rings the queue's channel for it.
-    pub(crate) fired: AtomicU32,
+pub(crate) struct LaneTail {
+    /// How many times the lane was opened and closed.
+    pub(crate) closed: AtomicU32,
 }
 
 /// A line of a lane: the header of a message, or bytes of one.
@@ -166,14 +155,18 @@ pub(crate) struct Line {
 /// Bytes before a message's payload.
 pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
 
-/// The inbox. Sparse as well.
+/// One peer's inbox. Sparse as well.
 #[repr(C, align(4096))]
 pub(crate) struct Inbox {
     pub(crate) header: Header,
-    pub(crate) cqs: [CqInbox; CQS],
-    pub(crate) lanes: [LaneHeader; LANES],
-    pub(crate) lines: [[Line; LANE_LINES]; LANES],
+    pub(crate) heads: [LaneHead; LANES],
+    pub(crate) tails: [LaneTail; LANES],
+    pub(crate) lines: [LaneLines; LANES],
 }
+
+/// A lane's ring. Whole pages, so that a lane's memory can be given back.
+#[repr(C, align(4096))]
+pub(crate) struct LaneLines(pub(crate) [Line; LANE_LINES]);
 
 /// What a message in a lane is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,12 +227,16 @@ pub(crate) fn mr_index(key: u32) -> usize {
     (key >> 16) as usize
 }
 
+// Loom's atomics are larger.
+#[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Header>() == 64);
     assert!(size_of::<QpEntry>() == 64);
     assert!(size_of::<MrEntry>() == 64);
     assert!(size_of::<CqEntry>() == 64);
-    assert!(size_of::<LaneHeader>() == 64);
+    assert!(size_of::<LaneHead>() == 64);
+    assert!(size_of::<LaneTail>() == 64);
+    assert!(size_of::<LaneLines>() == LANE_LINES * LINE);
     assert!(size_of::<Line>() == LINE);
     assert!(MRS <= 1 << 16);
     assert!(cfg!(target_endian = "little"));

@@ -1,45 +1,38 @@
 //! A link: from one of our queue pairs to one of a peer's, with the lane between them.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use verbs::{Access, Gid, Transport, VerbsError};
 
 use crate::adapter::Adapter;
-use crate::channel;
+use crate::arming;
+use crate::channel::Bell;
+use crate::credit::{self, Ready};
 use crate::lane::{Full, Writer};
 use crate::layout::{
-    CQS, CREDIT_BAD, CqEntry, CqInbox, Credit, Kind, LANES, QpEntry, RECEIVES, RECVS, SRQS,
-    SrqEntry, qp_index, qp_instance,
+    CqEntry, Credit, Kind, QpEntry, RECEIVES, RECVS, SRQS, SrqEntry, qp_index, qp_instance,
 };
+use crate::pair_entry;
 use crate::peer::{Peer, peer_of};
-use crate::recv::{gid_bytes, gid_words};
-
-/// Whether the peer has a RECV for the next message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ready {
-    /// Yes, with room for so many bytes.
-    Room(u64),
-    /// Yes, but its buffers cannot be used.
-    Bad,
-    /// No.
-    No,
-}
+use crate::recv::gid_words;
+use crate::srq_entry;
 
 /// How to wake the peer's poller.
 #[derive(Debug)]
-struct Bell {
+struct Waking {
     armed: *const CqEntry,
-    fired: *const CqInbox,
-    fd: OwnedFd,
+    cq: u32,
+    bell: Arc<Bell>,
 }
 
 #[derive(Debug)]
 struct Lane {
     number: usize,
+    /// How many times the lane was opened.
+    opened: u32,
     writer: Writer,
-    bell: Option<Bell>,
+    waking: Option<Waking>,
     /// Something was sent since the bell was last looked at.
     unrung: bool,
 }
@@ -57,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) qkey: u32,
     pub(crate) pd: u32,
     srq: Option<*const SrqEntry>,
+    recv_cq: u32,
+    channel: u32,
     recv_depth: u32,
     credits: *const [Credit; RECVS],
     /// RECVs of the peer that this link has consumed.
@@ -95,11 +90,15 @@ pub(crate) fn word(generation: u32, transport: Transport, access: Access, receiv
 impl Link {
     /// Contacts the peer, which may block for the contact time-out.
     pub(crate) fn open(adapter: &Adapter, gid: Gid, qpn: u32) -> Result<Self, VerbsError> {
-        let peer = peer_of(adapter, gid, qp_instance(qpn))?;
+        Ok(Link::to(peer_of(adapter, gid, qp_instance(qpn))?, qpn))
+    }
+
+    /// A link to a queue pair of a peer.
+    pub(crate) fn to(peer: Arc<Peer>, qpn: u32) -> Self {
         let index = qp_index(qpn);
         let entry: *const QpEntry = &raw const peer.published().qps[index];
         let credits: *const [Credit; RECVS] = &raw const peer.published().credits[index];
-        Ok(Link {
+        Link {
             peer,
             qpn,
             entry,
@@ -108,11 +107,13 @@ impl Link {
             qkey: 0,
             pd: 0,
             srq: None,
+            recv_cq: 0,
+            channel: 0,
             recv_depth: 0,
             credits,
             sent: 0,
             lane: None,
-        })
+        }
     }
 
     /// What the peer's queue pair lets us do.
@@ -144,22 +145,26 @@ impl Link {
         if word & RECEIVES == 0 || word >> 4 & 0xf != transport_bits(us.transport) {
             return false;
         }
-        if us.transport != Transport::Ud {
-            let gid = Gid(gid_bytes(&entry.peer_gid));
-            if gid != us.gid || entry.peer_qpn.load(Ordering::Relaxed) != us.qpn {
-                return false;
-            }
+        // One that changes just now is up later.
+        let Some(pair) = pair_entry::read(entry, word) else {
+            return false;
+        };
+        let ours = pair.peer_gid == gid_words(us.gid) && pair.peer_qpn == us.qpn;
+        if us.transport != Transport::Ud && !ours {
+            return false;
         }
-        let epoch = (entry.epoch_and_timer.load(Ordering::Relaxed) >> 16) as u16;
+        let epoch = (pair.epoch_and_timer >> 16) as u16;
         if epoch != self.epoch {
             self.close_lane();
             self.sent = 0;
             self.epoch = epoch;
         }
-        self.qkey = entry.qkey.load(Ordering::Relaxed);
-        self.pd = entry.pd.load(Ordering::Relaxed);
-        self.recv_depth = entry.recv_depth.load(Ordering::Relaxed);
-        self.srq = match entry.srq.load(Ordering::Relaxed) as usize {
+        self.qkey = pair.qkey;
+        self.pd = pair.pd;
+        self.recv_cq = pair.recv_cq;
+        self.channel = pair.channel;
+        self.recv_depth = pair.recv_depth;
+        self.srq = match pair.srq as usize {
             0 => None,
             srq if srq <= SRQS => Some(&raw const self.peer.published().srqs[srq - 1]),
             _ => return false,
@@ -187,25 +192,17 @@ impl Link {
     pub(crate) fn ready(&self) -> Ready {
         if let Some(srq) = self.srq {
             // SAFETY: the entry stays mapped.
-            let srq = unsafe { &*srq };
-            let consumed = srq.consumed.load(Ordering::Acquire);
-            let free = srq.posted.load(Ordering::Acquire) > consumed;
-            return if free {
+            return if srq_entry::has_room(unsafe { &*srq }) {
                 Ready::Room(u64::MAX)
             } else {
                 Ready::No
             };
         }
         let slot = self.sent as usize & (self.recv_depth as usize - 1);
+        debug_assert!(slot < RECVS, "a depth that was checked");
         // SAFETY: the credits stay mapped, and `look_again` has checked the depth.
-        let credit = unsafe { &(*self.credits)[slot] }.load(Ordering::Acquire);
-        if (credit >> 32) as u32 != (self.sent as u32).wrapping_add(1) {
-            return Ready::No;
-        }
-        match credit as u32 {
-            len if len & CREDIT_BAD != 0 => Ready::Bad,
-            len => Ready::Room(u64::from(len)),
-        }
+        let credit = unsafe { &(*self.credits)[slot] };
+        credit::look(credit, self.sent)
     }
 
     /// Notes that a message has consumed a RECV of the peer.
@@ -228,75 +225,30 @@ impl Link {
         }
     }
 
-    /// Takes a free lane of the peer's inbox and announces it to the completion queue that the
-    /// peer's queue pair receives on. Needs nothing of the peer but its memory, except when its
-    /// completion queue has a channel, whose descriptor must be asked for.
+    /// Takes a free lane of our inbox at the peer, and announces it to the peer's agent. Waits for
+    /// nobody: what is written meanwhile is found once the agent has taken the lane up.
     #[cold]
     fn open_lane(&self, adapter: &Adapter, us: &Us) -> Result<Lane, VerbsError> {
-        // SAFETY: the entry stays mapped.
-        let entry = unsafe { &*self.entry };
-        let cq = entry.recv_cq.load(Ordering::Relaxed) as usize;
-        if cq >= CQS {
-            return Err(VerbsError::invalid(
-                "peer's queue pair",
-                "its completion queue",
-            ));
-        }
-        let bell = match entry.channel.load(Ordering::Relaxed) {
+        let (peer, cq) = (&self.peer, self.recv_cq);
+        let Some(armed) = peer.published().cqs.get(cq as usize) else {
+            let why = "its completion queue";
+            return Err(VerbsError::invalid("peer's queue pair", why));
+        };
+        let waking = match self.channel {
             0 => None,
-            channel => Some(Bell {
-                armed: &raw const self.peer.published().cqs[cq],
-                fired: &raw const self.peer.inbox().cqs[cq],
-                fd: self.peer.channel(adapter, channel - 1)?,
+            channel => Some(Waking {
+                armed,
+                cq,
+                bell: peer.bell(adapter, channel as usize - 1)?,
             }),
         };
-        let inbox = self.peer.inbox();
-        // Different senders start looking at different places.
-        let start = (adapter.incarnation as usize).wrapping_add(us.qpn as usize * 7);
-        let take = |lane: &usize| {
-            let owner: &AtomicU64 = &inbox.lanes[*lane].owner;
-            owner.load(Ordering::Relaxed) == 0
-                && owner
-                    .compare_exchange(0, adapter.incarnation, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-        };
-        let number = (0..LANES)
-            .map(|step| (start.wrapping_add(step)) % LANES)
-            .find(take)
-            .ok_or(VerbsError::Exhausted {
-                what: "lanes into the peer",
-                max: LANES as u64,
-            })?;
-        let header = &inbox.lanes[number];
-        let gid = gid_words(us.gid);
-        header.src_gid[0].store(gid[0], Ordering::Relaxed);
-        header.src_gid[1].store(gid[1], Ordering::Relaxed);
-        header.src_qpn.store(us.qpn, Ordering::Relaxed);
-        header.dst_qpn.store(self.qpn, Ordering::Relaxed);
-        let list: &AtomicU32 = &inbox.cqs[cq].new_lanes;
-        let mut first = list.load(Ordering::Relaxed);
-        loop {
-            header.next.store(first, Ordering::Relaxed);
-            let linked = list.compare_exchange(
-                first,
-                number as u32 + 1,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            match linked {
-                Ok(_) => break,
-                Err(now) => first = now,
-            }
-        }
-        let writer = Writer::new(
-            &inbox.lines[number],
-            &self.peer.published().lane_heads[number].consumed,
-            Arc::<Peer>::clone(&self.peer),
-        );
+        let (number, opened) = peer.open_lane(us.qpn, self.qpn, self.epoch)?;
+        let (lines, head) = peer.lane(number);
         Ok(Lane {
             number,
-            writer,
-            bell,
+            opened,
+            writer: Writer::new(lines, &head.consumed, Arc::<Peer>::clone(peer)),
+            waking,
             unrung: false,
         })
     }
@@ -335,17 +287,12 @@ impl Link {
             return;
         };
         let unrung = std::mem::take(&mut lane.unrung);
-        let Some(bell) = lane.bell.as_ref().filter(|_| unrung) else {
+        let Some(waking) = lane.waking.as_ref().filter(|_| unrung) else {
             return;
         };
-        // Pairs with the fence in the peer's `arm`.
-        fence(Ordering::SeqCst);
-        // SAFETY: the entries stay mapped.
-        let (armed, fired) = unsafe { (&*bell.armed, &*bell.fired) };
-        let armed = armed.armed.load(Ordering::Relaxed);
-        if armed == 1 || (armed == 2 && solicited) {
-            fired.fired.store(1, Ordering::Relaxed);
-            channel::ring(bell.fd.as_fd());
+        // SAFETY: the entry stays mapped.
+        if arming::must_ring(unsafe { &*waking.armed }, solicited) {
+            waking.bell.ring(waking.cq);
         }
     }
 
@@ -354,15 +301,8 @@ impl Link {
         let Some(mut lane) = self.lane.take() else {
             return;
         };
-        if self.peer.is_dead() {
-            return;
-        }
-        let nothing = |_: *mut u8| ();
-        // Without room for the message the mark below does, a little later.
-        let _ = lane.writer.push(Kind::Close, 0, 0, 0, 0, nothing);
-        self.peer.inbox().lanes[lane.number]
-            .closed
-            .store(1, Ordering::Release);
+        lane.writer.close();
+        self.peer.close_lane(lane.number, lane.opened);
     }
 }
 

@@ -3,13 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use verbs::nic::NicMr;
 use verbs::{Access, Lkey, PdNum, Rkey, VerbsError, rules};
 
 use crate::adapter::Adapter;
-use crate::layout::{KIND_PRIVATE, KIND_SHARED, MrEntry, mr_index};
+use crate::layout::{KIND_PRIVATE, KIND_SHARED, mr_index};
+use crate::region::{self, Described};
 use crate::remap::Remapped;
 use crate::segment::{Mapping, Writers};
 
@@ -17,7 +17,9 @@ use crate::segment::{Mapping, Writers};
 #[derive(Debug)]
 pub(crate) struct MrSlot {
     pub(crate) key: u32,
-    /// The file behind it, for peers to map; `None` for private memory.
+    pub(crate) pd: usize,
+    /// The file behind it, for peers to map; `None` for private memory, and for memory that no
+    /// peer has a right to.
     pub(crate) file: Option<Arc<OwnedFd>>,
 }
 
@@ -58,17 +60,13 @@ impl SoftMr {
         access: Access,
     ) -> Result<Self, VerbsError> {
         check(len, access)?;
-        // Peers that may only read get a file that they cannot map writable.
-        let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let writers = if writable {
-            Writers::Everybody
-        } else {
-            Writers::Owner
-        };
-        let (file, mapping) = adapter.source.create("vervain-region", len, writers)?;
+        let (file, mapping) = adapter
+            .source
+            .create("vervain-region", len, writers(access))?;
+        let file = access.intersects(REMOTELY).then(|| Arc::new(file));
         advise_huge(&mapping);
         let start = mapping.start();
-        let key = publish(adapter, pd, start, len, access, Some(Arc::new(file)))?;
+        let key = publish(adapter, pd, start, len, access, file)?;
         let adapter = Arc::clone(adapter);
         Ok(SoftMr {
             adapter,
@@ -94,9 +92,8 @@ impl SoftMr {
             let why = "it wraps around the address space";
             return Err(VerbsError::invalid("memory region", why));
         }
-        let remotely = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let remapped = if adapter.remap && access.intersects(remotely) {
-            Remapped::new(&adapter.source, start, len)?
+        let remapped = if adapter.remap && access.intersects(REMOTELY) {
+            Remapped::new(&adapter.source, start, len, writers(access))?
         } else {
             None
         };
@@ -108,7 +105,7 @@ impl SoftMr {
                 });
             }
             None => {
-                if access.intersects(remotely) {
+                if access.intersects(REMOTELY) {
                     allow_peers_to_reach_us();
                 }
                 (None, Backing::Private)
@@ -123,6 +120,20 @@ impl SoftMr {
             len,
             _backing: backing,
         })
+    }
+}
+
+/// Rights that peers have.
+const REMOTELY: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+
+/// Peers that may only read get a file that they cannot map writable.
+fn writers(access: Access) -> Writers {
+    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+        Writers::Everybody
+    } else {
+        Writers::Owner
     }
 }
 
@@ -152,7 +163,11 @@ fn publish(
     } else {
         KIND_PRIVATE
     };
-    let index = tables.mrs.insert(MrSlot { key: 0, file })?;
+    let index = tables.mrs.insert(MrSlot {
+        key: 0,
+        pd: pd.0 as usize,
+        file,
+    })?;
     // The variant changes with every registration, so that an old key does not fit a new region.
     tables.variant = tables.variant.wrapping_add(1).max(1);
     let key = (index as u32) << 16 | u32::from(tables.variant);
@@ -162,13 +177,14 @@ fn publish(
     if let Some(users) = tables.pds.get_mut(pd.0 as usize) {
         *users += 1;
     }
-    let entry = adapter.mr_entry(index);
-    entry.access.store(access.bits(), Ordering::Relaxed);
-    entry.pd.store(pd.0, Ordering::Relaxed);
-    entry.kind.store(kind, Ordering::Relaxed);
-    entry.addr.store(start.as_ptr() as u64, Ordering::Relaxed);
-    entry.len.store(len as u64, Ordering::Relaxed);
-    entry.key.store(key, Ordering::Release);
+    let region = Described {
+        access,
+        pd: pd.0,
+        kind,
+        addr: start.as_ptr() as u64,
+        len: len as u64,
+    };
+    region::announce(adapter.mr_entry(index), key, &region);
     Ok(key)
 }
 
@@ -221,7 +237,7 @@ impl NicMr for SoftMr {
 impl Drop for SoftMr {
     fn drop(&mut self) {
         let index = mr_index(self.key);
-        self.adapter.mr_entry(index).key.store(0, Ordering::Release);
+        region::withdraw(self.adapter.mr_entry(index));
         // Nobody may still be copying when the memory goes away.
         self.adapter.quiescence.wait();
         let mut tables = self.adapter.tables();
@@ -230,42 +246,6 @@ impl Drop for SoftMr {
         if let Some(users) = tables.pds.get_mut(self.pd) {
             *users -= 1;
         }
-    }
-}
-
-/// A region as an entry describes it at one moment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Described {
-    pub(crate) access: Access,
-    pub(crate) pd: u32,
-    pub(crate) kind: u32,
-    pub(crate) addr: u64,
-    pub(crate) len: u64,
-}
-
-/// Reads an entry, or says that it holds no region with this key.
-#[inline]
-pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
-    if key == 0 || entry.key.load(Ordering::Acquire) != key {
-        return None;
-    }
-    let described = Described {
-        access: Access::from_bits_truncate(entry.access.load(Ordering::Relaxed)),
-        pd: entry.pd.load(Ordering::Relaxed),
-        kind: entry.kind.load(Ordering::Relaxed),
-        addr: entry.addr.load(Ordering::Relaxed),
-        len: entry.len.load(Ordering::Relaxed),
-    };
-    // The fields belong together only if the region was there all the while.
-    fence(Ordering::Acquire);
-    (entry.key.load(Ordering::Relaxed) == key).then_some(described)
-}
-
-impl Described {
-    /// Whether a range lies inside.
-    #[inline]
-    pub(crate) fn contains(&self, addr: u64, len: u64) -> bool {
-        addr >= self.addr && len <= self.len && addr - self.addr <= self.len - len
     }
 }
 
@@ -281,7 +261,7 @@ pub(crate) fn local(
     if index >= crate::layout::MRS {
         return None;
     }
-    let region = describe(adapter.mr_entry(index), sge.lkey.0)?;
+    let region = region::describe(adapter.mr_entry(index), sge.lkey.0)?;
     let fits = region.contains(sge.addr, u64::from(sge.len));
     (fits && region.pd == pd && region.access.contains(needed)).then_some(sge.addr as *mut u8)
 }

@@ -23,6 +23,7 @@ use crate::qp::{Parts, SoftQp};
 use crate::recv_queue::SGE_MAX;
 use crate::send::MESSAGE_LEN_MAX;
 use crate::srq::{SoftSrq, SrqShared};
+use crate::srq_entry;
 
 /// Bytes a work request may carry inline.
 const INLINE_MAX: u32 = 1024;
@@ -77,7 +78,7 @@ impl SoftOptions {
 pub struct SoftNic {
     // Dropped first: stops answering before anything else goes.
     _agent: Agent,
-    adapter: Arc<Adapter>,
+    pub(crate) adapter: Arc<Adapter>,
 }
 
 impl SoftNic {
@@ -111,6 +112,11 @@ pub struct Usage {
     pub lanes: usize,
     /// Peers it is in contact with.
     pub peers: usize,
+    /// Connections that peers have opened to it.
+    pub connections: usize,
+    /// Connections that it has refused or ended, because there were too many or they broke the
+    /// rules.
+    pub refused: u64,
 }
 
 impl SoftNic {
@@ -118,6 +124,13 @@ impl SoftNic {
     pub fn usage(&self) -> Usage {
         self.adapter.sweep_lanes();
         self.adapter.usage()
+    }
+
+    /// Takes up now what peers have begun to send, which the adapter's own thread does a little
+    /// later otherwise: the first message from one queue pair to another waits for that. For
+    /// programs that have a clock of their own, and tests.
+    pub fn catch_up(&self) {
+        agent::catch_up(&self.adapter);
     }
 }
 
@@ -202,13 +215,17 @@ impl Nic for SoftNic {
     }
 
     fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
-        let shared = Arc::new(ChannelShared::new()?);
-        let num = self.adapter.tables().channels.insert(Arc::clone(&shared))?;
-        Ok(Box::new(SoftChannel {
-            adapter: Arc::clone(&self.adapter),
+        let mut tables = self.adapter.tables();
+        let num = tables.channels.insert_with(|num| {
+            let path = self.adapter.instance.channel(num);
+            Ok(Arc::new(ChannelShared::new(path)?))
+        })?;
+        let shared = Arc::clone(tables.channels.get(num)?);
+        Ok(Box::new(SoftChannel::new(
+            Arc::clone(&self.adapter),
             shared,
             num,
-        }))
+        )))
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
@@ -256,9 +273,7 @@ impl Nic for SoftNic {
             *users += 1;
         }
         drop(tables);
-        let entry = self.adapter.srq_entry(num);
-        entry.posted.store(0, Ordering::Relaxed);
-        entry.consumed.store(0, Ordering::Relaxed);
+        srq_entry::reset(self.adapter.srq_entry(num));
         Ok(Box::new(SoftSrq {
             adapter: Arc::clone(&self.adapter),
             shared,
@@ -326,7 +341,7 @@ impl Nic for SoftNic {
         }
         drop(tables);
         // Senders drop what they remember of it.
-        self.adapter.departures.fetch_add(1, Ordering::Release);
+        self.adapter.departures.announce();
         Ok(())
     }
 

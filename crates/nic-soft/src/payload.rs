@@ -82,5 +82,6 @@ impl<'a> Local<'a> {
                 return;
             }
         }
+        debug_assert!(len == 0, "the range lies inside the payload");
     }
 }

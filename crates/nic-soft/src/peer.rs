@@ -1,21 +1,28 @@
 //! A peer adapter, seen from here: its segments, and its regions as far as they were used.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
 
+use rustix::event::epoll;
 use rustix::net::sockopt::Timeout;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 use verbs::{Gid, VerbsError};
 
 use crate::adapter::Adapter;
-use crate::instance::socket_of;
-use crate::layout::{Inbox, MrEntry, Published, mr_index};
-use crate::protocol::{self, Message, OP_CHANNEL, OP_HELLO, OP_REGION, STATUS_OK, STATUS_VERSION};
+use crate::agent;
+use crate::allotment::Allotment;
+use crate::channel::Bell;
+use crate::instance::{channel_of, socket_of};
+use crate::layout::{CHANNELS, Inbox, LANE_LINES, LaneHead, Line, MrEntry, Published, mr_index};
+use crate::protocol::{
+    self, Message, STATUS_EXHAUSTED, STATUS_IDENTITY, STATUS_OK, STATUS_VERSION,
+};
+use crate::region::Described;
 use crate::segment::Mapping;
-use crate::{agent, memory};
 
 /// A peer adapter. It stays mapped while somebody holds it, also after it has died.
 #[derive(Debug)]
@@ -24,56 +31,231 @@ pub(crate) struct Peer {
     pub(crate) instance: u32,
     pub(crate) incarnation: u64,
     pub(crate) pid: Pid,
+    token: u64,
     published: Mapping,
+    /// What the peer has made for us to write.
     inbox: Mapping,
+    allotment: Allotment,
+    /// Its channels, while some lane of ours rings them.
+    bells: Mutex<HashMap<usize, Weak<Bell>>>,
     /// Requests go out one at a time; the connection's end is the peer's.
     connection: Mutex<()>,
-    socket: OwnedFd,
+    /// Until the peer has gone: whoever still holds it then holds no descriptor.
+    socket: Mutex<Option<Arc<OwnedFd>>>,
     dead: AtomicBool,
-    regions: Mutex<HashMap<u32, Arc<Mapping>>>,
+    /// Its regions by key, each as it was described when it was mapped.
+    regions: Mutex<HashMap<u32, (Described, Arc<Mapping>)>>,
 }
 
 /// The peer that holds an instance number, contacted if it was not yet. May block for the
 /// adapter's contact time-out.
 pub(crate) fn peer_of(adapter: &Adapter, gid: Gid, instance: u32) -> Result<Arc<Peer>, VerbsError> {
-    let known = || {
-        let peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers
-            .get(&(gid, instance))
-            .filter(|peer| !peer.is_dead())
-            .cloned()
-    };
-    if let Some(peer) = known() {
+    if let Some(peer) = known(adapter, gid, instance) {
         return Ok(peer);
     }
-    // Not under the lock: the peer may be slow to answer, and our own agent needs the lock.
-    let peer = Arc::new(Peer::contact(adapter, gid, instance)?);
-    let mut peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(first) = peers.get(&(gid, instance))
-        && first.incarnation == peer.incarnation
-        && !first.is_dead()
-    {
-        return Ok(Arc::clone(first));
+    adapter.contacts().note(gid, instance);
+    let socket =
+        dial(adapter, gid, instance, true).map_err(|e| nobody_answers(gid, instance, e))?;
+    introduce(adapter, gid, instance, socket)
+}
+
+/// The same for whoever must not be held up: a process that was contacted before and has gone, or
+/// has only fallen silent, is contacted again in the background.
+pub(crate) fn peer_at_once(
+    adapter: &Arc<Adapter>,
+    gid: Gid,
+    instance: u32,
+) -> Result<Arc<Peer>, VerbsError> {
+    if let Some(peer) = known(adapter, gid, instance) {
+        return Ok(peer);
     }
-    agent::watch(adapter, &peer.socket, peer.token())?;
-    peers.insert((gid, instance), Arc::clone(&peer));
+    if adapter.contacts().is_new(gid, instance) {
+        return peer_of(adapter, gid, instance);
+    }
+    let later = |why: &str| VerbsError::Unreachable {
+        peer: format!("instance {instance} of {gid}"),
+        why: why.into(),
+    };
+    let Some(attempt) = Attempt::begin(adapter, gid, instance) else {
+        return Err(later("it is being contacted"));
+    };
+    let socket =
+        dial(adapter, gid, instance, false).map_err(|e| nobody_answers(gid, instance, e))?;
+    let stop = socket
+        .try_clone()
+        .map_err(|e| VerbsError::io("duplicating a descriptor", e))?;
+    let stop = Arc::new(stop);
+    let waits_at = Arc::downgrade(&stop);
+    let work = move || {
+        // Goes with the attempt, whenever somebody looks at what has become of it.
+        let _stop = stop;
+        if let Err(error) = introduce(&attempt.adapter, gid, instance, socket) {
+            tracing::debug!(%error, "a peer was contacted again in vain");
+        }
+    };
+    // Not under the lock, which a thread that cannot be started would want to drop its attempt.
+    let thread = std::thread::Builder::new()
+        .name("nic-soft contact".into())
+        .spawn(work)
+        .map_err(|e| VerbsError::io("starting a thread", e))?;
+    let mut contacts = adapter.contacts();
+    contacts.threads.retain(|(_, one)| !one.is_finished());
+    contacts.threads.push((waits_at, thread));
+    let is_closed = contacts.is_closed;
+    drop(contacts);
+    if is_closed {
+        stop_contacting(adapter);
+    }
+    Err(later("it is being contacted again"))
+}
+
+/// Ends all attempts in the background, also those that begin later: they hold the adapter, and
+/// its number with it.
+pub(crate) fn stop_contacting(adapter: &Adapter) {
+    let threads = {
+        let mut contacts = adapter.contacts();
+        contacts.is_closed = true;
+        std::mem::take(&mut contacts.threads)
+    };
+    for (socket, thread) in threads {
+        // Wakes it. A socket that its peer has shut down already needs it no more.
+        if let Some(socket) = socket.upgrade() {
+            let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
+        }
+        if thread.join().is_err() {
+            tracing::error!("contacting a peer panicked");
+        }
+    }
+}
+
+fn known(adapter: &Adapter, gid: Gid, instance: u32) -> Option<Arc<Peer>> {
+    let peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
+    peers
+        .get(&(gid, instance))
+        .filter(|peer| !peer.is_dead())
+        .cloned()
+}
+
+/// Says who we are over a fresh connection, and keeps the peer that answers.
+fn introduce(
+    adapter: &Adapter,
+    gid: Gid,
+    instance: u32,
+    socket: OwnedFd,
+) -> Result<Arc<Peer>, VerbsError> {
+    // Not under the lock: the peer may be slow to answer, and our own agent needs the lock.
+    let peer = Arc::new(Peer::introduced(adapter, gid, instance, socket)?);
+    let replaced = {
+        let mut peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = peers.get(&(gid, instance))
+            && first.incarnation == peer.incarnation
+            && !first.is_dead()
+        {
+            return Ok(Arc::clone(first));
+        }
+        peer.watch(adapter)?;
+        peers.insert((gid, instance), Arc::clone(&peer))
+    };
+    if let Some(before) = replaced {
+        // Nobody would notice its end any more.
+        agent::ended(adapter, &before);
+        adapter.departures.announce();
+    }
     Ok(peer)
 }
 
+/// Which processes were contacted before, and which are being contacted in the background.
+#[derive(Debug, Default)]
+pub(crate) struct Contacts {
+    before: HashSet<(Gid, u32)>,
+    under_way: HashSet<(Gid, u32)>,
+    /// The threads of the attempts, and the sockets that they wait at.
+    threads: Vec<(Weak<OwnedFd>, JoinHandle<()>)>,
+    /// The adapter is being closed.
+    is_closed: bool,
+}
+
+impl Contacts {
+    /// Processes remembered at most.
+    const BEFORE_MAX: usize = 1 << 16;
+    /// Attempts at once at most.
+    const UNDER_WAY_MAX: usize = 16;
+
+    fn is_new(&self, gid: Gid, instance: u32) -> bool {
+        !self.before.contains(&(gid, instance))
+    }
+
+    fn note(&mut self, gid: Gid, instance: u32) {
+        if self.before.len() >= Self::BEFORE_MAX {
+            self.before.clear();
+        }
+        self.before.insert((gid, instance));
+    }
+}
+
+/// An attempt to contact a process, alone in trying to.
+struct Attempt {
+    adapter: Arc<Adapter>,
+    key: (Gid, u32),
+}
+
+impl Attempt {
+    fn begin(adapter: &Arc<Adapter>, gid: Gid, instance: u32) -> Option<Self> {
+        let mut contacts = adapter.contacts();
+        let key = (gid, instance);
+        let room = contacts.under_way.len() < Contacts::UNDER_WAY_MAX;
+        (room && contacts.under_way.insert(key)).then(|| Attempt {
+            adapter: Arc::clone(adapter),
+            key,
+        })
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.adapter.contacts().under_way.remove(&self.key);
+    }
+}
+
+fn nobody_answers(gid: Gid, instance: u32, error: rustix::io::Errno) -> VerbsError {
+    VerbsError::Unreachable {
+        peer: format!("instance {instance} of {gid}"),
+        why: format!("no process answers there: {error}"),
+    }
+}
+
 impl Peer {
-    fn contact(adapter: &Adapter, gid: Gid, instance: u32) -> Result<Self, VerbsError> {
+    fn introduced(
+        adapter: &Adapter,
+        gid: Gid,
+        instance: u32,
+        socket: OwnedFd,
+    ) -> Result<Self, VerbsError> {
         let unreachable = |why: String| VerbsError::Unreachable {
             peer: format!("instance {instance} of {gid}"),
             why,
         };
-        let socket = connect(adapter, gid, instance)
-            .map_err(|e| unreachable(format!("no process answers there: {e}")))?;
         let pid = protocol::check_user(&socket)
             .map_err(|e| unreachable(format!("it belongs to another user: {e}")))?;
-        let (reply, fds) = ask(&socket, adapter.incarnation, OP_HELLO, 0)
+        let us = (adapter.gid, adapter.instance.number(), adapter.incarnation);
+        let (reply, fds) = ask(&socket, &Message::hello(us.0, us.1, us.2))
             .map_err(|e| unreachable(format!("it does not answer: {e}")))?;
-        if reply.code == STATUS_VERSION {
-            return Err(unreachable(format!("it speaks version {}", reply.version)));
+        match reply.code {
+            STATUS_OK => {}
+            STATUS_VERSION => {
+                let why = format!("it speaks version {}", reply.version);
+                return Err(unreachable(why));
+            }
+            STATUS_EXHAUSTED => {
+                return Err(VerbsError::Exhausted {
+                    what: "connections to the peer",
+                    max: reply.a.into(),
+                });
+            }
+            STATUS_IDENTITY => {
+                return Err(unreachable("it takes us for somebody else".into()));
+            }
+            status => return Err(unreachable(format!("it answers {status}"))),
         }
         let [published_file, inbox_file] = <[OwnedFd; 2]>::try_from(fds)
             .map_err(|fds| unreachable(format!("it sent {} descriptors, not 2", fds.len())))?;
@@ -87,12 +269,15 @@ impl Peer {
         let peer = Peer {
             gid,
             instance,
-            incarnation: reply.incarnation,
+            incarnation: reply.c,
             pid,
+            token: adapter.next_token(),
             published,
             inbox,
+            allotment: Allotment::default(),
+            bells: Mutex::new(HashMap::new()),
             connection: Mutex::new(()),
-            socket,
+            socket: Mutex::new(Some(Arc::new(socket))),
             dead: AtomicBool::new(false),
             regions: Mutex::new(HashMap::new()),
         };
@@ -107,7 +292,7 @@ impl Peer {
         unsafe { self.published.start().cast::<Published>().as_ref() }
     }
 
-    pub(crate) fn inbox(&self) -> &Inbox {
+    fn inbox(&self) -> &Inbox {
         // SAFETY: as for `published`.
         unsafe { self.inbox.start().cast::<Inbox>().as_ref() }
     }
@@ -116,17 +301,53 @@ impl Peer {
         self.published().mrs.get(index)
     }
 
-    /// Names the connection to the agent.
+    /// Names the connection to the agent. Ours: two peers can say that they are the same
+    /// incarnation, and the end of one must not be the other's.
     pub(crate) fn token(&self) -> u64 {
-        self.incarnation & (u64::MAX >> 1)
+        self.token
     }
 
-    pub(crate) fn socket(&self) -> &OwnedFd {
-        &self.socket
+    /// The connection, while there is one.
+    fn socket(&self) -> rustix::io::Result<Arc<OwnedFd>> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.clone().ok_or(rustix::io::Errno::CONNRESET)
     }
 
-    pub(crate) fn mark_dead(&self) {
+    /// Has the agent notice the peer's end.
+    fn watch(&self, adapter: &Adapter) -> Result<(), VerbsError> {
+        let socket = self
+            .socket()
+            .map_err(|e| VerbsError::io("watching a connection", e))?;
+        agent::watch(adapter, &socket, self.token)
+    }
+
+    fn mark_dead(&self) {
         self.dead.store(true, Ordering::Release);
+    }
+
+    /// Takes the peer for gone, and closes what leads to it. Links to it stay until their queue
+    /// pairs send again or go, which may be never.
+    pub(crate) fn end(&self, adapter: &Adapter) {
+        self.mark_dead();
+        let socket = self
+            .socket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(socket) = socket
+            // Somebody may be using it just now. Level-triggered: the hang-up would be reported
+            // until he has done.
+            && let Err(e) = epoll::delete(&adapter.agent_epoll, &*socket)
+        {
+            tracing::debug!(error = %e, "forgetting a peer's connection");
+        }
+        let bells = {
+            let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *bells)
+        };
+        for bell in bells.into_values().filter_map(|one| one.upgrade()) {
+            bell.close();
+        }
     }
 
     #[inline]
@@ -140,15 +361,18 @@ impl Peer {
         &self,
         adapter: &Adapter,
         key: u32,
-        region: &memory::Described,
+        region: &Described,
     ) -> Result<Arc<Mapping>, VerbsError> {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mapping) = regions.get(&key) {
+        if let Some((known, mapping)) = regions.get(&key)
+            && known == region
+        {
             return Ok(Arc::clone(mapping));
         }
-        // A region of the same number was here before and is gone: the key differs.
+        // A region of the same number was here before and is gone. Its key differs, most often:
+        // keys come round again, and a peer may write what it likes into its entries.
         regions.retain(|old, _| mr_index(*old) != mr_index(key));
-        let (_, fds) = self.request(adapter, OP_REGION, key)?;
+        let fds = self.request(adapter, &Message::region(key))?;
         let file = fds.into_iter().next().ok_or(VerbsError::NoSuch {
             what: "memory region of the peer",
             number: key.into(),
@@ -160,71 +384,125 @@ impl Peer {
             .access
             .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let mapping = Arc::new(adapter.source.map_foreign(&file, len, writable)?);
-        regions.insert(key, Arc::clone(&mapping));
+        regions.insert(key, (*region, Arc::clone(&mapping)));
         Ok(mapping)
     }
 
-    /// The event descriptor of one of its channels.
-    pub(crate) fn channel(&self, adapter: &Adapter, number: u32) -> Result<OwnedFd, VerbsError> {
-        let (_, fds) = self.request(adapter, OP_CHANNEL, number)?;
-        fds.into_iter().next().ok_or(VerbsError::NoSuch {
-            what: "completion channel of the peer",
-            number: number.into(),
-        })
+    /// What rings one of its channels. Waits for nobody.
+    pub(crate) fn bell(&self, adapter: &Adapter, channel: usize) -> Result<Arc<Bell>, VerbsError> {
+        if channel >= CHANNELS {
+            let why = "its completion channel";
+            return Err(VerbsError::invalid("peer's queue pair", why));
+        }
+        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that no bell comes after those that the peer's end has closed.
+        if self.is_dead() {
+            return Err(self.unreachable(rustix::io::Errno::CONNRESET));
+        }
+        if let Some(bell) = bells.get(&channel).and_then(Weak::upgrade) {
+            return Ok(bell);
+        }
+        let path = channel_of(&adapter.run_dir, self.gid, self.instance, channel);
+        let bell = Bell::new(&path)
+            .map_err(|e| VerbsError::io("connecting to a peer's completion channel", e))?;
+        let bell = Arc::new(bell);
+        bells.retain(|_, one| one.strong_count() > 0);
+        bells.insert(channel, Arc::downgrade(&bell));
+        Ok(bell)
     }
 
-    fn request(
+    /// A lane of our inbox there: its lines, and how far the peer has come.
+    pub(crate) fn lane(&self, lane: usize) -> (&[Line; LANE_LINES], &LaneHead) {
+        (&self.inbox().lines[lane].0, &self.inbox().heads[lane])
+    }
+
+    /// Opens a lane between two queue pairs: its number, and how many times it was opened. Waits
+    /// for nobody.
+    pub(crate) fn open_lane(
         &self,
-        adapter: &Adapter,
-        op: u32,
-        arg: u32,
-    ) -> Result<(Message, Vec<OwnedFd>), VerbsError> {
+        src_qpn: u32,
+        dst_qpn: u32,
+        epoch: u16,
+    ) -> Result<(usize, u32), VerbsError> {
+        let taken = self.allotment.take(&self.inbox().heads);
+        if taken.is_err() {
+            // There may be lanes that were closed since the peer looked last. If this does not go
+            // through either, the next attempt asks again.
+            let _ = self.tell(&Message::sweep());
+        }
+        let lane = taken?;
+        if let Err(e) = self.tell(&Message::lane(lane as u32, src_qpn, dst_qpn, epoch)) {
+            self.allotment.give_back(lane);
+            return Err(VerbsError::io("announcing a lane", e));
+        }
+        Ok((lane, self.allotment.opened(lane)))
+    }
+
+    /// Gives a lane back, in which nothing will be written any more.
+    pub(crate) fn close_lane(&self, lane: usize, opened: u32) {
+        let tail = &self.inbox().tails[lane];
+        tail.closed.store(opened, Ordering::Release);
+        self.allotment.give_back(lane);
+    }
+
+    /// Sends what has no answer.
+    fn tell(&self, message: &Message) -> rustix::io::Result<()> {
+        protocol::send(self.socket()?.as_fd(), message, &[])
+    }
+
+    fn unreachable(&self, error: rustix::io::Errno) -> VerbsError {
+        VerbsError::Unreachable {
+            peer: format!("instance {} of {}", self.instance, self.gid),
+            why: error.to_string(),
+        }
+    }
+
+    fn request(&self, adapter: &Adapter, request: &Message) -> Result<Vec<OwnedFd>, VerbsError> {
         let _one_at_a_time = self
             .connection
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let unreachable = |e: rustix::io::Errno| VerbsError::Unreachable {
-            peer: format!("instance {} of {}", self.instance, self.gid),
-            why: e.to_string(),
-        };
+        let unreachable = |e| self.unreachable(e);
+        let socket = self.socket().map_err(unreachable)?;
         if self.is_dead() {
             return Err(unreachable(rustix::io::Errno::CONNRESET));
         }
-        let asked = ask(&self.socket, adapter.incarnation, op, arg);
+        let asked = ask(&socket, request);
         if asked.is_err() {
-            // An answer that comes late would be taken for the next one's.
+            // An answer that comes late would be taken for the next one's. Datagrams find the
+            // process again by a new connection.
             self.mark_dead();
+            adapter.departures.announce();
         }
         let (reply, fds) = asked.map_err(unreachable)?;
         if reply.code != STATUS_OK {
             return Err(VerbsError::NoSuch {
                 what: "object of the peer",
-                number: arg.into(),
+                number: request.a.into(),
             });
         }
-        Ok((reply, fds))
+        Ok(fds)
     }
 }
 
-fn connect(adapter: &Adapter, gid: Gid, instance: u32) -> rustix::io::Result<OwnedFd> {
+/// Connects to a process. Unless it may wait, a process that takes no more connections is as one
+/// that is not there.
+fn dial(adapter: &Adapter, gid: Gid, instance: u32, wait: bool) -> rustix::io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(socket_of(&adapter.run_dir, gid, instance))?;
     let kind = SocketType::SEQPACKET;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     let limit = Some(adapter.contact_timeout);
     rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Recv, limit)?;
     rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, limit)?;
+    rustix::io::ioctl_fionbio(&socket, !wait)?;
     rustix::net::connect(&socket, &address)?;
+    rustix::io::ioctl_fionbio(&socket, false)?;
     Ok(socket)
 }
 
-fn ask(
-    socket: &OwnedFd,
-    incarnation: u64,
-    op: u32,
-    arg: u32,
-) -> rustix::io::Result<(Message, Vec<OwnedFd>)> {
+fn ask(socket: &OwnedFd, request: &Message) -> rustix::io::Result<(Message, Vec<OwnedFd>)> {
     use rustix::io::Errno;
-    protocol::send(socket.as_fd(), &Message::new(op, arg, incarnation), &[])?;
+    protocol::send(socket.as_fd(), request, &[])?;
     loop {
         match protocol::receive(socket.as_fd()) {
             Ok(Some(reply)) => return Ok(reply),

@@ -1,10 +1,12 @@
-//! What adapters say to each other on first contact: small fixed messages over a Unix
-//! sequenced-packet socket, with file descriptors beside them.
+//! What adapters say to each other on first contact and when lanes begin: small fixed messages over
+//! a Unix sequenced-packet socket, with file descriptors beside the answers.
 //!
 //! ```text
-//! request  | op u32 | arg u32 | incarnation u64 | version u32 | zero u32 |
-//! reply    | status u32 | arg u32 | incarnation u64 | version u32 | zero u32 |
+//! request  | op u32     | version u32 | a u32 | b u32 | c u64 | gid 16 |
+//! answer   | status u32 | version u32 | a u32 | b u32 | c u64 | gid 16 |
 //! ```
+//!
+//! What `a`, `b` and `c` are depends on the operation; [`Message`] has a constructor for each.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,52 +17,88 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use verbs::Gid;
 
 use crate::layout::VERSION;
 
-/// Bytes of a request and of a reply.
-pub(crate) const MESSAGE_LEN: usize = 24;
+/// Bytes of a request and of an answer.
+pub(crate) const MESSAGE_LEN: usize = 40;
 
-/// Asks who is there; the reply carries the published segment and the inbox.
+/// Says who is there; the answer carries the published segment and an inbox of the asker's own.
 pub(crate) const OP_HELLO: u32 = 1;
-/// Asks for the file behind the region with key `arg`.
+/// Asks for the file behind the region with key `a`.
 pub(crate) const OP_REGION: u32 = 2;
-/// Asks for the event descriptor of channel `arg`.
-pub(crate) const OP_CHANNEL: u32 = 3;
+/// Announces lane `a`, from queue pair `b` to the one in `c`. Has no answer.
+pub(crate) const OP_LANE: u32 = 3;
+/// Asks to look for closed lanes. Has no answer.
+pub(crate) const OP_SWEEP: u32 = 4;
 
-/// The reply's status: as asked.
+/// The answer's status: as asked.
 pub(crate) const STATUS_OK: u32 = 0;
-/// The reply's status: there is no such thing.
+/// The answer's status: there is no such thing.
 pub(crate) const STATUS_NO_SUCH: u32 = 1;
-/// The reply's status: the versions differ.
+/// The answer's status: the versions differ.
 pub(crate) const STATUS_VERSION: u32 = 2;
+/// The answer's status: the asker is not who it says it is.
+pub(crate) const STATUS_IDENTITY: u32 = 3;
+/// The answer's status: there is no room for another peer; `a` says how many there are at most.
+pub(crate) const STATUS_EXHAUSTED: u32 = 4;
 
-/// A request or a reply.
+/// A request or an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Message {
     /// Operation or status.
     pub(crate) code: u32,
-    pub(crate) arg: u32,
-    pub(crate) incarnation: u64,
     pub(crate) version: u32,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) c: u64,
+    pub(crate) gid: Gid,
 }
 
 impl Message {
-    pub(crate) fn new(code: u32, arg: u32, incarnation: u64) -> Self {
+    fn new(code: u32, a: u32, b: u32, c: u64) -> Self {
         Message {
             code,
-            arg,
-            incarnation,
             version: VERSION,
+            a,
+            b,
+            c,
+            gid: Gid::default(),
         }
+    }
+
+    pub(crate) fn hello(gid: Gid, instance: u32, incarnation: u64) -> Self {
+        let message = Message::new(OP_HELLO, instance, 0, incarnation);
+        Message { gid, ..message }
+    }
+
+    pub(crate) fn region(key: u32) -> Self {
+        Message::new(OP_REGION, key, 0, 0)
+    }
+
+    /// `epoch` is the receiving queue pair's when the lane was opened.
+    pub(crate) fn lane(lane: u32, src_qpn: u32, dst_qpn: u32, epoch: u16) -> Self {
+        let to = u64::from(dst_qpn) | u64::from(epoch) << 32;
+        Message::new(OP_LANE, lane, src_qpn, to)
+    }
+
+    pub(crate) fn sweep() -> Self {
+        Message::new(OP_SWEEP, 0, 0, 0)
+    }
+
+    pub(crate) fn answer(status: u32, a: u32, incarnation: u64) -> Self {
+        Message::new(status, a, 0, incarnation)
     }
 
     fn emit(&self) -> [u8; MESSAGE_LEN] {
         let mut bytes = [0; MESSAGE_LEN];
         bytes[0..4].copy_from_slice(&self.code.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.arg.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.version.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.version.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.a.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.b.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.c.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.gid.0);
         bytes
     }
 
@@ -69,12 +107,15 @@ impl Message {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let low = u64::from(word(8));
+        let mut gid = Gid::default();
+        gid.0.copy_from_slice(&bytes[24..40]);
         Some(Message {
             code: word(0),
-            arg: word(4),
-            incarnation: low | u64::from(word(12)) << 32,
-            version: word(16),
+            version: word(4),
+            a: word(8),
+            b: word(12),
+            c: u64::from(word(16)) | u64::from(word(20)) << 32,
+            gid,
         })
     }
 }
@@ -100,6 +141,7 @@ pub(crate) fn send(
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
 ) -> rustix::io::Result<Option<(Message, Vec<OwnedFd>)>> {
+    // A byte more than a message has, so that a longer one is known from its length.
     let mut bytes = [0u8; MESSAGE_LEN + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -140,11 +182,17 @@ mod tests {
 
     #[test]
     fn messages_read_back_and_other_lengths_do_not() {
-        let message = Message::new(7, 9, 0x0123_4567_89ab_cdef);
-        let bytes = message.emit();
-        assert_eq!(Message::parse(&bytes), Some(message));
-        for len in 0..MESSAGE_LEN {
-            assert_eq!(Message::parse(&bytes[..len]), None);
+        let gid = Gid(std::array::from_fn(|i| i as u8 + 1));
+        for message in [
+            Message::hello(gid, 9, 0x0123_4567_89ab_cdef),
+            Message::region(7 << 16 | 3),
+            Message::lane(1, 2, 3, 4),
+        ] {
+            let bytes = message.emit();
+            assert_eq!(Message::parse(&bytes), Some(message));
+            for len in 0..MESSAGE_LEN {
+                assert_eq!(Message::parse(&bytes[..len]), None);
+            }
         }
         assert_eq!(Message::parse(&[0; MESSAGE_LEN + 1]), None);
     }

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::nic::{AsyncEvent, NicQp};
 use verbs::state::QpMachine;
 use verbs::{
-    Access, PostError, PostReason, QpAttr, QpCaps, QpNum, QpState, RecvWr, SendWr, Transport,
+    Access, Gid, PostError, PostReason, QpAttr, QpCaps, QpNum, QpState, RecvWr, SendWr, Transport,
     VerbsError, Wc, WcStatus,
 };
 
 use crate::adapter::Adapter;
 use crate::cq::CqShared;
+use crate::credit;
 use crate::handover::Handover;
-use crate::layout::{CREDIT_BAD, qp_index};
+use crate::layout::{qp_index, qp_instance};
 use crate::link::{self, Link};
 use crate::memory;
+use crate::pair_entry::{self, Pair};
 use crate::quiescence::Activity;
 use crate::recv::gid_words;
 use crate::recv_queue::{Recv, RecvQueue};
@@ -89,9 +91,21 @@ impl QpShared {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this connected queue pair's peer has that number.
-    pub(crate) fn is_peer(&self, qpn: u32) -> bool {
-        self.machine().attr().dest_qpn == Some(QpNum(qpn))
+    /// Whether this connected queue pair's peer is that one.
+    pub(crate) fn is_peer(&self, gid: Gid, qpn: u32) -> bool {
+        let attr = self.machine().attr();
+        attr.dest_gid == Some(gid) && attr.dest_qpn == Some(QpNum(qpn))
+    }
+
+    /// Whether this queue pair is connected to one of a process.
+    pub(crate) fn is_connected_to(&self, gid: Gid, instance: u32) -> bool {
+        let attr = self.machine().attr();
+        let connected = !matches!(attr.state, Some(QpState::Reset | QpState::Init));
+        let there = |qpn: QpNum| qp_instance(qpn.0) == instance;
+        self.transport != Transport::Ud
+            && connected
+            && attr.dest_gid == Some(gid)
+            && attr.dest_qpn.is_some_and(there)
     }
 
     /// Takes the next RECV.
@@ -107,48 +121,32 @@ impl QpShared {
     fn publish(&self, machine: &QpMachine) {
         let entry = self.adapter.qp_entry(qp_index(self.num));
         let attr = machine.attr();
-        // Peers that see a word they do not know read the fields again.
-        entry.word.store(0, Ordering::Release);
-        let gid = gid_words(attr.dest_gid.unwrap_or_default());
-        entry.peer_gid[0].store(gid[0], Ordering::Relaxed);
-        entry.peer_gid[1].store(gid[1], Ordering::Relaxed);
-        entry.peer_qpn.store(
-            attr.dest_qpn.map_or(u32::MAX, |qpn| qpn.0),
-            Ordering::Relaxed,
-        );
-        entry
-            .qkey
-            .store(attr.qkey.unwrap_or_default().0, Ordering::Relaxed);
-        entry
-            .recv_cq
-            .store(self.recv_cq.num as u32, Ordering::Relaxed);
-        entry.srq.store(
-            self.srq.as_ref().map_or(0, |srq| srq.num as u32 + 1),
-            Ordering::Relaxed,
-        );
-        let channel = self
-            .recv_cq
-            .channel
-            .as_ref()
-            .map_or(0, |(number, _)| *number as u32 + 1);
-        entry.channel.store(channel, Ordering::Relaxed);
-        let depth = (self.caps.recv_wr_max as usize).max(1).next_power_of_two();
-        entry.recv_depth.store(depth as u32, Ordering::Relaxed);
-        entry.pd.store(self.pd as u32, Ordering::Relaxed);
-        let timer = u32::from(attr.min_rnr_timer.unwrap_or(0));
-        entry
-            .epoch_and_timer
-            .store(u32::from(self.epoch()) << 16 | timer, Ordering::Relaxed);
-        if machine.state() != QpState::Reset {
+        let word = if machine.state() == QpState::Reset {
+            0
+        } else {
             let access = if self.transport == Transport::Ud {
                 Access::empty()
             } else {
                 machine.access()
             };
             let generation = self.adapter.next_generation();
-            let word = link::word(generation, self.transport, access, machine.receives());
-            entry.word.store(word, Ordering::Release);
-        }
+            link::word(generation, self.transport, access, machine.receives())
+        };
+        let channel = self.recv_cq.channel.as_ref();
+        let depth = (self.caps.recv_wr_max as usize).max(1).next_power_of_two();
+        let timer = u32::from(attr.min_rnr_timer.unwrap_or(0));
+        let pair = Pair {
+            peer_gid: gid_words(attr.dest_gid.unwrap_or_default()),
+            peer_qpn: attr.dest_qpn.map_or(u32::MAX, |qpn| qpn.0),
+            qkey: attr.qkey.unwrap_or_default().0,
+            recv_cq: self.recv_cq.num as u32,
+            srq: self.srq.as_ref().map_or(0, |srq| srq.num as u32 + 1),
+            channel: channel.map_or(0, |(number, _)| *number as u32 + 1),
+            recv_depth: depth as u32,
+            pd: self.pd as u32,
+            epoch_and_timer: u32::from(self.epoch()) << 16 | timer,
+        };
+        pair_entry::announce(entry, word, &pair);
     }
 
     /// Goes to the state of failure: by itself, or because a peer broke the rules.
@@ -264,23 +262,23 @@ impl SoftQp {
         }
     }
 
-    /// Starts anew: nothing posted, nobody connected.
+    /// Starts anew: nothing posted, nobody connected. The state is RESET already.
     fn reset(&mut self) {
+        let shared = Arc::clone(&self.shared);
         // Lanes that were opened before do not lead here any more.
-        self.shared.epoch.fetch_add(1, Ordering::AcqRel);
+        shared.epoch.fetch_add(1, Ordering::AcqRel);
+        shared.recv_cq.attend(&shared.adapter, &shared);
+        // A poller that has looked at the state before may be taking a RECV for a message of such a
+        // lane. Those that come later find the state, and drop the lanes first.
+        shared.adapter.quiescence.wait();
         self.own(|_, sender| sender.clear());
-        self.shared.recvs.clear();
-        self.shared.recvs.restart();
-        if self.shared.srq.is_none() {
-            for credit in
-                &self.shared.adapter.credits(qp_index(self.shared.num))[..self.credit_slots()]
-            {
+        shared.recvs.restart();
+        if shared.srq.is_none() {
+            let slots = self.credit_slots();
+            for credit in &shared.adapter.credits(qp_index(shared.num))[..slots] {
                 credit.store(0, Ordering::Relaxed);
             }
         }
-        self.shared
-            .recv_cq
-            .attend(&self.shared.adapter, &self.shared);
     }
 
     fn credit_slots(&self) -> usize {
@@ -300,14 +298,9 @@ impl SoftQp {
                 || memory::local(&shared.adapter, shared.pd as u32, sge, Access::LOCAL_WRITE)
                     .is_some();
         }
-        let room = if usable {
-            len.min(u64::from(CREDIT_BAD) - 1) as u32
-        } else {
-            CREDIT_BAD
-        };
         let slot = number as usize & (self.credit_slots() - 1);
-        let credit = u64::from((number as u32).wrapping_add(1)) << 32 | u64::from(room);
-        shared.adapter.credits(qp_index(shared.num))[slot].store(credit, Ordering::Release);
+        let credit = &shared.adapter.credits(qp_index(shared.num))[slot];
+        credit::publish(credit, number, usable.then_some(len));
     }
 }
 
@@ -341,16 +334,6 @@ impl NicQp for SoftQp {
         {
             opened = Some(Link::open(&shared.adapter, gid, qpn.0)?);
         }
-        if to == QpState::Reset {
-            // Nobody is to send here while things are cleared.
-            shared
-                .adapter
-                .qp_entry(qp_index(shared.num))
-                .word
-                .store(0, Ordering::Release);
-            shared.store_state(QpState::Reset);
-            self.reset();
-        }
         {
             let mut machine = shared.machine();
             machine.modify(attr)?;
@@ -358,6 +341,9 @@ impl NicQp for SoftQp {
             shared.store_state(machine.state());
             let attr = machine.attr();
             drop(machine);
+            if to == QpState::Reset {
+                self.reset();
+            }
             self.own(|_, sender| {
                 if let Some(link) = opened {
                     sender.connect(link);

@@ -5,10 +5,11 @@
 //! path only sets and clears a flag of its own, with no fence: deregistration makes the kernel
 //! issue the fences (membarrier), because it is rare and they are not.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, fence, light_barrier, yield_now};
 
 /// One queue's flag: odd while its owner is inside an operation.
 #[derive(Debug, Default)]
@@ -26,10 +27,12 @@ impl Activity {
     #[inline]
     pub(crate) fn enter(&self) -> Active<'_> {
         let count = self.count.load(Ordering::Relaxed);
-        self.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        debug_assert!(count.is_multiple_of(2), "one operation at a time");
+        // Release, as when it leaves: `wait` may find this number where it waits for the last one.
+        self.count.store(count.wrapping_add(1), Ordering::Release);
         // Pairs with the membarrier in `wait`: after it, either this store is visible there, or
         // the loads of keys that follow here see the region gone.
-        compiler_fence(Ordering::SeqCst);
+        light_barrier();
         Active { activity: self }
     }
 }
@@ -55,9 +58,18 @@ pub(crate) struct Quiescence {
 const MEMBARRIER_PRIVATE_EXPEDITED: i32 = 1 << 3;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 
+#[cfg(not(loom))]
 fn membarrier(command: i32) -> bool {
     // SAFETY: membarrier touches no memory of the caller.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Loom knows no membarrier. With a fence here and one in `light_barrier` it sees what the kernel's
+/// fences bring about: of the two sides, the later one sees what the earlier has written.
+#[cfg(loom)]
+fn membarrier(_command: i32) -> bool {
+    fence(Ordering::SeqCst);
+    true
 }
 
 impl Quiescence {
@@ -98,11 +110,13 @@ impl Quiescence {
                 .unwrap_or_else(PoisonError::into_inner);
             all.iter().filter_map(Weak::upgrade).collect()
         };
+        // What queues did that have gone since is over as well; this makes it happen before.
+        fence(Ordering::Acquire);
         for activity in all {
             let seen = activity.count.load(Ordering::Acquire);
             if seen % 2 == 1 {
                 while activity.count.load(Ordering::Acquire) == seen {
-                    std::thread::yield_now();
+                    yield_now();
                 }
             }
         }

@@ -1,24 +1,28 @@
 //! The receiving end of a lane: from lines to RECVs and completions.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use verbs::wr::GRH_LEN;
 use verbs::{Access, Gid, QpNum, Transport, Wc, WcFlags, WcOpcode, WcStatus};
 
 use crate::adapter::Adapter;
+use crate::inbox::PeerInbox;
 use crate::lane::{self, Found, Message, Reader};
-use crate::layout::{FIRST, IMM, Kind, LANES, LAST, qp_index};
+use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED, qp_index};
 use crate::memory;
 use crate::qp::QpShared;
 use crate::recv_queue::Recv;
+use crate::send::MESSAGE_LEN_MAX;
+
+/// Messages that complete nothing which are taken in one poll.
+const WASTED_MAX: usize = 256;
 
 /// A lane that leads to one of our queue pairs.
 #[derive(Debug)]
 pub(crate) struct RecvLane {
-    adapter: Arc<Adapter>,
+    /// Keeps the reader's memory mapped.
+    inbox: Arc<PeerInbox>,
     lane: usize,
-    owner: u64,
     reader: Reader,
     qp: Arc<QpShared>,
     epoch: u16,
@@ -38,49 +42,53 @@ enum State {
     Open,
     /// The sender has gone: what is there is the rest.
     Orphaned,
+    /// Nothing is read from it any more.
     Ended,
+    /// As above, and the sender has said that it writes no more.
+    Closed,
 }
 
 impl RecvLane {
-    /// Takes up an announced lane; `None` if what the announcement says is not so.
-    pub(crate) fn adopt(adapter: &Arc<Adapter>, lane: usize, cq: usize) -> Option<Self> {
-        let header = adapter.lane_header(lane);
-        let owner = header.owner.load(Ordering::Acquire);
-        if owner == 0 || adapter.adopted[lane].swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let dst = header.dst_qpn.load(Ordering::Relaxed);
-        let qp = adapter
-            .qp_at(qp_index(dst))
-            .filter(|qp| qp.num == dst && qp.recv_cq.num == cq);
-        let Some(qp) = qp else {
-            // The queue pair has gone meanwhile, or never was. The lane waits for its sender to
-            // close it or to go.
-            adapter.retire_lane(lane);
-            return None;
+    /// Takes up a lane that a peer has opened from one of its queue pairs to one of ours; `None`
+    /// if there is no such queue pair, or it is connected to another one.
+    pub(crate) fn adopt(
+        adapter: &Adapter,
+        inbox: &Arc<PeerInbox>,
+        lane: usize,
+        src_qpn: u32,
+        dst_qpn: u32,
+        epoch: u16,
+    ) -> Option<Self> {
+        let right = |qp: &Arc<QpShared>| {
+            let peers = || qp.is_peer(inbox.peer.gid, src_qpn);
+            let fits = qp.transport == Transport::Ud || peers();
+            qp.num == dst_qpn && qp.epoch() == epoch && fits
         };
-        let src_gid = Gid(gid_bytes(&header.src_gid));
+        let qp = adapter.qp_at(qp_index(dst_qpn)).filter(right)?;
         Some(RecvLane {
-            adapter: Arc::clone(adapter),
+            reader: Reader::new(inbox.lines(lane), &inbox.head(lane).consumed),
+            inbox: Arc::clone(inbox),
             lane,
-            owner,
-            reader: Reader::new(
-                adapter.lane_lines(lane),
-                &adapter.published().lane_heads[lane].consumed,
-            ),
-            epoch: qp.epoch(),
-            src_qpn: header.src_qpn.load(Ordering::Relaxed) & QpNum::MAX.0,
-            grh: grh(src_gid, adapter.gid),
+            epoch,
+            src_qpn,
+            grh: grh(inbox.peer.gid, adapter.gid),
             qp,
             recv: Recv::default(),
             partial: None,
             skipping: false,
-            state: if adapter.is_gone(owner) {
-                State::Orphaned
-            } else {
-                State::Open
-            },
+            state: State::Open,
         })
+    }
+
+    /// Hands the lane to the poller that is to read it.
+    pub(crate) fn arrive(self, adapter: &Adapter) {
+        let cq = Arc::clone(&self.qp.recv_cq);
+        cq.arrive(adapter, self);
+    }
+
+    /// Whether a message that raises a solicited event is in the lane by now.
+    pub(crate) fn holds_solicited(&self) -> bool {
+        self.reader.any_flagged(SOLICITED)
     }
 
     /// Whether the queue pair is still the one the lane was opened for.
@@ -88,14 +96,19 @@ impl RecvLane {
         self.qp.epoch() == self.epoch && !self.qp.is_destroyed()
     }
 
-    pub(crate) fn note_departures(&mut self, adapter: &Adapter) {
-        if self.state == State::Open && adapter.is_gone(self.owner) {
+    pub(crate) fn note_departures(&mut self) {
+        if self.state == State::Open && self.inbox.is_gone() {
             self.state = State::Orphaned;
         }
     }
 
+    /// Whether its sender has gone.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.inbox.is_gone()
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
-        self.state == State::Ended
+        matches!(self.state, State::Ended | State::Closed)
     }
 
     /// Moves messages into RECVs and makes their completions. Stops when the lane is empty, the
@@ -103,6 +116,7 @@ impl RecvLane {
     #[inline]
     pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut [Wc]) -> usize {
         let mut n = 0;
+        let mut wasted = 0;
         while n < out.len() {
             let message = match self.reader.peek() {
                 Found::Message(message) => message,
@@ -118,7 +132,15 @@ impl RecvLane {
                 }
             };
             match self.take(adapter, &message) {
-                Taken::Nothing => self.reader.consume(&message),
+                Taken::Nothing => {
+                    self.reader.consume(&message);
+                    wasted += 1;
+                    // A peer that writes such messages as fast as they are read must not keep the
+                    // poller here.
+                    if wasted == WASTED_MAX || self.has_ended() {
+                        break;
+                    }
+                }
                 Taken::Completion(wc) => {
                     self.reader.consume(&message);
                     out[n] = wc;
@@ -127,7 +149,7 @@ impl RecvLane {
                 Taken::Later => break,
                 Taken::Ended => {
                     self.reader.consume(&message);
-                    self.state = State::Ended;
+                    self.state = State::Closed;
                     break;
                 }
             }
@@ -146,6 +168,13 @@ impl RecvLane {
         match message.kind {
             Kind::Send if self.qp.transport == Transport::Ud => self.datagram(adapter, message),
             Kind::Send => self.piece(adapter, message),
+            Kind::Close => Taken::Ended,
+            Kind::Pad => Taken::Nothing,
+            // The queue pair is not this peer's alone, so it must not fail for it.
+            _ if self.qp.transport == Transport::Ud => {
+                self.fail("what is no datagram in a lane for datagrams");
+                Taken::Nothing
+            }
             Kind::WriteImm => self.write_imm(adapter, message),
             Kind::TooLong => self.failed_recv(adapter, WcStatus::LocLenErr),
             Kind::BadRecv => self.failed_recv(adapter, WcStatus::LocProtErr),
@@ -153,8 +182,6 @@ impl RecvLane {
                 self.qp.enter_error(false);
                 Taken::Nothing
             }
-            Kind::Close => Taken::Ended,
-            Kind::Pad => Taken::Nothing,
         }
     }
 
@@ -239,6 +266,11 @@ impl RecvLane {
     }
 
     fn write_imm(&mut self, adapter: &Adapter, message: &Message) -> Taken {
+        // Nobody has seen these bytes pass; but so many at once there cannot have been.
+        if message.len > MESSAGE_LEN_MAX {
+            self.fail("a longer message than there can be");
+            return Taken::Nothing;
+        }
         if !self.qp.next_recv(adapter, &mut self.recv) {
             return self.no_recv();
         }
@@ -285,7 +317,8 @@ impl RecvLane {
             qp = self.qp.num,
             "a lane's sender has gone"
         );
-        if self.qp.transport == Transport::Rc && self.qp.is_peer(self.src_qpn) {
+        // Whose lane it is was checked when it was taken up; the queue pair may be another's now.
+        if self.qp.transport == Transport::Rc && self.is_current() {
             self.qp.enter_error(false);
         }
         self.state = State::Ended;
@@ -293,13 +326,8 @@ impl RecvLane {
 
     #[cold]
     fn fail(&mut self, why: &'static str) {
-        tracing::warn!(
-            lane = self.lane,
-            qp = self.qp.num,
-            why,
-            "a peer broke the rules"
-        );
-        if self.qp.transport != Transport::Ud && self.qp.is_peer(self.src_qpn) {
+        self.inbox.complain(why, self.lane, self.qp.num);
+        if self.qp.transport != Transport::Ud && self.is_current() {
             self.qp.enter_error(false);
         }
         self.state = State::Ended;
@@ -308,8 +336,10 @@ impl RecvLane {
 
 impl Drop for RecvLane {
     fn drop(&mut self) {
-        self.adapter.retire_lane(self.lane);
-        debug_assert!(self.lane < LANES);
+        match self.state {
+            State::Closed => self.inbox.release(self.lane),
+            _ => self.inbox.retire(self.lane),
+        }
     }
 }
 
@@ -391,13 +421,6 @@ pub(crate) fn gid_words(gid: Gid) -> [u64; 2] {
     [word(low), word(high)]
 }
 
-pub(crate) fn gid_bytes(words: &[std::sync::atomic::AtomicU64; 2]) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&words[0].load(Ordering::Relaxed).to_le_bytes());
-    bytes[8..].copy_from_slice(&words[1].load(Ordering::Relaxed).to_le_bytes());
-    bytes
-}
-
 /// The global route header of a datagram: over IPv4 the first 20 bytes are zero and an IPv4 header
 /// follows; otherwise an IPv6 header (RoCEv2 annex A17.9).
 fn grh(from: Gid, to: Gid) -> [u8; GRH_LEN] {
@@ -426,13 +449,6 @@ fn grh(from: Gid, to: Gid) -> [u8; GRH_LEN] {
 mod tests {
     use super::*;
     use std::net::Ipv4Addr;
-    use std::sync::atomic::AtomicU64;
-
-    #[test]
-    fn gids_survive_the_shared_words() {
-        let gid = Gid(std::array::from_fn(|i| i as u8 * 3));
-        assert_eq!(gid_bytes(&gid_words(gid).map(AtomicU64::new)), gid.0);
-    }
 
     #[test]
     fn the_route_header_names_both_ends() {

@@ -38,6 +38,7 @@ impl Remapped {
         source: &Source,
         start: NonNull<u8>,
         len: usize,
+        writers: Writers,
     ) -> Result<Option<(OwnedFd, Self)>, VerbsError> {
         let page = rustix::param::page_size();
         let whole = (start.as_ptr() as usize).is_multiple_of(page) && len.is_multiple_of(page);
@@ -57,7 +58,7 @@ impl Remapped {
         // holds; they are the same before and after.
         unsafe { rustix::mm::mmap(at, len, protection, flags, &file, 0) }
             .map_err(|e| VerbsError::io("moving memory into shared memory", e))?;
-        let file = source.for_peers(file, Writers::Everybody)?;
+        let file = source.for_peers(file, writers)?;
         Ok(Some((file, Remapped { start, len, twin })))
     }
 }

@@ -7,8 +7,8 @@ use verbs::{Access, RemoteAddr, WcStatus, mem};
 
 use crate::adapter::Adapter;
 use crate::layout::{KIND_SHARED, MrEntry, mr_index};
-use crate::memory;
 use crate::peer::Peer;
+use crate::region::{self, Described};
 use crate::segment::Mapping;
 
 /// Regions remembered by a queue pair; a power of two.
@@ -20,11 +20,11 @@ struct Region {
     key: u32,
     /// The peer's entry: the region is there while its key is.
     entry: *const MrEntry,
-    described: memory::Described,
+    described: Described,
     /// Where the region's first byte is in this process; `None` for private memory.
     base: Option<*mut u8>,
     peer: Arc<Peer>,
-    _mapping: Option<Arc<Mapping>>,
+    mapping: Option<Arc<Mapping>>,
 }
 
 /// The translation cache of a queue pair, like a NIC's.
@@ -33,7 +33,7 @@ pub(crate) struct RemoteMemory {
     regions: [Option<Region>; CACHED],
 }
 
-// SAFETY: the pointers lead to shared memory that `peer` and `_mapping` keep mapped; it is accessed
+// SAFETY: the pointers lead to shared memory that `peer` and `mapping` keep mapped; it is accessed
 // through atomics and `verbs::mem` only.
 unsafe impl Send for RemoteMemory {}
 
@@ -79,6 +79,7 @@ impl RemoteMemory {
             && described.pd == pd
             && described.access.contains(needed);
         let base = region.base.filter(|_| right)?;
+        debug_assert!(region.maps(remote.addr, len), "mapped as it is described");
         // The range was checked against the region's length, which is the mapping's.
         Some(base.wrapping_add((remote.addr - described.addr) as usize))
     }
@@ -121,6 +122,7 @@ impl RemoteMemory {
         if !fits {
             return Err(WcStatus::RemAccessErr);
         }
+        debug_assert!(region.base.is_none() || region.maps(remote.addr, len));
         Ok(match region.base {
             // The range was checked against the region's length, which is the mapping's.
             Some(base) => Place::Mapped(base.wrapping_add((remote.addr - described.addr) as usize)),
@@ -136,7 +138,7 @@ impl Region {
     #[cold]
     fn find(adapter: &Adapter, peer: &Arc<Peer>, key: u32) -> Result<Self, WcStatus> {
         let entry = peer.mr_entry(mr_index(key)).ok_or(WcStatus::RemAccessErr)?;
-        let described = memory::describe(entry, key).ok_or(WcStatus::RemAccessErr)?;
+        let described = region::describe(entry, key).ok_or(WcStatus::RemAccessErr)?;
         let remotely = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         if !described.access.intersects(remotely) {
             return Err(WcStatus::RemAccessErr);
@@ -150,7 +152,15 @@ impl Region {
                     WcStatus::RemAccessErr
                 }
             })?;
-            debug_assert!(mapping.len() as u64 >= described.len);
+            // The mapping may be an older one. A peer that changes a region under its key is not
+            // followed.
+            let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+            let fits = mapping.len() as u64 >= described.len
+                && (mapping.is_writable() || !described.access.intersects(writes));
+            if !fits {
+                tracing::debug!(key, "a peer's region is not what it was");
+                return Err(WcStatus::RemAccessErr);
+            }
             Some(mapping)
         } else {
             None
@@ -161,8 +171,16 @@ impl Region {
             described,
             base: mapping.as_ref().map(|mapping| mapping.start().as_ptr()),
             peer: Arc::clone(peer),
-            _mapping: mapping,
+            mapping,
         })
+    }
+
+    /// Whether a range lies in what is mapped here.
+    fn maps(&self, addr: u64, len: usize) -> bool {
+        let offset = (addr - self.described.addr) as usize;
+        self.mapping
+            .as_ref()
+            .is_some_and(|mapping| offset <= mapping.len() && len <= mapping.len() - offset)
     }
 }
 
@@ -270,4 +288,47 @@ fn transfer(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::peer_of;
+    use crate::{SoftNic, SoftOptions};
+    use verbs::typed::{ConnectOptions, Context, QpOptions, QueuePair, Rc};
+
+    #[test]
+    fn an_entry_that_changes_under_its_key_is_mapped_anew_or_refused() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let open = || SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+        let (us, them) = (open(), open());
+        let (here, there) = (
+            Context::new(Arc::<SoftNic>::clone(&us)),
+            Context::new(Arc::<SoftNic>::clone(&them)),
+        );
+        let pair = |context: &Context| {
+            let pd = context.alloc_pd().expect("a domain");
+            let cq = context.create_cq(4).expect("a queue");
+            let qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+            (pd, cq, qp)
+        };
+        let (ours, (pd, _cq, mut qp)) = (pair(&here), pair(&there));
+        // A connection leads from the region's domain to us, so we may have its memory.
+        let endpoint = ours.2.endpoint().expect("a GID");
+        qp.connect(&endpoint, &ConnectOptions::default())
+            .expect("connected");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = pd.allocate(4096, access).expect("memory");
+        let (key, addr) = (region.rkey().0, region.remote(0).addr);
+        let instance = them.adapter.instance.number();
+        let peer = peer_of(&us.adapter, them.adapter.gid, instance).expect("the peer");
+        let find = || Region::find(&us.adapter, &peer, key);
+        assert!(find().expect("the region").maps(addr, 4096));
+        // Its entries are a peer's to write: they may promise what its memory does not hold.
+        let entry = them.adapter.mr_entry(mr_index(key));
+        entry.len.store(1 << 30, Ordering::Relaxed);
+        assert_eq!(find().map(|_| ()), Err(WcStatus::RemAccessErr));
+        entry.len.store(4096, Ordering::Relaxed);
+        assert!(find().expect("the region").maps(addr, 4096));
+    }
 }

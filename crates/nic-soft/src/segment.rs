@@ -14,6 +14,7 @@ use verbs::VerbsError;
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    writable: bool,
 }
 
 // SAFETY: a mapping is plain memory of the process; whoever touches it does so through atomics
@@ -40,7 +41,11 @@ impl Mapping {
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }
                 .map_err(|e| VerbsError::io("mapping shared memory", e))?;
         let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
-        Ok(Mapping { start, len })
+        Ok(Mapping {
+            start,
+            len,
+            writable,
+        })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -49,6 +54,19 @@ impl Mapping {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Gives the memory behind whole pages of the mapping back; they read as zeros afterwards.
+    pub(crate) fn discard(&self, addr: usize, len: usize) -> rustix::io::Result<()> {
+        let offset = addr - self.start.as_ptr().addr();
+        assert!(offset <= self.len && len <= self.len - offset);
+        let at = self.start.as_ptr().wrapping_add(offset).cast();
+        // SAFETY: the range lies in this mapping, whose users expect any bytes at any time.
+        unsafe { rustix::mm::madvise(at, len, rustix::mm::Advice::LinuxRemove) }
     }
 }
 
@@ -167,6 +185,13 @@ impl Source {
                 let why = "it is not sealed against shrinking";
                 return Err(VerbsError::invalid("peer's shared memory", why));
             }
+            // Huge pages have seals as well, but touching them fails when there are none left.
+            let system = rustix::fs::fstatfs(file)
+                .map_err(|e| VerbsError::io("asking for a peer's file system", e))?;
+            if system.f_type != libc::TMPFS_MAGIC {
+                let why = "it is not a memfd of ordinary pages";
+                return Err(VerbsError::invalid("peer's shared memory", why));
+            }
         }
         let stat =
             rustix::fs::fstat(file).map_err(|e| VerbsError::io("asking for a peer's size", e))?;
@@ -176,15 +201,4 @@ impl Source {
         }
         Mapping::new(file.as_fd(), len, writable)
     }
-}
-
-/// Gives the memory behind a range of the file back; it reads as zeros afterwards.
-pub(crate) fn punch(file: BorrowedFd<'_>, offset: u64, len: u64) -> rustix::io::Result<()> {
-    use rustix::fs::FallocateFlags;
-    rustix::fs::fallocate(
-        file,
-        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        offset,
-        len,
-    )
 }

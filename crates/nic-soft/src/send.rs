@@ -16,10 +16,11 @@ use verbs::{
 };
 
 use crate::adapter::Adapter;
+use crate::credit::Ready;
 use crate::dests::Dests;
 use crate::lane::PIECE_MAX;
 use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
-use crate::link::{Link, NoLane, Ready, Us};
+use crate::link::{Link, NoLane, Us};
 use crate::payload::Local;
 use crate::qp::QpShared;
 use crate::remote::RemoteMemory;
@@ -465,7 +466,7 @@ impl Sender {
             Err(status) => return Step::Done(status),
         };
         if let (Op::Send { imm }, Some(to)) = (wr.op, wr.to) {
-            return self.datagram(adapter, &to, imm, wr.flags, &local, len as usize);
+            return self.datagram(&qp.adapter, &to, imm, wr.flags, &local, len as usize);
         }
         let us = self.us;
         let Some(link) = &mut self.link else {
@@ -624,7 +625,7 @@ impl Sender {
     #[inline]
     fn datagram(
         &mut self,
-        adapter: &Adapter,
+        adapter: &Arc<Adapter>,
         to: &UdDest,
         imm: Option<u32>,
         flags: SendFlags,

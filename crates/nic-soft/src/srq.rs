@@ -1,13 +1,13 @@
 //! Shared receive queues.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use verbs::nic::NicSrq;
-use verbs::{PostError, PostReason, RecvWr, SrqNum};
+use verbs::{PostError, RecvWr, SrqNum};
 
 use crate::adapter::Adapter;
 use crate::recv_queue::{Recv, RecvQueue};
+use crate::srq_entry;
 
 /// What a shared receive queue shares with its queue pairs.
 #[derive(Debug)]
@@ -28,14 +28,7 @@ impl SrqShared {
 
     /// Takes a RECV and tells peers that there is one fewer.
     pub(crate) fn pop(&self, adapter: &Adapter, into: &mut Recv) -> bool {
-        let taken = self.recvs.pop_shared(into);
-        if taken {
-            adapter
-                .srq_entry(self.num)
-                .consumed
-                .fetch_add(1, Ordering::Release);
-        }
-        taken
+        srq_entry::take(adapter.srq_entry(self.num), &self.recvs, into)
     }
 }
 
@@ -52,29 +45,8 @@ impl NicSrq for SoftSrq {
     }
 
     fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let posted = &self.adapter.srq_entry(self.shared.num).posted;
-        let before = posted.load(Ordering::Relaxed);
-        let mut result = Ok(());
-        let mut count = 0;
-        for (index, wr) in wrs.iter().enumerate() {
-            if wr.sges.len() > self.shared.recvs.sge_max() {
-                result = Err(PostError {
-                    index,
-                    reason: PostReason::TooManySges,
-                });
-                break;
-            }
-            if self.shared.recvs.push(wr.id, wr.sges).is_none() {
-                result = Err(PostError {
-                    index,
-                    reason: PostReason::QueueFull,
-                });
-                break;
-            }
-            count += 1;
-        }
-        posted.store(before + count, Ordering::Release);
-        result
+        let entry = self.adapter.srq_entry(self.shared.num);
+        srq_entry::post(entry, &self.shared.recvs, wrs)
     }
 }
 

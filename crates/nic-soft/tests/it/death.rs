@@ -1,8 +1,10 @@
 //! Processes that die: the others see errors, and nothing stays behind.
 
+use std::any::Any;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use verbs::conformance::remote::RemoteNic;
@@ -14,6 +16,15 @@ use verbs::typed::{
 use verbs::{Access, Qkey, QpState, RecvWr, Wc, WcStatus};
 
 use crate::pair::{self, Process};
+
+/// Keeps what speaks to a process that is dead, for the rest of the run: dropping it in an orderly
+/// way would ask that process.
+fn keep(proxy: impl Send + 'static) {
+    static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+    KEPT.lock()
+        .expect("no test panics here")
+        .push(Box::new(proxy));
+}
 
 const QKEY: Qkey = Qkey(7);
 
@@ -144,8 +155,7 @@ fn a_dead_peer_fails_its_queue_pairs_and_leaves_nothing() {
 
         process.0.kill().expect("killed");
         process.0.wait().expect("ended");
-        // Its proxy speaks to nobody now, so it is not dropped in an orderly way.
-        std::mem::forget(there);
+        keep(there);
 
         // What the dead one had in flight is gone; a RECV of a reliable connection is flushed.
         let flushed = next(&mut here.cq, "the flushed RECV");
@@ -219,7 +229,7 @@ fn a_request_under_way_to_a_dying_peer_completes_with_an_error() {
     }
     process.0.kill().expect("killed");
     process.0.wait().expect("ended");
-    std::mem::forget(there);
+    keep(there);
     let failed = next(&mut here.cq, "the error");
     assert_eq!((failed.id, failed.status), (5, WcStatus::RetryExcErr));
     let flushed = next(&mut here.cq, "the flush");
@@ -237,7 +247,7 @@ fn a_dead_peer_that_never_spoke_is_noticed() {
     here.recv(9);
     process.0.kill().expect("killed");
     process.0.wait().expect("ended");
-    std::mem::forget(there);
+    keep(there);
     let flushed = next(&mut here.cq, "the flushed RECV");
     assert_eq!((flushed.id, flushed.status), (9, WcStatus::WrFlushErr));
 }
@@ -255,10 +265,36 @@ fn an_instance_number_is_free_again_once_its_process_is_dead() {
         assert_eq!(qp.num().0 >> 14, 1, "the lowest free number");
         process.0.kill().expect("killed");
         process.0.wait().expect("ended");
-        std::mem::forget((pd, cq, qp, there));
+        keep((pd, cq, qp, there));
     }
     drop(nic);
     assert_eq!(pair::open(run_dir.path()).usage().instance, 0);
+}
+
+#[test]
+fn an_instance_number_is_free_again_once_its_adapter_is_dropped() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let nic = pair::open(run_dir.path());
+    // A process that is being started has all that this one has, until it runs its program.
+    let [(ready, is_ready), (go_on, goes_on)] = [(); 2].map(|()| {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        (writer, reader)
+    });
+    let mut command = std::process::Command::new("/bin/true");
+    let stands = move || {
+        rustix::io::write(&ready, b"!")?;
+        rustix::io::read(&goes_on, &mut [0u8; 1])?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes two system calls and touches nothing else.
+    unsafe { command.pre_exec(stands) };
+    let starting = std::thread::spawn(move || command.status().expect("a program that ends"));
+    rustix::io::read(&is_ready, &mut [0u8; 1]).expect("a process that stands");
+    drop(nic);
+    let next = pair::open(run_dir.path()).usage().instance;
+    rustix::io::write(&go_on, b"!").expect("a process that goes on");
+    assert!(starting.join().expect("started").success());
+    assert_eq!(next, 0);
 }
 
 #[test]
@@ -270,7 +306,7 @@ fn nobody_home_is_unreachable() {
     let endpoint = there.rc.endpoint().expect("a GID");
     process.0.kill().expect("killed");
     process.0.wait().expect("ended");
-    std::mem::forget(there);
+    keep(there);
     let refused = here
         .rc
         .connect(&endpoint, &ConnectOptions::default())

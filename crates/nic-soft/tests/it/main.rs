@@ -1,9 +1,11 @@
 //! The software NIC against the suite that every NIC must pass, in one process and across two, and
 //! what is its own: processes that come, go and die.
 
+mod addresses;
 mod death;
 mod memory;
 mod pair;
+mod reset;
 
 mod within_a_process {
     use super::pair;

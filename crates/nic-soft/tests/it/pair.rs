@@ -23,8 +23,15 @@ fn readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0)
 }
 
+/// Patient, because many tests share the processors.
+fn options(run_dir: &Path) -> SoftOptions {
+    let mut options = SoftOptions::new(run_dir);
+    options.contact_timeout = Duration::from_secs(20);
+    options
+}
+
 pub(crate) fn open(run_dir: &Path) -> Arc<SoftNic> {
-    SoftNic::open(&SoftOptions::new(run_dir)).expect("an adapter")
+    SoftNic::open(&options(run_dir)).expect("an adapter")
 }
 
 /// Two adapters of one process on one GID.
@@ -39,7 +46,7 @@ pub(crate) fn across_gids() -> Fixture {
     let run_dir = tempfile::tempdir().expect("a directory");
     let on = |last| {
         let gid = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, last));
-        SoftNic::open(&SoftOptions::new(run_dir.path()).gid(gid)).expect("an adapter")
+        SoftNic::open(&options(run_dir.path()).gid(gid)).expect("an adapter")
     };
     Fixture::new(on(1), on(2))
         .waiting_with(readable)

@@ -1,14 +1,9 @@
-//! What threads share, in the interleavings that loom finds. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p nic-soft --release --test loom`.
-#![cfg(loom)]
-#![allow(unreachable_pub, missing_docs)]
+//! A value that its owner uses without a lock, and a helper now and then.
 
-#[path = "../src/handover.rs"]
-mod handover;
-
-use handover::Handover;
 use loom::sync::Arc;
 use loom::thread;
+
+use crate::handover::Handover;
 
 /// A queue of work: each entry is done once, in order, by whoever gets to it.
 #[derive(Default)]
@@ -81,6 +76,32 @@ fn what_a_helper_finishes_its_owner_sees() {
         let seen =
             unsafe { value.own(|work| ((work.waiting.len(), work.done.len()), work.step())) };
         assert!(seen == (1, 0) || seen == (0, 1), "{seen:?}");
+        helper.join().expect("the helper ends");
+    });
+}
+
+#[test]
+fn a_helper_that_comes_too_late_stays_away() {
+    loom::model(|| {
+        let value = Arc::new(Handover::new(Work::default()));
+        let helper = {
+            let value = Arc::clone(&value);
+            thread::spawn(move || value.help(Work::step))
+        };
+        let own = |work: fn(&mut Work) -> ((), bool)| {
+            // SAFETY: this thread alone owns the value.
+            unsafe { value.own(work) }
+        };
+        own(|work| {
+            work.waiting.push(7);
+            ((), true)
+        });
+        // Finished here, or by the helper before; from then on the owner takes no lock.
+        own(|work| ((), work.step()));
+        own(|work| {
+            assert_eq!(work.done, [7]);
+            ((), false)
+        });
         helper.join().expect("the helper ends");
     });
 }

@@ -1,0 +1,65 @@
+//! What peers are told of a shared receive queue: how many RECVs were posted, and how many are gone.
+//!
+//! A sender sends when it has seen more posted than gone. Others may have seen the same RECV: then
+//! a message waits for the next one. But a sender that is alone, and whose messages have been
+//! taken, finds the RECV that it has seen: `posted` moves when the RECV is there, and `consumed`
+//! before its message completes.
+
+use verbs::{PostError, PostReason, RecvWr};
+
+use crate::layout::SrqEntry;
+use crate::recv_queue::{Recv, RecvQueue};
+use crate::sync::Ordering;
+
+/// Begins with an empty queue.
+pub(crate) fn reset(entry: &SrqEntry) {
+    entry.posted.store(0, Ordering::Relaxed);
+    entry.consumed.store(0, Ordering::Relaxed);
+}
+
+/// Adds RECVs up to the first that does not fit. Called by one thread at a time.
+pub(crate) fn post(
+    entry: &SrqEntry,
+    recvs: &RecvQueue,
+    wrs: &[RecvWr<'_>],
+) -> Result<(), PostError> {
+    let before = entry.posted.load(Ordering::Relaxed);
+    let mut result = Ok(());
+    let mut count = 0;
+    for (index, wr) in wrs.iter().enumerate() {
+        if wr.sges.len() > recvs.sge_max() {
+            result = Err(PostError {
+                index,
+                reason: PostReason::TooManySges,
+            });
+            break;
+        }
+        if recvs.push(wr.id, wr.sges).is_none() {
+            result = Err(PostError {
+                index,
+                reason: PostReason::QueueFull,
+            });
+            break;
+        }
+        count += 1;
+    }
+    entry.posted.store(before + count, Ordering::Release);
+    result
+}
+
+/// Takes a RECV, and says that there is one fewer. Called by any number of threads.
+#[inline]
+pub(crate) fn take(entry: &SrqEntry, recvs: &RecvQueue, into: &mut Recv) -> bool {
+    let taken = recvs.pop_shared(into);
+    if taken {
+        entry.consumed.fetch_add(1, Ordering::Release);
+    }
+    taken
+}
+
+/// Whether a sender may take it that there is a RECV.
+#[inline]
+pub(crate) fn has_room(entry: &SrqEntry) -> bool {
+    let consumed = entry.consumed.load(Ordering::Acquire);
+    entry.posted.load(Ordering::Acquire) > consumed
+}

@@ -1,0 +1,116 @@
+//! Who gets the memory of a region.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use verbs::Access;
+use verbs::typed::{ConnectOptions, Context, Endpoint, MemoryRegion, QpOptions, QueuePair, Uc};
+use verbs::{Psn, QpNum};
+
+use crate::host::Host;
+use crate::speaker::{HELLO, Message, NO_SUCH, OK, REGION, Shared, Speaker, ask, home, qpn, send};
+
+const INSTANCE: u32 = 100;
+
+/// Asks for a region's file.
+fn file_of(socket: &OwnedFd, region: &MemoryRegion) -> Option<OwnedFd> {
+    let request = Message::new(REGION, region.rkey().0, 0, 0);
+    let (answer, fds) = ask(socket, &request).expect("an answer");
+    let file = fds.into_iter().next();
+    assert_eq!(answer.code, if file.is_some() { OK } else { NO_SUCH });
+    file
+}
+
+fn is_read_only(file: &OwnedFd) -> bool {
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let writable = Shared::<[u8; 4096]>::map(file.as_fd(), true).is_ok();
+    // A descriptor that reads can be opened anew to write; the mapping must fail all the same.
+    let reopened = rustix::fs::open(again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let writable_anew =
+        reopened.is_ok_and(|file| Shared::<[u8; 4096]>::map(file.as_fd(), true).is_ok());
+    !writable && !writable_anew
+}
+
+#[test]
+fn a_region_goes_where_a_queue_pair_of_its_domain_leads_and_nowhere_else() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let context = Context::new(crate::pair::open(run_dir.path()));
+    let (pd, other) = (
+        context.alloc_pd().expect("a domain"),
+        context.alloc_pd().expect("a domain"),
+    );
+    let all = pd.allocate(4096, Access::all()).expect("memory");
+    let local = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
+    let reads = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    let readable = pd.allocate(4096, reads).expect("memory");
+    let elsewhere = other.allocate(4096, Access::all()).expect("memory");
+    let layout = Layout::from_size_align(4096, 4096).expect("a layout");
+    // SAFETY: the layout has a size.
+    let own = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
+    // SAFETY: the memory outlives the region, and nobody else uses it.
+    let moved = unsafe { pd.register(own, 4096, reads) }.expect("registered");
+
+    let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
+    let segments = speaker.segments();
+    let host = {
+        let speaks = Arc::clone(&speaker);
+        Host::start(&speaker, move |socket, request| {
+            if request.code == HELLO {
+                let fds = [segments.published_file.as_fd(), segments.inbox_file.as_fd()];
+                send(socket, &speaks.answer(OK), &fds).expect("sent");
+            }
+        })
+    };
+    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
+    let stranger = Speaker::new(run_dir.path(), INSTANCE + 1);
+    let met_by_stranger = stranger.meet(0).map_err(|_| "refused").expect("met");
+    let regions = [&all, &local, &readable, &elsewhere, &moved];
+    for region in regions {
+        assert!(
+            file_of(&met.socket, region).is_none(),
+            "nothing leads there"
+        );
+    }
+
+    let cq = context.create_cq(4).expect("a queue");
+    let mut qp: QueuePair<Uc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let there = Endpoint {
+        gid: home(),
+        qpn: QpNum(qpn(INSTANCE, 2)),
+        psn: Psn(0),
+    };
+    qp.connect(&there, &ConnectOptions::default())
+        .expect("connected");
+    for region in regions {
+        assert!(file_of(&met_by_stranger.socket, region).is_none());
+    }
+    assert!(!is_read_only(
+        &file_of(&met.socket, &all).expect("its memory")
+    ));
+    for region in [&readable, &moved] {
+        assert!(is_read_only(
+            &file_of(&met.socket, region).expect("its memory")
+        ));
+    }
+    assert!(
+        file_of(&met.socket, &local).is_none(),
+        "no peer has a right to it"
+    );
+    assert!(
+        file_of(&met.socket, &elsewhere).is_none(),
+        "no queue pair leads there"
+    );
+    drop(qp);
+    assert!(
+        file_of(&met.socket, &all).is_none(),
+        "nothing leads there any more"
+    );
+
+    drop((moved, host));
+    // SAFETY: allocated with this layout, and the region has gone.
+    unsafe { dealloc(own.as_ptr(), layout) };
+}

@@ -1,0 +1,92 @@
+//! A completion queue that sleeps until somebody completes on it.
+
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use crate::arming::{arm, disarm, is_armed, must_ring};
+use crate::bounded_model;
+use crate::layout::CqEntry;
+
+/// A queue whose completions are counted, and its channel.
+struct Queue {
+    entry: CqEntry,
+    completions: AtomicUsize,
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Queue {
+            entry: CqEntry {
+                armed: Default::default(),
+            },
+            completions: AtomicUsize::new(0),
+            rung: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn complete(&self, solicited: bool) {
+        self.completions.fetch_add(1, Ordering::Release);
+        if must_ring(&self.entry, solicited) {
+            *self.rung.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits for a ring. Loom reports a deadlock if it never comes.
+    fn event(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.changed.wait(rung).unwrap();
+        }
+        *rung = false;
+        drop(rung);
+        disarm(&self.entry);
+    }
+
+    /// Polls until there were so many completions, and sleeps in between.
+    fn wait_for(&self, count: usize, solicited_only: bool) {
+        let seen = || self.completions.load(Ordering::Acquire);
+        while seen() < count {
+            arm(&self.entry, solicited_only);
+            if seen() < count {
+                self.event();
+                assert!(!is_armed(&self.entry));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_sleeps_is_woken_by_every_completion() {
+    bounded_model(|| {
+        let queue = Arc::new(Queue::new());
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let queue = queue.clone();
+                thread::spawn(move || queue.complete(false))
+            })
+            .collect();
+        queue.wait_for(2, false);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_queue_that_sleeps_until_a_solicited_completion_is_woken_by_it() {
+    bounded_model(|| {
+        let queue = Arc::new(Queue::new());
+        let other = queue.clone();
+        let thread = thread::spawn(move || {
+            other.complete(false);
+            other.complete(true);
+        });
+        queue.wait_for(2, true);
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,57 @@
+//! A queue pair's entry that changes while a peer reads it.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use crate::bounded_model;
+use crate::layout::QpEntry;
+use crate::pair_entry::{Pair, announce, read};
+use crate::sync::Ordering;
+
+/// Fields that belong together and to the word.
+fn pair(word: u64) -> Pair {
+    let field = word as u32;
+    Pair {
+        peer_gid: [word; 2],
+        peer_qpn: field,
+        qkey: field,
+        recv_cq: field,
+        srq: field,
+        channel: field,
+        recv_depth: field,
+        pd: field,
+        epoch_and_timer: field,
+    }
+}
+
+#[test]
+fn an_entry_that_changes_is_read_as_it_was_or_as_it_is() {
+    bounded_model(|| {
+        let entry = Arc::new(QpEntry {
+            word: Default::default(),
+            peer_gid: Default::default(),
+            peer_qpn: Default::default(),
+            qkey: Default::default(),
+            recv_cq: Default::default(),
+            srq: Default::default(),
+            channel: Default::default(),
+            recv_depth: Default::default(),
+            pd: Default::default(),
+            epoch_and_timer: Default::default(),
+        });
+        announce(&entry, 1, &pair(1));
+        let reader = {
+            let entry = entry.clone();
+            thread::spawn(move || {
+                let word = entry.word.load(Ordering::Acquire);
+                if word != 0
+                    && let Some(found) = read(&entry, word)
+                {
+                    assert_eq!(found, pair(word));
+                }
+            })
+        };
+        announce(&entry, 2, &pair(2));
+        reader.join().unwrap();
+    });
+}
