@@ -310,14 +310,12 @@ impl Inner {
             };
             may_sleep
         });
-        if may_sleep
-            && self.shared.inbox.announce_sleep()
-            && self.queue.len() == 0
-            && !self.io.borrow_mut().has_work()
-        {
-            self.doze(deadline);
+        if may_sleep {
+            self.shared.inbox.sleep_unless(
+                || self.queue.len() > 0 || self.io.borrow_mut().has_work(),
+                || self.doze(deadline),
+            );
         }
-        self.shared.inbox.announce_awake();
         self.io.borrow_mut().unwatch();
         self.pollers.visit(|poller| {
             if armed == 0 {
@@ -394,8 +392,12 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Wakes that came after the end hold their tasks' headers.
-        self.collect_wakes();
+        // Wakes that came after the end hold their tasks' headers, and these the inbox. Later ones
+        // find it closed, or nobody would ever free them.
+        self.shared.inbox.close(|link| {
+            // SAFETY: the inbox and the queue are this core's.
+            unsafe { deliver(link, &self.queue) }
+        });
     }
 }
 

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use thiserror::Error;
 
-use crate::cross::inbox::{Inbox, Link};
+use crate::cross::inbox::{Inbox, Link, Pushed};
 use crate::scheduler::Inner;
 
 /// What a core shows to other threads.
@@ -121,6 +121,8 @@ pub(crate) struct Header {
     /// In the run queue. Like `stage`, touched by the owning core's thread alone.
     pub(crate) scheduled: Cell<bool>,
     pub(crate) stage: Cell<Stage>,
+    #[cfg(debug_assertions)]
+    owner: std::thread::ThreadId,
 }
 
 // SAFETY: other threads use `link` and `shared` only; the cells belong to the thread that runs the
@@ -137,6 +139,8 @@ impl Header {
             key,
             scheduled: Cell::new(false),
             stage: Cell::new(Stage::Idle),
+            #[cfg(debug_assertions)]
+            owner: std::thread::current().id(),
         })
     }
 
@@ -147,6 +151,8 @@ impl Header {
 
     /// Puts the task into its own core's run queue.
     pub(crate) fn schedule(&self, queue: &RunQueue) {
+        #[cfg(debug_assertions)]
+        assert_eq!(self.owner, std::thread::current().id(), "its core's thread");
         if !self.scheduled.get() && self.stage.get() != Stage::Done {
             self.scheduled.set(true);
             queue.ready.borrow_mut().push_back(self.key);
@@ -161,6 +167,7 @@ impl Header {
 pub(crate) unsafe fn deliver(link: *const Link, queue: &RunQueue) {
     // SAFETY: `wake_task` pushed the link of a header (its first field) with one count of its own.
     let header = unsafe { Arc::from_raw(link.cast::<Header>()) };
+    debug_assert!(ptr::eq(queue.shared, Arc::as_ptr(&header.shared)));
     header.schedule(queue);
 }
 
@@ -173,12 +180,15 @@ fn wake_task(header: &Header, raw: *const Header) {
         header.schedule(queue);
     } else if header.link.claim() {
         // SAFETY: the claim is ours, and the count added here keeps the link until `deliver`.
-        let must_ring = unsafe {
+        let pushed = unsafe {
             Arc::increment_strong_count(raw);
             header.shared.inbox.push(raw.cast::<Link>())
         };
-        if must_ring {
-            header.shared.ring();
+        match pushed {
+            Pushed::Queued => {}
+            Pushed::MustRing => header.shared.ring(),
+            // SAFETY: nobody took the count over. The waker has another one, so the header stays.
+            Pushed::Closed => unsafe { Arc::decrement_strong_count(raw) },
         }
     }
 }
@@ -334,5 +344,28 @@ impl<T> fmt::Debug for JoinHandle<T> {
         f.debug_struct("JoinHandle")
             .field("finished", &self.is_finished())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_wake_after_the_end_of_its_core_leaves_nothing_behind() {
+        let core = Inner::new(Config::default(), true).expect("a core");
+        let shared = Arc::downgrade(&core.shared);
+        let header = Header::new(core.shared.clone(), 0);
+        let wakers = [(); 2].map(|()| with_context(&header, |cx| cx.waker().clone()));
+        drop((header, core));
+        std::thread::spawn(move || {
+            let [by_reference, by_value] = wakers;
+            by_reference.wake_by_ref();
+            by_value.wake();
+        })
+        .join()
+        .expect("waking does not panic");
+        assert!(shared.upgrade().is_none(), "the bell is never closed");
     }
 }

@@ -1,12 +1,8 @@
 //! Cores on threads of their own: start, stop, join.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError, mpsc};
-use std::task::{Poll, Waker};
+use std::sync::{Arc, Once, mpsc};
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,6 +12,8 @@ use crate::config::Config;
 use crate::handle::Handle;
 use crate::scheduler::{Core, CoreError};
 use crate::task::panic_message;
+
+pub use crate::cross::shutdown::Shutdown;
 
 /// Why threads did not start or did not end well.
 #[derive(Debug, Error)]
@@ -50,105 +48,6 @@ fn list_panics(panics: &[(usize, String)]) -> String {
         .map(|(core, message)| format!("core {core} panicked: {message}"))
         .collect();
     parts.join("; ")
-}
-
-/// A signal to stop, given once, from any thread, to all who wait for it.
-///
-/// It takes a lock: trigger it from a thread that waits for signals, not from a signal handler.
-#[derive(Clone, Default)]
-pub struct Shutdown(Arc<ShutdownState>);
-
-#[derive(Default)]
-struct ShutdownState {
-    triggered: AtomicBool,
-    waiters: Mutex<Waiters>,
-}
-
-#[derive(Default)]
-struct Waiters {
-    next: u64,
-    wakers: BTreeMap<u64, Waker>,
-}
-
-impl Shutdown {
-    /// A signal nobody has given.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Gives the signal.
-    pub fn trigger(&self) {
-        let wakers = {
-            let mut waiters = self.lock();
-            // Under the lock, so that a waiter either sees it or is woken.
-            self.0.triggered.store(true, Ordering::Release);
-            std::mem::take(&mut waiters.wakers)
-        };
-        for waker in wakers.into_values() {
-            waker.wake();
-        }
-    }
-
-    /// Whether it has been given. Costs a load.
-    #[must_use]
-    pub fn is_triggered(&self) -> bool {
-        self.0.triggered.load(Ordering::Acquire)
-    }
-
-    /// Waits for it.
-    pub async fn wait(&self) {
-        let mut registration = Registration {
-            shutdown: self,
-            id: None,
-        };
-        poll_fn(|cx| {
-            if self.is_triggered() {
-                return Poll::Ready(());
-            }
-            let mut waiters = self.lock();
-            if self.is_triggered() {
-                return Poll::Ready(());
-            }
-            let id = *registration.id.get_or_insert_with(|| {
-                waiters.next += 1;
-                waiters.next
-            });
-            waiters.wakers.insert(id, cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiters> {
-        // The map is whole whenever the lock is free; no user code runs under it.
-        self.0
-            .waiters
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Shutdown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shutdown")
-            .field(&self.is_triggered())
-            .finish()
-    }
-}
-
-struct Registration<'a> {
-    shutdown: &'a Shutdown,
-    id: Option<u64>,
-}
-
-impl Drop for Registration<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            let waker = self.shutdown.lock().wakers.remove(&id);
-            drop(waker);
-        }
-    }
 }
 
 /// Running cores. Dropping it detaches them.

@@ -1,15 +1,24 @@
-//! The atomics that cross-core code uses: the real ones, or loom's.
+//! What cross-core code is built from: the real atomics, locks and queues, or loom's and, for the
+//! queue, a model of it.
 
+#[cfg(loom)]
+pub(crate) use crate::queue::ArrayQueue;
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard},
 };
 
 #[cfg(not(loom))]
+pub(crate) use crossbeam_queue::ArrayQueue;
+#[cfg(not(loom))]
 pub(crate) use real::UnsafeCell;
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering, fence};
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence},
+};
 
 #[cfg(not(loom))]
 mod real {

@@ -2,12 +2,11 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use crossbeam_queue::ArrayQueue;
 use thiserror::Error;
 
+use super::atomics::{ArrayQueue, AtomicBool, AtomicUsize, Ordering};
 use super::waker_cell::WakerCell;
 
 struct Shared<T> {

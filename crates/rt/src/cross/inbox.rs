@@ -40,6 +40,23 @@ impl Link {
     }
 }
 
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Pushed {
+    /// The owner is awake and will come to it.
+    Queued,
+    /// The caller has to ring the owner's bell.
+    MustRing,
+    /// The owner has gone: the link is still the caller's.
+    Closed,
+}
+
+/// Stands in `head` once the owner has gone. No link has this address.
+fn closed() -> *mut Link {
+    ptr::without_provenance_mut(1)
+}
+
 /// The queue of links woken by other cores, and the flag that says whether to ring.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -55,15 +72,18 @@ impl Inbox {
         }
     }
 
-    /// Queues a claimed link. `true` obliges the caller to ring the owner's bell.
+    /// Queues a claimed link.
     ///
     /// # Safety
     /// The caller has won [`Link::claim`] for this push, and the link stays valid until
-    /// [`Inbox::drain`] has handed it back.
-    pub(crate) unsafe fn push(&self, link: *const Link) -> bool {
+    /// [`Inbox::drain`] or [`Inbox::close`] has handed it back, unless the inbox is closed.
+    pub(crate) unsafe fn push(&self, link: *const Link) -> Pushed {
         let link = link.cast_mut();
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
+            if head == closed() {
+                return Pushed::Closed;
+            }
             // SAFETY: the link is valid by contract; the claim makes this thread its only writer.
             unsafe { (*link).next.store(head, Ordering::Relaxed) };
             match self
@@ -76,16 +96,31 @@ impl Inbox {
         }
         fence(Ordering::SeqCst);
         // The load keeps the flag's cache line shared while the owner is awake.
-        self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel)
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
+            Pushed::MustRing
+        } else {
+            Pushed::Queued
+        }
     }
 
     /// Hands every queued link to `deliver`, oldest first, and returns how many there were. Only
     /// the owner calls this.
-    pub(crate) fn drain(&self, mut deliver: impl FnMut(*const Link)) -> usize {
+    pub(crate) fn drain(&self, deliver: impl FnMut(*const Link)) -> usize {
         if self.head.load(Ordering::Relaxed).is_null() {
             return 0;
         }
-        let mut newest = self.head.swap(ptr::null_mut(), Ordering::Acquire);
+        self.take(ptr::null_mut(), deliver)
+    }
+
+    /// Drains for the last time: what is woken from now on stays with who wakes it. Only the owner
+    /// calls this, and neither drains nor sleeps any more.
+    pub(crate) fn close(&self, deliver: impl FnMut(*const Link)) {
+        self.take(closed(), deliver);
+    }
+
+    fn take(&self, leave: *mut Link, mut deliver: impl FnMut(*const Link)) -> usize {
+        let mut newest = self.head.swap(leave, Ordering::Acquire);
+        debug_assert!(newest != closed(), "a closed inbox is left alone");
         let mut oldest = ptr::null_mut::<Link>();
         while !newest.is_null() {
             // SAFETY: a queued link is valid until delivered, and its `next` belongs to the owner
@@ -112,20 +147,15 @@ impl Inbox {
         count
     }
 
-    /// Announces that the owner is about to sleep. `false` means that a link is queued: do not.
-    /// Everything else that could keep the owner awake is to be checked after this call.
-    pub(crate) fn announce_sleep(&self) -> bool {
+    /// Announces that the owner is about to sleep and calls `doze`, which returns when the bell has
+    /// rung or something else has happened; unless a link is queued or `has_work` finds anything
+    /// else to do. Only the owner calls this.
+    pub(crate) fn sleep_unless(&self, has_work: impl FnOnce() -> bool, doze: impl FnOnce()) {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.head.load(Ordering::Relaxed).is_null() {
-            return true;
+        if self.head.load(Ordering::Relaxed).is_null() && !has_work() {
+            doze();
         }
-        self.announce_awake();
-        false
-    }
-
-    /// Withdraws the announcement.
-    pub(crate) fn announce_awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 

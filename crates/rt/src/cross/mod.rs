@@ -5,6 +5,7 @@
 
 pub(crate) mod atomics;
 pub(crate) mod inbox;
+pub(crate) mod shutdown;
 pub(crate) mod waker_cell;
 
 mod channel;

@@ -35,7 +35,9 @@ pub fn notify() -> (Notifier, Notified) {
 impl Notifier {
     /// Raises the flag and wakes the waiting task.
     pub fn notify(&self) {
-        self.0.raised.store(true, Ordering::Release);
+        // A swap and not a store: who takes the flag down after two have raised it sees what both
+        // wrote before.
+        self.0.raised.swap(true, Ordering::Release);
         self.0.waiter.wake();
     }
 }

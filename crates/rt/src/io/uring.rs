@@ -24,6 +24,8 @@ const SQ_ENTRIES: u32 = 512;
 const CQ_ENTRIES: u32 = 4096;
 /// Receives at most that are submitted in the turn that starts them.
 const RECEIVES_AT_ONCE: usize = 4;
+/// Pollers with a descriptor to watch, on most cores at most.
+const WATCHES_USUAL: usize = 16;
 /// One receive or send moves at most this many bytes.
 const TRANSFER_MAX: usize = 1 << 30;
 
@@ -66,7 +68,7 @@ impl Uring {
             shared,
             bell_count: Box::into_raw(Box::new(0)),
             bell_armed: false,
-            watches: Vec::new(),
+            watches: Vec::with_capacity(WATCHES_USUAL),
             watch_serial: 0,
             receives: Vec::new(),
             receives_waited: false,
@@ -153,6 +155,7 @@ impl Uring {
                         && let Some(slot) = self.ops.slot_mut(key)
                     {
                         if let Op::Recv(buf) = &mut slot.op {
+                            debug_assert!(count <= buf.capacity() - buf.len());
                             // SAFETY: the kernel has written `count` bytes into the spare capacity
                             // that the entry gave it.
                             unsafe { buf.set_len(buf.len() + count) };
@@ -371,9 +374,12 @@ impl Backend for Uring {
     }
 
     fn unwatch(&mut self) {
-        for watch in std::mem::take(&mut self.watches) {
+        let mut watches = std::mem::take(&mut self.watches);
+        for watch in watches.drain(..) {
             self.cancel_entry(watch);
         }
+        // Its memory is kept: a core that sleeps often allocates nothing for it.
+        self.watches = watches;
     }
 }
 

@@ -16,7 +16,7 @@ use crate::io::{Op, OpKey};
 
 /// The first and the longest pause after an accept that failed for want of resources.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_millis(200);
 
 /// How to listen.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,7 @@ pub struct Listener {
     /// that a dropped future loses no connection.
     accept: Option<OpKey>,
     backoff: Duration,
+    on_pause: Option<Box<dyn FnMut(Duration)>>,
 }
 
 /// A listening socket of no core yet, so that what is wrong with an address shows before a core is
@@ -80,6 +81,7 @@ impl Listener {
             tcp,
             accept: None,
             backoff: BACKOFF_MIN,
+            on_pause: None,
         })
     }
 
@@ -88,7 +90,12 @@ impl Listener {
         Addr::from_any(&net::getsockname(&*self.socket.fd)?)
     }
 
-    /// The next connection, with TCP_NODELAY set. Dropping the future loses none.
+    /// Has each pause of [`Listener::accept`] counted, with its length.
+    pub fn on_pause(&mut self, tell: impl FnMut(Duration) + 'static) {
+        self.on_pause = Some(Box::new(tell));
+    }
+
+    /// The next connection, with TCP_NODELAY and SO_KEEPALIVE set. Dropping the future loses none.
     ///
     /// When the process or the system has no descriptors or memory left, it pauses, longer each
     /// time, and goes on accepting: only errors of the listener itself are returned.
@@ -122,6 +129,9 @@ impl Listener {
                         tracing::warn!(%error, "cannot accept, pausing");
                     }
                     self.backoff = (pause * 2).min(BACKOFF_MAX);
+                    if let Some(tell) = &mut self.on_pause {
+                        tell(pause);
+                    }
                     self.core.sleep(pause).await;
                 }
                 Err(error) => return Err(error.into()),

@@ -33,7 +33,8 @@ pub struct RecvHalf(Rc<Socket>);
 pub struct SendHalf(Rc<Socket>);
 
 impl Stream {
-    /// Connects to `addr`; TCP connections send small writes at once (TCP_NODELAY).
+    /// Connects to `addr`; TCP connections send small writes at once (TCP_NODELAY), and
+    /// find out about a peer whose machine has gone (SO_KEEPALIVE).
     pub async fn connect(core: &Handle, addr: &Addr) -> io::Result<Self> {
         let any = Rc::new(addr.to_any()?);
         loop {
@@ -51,6 +52,8 @@ impl Stream {
     pub(super) fn new(socket: Socket, tcp: bool) -> io::Result<Self> {
         if tcp {
             sockopt::set_tcp_nodelay(&*socket.fd, true)?;
+            // A peer whose machine has gone is found out some day.
+            sockopt::set_socket_keepalive(&*socket.fd, true)?;
         }
         let socket = Rc::new(socket);
         Ok(Self {

@@ -4,8 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
+use rt::block::{Disk, Durable, Engine, FileDevice, Options};
 use rt::cross::{channel, notify};
-use rt::{Config, Core};
+use rt::{Config, Core, IdleMode};
 
 /// The system's allocator, which counts for each thread.
 struct Counting;
@@ -136,4 +137,37 @@ fn notifications_between_cores_allocate_nothing() {
         }
     }));
     assert_eq!(count, 0);
+}
+
+#[test]
+fn block_devices_allocate_nothing() {
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for engine in Engine::ALL {
+        let path = dir.path().join(engine.name());
+        let options = Options::create(1 << 20).with_engine(engine);
+        let device = FileDevice::open(path, &options).unwrap();
+        let disk = Disk::open(&device, 4).unwrap();
+        let mut config = Config::default();
+        // Also sleeping costs no allocation.
+        config.idle = IdleMode::Sleep {
+            spin: Duration::ZERO,
+        };
+        let mut core = Core::new(config).unwrap();
+        core.handle().register_poller(disk.poller()).detach();
+        let count = core.block_on(count_second(async || {
+            // More than fit in the queue, and one in several pieces.
+            let write = |at| disk.write(disk.buffer(4096), at, Durable::No);
+            let writes: [_; 8] = std::array::from_fn(|index| write(index as u64 * 4096));
+            for write in writes {
+                write.await.0.unwrap();
+            }
+            let read = |len| disk.read(disk.buffer(len), 0);
+            let reads = [512 << 10, 4096, 4608, 16384].map(read);
+            for read in reads {
+                read.await.0.unwrap();
+            }
+            disk.flush().await.unwrap();
+        }));
+        assert_eq!(count, 0, "{engine}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The runtime from outside.
 
 mod alloc;
+mod block;
 mod cross;
 mod idle;
 mod sim;

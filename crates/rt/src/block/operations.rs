@@ -1,0 +1,298 @@
+//! Operations under way: how they are cut into requests, and what becomes of these. No I/O.
+//!
+//! An operation waits in line until the queue has room, is issued piece by piece (all at once, if
+//! there is room), and ends when its last piece has. A piece that was cut short goes on where it
+//! stopped. Memory grows to the most operations that were ever under way at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::{BlockError, Buf, Done, Geometry, Op, Region, Request};
+
+/// Names an operation until its outcome is taken or it is given up.
+pub(super) type Key = u32;
+
+/// How an operation ended, and the buffer it owned.
+pub(super) type Outcome = (Result<(), BlockError>, Option<Buf>);
+
+struct Operation {
+    op: Op,
+    at: u64,
+    /// Owned by the operation, so by the device, until it has ended.
+    buf: Option<Buf>,
+    /// Of the buffer, if its pool is the disk's.
+    region: Option<Region>,
+    len: u64,
+    /// Bytes that pieces have been made of.
+    issued: u64,
+    /// Pieces that have not ended.
+    pieces: u32,
+    /// In line for more pieces.
+    is_waiting: bool,
+    result: Result<(), BlockError>,
+    stage: Stage,
+}
+
+enum Stage {
+    Running(Option<Waker>),
+    /// Given up; stays until no piece is under way.
+    Orphan,
+    Done,
+}
+
+/// A part of an operation that is one request.
+#[derive(Clone, Copy)]
+struct Piece {
+    key: Key,
+    request: Request,
+}
+
+/// The operations of one disk.
+pub(super) struct Operations {
+    geometry: Geometry,
+    name: Arc<str>,
+    depth: usize,
+    operations: Slab<Operation>,
+    pieces: Slab<Piece>,
+    /// Operations with pieces to issue, oldest first. Only the first has issued some.
+    waiting: VecDeque<Key>,
+    /// Pieces that have to go once more.
+    again: Vec<u32>,
+}
+
+impl Operations {
+    pub(super) fn new(geometry: Geometry, name: Arc<str>, depth: usize) -> Self {
+        Self {
+            geometry,
+            name,
+            depth,
+            operations: Slab::with_capacity(depth),
+            pieces: Slab::with_capacity(depth),
+            waiting: VecDeque::with_capacity(depth),
+            again: Vec::with_capacity(depth),
+        }
+    }
+
+    /// Nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pieces.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Puts an operation in line. The caller has checked it.
+    pub(super) fn start(
+        &mut self,
+        op: Op,
+        at: u64,
+        buf: Option<Buf>,
+        region: Option<Region>,
+    ) -> Key {
+        let len = buf.as_ref().map_or(0, |buf| buf.len() as u64);
+        let is_nothing = len == 0 && op != Op::Flush;
+        let key = self.operations.insert(Operation {
+            op,
+            at,
+            buf,
+            region,
+            len,
+            issued: 0,
+            pieces: 0,
+            is_waiting: !is_nothing,
+            result: Ok(()),
+            stage: if is_nothing {
+                Stage::Done
+            } else {
+                Stage::Running(None)
+            },
+        });
+        let key = u32::try_from(key).expect("fewer than 2^32 operations");
+        if !is_nothing {
+            self.waiting.push_back(key);
+        }
+        key
+    }
+
+    /// The next request to submit, while there is room in the queue.
+    pub(super) fn next_request(&mut self) -> Option<Request> {
+        if let Some(token) = self.again.pop() {
+            return Some(self.pieces[token as usize].request);
+        }
+        if self.pieces.len() >= self.depth {
+            return None;
+        }
+        loop {
+            let key = *self.waiting.front()?;
+            let operation = &mut self.operations[key as usize];
+            if matches!(operation.stage, Stage::Orphan) {
+                self.stop_waiting(key);
+                self.end_if_over(key);
+                continue;
+            }
+            let at = operation.at + operation.issued;
+            let rest = operation.len - operation.issued;
+            let len = piece_len(&self.geometry, at, rest);
+            let memory = match &operation.buf {
+                // SAFETY: `issued` is within the buffer.
+                Some(buf) => unsafe { buf.start().add(to_usize(operation.issued)) },
+                None => std::ptr::null_mut(),
+            };
+            operation.issued += u64::from(len);
+            operation.pieces += 1;
+            let entry = self.pieces.vacant_entry();
+            let request = Request {
+                token: entry.key() as u64,
+                op: operation.op,
+                at,
+                memory,
+                len,
+                region: operation.region,
+            };
+            entry.insert(Piece { key, request });
+            if operation.issued == operation.len {
+                self.stop_waiting(key);
+            }
+            return Some(request);
+        }
+    }
+
+    /// Takes note of a request's end. The waker of an operation that this ends is the caller's to wake.
+    pub(super) fn complete(&mut self, done: Done) -> Option<Waker> {
+        let token = to_usize(done.token);
+        let piece = &mut self.pieces[token];
+        let key = piece.key;
+        let result = match done.result {
+            Ok(count) if count == piece.request.len => Ok(()),
+            Ok(count) => {
+                assert!(count < piece.request.len, "more than was asked for");
+                // A device transfers whole blocks; what a file's end has cut is asked for again.
+                let progress = count & !(self.geometry.block - 1);
+                if progress > 0 {
+                    let request = &mut piece.request;
+                    request.at += u64::from(progress);
+                    request.len -= progress;
+                    // SAFETY: still within the request's memory.
+                    request.memory = unsafe { request.memory.add(to_usize(progress.into())) };
+                    self.again.push(to_u32(token));
+                    return None;
+                }
+                Err(None)
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {
+                self.again.push(to_u32(token));
+                return None;
+            }
+            Err(errno) => Err(Some(errno)),
+        };
+        let request = self.pieces.remove(token).request;
+        let operation = &mut self.operations[key as usize];
+        operation.pieces -= 1;
+        if let Err(errno) = result {
+            if operation.result.is_ok() {
+                operation.result = Err(failure(&self.name, &request, errno));
+            }
+            // No further pieces: the operation has failed.
+            operation.issued = operation.len;
+            if operation.is_waiting {
+                self.stop_waiting(key);
+            }
+        }
+        self.end_if_over(key)
+    }
+
+    /// The outcome of an operation, which ends it; if it is not there, `waker` will be handed out.
+    pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Poll<Outcome> {
+        let operation = &mut self.operations[key as usize];
+        match &mut operation.stage {
+            Stage::Done => {
+                let operation = self.operations.remove(key as usize);
+                Poll::Ready((operation.result, operation.buf))
+            }
+            Stage::Running(Some(old)) if old.will_wake(waker) => Poll::Pending,
+            Stage::Running(old) => {
+                *old = Some(waker.clone());
+                Poll::Pending
+            }
+            Stage::Orphan => unreachable!("what was given up has no owner"),
+        }
+    }
+
+    /// Nobody will ask for this operation again. What the device has not begun is left out.
+    pub(super) fn give_up(&mut self, key: Key) {
+        let operation = &mut self.operations[key as usize];
+        if matches!(operation.stage, Stage::Done) {
+            self.operations.remove(key as usize);
+        } else {
+            operation.stage = Stage::Orphan;
+        }
+    }
+
+    /// The first in line has nothing more to issue.
+    fn stop_waiting(&mut self, key: Key) {
+        let first = self.waiting.pop_front();
+        debug_assert_eq!(first, Some(key), "only the first in line issues");
+        self.operations[key as usize].is_waiting = false;
+    }
+
+    fn end_if_over(&mut self, key: Key) -> Option<Waker> {
+        let operation = &mut self.operations[key as usize];
+        if operation.pieces > 0 || operation.is_waiting {
+            return None;
+        }
+        match std::mem::replace(&mut operation.stage, Stage::Done) {
+            Stage::Running(waker) => waker,
+            Stage::Orphan => {
+                self.operations.remove(key as usize);
+                None
+            }
+            Stage::Done => unreachable!("an operation ends once"),
+        }
+    }
+}
+
+fn piece_len(geometry: &Geometry, at: u64, rest: u64) -> u32 {
+    let len = rest.min(geometry.io_max.into());
+    let len = match geometry.boundary {
+        Some(boundary) => len.min(boundary - at % boundary),
+        None => len,
+    };
+    u32::try_from(len).expect("at most io_max")
+}
+
+#[cold]
+fn failure(name: &Arc<str>, request: &Request, errno: Option<Errno>) -> BlockError {
+    let (op, device, at, len) = (request.op, name.clone(), request.at, request.len.into());
+    match errno {
+        Some(source) => BlockError::Io {
+            op,
+            device,
+            at,
+            len,
+            source,
+        },
+        None if op == Op::Read => BlockError::CutShort {
+            op,
+            device,
+            at,
+            len,
+        },
+        // No system says why it writes nothing.
+        None => BlockError::Io {
+            op,
+            device,
+            at,
+            len,
+            source: Errno::IO,
+        },
+    }
+}
+
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).expect("what counts memory fits in an address")
+}
+
+fn to_u32(token: usize) -> u32 {
+    u32::try_from(token).expect("fewer than 2^32 pieces")
+}
