@@ -1,0 +1,165 @@
+//! Where a record lies, and about how long it is.
+
+use std::fmt;
+
+/// Bits of a position.
+pub(super) const GRAIN_BITS: u32 = 40;
+/// Bits of a size code.
+pub(super) const SIZE_BITS: u32 = 9;
+/// Lengths below this one are told exactly.
+const EXACT: u64 = 32;
+/// Codes of one power of two.
+const STEPS: u64 = 32;
+
+/// About how long a record is, in grains, in 9 bits: exact below 32 grains, above that rounded up to
+/// 32 steps a power of two, which is 3 % at most. The largest code stands for every length that is
+/// too large for the others.
+///
+/// ```
+/// use store::index::SizeCode;
+///
+/// assert_eq!(SizeCode::of(31).grains(), Some(31));
+/// assert_eq!(SizeCode::of(65).grains(), Some(66));
+/// assert_eq!(SizeCode::of(1 << 30).grains(), None);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SizeCode(u16);
+
+impl SizeCode {
+    /// The code of all lengths that no other code reaches.
+    pub const OPEN: SizeCode = SizeCode((1 << SIZE_BITS) - 1);
+
+    /// The code of a length in grains. A record has at least one.
+    #[inline]
+    pub fn of(grains: u64) -> Self {
+        let grains = grains.max(1);
+        if grains < EXACT {
+            return SizeCode(grains as u16);
+        }
+        let exponent = u64::from(grains.ilog2() - EXACT.ilog2());
+        // Rounding up may reach the next power of two, whose code is the next one.
+        let mantissa = grains.div_ceil(1u64 << exponent) - STEPS;
+        let code = EXACT + exponent * STEPS + mantissa;
+        SizeCode(code.min(u64::from(Self::OPEN.0)) as u16)
+    }
+
+    /// The longest length that has this code; nothing for [`SizeCode::OPEN`].
+    #[inline]
+    pub fn grains(self) -> Option<u64> {
+        let code = u64::from(self.0);
+        if code < EXACT {
+            return Some(code);
+        }
+        let (exponent, mantissa) = ((code - EXACT) / STEPS, (code - EXACT) % STEPS);
+        (self != Self::OPEN).then_some((STEPS + mantissa) << exponent)
+    }
+
+    /// The code's bits.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Debug for SizeCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.grains() {
+            Some(grains) => write!(f, "<={grains} grains"),
+            None => write!(f, "any length"),
+        }
+    }
+}
+
+/// Where a record lies on the device and about how long it is: 49 bits.
+///
+/// ```text
+///  48                                 9 8         0
+/// +------------------------------------+-----------+
+/// | grain                           40 | size    9 |
+/// +------------------------------------+-----------+
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place(u64);
+
+impl Place {
+    /// No record's place, as none has a size of zero.
+    pub(super) const NONE: Place = Place(0);
+    /// The last position that fits.
+    pub const GRAIN_MAX: u64 = (1 << GRAIN_BITS) - 1;
+
+    /// A record that begins at this grain of the device.
+    ///
+    /// # Panics
+    /// If the grain is beyond [`Place::GRAIN_MAX`]: no device is formatted that has more.
+    #[inline]
+    pub fn new(grain: u64, size: SizeCode) -> Self {
+        assert!(grain <= Self::GRAIN_MAX, "grain {grain} does not fit");
+        Place(grain << SIZE_BITS | u64::from(size.0))
+    }
+
+    /// Where it begins.
+    #[inline]
+    pub fn grain(self) -> u64 {
+        self.0 >> SIZE_BITS
+    }
+
+    /// About how long it is.
+    #[inline]
+    pub fn size(self) -> SizeCode {
+        SizeCode((self.0 & ((1 << SIZE_BITS) - 1)) as u16)
+    }
+
+    /// All 49 bits.
+    #[inline]
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// From all 49 bits.
+    #[inline]
+    pub(super) fn from_bits(bits: u64) -> Self {
+        debug_assert!(bits >> (GRAIN_BITS + SIZE_BITS) == 0);
+        Place(bits)
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "grain {} ({:?})", self.grain(), self.size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_never_told_too_short_and_rarely_much_too_long() {
+        let mut before = 0;
+        for grains in 1..1 << 21 {
+            let code = SizeCode::of(grains);
+            assert!(code.0 >= before, "codes are in the order of lengths");
+            before = code.0;
+            match code.grains() {
+                Some(told) => {
+                    assert!(told >= grains && (told - grains) * 32 <= grains);
+                    assert!(grains >= 32 || told == grains);
+                    assert_eq!(SizeCode::of(told), code, "the longest of its code");
+                }
+                None => assert!(grains > 62 << 14, "{grains} has a code"),
+            }
+        }
+        assert_eq!(SizeCode::of(u64::MAX), SizeCode::OPEN);
+        assert_eq!(SizeCode::of(0), SizeCode::of(1));
+    }
+
+    #[test]
+    fn a_place_keeps_both_its_parts() {
+        for grain in [0, 1, 12345, Place::GRAIN_MAX] {
+            for size in [SizeCode::of(1), SizeCode::of(777), SizeCode::OPEN] {
+                let place = Place::new(grain, size);
+                assert_eq!((place.grain(), place.size()), (grain, size));
+                assert_eq!(Place::from_bits(place.bits()), place);
+            }
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! What goes on beside the users: preparing segments, moving live records out of old ones, and in a
+//! cache giving old ones up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rt::block::{Disk, Durable};
+use rt::cross::Notified;
+
+use crate::counters::add;
+use crate::effort::{Effort, Postponed};
+use crate::error::StoreError;
+use crate::format::record::{Meta, Record};
+use crate::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::index::{Candidates, Place, SizeCode};
+use crate::mover::Mover;
+use crate::read::version;
+use crate::scan::{Passed, Scan};
+use crate::segments::Candidate;
+use crate::shared::Shared;
+use crate::stream::Room;
+
+/// Segments that users must leave free: moving out of one segment needs two at most, and the
+/// tombstones of a cache one.
+pub(crate) fn spare(shared: &Shared) -> usize {
+    if shared.superblock.cache { 1 } else { 2 }
+}
+
+/// How often is looked before a segment's records are taken for damaged.
+const PATIENCE: usize = 100;
+
+/// One collection in so many takes the oldest segment, whatever it holds: tombstones are kept for
+/// as long as older segments live.
+const OLDEST_EVERY: u64 = 8;
+
+/// What goes on beside the users. One a store.
+pub(crate) struct Maintainer {
+    shared: Arc<Shared>,
+    disk: Disk,
+    mover: Mover,
+    notified: Notified,
+    collections: u64,
+    effort: Effort,
+    postponed: Postponed,
+}
+
+impl Maintainer {
+    pub(crate) fn new(shared: Arc<Shared>, disk: Disk, notified: Notified) -> Self {
+        Self {
+            mover: Mover::new(shared.clone(), disk.clone()),
+            shared,
+            disk,
+            notified,
+            collections: 0,
+            effort: Effort::default(),
+            postponed: Postponed::default(),
+        }
+    }
+
+    /// Works until the store is closed.
+    pub(crate) async fn run(&mut self) {
+        let mut failures = 0;
+        while !self.shared.is_closed.load(Ordering::Acquire) {
+            match self.step().await {
+                Ok(true) => failures = 0,
+                Ok(false) => self.notified.wait().await,
+                Err(error) => {
+                    failures += 1;
+                    tracing::error!(%error, device = %self.shared.device.name(), "maintaining a store");
+                    if failures > 8 {
+                        // Whoever waits for room is told that there is none.
+                        self.shared.user.set_full(true);
+                        self.notified.wait().await;
+                    }
+                }
+            }
+        }
+        self.mover.end();
+    }
+
+    /// Does one thing that is to be done, and says whether there was one.
+    async fn step(&mut self) -> Result<bool, StoreError> {
+        let shared = self.shared.clone();
+        let spare = spare(&shared);
+        if shared.user.wants_next() && prepare_segment(&shared, &self.disk, spare).await? {
+            self.effort = Effort::default();
+            return Ok(true);
+        }
+        let segments = shared.layout().segments;
+        let low = spare + 1 + segments as usize / 32;
+        if shared.segments.free_len() >= low {
+            return Ok(false);
+        }
+        let live = || shared.live.load(Ordering::Relaxed);
+        if self.effort.is_worth_while(live())
+            && let Some(victim) = self.victim()
+        {
+            self.give_up(victim).await?;
+            self.effort
+                .note(shared.segments.free_len(), segments, live());
+            return Ok(true);
+        }
+        if shared.user.wants_next() {
+            shared.user.set_full(true);
+        }
+        Ok(false)
+    }
+
+    fn victim(&mut self) -> Option<Candidate> {
+        let shared = &self.shared;
+        let candidates = shared.segments.candidates();
+        let now = shared.segments.next_seq();
+        let (due, waiting) = self.postponed.split(candidates, now);
+        self.collections += 1;
+        // If nothing else is left, those that were to wait: without room no segment will be opened.
+        let choice = self.choose(&due, now);
+        choice.or_else(|| self.choose(&waiting, now))
+    }
+
+    fn choose(&self, candidates: &[Candidate], now: u64) -> Option<Candidate> {
+        let shared = &self.shared;
+        if shared.superblock.cache {
+            let least = candidates.iter().min_by_key(|c| (c.touched, c.seq));
+            return least.copied();
+        }
+        let size = shared.layout().segment_bytes() >> shared.layout().grain_shift;
+        let worth = |c: &&Candidate| {
+            // Greedy, with age: what was left alone for long is likely to stay as it is.
+            let freed = size.saturating_sub(c.kept);
+            freed * (u64::from(shared.layout().segments) + now - c.seq)
+        };
+        // Moving nearly everything gains nearly nothing.
+        let gains = |c: &&Candidate| c.kept <= size - size / 32;
+        let best = candidates.iter().filter(gains).max_by_key(worth);
+        if self.collections.is_multiple_of(OLDEST_EVERY) && best.is_some() {
+            return candidates.iter().min_by_key(|c| c.seq).copied();
+        }
+        best.copied()
+    }
+
+    /// Empties a segment and frees it.
+    async fn give_up(&mut self, victim: Candidate) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        let segment = victim.segment;
+        if !shared.segments.leave(segment) {
+            return Ok(());
+        }
+        let leaving = self.empty(victim).await;
+        let moved = self.mover.write().await;
+        if let Err(error) = self.disk.flush().await {
+            // The copies may be lost, and a further flush would not tell: what they are copies of
+            // has to stay.
+            shared.segments.retire(segment);
+            return Err(error.into());
+        }
+        let leaving = match moved.and(leaving) {
+            Ok(leaving) => leaving,
+            Err(error) => {
+                // What could be moved was moved; the rest stays where it is.
+                shared.segments.stay(segment);
+                if !matches!(error, StoreError::Full) {
+                    self.postpone(segment, victim.seq);
+                }
+                return Err(error);
+            }
+        };
+        if !accounts_for_all(&shared, segment, &leaving) {
+            tracing::error!(
+                device = %shared.device.name(),
+                segment,
+                "records of a segment are damaged: it is set aside"
+            );
+            shared.segments.retire(segment);
+            return Ok(());
+        }
+        if let Err(error) = destroy_header(&shared, &self.disk, segment).await {
+            shared.segments.stay(segment);
+            self.postpone(segment, victim.seq);
+            return Err(error);
+        }
+        // Only now, when no crash can bring them back: nobody is told before that they are gone.
+        for (hash, place) in leaving {
+            if shared.index.remove(hash, place) {
+                shared.sub_live(place);
+            }
+        }
+        shared.segments.free(segment);
+        shared.user.set_full(false);
+        let counters = &shared.counters;
+        if shared.superblock.cache {
+            add(&counters.evicted_segments, 1);
+        } else {
+            add(&counters.collected, 1);
+        }
+        Ok(())
+    }
+
+    /// Has the mover copy what has to live on, and returns what the index is still to forget.
+    async fn empty(&mut self, victim: Candidate) -> Result<Vec<(u64, Place)>, StoreError> {
+        let shared = self.shared.clone();
+        let disk = self.disk.clone();
+        let layout = *shared.layout();
+        let oldest = shared.segments.oldest_but(victim.segment);
+        let mut leaving = Vec::new();
+        let mut scan = Scan::new(&shared.superblock, &disk, victim.segment, victim.seq);
+        while let Some(mut batch) = scan.next().await? {
+            while let Some(Passed { record, grain }) = batch.next() {
+                let version = version(record.meta, victim.seq, grain);
+                let moved = |meta| Record {
+                    meta: Meta {
+                        origin: Some(version),
+                        ..meta
+                    },
+                    ..record
+                };
+                if let Some(fence) = record.meta.tombstone {
+                    // Older versions of the key may stand in what is older.
+                    if oldest < fence {
+                        let copy = moved(record.meta);
+                        self.mover.make_room(copy.encoded_len()).await?;
+                        self.mover.bury(&copy, fence);
+                    }
+                    continue;
+                }
+                let hash = shared.hash(record.key);
+                let grains = record.encoded_len().div_ceil(layout.grain()) as u64;
+                let place = layout.place(victim.segment, grain);
+                let place = Place::new(place, SizeCode::of(grains));
+                if !is_live(&shared, hash.index(), place) {
+                    continue;
+                }
+                let is_expired = shared.is_expired(record.meta.expiry);
+                if !is_expired && !shared.superblock.cache {
+                    let copy = moved(record.meta);
+                    self.mover.make_room(copy.encoded_len()).await?;
+                    // Only now: see the head of `mover.rs`.
+                    if is_live(&shared, hash.index(), place) {
+                        self.mover.copy(&copy, hash, place);
+                    }
+                    continue;
+                }
+                let counters = &shared.counters;
+                add(
+                    if is_expired {
+                        &counters.expired
+                    } else {
+                        &counters.evicted
+                    },
+                    1,
+                );
+                // An older version must not come back when this one is gone. The tombstone is of
+                // the same version: it says nothing of what is written later.
+                let tombstone = Record {
+                    value: b"",
+                    ..moved(Meta {
+                        tombstone: Some(shared.segments.next_seq()),
+                        ..Meta::default()
+                    })
+                };
+                if record.meta.replaces {
+                    self.mover.make_room(tombstone.encoded_len()).await?;
+                    let fence = tombstone.meta.tombstone.unwrap_or_default();
+                    self.mover.bury(&tombstone, fence);
+                }
+                leaving.push((hash.index(), place));
+            }
+        }
+        add(&shared.counters.damaged, scan.damaged);
+        Ok(leaving)
+    }
+
+    /// Leaves a segment alone for a while that an error of the device has kept in use.
+    fn postpone(&mut self, segment: u32, seq: u64) {
+        let shared = &self.shared;
+        add(&shared.counters.postponed, 1);
+        let now = shared.segments.next_seq();
+        if !self.postponed.postpone(segment, seq, now) {
+            tracing::error!(
+                device = %shared.device.name(),
+                segment,
+                "a segment cannot be given up: it is set aside until the store is opened again"
+            );
+            shared.segments.retire(segment);
+        }
+    }
+}
+
+/// Whether everything in a segment that the index points at is about to leave.
+fn accounts_for_all(shared: &Shared, segment: u32, leaving: &[(u64, Place)]) -> bool {
+    // A change that has had the index point elsewhere counts a moment later.
+    for _ in 0..PATIENCE {
+        let live = shared.segments.live(segment);
+        let still = leaving
+            .iter()
+            .filter(|(hash, place)| is_live(shared, *hash, *place));
+        let known: u64 = still.map(|(_, place)| shared.grains(*place)).sum();
+        if live <= known {
+            return true;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    false
+}
+
+/// Prepares the users' next segment, if more than `spare` are free. Says whether.
+pub(crate) async fn prepare_segment(
+    shared: &Shared,
+    disk: &Disk,
+    spare: usize,
+) -> Result<bool, StoreError> {
+    let Some((segment, seq)) = shared.segments.open(Kind::User, spare) else {
+        return Ok(false);
+    };
+    if let Err(error) = write_header(shared, disk, segment, seq, Kind::User).await {
+        shared.segments.retire(segment);
+        return Err(error);
+    }
+    shared.user.give(Room::whole(shared.layout(), segment, seq));
+    Ok(true)
+}
+
+/// Whether the index points at this place for this hash.
+pub(crate) fn is_live(shared: &Shared, hash: u64, place: Place) -> bool {
+    let mut candidates = Candidates::new();
+    shared.index.candidates(hash, &mut candidates);
+    candidates.contains(&place)
+}
+
+/// Durably writes the header of a segment that is about to be used.
+pub(crate) async fn write_header(
+    shared: &Shared,
+    disk: &Disk,
+    segment: u32,
+    seq: u64,
+    kind: Kind,
+) -> Result<(), StoreError> {
+    let header = SegmentHeader {
+        store: shared.superblock.store,
+        seq,
+        session: shared.session,
+        segment,
+        kind,
+        torn: false,
+    };
+    put_header(shared, disk, &header).await
+}
+
+/// Durably writes a header.
+pub(crate) async fn put_header(
+    shared: &Shared,
+    disk: &Disk,
+    header: &SegmentHeader,
+) -> Result<(), StoreError> {
+    let mut buf = disk.buffer(shared.layout().block());
+    buf[SEGMENT_HEADER_LEN..].fill(0);
+    header.emit(&mut buf);
+    let at = shared.layout().segment_at(header.segment);
+    let (result, _) = disk.write(buf, at, Durable::Yes).await;
+    result.map_err(StoreError::from)
+}
+
+/// Durably destroys the header of a segment: it is free from now on.
+pub(crate) async fn destroy_header(
+    shared: &Shared,
+    disk: &Disk,
+    segment: u32,
+) -> Result<(), StoreError> {
+    let mut buf = disk.buffer(shared.layout().block());
+    buf.fill(0);
+    let at = shared.layout().block_at(segment, 0);
+    let (result, _) = disk.write(buf, at, Durable::Yes).await;
+    result.map_err(StoreError::from)
+}

@@ -1,0 +1,191 @@
+//! Where records go that outlive their segment, and tombstones that have to.
+//!
+//! A mover has an open segment of its own. It is open before anybody asks whether a record is
+//! live: so a copy of a record that is removed meanwhile stands in a segment that the remover's
+//! tombstone knows of (see `Session::remove`).
+
+use std::sync::Arc;
+
+use rt::block::{Buf, Disk, Durable};
+
+use crate::batch::Member;
+use crate::counters::add;
+use crate::error::StoreError;
+use crate::format::record::Record;
+use crate::format::segment::Kind;
+use crate::hash::KeyHash;
+use crate::index::{Place, SizeCode};
+use crate::maintain::write_header;
+use crate::shared::Shared;
+use crate::stream::Room;
+use crate::writer::compose;
+
+/// How much is written at once.
+const BATCH: usize = 256 << 10;
+
+/// What becomes of a record's copy when it is written.
+enum Then {
+    /// The index points at it, if it pointed at the record until now.
+    Point { hash: KeyHash, old: Place },
+    /// It is a tombstone.
+    Count { fence: u64 },
+}
+
+/// Copies records into segments of its own.
+pub(crate) struct Mover {
+    shared: Arc<Shared>,
+    disk: Disk,
+    /// What is left of the open segment.
+    room: Option<Room>,
+    buf: Option<Buf>,
+    len: usize,
+    members: Vec<Member>,
+    then: Vec<Then>,
+}
+
+impl Mover {
+    pub(crate) fn new(shared: Arc<Shared>, disk: Disk) -> Self {
+        Self {
+            shared,
+            disk,
+            room: None,
+            buf: None,
+            len: 0,
+            members: Vec::new(),
+            then: Vec::new(),
+        }
+    }
+
+    /// Makes room for a record of so many bytes, in a segment that is open when this returns.
+    pub(crate) async fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
+        let layout = *self.shared.layout();
+        let start = layout.batch_start();
+        let end = self.len.max(start) + len;
+        let fits = |room: Room, end| layout.blocks_of(end) <= room.blocks;
+        if !self.members.is_empty() && (end > BATCH || !self.room.is_some_and(|r| fits(r, end))) {
+            self.write().await?;
+        }
+        let end = self.len.max(start) + len;
+        if self.room.is_some_and(|room| fits(room, end)) {
+            return Ok(());
+        }
+        if let Some(room) = self.room.take() {
+            self.shared.segments.seal(room.segment);
+        }
+        let opened = self.shared.segments.open(Kind::Moved, 0);
+        let (segment, seq) = opened.ok_or(StoreError::Full)?;
+        if let Err(error) = write_header(&self.shared, &self.disk, segment, seq, Kind::Moved).await
+        {
+            self.shared.segments.retire(segment);
+            return Err(error);
+        }
+        self.room = Some(Room::whole(&layout, segment, seq));
+        Ok(())
+    }
+
+    /// Adds a copy of a record that the index points at; there is room for it.
+    pub(crate) fn copy(&mut self, record: &Record<'_>, hash: KeyHash, old: Place) {
+        self.add(record, Then::Point { hash, old });
+    }
+
+    /// Adds a tombstone; there is room for it.
+    pub(crate) fn bury(&mut self, record: &Record<'_>, fence: u64) {
+        self.add(record, Then::Count { fence });
+    }
+
+    fn add(&mut self, record: &Record<'_>, then: Then) {
+        let layout = self.shared.layout();
+        let at = self.len.max(layout.batch_start());
+        let len = record.encoded_len();
+        let end = (at + len).next_multiple_of(layout.grain());
+        let held = self.buf.as_ref().map_or(0, |buf| buf.len());
+        if end > held {
+            let mut wider = self.disk.buffer(end.next_power_of_two().max(BATCH));
+            if let Some(buf) = &self.buf {
+                wider[..at].copy_from_slice(&buf[..at]);
+            }
+            self.buf = Some(wider);
+        }
+        let buf = self.buf.as_mut().expect("made above");
+        record.emit(&mut buf[at..]);
+        buf[at + len..end].fill(0);
+        self.len = end;
+        self.members.push(Member { at, len });
+        self.then.push(then);
+    }
+
+    /// Writes what was added, and has the index point at it.
+    pub(crate) async fn write(&mut self) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        let layout = shared.layout();
+        let (Some(mut buf), Some(room)) = (self.buf.take(), self.room) else {
+            return Ok(());
+        };
+        if self.members.is_empty() {
+            self.buf = Some(buf);
+            return Ok(());
+        }
+        let blocks = layout.blocks_of(self.len);
+        let place = Room { blocks, ..room };
+        let padded = blocks as usize * layout.block();
+        if padded > buf.capacity() {
+            let mut wider = self.disk.buffer(padded);
+            wider[..self.len].copy_from_slice(&buf[..self.len]);
+            buf = wider;
+        }
+        buf.set_len(padded);
+        buf[self.len..].fill(0);
+        compose(&shared, place, &mut buf[..self.len], &self.members, 0);
+        self.room = Some(Room {
+            block: room.block + blocks,
+            blocks: room.blocks - blocks,
+            ..room
+        });
+        let at = shared.layout().block_at(room.segment, room.block);
+        // Durable before the segment they come from is given up: its collector flushes.
+        let (result, mut buf) = self.disk.write(buf, at, Durable::No).await;
+        let members = std::mem::take(&mut self.members);
+        let then = std::mem::take(&mut self.then);
+        self.len = 0;
+        buf.set_len(buf.capacity());
+        self.buf = Some(buf);
+        if let Err(error) = result {
+            // The rest of the segment may be as bad.
+            self.room = None;
+            shared.segments.seal(room.segment);
+            return Err(error.into());
+        }
+        add(&shared.counters.moved_bytes, padded as u64);
+        for (member, then) in members.iter().zip(then) {
+            let grains = member.len.div_ceil(layout.grain()) as u64;
+            let grain = (room.block << (layout.block_shift - layout.grain_shift))
+                + (member.at >> layout.grain_shift) as u32;
+            match then {
+                Then::Point { hash, old } => {
+                    let new = layout.place(room.segment, grain);
+                    let new = Place::new(new, SizeCode::of(grains));
+                    // Before the old one counts less, so that a segment never seems empty that
+                    // is not.
+                    shared.add_live(new);
+                    if shared.index.replace(hash.index(), old, new) {
+                        shared.sub_live(old);
+                        add(&shared.counters.moved, 1);
+                    } else {
+                        shared.sub_live(new);
+                    }
+                }
+                Then::Count { fence } => {
+                    shared.segments.add_tombstone(room.segment, grains, fence);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the open segment.
+    pub(crate) fn end(&mut self) {
+        if let Some(room) = self.room.take() {
+            self.shared.segments.seal(room.segment);
+        }
+    }
+}

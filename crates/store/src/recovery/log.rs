@@ -1,0 +1,305 @@
+//! The index from the records of the log.
+//!
+//! Several threads read segments and note of each record its key's hash, version and place. Then
+//! the notes are sorted, and of each key the newest counts. When the notes take more memory than
+//! they may, those of greater hashes are dropped, and found in a further pass.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rt::block::Disk;
+
+use super::{OnProgress, Progress, Recovery};
+use crate::counters::add;
+use crate::error::StoreError;
+use crate::format::segment::{Kind, SegmentHeader};
+use crate::index::{Place, SizeCode};
+use crate::maintain::put_header;
+use crate::options::Options;
+use crate::read::version;
+use crate::scan::{Passed, Scan};
+use crate::shared::Shared;
+
+/// What is noted of a record, in 32 bytes; of the same hash, the last in order is the newest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Note {
+    hash: u128,
+    /// The version, and in the lowest bit whether it is a tombstone: of a record and a tombstone of
+    /// the same version the tombstone is the later one.
+    rank: u64,
+    place: Place,
+}
+
+/// How notes are divided by the upper bits of their hashes.
+const PARTS: usize = 256;
+
+fn part(hash: u128) -> usize {
+    (hash >> 120) as usize
+}
+
+/// What the threads of a pass share.
+struct Pass<'s> {
+    shared: &'s Shared,
+    segments: &'s [SegmentHeader],
+    next: AtomicU32,
+    /// The parts that this pass is about; the end may shrink.
+    first: usize,
+    end: AtomicU32,
+    /// Segments from this sequence number on may have been written to when the store crashed: what
+    /// is damaged in them had not been acknowledged.
+    torn_from: [u64; 2],
+    notes: AtomicU64,
+    notes_max: u64,
+    found: Mutex<Vec<Vec<Note>>>,
+    counts: Mutex<Counts>,
+    on_progress: Option<&'s OnProgress>,
+}
+
+#[derive(Default)]
+struct Counts {
+    records: u64,
+    damaged: u64,
+    bytes: u64,
+}
+
+/// Builds the index, counting live records and tombstones.
+pub(super) fn recover(
+    shared: &Shared,
+    segments: &[SegmentHeader],
+    options: &Options,
+) -> Result<Recovery, StoreError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.recovery_threads.unwrap_or(cores).max(1);
+    let mut first = 0;
+    let mut passes = 0;
+    let (mut records, mut damaged, mut bytes) = (0, 0, 0);
+    while first < PARTS && !segments.is_empty() {
+        let pass = Pass {
+            shared,
+            segments,
+            next: AtomicU32::new(0),
+            first,
+            end: AtomicU32::new(PARTS as u32),
+            torn_from: torn_from(segments),
+            notes: AtomicU64::new(0),
+            notes_max: (options.recovery_bytes_max / size_of::<Note>() as u64).max(1 << 16),
+            found: Mutex::new(vec![Vec::new(); PARTS]),
+            counts: Mutex::default(),
+            on_progress: options.on_progress.as_ref(),
+        };
+        run(threads, || pass.read(options.queue_depth, passes == 0))?;
+        let end = pass.end.load(Ordering::Relaxed) as usize;
+        let counts = pass
+            .counts
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        bytes += counts.bytes;
+        if passes == 0 {
+            (records, damaged) = (counts.records, counts.damaged);
+        }
+        let mut found = pass
+            .found
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        found.truncate(end);
+        let parts = Mutex::new(found);
+        run(threads, || {
+            loop {
+                let part = parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                match part {
+                    Some(part) => point(shared, part)?,
+                    None => return Ok(()),
+                }
+            }
+        })?;
+        first = end;
+        passes += 1;
+    }
+    add(&shared.counters.damaged, damaged);
+    Ok(Recovery::Log {
+        records,
+        bytes,
+        damaged,
+        passes,
+    })
+}
+
+/// The sequence numbers of the oldest segments of users' and of moved records that may have been
+/// written to at the end: batches are under way to few segments at a time.
+fn torn_from(segments: &[SegmentHeader]) -> [u64; 2] {
+    let newest = |kind, count: usize| {
+        let of_kind = segments.iter().rev().filter(|header| header.kind == kind);
+        of_kind
+            .take(count)
+            .last()
+            .map_or(u64::MAX, |header| header.seq)
+    };
+    // Nor were those of earlier sessions.
+    let session = segments.last().map_or(0, |header| header.session);
+    [Kind::User, Kind::Moved].map(|kind| newest(kind, 3).max(session))
+}
+
+/// Runs the same on several threads; the first error is everyone's.
+fn run(threads: usize, work: impl Fn() -> Result<(), StoreError> + Sync) -> Result<(), StoreError> {
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+        let mut result = work();
+        for other in others {
+            let other = other
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            result = result.and(other);
+        }
+        result
+    })
+}
+
+impl Pass<'_> {
+    fn torn_from(&self, kind: Kind) -> u64 {
+        let [user, moved] = self.torn_from;
+        if kind == Kind::User { user } else { moved }
+    }
+
+    /// Reads segments until there are none left.
+    fn read(&self, queue_depth: usize, is_first: bool) -> Result<(), StoreError> {
+        let disk = Disk::open(&*self.shared.device, queue_depth)?;
+        let mut found = vec![Vec::new(); PARTS];
+        let mut counts = Counts::default();
+        loop {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(header) = self.segments.get(next as usize) else {
+                break;
+            };
+            disk.block_on(self.read_segment(&disk, header, is_first, &mut found, &mut counts))?;
+            self.keep_within(&mut found);
+            if let Some(on_progress) = self.on_progress {
+                on_progress(Progress {
+                    segments: next + 1,
+                    segments_total: self.segments.len() as u32,
+                    records: counts.records,
+                });
+            }
+        }
+        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        for (all, mut found) in all.iter_mut().zip(found) {
+            if all.is_empty() {
+                *all = found;
+            } else {
+                all.append(&mut found);
+            }
+        }
+        let mut sum = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.records += counts.records;
+        sum.damaged += counts.damaged;
+        sum.bytes += disk.counts().read_bytes;
+        Ok(())
+    }
+
+    async fn read_segment(
+        &self,
+        disk: &Disk,
+        header: &SegmentHeader,
+        is_first: bool,
+        found: &mut [Vec<Note>],
+        counts: &mut Counts,
+    ) -> Result<(), StoreError> {
+        let shared = self.shared;
+        let layout = *shared.layout();
+        let mut scan = Scan::new(&shared.superblock, disk, header.segment, header.seq);
+        let mut noted = 0;
+        while let Some(mut batch) = scan.next().await? {
+            let end = self.end.load(Ordering::Relaxed) as usize;
+            while let Some(Passed { record, grain }) = batch.next() {
+                counts.records += 1;
+                let grains = record.encoded_len().div_ceil(layout.grain()) as u64;
+                if let Some(fence) = record.meta.tombstone
+                    && is_first
+                {
+                    shared.segments.add_tombstone(header.segment, grains, fence);
+                }
+                let hash = shared.hash(record.key).whole();
+                if !(self.first..end).contains(&part(hash)) {
+                    continue;
+                }
+                noted += 1;
+                found[part(hash)].push(Note {
+                    hash,
+                    rank: version(record.meta, header.seq, grain).0 << 1
+                        | u64::from(record.meta.tombstone.is_some()),
+                    place: Place::new(layout.place(header.segment, grain), SizeCode::of(grains)),
+                });
+            }
+        }
+        counts.damaged += scan.damaged;
+        let is_torn = header.torn || header.seq >= self.torn_from(header.kind);
+        if is_torn && !header.torn && scan.damaged > 0 && is_first {
+            let header = SegmentHeader {
+                torn: true,
+                ..*header
+            };
+            put_header(shared, disk, &header).await?;
+        }
+        let keeps_damage = !shared.settings.forget_damaged && !is_torn;
+        for suspect in scan.suspects.iter().filter(|_| keeps_damage) {
+            // What its key was, most likely. The index points at it, so that whoever asks for the
+            // key is told, and not given an older version.
+            let hash = shared.hash(&suspect.key).whole();
+            let end = self.end.load(Ordering::Relaxed) as usize;
+            if suspect.meta.tombstone.is_some() || !(self.first..end).contains(&part(hash)) {
+                continue;
+            }
+            let grains = suspect.len.div_ceil(layout.grain()) as u64;
+            found[part(hash)].push(Note {
+                hash,
+                rank: version(suspect.meta, header.seq, suspect.grain).0 << 1,
+                place: Place::new(
+                    layout.place(header.segment, suspect.grain),
+                    SizeCode::of(grains),
+                ),
+            });
+        }
+        self.notes.fetch_add(noted, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Drops notes of this thread that are beyond the pass's end, which shrinks when there are too
+    /// many.
+    fn keep_within(&self, found: &mut [Vec<Note>]) {
+        while self.notes.load(Ordering::Relaxed) > self.notes_max {
+            let end = self.end.load(Ordering::Relaxed) as usize;
+            if end == self.first + 1 {
+                break;
+            }
+            let half = self.first + (end - self.first).div_ceil(2);
+            let shrunk = self.end.compare_exchange(
+                end as u32,
+                half as u32,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if shrunk.is_ok() {
+                // About half of the notes go, in each thread when it gets here.
+                let notes = self.notes.load(Ordering::Relaxed);
+                self.notes.fetch_sub(notes / 2, Ordering::Relaxed);
+            }
+        }
+        let end = self.end.load(Ordering::Relaxed) as usize;
+        for part in &mut found[end..] {
+            *part = Vec::new();
+        }
+    }
+}
+
+/// Has the index point at the newest records.
+fn point(shared: &Shared, mut notes: Vec<Note>) -> Result<(), StoreError> {
+    notes.sort_unstable();
+    for (i, note) in notes.iter().enumerate() {
+        let is_newest = notes.get(i + 1).is_none_or(|next| next.hash != note.hash);
+        if is_newest && note.rank & 1 == 0 {
+            let inserted = shared.index.insert(note.hash as u64, note.place);
+            inserted.map_err(|_| StoreError::IndexFull)?;
+            shared.add_live(note.place);
+        }
+    }
+    Ok(())
+}

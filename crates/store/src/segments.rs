@@ -1,0 +1,342 @@
+//! What the segments of a device are used for, and how much of each is live.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::format::segment::Kind;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// For nothing: it has no header.
+    Free,
+    /// It is written to.
+    Open(Kind),
+    /// It is full, or was left at the end of an earlier session.
+    Sealed(Kind),
+    /// Its live records are being moved out, or it is being emptied.
+    Leaving(Kind),
+    /// It cannot be written to, read or given up: it is not used again until the store is opened anew.
+    Retired,
+}
+
+/// What everybody counts of one segment.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// The sequence number, 0 if it is free. Changes when what the segment held is given up: who
+    /// has read a record looks here again before he believes that it was not there.
+    seq: AtomicU64,
+    /// Grains of live records, as their places tell.
+    live: AtomicU64,
+    /// Grains of tombstones.
+    tombstones: AtomicU64,
+    /// The greatest fence of a tombstone in it.
+    fence: AtomicU64,
+    /// Batches whose records the index does not know yet.
+    in_flight: AtomicU32,
+    /// When a record in it was last asked for, in sequence numbers.
+    touched: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Table {
+    states: Box<[State]>,
+    free: Vec<u32>,
+    next_seq: u64,
+}
+
+/// The segments of a device.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    counts: Box<[Counts]>,
+    table: Mutex<Table>,
+    next_seq: AtomicU64,
+}
+
+/// A segment that may be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) segment: u32,
+    pub(crate) seq: u64,
+    /// Grains that have to be moved.
+    pub(crate) kept: u64,
+    pub(crate) touched: u64,
+}
+
+/// A segment of the log, as a checkpoint keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) segment: u32,
+    pub(crate) seq: u64,
+    pub(crate) live: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) fence: u64,
+    pub(crate) touched: u64,
+}
+
+impl Segments {
+    /// All free; the first opened one has the sequence number 1.
+    pub(crate) fn new(segments: u32) -> Self {
+        Self {
+            counts: (0..segments).map(|_| Counts::default()).collect(),
+            table: Mutex::new(Table {
+                states: vec![State::Free; segments as usize].into(),
+                // The first is taken first.
+                free: (0..segments).rev().collect(),
+                next_seq: 1,
+            }),
+            next_seq: AtomicU64::new(1),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up a segment that was found in use when the store was opened.
+    pub(crate) fn adopt(&self, segment: u32, seq: u64, kind: Kind) {
+        let mut table = self.table();
+        table.states[segment as usize] = State::Sealed(kind);
+        table.free.retain(|&free| free != segment);
+        table.next_seq = table.next_seq.max(seq + 1);
+        self.next_seq.store(table.next_seq, Ordering::Release);
+        let counts = &self.counts[segment as usize];
+        counts.seq.store(seq, Ordering::Release);
+        counts.touched.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    /// The segments of the log that have a header.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let table = self.table();
+        let mut held = Vec::new();
+        for (segment, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
+            if matches!(
+                state,
+                State::Free | State::Open(Kind::Index) | State::Sealed(Kind::Index)
+            ) {
+                continue;
+            }
+            held.push(Held {
+                segment: segment as u32,
+                seq: counts.seq.load(Ordering::Acquire),
+                live: counts.live.load(Ordering::Relaxed),
+                tombstones: counts.tombstones.load(Ordering::Relaxed),
+                fence: counts.fence.load(Ordering::Relaxed),
+                touched: counts.touched.load(Ordering::Relaxed),
+            });
+        }
+        held
+    }
+
+    /// Counts for a segment what a checkpoint kept of it.
+    pub(crate) fn restore(&self, held: &Held) {
+        let counts = &self.counts[held.segment as usize];
+        counts.live.store(held.live, Ordering::Relaxed);
+        counts.tombstones.store(held.tombstones, Ordering::Relaxed);
+        counts.fence.store(held.fence, Ordering::Relaxed);
+        counts.touched.store(held.touched, Ordering::Relaxed);
+    }
+
+    /// The sequence number that no segment has had yet.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that no segment gets a sequence number below this one.
+    pub(crate) fn skip_to(&self, seq: u64) {
+        let mut table = self.table();
+        table.next_seq = table.next_seq.max(seq);
+        self.next_seq.store(table.next_seq, Ordering::Release);
+    }
+
+    /// Opens a free segment if more than `spare` are free: its number and its sequence number.
+    pub(crate) fn open(&self, kind: Kind, spare: usize) -> Option<(u32, u64)> {
+        let mut table = self.table();
+        if table.free.len() <= spare {
+            return None;
+        }
+        let segment = table.free.pop()?;
+        let seq = table.next_seq;
+        table.next_seq += 1;
+        self.next_seq.store(table.next_seq, Ordering::Release);
+        table.states[segment as usize] = State::Open(kind);
+        let counts = &self.counts[segment as usize];
+        for zero in [&counts.live, &counts.tombstones, &counts.fence] {
+            zero.store(0, Ordering::Relaxed);
+        }
+        counts.touched.store(seq, Ordering::Relaxed);
+        counts.seq.store(seq, Ordering::Release);
+        Some((segment, seq))
+    }
+
+    /// Nothing more will be written to it.
+    pub(crate) fn seal(&self, segment: u32) {
+        let state = &mut self.table().states[segment as usize];
+        if let State::Open(kind) = *state {
+            *state = State::Sealed(kind);
+        }
+    }
+
+    /// Begins to give a sealed segment up; false if somebody else has, or it is in use.
+    pub(crate) fn leave(&self, segment: u32) -> bool {
+        if self.counts[segment as usize]
+            .in_flight
+            .load(Ordering::Acquire)
+            != 0
+        {
+            return false;
+        }
+        let state = &mut self.table().states[segment as usize];
+        let State::Sealed(kind) = *state else {
+            return false;
+        };
+        *state = State::Leaving(kind);
+        true
+    }
+
+    /// Takes a segment that could not be emptied back among the sealed ones.
+    pub(crate) fn stay(&self, segment: u32) {
+        let state = &mut self.table().states[segment as usize];
+        if let State::Leaving(kind) = *state {
+            *state = State::Sealed(kind);
+        }
+    }
+
+    /// The header is destroyed: the segment may be opened anew.
+    pub(crate) fn free(&self, segment: u32) {
+        // What stands in it is no longer to be believed.
+        self.counts[segment as usize].seq.store(0, Ordering::SeqCst);
+        let mut table = self.table();
+        table.states[segment as usize] = State::Free;
+        // The one that was free the longest is taken first: wear is spread.
+        table.free.insert(0, segment);
+    }
+
+    /// The segment is not used again.
+    pub(crate) fn retire(&self, segment: u32) {
+        self.table().states[segment as usize] = State::Retired;
+    }
+
+    /// How many segments are free.
+    pub(crate) fn free_len(&self) -> usize {
+        self.table().free.len()
+    }
+
+    /// The states of all segments.
+    pub(crate) fn states(&self) -> Vec<State> {
+        self.table().states.to_vec()
+    }
+
+    /// The least sequence number of a segment that has, or may still have, a header.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest_but(u32::MAX)
+    }
+
+    /// The same, of all segments but one.
+    pub(crate) fn oldest_but(&self, segment: u32) -> u64 {
+        let table = self.table();
+        let mut oldest = table.next_seq;
+        for (number, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
+            match state {
+                _ if number == segment as usize => {}
+                State::Free => {}
+                // Its records may come back with its header.
+                State::Retired => return 0,
+                _ => oldest = oldest.min(counts.seq.load(Ordering::Acquire)),
+            }
+        }
+        oldest
+    }
+
+    /// The sealed segments of records that nobody is writing to.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let oldest = self.oldest();
+        let table = self.table();
+        let mut candidates = Vec::new();
+        for (segment, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
+            let records = matches!(state, State::Sealed(Kind::User | Kind::Moved));
+            if !records || counts.in_flight.load(Ordering::Acquire) != 0 {
+                continue;
+            }
+            let seq = counts.seq.load(Ordering::Acquire);
+            // Its own records cannot come back once it is gone.
+            let lasting = counts.fence.load(Ordering::Relaxed) > oldest && seq != oldest;
+            let tombstones = counts.tombstones.load(Ordering::Relaxed);
+            candidates.push(Candidate {
+                segment: segment as u32,
+                seq,
+                kept: counts.live.load(Ordering::Relaxed) + if lasting { tombstones } else { 0 },
+                touched: counts.touched.load(Ordering::Relaxed),
+            });
+        }
+        candidates
+    }
+
+    /// The sequence number of a segment, 0 if it is free.
+    pub(crate) fn seq(&self, segment: u32) -> u64 {
+        match self.counts.get(segment as usize) {
+            Some(counts) => counts.seq.load(Ordering::SeqCst),
+            None => 0,
+        }
+    }
+
+    pub(crate) fn add_live(&self, segment: u32, grains: u64) {
+        let live = &self.counts[segment as usize].live;
+        live.fetch_add(grains, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_live(&self, segment: u32, grains: u64) {
+        let live = &self.counts[segment as usize].live;
+        live.fetch_sub(grains, Ordering::Relaxed);
+    }
+
+    pub(crate) fn live(&self, segment: u32) -> u64 {
+        self.counts[segment as usize].live.load(Ordering::Relaxed)
+    }
+
+    /// Counts a tombstone.
+    pub(crate) fn add_tombstone(&self, segment: u32, grains: u64, fence: u64) {
+        let counts = &self.counts[segment as usize];
+        counts.tombstones.fetch_add(grains, Ordering::Relaxed);
+        counts.fence.fetch_max(fence, Ordering::Relaxed);
+    }
+
+    /// A record of the segment was asked for.
+    pub(crate) fn touch(&self, segment: u32) {
+        let now = self.next_seq.load(Ordering::Relaxed);
+        let touched = &self.counts[segment as usize].touched;
+        // Most of the time it is already there: no cache line changes hands.
+        if touched.load(Ordering::Relaxed) < now {
+            touched.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until no batch is in flight; false if that takes too long.
+    pub(crate) fn wait_until_idle(&self, patience: Duration) -> bool {
+        let is_idle = |counts: &Counts| counts.in_flight.load(Ordering::Acquire) == 0;
+        let step = Duration::from_millis(1);
+        let mut waited = Duration::ZERO;
+        while !self.counts.iter().all(is_idle) {
+            if waited >= patience {
+                return false;
+            }
+            std::thread::sleep(step);
+            waited += step;
+        }
+        true
+    }
+
+    /// A batch goes to the segment whose records the index does not know yet.
+    pub(crate) fn begin(&self, segment: u32) {
+        let in_flight = &self.counts[segment as usize].in_flight;
+        in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The index knows the batch's records.
+    pub(crate) fn end(&self, segment: u32) {
+        let in_flight = &self.counts[segment as usize].in_flight;
+        let before = in_flight.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "a batch ends once");
+    }
+}

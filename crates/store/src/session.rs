@@ -1,0 +1,154 @@
+//! What a core or a thread holds of a store.
+
+use std::future::{Future, poll_fn};
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use rt::block::{Buf, Disk};
+
+use crate::counters::add;
+use crate::error::StoreError;
+use crate::format::Version;
+use crate::read::{Found, Want, find};
+use crate::shared::Shared;
+use crate::writer::Writer;
+
+/// What a core or a thread holds of a store: operations as futures. Cloning costs three increments;
+/// not `Send`.
+///
+/// Something has to drive it: [`crate::Store::session_on`] has a core of `rt` do so, and
+/// [`Session::block_on`] the calling thread.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disk: Disk,
+    pub(crate) writer: Writer,
+}
+
+impl Session {
+    pub(crate) fn open(shared: Arc<Shared>, queue_depth: usize) -> Result<Self, StoreError> {
+        let disk = Disk::open(&*shared.device, queue_depth)?;
+        let writer = Writer::new(shared.clone(), disk.clone());
+        Ok(Self {
+            shared,
+            disk,
+            writer,
+        })
+    }
+
+    /// The value of a key.
+    ///
+    /// Cost: one read of the device, if the index knows the key; none otherwise, in all but one of
+    /// some thousand cases.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Device`] or [`StoreError::Damaged`].
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        let shared = &self.shared;
+        add(&shared.counters.gets, 1);
+        let hash = shared.hash(key);
+        let found = find(shared, &self.disk, hash, key, Want::Value).await?;
+        let Some(found) = found.filter(|found| !shared.is_expired(found.meta.expiry)) else {
+            shared.gate.meet(hash);
+            return Ok(None);
+        };
+        add(&shared.counters.hits, 1);
+        if shared.superblock.cache {
+            let (segment, _) = shared.layout().segment_of(found.place.grain());
+            shared.segments.touch(segment);
+        }
+        Ok(Some(Value::new(found)))
+    }
+
+    /// Drives this session's writes; ends when the store is closed and nothing is left to write.
+    /// A core's task awaits it: [`crate::Store::session_on`].
+    pub async fn drive(&self) {
+        poll_fn(|cx| {
+            self.writer.step(cx);
+            let is_closed = self.shared.is_closed.load(Ordering::Acquire);
+            if is_closed && self.writer.is_idle() {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Drives `future` and this session on the calling thread, for programs without a core.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        self.disk.block_on(poll_fn(|cx| {
+            let poll = future.as_mut().poll(cx);
+            self.writer.step(cx);
+            poll
+        }))
+    }
+
+    /// Whether it has nothing under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.writer.is_idle() && self.disk.is_idle()
+    }
+
+    /// The device as this session sees it.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+}
+
+/// A value, in the buffer that it was read into.
+#[derive(Debug)]
+pub struct Value(Found);
+
+impl Value {
+    pub(crate) fn new(found: Found) -> Self {
+        Self(found)
+    }
+
+    pub(crate) fn into_found(self) -> Found {
+        self.0
+    }
+
+    /// What was stored with it.
+    pub fn flags(&self) -> u32 {
+        self.0.meta.flags
+    }
+
+    /// The second, since the epoch, from which it is not to be seen; 0 for never.
+    pub fn expiry(&self) -> u32 {
+        self.0.meta.expiry
+    }
+
+    /// When it was written, as [`crate::Put::version`] said: for compare-and-swap.
+    pub fn version(&self) -> Version {
+        self.0.version
+    }
+
+    /// The buffer, and where in it the value is.
+    pub fn into_parts(self) -> (Buf, std::ops::Range<usize>) {
+        (self.0.buf, self.0.value)
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.buf[self.0.value.clone()]
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        **self == *other
+    }
+}

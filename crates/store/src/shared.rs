@@ -1,0 +1,121 @@
+//! What all cores of a store share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rt::block::{Device, Durable};
+use rt::cross::Notifier;
+
+use crate::admission::Gate;
+use crate::counters::Counters;
+use crate::error::StoreError;
+use crate::flights::Flights;
+use crate::format::FormatError;
+use crate::format::layout::Layout;
+use crate::format::superblock::Superblock;
+use crate::hash::KeyHash;
+use crate::index::{Index, Place};
+use crate::options::Settings;
+use crate::segments::Segments;
+use crate::stream::Stream;
+
+/// What all cores of a store share.
+pub(crate) struct Shared {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) superblock: Superblock,
+    pub(crate) settings: Settings,
+    pub(crate) index: Index,
+    pub(crate) segments: Segments,
+    /// The first sequence number since the store was opened.
+    pub(crate) session: u64,
+    /// What users write.
+    pub(crate) user: Stream,
+    /// What a cache takes up.
+    pub(crate) gate: Gate,
+    pub(crate) flights: Flights,
+    pub(crate) counters: Counters,
+    /// Grains of live records.
+    pub(crate) live: AtomicU64,
+    pub(crate) maintainer: Notifier,
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.superblock.layout
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::new(self.superblock.hash_seed, key)
+    }
+
+    pub(crate) fn wake_maintainer(&self) {
+        self.maintainer.notify();
+    }
+
+    pub(crate) fn durable(&self) -> Durable {
+        self.settings.durable
+    }
+
+    /// The index points at a record from now on.
+    pub(crate) fn add_live(&self, place: Place) {
+        let (segment, _) = self.layout().segment_of(place.grain());
+        let grains = self.grains(place);
+        self.segments.add_live(segment, grains);
+        self.live.fetch_add(grains, Ordering::Relaxed);
+    }
+
+    /// The index does not point at a record any more.
+    pub(crate) fn sub_live(&self, place: Place) {
+        let (segment, _) = self.layout().segment_of(place.grain());
+        let grains = self.grains(place);
+        self.segments.sub_live(segment, grains);
+        self.live.fetch_sub(grains, Ordering::Relaxed);
+    }
+
+    /// About how long a record is: always the same for the same place.
+    pub(crate) fn grains(&self, place: Place) -> u64 {
+        // One whose length the place does not tell counts as the shortest such: few are.
+        place.size().grains().unwrap_or(1 << 20)
+    }
+
+    /// Refuses what cannot be stored.
+    pub(crate) fn admit(&self, key: &[u8], record_len: usize) -> Result<(), StoreError> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(StoreError::Closed);
+        }
+        if key.len() > crate::format::record::KEY_MAX {
+            return Err(StoreError::KeyTooLong { len: key.len() });
+        }
+        let max = self.layout().record_max();
+        if record_len > max {
+            return Err(StoreError::TooLong {
+                len: record_len as u64,
+                max: max as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses new records when the live ones fill the store; a cache evicts instead.
+    pub(crate) fn admit_live(&self) -> Result<(), StoreError> {
+        let full = self.live.load(Ordering::Relaxed) >= self.settings.live_max;
+        if full && !self.superblock.cache {
+            return Err(StoreError::Full);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn damaged(&self, at: u64, source: FormatError) -> StoreError {
+        StoreError::Damaged {
+            device: self.device.name(),
+            at,
+            source,
+        }
+    }
+
+    /// Whether a record is not to be seen any more.
+    pub(crate) fn is_expired(&self, expiry: u32) -> bool {
+        expiry != 0 && (self.settings.now)() >= expiry
+    }
+}

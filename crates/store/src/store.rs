@@ -1,0 +1,698 @@
+//! Opening and closing a store, and its use by threads that block.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rt::block::{BlockError, Buf, Device, Disk, Durable, Engine, FileDevice};
+use rt::cross::Notified;
+
+use crate::admission::Gate;
+use crate::change::{Attributes, Put, Swap, Update};
+use crate::counters::{Counters, Stats};
+use crate::error::StoreError;
+use crate::flights::Flights;
+use crate::format::layout::Layout;
+use crate::format::superblock::{SUPERBLOCKS, Superblock};
+use crate::format::{FormatError, Version};
+use crate::index::{self, Index};
+use crate::iterate::Visited;
+use crate::maintain::{Maintainer, destroy_header, prepare_segment, spare};
+use crate::options::{Options, Settings};
+use crate::recovery::{Recovery, checkpoint, recover};
+use crate::segments::{Segments, State};
+use crate::session::{Session, Value};
+use crate::shared::Shared;
+use crate::slot::Slot;
+use crate::stream::Stream;
+
+/// Requests in flight of a store's maintenance.
+const MAINTENANCE_DEPTH: usize = 32;
+
+/// Bytes of a new store's file, unless it is there already.
+const FILE_BYTES: u64 = 1 << 30;
+
+/// An open store. Its methods block; a core's tasks use a [`Session`]. All threads share one.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("my.store");
+/// let store = store::Store::open(path)?;
+/// store.put(b"key", b"value")?;
+/// assert_eq!(store.get(b"key")?.as_deref(), Some(&b"value"[..]));
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Dropping it without [`Store::close`] loses nothing: the next opening reads the log, which takes
+/// longer.
+pub struct Store {
+    pub(crate) shared: Arc<Shared>,
+    maintainer: Mutex<Option<JoinHandle<()>>>,
+    recovery: Recovery,
+    queue_depth: usize,
+    id: u64,
+    /// Sessions of threads that have used the store and not ended since.
+    slots: Mutex<Vec<Weak<Slot>>>,
+}
+
+/// What goes on beside the users of a store: see [`Store::unmaintained`].
+pub struct Maintenance {
+    shared: Arc<Shared>,
+    notified: Notified,
+}
+
+impl Maintenance {
+    /// Prepares segments, moves records and gives segments up until the store is closed. The disk
+    /// is one of the store's device, and the caller drives it.
+    pub async fn run(self, disk: Disk) {
+        Maintainer::new(self.shared, disk, self.notified)
+            .run()
+            .await;
+    }
+}
+
+impl fmt::Debug for Maintenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Maintenance").finish_non_exhaustive()
+    }
+}
+
+/// Sessions of this thread, by the store's number in this process.
+type Sessions = RefCell<Vec<(u64, Arc<Slot>)>>;
+
+thread_local! {
+    static SESSIONS: Sessions = const { RefCell::new(Vec::new()) };
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+impl Store {
+    /// Opens the store in a file, or makes one of 1 GiB.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]: the file cannot be used, is used by somebody else, or holds something else.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let is_there = std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() > 0);
+        let options = if is_there {
+            rt::block::Options::existing()
+        } else {
+            rt::block::Options::create(FILE_BYTES)
+        };
+        let device = FileDevice::open(path, &options.with_engine(Engine::Blocking))?;
+        Self::on(Arc::new(device), &Options::default())
+    }
+
+    /// Opens the store on a device, or makes one there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn on(device: Arc<dyn Device>, options: &Options) -> Result<Self, StoreError> {
+        let (mut store, maintenance) = Self::unmaintained(device, options)?;
+        let (opened, ready) = std::sync::mpsc::channel();
+        let device = store.shared.device.clone();
+        let maintainer = std::thread::Builder::new()
+            .name("store-maintain".to_owned())
+            .spawn(move || {
+                let disk = match Disk::open(&*device, MAINTENANCE_DEPTH) {
+                    Ok(disk) => disk,
+                    Err(error) => {
+                        // Nobody listens if the thread that opens the store has panicked.
+                        let _ = opened.send(Err(error));
+                        return;
+                    }
+                };
+                let _ = opened.send(Ok(()));
+                disk.block_on(maintenance.run(disk.clone()));
+            })
+            .map_err(|error| {
+                StoreError::from(BlockError::Unsuitable {
+                    path: (&*store.shared.device.name()).into(),
+                    reason: format!("no thread for its maintenance: {error}"),
+                })
+            })?;
+        store.maintainer = Mutex::new(Some(maintainer));
+        ready.recv().unwrap_or(Ok(()))?;
+        Ok(store)
+    }
+
+    /// Opens the store without a thread for its maintenance: somebody has to run what comes with
+    /// it, or soon there is no room for what is written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn unmaintained(
+        device: Arc<dyn Device>,
+        options: &Options,
+    ) -> Result<(Self, Maintenance), StoreError> {
+        let (shared, recovery, notified) = prepare(device, options)?;
+        shared.wake_maintainer();
+        let maintenance = Maintenance {
+            shared: shared.clone(),
+            notified,
+        };
+        let store = Self {
+            shared,
+            maintainer: Mutex::new(None),
+            recovery,
+            queue_depth: options.queue_depth,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            slots: Mutex::default(),
+        };
+        Ok((store, maintenance))
+    }
+
+    /// How the store came to its index when it was opened.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// A session for the calling thread, which drives it with [`Session::block_on`], or awaits
+    /// [`Session::drive`] somewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Device`] if the device gives no further queue.
+    pub fn session(&self) -> Result<Session, StoreError> {
+        Session::open(self.shared.clone(), self.queue_depth)
+    }
+
+    /// A session for a core, which drives it from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::session`].
+    pub fn session_on(&self, core: &rt::Handle) -> Result<Session, StoreError> {
+        let session = self.session()?;
+        core.register_poller(session.disk().poller()).detach();
+        let driver = session.clone();
+        // Runs until the store is closed, whoever waits for it.
+        drop(core.spawn(async move { driver.drive().await }));
+        Ok(session)
+    }
+
+    #[allow(unsafe_code, reason = "the contract of a slot")]
+    fn with<T>(
+        &self,
+        run: impl AsyncFnOnce(&Session) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.shared.is_closed.load(Ordering::Relaxed) {
+            return Err(StoreError::Closed);
+        }
+        let slot = SESSIONS.with_borrow_mut(|sessions| {
+            if let Some((_, slot)) = sessions.iter().find(|(id, _)| *id == self.id) {
+                return Ok(slot.clone());
+            }
+            sessions.retain(|(_, slot)| !slot.is_empty());
+            let slot = Arc::new(Slot::new(self.session_of_thread()?));
+            sessions.push((self.id, slot.clone()));
+            let mut slots = self.slots();
+            slots.retain(|slot| slot.strong_count() > 0);
+            slots.push(Arc::downgrade(&slot));
+            Ok::<_, StoreError>(slot)
+        })?;
+        let on = |session: &Session| session.block_on(run(session));
+        // SAFETY: the slot is this thread's. Operations borrow the session, and what they return is
+        // made by the callers here: versions, counts and copies, and what users make of a borrowed
+        // value.
+        match unsafe { slot.with(on) } {
+            Ok(result) => result,
+            // Within another operation of this thread: a user's function asks for something else.
+            Err(on) => on(&self.session_of_thread()?),
+        }
+    }
+
+    /// One operation at a time is all that a blocking thread has under way.
+    fn session_of_thread(&self) -> Result<Session, StoreError> {
+        Session::open(self.shared.clone(), 4)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<Weak<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.with(async |session| Ok(session.get(key).await?.map(|value| value.to_vec())))
+    }
+
+    /// The value of a key, and what belongs to it, as `look` sees it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::get`].
+    pub fn look<T>(
+        &self,
+        key: &[u8],
+        look: impl FnOnce(Option<&Value>) -> T,
+    ) -> Result<T, StoreError> {
+        self.with(async |session| Ok(look(session.get(key).await?.as_ref())))
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::put`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Put, StoreError> {
+        self.with(async |session| session.put(key, value).await)
+    }
+
+    /// Stores a value and what belongs to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::put`].
+    pub fn put_with(&self, key: &[u8], value: &[u8], with: Attributes) -> Result<Put, StoreError> {
+        self.with(async |session| session.put_with(key, value, with).await)
+    }
+
+    /// Stores a value if the key has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::put`].
+    pub fn put_if_absent(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        with: Attributes,
+    ) -> Result<Option<Put>, StoreError> {
+        self.with(async |session| session.put_if_absent(key, value, with).await)
+    }
+
+    /// Stores a value if the key has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::put`].
+    pub fn put_if_present(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        with: Attributes,
+    ) -> Result<Option<Put>, StoreError> {
+        self.with(async |session| session.put_if_present(key, value, with).await)
+    }
+
+    /// Stores a value if the key's version is the expected one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::put`].
+    pub fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Version,
+        value: &[u8],
+        with: Attributes,
+    ) -> Result<Swap, StoreError> {
+        self.with(async |session| session.compare_and_swap(key, expected, value, with).await)
+    }
+
+    /// Removes a key; says whether it had a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::delete`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
+        self.with(async |session| session.delete(key).await)
+    }
+
+    /// Adds to a decimal number; see [`Session::increment`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::increment`].
+    pub fn increment(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
+        self.with(async |session| session.increment(key, by).await)
+    }
+
+    /// Subtracts from a decimal number; see [`Session::decrement`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::decrement`].
+    pub fn decrement(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
+        self.with(async |session| session.decrement(key, by).await)
+    }
+
+    /// Makes of a key's value what `update` says; see [`Session::update`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::update`].
+    pub fn update(
+        &self,
+        key: &[u8],
+        update: impl FnOnce(Option<&Value>) -> Update,
+    ) -> Result<Option<Version>, StoreError> {
+        self.with(async |session| session.update(key, update).await)
+    }
+
+    /// Visits every key; see [`Session::for_each`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::for_each`].
+    pub fn for_each(
+        &self,
+        visit: impl FnMut(Visited<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.with(async |session| session.for_each(visit).await)
+    }
+
+    /// Keys that have a value, those included whose time has come but that nobody has looked at.
+    pub fn len(&self) -> u64 {
+        self.shared.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the store has done since it was opened.
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.stats()
+    }
+
+    /// What it was formatted with.
+    pub fn superblock(&self) -> Superblock {
+        self.shared.superblock
+    }
+
+    /// The index, for its figures.
+    pub fn index(&self) -> &Index {
+        &self.shared.index
+    }
+
+    /// What each segment is used for.
+    pub fn segments(&self) -> Vec<State> {
+        self.shared.segments.states()
+    }
+
+    /// Bytes of the log that live records take, rounded up as the index knows them.
+    pub fn live_bytes(&self) -> u64 {
+        self.shared.live.load(Ordering::Relaxed) << self.shared.layout().grain_shift
+    }
+
+    /// Bytes at the ends of the segments that users have filled since the store was opened: the next
+    /// records were too long for them.
+    pub fn lost_bytes(&self) -> u64 {
+        self.shared.user.lost() << self.shared.layout().block_shift
+    }
+
+    /// Ends what is under way, refuses what comes, and writes the index, so that the next opening
+    /// need not read the log. Without room for it that is left out.
+    ///
+    /// The file is let go, whichever threads have used the store, but for sessions that somebody still
+    /// holds and for threads whose last operation failed in the middle.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Device`]; nothing is lost then either.
+    pub fn close(self) -> Result<(), StoreError> {
+        self.stop();
+        let disk = Disk::open(&*self.shared.device, 32)?;
+        let shared = &self.shared;
+        let unused = shared.user.end(&shared.segments);
+        // Who was not driven any more has given up; what he wrote is in the log.
+        if !shared.segments.wait_until_idle(Duration::from_secs(10)) {
+            tracing::warn!(device = %shared.device.name(), "closed with changes under way: the log will be read");
+            return Ok(());
+        }
+        disk.block_on(async {
+            disk.flush().await?;
+            for room in unused {
+                destroy_header(shared, &disk, room.segment).await?;
+                shared.segments.free(room.segment);
+            }
+            if !checkpoint::write(shared, &disk).await? {
+                tracing::info!(device = %shared.device.name(), "no room for the index: the log will be read");
+            }
+            Ok(())
+        })
+    }
+
+    fn stop(&self) {
+        self.shared.is_closed.store(true, Ordering::Release);
+        self.shared.wake_maintainer();
+        let maintainer = self
+            .maintainer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(maintainer) = maintainer
+            && maintainer.join().is_err()
+        {
+            tracing::error!("the store's maintenance had panicked");
+        }
+        // Nobody is in the middle of an operation: that would borrow the store.
+        for slot in self.slots().drain(..) {
+            if let Some(slot) = slot.upgrade() {
+                slot.clear();
+            }
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("device", &self.shared.device.name())
+            .field("superblock", &self.shared.superblock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads or writes the superblock, and recovers.
+fn prepare(
+    device: Arc<dyn Device>,
+    options: &Options,
+) -> Result<(Arc<Shared>, Recovery, Notified), StoreError> {
+    let disk = Disk::open(&*device, options.queue_depth.min(64))?;
+    let (superblock, is_new) = disk.block_on(superblock(&*device, &disk, options))?;
+    let layout = superblock.layout;
+    let (maintainer, notified) = rt::cross::notify();
+    let segment_grains = layout.segment_bytes() >> layout.grain_shift;
+    let whole = u64::from(layout.segments) * segment_grains;
+    // Segments that are open or being emptied hold nothing for long.
+    let unsettled = 4.min(u64::from(layout.segments) / 2) * segment_grains;
+    let index_bytes_max = options.index_bytes_max.unwrap_or(u64::MAX);
+    let index = Index::new(&index::Options {
+        bytes_max: index_bytes_max,
+        ..index::Options::for_entries(expected_entries(&layout))
+    });
+    let index = index.map_err(|error| {
+        tracing::error!(%error, "an index for the store");
+        StoreError::IndexFull
+    })?;
+    let mut shared = Shared {
+        settings: Settings {
+            durable: options.durable(),
+            live_max: ((whole as f64 * options.live_share) as u64).min(whole - unsettled),
+            index_bytes_max,
+            forget_damaged: options.forget_damaged,
+            now: options.now.clone(),
+        },
+        index,
+        segments: Segments::new(layout.segments),
+        session: 1,
+        user: Stream::default(),
+        gate: Gate::new(options.admission),
+        flights: Flights::new(),
+        counters: Counters::default(),
+        live: AtomicU64::new(0),
+        maintainer,
+        is_closed: AtomicBool::new(false),
+        device,
+        superblock,
+    };
+    let recovery = if is_new {
+        disk.block_on(prepare_segment(&shared, &disk, spare(&shared)))?;
+        Recovery::Formatted
+    } else {
+        recover(&mut shared, &disk, options)?
+    };
+    Ok((Arc::new(shared), recovery, notified))
+}
+
+/// About how many records there will be, which the index begins with a sixteenth of and may exceed
+/// seven times: of a quarter KiB.
+fn expected_entries(layout: &Layout) -> u64 {
+    (u64::from(layout.segments) << layout.segment_shift) / 256
+}
+
+/// The superblock, and whether it is new.
+async fn superblock(
+    device: &dyn Device,
+    disk: &Disk,
+    options: &Options,
+) -> Result<(Superblock, bool), StoreError> {
+    let name = device.name();
+    let geometry = device.geometry();
+    let block = geometry.block.max(512) as usize;
+    let mut errors = Vec::new();
+    let mut is_blank = true;
+    for at in SUPERBLOCKS {
+        if at + block as u64 > geometry.len {
+            break;
+        }
+        let buf = read_first(disk, block, at).await?;
+        match Superblock::parse(&buf) {
+            Ok(superblock) => {
+                if let Some(error) = errors.first() {
+                    tracing::warn!(device = %name, %error, "the superblock is damaged: its copy is used");
+                }
+                check(&name, &superblock, geometry)?;
+                return Ok((superblock, false));
+            }
+            Err(error) => errors.push(error),
+        }
+        is_blank &= buf.iter().all(|&byte| byte == 0);
+    }
+    if !is_blank || !options.create {
+        // What is certainly a store's says more than that the copy is none.
+        let foreign = |error: &FormatError| matches!(error, FormatError::Foreign { .. });
+        let told = errors.iter().find(|error| !foreign(error));
+        return Err(match told.or(errors.first()) {
+            Some(error) if !is_blank && foreign(error) => StoreError::NotEmpty { device: name },
+            Some(&source) => StoreError::NoStore {
+                device: name,
+                source,
+            },
+            None => StoreError::CutShort {
+                device: name,
+                len: geometry.len,
+                needed: SUPERBLOCKS[0] + block as u64,
+            },
+        });
+    }
+    format(device, disk, options)
+        .await
+        .map(|superblock| (superblock, true))
+}
+
+pub(crate) fn check(
+    name: &str,
+    superblock: &Superblock,
+    geometry: rt::block::Geometry,
+) -> Result<(), StoreError> {
+    let layout = &superblock.layout;
+    let needed = layout.segment_at(layout.segments);
+    if geometry.len < needed {
+        return Err(StoreError::CutShort {
+            device: name.into(),
+            len: geometry.len,
+            needed,
+        });
+    }
+    layout
+        .check(geometry.len)
+        .map_err(|source| StoreError::NoStore {
+            device: name.into(),
+            source,
+        })?;
+    if geometry.block as usize > layout.block() {
+        let field = "the size of a block, less than the device's,";
+        let what = "the layout";
+        return Err(StoreError::Layout {
+            device: name.into(),
+            source: FormatError::Field { what, field },
+        });
+    }
+    Ok(())
+}
+
+async fn format(
+    device: &dyn Device,
+    disk: &Disk,
+    options: &Options,
+) -> Result<Superblock, StoreError> {
+    let geometry = device.geometry();
+    let block = geometry.block.max(512);
+    let layout = Layout::new(geometry.len, block, options.segment_bytes);
+    let layout = layout.map_err(|source| StoreError::Layout {
+        device: device.name(),
+        source,
+    })?;
+    let [low, high, hash_seed, check_seed] = options.draw();
+    let superblock = Superblock {
+        store: u128::from(low) | u128::from(high) << 64,
+        hash_seed,
+        check_seed,
+        layout,
+        cache: options.cache,
+    };
+    // First of all what would be taken for segments in use: a drive may hold anything there.
+    let blank = |at| {
+        let mut buf = disk.buffer(layout.block());
+        buf.fill(0);
+        disk.write(buf, at, Durable::No)
+    };
+    let all: Vec<u32> = (0..layout.segments).collect();
+    for some in all.chunks(64) {
+        let writes: Vec<_> = some.iter().map(|&s| blank(layout.segment_at(s))).collect();
+        for write in writes {
+            write.await.0?;
+        }
+    }
+    disk.flush().await?;
+    for at in SUPERBLOCKS.into_iter().rev() {
+        write_superblock(disk, &superblock, at).await?;
+    }
+    Ok(superblock)
+}
+
+async fn read_first(disk: &Disk, len: usize, at: u64) -> Result<Buf, StoreError> {
+    let (result, buf) = disk.read(disk.buffer(len), at).await;
+    result?;
+    Ok(buf)
+}
+
+/// Reads the superblock that is to be at `at`.
+pub(crate) async fn read_superblock(
+    device: &dyn Device,
+    disk: &Disk,
+    at: u64,
+) -> Result<Result<Superblock, FormatError>, StoreError> {
+    let block = device.geometry().block.max(512) as usize;
+    if at + block as u64 > device.geometry().len {
+        let what = "a superblock";
+        return Ok(Err(FormatError::Short { what }));
+    }
+    Ok(Superblock::parse(&read_first(disk, block, at).await?))
+}
+
+/// Durably writes the superblock to `at`.
+pub(crate) async fn write_superblock(
+    disk: &Disk,
+    superblock: &Superblock,
+    at: u64,
+) -> Result<(), StoreError> {
+    let mut buf = disk.buffer(superblock.layout.block());
+    buf.fill(0);
+    superblock.emit(&mut buf);
+    disk.write(buf, at, Durable::Yes).await.0?;
+    Ok(())
+}

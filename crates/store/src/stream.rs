@@ -1,0 +1,157 @@
+//! Where in the log a batch goes.
+//!
+//! A stream has one open segment at a time, and the next one prepared beside it: its header is on
+//! the device before any batch goes to it. All cores take their room from one place, so that the
+//! order of positions is an order in time: who takes room after a change has ended gets the greater
+//! position.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use crate::format::layout::Layout;
+use crate::segments::Segments;
+
+/// The block of a segment at which its first batch begins, behind the header.
+pub(crate) const FIRST_BLOCK: u32 = 1;
+
+/// Room for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) segment: u32,
+    pub(crate) seq: u64,
+    /// The first block of it.
+    pub(crate) block: u32,
+    pub(crate) blocks: u32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    current: Option<Room>,
+    next: Option<Room>,
+    waiting: Vec<Waker>,
+    full: bool,
+    /// Blocks at the ends of segments for which the next batch was too long.
+    lost: u64,
+}
+
+/// One of the orders in which the log is written.
+#[derive(Debug, Default)]
+pub(crate) struct Stream(Mutex<State>);
+
+impl Room {
+    /// All of a segment.
+    pub(crate) fn whole(layout: &Layout, segment: u32, seq: u64) -> Self {
+        Self {
+            segment,
+            seq,
+            block: FIRST_BLOCK,
+            blocks: layout.segment_blocks() - FIRST_BLOCK,
+        }
+    }
+}
+
+/// There is no room, and none can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Stream {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `fit` makes use of what is left of a segment: it is told how many blocks there
+    /// are, and says how many it takes. The segment counts one more batch in flight.
+    pub(crate) async fn take(
+        &self,
+        segments: &Segments,
+        mut fit: impl FnMut(u32) -> u32,
+        want_next: impl Fn(),
+    ) -> Result<Room, Full> {
+        poll_fn(|cx| {
+            let mut state = self.state();
+            loop {
+                if let Some(open) = &mut state.current {
+                    let (segment, blocks) = (open.segment, fit(open.blocks));
+                    if blocks > 0 {
+                        let room = Room { blocks, ..*open };
+                        open.block += blocks;
+                        open.blocks -= blocks;
+                        segments.begin(segment);
+                        return Poll::Ready(Ok(room));
+                    }
+                    // Nothing as short as this fits; without another segment to go on with it
+                    // stays open for what is shorter.
+                    if state.next.is_some() {
+                        segments.seal(segment);
+                    }
+                }
+                let Some(next) = state.next.take() else {
+                    if state.full {
+                        drop(state);
+                        // It may be otherwise by the next time somebody asks.
+                        want_next();
+                        return Poll::Ready(Err(Full));
+                    }
+                    state.waiting.push(cx.waker().clone());
+                    drop(state);
+                    want_next();
+                    return Poll::Pending;
+                };
+                state.lost += state.current.map_or(0, |open| u64::from(open.blocks));
+                state.current = Some(next);
+                want_next();
+            }
+        })
+        .await
+    }
+
+    /// Blocks at the ends of segments for which the next batch was too long.
+    pub(crate) fn lost(&self) -> u64 {
+        self.state().lost
+    }
+
+    /// Whether the stream has no segment to go on with.
+    pub(crate) fn wants_next(&self) -> bool {
+        self.state().next.is_none()
+    }
+
+    /// Gives the stream its next segment, whose header is on the device.
+    pub(crate) fn give(&self, room: Room) {
+        let mut state = self.state();
+        debug_assert!(state.next.is_none());
+        state.next = Some(room);
+        state.full = false;
+        wake(state);
+    }
+
+    /// Says whether there will be no next segment until something is removed. Returns whether it is
+    /// otherwise than before.
+    pub(crate) fn set_full(&self, full: bool) -> bool {
+        let mut state = self.state();
+        let changes = state.full != full;
+        if changes {
+            state.full = full;
+            wake(state);
+        }
+        changes
+    }
+
+    /// Ends the open segment, and returns those that were prepared but hold nothing.
+    pub(crate) fn end(&self, segments: &Segments) -> impl Iterator<Item = Room> + use<> {
+        let mut state = self.state();
+        let ends = [state.current.take(), state.next.take()];
+        drop(state);
+        for room in ends.into_iter().flatten() {
+            segments.seal(room.segment);
+        }
+        let is_empty = |room: &Room| room.block == FIRST_BLOCK;
+        ends.into_iter().flatten().filter(is_empty)
+    }
+}
+
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waiting = std::mem::take(&mut state.waiting);
+    drop(state);
+    waiting.into_iter().for_each(Waker::wake);
+}

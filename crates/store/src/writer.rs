@@ -1,0 +1,240 @@
+//! Gathers records of one core into batches, and writes these to a stream of the log.
+//!
+//! Whatever is asked to be written between two turns of the driver becomes one batch. With several
+//! batches on their way the next one grows until one of them has ended, or it is large enough: so a
+//! lone PUT is written at once, and many share their writes.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use rt::block::{Buf, Disk};
+
+use crate::batch::{Batch, Member, Ticket};
+use crate::counters::add;
+use crate::error::StoreError;
+use crate::format::batch::BatchHeader;
+use crate::format::layout::Layout;
+use crate::format::record::{self, Record};
+use crate::shared::Shared;
+use crate::stream::{Full, Room};
+
+/// A batch that is this long is not held back.
+const LARGE: usize = 256 << 10;
+/// What a batch's buffer holds at first.
+const USUAL: usize = 16 << 10;
+/// A batch that is not large yet is held back while this many are on their way.
+const ON_THEIR_WAY: usize = 4;
+
+struct Open {
+    buf: Buf,
+    len: usize,
+    batch: Rc<Batch>,
+}
+
+/// The writer of one core to one stream.
+#[derive(Clone)]
+pub(crate) struct Writer(Rc<Inner>);
+
+pub(crate) struct Inner {
+    shared: Arc<Shared>,
+    disk: Disk,
+    open: RefCell<Option<Open>>,
+    /// Large ones that wait for their write to begin.
+    full: RefCell<VecDeque<Open>>,
+    writing: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
+    driver: RefCell<Option<Waker>>,
+}
+
+impl Deref for Writer {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>, disk: Disk) -> Self {
+        Self(Rc::new(Inner {
+            shared,
+            disk,
+            open: RefCell::default(),
+            full: RefCell::default(),
+            writing: RefCell::default(),
+            driver: RefCell::default(),
+        }))
+    }
+
+    /// Adds a record to the open batch.
+    pub(crate) fn append(&self, record: &Record<'_>) -> Ticket {
+        let layout = &self.shared.superblock.layout;
+        let len = record.encoded_len();
+        let mut slot = self.open.borrow_mut();
+        if slot.as_ref().is_some_and(|open| open.len + len > LARGE) {
+            self.full.borrow_mut().extend(slot.take());
+        }
+        let open = slot.get_or_insert_with(|| Open {
+            buf: self.disk.buffer(USUAL),
+            len: layout.batch_start(),
+            batch: Batch::new(self.shared.clone()),
+        });
+        let at = open.len;
+        let end = (at + len).next_multiple_of(layout.grain());
+        if end > open.buf.len() {
+            // Doubled: what is copied on the way is less than the batch.
+            let mut wider = self.disk.buffer(end.next_power_of_two());
+            wider[..at].copy_from_slice(&open.buf[..at]);
+            open.buf = wider;
+        }
+        record.emit(&mut open.buf[at..]);
+        open.buf[at + len..end].fill(0);
+        open.len = end;
+        let mut members = open.batch.members.borrow_mut();
+        members.push(Member { at, len });
+        let ticket = Ticket {
+            batch: open.batch.clone(),
+            number: members.len() - 1,
+        };
+        drop(members);
+        drop(slot);
+        if let Some(driver) = self.driver.borrow_mut().take() {
+            driver.wake();
+        }
+        ticket
+    }
+
+    /// Whether nothing is gathered nor on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.borrow().is_none()
+            && self.full.borrow().is_empty()
+            && self.writing.borrow().is_empty()
+    }
+
+    /// Begins writes and goes on with those on their way. To be called again when the waker says so.
+    pub(crate) fn step(&self, cx: &mut Context<'_>) {
+        *self.driver.borrow_mut() = Some(cx.waker().clone());
+        let mut writing = self.writing.borrow_mut();
+        loop {
+            let full = self.full.borrow_mut().pop_front();
+            let next = full.or_else(|| {
+                let may = writing.len() < ON_THEIR_WAY;
+                self.open.borrow_mut().take_if(|_| may)
+            });
+            if let Some(open) = next {
+                writing.push(Box::pin(self.clone().write(open)));
+                continue;
+            }
+            let before = writing.len();
+            writing.retain_mut(|write| write.as_mut().poll(cx).is_pending());
+            if writing.len() == before || self.open.borrow().is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn write(self, open: Open) {
+        let Open { buf, len, batch } = open;
+        let outcome = self.write_parts(buf, len, &batch).await;
+        batch.end(outcome);
+    }
+
+    /// Writes a batch: at once if its segment has room for it, otherwise what fits, and the rest to
+    /// the next segment.
+    async fn write_parts(&self, buf: Buf, len: usize, batch: &Batch) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        let layout = &shared.superblock.layout;
+        let members = batch.members.take();
+        let mut whole = Some(buf);
+        let mut rest = &members[..];
+        while let Some(first) = rest.first() {
+            let fit = |blocks| layout.blocks_of(fitting(layout, rest, blocks).1);
+            let room = shared
+                .user
+                .take(&shared.segments, fit, || shared.wake_maintainer());
+            let room = room.await.map_err(|Full| StoreError::Full)?;
+            batch.hold(room.segment);
+            let (count, bytes) = fitting(layout, rest, room.blocks);
+            let padded = room.blocks as usize * layout.block();
+            let (part, after) = rest.split_at(count);
+            let shift = first.at - layout.batch_start();
+            let mut buf = if shift == 0 && after.is_empty() && padded <= capacity(&whole) {
+                let mut buf = whole.take().expect("the first part is the last one");
+                buf.set_len(padded);
+                buf
+            } else {
+                let from = whole.as_ref().expect("kept until the last part");
+                let mut buf = self.disk.buffer(padded);
+                buf[..bytes].copy_from_slice(&from[shift..shift + bytes]);
+                buf
+            };
+            debug_assert!(shift + bytes <= len);
+            buf[bytes..].fill(0);
+            compose(shared, room, &mut buf[..bytes], part, shift);
+            for member in part {
+                let grain = grain_of(layout, room, member.at - shift);
+                batch.place(room.segment, room.seq, grain, member.len);
+            }
+            rest = after;
+            let at = shared.layout().block_at(room.segment, room.block);
+            let counters = &shared.counters;
+            add(&counters.batches, 1);
+            add(&counters.written_bytes, padded as u64);
+            let (result, _) = self.disk.write(buf, at, shared.durable()).await;
+            result?;
+        }
+        Ok(())
+    }
+}
+
+fn capacity(buf: &Option<Buf>) -> usize {
+    buf.as_ref().map_or(0, Buf::capacity)
+}
+
+/// How many of the members go into a batch of so many blocks, and how long that becomes.
+fn fitting(layout: &Layout, members: &[Member], blocks: u32) -> (usize, usize) {
+    let limit = (blocks as usize) << layout.block_shift;
+    let start = members[0].at - layout.batch_start();
+    let end = |member: &Member| (member.at + member.len).next_multiple_of(layout.grain()) - start;
+    // Most of the time all of them do.
+    let count = match members.last() {
+        Some(last) if end(last) <= limit => members.len(),
+        _ => members.partition_point(|member| end(member) <= limit),
+    };
+    let bytes = members[..count].last().map_or(0, end);
+    (count, bytes)
+}
+
+/// The grain of a segment at which a byte of a batch lies.
+fn grain_of(layout: &Layout, room: Room, at: usize) -> u32 {
+    (room.block << (layout.block_shift - layout.grain_shift)) + (at >> layout.grain_shift) as u32
+}
+
+/// Puts the header before the records of a batch, whose members' places are `shift` too great, and
+/// ties them to their place.
+pub(crate) fn compose(
+    shared: &Shared,
+    room: Room,
+    bytes: &mut [u8],
+    members: &[Member],
+    shift: usize,
+) {
+    let (layout, seed) = (&shared.superblock.layout, shared.superblock.check_seed);
+    let header = BatchHeader {
+        seq: room.seq,
+        block: room.block,
+        bytes: bytes.len() as u32,
+        records: members.len() as u32,
+    };
+    bytes[..layout.batch_start()].fill(0);
+    header.emit(seed, bytes);
+    for member in members {
+        let at = member.at - shift;
+        record::tie(&mut bytes[at..], seed, room.seq, grain_of(layout, room, at));
+    }
+}

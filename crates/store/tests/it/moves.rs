@@ -1,0 +1,518 @@
+//! A change of a key at every moment at which its record is being moved, evicted or expired.
+//!
+//! Maintenance and users have a queue of the simulated device each, and the test polls them in turn:
+//! so a change begins and ends exactly where the test says, whatever it overlaps with.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use rt::block::sim::{Kind, Rates, SimConfig, SimDevice};
+use rt::block::{Device, Disk};
+use rustix::io::Errno;
+use store::examine::examine;
+use store::format::Version;
+use store::{Attributes, Options, Session, State, Store, StoreError};
+
+const SEGMENT: u64 = 64 << 10;
+const LEN: u64 = SEGMENT + 12 * SEGMENT;
+/// Seven of these fill a segment, but for less than is worth a move.
+const VALUE: usize = 9150;
+const A_SEGMENT: u32 = 7;
+/// Of the first segments' records so many of a segment stay: a segment that takes up those of one has
+/// room for some of the next one's, but not for all.
+const STAY: u32 = 4;
+const MIXED: u32 = 6 * A_SEGMENT;
+const KEYS: u32 = MIXED + 10;
+/// Changes of other keys afterwards.
+const ROUNDS: usize = 250;
+/// When the mixed segments' records expire, if they do.
+const EXPIRY: u32 = 1000;
+
+type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Delete,
+    Put,
+}
+
+/// A change that overlaps with giving a segment up.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    change: Change,
+    /// Whether the segment's records have expired.
+    expired: bool,
+    /// The how-manieth segment that is given up.
+    collection: usize,
+    /// The how-manieth of the keys that stay in it.
+    key: usize,
+    /// How many steps of the maintenance come before the change begins.
+    begin: usize,
+    /// And before its record is written.
+    end: usize,
+}
+
+/// How far the segment was when the change began, and when it went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Both,
+    Begin,
+    Neither,
+}
+
+/// A record in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Logged {
+    key: u32,
+    segment: u32,
+    /// Of its value, if it is a long one.
+    round: Option<u32>,
+    version: Version,
+}
+
+struct Rig {
+    device: SimDevice,
+    options: Options,
+    now: Arc<AtomicU32>,
+    store: Store,
+    session: Session,
+    driver: Task<'static>,
+    maintenance: Task<'static>,
+    disk: Disk,
+    leaving: Option<u32>,
+    left: usize,
+    /// Whether the maintenance's reads fail.
+    reads_nothing: bool,
+}
+
+fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key {i:03}").into_bytes()
+}
+
+/// A value whose length tells the round.
+fn value(i: u32, round: u32) -> Vec<u8> {
+    vec![i as u8; VALUE + round as usize]
+}
+
+impl Rig {
+    fn new() -> Self {
+        let now = Arc::new(AtomicU32::new(1));
+        let clock = now.clone();
+        let mut options = Options::default();
+        options.segment_bytes = Some(SEGMENT);
+        options.seed = Some(5);
+        options.recovery_threads = Some(1);
+        options.now = Arc::new(move || clock.load(Ordering::Relaxed));
+        let device = SimDevice::new(SimConfig::new(1, LEN));
+        let shared: Arc<dyn Device> = Arc::new(device.clone());
+        let (store, maintenance) = Store::unmaintained(shared, &options).expect("a store");
+        let session = store.session().expect("a session");
+        let disk = Disk::open(&device, 32).expect("a queue");
+        let driven = session.clone();
+        Self {
+            driver: Box::pin(async move { driven.drive().await }),
+            maintenance: Box::pin(maintenance.run(disk.clone())),
+            device,
+            options,
+            now,
+            store,
+            session,
+            disk,
+            leaving: None,
+            left: 0,
+            reads_nothing: false,
+        }
+    }
+
+    /// One step of the maintenance: whatever waits for the device waits for one request. Says whether
+    /// it did anything.
+    fn maintain(&mut self) -> bool {
+        let before = self.store.segments();
+        if self.reads_nothing {
+            self.device.set_rates(Rates {
+                read_error: 1.0,
+                ..Rates::default()
+            });
+        }
+        assert!(
+            poll(self.maintenance.as_mut()).is_pending(),
+            "the store is open"
+        );
+        let ended = self.disk.poll();
+        self.device.set_rates(Rates::default());
+        let after = self.store.segments();
+        let leaving = |state: &State| matches!(state, State::Leaving(_));
+        let leaving = after.iter().position(leaving).map(|s| s as u32);
+        self.left += usize::from(leaving.is_some() && leaving != self.leaving);
+        self.leaving = leaving;
+        ended > 0 || before != after
+    }
+
+    /// Whatever the users' queue can do without the maintenance; what they write is held back unless
+    /// it is driven.
+    fn settle<T>(
+        &mut self,
+        mut change: Pin<&mut impl Future<Output = T>>,
+        drives: bool,
+    ) -> Poll<T> {
+        let mut idle = 0;
+        while idle < 3 {
+            if let Poll::Ready(outcome) = poll(change.as_mut()) {
+                return Poll::Ready(outcome);
+            }
+            if drives {
+                assert!(poll(self.driver.as_mut()).is_pending(), "the store is open");
+            }
+            idle = if self.session.disk().poll() > 0 {
+                0
+            } else {
+                idle + 1
+            };
+        }
+        Poll::Pending
+    }
+
+    /// Drives a change to its end, and the maintenance only if the change waits for it.
+    fn finish<T>(&mut self, mut change: Pin<&mut impl Future<Output = T>>) -> T {
+        for _ in 0..10_000 {
+            if let Poll::Ready(outcome) = self.settle(change.as_mut(), true) {
+                return outcome;
+            }
+            self.maintain();
+        }
+        panic!("a change never ends");
+    }
+
+    fn put(&mut self, i: u32, value: &[u8], expiry: u32) -> Result<(), StoreError> {
+        let session = self.session.clone();
+        let with = Attributes { flags: 0, expiry };
+        self.finish(pin!(session.put_with(&key(i), value, with)))
+            .map(drop)
+    }
+
+    /// Has the maintenance do what there is to do, or up to the beginning of this collection. Says
+    /// whether that has begun.
+    fn settle_maintenance(&mut self, collection: usize) -> bool {
+        let mut idle = 0;
+        for _ in 0..100_000 {
+            idle = if self.maintain() { 0 } else { idle + 1 };
+            if self.left == collection {
+                return true;
+            }
+            if idle == 3 {
+                return false;
+            }
+        }
+        panic!("the maintenance never rests");
+    }
+
+    /// Fills the store until the segment of this collection is about to be given up: its number, and
+    /// the keys that stay in it. Segments in which nothing stays do not count.
+    fn fill(&mut self, expired: bool, collection: usize) -> (u32, Vec<u32>) {
+        let expiry = if expired { EXPIRY } else { 0 };
+        let stays = |i: u32| i < MIXED && i % A_SEGMENT < STAY;
+        // Keys that expire hide older versions of theirs, that have no end. They fill segments of
+        // their own.
+        let older = (0..MIXED).filter(|_| expired).map(|i| (i, 0, 0));
+        let mixed = (0..MIXED).map(|i| (i, 1, if stays(i) { expiry } else { 0 }));
+        let rest = (0..KEYS).filter(|&i| !stays(i)).map(|i| (i, 2, 0));
+        let again = (0..).map(|n| (MIXED + n % (KEYS - MIXED), 3, 0));
+        let mut begun = 0;
+        for (i, round, expiry) in older.chain(mixed).chain(rest).chain(again) {
+            self.put(i, &value(i, round), expiry).expect("put");
+            while self.settle_maintenance(self.left + 1) {
+                let segment = self.leaving.expect("a segment that is given up");
+                let mut keys = self.log();
+                keys.retain(|record| record.segment == segment && record.round == Some(1));
+                keys.retain(|record| stays(record.key));
+                begun += usize::from(!keys.is_empty());
+                if begun == collection {
+                    return (segment, keys.iter().map(|record| record.key).collect());
+                }
+            }
+        }
+        unreachable!("there are always more")
+    }
+
+    /// All records and tombstones that stand in the log.
+    fn log(&self) -> Vec<Logged> {
+        let mut log = Vec::new();
+        let image = SimDevice::with_image(SimConfig::new(2, LEN), self.device.image());
+        let device: Arc<dyn Device> = Arc::new(image);
+        let examined = examine(
+            &device,
+            |_, _| (),
+            |record| {
+                let number = std::str::from_utf8(&record.key[4..]).expect("a number");
+                log.push(Logged {
+                    key: number.parse().expect("a number"),
+                    segment: record.segment,
+                    round: record
+                        .value_len
+                        .checked_sub(VALUE)
+                        .map(|round| round as u32),
+                    version: record.version,
+                });
+            },
+        );
+        examined.expect("examined");
+        log
+    }
+
+    /// What a store that is opened with what is on the device now has of a key.
+    fn after_a_crash(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let image = SimDevice::with_image(SimConfig::new(2, LEN), self.device.image());
+        let device: Arc<dyn Device> = Arc::new(image);
+        let (store, _) = Store::unmaintained(device, &self.options).expect("recovered");
+        store.get(key).expect("got")
+    }
+}
+
+fn run(case: Case) -> Met {
+    let mut rig = Rig::new();
+    let (segment, keys) = rig.fill(case.expired, case.collection);
+    assert_eq!(keys.len(), STAY as usize, "{case:?}: {keys:?}");
+    if case.expired {
+        rig.now.store(EXPIRY, Ordering::Relaxed);
+    }
+    let number = keys[case.key];
+    let name = key(number);
+    let expected = (case.change == Change::Put).then(|| value(number, 9));
+    let session = rig.session.clone();
+    let mut change = pin!(async {
+        match &expected {
+            Some(value) => session.put(&name, value).await.map(drop),
+            None => session.delete(&name).await.map(drop),
+        }
+    });
+    let mut met = Met::Neither;
+    let mut outcome = Poll::Pending;
+    for step in 0.. {
+        if rig.leaving != Some(segment) {
+            break;
+        }
+        if step == case.begin {
+            outcome = rig.settle(change.as_mut(), false);
+            met = Met::Begin;
+        }
+        if step == case.end {
+            met = Met::Both;
+            break;
+        }
+        rig.maintain();
+    }
+    if met == Met::Neither {
+        return met;
+    }
+    let outcome = match outcome {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => rig.finish(change.as_mut()),
+    };
+    outcome.unwrap_or_else(|error| panic!("{case:?}: {error}"));
+    // Everything goes but the segments in which something stands of the key: what is older than these
+    // first. Whatever is left of it meanwhile, a crash shows what the key has.
+    rig.settle_maintenance(usize::MAX);
+    let (mut collected, mut stands) = (None, Vec::new());
+    let mut held: HashSet<u32> = HashSet::new();
+    // Each other key once, to little, and then a few again and again: what they leave behind is dead
+    // as a whole, and goes before the segments that are held.
+    let once = (0..KEYS).map(|i| (i, b"short".to_vec()));
+    let again = (KEYS..KEYS + 20).cycle().map(|i| (i, value(i, 4)));
+    let mut others = once.chain(again);
+    for _ in 0..ROUNDS {
+        let now = Some(rig.store.stats().collected);
+        if now != collected {
+            collected = now;
+            let log = rig.log();
+            let of_key: Vec<_> = log.iter().filter(|r| r.key == number).copied().collect();
+            let with_it = |r: &&Logged| of_key.iter().any(|of_key| of_key.segment == r.segment);
+            held = log.iter().filter(with_it).map(|r| r.key).collect();
+            held.insert(number);
+            if of_key != stands {
+                let found = rig.after_a_crash(&name);
+                assert!(found == expected, "{case:?}: {of_key:?}");
+                stands = of_key;
+            }
+            if stands.len() <= usize::from(expected.is_some()) {
+                break;
+            }
+        }
+        let (other, value) = others.find(|(i, _)| !held.contains(i)).expect("others");
+        rig.put(other, &value, 0).expect("put");
+        rig.settle_maintenance(usize::MAX);
+    }
+    let found = rig
+        .finish(pin!(rig.session.clone().get(&name)))
+        .expect("got");
+    assert_eq!(found.as_deref(), expected.as_deref(), "{case:?}");
+    met
+}
+
+/// Runs the change of each key at each moment.
+fn at_every_moment(change: Change, expired: bool) {
+    let mut runs = 0;
+    for collection in 1..=2 {
+        // The first to be moved, and the last, for which there is no room in the second round.
+        for key in [0, STAY as usize - 1] {
+            'begin: for begin in 0.. {
+                for end in begin.. {
+                    let case = Case {
+                        change,
+                        expired,
+                        collection,
+                        key,
+                        begin,
+                        end,
+                    };
+                    runs += 1;
+                    match run(case) {
+                        Met::Both => {}
+                        Met::Begin => break,
+                        Met::Neither => break 'begin,
+                    }
+                }
+            }
+        }
+    }
+    assert!(runs > 50, "{runs} runs");
+}
+
+#[test]
+fn a_key_deleted_while_it_is_moved_stays_deleted() {
+    at_every_moment(Change::Delete, false);
+}
+
+#[test]
+fn a_key_changed_while_it_is_moved_keeps_its_new_value() {
+    at_every_moment(Change::Put, false);
+}
+
+#[test]
+fn a_key_deleted_while_it_expires_stays_deleted() {
+    at_every_moment(Change::Delete, true);
+}
+
+#[test]
+fn a_key_written_while_its_old_value_expires_keeps_the_new_one() {
+    at_every_moment(Change::Put, true);
+}
+
+/// Records that leave much room at the ends of segments: moving them gains nothing.
+#[test]
+fn a_store_full_of_long_records_says_so_and_rests() {
+    let mut rig = Rig::new();
+    let value = vec![7; SEGMENT as usize * 33 / 64];
+    let mut stored = 0;
+    let refused = loop {
+        match rig.put(stored, &value, 0) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, StoreError::Full), "{refused}");
+    assert!(stored >= 8, "{stored} segments of 12");
+    rig.settle_maintenance(usize::MAX);
+    let writes = rig.device.totals().writes;
+    for i in 0..100 {
+        let refused = rig.put(stored, &value, 0).expect_err("full");
+        assert!(matches!(refused, StoreError::Full), "{i}: {refused}");
+        rig.settle_maintenance(usize::MAX);
+    }
+    assert_eq!(
+        rig.device.totals().writes,
+        writes,
+        "nothing is moved in vain"
+    );
+    for i in 0..stored {
+        let session = rig.session.clone();
+        let was_there = rig.finish(pin!(session.delete(&key(i)))).expect("deleted");
+        assert!(was_there);
+        rig.put(i, &value, 0).expect("there is room again");
+    }
+    for i in 0..stored {
+        assert_eq!(rig.after_a_crash(&key(i)).as_ref(), Some(&value), "key {i}");
+    }
+}
+
+/// The device fails once, at any request of the maintenance while it gives a segment up. But for a
+/// flush, the segment is given up nevertheless, later.
+#[test]
+fn a_segment_that_could_not_be_read_once_is_given_up_later() {
+    for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+        let mut postponed = 0;
+        for pass in 0..4 {
+            let what = format!("{kind:?} {pass}");
+            let mut rig = Rig::new();
+            let (segment, keys) = rig.fill(false, 1);
+            rig.device.fail(kind, pass, Errno::IO);
+            rig.settle_maintenance(usize::MAX);
+            let stats = rig.store.stats();
+            postponed += stats.postponed;
+            for round in 0..60 {
+                let other = MIXED + round % (KEYS - MIXED);
+                // The error may still have to come.
+                match rig.put(other, &value(other, 5), 0) {
+                    Ok(()) | Err(StoreError::Device(_)) => {}
+                    // A free segment whose header could not be written is missing.
+                    Err(StoreError::Full) if kind != Kind::Read => {}
+                    Err(error) => panic!("{what}: {error}"),
+                }
+                rig.settle_maintenance(usize::MAX);
+            }
+            let retired = |state: &&State| **state == State::Retired;
+            let retired = rig.store.segments().iter().filter(retired).count();
+            match kind {
+                Kind::Read => assert_eq!(retired, 0, "{what}"),
+                // A new segment whose header cannot be written; copies that may not be there.
+                _ => assert!(retired <= 1, "{what}: {retired}"),
+            }
+            if kind == Kind::Read {
+                let is_there = |r: &Logged| r.segment == segment && r.round == Some(1);
+                let log = rig.log();
+                assert!(
+                    !log.iter().any(|r| is_there(r) && keys.contains(&r.key)),
+                    "{what}"
+                );
+            }
+            for key_of in keys {
+                let found = rig.after_a_crash(&key(key_of));
+                assert_eq!(found, Some(value(key_of, 1)), "{what}, key {key_of}");
+            }
+        }
+        assert!(postponed > 0 || kind == Kind::Flush, "{kind:?}");
+    }
+}
+
+/// A segment that can never be read is not tried for ever, and the store goes on without it.
+#[test]
+fn a_segment_that_cannot_be_read_is_set_aside_in_the_end() {
+    let mut rig = Rig::new();
+    let (_, keys) = rig.fill(false, 1);
+    rig.reads_nothing = true;
+    for round in 0..200 {
+        let other = MIXED + round % (KEYS - MIXED);
+        match rig.put(other, &value(other, 5), 0) {
+            Ok(()) | Err(StoreError::Full) => {}
+            Err(error) => panic!("{error}"),
+        }
+        rig.settle_maintenance(usize::MAX);
+    }
+    let states = rig.store.segments();
+    let retired = states.iter().filter(|state| **state == State::Retired);
+    let (retired, stats) = (retired.count() as u64, rig.store.stats());
+    assert!(retired > 0, "{states:?} {stats:?}");
+    assert!((retired..=12 * 6).contains(&stats.postponed), "{stats:?}");
+    // The first one's read was under way.
+    assert!(stats.collected <= 1, "{stats:?}");
+    for key_of in keys {
+        assert_eq!(rig.after_a_crash(&key(key_of)), Some(value(key_of, 1)));
+    }
+}
