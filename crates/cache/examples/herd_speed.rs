@@ -5,54 +5,17 @@
 //!
 //! `cargo run --release -p cache --example herd_speed -- [rounds] [window] [keys] [threads] [put percent]`
 
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cache::herd::client::Control;
+use cache::herd::local::LocalDoor;
 use cache::herd::{
-    Acceptor, Attachment, Client, ClientConfig, Command, Outcome, Server, ServerConfig, StoreMode,
+    Acceptor, Client, ClientConfig, Command, Outcome, Server, ServerConfig, StoreMode,
 };
 use cache::mica::{KeyHash, NewValue, Options, Partition};
 use nic_soft::{SoftNic, SoftOptions};
 use verbs::typed::Context;
-
-/// A control stream inside the process.
-#[derive(Debug)]
-struct Door {
-    acceptor: Arc<Acceptor>,
-    arriving: Arc<Mutex<Vec<Attachment>>>,
-    received: VecDeque<u8>,
-}
-
-impl Write for Door {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let reply = self.acceptor.answer(line, 0);
-        self.received.extend(reply.line.bytes().chain(*b"\r\n"));
-        if let Some((_, attachments)) = reply.attached {
-            self.arriving.lock().expect("no panic").extend(attachments);
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Door {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.received.read(bytes)
-    }
-}
-
-impl Control for Door {
-    fn is_closed(&mut self) -> bool {
-        false
-    }
-}
 
 fn key(number: u64) -> [u8; 16] {
     let mut key = [0; 16];
@@ -106,8 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..ServerConfig::default()
     };
     let (mut server, port) = Server::new(&server_pd, 0, &config)?;
-    let acceptor = Arc::new(Acceptor::new(server_pd, &config, vec![port])?);
-    let arriving = Arc::new(Mutex::new(Vec::new()));
+    let door = LocalDoor::new(Acceptor::new(server_pd, &config, vec![port])?);
     let mut partition = Partition::new(&Options::new(256 << 20))?;
     for number in 0..keys {
         let key = key(number);
@@ -115,25 +77,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let stored = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
         assert!(stored.cas().is_some());
     }
-    let dial = {
-        let arriving = Arc::clone(&arriving);
-        move || -> io::Result<Door> {
-            Ok(Door {
-                acceptor: Arc::clone(&acceptor),
-                arriving: Arc::clone(&arriving),
-                received: VecDeque::new(),
-            })
-        }
-    };
     let client_config = ClientConfig {
         window,
         retry_ns: 100_000_000,
         ..ClientConfig::default()
     };
-    let mut client = Client::connect(client_pd, client_config, dial, 0)?;
-    for attachment in arriving.lock().expect("no panic").drain(..) {
-        server.attach(attachment);
-    }
+    let mut client = Client::connect(client_pd, client_config, door.clone(), 0)?;
+    door.serve(&mut server, 0);
 
     let mut random = fastrand::Rng::with_seed(1);
     let start = Instant::now();

@@ -14,10 +14,12 @@
 //! | [`slots`] | where a request lies |
 //! | [`server`] | the engine of a core; the acceptor, which connects clients off the cores |
 //! | [`client`] | windows of requests under way, repeats, large values, connecting again |
+//! | [`local`] | a server's door inside its process |
 //! | `memory` | registered memory at hand; the only unsafe code |
 //! | `recycle` | memory for batches |
 
 pub mod client;
+pub mod local;
 mod memory;
 mod recycle;
 pub mod server;
@@ -25,7 +27,7 @@ pub mod slots;
 pub mod wire;
 
 pub use client::{BlockingClient, Client, ClientConfig, Outcome, SubmitError};
-pub use server::{Acceptor, Armed, Attachment, Server, ServerConfig};
+pub use server::{Acceptor, AcceptorUsage, Armed, Attachment, Server, ServerConfig};
 pub use wire::answer::Status;
 pub use wire::handshake::ServerInfo;
 pub use wire::request::{Command, StoreMode};

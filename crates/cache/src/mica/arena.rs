@@ -165,8 +165,10 @@ impl Arena {
         // lies within it (or one past its end for an empty part).
         let first = unsafe { self.mapping.base.byte_add(self.used) };
         self.used += bytes;
+        let first = NonNull::new(first.cast::<T>()).expect("a mapping is never at address zero");
+        debug_assert!(first.is_aligned(), "parts begin on lines");
         Span {
-            first: NonNull::new(first.cast()).expect("a mapping is never at address zero"),
+            first,
             len: count,
             _owner: Arc::clone(&self.mapping),
             _values: PhantomData,

@@ -5,7 +5,7 @@
 use std::io;
 
 use super::arena::{Arena, PageKind, PagePolicy};
-use super::entry::{Header, UNIT_BYTES, VALUE_BYTES_MAX, entry_units};
+use super::entry::{HEADER_BYTES, Header, KEY_BYTES_MAX, UNIT_BYTES, VALUE_BYTES_MAX, entry_units};
 use super::hash::KeyHash;
 use super::index::{BUCKET_BYTES, Index, SlotAt, Window};
 use super::log::{Log, Pieces};
@@ -34,6 +34,9 @@ pub struct Options {
     /// Whether all memory is made resident at once. Otherwise the first lap
     /// pays a page fault for every page.
     pub prefault: bool,
+    /// Where the counter behind tokens begins. Let it differ from start to start: a token that
+    /// a client has from an earlier one must not fit another value by chance.
+    pub first_version: u32,
 }
 
 impl Options {
@@ -45,6 +48,7 @@ impl Options {
             index_permille: 125,
             pages: PagePolicy::default(),
             prefault: false,
+            first_version: 0,
         }
     }
 }
@@ -112,6 +116,7 @@ pub struct Partition {
     /// The head's offset at which the next bucket is swept.
     sweep_due: u64,
     sweep_stride: u64,
+    value_bytes_max: usize,
     pages: PageKind,
 }
 
@@ -156,7 +161,11 @@ impl Partition {
     /// # Errors
     /// If the sizes are out of range or the kernel refuses the memory.
     pub fn new(options: &Options) -> Result<Partition, CreateError> {
-        Partition::with_origin(options, &Origin::default())
+        let origin = Origin {
+            version: u64::from(options.first_version),
+            ..Origin::default()
+        };
+        Partition::with_origin(options, &origin)
     }
 
     pub(super) fn with_origin(
@@ -198,6 +207,7 @@ impl Partition {
             flush_due_s: u64::MAX,
             sweep_due: origin.offset + sweep_stride,
             sweep_stride,
+            value_bytes_max: VALUE_BYTES_MAX,
             pages: arena.pages(),
         })
     }
@@ -217,9 +227,21 @@ impl Partition {
         self.pages
     }
 
+    /// Refuses values longer than that from here on, append and prepend included. Larger ones than
+    /// [`VALUE_BYTES_MAX`] are never taken.
+    pub fn limit_values(&mut self, bytes_max: usize) {
+        self.value_bytes_max = bytes_max.min(VALUE_BYTES_MAX);
+    }
+
+    /// Most bytes that a value may have.
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
+    }
+
     /// Most bytes that key and value may have together.
     pub fn item_bytes_max(&self) -> usize {
-        self.log.entry_units_max() as usize * UNIT_BYTES - super::entry::HEADER_BYTES
+        let entry_max = self.log.entry_units_max() as usize * UNIT_BYTES;
+        (entry_max - HEADER_BYTES).min(KEY_BYTES_MAX + self.value_bytes_max)
     }
 
     /// Starts loading the bucket of `hash`. The first stage of a pipeline: call
@@ -323,7 +345,7 @@ impl Partition {
 
     /// Whether an entry of these lengths may be stored.
     pub(super) fn check_size(&self, key: &[u8], value_len: usize) -> Result<(), StoreError> {
-        let fits = value_len <= VALUE_BYTES_MAX
+        let fits = value_len <= self.value_bytes_max
             && entry_units(key.len(), value_len) <= self.log.entry_units_max();
         let bytes = key.len() + value_len;
         fits.then_some(()).ok_or(StoreError::TooLarge { bytes })

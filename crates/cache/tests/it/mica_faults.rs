@@ -14,6 +14,7 @@ fn one_bucket(items: usize) -> Partition {
         index_permille: 1,
         pages: PagePolicy::Plain,
         prefault: false,
+        ..Options::new(0)
     })
     .unwrap();
     assert_eq!(partition.census().buckets, 1);
@@ -158,6 +159,7 @@ fn the_log_wraps_on_every_lap() {
             index_permille: 500,
             pages: PagePolicy::Plain,
             prefault: false,
+            ..Options::new(0)
         })
         .unwrap();
         let mut newest = HashMap::new();
@@ -214,6 +216,7 @@ fn partition_bits_do_not_narrow_the_buckets() {
         index_permille: 100,
         pages: PagePolicy::Plain,
         prefault: false,
+        ..Options::new(0)
     })
     .unwrap();
     let buckets = partition.census().buckets;

@@ -369,6 +369,7 @@ fn options(bytes: usize, index_permille: u32) -> Options {
         index_permille,
         pages: PagePolicy::Plain,
         prefault: false,
+        ..Options::new(0)
     }
 }
 

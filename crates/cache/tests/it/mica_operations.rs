@@ -1,8 +1,8 @@
 //! What each operation answers, at its boundaries.
 
 use cache::mica::{
-    Arith, CreateError, KeyHash, NewValue, Options, PageKind, PagePolicy, Partition, Store,
-    StoreError,
+    Arith, CreateError, KEY_BYTES_MAX, KeyHash, NewValue, Options, PageKind, PagePolicy, Partition,
+    Store, StoreError, VALUE_BYTES_MAX,
 };
 
 fn partition() -> Partition {
@@ -226,6 +226,28 @@ fn what_cannot_be_stored_is_refused_and_changes_only_what_it_must() {
     }
 }
 
+/// Two starts that are otherwise the same give no token twice.
+#[test]
+fn a_token_of_an_earlier_start_fits_nothing() {
+    let start = |first_version| {
+        Partition::new(&Options {
+            first_version,
+            ..Options::new(64 << 10)
+        })
+        .unwrap()
+    };
+    let (mut before, mut after) = (start(7), start(u32::MAX - 3));
+    for round in 0..10 {
+        let value = [round; 8];
+        set(&mut before, b"key", &value, 0, 1);
+        set(&mut after, b"key", &value, 0, 1);
+        let old = before.get(hash(b"key"), b"key", 1).unwrap().cas;
+        let new = NewValue::new(b"other");
+        let stored = after.cas(hash(b"key"), b"key", new, old, 1);
+        assert_eq!(stored, Ok(Store::Exists), "round {round}");
+    }
+}
+
 /// Updated items move to the front before the log overwrites them, and the log
 /// does not advance for them otherwise.
 #[test]
@@ -235,6 +257,7 @@ fn an_item_in_use_outlives_many_laps_and_moves_once_a_lap() {
         index_permille: 250,
         pages: PagePolicy::Plain,
         prefault: false,
+        ..Options::new(0)
     })
     .unwrap();
     set(&mut cache, b"hot", b"0", 0, 1);
@@ -260,6 +283,7 @@ fn options_are_checked() {
             index_permille,
             pages: PagePolicy::Plain,
             prefault: true,
+            ..Options::new(0)
         })
     };
     for permille in [0, 1000, u32::MAX] {
@@ -296,4 +320,26 @@ fn counters_can_be_reset_and_gauges_stay() {
     let stats = cache.stats();
     assert_eq!((stats.gets, stats.hits, stats.sets), (0, 0, 0));
     assert_eq!((stats.live_items, stats.live_bytes), (1, 24));
+}
+
+#[test]
+fn no_item_is_larger_than_the_largest_value() {
+    let mut cache = Partition::new(&Options::new(64 << 20)).unwrap();
+    let largest = KEY_BYTES_MAX + VALUE_BYTES_MAX;
+    assert_eq!(cache.item_bytes_max(), largest);
+    let bytes = vec![7; 1000];
+    let store = |cache: &mut Partition, len: usize| {
+        let hash = KeyHash::new(1, b"key");
+        cache.set(hash, b"key", NewValue::new(&bytes[..len]), 1)
+    };
+    assert!(store(&mut cache, 1000).is_ok());
+    cache.limit_values(900);
+    assert_eq!(cache.value_bytes_max(), 900);
+    assert_eq!(cache.item_bytes_max(), KEY_BYTES_MAX + 900);
+    assert!(store(&mut cache, 901).is_err());
+    assert!(store(&mut cache, 900).is_ok());
+    let hash = KeyHash::new(1, b"key");
+    assert!(cache.append(hash, b"key", b"x", 1).is_err());
+    cache.limit_values(usize::MAX);
+    assert_eq!(cache.item_bytes_max(), largest);
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::net::RecvFlags;
 
-use crate::herd::wire::handshake::{HandshakeError, Message, Refusal};
+use crate::herd::wire::handshake::{DOOR_FULL, HandshakeError, Message, Refusal};
 
 /// Bytes of a line at most: room for 256 cores.
 const LINE_LEN_MAX: usize = 64 << 10;
@@ -84,6 +84,12 @@ pub enum ConnectError {
     Post(#[from] verbs::PostError),
 }
 
+/// Whether the other side has closed.
+fn is_gone(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+    kinds.contains(&error.kind())
+}
+
 /// Sends a message and reads the server's answer.
 pub(super) fn converse(
     stream: &mut (impl Read + Write),
@@ -91,21 +97,33 @@ pub(super) fn converse(
 ) -> Result<Message, ConnectError> {
     let mut line = message.to_line();
     line.push_str("\r\n");
-    stream.write_all(line.as_bytes())?;
-    stream.flush()?;
+    let sent = stream
+        .write_all(line.as_bytes())
+        .and_then(|()| stream.flush());
+    match sent {
+        Err(error) if !is_gone(&error) => return Err(error.into()),
+        // A server that closed the door at once may have said why.
+        _ => {}
+    }
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     // The server says nothing unasked, so nothing behind the line is lost.
     while !answer.ends_with(b"\n") {
         match stream.read(&mut piece) {
-            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(0) => {
+                let end = io::ErrorKind::UnexpectedEof.into();
+                return Err(sent.err().unwrap_or(end).into());
+            }
             Ok(count) => answer.extend_from_slice(&piece[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(sent.err().unwrap_or(error).into()),
         }
         if answer.len() > LINE_LEN_MAX {
             return Err(HandshakeError::Length.into());
         }
+    }
+    if answer == DOOR_FULL.as_bytes() {
+        return Err(Refusal::Full.into());
     }
     match Message::from_line(&answer)? {
         Message::Refuse(why) => Err(why.into()),

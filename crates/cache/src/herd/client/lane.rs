@@ -3,9 +3,10 @@
 use verbs::typed::{QueuePair, Uc, Ud, Wr};
 use verbs::{QpNum, RemoteAddr, Sge};
 
+use super::source::Source;
 use super::transfer::{Kind, Phase, Transfer};
 use super::{ClientConfig, ClientStats, Outcome};
-use crate::herd::memory::Memory;
+use crate::herd::memory::{Lines, Memory};
 use crate::herd::recycle::Recycled;
 use crate::herd::slots::{Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
@@ -84,6 +85,7 @@ pub(super) struct LaneParts {
     pub(super) uc: QueuePair<Uc>,
     pub(super) ud: QueuePair<Ud>,
     pub(super) server_ud: QpNum,
+    pub(super) server: Source,
     pub(super) chunk: RemoteAddr,
     pub(super) first_id: u32,
     pub(super) geometry: Geometry,
@@ -91,6 +93,7 @@ pub(super) struct LaneParts {
     pub(super) send_wr_max: u32,
     pub(super) send_memory: Memory,
     pub(super) answer_len_max: usize,
+    /// Bytes of a value at most that there can be.
     pub(super) value_len_max: usize,
     pub(super) idle_ns: u64,
 }
@@ -102,13 +105,14 @@ pub(super) struct Lane {
     uc: QueuePair<Uc>,
     pub(super) ud: QueuePair<Ud>,
     pub(super) server_ud: QpNum,
+    pub(super) server: Source,
     chunk: RemoteAddr,
     geometry: Geometry,
     inline_max: usize,
     send_wr_max: u32,
     signal_every: u32,
     /// Requests as composed; inlined ones are sent from here.
-    mirror: Vec<u8>,
+    mirror: Lines,
     /// The same memory registered, for requests that are too long for inlining.
     send_memory: Memory,
     answer_len_max: usize,
@@ -144,12 +148,13 @@ impl Lane {
             uc: parts.uc,
             ud: parts.ud,
             server_ud: parts.server_ud,
+            server: parts.server,
             chunk: parts.chunk,
             geometry: parts.geometry,
             inline_max: parts.inline_max,
             send_wr_max: parts.send_wr_max,
             signal_every: parts.send_wr_max / SIGNALS_PER_QUEUE,
-            mirror: vec![0; window * parts.geometry.slot_len],
+            mirror: Lines::new(window * parts.geometry.slot_len),
             send_memory: parts.send_memory,
             answer_len_max: parts.answer_len_max,
             value_len_max: parts.value_len_max,
@@ -648,6 +653,10 @@ impl Lane {
     ) -> bool {
         if now_ns < self.check_ns {
             return false;
+        }
+        // Whoever looks so late stood still itself and could not hear: silence counts from now on.
+        if now_ns - self.check_ns > config.lost_ns / 2 {
+            self.answered_ns = now_ns;
         }
         let mut check_ns = u64::MAX;
         let mut waiting_since_ns = u64::MAX;

@@ -4,17 +4,19 @@ use verbs::typed::{
     CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Uc, Ud,
 };
 use verbs::wr::GRH_LEN;
-use verbs::{Access, CqError, Gid, Qkey, QpCaps, RecvWr, Sge, Wc};
+use verbs::{Access, CqError, Gid, Qkey, QpCaps, RecvWr, Sge, Wc, WcFlags, WcStatus};
 
 use super::dial::{ConnectError, Control, converse};
 use super::lane::{Lane, LaneParts};
+use super::source::Source;
 use super::{ClientConfig, ClientStats, Outcome};
-use crate::herd::memory::Memory;
+use crate::herd::memory::{Arrivals, Memory, RouteHeader};
 use crate::herd::recycle::Recycled;
 use crate::herd::slots::Geometry;
 use crate::herd::wire::handshake::{
     Accept, CORES_MAX, Connect, ConnectLane, Message, ServerInfo, VERSION,
 };
+use crate::mica::VALUE_BYTES_MAX;
 
 /// Completions taken at once.
 const WC_BATCH: usize = 32;
@@ -27,15 +29,13 @@ pub(super) struct Link<S> {
     pub(super) stream: S,
     recv_cq: CompletionQueue,
     send_cq: CompletionQueue,
-    answers: Memory,
-    answer_stride: usize,
+    answers: Arrivals,
     /// One element per RECV, in the lanes' order.
     recv_sges: Vec<Sge>,
     recvs_per_lane: usize,
     recv_batch: Recycled<RecvWr<'static>>,
     /// Per lane, the RECVs to be posted again.
     used: Vec<Vec<u32>>,
-    scratch: Vec<u8>,
     broken: bool,
 }
 
@@ -129,6 +129,7 @@ impl<S: Control> Link<S> {
                 uc: half.uc,
                 ud: half.ud,
                 server_ud: peer.ud_qpn,
+                server: Source::new(peer.uc.gid, context.gid()?),
                 chunk: peer.chunk,
                 first_id: accept.first_id,
                 geometry,
@@ -136,7 +137,8 @@ impl<S: Control> Link<S> {
                 send_wr_max,
                 send_memory: Memory::new(half.send_region),
                 answer_len_max,
-                value_len_max: info.value_len_max as usize,
+                // APPEND makes values longer than may be sent.
+                value_len_max: (info.value_len_max as usize).max(VALUE_BYTES_MAX),
                 idle_ns: info.idle_ns,
             };
             lanes.push(Lane::new(parts, now_ns));
@@ -147,13 +149,11 @@ impl<S: Control> Link<S> {
             stream,
             recv_cq,
             send_cq,
-            answers: Memory::new(answers),
-            answer_stride,
+            answers: Arrivals::new(answers, answer_stride),
             recv_sges,
             recvs_per_lane,
             recv_batch: Recycled::with_capacity(recvs_per_lane),
             used: vec![Vec::with_capacity(WC_BATCH); cores],
-            scratch: vec![0; answer_len_max],
             broken: false,
         })
     }
@@ -185,20 +185,21 @@ impl<S: Control> Link<S> {
                 let lane_number = buffer / self.recvs_per_lane;
                 let lane = &mut self.lanes[lane_number];
                 self.used[lane_number].push(buffer as u32);
-                if !completion.is_ok() {
-                    self.broken = true;
+                // Without a header there, the bytes are an earlier datagram's.
+                let is_ours = |header: RouteHeader<'_>| {
+                    completion.is_ok()
+                        && completion.src_qpn == lane.server_ud
+                        && completion.flags.contains(WcFlags::GRH)
+                        && lane.server.has_sent(header)
+                };
+                let Some(bytes) = self.answers.take(buffer, completion.byte_len, is_ours) else {
+                    if may_be_anybodys(completion) {
+                        stats.strays += 1;
+                    } else {
+                        self.broken = true;
+                    }
                     continue;
-                }
-                let len = (completion.byte_len as usize)
-                    .saturating_sub(GRH_LEN)
-                    .min(self.scratch.len());
-                if completion.src_qpn != lane.server_ud {
-                    stats.strays += 1;
-                    continue;
-                }
-                let bytes = &mut self.scratch[..len];
-                self.answers
-                    .read(buffer * self.answer_stride + GRH_LEN, bytes);
+                };
                 lane.answer(bytes, now_ns, stats, sink);
             }
             self.repost(stats);
@@ -259,6 +260,13 @@ impl<S: Control> Link<S> {
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
+}
+
+/// Whether a datagram that is no answer of our server may have come so: anybody can send them, also
+/// longer ones than there is room for.
+#[cold]
+fn may_be_anybodys(completion: &Wc) -> bool {
+    matches!(completion.status, WcStatus::Success | WcStatus::LocLenErr)
 }
 
 fn check_info(info: &ServerInfo, config: &ClientConfig) -> Result<(usize, Geometry), ConnectError> {

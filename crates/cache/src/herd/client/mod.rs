@@ -6,6 +6,7 @@
 //! | `lane.rs` | one core's window: slots, repeats, deadlines |
 //! | `transfer.rs` | values that need more than one slot or datagram |
 //! | `link.rs` | the connection's objects and its handshake |
+//! | `source.rs` | who has sent a datagram |
 //! | `dial.rs` | control streams |
 //! | `door.rs` | [`Address`] and [`Door`]: control streams over TCP and Unix sockets |
 //! | `blocking.rs` | [`BlockingClient`]: one call, one answer |
@@ -17,6 +18,7 @@ mod dial;
 mod door;
 mod lane;
 mod link;
+mod source;
 mod transfer;
 
 use verbs::Qkey;

@@ -1,13 +1,14 @@
 //! Connecting clients, off the cores.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use verbs::typed::{AddressHandle, ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions, Uc};
+use verbs::typed::{AddressHandle, ConnectOptions, ProtectionDomain, QpOptions, Uc};
 use verbs::{Access, CqNum, QpCaps, QpNum, SrqNum, VerbsError};
 
 use super::attachment::{Attachment, Stored};
 use super::config::{self, ServerConfig};
+use crate::herd::memory::Chunk;
 use crate::herd::slots::Geometry;
 use crate::herd::wire::answer::{Head, Status};
 use crate::herd::wire::handshake::{
@@ -17,7 +18,6 @@ use crate::herd::wire::handshake::{
 /// What the acceptor must know of a core.
 #[derive(Clone, Debug)]
 pub struct CorePort {
-    pub(super) region: MemoryRegion,
     pub(super) recv_cq: CqNum,
     pub(super) srq: SrqNum,
     pub(super) ud_qpn: QpNum,
@@ -27,7 +27,7 @@ pub struct CorePort {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// As many clients as there may be; quarantined ones count.
+    /// As many clients as there may be.
     #[error("as many clients as the server takes")]
     Full,
     /// The client has another number of cores in mind, or a window that makes no sense.
@@ -52,26 +52,42 @@ pub struct ControlReply {
     pub close: bool,
 }
 
-/// What a gone client leaves.
-#[derive(Debug)]
-struct Remains {
-    chunk: u32,
-    since_ns: u64,
-    /// Answers on their way out may still name them.
-    _handles: Vec<AddressHandle>,
+/// What clients hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct AcceptorUsage {
+    /// Clients connected.
+    pub clients: usize,
+    /// Queue pairs that take their requests.
+    pub queue_pairs: usize,
+    /// Bytes registered for their requests.
+    pub registered_bytes: u64,
+    /// Clients refused so far, for whatever reason.
+    pub refused: u64,
+}
+
+/// A client, from the time it is let in until the last core has let it go.
+#[derive(Debug, Default)]
+struct Connected {
+    registered: usize,
+    /// Of the attachments that its cores have handed back.
+    handles: Vec<AddressHandle>,
 }
 
 #[derive(Debug, Default)]
-struct Chunks {
-    free: Vec<u32>,
-    /// Oldest first.
-    quarantined: VecDeque<Remains>,
-    /// Chunks that are being released, with what their cores have handed back so far.
-    returning: HashMap<u32, Vec<AddressHandle>>,
-    client_next: u32,
+struct Clients {
+    connected: HashMap<u32, Connected>,
+    last: u32,
+    refused: u64,
+    /// Handles of gone clients and since when, oldest first: answers on their way out may still
+    /// name them.
+    resting: VecDeque<(u64, Vec<AddressHandle>)>,
 }
 
 /// Makes and releases connections. Shared by control threads; no core ever waits for it.
+///
+/// Each client has a protection domain, a region and queue pairs of its own, so that its keys lead
+/// to nothing of another client.
 #[derive(Debug)]
 pub struct Acceptor {
     pd: ProtectionDomain,
@@ -79,11 +95,11 @@ pub struct Acceptor {
     geometry: Geometry,
     answer_len_max: usize,
     cores: Vec<CorePort>,
-    chunks: Mutex<Chunks>,
+    clients: Mutex<Clients>,
 }
 
 impl Acceptor {
-    /// An acceptor for these cores, in order.
+    /// An acceptor for these cores, in order. Answers are sent from `pd`.
     ///
     /// # Errors
     /// `Invalid` for a configuration that makes no sense or another number of cores.
@@ -101,11 +117,7 @@ impl Acceptor {
             geometry: config.geometry()?,
             answer_len_max,
             cores,
-            chunks: Mutex::new(Chunks {
-                free: (0..config.clients_max).rev().collect(),
-                client_next: 1,
-                ..Chunks::default()
-            }),
+            clients: Mutex::default(),
             pd,
             config: config.clone(),
         })
@@ -137,6 +149,7 @@ impl Acceptor {
                 },
                 Err(error) => {
                     tracing::warn!(%error, "a client was refused");
+                    self.lock().refused += 1;
                     reply(Message::Refuse(match error {
                         AcceptError::Full => Refusal::Full,
                         AcceptError::Mismatch(_) => Refusal::Malformed,
@@ -168,14 +181,11 @@ impl Acceptor {
         let window = connect.window.min(self.config.window_max) as usize;
         let geometry =
             Geometry::new(self.geometry.slot_len, window).ok_or(AcceptError::Mismatch("window"))?;
-        let (client, chunk) = self.take_chunk(now_ns)?;
-        let made = self.make(connect, client, chunk, geometry);
+        let registered = geometry.chunk_len() * self.cores.len();
+        let client = self.admit(registered, now_ns)?;
+        let made = self.make(connect, client, geometry);
         if made.is_err() {
-            self.lock().quarantined.push_back(Remains {
-                chunk,
-                since_ns: now_ns,
-                _handles: Vec::new(),
-            });
+            self.lock().connected.remove(&client);
         }
         made
     }
@@ -184,20 +194,19 @@ impl Acceptor {
         &self,
         connect: &Connect,
         client: u32,
-        chunk: u32,
         geometry: Geometry,
     ) -> Result<(Accept, Vec<Attachment>), AcceptError> {
+        let pd = self.pd.context().alloc_pd()?;
+        // Fresh memory is zero, and 0 is no id.
+        let region = Arc::new(pd.allocate(
+            geometry.chunk_len() * self.cores.len(),
+            Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+        )?);
         let mut attachments = Vec::with_capacity(self.cores.len());
         let mut lanes = Vec::with_capacity(self.cores.len());
         for (core, (port, wish)) in self.cores.iter().zip(&connect.lanes).enumerate() {
-            let chunk_at = chunk as usize * self.geometry.chunk_len();
-            // Ids that an earlier client left would look like requests of this one. Its queue
-            // pairs are gone, so nothing more arrives.
-            for slot in 0..self.config.window_max {
-                let end = chunk_at + self.geometry.slot_end(slot);
-                port.region.write(end - 8, &[0; 8]);
-            }
-            let mut uc = self.pd.create_qp::<Uc>(&QpOptions {
+            let chunk_at = core * geometry.chunk_len();
+            let mut uc = pd.create_qp::<Uc>(&QpOptions {
                 send_cq: port.recv_cq,
                 recv_cq: port.recv_cq,
                 srq: Some(port.srq),
@@ -213,13 +222,13 @@ impl Acceptor {
                 &wish.uc,
                 &ConnectOptions {
                     access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-                    mtu: self.pd.context().port(1)?.mtu_max,
+                    mtu: pd.context().port(1)?.mtu_max,
                     ..ConnectOptions::default()
                 },
             )?;
             lanes.push(AcceptLane {
                 uc: uc.endpoint()?,
-                chunk: port.region.remote(chunk_at),
+                chunk: region.remote(chunk_at),
                 ud_qpn: port.ud_qpn,
             });
             let none = Stored {
@@ -229,7 +238,10 @@ impl Acceptor {
             attachments.push(Attachment {
                 client,
                 core: core as u32,
-                chunk,
+                chunk: Chunk::new(
+                    Arc::clone(&region),
+                    chunk_at..chunk_at + geometry.chunk_len(),
+                ),
                 geometry,
                 uc,
                 ah: self.pd.create_ah(connect.gid)?,
@@ -249,41 +261,67 @@ impl Acceptor {
         Ok((accept, attachments))
     }
 
-    /// Takes an attachment back from a core, or one that never got there. When the client's last
-    /// one is back, its memory goes into quarantine.
+    /// Takes an attachment back from a core, or one that never got there.
     pub fn release(&self, attachment: Attachment, now_ns: u64) {
-        let Attachment { chunk, uc, ah, .. } = attachment;
-        // First the queue pair, so that nothing arrives in the chunk any more.
+        let Attachment { client, uc, ah, .. } = attachment;
+        // Not under the lock: it may wait for the NIC.
         drop(uc);
-        let mut chunks = self.lock();
-        let handles = chunks.returning.entry(chunk).or_default();
-        handles.push(ah);
-        if handles.len() == self.cores.len() {
-            let handles = chunks.returning.remove(&chunk).unwrap_or_default();
-            chunks.quarantined.push_back(Remains {
-                chunk,
-                since_ns: now_ns,
-                _handles: handles,
-            });
+        let mut clients = self.lock();
+        let Some(gone) = clients.connected.get_mut(&client) else {
+            return;
+        };
+        gone.handles.push(ah);
+        if gone.handles.len() == self.cores.len()
+            && let Some(gone) = clients.connected.remove(&client)
+        {
+            clients.resting.push_back((now_ns, gone.handles));
         }
     }
 
-    fn take_chunk(&self, now_ns: u64) -> Result<(u32, u32), AcceptError> {
-        let mut chunks = self.lock();
-        let rested =
-            |old: &Remains| now_ns.saturating_sub(old.since_ns) >= self.config.quarantine_ns;
-        while chunks.quarantined.front().is_some_and(rested) {
-            let remains = chunks.quarantined.pop_front();
-            chunks.free.extend(remains.map(|old| old.chunk));
+    /// What clients hold.
+    pub fn usage(&self) -> AcceptorUsage {
+        let clients = self.lock();
+        AcceptorUsage {
+            clients: clients.connected.len(),
+            queue_pairs: clients.connected.len() * self.cores.len(),
+            registered_bytes: clients
+                .connected
+                .values()
+                .map(|of| of.registered as u64)
+                .sum(),
+            refused: clients.refused,
         }
-        let chunk = chunks.free.pop().ok_or(AcceptError::Full)?;
-        let client = chunks.client_next;
-        chunks.client_next = client.wrapping_add(1).max(1);
-        Ok((client, chunk))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Chunks> {
+    /// Gives a client a number.
+    fn admit(&self, registered: usize, now_ns: u64) -> Result<u32, AcceptError> {
+        let mut clients = self.lock();
+        let rested = |(since_ns, _): &(u64, _)| {
+            now_ns.saturating_sub(*since_ns) >= self.config.handle_rest_ns
+        };
+        while clients.resting.front().is_some_and(rested) {
+            clients.resting.pop_front();
+        }
+        if clients.connected.len() >= self.config.clients_max as usize {
+            return Err(AcceptError::Full);
+        }
+        let client = loop {
+            let next = clients.last.wrapping_add(1).max(1);
+            clients.last = next;
+            if !clients.connected.contains_key(&next) {
+                break next;
+            }
+        };
+        let connected = Connected {
+            registered,
+            ..Connected::default()
+        };
+        clients.connected.insert(client, connected);
+        Ok(client)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Clients> {
         // Each change under the lock is complete in itself.
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

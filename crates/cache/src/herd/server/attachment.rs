@@ -3,6 +3,7 @@
 use verbs::typed::{AddressHandle, QueuePair, Uc};
 use verbs::{Qkey, QpNum};
 
+use crate::herd::memory::Chunk;
 use crate::herd::slots::Geometry;
 use crate::herd::wire::answer::Head;
 
@@ -22,7 +23,8 @@ pub(super) struct Stored {
 pub struct Attachment {
     pub(super) client: u32,
     pub(super) core: u32,
-    pub(super) chunk: u32,
+    /// Where the client writes its requests to this core.
+    pub(super) chunk: Chunk,
     pub(super) geometry: Geometry,
     pub(super) uc: QueuePair<Uc>,
     pub(super) ah: AddressHandle,

@@ -18,16 +18,17 @@ pub struct ServerConfig {
     pub window_max: u32,
     /// Bytes of a slot, a multiple of 64.
     pub slot_len: u32,
-    /// Bytes of a value at most.
+    /// Bytes of a value at most, as clients send it. APPEND and PREPEND may make a longer one.
     pub value_len_max: u32,
     /// Buffers of a core, each `value_len_max` long, in which large values arrive.
     pub staging_count: u32,
-    /// A large value whose pieces stop coming is forgotten after so long.
+    /// A large value whose pieces stop coming may be forgotten after so long, for another one.
     pub staging_idle_ns: u64,
     /// A core may sleep after so long without work; 0 never sleeps.
     pub idle_ns: u64,
-    /// A client's memory is not given to another one for so long.
-    pub quarantine_ns: u64,
+    /// A gone client's address handles are kept for so long, because answers on their way out may
+    /// name them.
+    pub handle_rest_ns: u64,
     /// Requests that go through the pipeline together.
     pub batch_max: u32,
     /// The seed of the key hash.
@@ -51,7 +52,7 @@ impl Default for ServerConfig {
             staging_count: 4,
             staging_idle_ns: 1_000_000_000,
             idle_ns: 0,
-            quarantine_ns: 1_000_000_000,
+            handle_rest_ns: 1_000_000_000,
             batch_max: 32,
             hash_seed: 0,
             incarnation: 1,
@@ -69,6 +70,21 @@ impl ServerConfig {
     pub(super) fn geometry(&self) -> Result<Geometry, VerbsError> {
         Geometry::new(self.slot_len as usize, self.window_max as usize)
             .ok_or_else(|| VerbsError::invalid("slot_len or window_max", "not a usable size"))
+    }
+
+    /// Bytes that each client has registered for it, all cores together; 0 if the numbers make no
+    /// sense.
+    #[must_use]
+    pub fn client_memory(&self) -> usize {
+        let chunk = self.geometry().map_or(0, |geometry| geometry.chunk_len());
+        self.cores as usize * chunk
+    }
+
+    /// Bytes that the server takes at most besides its partitions.
+    #[must_use]
+    pub fn memory_max(&self) -> usize {
+        let staging = self.staging_count as usize * self.value_len_max as usize;
+        self.clients_max as usize * self.client_memory() + self.cores as usize * staging
     }
 
     pub(super) fn check(&self) -> Result<(), VerbsError> {

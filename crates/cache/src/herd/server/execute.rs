@@ -20,6 +20,25 @@ pub(super) struct Execution<'a> {
     pub(super) answer_len_max: usize,
     pub(super) now_ns: u64,
     pub(super) now_s: u32,
+    pub(super) dates: Dates,
+}
+
+/// How far clients' dates are ahead of the time that the server is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dates {
+    pub(super) ahead_s: i64,
+}
+
+impl Dates {
+    /// The moment of a client's expiry on the server's scale; 0 is never.
+    #[inline]
+    fn moment(self, expiry_s: u32) -> u32 {
+        if self.ahead_s == 0 || expiry_s == 0 {
+            return expiry_s;
+        }
+        let moment_s = i64::from(expiry_s).saturating_sub(self.ahead_s);
+        moment_s.clamp(1, u32::MAX.into()) as u32
+    }
 }
 
 /// What a mutation leaves to be told.
@@ -58,7 +77,7 @@ impl Execution<'_> {
             let value = NewValue {
                 bytes: set.value,
                 flags: set.flags,
-                expiry_s: set.expiry_s,
+                expiry_s: self.dates.moment(set.expiry_s),
             };
             let stored = self.partition.set(item.hash, set.key, value, self.now_s);
             self.tell(item, set.wants_cas, told_of_store(stored));
@@ -89,7 +108,7 @@ impl Execution<'_> {
                 self.read(item, key, None, wants_cas);
             }
             Request::Command(Command::GetAndTouch { key, expiry_s }) => {
-                let expiry_s = (!item.replay).then_some(expiry_s);
+                let expiry_s = (!item.replay).then_some(self.dates.moment(expiry_s));
                 self.read(item, key, expiry_s, wants_cas);
             }
             Request::GetRange {
@@ -99,7 +118,7 @@ impl Execution<'_> {
                 cas,
             } => self.read_range(item, key, (offset, len), cas),
             Request::Command(command) => {
-                let told = mutate(self.partition, hash, &command, self.now_s);
+                let told = mutate(self.partition, hash, &command, self.now_s, self.dates);
                 self.tell(item, wants_cas, told);
             }
             Request::PutPart {
@@ -131,7 +150,7 @@ impl Execution<'_> {
                             flags,
                             expiry_s,
                         };
-                        let told = mutate(self.partition, hash, &command, self.now_s);
+                        let told = mutate(self.partition, hash, &command, self.now_s, self.dates);
                         self.staging.release(owner);
                         told
                     }
@@ -262,7 +281,13 @@ fn status_of(error: StagingError) -> Status {
 }
 
 #[inline]
-fn mutate(partition: &mut Partition, hash: KeyHash, command: &Command<'_>, now_s: u32) -> Told {
+fn mutate(
+    partition: &mut Partition,
+    hash: KeyHash,
+    command: &Command<'_>,
+    now_s: u32,
+    dates: Dates,
+) -> Told {
     match *command {
         Command::Store {
             mode,
@@ -274,7 +299,7 @@ fn mutate(partition: &mut Partition, hash: KeyHash, command: &Command<'_>, now_s
             let new = NewValue {
                 bytes: value,
                 flags,
-                expiry_s,
+                expiry_s: dates.moment(expiry_s),
             };
             told_of_store(match mode {
                 StoreMode::Set => partition.set(hash, key, new, now_s),
@@ -287,7 +312,7 @@ fn mutate(partition: &mut Partition, hash: KeyHash, command: &Command<'_>, now_s
         }
         Command::Delete { key } => told_of_bool(partition.delete(hash, key, now_s)),
         Command::Touch { key, expiry_s } => {
-            told_of_bool(partition.touch(hash, key, expiry_s, now_s))
+            told_of_bool(partition.touch(hash, key, dates.moment(expiry_s), now_s))
         }
         Command::Incr { key, delta } => told_of_arith(partition.incr(hash, key, delta, now_s)),
         Command::Decr { key, delta } => told_of_arith(partition.decr(hash, key, delta, now_s)),
@@ -330,5 +355,27 @@ fn status_of_error(error: &StoreError) -> Status {
     match error {
         StoreError::TooLarge { .. } => Status::TooLarge,
         StoreError::KeyLength { .. } => Status::Invalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_brought_onto_the_servers_scale() {
+        let none = Dates::default();
+        let ahead = Dates { ahead_s: 3600 };
+        let behind = Dates { ahead_s: -3600 };
+        for dates in [none, ahead, behind] {
+            assert_eq!(dates.moment(0), 0, "never stays never");
+        }
+        assert_eq!(none.moment(10_000), 10_000);
+        assert_eq!(ahead.moment(10_000), 6400);
+        assert_eq!(behind.moment(10_000), 13_600);
+        // What has passed has passed, and does not become never.
+        assert_eq!(ahead.moment(3600), 1);
+        assert_eq!(ahead.moment(5), 1);
+        assert_eq!(behind.moment(u32::MAX), u32::MAX);
     }
 }

@@ -23,15 +23,15 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use verbs::typed::{CompletionChannel, CompletionQueue, ProtectionDomain, SharedReceiveQueue};
-use verbs::{Access, CqError, QpNum, RecvWr, VerbsError, Wc, WcStatus};
+use verbs::{CqError, QpNum, RecvWr, VerbsError, Wc, WcStatus};
 
-pub use acceptor::{AcceptError, Acceptor, ControlReply, CorePort};
+pub use acceptor::{AcceptError, Acceptor, AcceptorUsage, ControlReply, CorePort};
 pub use attachment::Attachment;
 pub use config::ServerConfig;
 
 use self::outbox::Outbox;
 use self::staging::Staging;
-use super::memory::Memory;
+use super::memory::{Chunk, Lines};
 use super::slots::{Geometry, is_before, kick, next_id, parse_kick};
 use super::wire::request::{HEADER_LEN, Header, Op};
 use crate::mica::{KeyHash, Partition};
@@ -44,6 +44,8 @@ const KICK_RECVS: u32 = 256;
 const KICKS_PER_STEP: usize = 16;
 /// Kicks are looked for once in so many polls, or when a poll found nothing else.
 const POLLS_PER_KICK_CHECK: u32 = 64;
+/// Kicks are looked for after so many requests at the latest: each may have come with one.
+const REQUESTS_PER_KICK_CHECK: usize = KICK_RECVS as usize / 2;
 
 /// What a core has done, in requests unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,13 +88,15 @@ pub enum Armed {
     Sleep,
 }
 
-/// The part of a client that a sweep looks at: 16 bytes, four to a cache line.
-#[derive(Clone, Copy, Debug)]
+/// The part of a client that a sweep looks at: 32 bytes, two to a cache line.
+#[derive(Debug)]
 struct Cursor {
-    chunk_at: usize,
+    chunk: Chunk,
     mask: u32,
     next: u32,
 }
+
+const _: () = assert!(size_of::<Cursor>() == 32);
 
 /// A request of the batch, copied into `scratch`.
 #[derive(Clone, Copy, Debug)]
@@ -109,22 +113,21 @@ struct Item {
 
 /// One core's engine.
 ///
-/// It owns the memory that clients write requests into, and the queue pair that answers come
-/// from. [`Server::poll`] does bounded work and never waits.
+/// It looks for requests in the memory that each client writes them into, and owns the queue pair
+/// that answers come from. [`Server::poll`] does bounded work and never waits.
 #[derive(Debug)]
 pub struct Server {
     core: u32,
     config: ServerConfig,
     geometry: Geometry,
     answer_len_max: usize,
-    region: Memory,
     cursors: Vec<Cursor>,
     clients: Vec<Attachment>,
     by_qpn: HashMap<QpNum, u32>,
     sweep_start: usize,
     polls: u32,
     items: Vec<Item>,
-    scratch: Vec<u8>,
+    scratch: Lines,
     outbox: Outbox,
     staging: Staging,
     srq: SharedReceiveQueue,
@@ -132,7 +135,13 @@ pub struct Server {
     channel: CompletionChannel,
     held: [Wc; KICKS_PER_STEP],
     held_count: usize,
+    /// Whether the last look at kicks left some: a kick that finds no RECV is lost, and the request
+    /// with it, so they must not pile up.
+    more_kicks: bool,
+    /// Requests carried out since the last look.
+    since_kicks: usize,
     worked_ns: u64,
+    dates: execute::Dates,
     stats: ServerStats,
 }
 
@@ -151,8 +160,6 @@ impl Server {
         let geometry = config.geometry()?;
         let answer_len_max = config::ANSWER_LEN_MAX.min(context.port(1)?.mtu_max.bytes());
         let batch_max = config.batch_max as usize;
-        let region_len = geometry.chunk_len() * config.clients_max as usize;
-        let region = pd.allocate(region_len, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let channel = context.create_channel()?;
         let recv_cq = context.create_cq_on(KICK_RECVS, &channel)?;
         let mut srq = pd.create_srq(KICK_RECVS, 1)?;
@@ -161,7 +168,6 @@ impl Server {
             .map_err(|error| VerbsError::invalid("receive queue", error.to_string()))?;
         let outbox = Outbox::new(pd, batch_max, answer_len_max, config.qkey)?;
         let port = CorePort {
-            region: region.clone(),
             recv_cq: recv_cq.num(),
             srq: srq.num(),
             ud_qpn: outbox.qpn(),
@@ -170,14 +176,13 @@ impl Server {
             core,
             geometry,
             answer_len_max,
-            region: Memory::new(region),
             cursors: Vec::with_capacity(config.clients_max as usize),
             clients: Vec::with_capacity(config.clients_max as usize),
             by_qpn: HashMap::with_capacity(config.clients_max as usize),
             sweep_start: 0,
             polls: 0,
             items: Vec::with_capacity(batch_max),
-            scratch: vec![0; batch_max * geometry.stride],
+            scratch: Lines::new(batch_max * geometry.stride),
             outbox,
             staging: Staging::new(
                 config.staging_count as usize,
@@ -189,7 +194,10 @@ impl Server {
             channel,
             held: [Wc::default(); KICKS_PER_STEP],
             held_count: 0,
+            more_kicks: false,
+            since_kicks: 0,
             worked_ns: 0,
+            dates: execute::Dates::default(),
             stats: ServerStats::default(),
             config: config.clone(),
         };
@@ -203,13 +211,19 @@ impl Server {
     pub fn attach(&mut self, attachment: Attachment) {
         assert_eq!(attachment.core, self.core, "an attachment of another core");
         self.cursors.push(Cursor {
-            chunk_at: attachment.chunk as usize * self.geometry.chunk_len(),
+            chunk: attachment.chunk.clone(),
             mask: attachment.geometry.window as u32 - 1,
             next: self.config.first_id,
         });
         let index = self.clients.len() as u32;
         self.by_qpn.insert(attachment.uc.num(), index);
         self.clients.push(attachment);
+    }
+
+    /// Says by how many seconds the clock that clients read is ahead of the time that the server is
+    /// told. Expiries are dates by their clock.
+    pub fn set_dates_ahead(&mut self, ahead_s: i64) {
+        self.dates.ahead_s = ahead_s;
     }
 
     /// Lets a client go; its attachment goes back to the acceptor.
@@ -240,14 +254,21 @@ impl Server {
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(POLLS_PER_KICK_CHECK) || self.held_count > 0 {
             self.take_kicks(partition);
-            self.staging.expire(now_ns);
         }
         loop {
+            if self.more_kicks || self.since_kicks >= REQUESTS_PER_KICK_CHECK {
+                self.take_kicks(partition);
+                if self.more_kicks {
+                    // A batch may bring twice as many as one look takes.
+                    self.take_kicks(partition);
+                }
+            }
             self.sweep(partition);
             let batch = self.items.len();
             if batch == 0 {
                 break;
             }
+            self.since_kicks += batch;
             self.carry_out(partition, now_ns, now_s);
             done += batch;
             if done >= budget {
@@ -279,12 +300,12 @@ impl Server {
             if index >= count {
                 index = 0;
             }
-            let cursor = self.cursors[index];
+            let cursor = &self.cursors[index];
             let room = batch_max - self.items.len();
-            let ready = self.count_ready(&cursor, room);
+            let ready = self.count_ready(cursor, room);
             let mut id = cursor.next;
             for _ in 0..ready {
-                let end = self.slot_at(&cursor, id) + self.geometry.slot_len;
+                let end = self.slot_end(&self.cursors[index], id);
                 self.copy_out(partition, index as u32, id, end, false);
                 id = next_id(id);
             }
@@ -306,8 +327,8 @@ impl Server {
         let room = (room as u32).min(cursor.mask + 1);
         let (mut id, mut ready) = (cursor.next, 0);
         while ready < room {
-            let end = self.slot_at(cursor, id) + self.geometry.slot_len;
-            if self.region.word(end - 4) != id {
+            let end = self.slot_end(cursor, id);
+            if cursor.chunk.word(end - 4) != id {
                 break;
             }
             id = next_id(id);
@@ -316,9 +337,10 @@ impl Server {
         ready
     }
 
+    /// Where the slot of `id` ends in the client's chunk.
     #[inline]
-    fn slot_at(&self, cursor: &Cursor, id: u32) -> usize {
-        cursor.chunk_at + (id & cursor.mask) as usize * self.geometry.stride
+    fn slot_end(&self, cursor: &Cursor, id: u32) -> usize {
+        (id & cursor.mask) as usize * self.geometry.stride + self.geometry.slot_len
     }
 
     /// Copies the request that ends at `end` into the scratch memory and adds it to the batch.
@@ -330,7 +352,8 @@ impl Server {
         let scratch_end = self.items.len() * self.geometry.stride + slot_len;
         let scratch = &mut self.scratch[scratch_end - slot_len..scratch_end];
         let line: &mut [u8; LINE] = scratch.last_chunk_mut().expect("a slot has a line");
-        self.region.read(end - LINE, line);
+        let chunk = &self.cursors[client as usize].chunk;
+        chunk.read(end - LINE, line);
         let mut item = Item {
             client,
             id,
@@ -345,8 +368,7 @@ impl Server {
             && let Ok((op, len)) = header.check(slot_len)
         {
             if len > LINE {
-                self.region
-                    .read(end - len, &mut scratch[slot_len - len..slot_len - LINE]);
+                chunk.read(end - len, &mut scratch[slot_len - len..slot_len - LINE]);
             }
             item.sound = true;
             item.len = len as u16;
@@ -379,6 +401,7 @@ impl Server {
             answer_len_max: self.answer_len_max,
             now_ns,
             now_s,
+            dates: self.dates,
         };
         let requests = self.scratch.chunks_exact(self.geometry.stride);
         for (item, slot) in self.items.iter().zip(requests) {
@@ -395,14 +418,26 @@ impl Server {
     fn take_kicks(&mut self, partition: &Partition) {
         let room = self.outbox.room(&mut self.stats);
         let batch_max = room.min(self.config.batch_max as usize);
-        let count_max = batch_max.min(KICKS_PER_STEP);
-        let (completions, count) = if self.held_count > 0 {
-            (self.held, std::mem::take(&mut self.held_count))
+        // Each may ask for a place in the batch, and a kick that has been taken is gone.
+        let count_max = batch_max
+            .saturating_sub(self.items.len())
+            .min(KICKS_PER_STEP);
+        if count_max == 0 {
+            return;
+        }
+        let mut completions = [Wc::default(); KICKS_PER_STEP];
+        let count = if self.held_count > 0 {
+            let count = self.held_count.min(count_max);
+            completions[..count].copy_from_slice(&self.held[..count]);
+            self.held.copy_within(count..self.held_count, 0);
+            self.held_count -= count;
+            count
         } else {
-            let mut completions = [Wc::default(); KICKS_PER_STEP];
             let polled = self.recv_cq.poll(&mut completions[..count_max]);
-            (completions, self.count_polled(polled))
+            self.count_polled(polled)
         };
+        self.since_kicks = 0;
+        self.more_kicks = count == count_max || self.held_count > 0;
         if count == 0 {
             return;
         }
@@ -422,12 +457,12 @@ impl Server {
             };
             // The first time a kick only wakes: the sweep finds the request.
             let (low, repeat) = parse_kick(imm);
-            let cursor = self.cursors[index as usize];
-            let end = self.slot_at(&cursor, low) + self.geometry.slot_len;
-            let id = self.region.word(end - 4);
+            let cursor = &self.cursors[index as usize];
+            let end = self.slot_end(cursor, low);
+            let id = cursor.chunk.word(end - 4);
             let passed =
                 parse_kick(kick(id, true)).0 == low && id != 0 && is_before(id, cursor.next);
-            if repeat && passed && self.items.len() < batch_max {
+            if repeat && passed {
                 self.stats.replays += 1;
                 self.copy_out(partition, index, id, end, true);
             }
@@ -455,8 +490,8 @@ impl Server {
         }
         self.recv_cq.arm(false)?;
         let waiting = self.cursors.iter().any(|cursor| {
-            let end = self.slot_at(cursor, cursor.next) + self.geometry.slot_len;
-            self.region.word(end - 4) == cursor.next
+            let end = self.slot_end(cursor, cursor.next);
+            cursor.chunk.word(end - 4) == cursor.next
         });
         if self.held_count == 0 {
             let polled = self.recv_cq.poll(&mut self.held);

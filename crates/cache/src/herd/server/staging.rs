@@ -1,4 +1,7 @@
 //! Buffers in which large values arrive piece by piece.
+//!
+//! A buffer that has got no piece for long goes to whoever wants one, and to nobody before that: a
+//! client that is merely slow would begin anew again and again, and never come to the end.
 
 /// Why a piece is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +66,7 @@ impl Staging {
         }
         let index = match self.position(owner) {
             Some(index) => index,
-            None if offset == 0 => self.acquire(owner, total)?,
+            None if offset == 0 => self.acquire(owner, total, now_ns)?,
             None => return Err(StagingError::NoTransfer),
         };
         let buffer = &mut self.buffers[index];
@@ -103,11 +106,7 @@ impl Staging {
     }
 
     /// Frees buffers that got no piece for too long.
-    #[inline]
-    pub(super) fn expire(&mut self, now_ns: u64) {
-        if self.in_use == 0 {
-            return;
-        }
+    fn expire(&mut self, now_ns: u64) {
         for index in 0..self.buffers.len() {
             let buffer = &self.buffers[index];
             if buffer.owner.is_some() && now_ns.saturating_sub(buffer.used_ns) > self.idle_ns {
@@ -127,26 +126,40 @@ impl Staging {
             .position(|buffer| buffer.owner == Some(owner))
     }
 
-    fn acquire(&mut self, owner: (u32, u32), total: usize) -> Result<usize, StagingError> {
-        let held = self
-            .buffers
-            .iter()
-            .filter(|buffer| matches!(buffer.owner, Some((client, _)) if client == owner.0))
-            .count();
-        let free = self
-            .buffers
-            .iter()
-            .position(|buffer| buffer.owner.is_none());
-        let index = free.ok_or(StagingError::Busy)?;
-        if held > 0 && held + 1 >= self.buffers.len() {
-            return Err(StagingError::Busy);
-        }
+    fn acquire(
+        &mut self,
+        owner: (u32, u32),
+        total: usize,
+        now_ns: u64,
+    ) -> Result<usize, StagingError> {
+        let index = match self.vacant(owner.0) {
+            Some(index) => index,
+            None => {
+                self.expire(now_ns);
+                self.vacant(owner.0).ok_or(StagingError::Busy)?
+            }
+        };
         let buffer = &mut self.buffers[index];
         buffer.owner = Some(owner);
         buffer.bytes.clear();
         buffer.total = total;
         self.in_use += 1;
         Ok(index)
+    }
+
+    /// A buffer that a client may take.
+    fn vacant(&self, client: u32) -> Option<usize> {
+        let held = self
+            .buffers
+            .iter()
+            .filter(|buffer| matches!(buffer.owner, Some((owner, _)) if owner == client))
+            .count();
+        if held > 0 && held + 1 >= self.buffers.len() {
+            return None;
+        }
+        self.buffers
+            .iter()
+            .position(|buffer| buffer.owner.is_none())
     }
 
     fn free(&mut self, index: usize) {
@@ -193,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_cannot_hold_them_all_and_idle_ones_are_freed() {
+    fn one_client_cannot_hold_them_all_and_idle_ones_go_to_whoever_wants_one() {
         let mut staging = Staging::new(3, 10, 100);
         assert_eq!(staging.put((1, 1), 0, 10, b"x", 0), Ok(()));
         assert_eq!(staging.put((1, 2), 0, 10, b"x", 50), Ok(()));
@@ -206,13 +219,21 @@ mod tests {
             staging.put((3, 1), 0, 10, b"x", 50),
             Err(StagingError::Busy)
         );
-        staging.expire(101);
+        // Nobody wants the first one.
+        assert_eq!(staging.put((1, 1), 1, 10, b"x", 120), Ok(()));
+        // Two have waited for longer than is granted, and are wanted now.
+        assert_eq!(staging.put((3, 1), 0, 10, b"x", 151), Ok(()));
         assert_eq!(staging.in_use(), 2);
-        staging.release_client(1);
-        assert_eq!(staging.in_use(), 1);
         assert_eq!(
-            staging.put((1, 2), 1, 10, b"x", 102),
+            staging.put((1, 2), 1, 10, b"x", 152),
             Err(StagingError::NoTransfer)
         );
+        assert_eq!(staging.put((1, 3), 0, 10, b"x", 152), Ok(()));
+        staging.release_client(1);
+        assert_eq!(staging.in_use(), 1);
+        // Those that a client itself has left lying do not stand in its way.
+        assert_eq!(staging.put((4, 1), 0, 10, b"x", 200), Ok(()));
+        assert_eq!(staging.put((4, 2), 0, 10, b"x", 200), Ok(()));
+        assert_eq!(staging.put((4, 3), 0, 10, b"x", 301), Ok(()));
     }
 }

@@ -20,6 +20,8 @@ use verbs::{Gid, Psn, Qkey, QpNum, RemoteAddr, Rkey};
 
 /// The protocol's version: of these messages and of the slots and datagrams.
 pub const VERSION: u16 = 1;
+/// What everybody hears at a door with too many connections, in memcached's words.
+pub const DOOR_FULL: &str = "ERROR Too many open connections\r\n";
 /// The word that starts a line of the handshake.
 pub const LINE_WORD: &str = "vervain";
 /// Cores at most.

@@ -13,7 +13,7 @@ fn server(cores: u32) -> ServerConfig {
     ServerConfig {
         cores,
         clients_max: 8,
-        quarantine_ns: 2_000,
+        handle_rest_ns: 2_000,
         ..ServerConfig::default()
     }
 }
@@ -462,6 +462,44 @@ fn large_values_survive_a_storm() {
         };
         assert_eq!(rig.machine(staged), 0);
     }
+}
+
+#[test]
+fn a_client_that_is_slow_comes_to_the_end_of_a_large_value() {
+    let rig = Rig::new(ServerConfig {
+        staging_idle_ns: 10_000,
+        ..server(1)
+    });
+    let mut client = rig.client(ClientConfig {
+        retry_ns: 1_000_000_000,
+        deadline_ns: 10_000_000_000,
+        lost_ns: 10_000_000_000,
+        ..patient()
+    });
+    let value = vec![3; 100_000];
+    let set = Command::Store {
+        mode: StoreMode::Set,
+        key: b"large",
+        value: &value,
+        flags: 0,
+        expiry_s: 0,
+    };
+    client.submit(&set, false, 0).unwrap();
+    for _ in 0..100 {
+        let mut stored = false;
+        client.poll(rig.now_ns(), &mut |_, outcome| {
+            assert_eq!(outcome, Outcome::Done { cas: 0 });
+            stored = true;
+        });
+        if stored {
+            return;
+        }
+        // Pieces come much more seldom than the server waits for them.
+        for _ in 0..200 {
+            rig.step();
+        }
+    }
+    panic!("it begins anew again and again");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Servers and clients that come, go, and sleep.
 
 use cache::herd::client::BlockingError;
+use cache::herd::slots::kick;
 use cache::herd::wire::handshake::{Connect, Message, Refusal};
 use cache::herd::wire::request::Request;
 use cache::herd::{ClientConfig, Command, Outcome, ServerConfig, StoreMode};
@@ -12,7 +13,7 @@ fn server(cores: u32) -> ServerConfig {
     ServerConfig {
         cores,
         clients_max: 4,
-        quarantine_ns: 100_000,
+        handle_rest_ns: 100_000,
         ..ServerConfig::default()
     }
 }
@@ -36,6 +37,27 @@ fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
         flags: 0,
         expiry_s: 0,
     }
+}
+
+#[test]
+fn a_client_that_stood_still_itself_has_not_lost_its_server() {
+    let rig = Rig::new(server(1));
+    let mut client = rig.client(patient());
+    for round in 0..3 {
+        client.submit(&set(b"key", b"value"), false, round).unwrap();
+        client.poll(rig.now_ns(), &mut |_, _| panic!("no answer yet"));
+        // Nobody does anything, for longer than after which a server that is silent is lost.
+        rig.world.borrow_mut().now_ns += 5_000_000;
+        let mut outcomes = Vec::new();
+        for _ in 0..100 {
+            client.poll(rig.now_ns(), &mut |tag, outcome| {
+                outcomes.push((tag, matches!(outcome, Outcome::Done { .. })));
+            });
+            rig.step();
+        }
+        assert_eq!(outcomes, [(round, true)]);
+    }
+    assert_eq!(client.stats().losses, 0);
 }
 
 #[test]
@@ -130,10 +152,7 @@ fn a_client_that_dies_with_requests_under_way_leaves_no_trace() {
         dying.flush(rig.now_ns());
         drop(dying);
         assert_eq!(good.get(b"key").unwrap().unwrap().value, b"value");
-        // Until its memory may be used again.
-        for _ in 0..110 {
-            rig.step();
-        }
+        rig.step();
         rig.machine(|machine| {
             assert_eq!(machine.servers[0].clients(), 1);
             assert_eq!(machine.servers[0].staging_in_use(), 0);
@@ -162,31 +181,128 @@ fn ids_of_an_earlier_client_mean_nothing_to_a_later_one() {
         rig.step();
         assert_eq!(raw.answers().len(), 16, "round {round}");
         drop(raw);
-        for _ in 0..110 {
-            rig.step();
-        }
+        rig.step();
     }
     let stats = rig.machine(|machine| machine.servers[0].stats());
     assert_eq!(stats.requests, 48);
 }
 
 #[test]
-fn memory_is_quarantined_before_it_is_used_again() {
+fn a_client_that_leaves_makes_room_for_another() {
     let rig = Rig::new(ServerConfig {
         clients_max: 1,
-        ..server(1)
+        ..server(2)
     });
     let connect =
         || cache::herd::Client::connect(rig.client_pd(), patient(), rig.dial(), rig.now_ns());
+    let usage = || rig.machine(|machine| machine.door.usage());
+    let empty = usage();
     let first = connect().unwrap();
+    let held = usage();
+    assert_eq!((held.clients, held.queue_pairs), (1, 2));
+    assert!(held.registered_bytes > 0);
     assert!(connect().is_err());
     drop(first);
     rig.step();
-    assert!(connect().is_err());
-    for _ in 0..110 {
+    assert_eq!(usage().registered_bytes, empty.registered_bytes);
+    assert_eq!(usage().refused, 1);
+    drop(connect().unwrap());
+    rig.step();
+    assert_eq!((usage().clients, usage().queue_pairs), (0, 0));
+}
+
+#[test]
+fn a_client_reaches_only_its_own_slots() {
+    let rig = Rig::new(server(1));
+    let (mut honest, mut liar) = (Raw::connect(&rig, 4), Raw::connect(&rig, 4));
+    let noop = |id: u32| {
+        let mut slot = [0; 64];
+        let len = Request::Noop.emit(id, false, &mut slot).unwrap();
+        slot[64 - len..].to_vec()
+    };
+    let own = liar.accept.lanes[0].chunk;
+    liar.accept.lanes[0].chunk = honest.accept.lanes[0].chunk;
+    liar.write(1, &noop(1), None);
+    rig.step();
+    assert_eq!(
+        rig.machine(|machine| machine.servers[0].stats().requests),
+        0
+    );
+    // Its own key leads no further than its own region either.
+    let len = u64::from(liar.accept.stride * liar.accept.window);
+    for elsewhere in [own.offset(len), own.offset(len.wrapping_neg())] {
+        liar.accept.lanes[0].chunk = elsewhere;
+        liar.write(1, &noop(1), None);
+    }
+    rig.step();
+    assert_eq!(
+        rig.machine(|machine| machine.servers[0].stats().requests),
+        0
+    );
+    assert!(honest.answers().is_empty() && liar.answers().is_empty());
+    honest.write(1, &noop(1), None);
+    rig.step();
+    assert_eq!(honest.answers().len(), 1);
+}
+
+#[test]
+fn kicks_do_not_pile_up_at_a_busy_core() {
+    const STEPS: u32 = 200;
+    // Of each client, in each step. All of them together are half of what a poll does at most, and
+    // in a few steps more than the core has RECVs.
+    const REQUESTS: u32 = 8;
+    let rig = Rig::new(server(1));
+    let mut raws: Vec<_> = (0..4).map(|_| Raw::connect(&rig, 0)).collect();
+    for step in 0..STEPS {
+        for raw in &mut raws {
+            for request in 1..=REQUESTS {
+                let id = step * REQUESTS + request;
+                let mut slot = [0; 64];
+                let len = Request::Noop.emit(id, false, &mut slot).unwrap();
+                raw.write(id, &slot[64 - len..], Some(kick(id, false)));
+            }
+            raw.answers();
+        }
         rig.step();
     }
-    assert!(connect().is_ok());
+    for _ in 0..STEPS {
+        rig.step();
+    }
+    // A kick that finds no RECV is lost, and so is the request that it brings, with all behind it.
+    let stats = rig.machine(|machine| machine.servers[0].stats());
+    let sent = u64::from(STEPS * REQUESTS * 4);
+    assert_eq!((stats.requests, stats.kicks), (sent, sent));
+}
+
+#[test]
+fn repeats_are_answered_when_more_come_than_a_batch_holds() {
+    const REQUESTS: u32 = 16;
+    // Kicks come while the core is awake, and while it is going to sleep.
+    for idle_ns in [0, 1] {
+        let rig = Rig::new(ServerConfig {
+            batch_max: 1,
+            idle_ns,
+            ..server(1)
+        });
+        rig.world.borrow_mut().sleepy = true;
+        let mut raw = Raw::connect(&rig, 0);
+        for id in 1..=REQUESTS {
+            let mut slot = [0; 64];
+            let len = Request::Noop.emit(id, false, &mut slot).unwrap();
+            raw.write(id, &slot[64 - len..], Some(kick(id, false)));
+        }
+        for _ in 0..REQUESTS {
+            rig.step();
+        }
+        for id in 1..=REQUESTS {
+            raw.kick_only(id);
+        }
+        for _ in 0..2 * REQUESTS {
+            rig.step();
+        }
+        let stats = rig.machine(|machine| machine.servers[0].stats());
+        assert_eq!((stats.requests, stats.replays), (16, 16));
+    }
 }
 
 #[test]
@@ -287,7 +403,7 @@ fn a_door_answers_any_line() {
     let rig = Rig::new(server(2));
     let answer = |line: &[u8]| {
         rig.machine(|machine| {
-            let reply = machine.acceptor.answer(line, 0);
+            let reply = machine.door.answer(line);
             (
                 Message::from_line(reply.line.as_bytes()).unwrap(),
                 reply.close,

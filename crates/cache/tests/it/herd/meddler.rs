@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
 use verbs::{
-    Access, AhAttr, AhNum, CqInit, DeviceAttr, Op, Payload, PdNum, PortAttr, PostError, QpAttr,
-    QpInit, QpNum, RecvWr, Rkey, SendFlags, SendWr, SrqInit, Transport, UdDest, VerbsError,
+    Access, AhAttr, AhNum, CqInit, DeviceAttr, Mtu, Op, Payload, PdNum, PortAttr, PostError,
+    QpAttr, QpInit, QpNum, RecvWr, Rkey, SendFlags, SendWr, SrqInit, Transport, UdDest, VerbsError,
 };
 
 /// What happens to a message.
@@ -28,6 +28,9 @@ pub(crate) enum Message {
     Answer,
 }
 
+/// An inlined datagram: from which queue pair, where to, and what.
+pub(crate) type Datagram = (QpNum, UdDest, Vec<u8>);
+
 type Script = Arc<Mutex<Box<dyn FnMut(Message) -> Fate + Send>>>;
 
 /// The decorator.
@@ -35,6 +38,8 @@ type Script = Arc<Mutex<Box<dyn FnMut(Message) -> Fate + Send>>>;
 pub(crate) struct Meddler {
     nic: Arc<dyn Nic>,
     script: Script,
+    last: Arc<Mutex<Option<Datagram>>>,
+    mtu: Arc<Mutex<Option<Mtu>>>,
 }
 
 impl std::fmt::Debug for Meddler {
@@ -48,7 +53,19 @@ impl Meddler {
         Meddler {
             nic,
             script: Arc::new(Mutex::new(Box::new(|_| Fate::Pass))),
+            last: Arc::default(),
+            mtu: Arc::default(),
         }
+    }
+
+    /// From now on the port takes no longer datagrams than this, if one asks it.
+    pub(crate) fn set_mtu(&self, mtu: Mtu) {
+        *self.mtu.lock().unwrap() = Some(mtu);
+    }
+
+    /// The last inlined datagram that was lost.
+    pub(crate) fn last_lost(&self) -> Option<Datagram> {
+        self.last.lock().unwrap().clone()
     }
 
     /// From now on `script` decides.
@@ -62,7 +79,11 @@ impl Nic for Meddler {
         self.nic.device()
     }
     fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
-        self.nic.port(port)
+        let mut attr = self.nic.port(port)?;
+        if let Some(mtu) = *self.mtu.lock().unwrap() {
+            attr.mtu_max = mtu;
+        }
+        Ok(attr)
     }
     fn alloc_pd(&self) -> Result<PdNum, VerbsError> {
         self.nic.alloc_pd()
@@ -101,6 +122,7 @@ impl Nic for Meddler {
         Ok(Box::new(MeddledQp {
             qp: self.nic.create_qp(init)?,
             script: Arc::clone(&self.script),
+            last: Arc::clone(&self.last),
             held: None,
         }))
     }
@@ -118,6 +140,7 @@ impl Nic for Meddler {
 struct MeddledQp {
     qp: Box<dyn NicQp>,
     script: Script,
+    last: Arc<Mutex<Option<Datagram>>>,
     held: Option<(Vec<u8>, UdDest)>,
 }
 
@@ -148,6 +171,9 @@ impl MeddledQp {
             _ => Message::Answer,
         };
         let fate = (self.script.lock().unwrap())(message);
+        if let (Fate::Lose, Payload::Inline(bytes), Some(to)) = (fate, wr.payload, wr.to) {
+            *self.last.lock().unwrap() = Some((self.qp.num(), to, bytes.to_vec()));
+        }
         let before = self.held.take();
         match fate {
             Fate::Pass => self.qp.post_send(&[*wr])?,

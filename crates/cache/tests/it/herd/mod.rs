@@ -7,6 +7,7 @@ mod over_soft;
 mod threads;
 mod wire;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use verbs::nic::Nic;
@@ -15,6 +16,8 @@ use verbs::nic::Nic;
 struct Fabric {
     server: Arc<dyn Nic>,
     client: Arc<dyn Nic>,
+    /// Does what threads of the NICs would do soon: tests have a clock of their own.
+    catch_up: Rc<dyn Fn()>,
     /// Where they meet, for as long as they live.
     run_dir: Option<tempfile::TempDir>,
 }

@@ -248,3 +248,21 @@ fn a_greedy_client_leaves_room_for_others() {
     // One answer per step, but for the way there and back.
     assert!(few.iter().all(|&count| count >= 95), "{few:?}");
 }
+
+#[test]
+fn a_value_that_appending_made_too_long_to_send_can_be_read() {
+    let rig = Rig::new(ServerConfig {
+        value_len_max: 6_000,
+        ..config(1)
+    });
+    let mut client = rig.blocking(ClientConfig::default());
+    let piece = vec![7; 5_000];
+    client.set(b"key", &piece).unwrap();
+    for pieces in 2..6 {
+        client
+            .store(StoreMode::Append, b"key", &piece, 0, 0)
+            .unwrap();
+        let value = client.get(b"key").unwrap().unwrap().value;
+        assert_eq!(value, vec![7; pieces * 5_000]);
+    }
+}

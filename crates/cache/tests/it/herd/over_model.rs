@@ -11,6 +11,7 @@ mod raw;
 #[path = "rig.rs"]
 mod rig;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use verbs::conformance::model::ModelNic;
@@ -24,6 +25,7 @@ fn fabric() -> Fabric {
     Fabric {
         server: nic(),
         client: nic(),
+        catch_up: Rc::new(|| {}),
         run_dir: None,
     }
 }

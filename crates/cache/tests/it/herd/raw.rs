@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use cache::herd::local::LocalStream;
 use cache::herd::slots::kick;
 use cache::herd::wire::answer::Head;
 use cache::herd::wire::handshake::{Accept, Connect, ConnectLane, Message, VERSION};
@@ -11,7 +12,7 @@ use verbs::typed::{
 };
 use verbs::{Access, Qkey, RecvWr, Wc};
 
-use super::rig::{Line, Rig};
+use super::rig::Rig;
 
 const QKEY: Qkey = Qkey(77);
 const RECV_LEN: usize = 4096 + 40;
@@ -23,10 +24,10 @@ pub(crate) struct Raw {
     ud: QueuePair<Ud>,
     cq: CompletionQueue,
     memory: MemoryRegion,
-    _line: Line,
+    _line: LocalStream,
 }
 
-fn ask(line: &mut Line, message: &Message) -> Message {
+fn ask(line: &mut LocalStream, message: &Message) -> Message {
     line.write_all((message.to_line() + "\n").as_bytes())
         .unwrap();
     let mut answer = vec![0; 64 << 10];

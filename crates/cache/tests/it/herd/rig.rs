@@ -1,21 +1,21 @@
 //! A server and its clients in one thread, step by step.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cache::herd::client::{Control, Pace};
-use cache::herd::{
-    Acceptor, Armed, Attachment, BlockingClient, Client, ClientConfig, Server, ServerConfig,
-};
+use cache::herd::client::{Dial, Pace};
+use cache::herd::local::{LocalDoor, LocalStream};
+use cache::herd::{Acceptor, Armed, BlockingClient, Client, ClientConfig, Server, ServerConfig};
 use cache::mica::{Options, Partition};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 use verbs::typed::{Context, ProtectionDomain};
 
+use crate::herd::Fabric;
 use crate::herd::meddler::Meddler;
 
 /// Time that passes in a step.
@@ -24,13 +24,7 @@ pub(crate) const STEP_NS: u64 = 1_000;
 pub(crate) struct Machine {
     pub(crate) servers: Vec<Server>,
     pub(crate) partitions: Vec<Partition>,
-    pub(crate) acceptor: Acceptor,
-    /// Made by the acceptor, not yet with their cores.
-    pub(crate) arriving: VecDeque<Attachment>,
-    /// Clients whose control stream closed.
-    pub(crate) leaving: Vec<u32>,
-    /// Differs from start to start of the server.
-    pub(crate) incarnation: u64,
+    pub(crate) door: LocalDoor,
 }
 
 pub(crate) struct World {
@@ -39,7 +33,7 @@ pub(crate) struct World {
     pub(crate) machine: Option<Machine>,
     /// Cores that do not run.
     pub(crate) frozen: Vec<u32>,
-    /// New attachments wait.
+    /// Cores do not look who has come or gone.
     pub(crate) attach_later: bool,
     /// Cores go to sleep when they may.
     pub(crate) sleepy: bool,
@@ -55,12 +49,17 @@ pub(crate) struct Rig {
     pub(crate) world: Rc<RefCell<World>>,
     pub(crate) config: ServerConfig,
     partition_bytes: usize,
-    _run_dir: Option<Rc<TempDir>>,
+    catch_up: Rc<dyn Fn()>,
+    #[allow(dead_code, reason = "without its reader, it is only kept")]
+    run_dir: Option<Rc<TempDir>>,
 }
 
 impl Rig {
     pub(crate) fn new(config: ServerConfig) -> Rig {
-        let fabric = super::fabric();
+        Rig::on(super::fabric(), config)
+    }
+
+    pub(in crate::herd) fn on(fabric: Fabric, config: ServerConfig) -> Rig {
         let (server_nic, client_nic) = (Meddler::new(fabric.server), Meddler::new(fabric.client));
         let rig = Rig {
             server_nic,
@@ -76,7 +75,8 @@ impl Rig {
             })),
             config,
             partition_bytes: 8 << 20,
-            _run_dir: fabric.run_dir.map(Rc::new),
+            catch_up: fabric.catch_up,
+            run_dir: fabric.run_dir.map(Rc::new),
         };
         rig.start();
         rig
@@ -100,47 +100,43 @@ impl Rig {
         self.world.borrow_mut().machine = Some(Machine {
             servers,
             partitions: (0..config.cores).map(partition).collect(),
-            acceptor: Acceptor::new(pd, &config, ports).unwrap(),
-            arriving: VecDeque::new(),
-            leaving: Vec::new(),
-            incarnation,
+            door: LocalDoor::new(Acceptor::new(pd, &config, ports).unwrap()),
         });
+    }
+
+    /// Where the software NIC's adapters meet.
+    #[allow(dead_code, reason = "the reference NIC's tests have no use for it")]
+    pub(crate) fn run_dir(&self) -> &Path {
+        self.run_dir.as_ref().expect("the software NIC").path()
     }
 
     /// Ends the server at once.
     pub(crate) fn kill(&self) {
-        self.world.borrow_mut().machine = None;
+        if let Some(machine) = self.world.borrow_mut().machine.take() {
+            machine.door.close();
+        }
     }
 
     /// Lets every core that runs poll once, and time pass.
     pub(crate) fn step(&self) -> usize {
+        (self.catch_up)();
+        let done = self.poll_cores();
+        (self.catch_up)();
+        done
+    }
+
+    fn poll_cores(&self) -> usize {
         let mut world = self.world.borrow_mut();
         let world = &mut *world;
         world.now_ns += STEP_NS;
         let Some(machine) = &mut world.machine else {
             return 0;
         };
-        if !world.attach_later {
-            for attachment in machine.arriving.drain(..) {
-                machine.servers[attachment.core() as usize].attach(attachment);
-            }
-        }
-        for client in machine.leaving.drain(..) {
-            let (gone, arriving) = std::mem::take(&mut machine.arriving)
-                .into_iter()
-                .partition(|attachment| attachment.client() == client);
-            machine.arriving = arriving;
-            let attached = machine
-                .servers
-                .iter_mut()
-                .filter_map(|server| server.detach(client));
-            let gone: VecDeque<Attachment> = gone;
-            for attachment in attached.chain(gone) {
-                machine.acceptor.release(attachment, world.now_ns);
-            }
-        }
         let mut done = 0;
         for (server, partition) in machine.servers.iter_mut().zip(&mut machine.partitions) {
+            if !world.attach_later {
+                machine.door.serve(server, world.now_ns);
+            }
             if world.frozen.contains(&server.core()) {
                 continue;
             }
@@ -175,31 +171,25 @@ impl Rig {
             .unwrap()
     }
 
-    pub(crate) fn dial(&self) -> impl FnMut() -> io::Result<Line> + use<> {
+    pub(crate) fn dial(&self) -> impl FnMut() -> io::Result<LocalStream> + use<> {
         let world = Rc::clone(&self.world);
-        move || {
-            let incarnation = match &world.borrow().machine {
-                Some(machine) => machine.incarnation,
-                None => return Err(io::ErrorKind::ConnectionRefused.into()),
-            };
-            Ok(Line {
-                world: Rc::clone(&world),
-                incarnation,
-                sent: Vec::new(),
-                received: VecDeque::new(),
-                client: None,
-            })
+        move || match &mut world.borrow_mut().machine {
+            Some(machine) => machine.door.dial(),
+            None => Err(io::ErrorKind::ConnectionRefused.into()),
         }
     }
 
-    pub(crate) fn client(&self, config: ClientConfig) -> Client<impl FnMut() -> io::Result<Line>> {
+    pub(crate) fn client(
+        &self,
+        config: ClientConfig,
+    ) -> Client<impl FnMut() -> io::Result<LocalStream>> {
         Client::connect(self.client_pd(), config, self.dial(), self.now_ns()).unwrap()
     }
 
     pub(crate) fn blocking(
         &self,
         config: ClientConfig,
-    ) -> BlockingClient<impl FnMut() -> io::Result<Line>, Rig> {
+    ) -> BlockingClient<impl FnMut() -> io::Result<LocalStream>, Rig> {
         BlockingClient::connect(self.client_pd(), config, self.dial(), self.clone()).unwrap()
     }
 }
@@ -216,71 +206,5 @@ impl Pace for Rig {
 
     fn wait(&mut self) {
         self.step();
-    }
-}
-
-/// A control stream: the server's door answers while the client writes.
-pub(crate) struct Line {
-    world: Rc<RefCell<World>>,
-    incarnation: u64,
-    sent: Vec<u8>,
-    received: VecDeque<u8>,
-    client: Option<u32>,
-}
-
-impl std::fmt::Debug for Line {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Line of {:?}", self.client)
-    }
-}
-
-impl Write for Line {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.sent.extend_from_slice(bytes);
-        let mut world = self.world.borrow_mut();
-        let now_ns = world.now_ns;
-        let Some(machine) = &mut world.machine else {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        };
-        while let Some(end) = self.sent.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.sent.drain(..=end).collect();
-            let reply = machine.acceptor.answer(&line, now_ns);
-            self.received.extend(reply.line.bytes());
-            self.received.extend(b"\r\n");
-            if let Some((client, attachments)) = reply.attached {
-                self.client = Some(client);
-                machine.arriving.extend(attachments);
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Line {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.received.read(bytes)
-    }
-}
-
-impl Control for Line {
-    fn is_closed(&mut self) -> bool {
-        let world = self.world.borrow();
-        !matches!(&world.machine, Some(machine) if machine.incarnation == self.incarnation)
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if let Ok(mut world) = self.world.try_borrow_mut()
-            && let Some(machine) = &mut world.machine
-            && machine.incarnation == self.incarnation
-            && let Some(client) = self.client
-        {
-            machine.leaving.push(client);
-        }
     }
 }
