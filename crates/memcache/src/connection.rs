@@ -8,7 +8,7 @@ use crate::ahead;
 use crate::reply::Answer;
 use crate::sequence::{Sequence, empty};
 use crate::text::{self, Command, Refusal, Store};
-use crate::{Engine, Expiry, Mode, Request};
+use crate::{Asker, Engine, Event, Expiry, Limits, Mode, Reply, Request};
 
 /// First byte of a request of the binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
@@ -18,28 +18,8 @@ const LINE_SIZE_MAX: usize = 2048;
 
 const BAD_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
 const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
-
-/// What one connection may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of unsent answers at which no further request is begun. One answer may pass it by
-    /// its own size.
-    pub output_high_water: usize,
-    /// Promised answers at which no further request is begun.
-    pub in_flight_max: usize,
-    /// Longest line of a `get`, `gets`, `gat` or `gats`, in bytes. Other lines end by 2048.
-    pub line_size_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            output_high_water: 1 << 20,
-            in_flight_max: 256,
-            line_size_max: 1 << 20,
-        }
-    }
-}
+const TOO_MANY_KEYS: &[u8] = b"CLIENT_ERROR too many keys\r\n";
+const OUT_OF_MEMORY_READING: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 
 /// What a connection needs to go on. Whatever it is, the driver sends the output there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +30,8 @@ pub enum Step {
     Drain,
     /// An answer that the engine promised; the waker tells when.
     Wait,
+    /// To be called again at once, after others had their turn.
+    Yield,
     /// To be closed, once its output is sent.
     Close,
     /// To leave the protocol, once its output is sent: the driver takes the line with
@@ -107,6 +89,8 @@ struct Body {
 pub struct Connection<T> {
     state: State,
     limits: Limits,
+    /// What the engine knows it by.
+    number: u64,
     sequence: Sequence<T>,
     /// Bytes of the unfinished line known to hold no line end.
     scanned: usize,
@@ -123,19 +107,33 @@ impl<T> Connection<T> {
     /// If a limit is zero, under which no request could begin.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
-        assert!(
-            limits.output_high_water > 0 && limits.in_flight_max > 0,
-            "a limit is zero"
-        );
+        limits.check();
         Self {
             state: State::Fresh,
             limits,
-            sequence: Sequence::new(),
+            number: 0,
+            sequence: Sequence::new(limits.output_high_water, limits.room_min()),
             scanned: 0,
             key: Vec::new(),
             body: Vec::new(),
             upgrade: None,
         }
+    }
+
+    /// Gives the connection the number by which the engine knows it, where others share the engine.
+    pub const fn set_number(&mut self, number: u64) {
+        self.number = number;
+    }
+
+    /// Changes the limits from here on; what was begun goes on.
+    ///
+    /// # Panics
+    /// As [`Connection::new`].
+    pub fn set_limits(&mut self, limits: Limits) {
+        limits.check();
+        self.limits = limits;
+        self.sequence
+            .set_room(limits.output_high_water, limits.room_min());
     }
 
     /// The bytes to send.
@@ -178,6 +176,22 @@ impl<T> Connection<T> {
         self.sequence.memory() + self.key.capacity() + self.body.capacity()
     }
 
+    /// Bytes that the engine may hold for answers in flight.
+    #[must_use]
+    pub const fn promised(&self) -> usize {
+        self.sequence.promised()
+    }
+
+    /// Gives back the memory of buffers that are empty and larger than is usual, for a client that is
+    /// waited for.
+    pub fn shrink(&mut self) {
+        self.sequence.shrink();
+        if !matches!(self.state, State::Body(_)) {
+            self.key = Vec::new();
+            self.body = Vec::new();
+        }
+    }
+
     /// The arguments of the line by which the client left the protocol, once.
     pub const fn take_upgrade(&mut self) -> Option<Vec<u8>> {
         self.upgrade.take()
@@ -191,9 +205,7 @@ impl<T> Connection<T> {
         context: &mut Context<'_>,
     ) {
         // Whether the high-water mark was reached shows in the output.
-        let _: bool = self
-            .sequence
-            .poll(engine, context, self.limits.output_high_water);
+        let _: bool = self.sequence.poll(engine, context, &self.limits);
     }
 
     /// Fetches promised answers that are there, then carries out the requests in `input` until it
@@ -208,10 +220,7 @@ impl<T> Connection<T> {
         context: &mut Context<'_>,
         input: &[u8],
     ) -> Progress {
-        if self
-            .sequence
-            .poll(engine, context, self.limits.output_high_water)
-        {
+        if self.sequence.poll(engine, context, &self.limits) {
             return Progress {
                 consumed: 0,
                 step: Step::Drain,
@@ -222,6 +231,7 @@ impl<T> Connection<T> {
             now_s,
             ahead: 0,
             is_first: true,
+            requests_left: self.limits.requests_at_once,
         };
         let mut consumed = 0;
         loop {
@@ -255,7 +265,7 @@ impl<T> Connection<T> {
             State::Line => self.advance_line(door, input),
             State::Keys { left, cas, touch } => {
                 let line = input.get(..left).ok_or(Step::Input)?;
-                self.check_limits()?;
+                self.check_limits(door)?;
                 Ok(self.serve_keys(door, line, trim_line_end(line), cas, touch))
             }
             State::Body(body) => self.advance_body(door, body, input),
@@ -289,10 +299,13 @@ impl<T> Connection<T> {
 
     /// Whether a further request may begin.
     #[inline]
-    fn check_limits(&self) -> Result<(), Step> {
+    fn check_limits<E>(&self, door: &Door<'_, E>) -> Result<(), Step> {
         if self.in_flight() < self.limits.in_flight_max
             && self.sequence.size() < self.limits.output_high_water
         {
+            if door.requests_left == 0 {
+                return Err(Step::Yield);
+            }
             Ok(())
         } else if self.output().is_empty() {
             Err(Step::Wait)
@@ -309,7 +322,7 @@ impl<T> Connection<T> {
         if input.is_empty() {
             return Err(Step::Input);
         }
-        self.check_limits()?;
+        self.check_limits(door)?;
         // A driver that gives back less than it was left with is searched from the start again.
         let scanned = if self.scanned <= input.len() {
             self.scanned
@@ -319,10 +332,10 @@ impl<T> Connection<T> {
         let found = memchr(b'\n', &input[scanned..]).map(|at| scanned + at);
         let size = found.unwrap_or(input.len());
         if size > LINE_SIZE_MAX
-            && !(text::has_many_keys(input) && size <= self.limits.line_size_max)
+            && let Some((event, refusal)) = self.refuse_line(input, size, found.is_some())
         {
-            self.sequence
-                .write(|out| out.extend_from_slice(LINE_TOO_LONG));
+            door.engine.note(event);
+            self.sequence.write(|out| out.extend_from_slice(refusal));
             self.state = State::Closing;
             return Ok(input.len());
         }
@@ -338,12 +351,27 @@ impl<T> Connection<T> {
         }
         door.is_first = false;
         match text::parse(trim_line_end(line)) {
+            // A key and its space are two bytes, so that short lines need not be counted.
+            Ok(Command::Get { keys, .. })
+                if keys.len() / 2 >= self.limits.keys_max
+                    && text::count_words(keys) > self.limits.keys_max =>
+            {
+                door.requests_left -= 1;
+                door.engine.note(Event::TooManyKeys);
+                self.sequence
+                    .write(|out| out.extend_from_slice(TOO_MANY_KEYS));
+                Ok(line.len())
+            }
             Ok(Command::Get { keys, cas, touch }) => {
-                let touch = touch.map(|expiry| Expiry::resolve(expiry, door.now_s));
+                let touch = touch.map(|expiry| door.expiry(expiry));
                 Ok(self.serve_keys(door, line, keys, cas, touch))
             }
-            Ok(Command::Store(store)) => Ok(line.len() + self.begin_store(door, &store, after)),
+            Ok(Command::Store(store)) => {
+                door.requests_left -= 1;
+                Ok(line.len() + self.begin_store(door, &store, after))
+            }
             Ok(command) => {
+                door.requests_left -= 1;
                 self.serve_command(door, command);
                 Ok(line.len())
             }
@@ -351,11 +379,23 @@ impl<T> Connection<T> {
                 line: refusal,
                 noreply,
             }) => {
+                door.requests_left -= 1;
                 if !noreply {
                     self.sequence.write(|out| out.extend_from_slice(refusal));
                 }
                 Ok(line.len())
             }
+        }
+    }
+
+    /// Why a line of so many bytes, or more if it has no end yet, is not taken.
+    fn refuse_line(&self, line: &[u8], size: usize, ends: bool) -> Option<(Event, &'static [u8])> {
+        if !text::has_many_keys(line) || size > self.limits.line_size_max {
+            Some((Event::LineTooLong, LINE_TOO_LONG))
+        } else if size > self.limits.large_max && !ends {
+            Some((Event::OutOfMemory, OUT_OF_MEMORY_READING))
+        } else {
+            None
         }
     }
 
@@ -380,7 +420,7 @@ impl<T> Connection<T> {
                 self.state = State::Line;
                 return line.len();
             }
-            if self.check_limits().is_err() {
+            if self.check_limits(door).is_err() {
                 let left = rest.len() + line_end_size;
                 self.state = State::Keys { left, cas, touch };
                 return line.len() - left;
@@ -391,6 +431,7 @@ impl<T> Connection<T> {
                 keys_ahead = keys.as_slice().len();
             }
             keys_ahead = keys_ahead.saturating_sub(1);
+            door.requests_left -= 1;
             let request = match touch {
                 None => Request::Get { key },
                 Some(expiry) => Request::GetAndTouch { key, expiry },
@@ -418,12 +459,20 @@ impl<T> Connection<T> {
         } = store;
         // Two bytes of line end follow the value.
         let chunk_size = size + 2;
-        if key.len() + size > door.engine.item_size_max() {
-            self.refuse_value(door, store);
+        let is_too_large =
+            key.len() + size > door.engine.item_size_max() || size > door.engine.value_size_max();
+        if is_too_large || (size > self.limits.large_max && input.len() < chunk_size) {
+            let (event, answer) = if is_too_large {
+                (Event::ValueTooLarge, Answer::TooLarge)
+            } else {
+                (Event::OutOfMemory, Answer::NoRoom)
+            };
+            door.engine.note(event);
+            self.refuse_value(door, mode, key, noreply, answer);
             self.state = State::Swallow { left: chunk_size };
             return 0;
         }
-        let expiry = Expiry::resolve(expiry, door.now_s);
+        let expiry = door.expiry(expiry);
         let body = Body {
             mode,
             flags,
@@ -443,17 +492,20 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Answers a storage command whose value is too large to be taken.
-    fn refuse_value<E: Engine<Ticket = T>>(&mut self, door: &mut Door<'_, E>, store: &Store<'_>) {
-        let answer = if store.noreply {
-            Answer::Silent
-        } else {
-            Answer::TooLarge
-        };
-        if store.mode == Mode::Set {
+    /// Answers a storage command whose value cannot be taken.
+    fn refuse_value<E: Engine<Ticket = T>>(
+        &mut self,
+        door: &mut Door<'_, E>,
+        mode: Mode,
+        key: &[u8],
+        noreply: bool,
+        answer: Answer,
+    ) {
+        let answer = if noreply { Answer::Silent } else { answer };
+        if mode == Mode::Set {
             // The client holds the item for overwritten: nobody may read the old value.
-            self.begin(door, Request::Delete { key: store.key }, answer, &[]);
-        } else if !store.noreply {
+            self.begin(door, Request::Delete { key }, answer, &[]);
+        } else {
             self.sequence.write(|out| {
                 crate::reply::write_reply(out, answer, &[], crate::Reply::TooLarge);
             });
@@ -473,6 +525,16 @@ impl<T> Connection<T> {
             return Err(Step::Input);
         }
         if self.body.capacity() - self.body.len() < size {
+            if body.size > self.limits.large_max {
+                // Memory has become short meanwhile.
+                door.engine.note(Event::OutOfMemory);
+                let key = std::mem::take(&mut self.key);
+                self.body = Vec::new();
+                self.refuse_value(door, body.mode, &key, body.noreply, Answer::NoRoom);
+                self.key = key;
+                self.state = State::Swallow { left: missing };
+                return Ok(0);
+            }
             // Memory follows what arrived, not what was announced, and stops at what was announced.
             let capacity = (2 * (self.body.len() + size)).min(chunk_size);
             self.body.reserve_exact(capacity - self.body.len());
@@ -547,7 +609,7 @@ impl<T> Connection<T> {
                 expiry,
                 noreply,
             } => {
-                let expiry = Expiry::resolve(expiry, door.now_s);
+                let expiry = door.expiry(expiry);
                 self.begin(
                     door,
                     Request::Touch { key, expiry },
@@ -556,9 +618,8 @@ impl<T> Connection<T> {
                 );
             }
             Command::FlushAll { delay, noreply } => {
-                let at_s = Expiry::resolve(delay, door.now_s)
-                    .unix_s()
-                    .unwrap_or(door.now_s);
+                // At once means no moment: a core whose date is older would wait for it.
+                let at_s = door.expiry(delay).unix_s().unwrap_or(0);
                 self.begin(door, Request::FlushAll { at_s }, line_answer(noreply), &[]);
             }
             Command::Stats { section } => self.serve_stats(door, section),
@@ -627,15 +688,32 @@ impl<T> Connection<T> {
         answer: Answer,
         key: &[u8],
     ) {
+        let large_max = self.limits.large_max;
+        let asker = Asker {
+            connection: self.number,
+            room: self.sequence.room(),
+        };
         let started = self.sequence.write(|out| {
-            door.engine.start(door.now_s, request, |reply| {
-                crate::reply::write_reply(out, answer, key, reply)
-            })
+            let reply = |reply: Reply<'_>| {
+                crate::reply::write_reply(out, answer, key, reply.up_to(large_max))
+            };
+            door.engine.start_within(asker, door.now_s, request, reply)
         });
         match started {
             Ok(None) => {}
-            Ok(Some(failure)) => self.sequence.fail(failure),
-            Err(ticket) => self.sequence.wait(ticket, answer, key),
+            Ok(Some(failure)) => {
+                if failure == crate::reply::OUT_OF_MEMORY {
+                    door.engine.note(Event::OutOfMemory);
+                }
+                self.sequence.fail(failure);
+            }
+            Err(ticket) => {
+                let bytes = match request {
+                    Request::Store { value, .. } => value.len(),
+                    _ => 0,
+                };
+                self.sequence.wait(ticket, answer, key, bytes);
+            }
         }
     }
 }
@@ -648,9 +726,16 @@ struct Door<'e, E> {
     ahead: usize,
     /// Nothing was dealt with yet.
     is_first: bool,
+    /// Requests until others have their turn.
+    requests_left: usize,
 }
 
 impl<E: Engine> Door<'_, E> {
+    /// Reads a client's number.
+    fn expiry(&self, number: i64) -> Expiry {
+        Expiry::resolve_with(number, self.now_s, |date_s| self.engine.moment_s(date_s))
+    }
+
     /// Tells the engine the keys of the requests that come first in the input.
     fn look_ahead(&mut self, input: &[u8]) {
         let (keys, size) = ahead::of_lines(input);

@@ -91,7 +91,8 @@ pub enum Request<'a> {
     },
     /// Makes every item stored before a moment vanish at that moment. Answers: `Flushed`.
     FlushAll {
-        /// The moment, in seconds of Unix time; now or earlier means at once.
+        /// The moment, in seconds of Unix time; now or earlier means at once, and 0 also where
+        /// another core's date is not as far yet.
         at_s: u64,
     },
 }
@@ -187,6 +188,16 @@ impl Request<'_> {
 }
 
 impl Reply<'_> {
+    /// The same reply, but [`Reply::OutOfMemory`] in place of a value longer than `size_max`.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn up_to(self, size_max: usize) -> Self {
+        match self {
+            Self::Value { value, .. } if value.len() > size_max => Self::OutOfMemory,
+            reply => reply,
+        }
+    }
+
     /// The same reply with another value, for those who keep its bytes elsewhere. Where the reply
     /// has no value, the one given is not used.
     #[must_use]
@@ -208,6 +219,31 @@ impl Reply<'_> {
             Self::Busy(why) => Reply::Busy(why),
         }
     }
+}
+
+/// What a connection has to tell of itself, for whoever counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// It let others have their turn, with more to do.
+    Yielded,
+    /// A value larger than any item was refused.
+    ValueTooLarge,
+    /// A line without an end in sight was refused.
+    LineTooLong,
+    /// A list of too many keys was refused.
+    TooManyKeys,
+    /// A request was refused because memory is short.
+    OutOfMemory,
+}
+
+/// Who starts a request, and how much of an answer may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// The connection: a number that no other one has.
+    pub connection: u64,
+    /// Bytes of a promised value that may be kept until it is fetched.
+    pub room: usize,
 }
 
 /// A store of items that the door can serve.
@@ -234,6 +270,26 @@ pub trait Engine {
         reply: impl FnOnce(Reply<'_>) -> R,
     ) -> Result<R, Self::Ticket>;
 
+    /// As [`Engine::start`], for a connection that has room for only so much of a value that is not at
+    /// hand.
+    ///
+    /// An engine that keeps promised values until they are fetched should then keep no more than that
+    /// of each, and get a longer value once its ticket is polled. What the connection has started
+    /// since must not take effect before.
+    ///
+    /// # Errors
+    /// The ticket of an answer that is not at hand; no failure.
+    #[inline]
+    fn start_within<R>(
+        &mut self,
+        _asker: Asker,
+        now_s: u64,
+        request: Request<'_>,
+        reply: impl FnOnce(Reply<'_>) -> R,
+    ) -> Result<R, Self::Ticket> {
+        self.start(now_s, request, reply)
+    }
+
     /// Hints that requests for these keys come next, so that what they need can be loaded into the
     /// processor's caches all at once. They may not come, and others may come between.
     fn prefetch(&mut self, _keys: &[&[u8]]) {}
@@ -253,6 +309,11 @@ pub trait Engine {
     /// The door refuses a larger value before it arrives, and keeps at most this much of one value.
     fn item_size_max(&self) -> usize;
 
+    /// Largest value, in bytes, that an item may have. The door refuses a larger one as well.
+    fn value_size_max(&self) -> usize {
+        self.item_size_max()
+    }
+
     /// The version that clients are told.
     fn version(&self) -> &str;
 
@@ -262,6 +323,15 @@ pub trait Engine {
 
     /// Sets the counters that can be reset to zero.
     fn reset_stats(&mut self) {}
+
+    /// Learns what befell a connection.
+    fn note(&mut self, _event: Event) {}
+
+    /// The moment of a date, on the scale on which the engine is told the time. The two differ where
+    /// the wall clock was set while the engine ran.
+    fn moment_s(&self, date_s: u64) -> u64 {
+        date_s
+    }
 
     /// Whether a connection may leave the protocol with the line `vervain <arguments>`.
     ///

@@ -37,6 +37,18 @@ impl Expiry {
         }
     }
 
+    /// As [`Expiry::resolve`], where `now_s` and the dates that clients mean are not on one scale:
+    /// `moment_s` brings a date onto that of `now_s`.
+    #[must_use]
+    pub fn resolve_with(number: i64, now_s: u64, moment_s: impl FnOnce(u64) -> u64) -> Self {
+        match Self::resolve(number, now_s) {
+            Self(date_s) if number > RELATIVE_EXPIRY_MAX_S as i64 => {
+                Self(moment_s(date_s).max(Self::PAST.0))
+            }
+            expiry => expiry,
+        }
+    }
+
     /// An expiry at a moment of Unix time; zero is [`Expiry::NEVER`].
     #[must_use]
     pub const fn from_unix_s(unix_s: u64) -> Self {

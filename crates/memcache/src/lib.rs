@@ -9,10 +9,11 @@
 //! | `connection` | [`Connection`]: the state machine from bytes to requests |
 //! | `text` | the text protocol's command lines |
 //! | `ahead` | the keys of requests that come next |
+//! | `limits`, `pool` | [`Limits`] of one connection; [`Pool`]: memory that all share, [`Seat`]: one's part of it |
 //! | `reply`, `sequence` | answers as bytes; answers in request order |
 //! | `expiry`, [`counter`] | the rules of expiry times; the rules of `incr` and `decr` |
 //! | `map` | [`MapEngine`]: a reference engine |
-//! | `server` | [`serve`]: one connection over a socket of `rt` |
+//! | `server` | [`serve`], [`serve_seated`]: one connection over a socket of `rt` |
 //!
 //! ```
 //! use std::task::{Context, Waker};
@@ -53,17 +54,21 @@ mod connection;
 pub mod counter;
 mod engine;
 mod expiry;
+mod limits;
 mod map;
+mod pool;
 mod reply;
 mod sequence;
 mod server;
 mod text;
 
-pub use connection::{Connection, Limits, Progress, Step};
-pub use engine::{Direction, Engine, Mode, Reply, Request};
+pub use connection::{Connection, Progress, Step};
+pub use engine::{Asker, Direction, Engine, Event, Mode, Reply, Request};
 pub use expiry::{Expiry, RELATIVE_EXPIRY_MAX_S};
+pub use limits::{Limits, Pressure};
 pub use map::MapEngine;
-pub use server::{Ended, serve};
+pub use pool::{Pool, Seat};
+pub use server::{Ended, serve, serve_seated};
 
 /// Longest key, in bytes.
 pub const KEY_SIZE_MAX: usize = 250;

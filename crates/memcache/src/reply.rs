@@ -13,12 +13,14 @@ pub(crate) enum Answer {
     Silent,
     /// The refusal of a value too large, after the item it would have replaced was deleted.
     TooLarge,
+    /// The refusal of a value there is no memory for, after the same.
+    NoRoom,
 }
 
 /// Text of a failure that ends a `get` in place of `END`.
 pub(crate) type Failure = &'static str;
 
-const OUT_OF_MEMORY: Failure = "out of memory";
+pub(crate) const OUT_OF_MEMORY: Failure = "out of memory writing get response";
 /// The engine answered a request with what answers another.
 const UNEXPECTED: Failure = "unexpected answer";
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
@@ -44,8 +46,11 @@ pub(crate) fn write_reply(
         (Answer::Silent, Reply::OutOfMemory) => write_line(out, reply),
         (Answer::Silent, _) => {}
         // The old item may still be there.
-        (Answer::TooLarge, Reply::OutOfMemory | Reply::Busy(_)) => write_line(out, reply),
+        (Answer::TooLarge | Answer::NoRoom, Reply::OutOfMemory | Reply::Busy(_)) => {
+            write_line(out, reply);
+        }
         (Answer::TooLarge, _) => out.extend_from_slice(TOO_LARGE),
+        (Answer::NoRoom, _) => write_line(out, Reply::OutOfMemory),
     }
     None
 }

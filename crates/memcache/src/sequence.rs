@@ -12,18 +12,31 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use crate::Engine;
 use crate::reply::{self, Answer, Failure};
+use crate::{Engine, Event, Limits};
 
 /// Capacity that an emptied buffer keeps, in bytes; more is given back.
 pub(crate) const BUFFER_KEEP: usize = 64 * 1024;
+
+/// What a connection that waits for its client keeps of a buffer, and of slots.
+pub(crate) const BUFFER_SMALL: usize = 4096;
+const SLOTS_SMALL: usize = 64;
+
+/// The most room that a promised answer is given.
+const ROOM_MAX: usize = 1 << 30;
+
+/// What an engine needs for a promise, besides its bytes.
+const PROMISE_SIZE: usize = 512;
 
 enum Slot<T> {
     /// A promised answer. Its key is in `held` if the answer repeats it.
     Wait {
         ticket: T,
         answer: Answer,
-        key_size: usize,
+        key_size: u32,
+        /// What the engine may hold for it: bytes of the answer, or those of the value to be stored.
+        room: u32,
+        stored: u32,
     },
     /// Bytes of answers that were at hand.
     Bytes { size: usize },
@@ -44,12 +57,18 @@ pub(crate) struct Sequence<T> {
     held_start: usize,
     /// The slots that wait.
     in_flight: usize,
+    /// Sums over them.
+    rooms: usize,
+    stored: usize,
+    /// What the rooms should not pass, and the least that each has.
+    room_most: usize,
+    room_min: usize,
     /// The failure that the end of the `get` being written will report.
     failure: Option<Failure>,
 }
 
 impl<T> Sequence<T> {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(room_most: usize, room_min: usize) -> Self {
         Self {
             ready: Vec::new(),
             ready_start: 0,
@@ -57,8 +76,30 @@ impl<T> Sequence<T> {
             held: Vec::new(),
             held_start: 0,
             in_flight: 0,
+            rooms: 0,
+            stored: 0,
+            room_most,
+            room_min,
             failure: None,
         }
+    }
+
+    pub(crate) const fn set_room(&mut self, most: usize, min: usize) {
+        self.room_most = most;
+        self.room_min = min;
+    }
+
+    /// Bytes of an answer that the engine may hold for the next request, should it be promised. Those
+    /// that have no room are asked for again when it is their turn.
+    #[inline]
+    pub(crate) const fn room(&self) -> usize {
+        let share = self.room_most.saturating_sub(self.rooms) / 128;
+        let room = if share > self.room_min {
+            share
+        } else {
+            self.room_min
+        };
+        if room > ROOM_MAX { ROOM_MAX } else { room }
     }
 
     pub(crate) fn output(&self) -> &[u8] {
@@ -91,15 +132,33 @@ impl<T> Sequence<T> {
         self.slots.is_empty()
     }
 
-    /// Bytes that wait for the client, or for an answer before them, and what it takes to know
-    /// their order.
+    /// Bytes that wait for the client, or for an answer before them, what it takes to know their
+    /// order, and values on their way to the engine.
     pub(crate) fn size(&self) -> usize {
         self.ready.len() - self.ready_start + self.held.len() - self.held_start
             + self.slots.len() * size_of::<Slot<T>>()
+            + self.stored
     }
 
     pub(crate) fn memory(&self) -> usize {
         self.ready.capacity() + self.held.capacity() + self.slots.capacity() * size_of::<Slot<T>>()
+    }
+
+    /// What the engine may hold for the connection.
+    pub(crate) const fn promised(&self) -> usize {
+        self.rooms + self.stored + self.in_flight * PROMISE_SIZE
+    }
+
+    /// Gives back the memory of empty buffers that are larger than is usual.
+    pub(crate) fn shrink(&mut self) {
+        for buffer in [&mut self.ready, &mut self.held] {
+            if buffer.is_empty() && buffer.capacity() > BUFFER_SMALL {
+                *buffer = Vec::new();
+            }
+        }
+        if self.slots.is_empty() && self.slots.capacity() > SLOTS_SMALL {
+            self.slots = VecDeque::new();
+        }
     }
 
     /// Writes what is known now to its place in the order.
@@ -119,8 +178,15 @@ impl<T> Sequence<T> {
         result
     }
 
-    /// Keeps a place for a promised answer.
-    pub(crate) fn wait(&mut self, ticket: T, answer: Answer, key: &[u8]) {
+    /// Keeps a place for a promised answer. So many bytes of a value went with the request.
+    pub(crate) fn wait(&mut self, ticket: T, answer: Answer, key: &[u8], stored: usize) {
+        let room = if matches!(answer, Answer::Value { .. }) {
+            self.room()
+        } else {
+            0
+        };
+        self.rooms += room;
+        self.stored += stored;
         let key = if matches!(answer, Answer::Value { .. }) {
             key
         } else {
@@ -130,7 +196,9 @@ impl<T> Sequence<T> {
         self.slots.push_back(Slot::Wait {
             ticket,
             answer,
-            key_size: key.len(),
+            key_size: key.len() as u32,
+            room: u32::try_from(room).unwrap_or(u32::MAX),
+            stored: u32::try_from(stored).unwrap_or(u32::MAX),
         });
         self.in_flight += 1;
     }
@@ -154,20 +222,20 @@ impl<T> Sequence<T> {
         }
     }
 
-    /// Moves to `ready` what waits for no answer any more, until that holds `output_high_water`
-    /// bytes to send. Returns whether that is why it stopped; the waker is then not kept.
+    /// Moves to `ready` what waits for no answer any more, until that holds as many bytes to send as
+    /// the limits allow. Returns whether that is why it stopped; the waker is then not kept.
     pub(crate) fn poll<E: Engine<Ticket = T>>(
         &mut self,
         engine: &mut E,
         context: &mut Context<'_>,
-        output_high_water: usize,
+        limits: &Limits,
     ) -> bool {
         if self.slots.is_empty() {
             return false;
         }
         let mut is_full = false;
         while let Some(slot) = self.slots.front_mut() {
-            is_full = self.ready.len() - self.ready_start >= output_high_water;
+            is_full = self.ready.len() - self.ready_start >= limits.output_high_water;
             if is_full {
                 break;
             }
@@ -176,18 +244,27 @@ impl<T> Sequence<T> {
                     ticket,
                     answer,
                     key_size,
+                    room,
+                    stored,
                 } => {
-                    let key = &self.held[self.held_start..self.held_start + *key_size];
+                    let key_end = self.held_start + *key_size as usize;
+                    let key = &self.held[self.held_start..key_end];
                     let ready = &mut self.ready;
                     let answered = engine.poll(ticket, context, |reply| {
+                        let reply = reply.up_to(limits.large_max);
                         reply::write_reply(ready, *answer, key, reply)
                     });
                     let Poll::Ready(failure) = answered else {
                         break;
                     };
+                    if failure == Some(reply::OUT_OF_MEMORY) {
+                        engine.note(Event::OutOfMemory);
+                    }
                     self.failure = failure.or(self.failure);
-                    self.held_start += *key_size;
+                    self.held_start = key_end;
                     self.in_flight -= 1;
+                    self.rooms -= *room as usize;
+                    self.stored -= *stored as usize;
                 }
                 Slot::Bytes { size } => {
                     let end = self.held_start + *size;

@@ -138,6 +138,13 @@ pub(crate) fn next_word(line: &[u8]) -> (&[u8], &[u8]) {
     line.split_at(memchr(b' ', line).unwrap_or(line.len()))
 }
 
+/// Counts the words of a list.
+pub(crate) fn count_words(list: &[u8]) -> usize {
+    list.split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty())
+        .count()
+}
+
 /// Reads an unsigned number: an optional plus sign and digits, nothing else.
 fn parse_number(word: &[u8]) -> Option<u64> {
     parse_digits(word.strip_prefix(b"+").unwrap_or(word))

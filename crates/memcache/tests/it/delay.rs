@@ -97,17 +97,19 @@ impl Engine for DelayEngine {
     ) -> Result<R, Late> {
         // A key by which a test asks for a failure.
         let fails = matches!(request, Request::Get { key: b"busy" });
+        // And one for an answer that does not come.
+        let holds = self.holds_new || matches!(request, Request::Get { key: b"held" });
         let owned = if fails {
             Owned::Plain(Reply::Busy("busy"))
         } else {
             let Ok(owned) = self.inner.start(now_s, request, Owned::new);
             owned
         };
-        if self.holds_new || self.random.u32(..100) < self.late_percent {
+        if holds || self.random.u32(..100) < self.late_percent {
             let polls_left = self.random.u32(..3);
             Err(Late {
                 polls_left,
-                held: self.holds_new,
+                held: holds,
                 reply: owned,
             })
         } else {

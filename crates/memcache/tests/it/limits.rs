@@ -94,6 +94,7 @@ fn answers_in_flight_are_bounded() {
 fn what_waits_behind_an_answer_in_flight_is_bounded() {
     let limits = Limits {
         output_high_water: 10_000,
+        requests_at_once: usize::MAX,
         ..Limits::default()
     };
     // Misses leave no bytes but their end; failures not even that; hits the most.
@@ -285,4 +286,154 @@ fn late_values_fill_the_output_no_further() {
     assert_eq!(connection.in_flight(), 0);
     size += connection.output().len();
     assert_eq!(size, 100 * (16 + 1000 + 2 + 5));
+}
+
+#[test]
+fn others_have_their_turn_between_requests() {
+    let limits = Limits {
+        requests_at_once: 10,
+        ..Limits::default()
+    };
+    for (line, requests) in [
+        ("get b\r\n".repeat(95), 95),
+        (format!("get{}\r\n", " b".repeat(95)), 95),
+        ("delete b noreply\r\n".repeat(95), 95),
+        ("set b 0 0 1 noreply\r\nx\r\n".repeat(95), 95),
+        ("nonsense\r\n".repeat(95), 95),
+        ("get b b\r\nversion\r\n".repeat(32), 96),
+    ] {
+        let mut engine = engine(0);
+        let mut connection = Connection::new(limits);
+        let mut input = line.as_bytes();
+        let mut yields = 0;
+        loop {
+            let (consumed, step) = advance(&mut connection, &mut engine, input);
+            input = &input[consumed..];
+            if step == Step::Input {
+                break;
+            }
+            assert_eq!(step, Step::Yield, "{line}");
+            yields += 1;
+        }
+        assert!(input.is_empty());
+        assert_eq!(yields, (requests - 1) / 10, "{line}");
+    }
+}
+
+#[test]
+fn lists_of_too_many_keys_are_refused() {
+    let mut engine = engine(0);
+    let limits = Limits {
+        keys_max: 3,
+        ..Limits::default()
+    };
+    let mut connection = Connection::new(limits);
+    let input = b"get b b b\r\nget b b b b\r\ngats 0 b  b b\r\ngats 0 b b b b\r\nget b    b\r\n";
+    assert_eq!(
+        advance(&mut connection, &mut engine, input),
+        (input.len(), Step::Input)
+    );
+    let refusal = "CLIENT_ERROR too many keys\r\n";
+    let heard = format!("END\r\n{refusal}END\r\n{refusal}END\r\n");
+    assert_eq!(show(connection.output()), show(heard.as_bytes()));
+}
+
+/// What is refused while memory is out, and what is not.
+#[test]
+fn what_is_large_is_refused_while_memory_is_out() {
+    const READ: &str = "SERVER_ERROR out of memory writing get response\r\n";
+    const STORE: &str = "SERVER_ERROR out of memory storing object\r\n";
+    for late_percent in [0, 100] {
+        let mut engine = engine(late_percent);
+        let out = Limits {
+            large_max: 999,
+            ..Limits::default()
+        };
+        let mut connection = Connection::new(Limits::default());
+        let mut heard = Vec::new();
+        let mut say = |connection: &mut Connection<_>, engine: &mut DelayEngine, input: &[u8]| {
+            let mut input = input.to_vec();
+            loop {
+                let (consumed, step) = advance(connection, engine, &input);
+                input.drain(..consumed);
+                heard.extend(connection.swap_output(Vec::new()));
+                if step == Step::Input && connection.in_flight() == 0 {
+                    assert!(input.is_empty());
+                    return show(&std::mem::take(&mut heard));
+                }
+            }
+        };
+        connection.set_limits(out);
+        // The item under `a` has 1000 bytes.
+        let heard = say(&mut connection, &mut engine, b"get b a\r\nget b\r\n");
+        assert_eq!(heard, show(format!("{READ}END\r\n").as_bytes()));
+        // Whole in one piece it needs no memory of its own; in pieces it does.
+        let value = [b'y'; 1000];
+        let whole = [&b"set c 0 0 1000\r\n"[..], &value, b"\r\n"].concat();
+        assert_eq!(
+            say(&mut connection, &mut engine, &whole),
+            show(b"STORED\r\n")
+        );
+        let heard = say(&mut connection, &mut engine, b"set c 0 0 1000\r\n");
+        assert_eq!(heard, show(STORE.as_bytes()));
+        let heard = say(&mut connection, &mut engine, &whole[16..]);
+        assert_eq!(heard, "");
+        connection.set_limits(Limits::default());
+        // It was to be overwritten: it is gone.
+        let heard = say(&mut connection, &mut engine, b"get c\r\nget a\r\n");
+        assert!(heard.starts_with("END\\r\\nVALUE a 0 1000"), "{heard}");
+        // A value under way when memory runs out is given up, and the line with it.
+        let pieces: [&[u8]; 2] = [b"set a 0 0 5000\r\n", &[b'z'; 2000]];
+        for piece in pieces {
+            assert_eq!(say(&mut connection, &mut engine, piece), "");
+        }
+        connection.set_limits(out);
+        let heard = say(&mut connection, &mut engine, &[b'z'; 2500]);
+        assert_eq!(heard, show(STORE.as_bytes()));
+        assert!(connection.memory() < 3000);
+        let heard = say(&mut connection, &mut engine, &[b'z'; 500]);
+        assert_eq!(heard, "");
+        let heard = say(&mut connection, &mut engine, b"\r\nget a\r\n");
+        assert_eq!(heard, show(b"END\r\n"));
+        // A line that is long already is not waited for.
+        let line = [b"get".to_vec(), b" b".repeat(1500)].concat();
+        let (consumed, step) = advance(&mut connection, &mut engine, &line);
+        assert_eq!((consumed, step), (line.len(), Step::Close));
+        assert_eq!(
+            show(connection.output()),
+            show(b"SERVER_ERROR out of memory reading request\r\n")
+        );
+    }
+}
+
+#[test]
+fn promised_answers_have_little_room_when_there_are_many() {
+    let mut engine = engine(0);
+    engine.hold();
+    let mut connection = Connection::new(Limits::default());
+    let input = b"get a\r\n".repeat(300);
+    let (_, step) = advance(&mut connection, &mut engine, &input);
+    assert_eq!((connection.in_flight(), step), (256, Step::Wait));
+    let promised = connection.promised();
+    assert!((1 << 20..2 << 20).contains(&promised), "{promised}");
+    engine.let_go();
+    loop {
+        let (_, step) = advance(&mut connection, &mut engine, b"");
+        let _ = connection.swap_output(Vec::new());
+        if step == Step::Input && connection.in_flight() == 0 {
+            break;
+        }
+    }
+    assert_eq!(connection.promised(), 0);
+    // Values on their way to the engine count like answers on their way back.
+    let mut engine = self::engine(0);
+    engine.hold();
+    let mut connection = Connection::new(Limits::default());
+    let mut value = b"set a 0 0 600000\r\n".to_vec();
+    value.extend([b'v'; 600_000]);
+    value.extend(b"\r\n");
+    let input = value.repeat(5);
+    let (_, step) = advance(&mut connection, &mut engine, &input);
+    assert_eq!((connection.in_flight(), step), (2, Step::Wait));
+    assert!(connection.promised() >= 1_200_000);
 }

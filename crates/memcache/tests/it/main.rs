@@ -3,6 +3,7 @@
 mod ahead;
 mod allocation;
 mod conversations;
+mod dates;
 mod delay;
 mod driver;
 mod limits;

@@ -13,6 +13,8 @@ const TIGHT: Limits = Limits {
     output_high_water: 1,
     in_flight_max: 1,
     line_size_max: 4096,
+    requests_at_once: 2,
+    ..Limits::DEFAULT
 };
 
 fn bytes(commands: &[Command]) -> Vec<u8> {

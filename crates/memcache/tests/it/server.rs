@@ -5,10 +5,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use memcache::{Ended, Limits};
+use memcache::{Ended, Engine, Expiry, Limits, Mode, Pool, Request, Seat};
 use rt::net::{Addr, ListenOptions, Listener};
+use rt::sync::Notify;
 use rt::{Config, Core, IoKind};
 
 use crate::delay::DelayEngine;
@@ -276,4 +279,43 @@ fn a_connection_that_leaves_the_protocol_takes_its_unread_input_along() {
         assert_eq!(answer, "STORED\r\n");
     };
     on_each(test, &["upgraded test rest"]);
+}
+
+#[test]
+fn what_waits_for_a_promised_answer_is_accounted_for() {
+    let mut core = Core::new(Config::default()).expect("a core");
+    let handle = core.handle();
+    let mut engine = DelayEngine::new(7, 0);
+    let large = Request::Store {
+        mode: Mode::Set,
+        key: b"large",
+        value: &vec![b'l'; 400_000],
+        flags: 0,
+        expiry: Expiry::NEVER,
+    };
+    assert!(engine.start(0, large, |_| ()).is_ok());
+    let engine = Rc::new(RefCell::new(engine));
+    core.block_on(async {
+        let pool = Arc::new(Pool::new(100 << 20));
+        let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let mut listener =
+            Listener::bind(&handle, &Addr::Tcp(loopback), ListenOptions::default()).expect("bound");
+        let addr = listener.local_addr().expect("an address");
+        let mut client = dial(&addr);
+        let stream = listener.accept().await.expect("a connection");
+        let (core, shared) = (handle.clone(), Arc::clone(&pool));
+        let _serving = handle.spawn(async move {
+            let seat = Seat::new(shared, Notify::new(), core.now());
+            memcache::serve_seated(&core, stream, &engine, Limits::default(), &seat).await
+        });
+        // Large ones are at hand, up to the limit of the connection, behind one that is not.
+        client
+            .write_all(b"get held\r\nget large large large large\r\n")
+            .expect("sent");
+        let give_up = Instant::now() + Duration::from_secs(20);
+        while pool.used() < 1 << 20 {
+            assert!(Instant::now() < give_up, "{} bytes", pool.used());
+            handle.yield_now().await;
+        }
+    });
 }

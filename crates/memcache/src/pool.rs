@@ -1,0 +1,223 @@
+//! The memory that connections share, and what each of them holds of it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+
+use rt::Instant;
+use rt::sync::Notify;
+
+use crate::Pressure;
+
+/// Memory is accounted for in units of so many bytes, so that a connection that does little never
+/// touches what all cores share.
+const UNIT: usize = 32 << 10;
+
+/// A bound on the memory of all connections together, for all cores.
+///
+/// It bounds by refusing and by holding back, not by failing allocations, and each connection settles
+/// with it after each step. So the sum may pass the limit by what one step of each core adds, and by
+/// 32 KiB for each connection, which are not accounted for.
+#[derive(Debug)]
+pub struct Pool {
+    limit: usize,
+    used: AtomicUsize,
+    /// Seats so far.
+    seats: AtomicU64,
+}
+
+impl Pool {
+    /// A pool of so many bytes.
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            used: AtomicUsize::new(0),
+            seats: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes at most.
+    #[must_use]
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// How short memory is.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        let used = self.used();
+        if used < self.limit / 2 {
+            Pressure::None
+        } else if used < self.limit {
+            Pressure::Short
+        } else {
+            Pressure::Out
+        }
+    }
+
+    /// Accounts for memory that is held outside of a connection's own.
+    pub fn take(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives back what was taken.
+    pub fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// One connection's part of a [`Pool`], and when it last got on: for the one who serves it, and the
+/// one who watches over all connections of a core.
+pub struct Seat {
+    pool: Arc<Pool>,
+    number: u64,
+    /// Whom to tell that there is something to watch over.
+    watched: Notify,
+    units: Cell<usize>,
+    active_at: Cell<Instant>,
+    wants_less: Cell<bool>,
+    /// Wakes the task that serves the connection.
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Seat {
+    /// A connection that holds nothing, and came now. `watched` is notified when it comes to hold
+    /// something.
+    #[must_use]
+    pub fn new(pool: Arc<Pool>, watched: Notify, now: Instant) -> Self {
+        Self {
+            number: pool.seats.fetch_add(1, Ordering::Relaxed),
+            pool,
+            watched,
+            units: Cell::new(0),
+            active_at: Cell::new(now),
+            wants_less: Cell::new(false),
+            waker: RefCell::new(None),
+        }
+    }
+
+    /// A number that no other seat of the pool has.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Bytes that it is accounted for.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.units.get() * UNIT
+    }
+
+    /// When it last received something, or had sent what was to be sent.
+    #[must_use]
+    pub fn active_at(&self) -> Instant {
+        self.active_at.get()
+    }
+
+    /// The pool it belongs to.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Has the connection give back what it does not need while it waits for its client.
+    pub fn want_less(&self) {
+        self.wants_less.set(true);
+        self.wake();
+    }
+
+    /// Has the task that serves the connection polled.
+    pub fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Says which task serves the connection.
+    pub fn served_by(&self, waker: &Waker) {
+        let mut kept = self.waker.borrow_mut();
+        if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+            *kept = Some(waker.clone());
+        }
+    }
+
+    #[inline]
+    pub(crate) fn takes_less(&self) -> bool {
+        self.wants_less.get() && self.wants_less.replace(false)
+    }
+
+    #[inline]
+    pub(crate) fn got_on(&self, now: Instant) {
+        self.active_at.set(now);
+    }
+
+    /// Accounts for what the connection holds now.
+    #[inline]
+    pub(crate) fn settle(&self, bytes: usize) {
+        let units = bytes / UNIT;
+        if units != self.units.get() {
+            self.change(units);
+        }
+    }
+
+    #[cold]
+    fn change(&self, units: usize) {
+        let before = self.units.replace(units);
+        if units > before {
+            self.pool.take((units - before) * UNIT);
+        } else {
+            self.pool.give_back((before - units) * UNIT);
+        }
+        if before == 0 {
+            self.watched.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seat")
+            .field("held", &self.held())
+            .field("active_at", &self.active_at())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.change(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_account_for_what_they_hold() {
+        let pool = Arc::new(Pool::new(10 * UNIT));
+        let watched = Notify::new();
+        let sit = || Seat::new(Arc::clone(&pool), watched.clone(), Instant::ZERO);
+        let seat = sit();
+        seat.settle(UNIT - 1);
+        assert_eq!((seat.held(), pool.used()), (0, 0));
+        seat.settle(5 * UNIT);
+        assert_eq!(pool.pressure(), Pressure::Short);
+        let other = sit();
+        other.settle(7 * UNIT + 1);
+        assert_eq!((pool.used(), pool.pressure()), (12 * UNIT, Pressure::Out));
+        seat.settle(0);
+        assert_eq!(pool.used(), 7 * UNIT);
+        drop((seat, other));
+        assert_eq!((pool.used(), pool.pressure()), (0, Pressure::None));
+    }
+}
