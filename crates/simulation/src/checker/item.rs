@@ -1,0 +1,348 @@
+//! What an item is, and what each command does to it: the definition that answers are held to.
+//!
+//! An item may be forgotten at any moment, so whatever needs its absence finds it absent. What needs
+//! its presence does not: nothing brings a forgotten item back but a command that stores it.
+
+use std::collections::HashMap;
+
+use cache::herd::{Status, StoreMode};
+
+use crate::history::{Action, Answer};
+
+/// A value, by its number: values are compared often and kept once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub(crate) struct ValueNum(pub(crate) u32);
+
+/// An item.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Item {
+    pub(crate) value: ValueNum,
+    pub(crate) flags: u32,
+    /// The first second in which it is gone; 0 is never.
+    pub(crate) expiry_s: u32,
+    /// Its token; 0 when nobody has been told yet.
+    pub(crate) cas: u64,
+}
+
+/// The values of a history, and what is known of tokens.
+#[derive(Debug, Default)]
+pub(crate) struct Values {
+    numbers: HashMap<Vec<u8>, ValueNum>,
+    values: Vec<Vec<u8>>,
+    joined: HashMap<(ValueNum, ValueNum), ValueNum>,
+    tokens: HashMap<u64, ValueNum>,
+}
+
+impl Values {
+    pub(crate) fn number(&mut self, value: &[u8]) -> ValueNum {
+        if let Some(&number) = self.numbers.get(value) {
+            return number;
+        }
+        let number = ValueNum(self.values.len() as u32);
+        self.values.push(value.to_vec());
+        self.numbers.insert(value.to_vec(), number);
+        number
+    }
+
+    pub(crate) fn bytes(&self, number: ValueNum) -> &[u8] {
+        &self.values[number.0 as usize]
+    }
+
+    /// One value behind another.
+    fn join(&mut self, first: ValueNum, second: ValueNum) -> ValueNum {
+        if let Some(&whole) = self.joined.get(&(first, second)) {
+            return whole;
+        }
+        let bytes = [self.bytes(first), self.bytes(second)].concat();
+        let whole = self.number(&bytes);
+        self.joined.insert((first, second), whole);
+        whole
+    }
+
+    /// Remembers that a token stands for a value; `false` when it has stood for another one.
+    pub(crate) fn bind(&mut self, cas: u64, value: ValueNum) -> bool {
+        cas != 0 && *self.tokens.entry(cas).or_insert(value) == value
+    }
+
+    /// The item with this token, if it may have it.
+    fn with_token(&self, item: Item, cas: u64) -> Option<Item> {
+        let may = if item.cas == 0 {
+            self.tokens
+                .get(&cas)
+                .is_none_or(|value| *value == item.value)
+        } else {
+            item.cas == cas
+        };
+        may.then_some(Item { cas, ..item })
+    }
+}
+
+/// A command, with its value by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Act {
+    Get,
+    GetAndTouch {
+        expiry_s: u32,
+    },
+    Store {
+        mode: StoreMode,
+        value: ValueNum,
+        flags: u32,
+        expiry_s: u32,
+    },
+    Delete,
+    Incr {
+        delta: u64,
+    },
+    Decr {
+        delta: u64,
+    },
+    Touch {
+        expiry_s: u32,
+    },
+}
+
+/// The server's answer, with its value by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told {
+    Value {
+        value: ValueNum,
+        flags: u32,
+        cas: Option<u64>,
+    },
+    Done {
+        cas: Option<u64>,
+    },
+    Number {
+        value: u64,
+        cas: Option<u64>,
+    },
+    Refused(Status),
+}
+
+/// A step of a command, as the checker looks for its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// A command with the server's answer.
+    Told(Act, Told),
+    /// A command of which nothing is known. It may do what it says, whatever that finds.
+    Untold(Act),
+    /// The touching of a read whose answer was lost: it touches what is there, if anything is.
+    Touches(u32),
+}
+
+impl Act {
+    pub(crate) fn of(action: &Action, values: &mut Values) -> Act {
+        match *action {
+            Action::Get => Act::Get,
+            Action::GetAndTouch { expiry_s } => Act::GetAndTouch { expiry_s },
+            Action::Store {
+                mode,
+                ref value,
+                flags,
+                expiry_s,
+            } => Act::Store {
+                mode,
+                value: values.number(value),
+                flags,
+                expiry_s,
+            },
+            Action::Delete => Act::Delete,
+            Action::Incr { delta } => Act::Incr { delta },
+            Action::Decr { delta } => Act::Decr { delta },
+            Action::Touch { expiry_s } => Act::Touch { expiry_s },
+        }
+    }
+}
+
+impl Told {
+    /// The server's answer, if it is one.
+    pub(crate) fn of(answer: &Answer, values: &mut Values) -> Option<Told> {
+        Some(match *answer {
+            Answer::Value {
+                ref value,
+                flags,
+                cas,
+            } => Told::Value {
+                value: values.number(value),
+                flags,
+                cas,
+            },
+            Answer::Done { cas } => Told::Done { cas },
+            Answer::Number { value, cas } => Told::Number { value, cas },
+            Answer::Refused(status) => Told::Refused(status),
+            Answer::TimedOut | Answer::Unknown => return None,
+        })
+    }
+}
+
+/// Where a step may lead from an item, `None` being none. Nothing when the step cannot have found
+/// things so; `clock_s` is the earliest second at which it can have looked.
+pub(crate) fn apply(
+    step: Step,
+    item: Option<Item>,
+    clock_s: u32,
+    values: &mut Values,
+) -> Option<Option<Item>> {
+    let live = item.filter(|item| item.expiry_s == 0 || clock_s < item.expiry_s);
+    match step {
+        Step::Told(act, told) => tell(act, told, item, live, values),
+        Step::Untold(act) => change(act, live, values),
+        Step::Touches(expiry_s) => Some(live.map(|item| Item { expiry_s, ..item })),
+    }
+}
+
+/// What a command with this answer leaves; nothing when the answer does not fit the item.
+fn tell(
+    act: Act,
+    told: Told,
+    item: Option<Item>,
+    live: Option<Item>,
+    values: &mut Values,
+) -> Option<Option<Item>> {
+    use StoreMode::{Add, Append, Cas, Prepend, Replace, Set};
+    let token = |values: &Values, item: Item, cas: Option<u64>| match cas {
+        Some(cas) => values.with_token(item, cas),
+        None => Some(item),
+    };
+    match (act, told) {
+        (Act::Get | Act::GetAndTouch { .. }, Told::Value { value, flags, cas }) => {
+            let found = live.filter(|item| item.flags == flags && item.value == value)?;
+            let found = token(values, found, cas)?;
+            match act {
+                Act::GetAndTouch { expiry_s } => Some(Some(Item { expiry_s, ..found })),
+                _ => Some(Some(found)),
+            }
+        }
+        (Act::Store { mode, .. }, Told::Done { cas }) => {
+            // An ADD found nothing, which can be had of any item.
+            let found = if mode == Add { None } else { live };
+            let new = change(act, found, values)??;
+            token(values, new, cas).map(Some)
+        }
+        (Act::Store { mode: Add, .. }, Told::Refused(Status::NotStored)) => live.map(Some),
+        (
+            Act::Store {
+                mode: Replace | Append | Prepend,
+                ..
+            },
+            Told::Refused(Status::NotStored),
+        ) => Some(None),
+        (
+            Act::Store {
+                mode: Cas(expected),
+                ..
+            },
+            Told::Refused(Status::Exists),
+        ) => {
+            let found = live?;
+            (found.cas == 0 || found.cas != expected).then_some(Some(found))
+        }
+        (Act::Store { mode: Cas(_), .. }, Told::Refused(Status::NotFound)) => Some(None),
+        // A SET drops the old item even when it cannot store the new one.
+        (Act::Store { mode: Set, .. }, Told::Refused(Status::TooLarge)) => Some(None),
+        (Act::Store { .. }, Told::Refused(Status::TooLarge)) => Some(item),
+        (Act::Delete | Act::Touch { .. }, Told::Done { .. }) => {
+            live?;
+            change(act, live, values)
+        }
+        (Act::Incr { .. } | Act::Decr { .. }, Told::Number { value, cas }) => {
+            let new = change(act, live, values)??;
+            if number_of(values.bytes(new.value)) != Some(value) {
+                return None;
+            }
+            token(values, new, cas).map(Some)
+        }
+        (Act::Incr { .. } | Act::Decr { .. }, Told::Refused(Status::NotANumber)) => {
+            let found = live?;
+            number_of(values.bytes(found.value))
+                .is_none()
+                .then_some(Some(found))
+        }
+        (Act::Incr { .. } | Act::Decr { .. }, Told::Refused(Status::TooLarge)) => Some(item),
+        (
+            Act::Get
+            | Act::GetAndTouch { .. }
+            | Act::Delete
+            | Act::Touch { .. }
+            | Act::Incr { .. }
+            | Act::Decr { .. },
+            Told::Refused(Status::NotFound),
+        ) => Some(None),
+        _ => None,
+    }
+}
+
+/// What a command leaves if it changes anything; `live` is what it finds.
+fn change(act: Act, live: Option<Item>, values: &mut Values) -> Option<Option<Item>> {
+    let changed = match act {
+        Act::Get => return None,
+        Act::Delete => return Some(None),
+        Act::GetAndTouch { expiry_s } | Act::Touch { expiry_s } => Item { expiry_s, ..live? },
+        Act::Store {
+            mode,
+            value,
+            flags,
+            expiry_s,
+        } => {
+            let new = Item {
+                value,
+                flags,
+                expiry_s,
+                cas: 0,
+            };
+            match mode {
+                StoreMode::Set | StoreMode::Add => new,
+                StoreMode::Replace => {
+                    live?;
+                    new
+                }
+                StoreMode::Cas(expected) => {
+                    values.with_token(live?, expected)?;
+                    new
+                }
+                StoreMode::Append => {
+                    let old = live?;
+                    Item {
+                        value: values.join(old.value, value),
+                        cas: 0,
+                        ..old
+                    }
+                }
+                StoreMode::Prepend => {
+                    let old = live?;
+                    Item {
+                        value: values.join(value, old.value),
+                        cas: 0,
+                        ..old
+                    }
+                }
+            }
+        }
+        Act::Incr { delta } => arithmetic(live?, values, |number| number.wrapping_add(delta))?,
+        Act::Decr { delta } => arithmetic(live?, values, |number| number.saturating_sub(delta))?,
+    };
+    Some(Some(changed))
+}
+
+fn arithmetic(old: Item, values: &mut Values, compute: impl FnOnce(u64) -> u64) -> Option<Item> {
+    let bytes = values.bytes(old.value);
+    let number = compute(number_of(bytes)?);
+    // What becomes shorter is padded with spaces.
+    let text = format!("{number:<width$}", width = bytes.len());
+    Some(Item {
+        value: values.number(text.as_bytes()),
+        cas: 0,
+        ..old
+    })
+}
+
+/// The number that a value spells: digits, then any spaces, 20 bytes at most.
+fn number_of(value: &[u8]) -> Option<u64> {
+    if value.len() > 20 {
+        return None;
+    }
+    let text = std::str::from_utf8(value).ok()?.trim_end_matches(' ');
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
+}

@@ -1,0 +1,319 @@
+//! A client at work, and how what it is told enters the history.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cache::herd::client::{ConnectError, SubmitError};
+use cache::herd::{Client, ClientConfig, Outcome};
+use cache::mica::KeyHash;
+use verbs::conformance::model::ModelNic;
+use verbs::typed::Context;
+
+use super::{Failure, Run, load};
+use crate::control::{Dialer, Shared, WireNum};
+use crate::history::{Action, Answer, Operation};
+
+/// Commands of one item that are under way at once: the checker tries their orders.
+const UNDER_WAY_MAX: u32 = 4;
+/// Commands of one item without an answer that may still have an effect: each may or may not.
+const OPEN_MAX: usize = 4;
+
+/// A command that has no outcome yet.
+pub(super) struct Pending {
+    number: usize,
+    want_cas: bool,
+    /// On the client's clock.
+    deadline_ns: u64,
+}
+
+/// A client, or the place where the next one will be.
+pub(super) struct Actor {
+    pub(super) client: Option<Client<Dialer>>,
+    pub(super) pending: BTreeMap<u64, Pending>,
+    pub(super) stalled_until_ns: u64,
+    /// Where its clock began, and how many thousandths it is fast.
+    clock: (u64, i64),
+    /// The last token seen of each item.
+    tokens: Vec<Option<u64>>,
+    random: fastrand::Rng,
+}
+
+impl Actor {
+    pub(super) fn new(run: &mut fastrand::Rng, keys: usize, drift_permille: u64) -> Actor {
+        let drift = drift_permille as i64;
+        Actor {
+            client: None,
+            pending: BTreeMap::new(),
+            stalled_until_ns: 0,
+            clock: (run.u64(..1 << 40), run.i64(-drift..=drift)),
+            tokens: vec![None; keys],
+            random: fastrand::Rng::with_seed(run.u64(..)),
+        }
+    }
+
+    fn local_ns(&self, now_ns: u64) -> u64 {
+        let (begin_ns, fast) = self.clock;
+        let gained = now_ns as i64 / 1000 * fast;
+        begin_ns.wrapping_add(now_ns).wrapping_add_signed(gained)
+    }
+
+    /// Makes a client.
+    pub(super) fn connect(
+        &mut self,
+        nic: &ModelNic,
+        config: &ClientConfig,
+        exchange: &Shared,
+        owner: usize,
+        now_ns: u64,
+    ) -> Result<(), ConnectError> {
+        let config = ClientConfig {
+            seed: self.random.u64(..),
+            ..config.clone()
+        };
+        let pd = Context::new(Arc::new(nic.clone())).alloc_pd()?;
+        let dial = Dialer {
+            exchange: Rc::clone(exchange),
+            owner,
+        };
+        let local_ns = self.local_ns(now_ns);
+        self.client = Some(Client::connect(pd, config, dial, local_ns)?);
+        Ok(())
+    }
+}
+
+impl Run {
+    /// The stream of a client's connection, while it has one.
+    pub(super) fn wire_of(&self, index: usize) -> Option<WireNum> {
+        let client = self.actors[index].client.as_ref()?;
+        client.info()?;
+        self.exchange.borrow().last_of(index)
+    }
+
+    /// Lets a client run once: it connects, asks, takes answers.
+    pub(super) fn step_client(&mut self, index: usize) -> Result<(), Failure> {
+        self.advance();
+        if self.actors[index].client.is_none() {
+            let nic = &self.nics[index + 1];
+            let actor = &mut self.actors[index];
+            let made = actor.connect(nic, &self.plan.client, &self.exchange, index, self.now_ns);
+            if let Err(error) = made {
+                self.note(|| format!("client {index} cannot connect: {error}"));
+                return Ok(());
+            }
+            self.learn_wire(index);
+        }
+        let wire = self.wire_of(index);
+        self.ask(index, wire)?;
+        let actor = &mut self.actors[index];
+        let local_ns = actor.local_ns(self.now_ns);
+        let mut told = Vec::new();
+        if let Some(client) = &mut actor.client {
+            let pending = &actor.pending;
+            client.poll(local_ns, &mut |tag, outcome| {
+                let want_cas = pending.get(&tag).is_some_and(|pending| pending.want_cas);
+                told.push((tag, answer_of(&outcome, want_cas)));
+            });
+        }
+        for (tag, answer) in told {
+            self.take(index, tag, answer, wire)?;
+        }
+        self.learn_wire(index);
+        // One more poll is allowed, for what a lost connection left over.
+        let slack_ns = 4 * self.plan.client_poll_ns;
+        let actor = &self.actors[index];
+        let late = |pending: &&Pending| local_ns > pending.deadline_ns + slack_ns;
+        match actor.pending.values().find(late) {
+            Some(late) if actor.stalled_until_ns + slack_ns < self.now_ns => {
+                let operation = &self.history[late.number];
+                Err(Failure::Stuck(format!(
+                    "no outcome by its deadline: {operation}"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes which number the server gave the client of a new connection.
+    fn learn_wire(&mut self, index: usize) {
+        let Some(wire) = self.wire_of(index) else {
+            return;
+        };
+        let number = self
+            .exchange
+            .borrow()
+            .wire(wire)
+            .and_then(|wire| wire.client());
+        if let Some(number) = number
+            && self.wires_by_client.insert(number, wire) != Some(wire)
+        {
+            self.note(|| format!("client {index} is connected over stream {wire} as {number}"));
+        }
+    }
+
+    /// Submits commands, as many as this poll is to bring.
+    fn ask(&mut self, index: usize, wire: Option<WireNum>) -> Result<(), Failure> {
+        if !self.asking || wire.is_none() || self.actors[index].random.bool() {
+            return Ok(());
+        }
+        let count = self.actors[index].random.usize(1..=self.plan.burst_max);
+        for _ in 0..count {
+            if self.history.len() >= self.plan.operations {
+                return Ok(());
+            }
+            let key = self.actors[index].random.usize(..self.plan.keys);
+            let open = self.fates.open_of(key, &self.history);
+            if self.under_way[key] >= UNDER_WAY_MAX || open >= OPEN_MAX {
+                continue;
+            }
+            let clock_s = self.clock_s(self.core_of(key));
+            let actor = &mut self.actors[index];
+            let what = (key, self.history.len(), clock_s);
+            let action = load::draw(&self.plan, &mut actor.random, what, actor.tokens[key]);
+            if !self.submit(index, key, action)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The core that owns an item.
+    pub(super) fn core_of(&self, key: usize) -> usize {
+        let hash = KeyHash::new(self.plan.server.hash_seed, &self.keys[key]);
+        hash.partition(self.plan.server.cores) as usize
+    }
+
+    /// Submits a command; `false` when there is no room for it now.
+    pub(super) fn submit(
+        &mut self,
+        index: usize,
+        key: usize,
+        action: Action,
+    ) -> Result<bool, Failure> {
+        let number = self.history.len();
+        let clock_s = self.clock_s(self.core_of(key));
+        let want_cas = self.random.bool();
+        let actor = &mut self.actors[index];
+        let Some(client) = &mut actor.client else {
+            return Ok(false);
+        };
+        let command = load::command(&action, &self.keys[key]);
+        // The deadline counts from the last poll.
+        match client.submit(&command, want_cas, number as u64) {
+            Ok(()) => {}
+            Err(SubmitError::Full) => return Ok(false),
+            Err(error) => return Err(Failure::Stuck(format!("client {index} refuses: {error}"))),
+        }
+        let deadline_ns = actor.local_ns(self.now_ns) + self.plan.client.deadline_ns;
+        actor.pending.insert(
+            number as u64,
+            Pending {
+                number,
+                want_cas,
+                deadline_ns,
+            },
+        );
+        self.moment += 1;
+        let operation = Operation {
+            number,
+            client: index,
+            key,
+            action,
+            begins: self.moment,
+            clock_s,
+            answer: None,
+            ends: None,
+        };
+        self.note(|| format!("asks {operation}"));
+        self.under_way[key] += 1;
+        self.history.push(operation);
+        Ok(true)
+    }
+
+    /// Enters an answer.
+    fn take(
+        &mut self,
+        index: usize,
+        tag: u64,
+        answer: Answer,
+        wire: Option<WireNum>,
+    ) -> Result<(), Failure> {
+        let actor = &mut self.actors[index];
+        let Some(pending) = actor.pending.remove(&tag) else {
+            let what = format!("client {index} hands out a second outcome of #{tag}: {answer}");
+            return Err(Failure::Stuck(what));
+        };
+        self.moment += 1;
+        let (now, number) = (self.moment, pending.number);
+        let operation = &mut self.history[number];
+        if let Answer::Value { cas: Some(cas), .. } = answer {
+            actor.tokens[operation.key] = Some(cas);
+        }
+        self.counts.count(&answer);
+        let is_known = answer.is_known();
+        let by_time = answer == Answer::TimedOut;
+        operation.answer = Some(answer);
+        if is_known {
+            operation.ends = Some(now);
+        }
+        let (key, begins) = (operation.key, operation.begins);
+        self.under_way[key] -= 1;
+        let text = self.options.trace.then(|| operation.to_string());
+        self.note(|| format!("told {}", text.unwrap_or_default()));
+        let core = self.core_of(key);
+        if is_known {
+            self.fates
+                .passed(index, core, wire, begins, now, &mut self.history);
+        } else {
+            self.fates
+                .open(number, (index, core, wire), now, by_time, &mut self.history);
+        }
+        Ok(())
+    }
+
+    /// A client dies with all that it has under way.
+    pub(super) fn crash(&mut self, index: usize) {
+        let wire = self.wire_of(index);
+        self.moment += 1;
+        let actor = &mut self.actors[index];
+        if actor.client.take().is_none() {
+            return;
+        }
+        let pending = std::mem::take(&mut actor.pending);
+        self.counts.crashes += 1;
+        self.note(|| {
+            format!(
+                "client {index} dies with {} commands under way",
+                pending.len()
+            )
+        });
+        for pending in pending.into_values() {
+            let key = self.history[pending.number].key;
+            self.under_way[key] -= 1;
+            let core = self.core_of(key);
+            let whose = (index, core, wire);
+            self.fates
+                .open(pending.number, whose, self.moment, false, &mut self.history);
+        }
+    }
+}
+
+fn answer_of(outcome: &Outcome<'_>, want_cas: bool) -> Answer {
+    let token = |cas: u64| want_cas.then_some(cas);
+    match *outcome {
+        Outcome::Value { value, flags, cas } => Answer::Value {
+            value: value.to_vec(),
+            flags,
+            cas: token(cas),
+        },
+        Outcome::Done { cas } => Answer::Done { cas: token(cas) },
+        Outcome::Number { value, cas } => Answer::Number {
+            value,
+            cas: token(cas),
+        },
+        Outcome::Refused(status) => Answer::Refused(status),
+        Outcome::TimedOut => Answer::TimedOut,
+        // The enum may grow; what is not known is unknown.
+        _ => Answer::Unknown,
+    }
+}

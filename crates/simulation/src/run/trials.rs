@@ -1,0 +1,295 @@
+//! Single faults when nothing else goes wrong: what comes of each is known exactly, and anything less
+//! is a failure. Among many faults the same mistakes only make things slower.
+
+use verbs::conformance::model::Faults;
+
+use super::healing::{HEALED_NS, calm};
+use super::{Failure, Run};
+use crate::history::{Action, Answer};
+use crate::plan::US;
+use cache::herd::StoreMode;
+
+/// Requests that come when a core is about to go to sleep.
+const WAKES: usize = 20;
+/// How long a core may take to fall asleep meanwhile, and how exactly requests are aimed at it.
+const ARMING_NS_MAX: u64 = 2 * US;
+/// The server's NIC stands still for so long: less than it takes until somebody asks again.
+const PILE_UP_NS: u64 = 4 * US;
+/// Connections are lost so often, so long after clients began to store large values at most.
+const CUTS: usize = 3;
+const CUT_NS_MAX: u64 = 25 * US;
+/// Times that answers are lost.
+const LOSSES: usize = 4;
+/// A core has taken all requests by then, and sent its answers.
+const TAKEN_NS: u64 = 10 * US;
+/// Times that a slot is used again while a repeat of its last request waits in the NIC.
+const REUSES: usize = 3;
+/// Values of the two requests: too long for inlining, and the second one longer.
+const REUSED_LENS: [usize; 2] = [250, 300];
+/// A key with which both fit a slot.
+const REUSED_KEY_LEN_MAX: usize = 100;
+/// A client has sent what it was asked by then; and the NIC stands still for so long after the
+/// answer has come, in which the client goes on.
+const SENT_NS: u64 = 5 * US;
+const GOES_ON_NS: u64 = 15 * US;
+/// Messages leave the NIC so far apart at most that a core looks in between.
+const APART_NS_MAX: u64 = 3 * US;
+/// Commands to one core at once at most, of all clients: their repeats come all at once, and a core
+/// takes only so many kicks at a time.
+const AT_ONCE_MAX: usize = 64;
+/// Commands of one item at once: the checker tries their orders.
+const OF_ITEM_MAX: u32 = 3;
+
+impl Run {
+    /// Requests come to each core just when it is about to go to sleep. Nothing is lost, so nothing may
+    /// be sent again.
+    pub(super) fn wake_sleepers(&mut self) -> Result<(), Failure> {
+        let idle_ns = self.plan.server.idle_ns;
+        if idle_ns == 0 {
+            return Ok(());
+        }
+        self.arming_ns_max = ARMING_NS_MAX;
+        for _ in 0..WAKES {
+            let aim_ns = self.random.u64(..3 * ARMING_NS_MAX);
+            self.drive_until((idle_ns + aim_ns).saturating_sub(2 * ARMING_NS_MAX), |_| {
+                false
+            })?;
+            let index = self.random.usize(..self.actors.len());
+            for core in 0..self.plan.server.cores as usize {
+                if let Some(key) = self.key_of(core) {
+                    self.submit(index, key, Action::Get)?;
+                }
+            }
+        }
+        self.arming_ns_max = 0;
+        self.until_idle()
+    }
+
+    /// Answers pile up at the server, more than it has memory for where there are many clients with
+    /// wide windows. Nothing is lost, so nothing may be sent again.
+    pub(super) fn pile_up(&mut self) -> Result<(), Failure> {
+        for key in 0..self.plan.keys {
+            // Too long for inlining.
+            let value = format!("{:<300}", self.history.len());
+            let index = key % self.actors.len();
+            self.submit(index, key, store(StoreMode::Set, value))?;
+        }
+        self.until_idle()?;
+        self.network.pause(0, self.now_ns + PILE_UP_NS);
+        self.use_all_slots_at_once()
+    }
+
+    /// Connections are lost while large values are on their way or being stored. Each is stored once
+    /// at most.
+    pub(super) fn cut_transfers(&mut self) -> Result<(), Failure> {
+        let len = self.plan.server.slot_len as usize + 50;
+        if self.plan.server.value_len_max < len as u32 {
+            return Ok(());
+        }
+        let count = self.plan.keys.min(self.actors.len());
+        for _ in 0..CUTS {
+            for (index, key) in (0..count).zip(0..count) {
+                self.submit(index, key, Action::Delete)?;
+            }
+            self.until_idle()?;
+            for (index, key) in (0..count).zip(0..count) {
+                let value = format!("{:<len$}", self.history.len());
+                self.submit(index, key, store(StoreMode::Add, value))?;
+            }
+            let cut_ns = self.random.u64(..CUT_NS_MAX);
+            self.drive_until(cut_ns, |_| false)?;
+            self.network.set_faults(Faults {
+                lose_datagrams: true,
+                ..calm()
+            });
+            let whole = self.exchange.borrow().whole();
+            for wire in whole {
+                self.exchange.borrow_mut().break_at_client(wire);
+            }
+            self.drive_until(TAKEN_NS, |_| false)?;
+            self.network.set_faults(calm());
+            self.until_idle()?;
+            for (index, key) in (0..count).zip(0..count) {
+                self.submit(index, key, Action::Get)?;
+            }
+            self.until_idle()?;
+        }
+        Ok(())
+    }
+
+    /// Answers are lost, to requests whose ids run from the first one of a connection. The next one
+    /// must come when the client asks again, and a slot whose command was given up must be free as
+    /// soon as the client says so: no connection is lost.
+    pub(super) fn lose_answers(&mut self) -> Result<(), Failure> {
+        let whole = self.exchange.borrow().whole();
+        for wire in whole {
+            let mut exchange = self.exchange.borrow_mut();
+            exchange.break_at_client(wire);
+            exchange.break_at_server(wire);
+        }
+        self.until_idle()?;
+        let before = self.losses();
+        // Repeats, too, come to cores that are about to go to sleep.
+        self.arming_ns_max = ARMING_NS_MAX;
+        for _ in 0..LOSSES {
+            let (first, repeats) = (self.history.len(), self.repeats());
+            self.network.set_faults(Faults {
+                lose_datagrams: true,
+                ..calm()
+            });
+            self.ask_a_little(false)?;
+            self.drive_until(TAKEN_NS, |_| false)?;
+            self.network.set_faults(calm());
+            self.until_idle()?;
+            let told = self.history[first..].iter();
+            let mut lost =
+                told.filter(|operation| !operation.answer.as_ref().is_some_and(Answer::is_known));
+            if let Some(lost) = lost.next() {
+                let what = format!("no answer though only the first one was lost: {lost}");
+                return Err(Failure::Stuck(what));
+            }
+            let (asked, repeats) = (self.history.len() - first, self.repeats() - repeats);
+            if repeats > asked as u64 {
+                let what = format!(
+                    "{repeats} requests were sent again though only {asked} answers were lost"
+                );
+                return Err(Failure::Stuck(what));
+            }
+        }
+        self.arming_ns_max = 0;
+        self.give_up()?;
+        if self.losses() > before {
+            let what = format!(
+                "{} connections were lost though the network works",
+                self.losses() - before
+            );
+            return Err(Failure::Stuck(what));
+        }
+        Ok(())
+    }
+
+    /// Clients give commands up that have been carried out.
+    fn give_up(&mut self) -> Result<(), Failure> {
+        let (deadline_ns, lost_ns) = (self.plan.client.deadline_ns, self.plan.client.lost_ns);
+        // Whoever hears nothing for longer takes the connection for lost.
+        if deadline_ns + deadline_ns / 4 > lost_ns {
+            return Ok(());
+        }
+        self.network.set_faults(Faults {
+            lose_datagrams: true,
+            ..calm()
+        });
+        self.ask_a_little(true)?;
+        // The fastest clock is a tenth ahead.
+        self.drive_until(deadline_ns - deadline_ns / 8, |_| false)?;
+        self.network.set_faults(calm());
+        self.until_idle()?;
+        self.drive_until(TAKEN_NS, |_| false)?;
+        self.use_all_slots_at_once()
+    }
+
+    /// An answer comes late, when its request has been repeated and the client's NIC has not sent the
+    /// repeat yet. It will read the slot's memory then, so the slot must not be used until it has:
+    /// the bytes would be of the next request, but the length of the last.
+    pub(super) fn reuse_slots(&mut self) -> Result<(), Failure> {
+        let fits = |key: &usize| self.keys[*key].len() <= REUSED_KEY_LEN_MAX;
+        let keys: Vec<usize> = (0..self.plan.keys).filter(fits).collect();
+        for _ in 0..REUSES {
+            let index = self.random.usize(..self.actors.len());
+            let key = keys[self.random.usize(..keys.len())];
+            self.reuse_slot(index, key)?;
+        }
+        Ok(())
+    }
+
+    fn reuse_slot(&mut self, index: usize, key: usize) -> Result<(), Failure> {
+        let set =
+            |run: &Run, len: usize| store(StoreMode::Set, format!("{:<len$}", run.history.len()));
+        // By then it has been repeated, whatever the client's clock says.
+        let late_ns = self.plan.client.retry_ns * 5 / 4 + SENT_NS;
+        self.network.pause(0, self.now_ns + late_ns);
+        let first = set(self, REUSED_LENS[0]);
+        self.submit(index, key, first)?;
+        self.drive_until(SENT_NS, |_| false)?;
+        self.network
+            .pause(index + 1, self.now_ns + late_ns + GOES_ON_NS);
+        self.drive_until(late_ns, |_| false)?;
+        self.network.set_faults(Faults {
+            post_ns_max: APART_NS_MAX,
+            ..calm()
+        });
+        let window = self.plan.client.window.min(self.plan.server.window_max);
+        for _ in 1..window {
+            self.submit(index, key, Action::Get)?;
+        }
+        let until_ns = self.now_ns + HEALED_NS;
+        loop {
+            let second = set(self, REUSED_LENS[1]);
+            if self.submit(index, key, second)? {
+                break;
+            }
+            if self.now_ns >= until_ns {
+                let what = format!("client {index} cannot use a slot whose request was answered");
+                return Err(Failure::Stuck(what));
+            }
+            self.drive_until(US, |_| false)?;
+        }
+        self.until_idle()?;
+        self.network.set_faults(calm());
+        self.submit(index, key, Action::Get)?;
+        self.until_idle()
+    }
+
+    /// Has clients ask a few things of each core.
+    fn ask_a_little(&mut self, only_reads: bool) -> Result<(), Failure> {
+        let mut at_core = vec![0; self.plan.server.cores as usize];
+        for index in 0..self.actors.len() {
+            for _ in 0..self.random.usize(1..=4) {
+                let key = self.random.usize(..self.plan.keys);
+                let core = self.core_of(key);
+                if self.under_way[key] >= OF_ITEM_MAX || at_core[core] >= AT_ONCE_MAX {
+                    continue;
+                }
+                let action = if only_reads {
+                    Action::Get
+                } else {
+                    self.draw_small()
+                };
+                at_core[core] += usize::from(self.submit(index, key, action)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// A command that takes one request, and mostly one answer.
+    fn draw_small(&mut self) -> Action {
+        let number = self.history.len();
+        match self.random.u8(..8) {
+            0 | 1 => Action::Get,
+            2 | 3 => Action::Incr { delta: 1 },
+            4 => store(StoreMode::Append, format!("{number}")),
+            5 => store(StoreMode::Add, format!("{number}")),
+            6 => Action::GetAndTouch { expiry_s: 0 },
+            _ => store(StoreMode::Set, format!("{number}")),
+        }
+    }
+
+    /// An item of a core, if there is one.
+    fn key_of(&self, core: usize) -> Option<usize> {
+        (0..self.plan.keys).find(|key| self.core_of(*key) == core)
+    }
+
+    fn losses(&self) -> u64 {
+        let clients = self.actors.iter().filter_map(|actor| actor.client.as_ref());
+        clients.map(|client| client.stats().losses).sum()
+    }
+}
+
+fn store(mode: StoreMode, value: String) -> Action {
+    Action::Store {
+        mode,
+        value: value.into_bytes(),
+        flags: 0,
+        expiry_s: 0,
+    }
+}
