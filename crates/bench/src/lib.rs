@@ -11,12 +11,12 @@
 //! | [`process`] | servers started for a measurement, and stopped after it |
 //! | [`limit`] | what the machine can do at all |
 //! | [`mica`] | the cache's table alone, beside the standard hash map |
+//! | [`index`] | the store's index alone, beside concurrent maps |
+//! | [`store`] | the store on flash beside its bare device |
 //! | [`report`] | a run of everything as JSON, plots and a page |
 //! | [`plot`] | SVG plots |
 //! | [`verbs`](mod@verbs) | microbenchmarks of a NIC, between two processes |
-//! | [`mica`] | the cache's table alone, beside the standard hash map |
-//! | [`report`] | a run of everything as JSON, plots and a page |
-//! | [`plot`] | SVG plots |
+//! | [`death`] | what a client notices when others die |
 //! | [`machine`] | what it runs on, and pinning threads |
 //! | [`print`](mod@print) | reports as a table and as JSON |
 //!
@@ -40,6 +40,8 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod death;
+pub mod index;
 pub mod limit;
 pub mod machine;
 pub mod mica;
@@ -47,5 +49,6 @@ pub mod plot;
 pub mod print;
 pub mod process;
 pub mod report;
+pub mod store;
 pub mod verbs;
 pub mod workload;

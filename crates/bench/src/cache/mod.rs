@@ -46,8 +46,10 @@ use serde::Serialize;
 
 use crate::workload::{CHECKABLE_LEN_MIN, Distribution, Generator, Mix, Workload, WorkloadError};
 
+pub(crate) use arrivals::Schedule;
 pub use arrivals::{Arrival, Rate};
 pub use compare::{Cell, Comparison, ComparisonReport, Side, SideReport, Subject, Way};
+pub(crate) use connection::spin;
 pub use door::{DoorError, DoorMatrix, DoorReport, DoorRow};
 pub use limit::{Limit, SocketLimit};
 pub use loads::{Load, LoadReport, LoadSweep, Rates};
@@ -56,6 +58,7 @@ pub use report::{
     CacheReport, ConnectionStats, Counts, Latencies, Percentiles, PreloadReport, Settings,
     ThreadReport,
 };
+pub(crate) use tally::histogram;
 pub use target::{Address, Door, Target};
 
 /// Requests under way on a connection at most.

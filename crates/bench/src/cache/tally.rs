@@ -31,7 +31,7 @@ pub(super) struct Tally {
     turn: Vec<Group>,
 }
 
-pub(super) fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("bounds that a histogram takes")
 }
 

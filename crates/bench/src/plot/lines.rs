@@ -4,7 +4,7 @@ use super::frame::{EDGE, Frame, Label, TEXT, WIDTH, Words, label, rule};
 use super::scale::Fitted;
 use super::text::{cut, width};
 use super::xml::{Xml, px};
-use super::{Axis, Lines, Point, Series};
+use super::{Axis, Lines, Mark, Point, Series};
 
 /// The plot's own height, without axis and head.
 const HEIGHT: f64 = 290.0;
@@ -12,6 +12,8 @@ const HEIGHT: f64 = 290.0;
 const AXIS: f64 = 50.0;
 /// The widest name beside a line.
 const NAME_MAX: f64 = 170.0;
+/// Points of a line that are marked at most.
+const MARKED_MAX: usize = 60;
 /// Base lines of names are so far apart.
 const NAME_GAP: f64 = 16.0;
 
@@ -54,6 +56,7 @@ pub(super) fn svg(plot: &Lines) -> String {
     };
     let xml = &mut frame.xml;
     grid(xml, &area, &plot.x, &plot.y);
+    marks(xml, &area, &plot.marks);
     for series in plot.series.iter().filter(|series| series.tone.is_dashed()) {
         line(xml, &area, series);
     }
@@ -131,6 +134,28 @@ fn grid(xml: &mut Xml, area: &Area, x: &Axis, y: &Axis) {
     label(xml, &x.name, centre, area.bottom + 39.0, middle);
 }
 
+fn marks(xml: &mut Xml, area: &Area, marks: &[Mark]) {
+    // Names that would touch the one before are left out.
+    let mut free = f64::NEG_INFINITY;
+    for mark in marks.iter().filter(|mark| area.x.takes(mark.x)) {
+        let (at, _) = area.place(mark.x, 0.0);
+        xml.open("g").attr("class", mark.tone.class());
+        xml.open("g").attr("opacity", "0.6");
+        rule(xml, (at, area.top), (at, area.bottom), 1.0);
+        xml.close();
+        let half = width(&mark.name, 11.0) / 2.0;
+        if at - half >= free {
+            let look = Label {
+                anchor: "middle",
+                ..Label::plain(11.0)
+            };
+            label(xml, &mark.name, at, area.top - 2.0, look);
+            free = at + half + 6.0;
+        }
+        xml.close();
+    }
+}
+
 fn line(xml: &mut Xml, area: &Area, series: &Series) {
     let points = area.points(series);
     let place = |point: &&Point| area.place(point.x, point.y);
@@ -163,7 +188,13 @@ fn line(xml: &mut Xml, area: &Area, series: &Series) {
         xml.attr("stroke-dasharray", "6 4");
     }
     xml.close();
-    for (x, y) in points.iter().map(place) {
+    // So many marks would hide the line.
+    let marked = if points.len() > MARKED_MAX {
+        0
+    } else {
+        points.len()
+    };
+    for (x, y) in points[..marked].iter().map(place) {
         series.tone.mark(xml, x, y);
     }
     xml.close();

@@ -88,6 +88,17 @@ impl Axis {
     }
 }
 
+/// Something that happened at a place along: drawn from the bottom to the top, behind the lines.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Mark {
+    /// Along.
+    pub x: f64,
+    /// Written at the top, where there is room.
+    pub name: String,
+    /// How it looks.
+    pub tone: Tone,
+}
+
 /// Lines over a common axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lines {
@@ -101,6 +112,8 @@ pub struct Lines {
     pub y: Axis,
     /// The lines.
     pub series: Vec<Series>,
+    /// What happened meanwhile, in order.
+    pub marks: Vec<Mark>,
     /// Where the data come from: the machine, the commit.
     pub source: String,
 }
@@ -114,6 +127,7 @@ impl Default for Lines {
             x: Axis::new("", Scale::Linear, Unit::Number),
             y: Axis::new("", Scale::Zero, Unit::Number),
             series: Vec::new(),
+            marks: Vec::new(),
             source: String::new(),
         }
     }

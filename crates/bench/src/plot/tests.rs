@@ -51,16 +51,20 @@ fn series() -> impl Strategy<Value = Series> {
 
 fn lines() -> impl Strategy<Value = Lines> {
     let words = (".{0,200}", ".{0,60}", ".{0,200}");
-    (words, axis(), axis(), vec(series(), 0..6)).prop_map(
-        |((title, subtitle, source), x, y, series)| Lines {
+    let mark = (value(), ".{0,20}", select(TONES.to_vec()));
+    let mark = mark.prop_map(|(x, name, tone)| Mark { x, name, tone });
+    let lines = (vec(series(), 0..6), vec(mark, 0..4));
+    (words, axis(), axis(), lines).prop_map(|((title, subtitle, source), x, y, (series, marks))| {
+        Lines {
             title,
             subtitle,
             x,
             y,
             series,
+            marks,
             source,
-        },
-    )
+        }
+    })
 }
 
 fn bars() -> impl Strategy<Value = Bars> {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -90,7 +90,7 @@ impl Child {
             if let Some(status) = self.status()? {
                 return Err(ProcessError::Ended {
                     name: self.name.clone(),
-                    status,
+                    status: status.to_string(),
                     stderr: self.stderr(),
                 });
             }
@@ -115,13 +115,48 @@ impl Child {
     }
 
     /// How it has ended, if it has.
-    fn status(&mut self) -> Result<Option<String>, ProcessError> {
+    pub(super) fn status(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
         let waiting = ProcessError::system(format!("waiting for {}", self.name));
         let status = self.child.try_wait().map_err(waiting)?;
         if status.is_some() {
             running::remove(self.child.id());
         }
-        Ok(status.map(|status| status.to_string()))
+        Ok(status)
+    }
+
+    /// Sends a signal, unless it has been waited for: its number may be another's then.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
+        match Pid::from_raw(self.child.id() as i32) {
+            Some(pid) if running::has(self.child.id()) => {
+                kill_process(pid, signal).map_err(|error| {
+                    ProcessError::system(format!("signalling {}", self.name))(error.into())
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Kills it and waits for its end.
+    pub(super) fn kill(&mut self) -> Result<(), ProcessError> {
+        let failed = |what: &str| ProcessError::system(format!("{what} {}", self.name));
+        self.child.kill().map_err(failed("killing"))?;
+        self.child.wait().map_err(failed("waiting for"))?;
+        running::remove(self.child.id());
+        Ok(())
+    }
+
+    /// Waits for its end; whether there was one in time, and without complaint.
+    pub(super) fn wait_end(&mut self, within: Duration) -> Result<bool, ProcessError> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.status()? {
+                return Ok(status.success());
+            }
+            if began.elapsed() > within {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 }
 

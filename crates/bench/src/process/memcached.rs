@@ -88,7 +88,7 @@ pub fn start(settings: &ServerSettings, listen: Listen) -> Result<Server, Proces
         address,
         nic: None,
         child,
-        _dir: dir,
+        _dir: Some(dir),
     })
 }
 

@@ -31,6 +31,8 @@ pub mod vervain;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use rustix::process::Signal;
+
 use self::child::Child;
 use self::running::Directory;
 pub use self::running::stop_all;
@@ -158,7 +160,7 @@ pub struct Server {
     nic: Option<NicPlace>,
     // Before the directory, which it uses.
     child: Child,
-    _dir: Directory,
+    _dir: Option<Directory>,
 }
 
 impl Server {
@@ -195,9 +197,51 @@ impl Server {
         usage::of(self.pid()).map_err(ProcessError::system(format!("what {} has used", self.name)))
     }
 
+    /// Descriptors that it has open.
+    ///
+    /// # Errors
+    /// The process is gone, or the kernel does not tell.
+    pub fn descriptors(&self) -> Result<usize, ProcessError> {
+        usage::descriptors(self.pid())
+            .map_err(ProcessError::system(format!("what {} has open", self.name)))
+    }
+
     /// What it has said on standard error.
     pub fn stderr(&self) -> String {
         self.child.stderr()
+    }
+
+    /// Sends it a signal. One that has ended gets none.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
+        self.child.signal(signal)
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn status(&mut self) -> Result<Option<String>, ProcessError> {
+        Ok(self.child.status()?.map(|status| status.to_string()))
+    }
+
+    /// Kills it, and returns when it has ended.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn kill(&mut self) -> Result<(), ProcessError> {
+        self.child.kill()
+    }
+
+    /// Asks it to end and waits for that; whether it ended by itself, and without complaint.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn end(mut self, within: Duration) -> Result<bool, ProcessError> {
+        self.signal(Signal::TERM)?;
+        self.child.wait_end(within)
     }
 }
 

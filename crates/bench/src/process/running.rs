@@ -68,6 +68,11 @@ pub(super) fn remove(pid: u32) {
     running().pids.retain(|one| *one != pid);
 }
 
+/// Whether a process was started and has not been waited for.
+pub(super) fn has(pid: u32) -> bool {
+    running().pids.contains(&pid)
+}
+
 /// Asks all servers of this process to end, waits a little, and removes their directories: for a
 /// process that was told to end and will not come to dropping them. From then on it can start no
 /// server: whoever tries waits for the process to end.

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use serde::Serialize;
 
 /// What a process has used so far.
@@ -26,8 +27,13 @@ pub(super) fn of(pid: u32) -> io::Result<Usage> {
     })
 }
 
-/// CPU time of all threads. The scheduler's figures have nanoseconds; where the kernel keeps none,
-/// those of the process have ticks.
+/// How many descriptors a process has open.
+pub(super) fn descriptors(pid: u32) -> io::Result<usize> {
+    Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}
+
+/// CPU time of all threads. The scheduler's figures have nanoseconds; where the kernel keeps none
+/// (the sum is 0 then), those of the process have ticks.
 fn cpu(pid: u32) -> io::Result<Duration> {
     let mut ns = 0u64;
     for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -37,7 +43,9 @@ fn cpu(pid: u32) -> io::Result<Duration> {
                 let on_cpu = text.split(' ').next().and_then(|word| word.parse().ok());
                 ns += on_cpu.unwrap_or(0u64);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return ticks(pid),
+            // A thread that has just ended: what it used is lost with it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
     }

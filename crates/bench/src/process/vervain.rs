@@ -1,7 +1,9 @@
 //! `vervain serve`, started for a measurement.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
@@ -18,6 +20,35 @@ struct Hello {
     listen: String,
 }
 
+/// Where a server of ours lives, so that another one can come to the same place after it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its directory: errors, the run directory and the Unix socket go here.
+    pub dir: PathBuf,
+    /// Its TCP port; 0 for a free one.
+    pub port: u16,
+}
+
+impl Place {
+    /// Where its software NIC meets others.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    /// Its door on a Unix socket.
+    pub fn unix(&self) -> PathBuf {
+        self.dir.join("door")
+    }
+}
+
+/// A TCP port of the loopback that a server can come back to: below those that the kernel hands out
+/// by itself, so that no client gets it meanwhile. Nothing when none of a thousand is free.
+pub fn fixed_port(random: &mut fastrand::Rng) -> Option<u16> {
+    (0..1000)
+        .map(|_| random.u16(20_000..32_000))
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+}
+
 /// Starts a server of ours with every door it has: TCP, a Unix socket, and the software NIC.
 /// `exe` is the `vervain` command.
 ///
@@ -25,10 +56,31 @@ struct Hello {
 /// It cannot be started, or does not serve.
 pub fn start(exe: &Path, settings: &ServerSettings) -> Result<Server, ProcessError> {
     let dir = directory()?;
-    let (run_dir, unix) = (dir.path().join("run"), dir.path().join("door"));
+    let place = Place {
+        dir: dir.path().to_path_buf(),
+        port: 0,
+    };
+    let mut server = start_in(exe, settings, &place, &[], &[])?;
+    server._dir = Some(dir);
+    Ok(server)
+}
+
+/// As [`start`], at a place of the caller's, with more flags for `serve` and more environment.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_in(
+    exe: &Path,
+    settings: &ServerSettings,
+    place: &Place,
+    flags: &[String],
+    environment: &[(&str, &str)],
+) -> Result<Server, ProcessError> {
+    let (run_dir, unix) = (place.run_dir(), place.unix());
     let mut command = Command::new(exe);
     command
-        .args(["--json", "serve", "--listen", "127.0.0.1:0", "--prefault"])
+        .args(["--json", "serve", "--prefault", "--listen"])
+        .arg(format!("127.0.0.1:{}", place.port))
         .arg("--unix")
         .arg(&unix)
         .arg("--run-dir")
@@ -37,11 +89,15 @@ pub fn start(exe: &Path, settings: &ServerSettings) -> Result<Server, ProcessErr
         .args(["--memory", &settings.memory.to_string()])
         .args(["--clients", &settings.connections_max.to_string()])
         .args(["--window", &settings.window_max.to_string()])
-        .stdout(Stdio::piped());
+        .args(flags)
+        .envs(environment.iter().copied())
+        .stdout(Stdio::piped())
+        // Ctrl-C is for whoever measures, who ends it then.
+        .process_group(0);
     if !settings.cpus.is_empty() {
         command.arg("--pin");
     }
-    let mut child = Child::start("vervain", &mut command, &settings.cpus, dir.path())?;
+    let mut child = Child::start("vervain", &mut command, &settings.cpus, &place.dir)?;
     // Reading a pipe cannot be given up, so a thread does it; it ends with the pipe.
     let (tell, told) = channel();
     if let Some(stdout) = child.stdout() {
@@ -62,6 +118,6 @@ pub fn start(exe: &Path, settings: &ServerSettings) -> Result<Server, ProcessErr
         unix: Some(Address::Unix(unix)),
         nic: Some(NicPlace { run_dir }),
         child,
-        _dir: dir,
+        _dir: None,
     })
 }

@@ -176,6 +176,7 @@ fn lines(
         y,
         series: series(curves),
         source: record.source(),
+        ..Lines::default()
     };
     Some(Figure {
         name,
@@ -245,7 +246,7 @@ fn cores(record: &Record) -> Option<Figure> {
     let cpus = record.machine.cpus;
     let most = record.cores.iter().flat_map(|curve| &curve.points);
     let most = most.map(|sample| sample.x as usize).max().unwrap_or(0);
-    let crowded = if 2 * most > cpus {
+    let crowded = if most.saturating_mul(2) > cpus {
         format!(" Oversubscribed: servers and clients share {cpus} CPUs.")
     } else {
         String::new()
@@ -296,6 +297,7 @@ fn copies(record: &Record) -> Option<Figure> {
                 .collect(),
         }],
         source: record.source(),
+        ..Lines::default()
     };
     Some(Figure {
         name: "copies",
@@ -341,6 +343,7 @@ fn latency(record: &Record) -> Option<Figure> {
         y: Axis::new("latency", Scale::Log10, Unit::Nanoseconds),
         series,
         source: record.source(),
+        ..Lines::default()
     };
     Some(Figure {
         name: "latency-by-load",

@@ -99,6 +99,10 @@ pub enum Shown {
     Mops,
     /// `0.52 %`.
     Percent,
+    /// `1.35 s`.
+    Seconds,
+    /// `8.25`.
+    Number,
 }
 
 /// A figure's goal.
@@ -116,7 +120,7 @@ pub struct Goal {
     pub meaning: &'static str,
 }
 
-const fn goal(
+pub(crate) const fn goal(
     name: &'static str,
     bound: Bound,
     shown: Shown,
@@ -265,7 +269,12 @@ impl Goal {
 
     /// Whether it is reached.
     pub fn verdict(&self, ratios: &Ratios) -> Verdict {
-        let reached = match (self.figure(ratios), self.bound) {
+        self.judge(self.figure(ratios))
+    }
+
+    /// Whether a figure reaches it.
+    pub fn judge(&self, figure: Option<f64>) -> Verdict {
+        let reached = match (figure, self.bound) {
             (None, _) => return Verdict::Unknown,
             (Some(figure), Bound::AtLeast(bound)) => figure >= bound,
             (Some(figure), Bound::AtMost(bound)) => figure <= bound,
@@ -298,6 +307,8 @@ impl Goal {
             Shown::Times => format!("{figure:.digits$}×"),
             Shown::Mops => format!("{figure:.digits$} Mop/s"),
             Shown::Percent => format!("{figure:.2} %"),
+            Shown::Seconds => format!("{figure:.digits$} s"),
+            Shown::Number => format!("{figure:.digits$}"),
         }
     }
 }

@@ -13,7 +13,7 @@
 //! | `summary.rs` | the short table, for terminals and READMEs |
 
 mod figures;
-mod goals;
+pub(crate) mod goals;
 mod hardware;
 mod page;
 mod record;

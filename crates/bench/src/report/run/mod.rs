@@ -69,6 +69,17 @@ pub struct ReportRun {
     pub flags: Vec<String>,
 }
 
+/// How long a run may still take, by the share of its work that is done.
+pub(crate) fn time_left(elapsed: Duration, done: f64, all: f64) -> Duration {
+    // Before anything is known, a step takes as long as in a standard run.
+    let pace = if done > 0.0 {
+        elapsed.as_secs_f64() / done
+    } else {
+        1.0
+    };
+    Duration::from_secs_f64(pace * (all - done))
+}
+
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
@@ -156,20 +167,13 @@ impl ReportRun {
         let mut done = 0.0;
         for (number, step) in STEPS.iter().enumerate() {
             let mut tell = |detail: &str| {
-                let elapsed = began.elapsed();
-                // Before anything is known, a step takes as long as in a standard run.
-                let pace = if done > 0.0 {
-                    elapsed.as_secs_f64() / done
-                } else {
-                    1.0
-                };
                 progress(Progress {
                     step: number + 1,
                     steps: STEPS.len(),
                     name: step.name,
                     detail,
-                    elapsed,
-                    left: Duration::from_secs_f64(pace * (all - done)),
+                    elapsed: began.elapsed(),
+                    left: time_left(began.elapsed(), done, all),
                 });
             };
             tell("");

@@ -1,0 +1,277 @@
+//! The tables: the store's index and its rivals, from hashes to numbers, all driven by the same loops.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{PoisonError, RwLock};
+
+use dashmap::DashMap;
+use store::index::{Candidates, CreateError, Index, Options, Place, SizeCode};
+
+/// A table that several threads share. All methods take a batch, so that a table may overlap its
+/// cache misses if it knows how.
+pub(super) trait Table: Send + Sync {
+    /// Stores numbers under hashes that are not there.
+    fn insert(&self, entries: &[(u64, u64)]);
+    /// How many of the hashes are there, and something that depends on each number found.
+    fn look_up(&self, hashes: &[u64]) -> (u64, u64);
+    /// Stores numbers under hashes that are there; how many were.
+    fn update(&self, entries: &[(u64, u64)]) -> u64;
+    /// Entries.
+    fn len(&self) -> u64;
+}
+
+/// What is called by which name in reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    Ours,
+    DashMap,
+    Sharded,
+}
+
+pub(super) const ALL: [Which; 3] = [Which::Ours, Which::DashMap, Which::Sharded];
+
+impl Which {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Which::Ours => "store::Index",
+            Which::DashMap => "DashMap",
+            Which::Sharded => "sharded HashMap",
+        }
+    }
+
+    /// An empty one, which grows while it is filled, or has room for all the keys from the beginning.
+    pub(super) fn make(self, keys: u64, has_room: bool) -> Result<Box<dyn Table>, CreateError> {
+        let room = if has_room { keys as usize } else { 0 };
+        Ok(match self {
+            Which::Ours => {
+                let mut options = Options::for_entries(keys);
+                if has_room {
+                    options.regions = Options::REGIONS_EXPECTED;
+                }
+                Box::new(Ours(Index::new(&options)?))
+            }
+            Which::DashMap => Box::new(Dash(DashMap::with_capacity_and_hasher(
+                room,
+                ByHash::default(),
+            ))),
+            Which::Sharded => Box::new(Sharded::new(room / SHARDS)),
+        })
+    }
+}
+
+/// Numbers are grains, and all records have a size.
+const SIZE_GRAINS: u64 = 3;
+/// Inserts whose lines are on their way while one is done.
+const AHEAD: usize = 20;
+
+struct Ours(Index);
+
+fn place_of(number: u64) -> Place {
+    Place::new(number, SizeCode::of(SIZE_GRAINS))
+}
+
+impl Table for Ours {
+    fn insert(&self, entries: &[(u64, u64)]) {
+        for &(hash, _) in entries.iter().take(AHEAD) {
+            self.0.prefetch_insert(hash);
+        }
+        for (number, &(hash, value)) in entries.iter().enumerate() {
+            if let Some(&(next, _)) = entries.get(number + AHEAD) {
+                self.0.prefetch_insert(next);
+            }
+            // It has no limit of memory; what the report counts in the end would show it.
+            if let Err(full) = self.0.insert(hash, place_of(value)) {
+                panic!("{full}");
+            }
+        }
+    }
+
+    fn look_up(&self, hashes: &[u64]) -> (u64, u64) {
+        let (mut found, mut sum) = (0, 0u64);
+        self.0.candidates_batch(hashes, |_, place| {
+            found += 1;
+            sum = sum.wrapping_add(place.grain());
+        });
+        (found, sum)
+    }
+
+    fn update(&self, entries: &[(u64, u64)]) -> u64 {
+        for &(hash, _) in entries {
+            self.0.prefetch(hash);
+        }
+        let mut candidates = Candidates::new();
+        let mut updated = 0;
+        for &(hash, number) in entries {
+            self.0.candidates(hash, &mut candidates);
+            // A store would ask the device which of several it is.
+            if let Some(&place) = candidates.first() {
+                updated += u64::from(self.0.replace(hash, place, place_of(number)));
+            }
+        }
+        updated
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+/// Keys are hashes already.
+#[derive(Default, Clone, Copy)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn write(&mut self, bytes: &[u8]) {
+        // Never called for integers, but right for anything.
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type ByHash = BuildHasherDefault<Hashed>;
+
+struct Dash(DashMap<u64, u64, ByHash>);
+
+impl Table for Dash {
+    fn insert(&self, entries: &[(u64, u64)]) {
+        for &(hash, number) in entries {
+            self.0.insert(hash, number);
+        }
+    }
+
+    fn look_up(&self, hashes: &[u64]) -> (u64, u64) {
+        let (mut found, mut sum) = (0, 0u64);
+        for number in hashes.iter().filter_map(|hash| self.0.get(hash)) {
+            found += 1;
+            sum = sum.wrapping_add(*number);
+        }
+        (found, sum)
+    }
+
+    fn update(&self, entries: &[(u64, u64)]) -> u64 {
+        let mut updated = 0;
+        for &(hash, new) in entries {
+            if let Some(mut number) = self.0.get_mut(&hash) {
+                *number = new;
+                updated += 1;
+            }
+        }
+        updated
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+/// Shards of the standard map: as many as there are threads to meet in them rarely.
+const SHARDS: usize = 256;
+
+/// A lock in a cache line of its own.
+#[repr(align(64))]
+struct Shard(RwLock<HashMap<u64, u64, ByHash>>);
+
+struct Sharded(Vec<Shard>);
+
+impl Sharded {
+    fn new(room: usize) -> Self {
+        let empty = || {
+            let map = HashMap::with_capacity_and_hasher(room, ByHash::default());
+            Shard(RwLock::new(map))
+        };
+        Sharded(std::iter::repeat_with(empty).take(SHARDS).collect())
+    }
+
+    /// By bits that the map itself does not use, neither for the bucket nor for its tag of seven bits.
+    #[inline]
+    fn shard(&self, hash: u64) -> &RwLock<HashMap<u64, u64, ByHash>> {
+        &self.0[(hash >> 40) as usize % SHARDS].0
+    }
+}
+
+impl Table for Sharded {
+    fn insert(&self, entries: &[(u64, u64)]) {
+        for &(hash, number) in entries {
+            let shard = self.shard(hash).write();
+            let mut shard = shard.unwrap_or_else(PoisonError::into_inner);
+            shard.insert(hash, number);
+        }
+    }
+
+    fn look_up(&self, hashes: &[u64]) -> (u64, u64) {
+        let (mut found, mut sum) = (0, 0u64);
+        for hash in hashes {
+            let shard = self.shard(*hash).read();
+            let shard = shard.unwrap_or_else(PoisonError::into_inner);
+            if let Some(number) = shard.get(hash) {
+                found += 1;
+                sum = sum.wrapping_add(*number);
+            }
+        }
+        (found, sum)
+    }
+
+    fn update(&self, entries: &[(u64, u64)]) -> u64 {
+        let mut updated = 0;
+        for (hash, new) in entries {
+            let shard = self.shard(*hash).write();
+            let mut shard = shard.unwrap_or_else(PoisonError::into_inner);
+            if let Some(number) = shard.get_mut(hash) {
+                *number = *new;
+                updated += 1;
+            }
+        }
+        updated
+    }
+
+    fn len(&self) -> u64 {
+        let len = |shard: &Shard| {
+            let shard = shard.0.read().unwrap_or_else(PoisonError::into_inner);
+            shard.len() as u64
+        };
+        self.0.iter().map(len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_tables_do_the_same() {
+        for which in ALL {
+            let table = which.make(1000, false).expect("a table");
+            let entries: Vec<_> = (1..=1000u64)
+                .map(|number| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number))
+                .collect();
+            table.insert(&entries);
+            let hashes: Vec<_> = entries.iter().map(|(hash, _)| *hash).collect();
+            assert_eq!(table.look_up(&hashes), (1000, 500_500), "{}", which.name());
+            let absent: Vec<_> = hashes.iter().map(|hash| !hash).collect();
+            let (found, _) = table.look_up(&absent);
+            // Ours may take one key for another.
+            assert!(found <= if which == Which::Ours { 10 } else { 0 });
+            let doubled: Vec<_> = entries
+                .iter()
+                .map(|(hash, number)| (*hash, number * 2))
+                .collect();
+            assert_eq!(table.update(&doubled), 1000);
+            assert_eq!(
+                table.look_up(&hashes),
+                (1000, 1_001_000),
+                "{}",
+                which.name()
+            );
+            assert_eq!(table.len(), 1000);
+        }
+    }
+}
