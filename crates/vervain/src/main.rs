@@ -1,22 +1,9 @@
-//! The `vervain` command: one binary, noun-verb subcommands.
-//!
-//! | folder | what |
-//! | --- | --- |
-//! | `cli` | flags, units, where things are, what is printed |
-//! | `serve` | the cache as a process: cores, doors, control |
-//! | `client` | one-shot commands, over the NIC or over a socket |
-//!
-//! This is the edge: here the NIC is chosen, and here clocks, random seeds and the environment are
-//! read. Exit codes: 0 done, 1 no (a miss, a refusal, a failure), 2 a call that makes no sense.
+//! The program: everything is in the library, where tests reach it.
 
 #![forbid(unsafe_code)]
-
-mod cli;
-mod client;
-mod serve;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::run()
+    vervain::run()
 }

@@ -1,7 +1,9 @@
 //! From the command line to what it asks for.
 
+mod bench_flags;
 mod flags;
 mod place;
+mod store_flags;
 mod units;
 
 use std::io::{IsTerminal, Write};
@@ -10,21 +12,29 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-pub(crate) use flags::{
-    Arriving, BenchCache, BenchDoor, BenchLimit, BenchMica, BenchReport, BenchVerbs,
-    BenchVerbsPeer, ClientFlags, DelFlags, GetFlags, IncrFlags, InlineFlag, Io, NicFlags, Peer,
-    RoleFlag, ServeFlags, SetFlags, ShellFlags, StatsFlags, TargetFlag, TouchFlags, TransportFlag,
+pub(crate) use bench_flags::{
+    Arriving, BenchCache, BenchDeath, BenchDeathVictim, BenchDoor, BenchIndex, BenchLimit,
+    BenchMica, BenchReport, BenchStore, BenchStoreLoad, BenchVerbs, BenchVerbsPeer, InlineFlag,
+    Peer, RoleFlag, TargetFlag, TransportFlag,
 };
-pub(crate) use place::{open_nic, parse_gid, run_dir_of};
+pub(crate) use flags::{
+    ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags, ServeFlags, SetFlags, ShellFlags,
+    SoakClient, SoakDoor, SoakFlags, StatsFlags, TouchFlags,
+};
+pub(crate) use place::{OpenedNic, open_nic, parse_gid, run_dir, run_dir_of};
+pub(crate) use store_flags::{
+    StoreCreate, StoreFlags, StoreInspect, StoreKeys, StoreRepair, StoreSet, StoreWhat,
+};
 pub(crate) use units::{duration, show_size};
 
+use bench_flags::BenchWhat;
 use flags::{Command, Flags};
 
 /// The command did what it was asked, and the answer is no.
 const NO: u8 = 1;
 
 /// Runs the command line and says how it went.
-pub(crate) fn run() -> ExitCode {
+pub fn run() -> ExitCode {
     // clap prints help to stdout with 0, and what is wrong to stderr with 2.
     let flags = Flags::parse();
     start_logging(flags.verbose);
@@ -38,14 +48,22 @@ pub(crate) fn run() -> ExitCode {
         Command::Stats(stats) => crate::client::stats(&stats, flags.json),
         Command::Shell(shell) => crate::client::shell(&shell, flags.json),
         Command::Bench(bench) => match bench.what {
-            flags::BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
-            flags::BenchWhat::Door(door) => crate::client::bench_door(&door, flags.json),
-            flags::BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
-            flags::BenchWhat::Mica(mica) => crate::client::bench_mica(&mica, flags.json),
-            flags::BenchWhat::Report(report) => crate::client::bench_report(&report, flags.json),
-            flags::BenchWhat::Verbs(verbs) => crate::client::bench_verbs(&verbs, flags.json),
-            flags::BenchWhat::VerbsPeer(peer) => crate::client::bench_verbs_peer(&peer),
+            BenchWhat::Cache(cache) => crate::client::bench_cache(&cache, flags.json),
+            BenchWhat::Death(death) => crate::client::bench_death(&death, flags.json),
+            BenchWhat::DeathVictim(victim) => crate::client::bench_death_victim(&victim),
+            BenchWhat::Door(door) => crate::client::bench_door(&door, flags.json),
+            BenchWhat::Index(index) => crate::client::bench_index(&index, flags.json),
+            BenchWhat::Limit(limit) => crate::client::bench_limit(&limit, flags.json),
+            BenchWhat::Mica(mica) => crate::client::bench_mica(&mica, flags.json),
+            BenchWhat::Report(report) => crate::client::bench_report(&report, flags.json),
+            BenchWhat::Store(store) => crate::client::bench_store(&store, flags.json),
+            BenchWhat::StoreLoad(load) => crate::client::bench_store_load(&load),
+            BenchWhat::Verbs(verbs) => crate::client::bench_verbs(&verbs, flags.json),
+            BenchWhat::VerbsPeer(peer) => crate::client::bench_verbs_peer(&peer),
         },
+        Command::Soak(soak) => crate::soak::run(&soak, flags.json),
+        Command::Store(store) => crate::stores::run(&store, flags.json),
+        Command::SoakClient(client) => crate::soak::run_client(&client),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -56,6 +74,16 @@ pub(crate) fn run() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "vervain: {}", explain(&error));
             ExitCode::from(NO)
         }
+    }
+}
+
+/// What a command line asks for, without the program's name and without doing it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn understand(arguments: &[std::ffi::OsString]) -> Result<String, String> {
+    let program = std::ffi::OsString::from("vervain");
+    match Flags::try_parse_from([&program].into_iter().chain(arguments)) {
+        Ok(flags) => Ok(format!("{flags:?}")),
+        Err(error) => Err(error.render().to_string()),
     }
 }
 

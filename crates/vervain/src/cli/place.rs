@@ -1,7 +1,7 @@
 //! Where things are: the run directory and the NIC's address. The only reader of the environment.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -43,8 +43,13 @@ pub(crate) fn parse_gid(text: &str) -> Result<Gid, String> {
 
 /// The run directory: as given, else in the user's runtime directory, else in /tmp.
 pub(crate) fn run_dir_of(flags: &NicFlags) -> PathBuf {
-    if let Some(given) = &flags.run_dir {
-        return given.clone();
+    run_dir(flags.run_dir.as_deref())
+}
+
+/// As [`run_dir_of`], for those with no other flags of a NIC.
+pub(crate) fn run_dir(given: Option<&Path>) -> PathBuf {
+    if let Some(given) = given {
+        return given.to_path_buf();
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("vervain"),
@@ -61,10 +66,21 @@ fn nic_options(flags: &NicFlags) -> SoftOptions {
     SoftOptions::new(run_dir_of(flags)).gid(flags.gid.unwrap_or(localhost))
 }
 
+/// The software NIC, opened.
+pub(crate) struct OpenedNic {
+    /// How it was opened.
+    pub(crate) options: SoftOptions,
+    /// The NIC itself, for its counts.
+    pub(crate) soft: Arc<SoftNic>,
+    /// The NIC with what was put around it.
+    pub(crate) context: Context,
+}
+
 /// Opens the software NIC, with what is to be put around it.
-pub(crate) fn open_nic(flags: &NicFlags) -> anyhow::Result<(SoftOptions, Context)> {
+pub(crate) fn open_nic(flags: &NicFlags) -> anyhow::Result<OpenedNic> {
     let options = nic_options(flags);
-    let mut nic = open_soft(&options)?;
+    let soft = open_soft(&options)?;
+    let mut nic: Arc<dyn Nic> = Arc::<SoftNic>::clone(&soft);
     if let Some(ppm) = flags.nic_loss {
         let plan = FaultPlan {
             seed: fastrand::u64(..),
@@ -79,17 +95,20 @@ pub(crate) fn open_nic(flags: &NicFlags) -> anyhow::Result<(SoftOptions, Context
     if flags.nic_trace {
         nic = Arc::new(Traced::new(nic, Printer::new(std::io::stderr())));
     }
-    Ok((options, Context::new(nic)))
+    Ok(OpenedNic {
+        options,
+        soft,
+        context: Context::new(nic),
+    })
 }
 
-fn open_soft(options: &SoftOptions) -> anyhow::Result<Arc<dyn Nic>> {
-    let nic = SoftNic::open(options).with_context(|| {
+fn open_soft(options: &SoftOptions) -> anyhow::Result<Arc<SoftNic>> {
+    SoftNic::open(options).with_context(|| {
         format!(
             "cannot open the software NIC in {}",
             options.run_dir.display()
         )
-    })?;
-    Ok(nic)
+    })
 }
 
 #[cfg(test)]

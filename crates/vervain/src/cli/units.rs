@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use bench::cache::Rates;
 
+/// No duration is longer: sums of moments and durations stay within 64 bits of nanoseconds.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// Splits `12.5MiB` into a number and a unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -35,6 +38,17 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     Ok(bytes as usize)
 }
 
+/// As [`size`], between two of them.
+pub(crate) fn size_of<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
+    let bytes = size(text)?;
+    if (MIN..=MAX).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        let (min, max) = (show_size(MIN), show_size(MAX));
+        Err(format!("`{text}` is not between {min} and {max}"))
+    }
+}
+
 /// A duration: `90s`, `5m`, `250ms`, `1h`, `7d`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no duration; write 250ms, 90s, 5m, 1h or 7d");
@@ -48,7 +62,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "d" => 86_400.0,
         _ => return Err(wrong()),
     };
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(duration) if duration <= DURATION_MAX => Ok(duration),
+        _ => Err(format!("`{text}` is longer than a hundred years")),
+    }
 }
 
 /// Requests a second, `auto` or several of them: `250k`, `1M,2M`. K and M are powers of 1000.
@@ -60,7 +77,8 @@ pub(crate) fn rates(text: &str) -> Result<Rates, String> {
     Ok(Rates::These(rates))
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Requests a second: `50000`, `250k`, `1.5M`.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is no rate; write 50000, 250k, 1.5M or auto");
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let factor = match unit {
@@ -124,6 +142,16 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_kept_within_bounds() {
+        let bounded = size_of::<1024, 4096>;
+        assert_eq!(bounded("1K"), Ok(1024));
+        assert_eq!(bounded("4K"), Ok(4096));
+        let refusal = Err("`5K` is not between 1 KiB and 4 KiB".to_string());
+        assert_eq!(bounded("5K"), refusal);
+        assert!(bounded("1023").is_err() && bounded("x").is_err());
+    }
+
+    #[test]
     fn durations_are_read() {
         for (text, ms) in [
             ("250ms", 250),
@@ -136,6 +164,11 @@ mod tests {
         assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
         for text in ["", "s", "-1s", "1y", "1e400"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+        assert_eq!(duration("36500d"), Ok(DURATION_MAX));
+        for text in ["36501d", "99999999999999d", "99999999999999999999999999d"] {
+            let error = duration(text).expect_err(text);
+            assert!(error.ends_with("hundred years"), "{error}");
         }
     }
 

@@ -70,7 +70,7 @@ pub(super) fn nic_target(server: &Server, nic: &NicFlags) -> anyhow::Result<Targ
         run_dir: Some(run_dir.clone()),
         ..nic.clone()
     };
-    let (_, context) = open_nic(&nic)?;
+    let context = open_nic(&nic)?.context;
     Ok(Target::Nic {
         context,
         door: server.address().clone(),

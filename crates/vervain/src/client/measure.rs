@@ -22,7 +22,7 @@ fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
     if flags.socket {
         return Ok(Target::Socket(door));
     }
-    let (_, context) = open_nic(&flags.nic)?;
+    let context = open_nic(&flags.nic)?.context;
     Ok(Target::Nic { context, door })
 }
 

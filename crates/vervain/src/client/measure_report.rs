@@ -26,7 +26,7 @@ impl Edge for Program {
     }
 
     fn open_nic(&self, run_dir: &Path) -> Result<Context, StepError> {
-        Ok(open_nic(&nic_in(run_dir))?.1)
+        Ok(open_nic(&nic_in(run_dir))?.context)
     }
 
     fn verbs_peer(&self, run_dir: &Path) -> Result<(Box<dyn Any>, Link), StepError> {
@@ -46,6 +46,9 @@ fn nic_in(run_dir: &Path) -> NicFlags {
 
 /// Measures everything, or reads what was measured; false when a measurement failed.
 pub(crate) fn bench_report(flags: &BenchReport, as_json: bool) -> anyhow::Result<bool> {
+    if flags.store {
+        return super::measure_store::report_store(flags, as_json);
+    }
     let record = match &flags.from {
         Some(file) => {
             let text = std::fs::read_to_string(file)
@@ -86,30 +89,39 @@ fn measure(flags: &BenchReport) -> anyhow::Result<Record> {
     let run = ReportRun {
         scale,
         seed: flags.seed,
-        commit: Commit {
-            hash: env!("VERVAIN_BUILD_COMMIT").to_string(),
-            is_dirty: env!("VERVAIN_BUILD_DIRTY") == "true",
-        },
+        commit: commit(),
         flags: std::env::args().skip(1).collect(),
     };
-    let mut shown = Shown {
-        // On a terminal one line is written over again; in a file each step has its line.
-        in_place: std::io::stderr().is_terminal(),
-        step: 0,
-    };
+    let mut shown = Shown::new();
     let record = run.run(&program, &mut |progress| shown.show(progress));
     shown.end();
     Ok(record)
 }
 
+/// What this program was built from.
+pub(super) fn commit() -> Commit {
+    Commit {
+        hash: env!("VERVAIN_BUILD_COMMIT").to_string(),
+        is_dirty: env!("VERVAIN_BUILD_DIRTY") == "true",
+    }
+}
+
 /// Tells on stderr how far a run is.
-struct Shown {
+pub(super) struct Shown {
     in_place: bool,
     step: usize,
 }
 
 impl Shown {
-    fn show(&mut self, progress: Progress<'_>) {
+    pub(super) fn new() -> Self {
+        Shown {
+            // On a terminal one line is written over again; in a file each step has its line.
+            in_place: std::io::stderr().is_terminal(),
+            step: 0,
+        }
+    }
+
+    pub(super) fn show(&mut self, progress: Progress<'_>) {
         let Progress {
             step,
             steps,
@@ -133,7 +145,7 @@ impl Shown {
         };
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         if self.in_place {
             // As above.
             let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -23,7 +23,7 @@ pub(crate) fn bench_verbs(flags: &BenchVerbs, as_json: bool) -> anyhow::Result<b
     if flags.list {
         return list(as_json);
     }
-    let (_, context) = open_nic(&flags.nic)?;
+    let context = open_nic(&flags.nic)?.context;
     let mut run = VerbsRun::new(context);
     run.wishes = wishes(flags);
     if !flags.experiments.is_empty() {
@@ -59,7 +59,7 @@ pub(crate) fn bench_verbs(flags: &BenchVerbs, as_json: bool) -> anyhow::Result<b
 
 /// The second process: does what it is told on standard input, until that ends.
 pub(crate) fn bench_verbs_peer(flags: &BenchVerbsPeer) -> anyhow::Result<bool> {
-    let (_, context) = open_nic(&flags.nic)?;
+    let context = open_nic(&flags.nic)?.context;
     let link = Link::new(std::io::stdin(), std::io::stdout());
     serve_peer(&context, link)?;
     Ok(true)

@@ -2,7 +2,10 @@
 
 mod compare;
 mod measure;
+mod measure_death;
+mod measure_index;
 mod measure_report;
+mod measure_store;
 mod measure_verbs;
 mod meeting;
 mod shell;
@@ -18,28 +21,31 @@ use serde_json::json;
 
 pub(crate) use compare::bench_door;
 pub(crate) use measure::{bench_cache, bench_limit};
+pub(crate) use measure_death::{bench_death, bench_death_victim};
+pub(crate) use measure_index::bench_index;
 pub(crate) use measure_report::{bench_mica, bench_report};
+pub(crate) use measure_store::{bench_store, bench_store_load};
 pub(crate) use measure_verbs::{bench_verbs, bench_verbs_peer};
 pub(crate) use shell::shell;
+pub(crate) use socket::SocketClient;
 
 use self::meeting::meeting;
-use self::socket::SocketClient;
 use crate::cli::{
     ClientFlags, DelFlags, GetFlags, IncrFlags, SetFlags, StatsFlags, TouchFlags, open_nic,
 };
 
 /// Whether there was such an item.
-type Found = bool;
+pub(crate) type Found = bool;
 
 /// An item, copied out.
-struct Item {
-    value: Vec<u8>,
+pub(crate) struct Item {
+    pub(crate) value: Vec<u8>,
     flags: u32,
     cas: u64,
 }
 
 /// What to store, and how.
-struct Storing<'a> {
+pub(crate) struct Storing<'a> {
     mode: StoreMode,
     /// The Memcache protocol's word for the mode.
     word: &'static str,
@@ -51,9 +57,19 @@ struct Storing<'a> {
 }
 
 /// The machine's clock, and a wait that leaves the CPU to others after a while.
-struct Waiting {
+pub(crate) struct Waiting {
     started: Instant,
     waits: u32,
+}
+
+impl Waiting {
+    /// Time counts from now.
+    pub(crate) fn new() -> Self {
+        Waiting {
+            started: Instant::now(),
+            waits: 0,
+        }
+    }
 }
 
 impl Pace for Waiting {
@@ -74,7 +90,7 @@ impl Pace for Waiting {
 type NicClient = BlockingClient<Box<dyn FnMut() -> std::io::Result<Door>>, Waiting>;
 
 /// Where the server's door is.
-fn door(flags: &ClientFlags) -> Address {
+pub(crate) fn door(flags: &ClientFlags) -> Address {
     match &flags.unix {
         Some(path) => Address::Unix(path.clone()),
         None => Address::Tcp(flags.server),
@@ -92,7 +108,7 @@ impl Connection {
         if flags.socket {
             return Ok(Connection::Socket(SocketClient::connect(flags)?));
         }
-        let (_, context) = open_nic(&flags.nic)?;
+        let context = open_nic(&flags.nic)?.context;
         let pd = context
             .alloc_pd()
             .context("the NIC refuses a protection domain")?;
@@ -105,10 +121,7 @@ impl Connection {
         let address = door.clone();
         let dialer: Box<dyn FnMut() -> std::io::Result<Door>> =
             Box::new(move || address.dial(timeout));
-        let pace = Waiting {
-            started: Instant::now(),
-            waits: 0,
-        };
+        let pace = Waiting::new();
         match BlockingClient::connect(pd, config, dialer, pace) {
             Ok(client) => Ok(Connection::Nic(Box::new(client))),
             Err(ConnectError::Io(error)) => Err(error)
@@ -386,9 +399,7 @@ pub(crate) fn touch(flags: &TouchFlags, as_json: bool) -> anyhow::Result<bool> {
 /// `vervain stats`: over the socket whichever way items go, for counters are text.
 pub(crate) fn stats(flags: &StatsFlags, as_json: bool) -> anyhow::Result<bool> {
     if flags.section.as_deref() == Some("reset") {
-        bail!(
-            "`reset` is no section of the counters; there are settings, herd, cores and, with `serve --nic-count`, nic"
-        );
+        bail!("`reset` is no section of the counters; there are settings, herd, cores and nic");
     }
     let all = SocketClient::connect(&flags.client)?.stats(flags.section.as_deref())?;
     if as_json {

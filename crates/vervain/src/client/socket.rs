@@ -9,9 +9,14 @@ use cache::herd::client::Door;
 use super::{Found, Item, Storing, door};
 use crate::cli::ClientFlags;
 
-/// A connection to a door, whoever's memcached that is.
-pub(super) struct SocketClient {
-    stream: BufReader<Door>,
+/// Bytes of a line of an answer at most.
+const LINE_LEN_MAX: u64 = 64 << 10;
+/// Bytes of a value at most; no memcached keeps larger ones.
+const VALUE_LEN_MAX: u64 = 1 << 30;
+
+/// A connection to a door, whoever's memcached that is. What it answers is not believed.
+pub(crate) struct SocketClient<S = Door> {
+    stream: BufReader<S>,
 }
 
 /// What a server answers when it says no for a reason.
@@ -20,14 +25,21 @@ fn refusal(line: &str) -> anyhow::Error {
 }
 
 impl SocketClient {
-    pub(super) fn connect(flags: &ClientFlags) -> anyhow::Result<Self> {
+    pub(crate) fn connect(flags: &ClientFlags) -> anyhow::Result<Self> {
         let door = door(flags);
         let stream = door
             .dial(flags.timeout)
             .with_context(|| format!("nobody answers on {door}; is `vervain serve` running?"))?;
-        Ok(SocketClient {
+        Ok(SocketClient::over(stream))
+    }
+}
+
+impl<S: Read + Write> SocketClient<S> {
+    /// Over a stream that leads to a server.
+    pub(crate) fn over(stream: S) -> Self {
+        SocketClient {
             stream: BufReader::new(stream),
-        })
+        }
     }
 
     fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
@@ -39,12 +51,35 @@ impl SocketClient {
 
     fn line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
-        let count = self
-            .stream
+        let count = (&mut self.stream)
+            .take(LINE_LEN_MAX)
             .read_line(&mut line)
             .context("waiting for an answer")?;
         ensure!(count > 0, "the server closed the connection");
+        ensure!(
+            (count as u64) < LINE_LEN_MAX,
+            "the server's answer is no line of the Memcache protocol"
+        );
         Ok(line.trim_end().to_string())
+    }
+
+    /// A value and the end of its line. The memory follows what comes, not what was announced.
+    fn value(&mut self, len: u64) -> anyhow::Result<Vec<u8>> {
+        ensure!(
+            len <= VALUE_LEN_MAX,
+            "the server announces a value of {len} bytes"
+        );
+        let mut value = Vec::new();
+        (&mut self.stream)
+            .take(len)
+            .read_to_end(&mut value)
+            .context("reading a value")?;
+        let mut end = [0; 2];
+        self.stream
+            .read_exact(&mut end)
+            .context("reading a value")?;
+        ensure!(end == *b"\r\n", "the server's value is longer than it said");
+        Ok(value)
     }
 
     fn ask(&mut self, request: &str) -> anyhow::Result<String> {
@@ -52,7 +87,7 @@ impl SocketClient {
         self.line()
     }
 
-    pub(super) fn get(&mut self, key: &str) -> anyhow::Result<Option<Item>> {
+    pub(crate) fn get(&mut self, key: &str) -> anyhow::Result<Option<Item>> {
         check_key(key)?;
         let mut line = self.ask(&format!("gets {key}\r\n"))?;
         let mut item = None;
@@ -67,13 +102,7 @@ impl SocketClient {
             ) else {
                 return Err(refusal(&line));
             };
-            let mut value = vec![0; len.parse().context("the value's length")?];
-            self.stream
-                .read_exact(&mut value)
-                .context("reading a value")?;
-            self.stream
-                .read_exact(&mut [0; 2])
-                .context("reading a value")?;
+            let value = self.value(len.parse().context("the value's length")?)?;
             item = Some(Item {
                 value,
                 flags: flags.parse().context("the value's flags")?,
@@ -84,7 +113,7 @@ impl SocketClient {
         Ok(item)
     }
 
-    pub(super) fn store(&mut self, storing: &Storing<'_>) -> anyhow::Result<bool> {
+    pub(crate) fn store(&mut self, storing: &Storing<'_>) -> anyhow::Result<bool> {
         check_key(storing.key)?;
         let Storing {
             word,
@@ -103,7 +132,7 @@ impl SocketClient {
         }
     }
 
-    pub(super) fn delete(&mut self, key: &str) -> anyhow::Result<Found> {
+    pub(crate) fn delete(&mut self, key: &str) -> anyhow::Result<Found> {
         check_key(key)?;
         match self.ask(&format!("delete {key}\r\n"))?.as_str() {
             "DELETED" => Ok(true),
@@ -112,7 +141,7 @@ impl SocketClient {
         }
     }
 
-    pub(super) fn add(&mut self, key: &str, delta: i64) -> anyhow::Result<Option<u64>> {
+    pub(crate) fn add(&mut self, key: &str, delta: i64) -> anyhow::Result<Option<u64>> {
         check_key(key)?;
         let word = if delta < 0 { "decr" } else { "incr" };
         let answer = self.ask(&format!("{word} {key} {}\r\n", delta.unsigned_abs()))?;
@@ -125,7 +154,7 @@ impl SocketClient {
         }
     }
 
-    pub(super) fn touch(&mut self, key: &str, expiry_s: u32) -> anyhow::Result<Found> {
+    pub(crate) fn touch(&mut self, key: &str, expiry_s: u32) -> anyhow::Result<Found> {
         check_key(key)?;
         match self.ask(&format!("touch {key} {expiry_s}\r\n"))?.as_str() {
             "TOUCHED" => Ok(true),
@@ -134,7 +163,7 @@ impl SocketClient {
         }
     }
 
-    pub(super) fn stats(&mut self, section: Option<&str>) -> anyhow::Result<Vec<(String, String)>> {
+    pub(crate) fn stats(&mut self, section: Option<&str>) -> anyhow::Result<Vec<(String, String)>> {
         let request = match section {
             Some(section) if section.contains(|c: char| c.is_ascii_whitespace()) => {
                 bail!("`{section}` is no section of the counters")
@@ -152,7 +181,7 @@ impl SocketClient {
                 return Err(match section {
                     Some(section) if line == "ERROR" => anyhow::anyhow!(
                         "`{section}` is no section of the counters; there are settings, herd, cores \
-                         and, with `serve --nic-count`, nic"
+                         and nic"
                     ),
                     _ => refusal(&line),
                 });
@@ -178,4 +207,55 @@ fn check_key(key: &str) -> anyhow::Result<()> {
         key.len()
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Cursor};
+
+    use super::*;
+
+    /// A server that has said everything before it was asked.
+    struct Said(Cursor<Vec<u8>>);
+
+    impl Read for Said {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            self.0.read(bytes)
+        }
+    }
+
+    impl Write for Said {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn get(answer: &str) -> Result<Option<Vec<u8>>, String> {
+        let said = Said(Cursor::new(answer.as_bytes().to_vec()));
+        let item = SocketClient::over(said).get("key");
+        item.map(|item| item.map(|item| item.value))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_servers_answers_are_not_believed() {
+        let value = Some(b"abc".to_vec());
+        assert_eq!(get("VALUE key 0 3 7\r\nabc\r\nEND\r\n"), Ok(value));
+        assert_eq!(get("END\r\n"), Ok(None));
+        for (answer, error) in [
+            ("VALUE key 0 18446744073709551615 7\r\nabc", "announces"),
+            ("VALUE key 0 1073741824 7\r\nabc", "reading a value"),
+            ("VALUE key 0 2 7\r\nabc\r\nEND\r\n", "longer than it said"),
+            ("VALUE key 0 x 7\r\n", "the value's length"),
+            (&"E".repeat(70_000), "no line of the Memcache protocol"),
+            ("", "closed the connection"),
+        ] {
+            let told = get(answer).expect_err(error);
+            assert!(told.contains(error), "{told}");
+        }
+    }
 }

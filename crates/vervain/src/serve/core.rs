@@ -10,17 +10,21 @@ use std::task::Poll;
 
 use cache::herd::{Armed, Server};
 use cache::mica::Partition;
+use memcache::Pool;
 use rt::cross::{ChannelReceiver, ChannelSender};
 use rt::net::Listener;
 use rt::threads::Shutdown;
 use rt::{Arm, Clock, Handle, Instant, Poller};
 
+use super::clock::ServeClock;
 use super::control::Control;
 use super::door::{Door, accept};
 use super::engine::CoreEngine;
 use super::execute::{execute, seconds};
-use super::mail::{Errand, Mail, Post};
+use super::limits::Limits;
+use super::mail::{Errand, Mail, Parked, Post};
 use super::stats::Board;
+use super::watch::Watch;
 
 /// How often counters are published while there is work.
 const PUBLISH_EVERY_NS: u64 = 10_000_000;
@@ -37,6 +41,9 @@ pub(super) struct Parts {
     pub(super) control: Control,
     pub(super) board: Arc<Board>,
     pub(super) hash_seed: u64,
+    pub(super) clock: Arc<ServeClock>,
+    pub(super) limits: Limits,
+    pub(super) pool: Arc<Pool>,
 }
 
 /// Runs a core until the signal to stop.
@@ -48,21 +55,26 @@ pub(super) async fn run(
 ) -> std::io::Result<()> {
     let partition = Rc::new(RefCell::new(parts.partition));
     let server = Rc::new(RefCell::new(parts.server));
-    let post = Rc::new(Post::new(number, parts.post));
+    let post = Rc::new(Post::new(number, parts.post, Arc::clone(&parts.pool)));
     let engine = CoreEngine::new(
         Rc::clone(&partition),
         Rc::clone(&post),
         Arc::clone(&parts.board),
+        Arc::clone(&parts.clock),
         parts.hash_seed,
     );
+    let doors = Arc::clone(parts.board.doors());
+    let watch = Rc::new(Watch::new(&core, parts.limits, parts.pool, doors));
     let door = Rc::new(Door {
         core: core.clone(),
         engine: RefCell::new(engine),
         post: Rc::clone(&post),
         control: parts.control.clone(),
         board: Arc::clone(&parts.board),
+        watch: Rc::clone(&watch),
+        limits: parts.limits,
     });
-    let mut tasks = Vec::new();
+    let mut tasks = vec![core.spawn(async move { watch.keep().await })];
     for listener in parts.listeners {
         let listener = Listener::adopt(&core, listener)?;
         tasks.push(core.spawn(accept(Rc::clone(&door), listener)));
@@ -73,8 +85,8 @@ pub(super) async fn run(
         server: Rc::clone(&server),
         partition: Rc::clone(&partition),
         board: Arc::clone(&parts.board),
-        clock: Arc::clone(core.clock()),
-        date_s: seconds(core.clock().unix_s()),
+        date_s: seconds(parts.clock.unix_s()),
+        clock: parts.clock,
         date_ns: 0,
         publish_ns: 0,
         wake,
@@ -87,6 +99,7 @@ pub(super) async fn run(
         partition,
         server,
         post,
+        parked: RefCell::default(),
         control: parts.control,
     };
     tasks.push(core.spawn(reader.read(parts.mail)));
@@ -124,6 +137,7 @@ struct MailReader {
     partition: Rc<RefCell<Partition>>,
     server: Rc<RefCell<Server>>,
     post: Rc<Post>,
+    parked: RefCell<Parked>,
     control: Control,
 }
 
@@ -136,20 +150,35 @@ impl MailReader {
         }
     }
 
+    /// Carries an errand out and sends its answer. Whether its connection has to fetch that first.
+    fn run(&self, errand: Errand, now_s: u64) -> bool {
+        let from = errand.from;
+        let buffer = self.post.buffer();
+        let answer = {
+            let mut partition = self.partition.borrow_mut();
+            let request = errand.request();
+            let carry_out = |partition: &mut _| {
+                execute(partition, errand.hash, &request, now_s, |reply| {
+                    errand.answer(reply, buffer)
+                })
+            };
+            if errand.is_fetch() {
+                partition.uncounted(carry_out)
+            } else {
+                carry_out(&mut partition)
+            }
+        };
+        let holds_up = answer.holds_up();
+        self.post.keep(errand.into_bytes());
+        self.post.send(from, Mail::Answer(answer));
+        holds_up
+    }
+
     fn deal_with(&self, mail: Mail, now_s: u64) {
         match mail {
             Mail::Errand(errand) => {
-                let (from, token) = (errand.from, errand.token());
-                let buffer = self.post.buffer();
-                let answer = {
-                    let mut partition = self.partition.borrow_mut();
-                    let request = errand.request();
-                    execute(&mut partition, errand.hash, &request, now_s, |reply| {
-                        Errand::answer(token, reply, buffer)
-                    })
-                };
-                self.post.keep(errand.into_bytes());
-                self.post.send(from, Mail::Answer(answer));
+                let run = |errand: Errand| self.run(errand, now_s);
+                self.parked.borrow_mut().take(errand, run);
             }
             Mail::Answer(answer) => self.post.answered(answer),
             Mail::Attach(attachment) => self.server.borrow_mut().attach(*attachment),
@@ -170,7 +199,7 @@ struct Herd {
     server: Rc<RefCell<Server>>,
     partition: Rc<RefCell<Partition>>,
     board: Arc<Board>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<ServeClock>,
     /// The date, read again every few milliseconds: items expire by the second.
     date_s: u32,
     date_ns: u64,
@@ -194,6 +223,9 @@ impl Poller for Herd {
         if now_ns.wrapping_sub(self.date_ns) >= PUBLISH_EVERY_NS {
             self.date_ns = now_ns;
             self.date_s = seconds(self.clock.unix_s());
+            self.server
+                .borrow_mut()
+                .set_dates_ahead(self.clock.ahead_s());
         }
         let mut server = self.server.borrow_mut();
         let mut partition = self.partition.borrow_mut();

@@ -1,18 +1,23 @@
 //! The doors of one core: accepting, serving Memcache, and handing HERD clients on.
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
-use cache::herd::wire::handshake::LINE_WORD;
-use memcache::{Ended, Limits};
+use cache::herd::wire::handshake::{DOOR_FULL, LINE_WORD};
+use memcache::Ended;
 use rt::Handle;
 use rt::net::{Listener, RecvHalf, SendHalf, Stream};
 
 use super::control::Control;
 use super::engine::CoreEngine;
+use super::limits::Limits;
 use super::mail::{Mail, Post};
-use super::stats::Board;
+use super::stats::{Board, Doors};
+use super::watch::{Member, Watch};
 
 /// Bytes of a handshake line at most: room for 256 cores.
 const LINE_LEN_MAX: usize = 64 << 10;
@@ -24,17 +29,28 @@ pub(super) struct Door {
     pub(super) post: Rc<Post>,
     pub(super) control: Control,
     pub(super) board: Arc<Board>,
+    pub(super) watch: Rc<Watch>,
+    pub(super) limits: Limits,
 }
 
 /// Accepts for ever.
 pub(super) async fn accept(door: Rc<Door>, mut listener: Listener) {
+    let doors = Arc::clone(door.board.doors());
+    listener.on_pause(move |pause| doors.paused(pause));
     loop {
         match listener.accept().await {
             Ok(stream) => {
+                let Some(counted) = Counted::new(door.board.doors()) else {
+                    refuse(stream).await;
+                    continue;
+                };
                 let door = Rc::clone(&door);
                 let core = door.core.clone();
                 // A connection that panics is closed, and the panic has said so itself.
-                drop(core.spawn(async move { connection(&door, stream).await }));
+                drop(core.spawn(async move {
+                    connection(&door, stream).await;
+                    drop(counted);
+                }));
             }
             Err(error) => {
                 tracing::error!(%error, "a door is broken and closes");
@@ -44,25 +60,57 @@ pub(super) async fn accept(door: Rc<Door>, mut listener: Listener) {
     }
 }
 
-/// Counts a connection while it lives.
-struct Counted<'a>(&'a Board);
+/// Tells a client that there are too many. It is not waited for: a new socket has room for a line.
+async fn refuse(mut stream: Stream) {
+    let (sent, _) = stream.send(DOOR_FULL.into()).await;
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a refused client had gone");
+    }
+}
 
-impl Drop for Counted<'_> {
+/// Counts a connection while it lives.
+struct Counted(Arc<Doors>);
+
+impl Counted {
+    /// Counts one more, unless there are too many.
+    fn new(doors: &Arc<Doors>) -> Option<Self> {
+        doors.connected().then(|| Counted(Arc::clone(doors)))
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.disconnected();
     }
 }
 
+/// Serves a connection until its client leaves, or is to leave.
 async fn connection(door: &Door, stream: Stream) {
-    door.board.connected();
-    let _counted = Counted(&door.board);
-    match memcache::serve(&door.core, stream, &door.engine, Limits::default()).await {
+    let place = door.watch.admit();
+    let member = &*place.member;
+    let mut conversation = pin!(converse(door, stream, member));
+    let ended = poll_fn(|context| {
+        member.seat.served_by(context.waker());
+        match member.ended() {
+            Some(cause) => Poll::Ready(Some(cause)),
+            None => conversation.as_mut().poll(context).map(|()| None),
+        }
+    })
+    .await;
+    if let Some(cause) = ended {
+        tracing::debug!(?cause, "a connection was ended");
+    }
+}
+
+async fn converse(door: &Door, stream: Stream, member: &Member) {
+    let limits = door.limits.connection;
+    match memcache::serve_seated(&door.core, stream, &door.engine, limits, &member.seat).await {
         Ok(Ended::Closed) => {}
         Ok(Ended::Upgraded {
             line,
             stream,
             input,
-        }) => herd_client(door, line, stream, input).await,
+        }) => herd_client(door, line, stream, input, member).await,
         Err(error) => tracing::debug!(%error, "a connection broke"),
     }
 }
@@ -73,6 +121,7 @@ async fn herd_client(
     arguments: Vec<u8>,
     (mut receiver, mut sender): (RecvHalf, SendHalf),
     mut input: Vec<u8>,
+    member: &Member,
 ) {
     let mut line = [LINE_WORD.as_bytes(), b" ", &arguments].concat();
     let mut client = Client { door, number: None };
@@ -83,6 +132,8 @@ async fn herd_client(
         if let Some((number, attachments)) = reply.attached {
             client.leave();
             client.number = Some(number);
+            // From here on it speaks over the NIC.
+            member.let_idle();
             for attachment in attachments {
                 let core = attachment.core() as usize;
                 door.post.send(core, Mail::Attach(Box::new(attachment)));

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use cache::mica::{KeyHash, Partition};
-use memcache::{Engine, Reply, Request};
+use memcache::{Asker, Engine, Event, Reply, Request};
 
+use super::clock::ServeClock;
 use super::execute::execute;
 use super::mail::{Mail, Post};
 use super::stats::Board;
@@ -20,8 +21,10 @@ pub(super) struct CoreEngine {
     partition: Rc<RefCell<Partition>>,
     post: Rc<Post>,
     board: Arc<Board>,
+    clock: Arc<ServeClock>,
     hash_seed: u64,
     item_size_max: usize,
+    value_size_max: usize,
 }
 
 impl CoreEngine {
@@ -29,15 +32,21 @@ impl CoreEngine {
         partition: Rc<RefCell<Partition>>,
         post: Rc<Post>,
         board: Arc<Board>,
+        clock: Arc<ServeClock>,
         hash_seed: u64,
     ) -> Self {
-        let item_size_max = partition.borrow().item_bytes_max();
+        let (item_size_max, value_size_max) = {
+            let partition = partition.borrow();
+            (partition.item_bytes_max(), partition.value_bytes_max())
+        };
         CoreEngine {
             partition,
             post,
             board,
+            clock,
             hash_seed,
             item_size_max,
+            value_size_max,
         }
     }
 }
@@ -59,9 +68,23 @@ impl Drop for Ticket {
 impl Engine for CoreEngine {
     type Ticket = Ticket;
 
-    #[inline]
     fn start<R>(
         &mut self,
+        now_s: u64,
+        request: Request<'_>,
+        reply: impl FnOnce(Reply<'_>) -> R,
+    ) -> Result<R, Ticket> {
+        let asker = Asker {
+            connection: u64::MAX,
+            room: usize::MAX,
+        };
+        self.start_within(asker, now_s, request, reply)
+    }
+
+    #[inline]
+    fn start_within<R>(
+        &mut self,
+        asker: Asker,
         now_s: u64,
         request: Request<'_>,
         reply: impl FnOnce(Reply<'_>) -> R,
@@ -75,7 +98,7 @@ impl Engine for CoreEngine {
                     let mut partition = self.partition.borrow_mut();
                     return Ok(execute(&mut partition, hash, &request, now_s, reply));
                 }
-                self.post.ask(std::iter::once(owner), hash, &request)
+                self.post.ask(std::iter::once(owner), hash, &request, asker)
             }
             None => {
                 let hash = KeyHash::from_bits(0);
@@ -85,7 +108,7 @@ impl Engine for CoreEngine {
                     return Ok(reply(Reply::Flushed));
                 }
                 let others = (0..cores).filter(|core| *core != here);
-                self.post.ask(others, hash, &request)
+                self.post.ask(others, hash, &request, asker)
             }
         };
         Err(Ticket {
@@ -135,6 +158,10 @@ impl Engine for CoreEngine {
         self.item_size_max
     }
 
+    fn value_size_max(&self) -> usize {
+        self.value_size_max
+    }
+
     fn version(&self) -> &str {
         concat!("vervain-", env!("CARGO_PKG_VERSION"))
     }
@@ -149,6 +176,14 @@ impl Engine for CoreEngine {
         for core in 0..self.post.cores() {
             self.post.send(core, Mail::ResetStats);
         }
+    }
+
+    fn note(&mut self, event: Event) {
+        self.board.doors().note(event);
+    }
+
+    fn moment_s(&self, date_s: u64) -> u64 {
+        self.clock.moment_s(date_s)
     }
 
     fn allows_upgrade(&self, _arguments: &[u8]) -> bool {

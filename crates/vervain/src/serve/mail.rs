@@ -3,24 +3,33 @@
 //!
 //! A request's bytes travel in a buffer that comes back with the answer and is used again, so that
 //! nothing is allocated once there are enough of them.
+//!
+//! An answer waits at the core that asked until its connection takes it, which may be long after. So
+//! each errand says how much of a value may come. For a longer one only its length comes, and the
+//! errands that the connection has sent since wait at the owner, in their order. Once the connection
+//! has sent all that comes before the value, it fetches it, and the others go on. So whatever it asked
+//! for later takes effect later.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use cache::herd::Attachment;
 use cache::mica::KeyHash;
-use memcache::{Reply, Request};
+use memcache::{Asker, Pool, Pressure, Reply, Request};
 use rt::cross::{ChannelSender, TrySendError};
 use rt::sync::Notify;
 use slab::Slab;
 
 /// Messages on their way to one core at most; more wait at their sender.
 pub(super) const MAIL_MAX: usize = 4096;
-/// Buffers kept for the next requests.
-const BUFFERS_KEPT: usize = 1024;
+/// Bytes of buffers kept for the next requests.
+const BUFFERS_KEPT_LEN: usize = 4 << 20;
 /// Larger buffers are given back.
 const BUFFER_KEPT_LEN: usize = 64 << 10;
+/// Values that are fetched however short memory is.
+const VALUE_ALWAYS_LEN: usize = 16 << 10;
 
 /// A message to a core.
 pub(super) enum Mail {
@@ -45,14 +54,37 @@ pub(super) struct Errand {
     key_len: usize,
     /// The key, then the value.
     bytes: Vec<u8>,
+    asker: Asker,
+    turn: Turn,
+}
+
+/// How an errand stands to the one that its connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It takes its turn.
+    Usual,
+    /// It is the one that is waited for: the value has room now.
+    Fetch,
+    /// Nobody waits for that one any more.
+    Skip,
 }
 
 /// An answer, owned.
 pub(super) struct Answer {
     token: usize,
-    /// The value's place is taken by `bytes`.
-    shape: Reply<'static>,
+    what: What,
     bytes: Vec<u8>,
+}
+
+enum What {
+    /// The reply; the value's place is taken by the bytes.
+    Reply(Reply<'static>),
+    /// A value of so many bytes, for which there was no room. The bytes are its key.
+    Later {
+        connection: u64,
+        hash: KeyHash,
+        len: usize,
+    },
 }
 
 impl Errand {
@@ -63,21 +95,33 @@ impl Errand {
     }
 
     /// Makes the answer of a copy of `reply`, in a buffer of the core that answers.
-    pub(super) fn answer(token: usize, reply: Reply<'_>, mut bytes: Vec<u8>) -> Answer {
+    pub(super) fn answer(&self, reply: Reply<'_>, mut bytes: Vec<u8>) -> Answer {
         bytes.clear();
-        if let Reply::Value { value, .. } = reply {
-            bytes.extend_from_slice(value);
-        }
-        let shape = reply.with_bytes(b"");
+        let what = match reply {
+            Reply::Value { value, .. } if value.len() > self.asker.room => {
+                bytes.extend_from_slice(&self.bytes[..self.key_len]);
+                What::Later {
+                    connection: self.asker.connection,
+                    hash: self.hash,
+                    len: value.len(),
+                }
+            }
+            Reply::Value { value, .. } => {
+                bytes.extend_from_slice(value);
+                What::Reply(reply.with_bytes(b""))
+            }
+            _ => What::Reply(reply.with_bytes(b"")),
+        };
         Answer {
-            token,
-            shape,
+            token: self.token,
+            what,
             bytes,
         }
     }
 
-    pub(super) fn token(&self) -> usize {
-        self.token
+    /// Whether its request was carried out once already, when there was no room for the value.
+    pub(super) fn is_fetch(&self) -> bool {
+        self.turn == Turn::Fetch
     }
 
     /// The buffer, for use again.
@@ -87,8 +131,43 @@ impl Errand {
 }
 
 impl Answer {
-    fn reply(&self) -> Reply<'_> {
-        self.shape.with_bytes(&self.bytes)
+    /// Whether the errands that its connection has sent since must wait.
+    pub(super) fn holds_up(&self) -> bool {
+        matches!(self.what, What::Later { .. })
+    }
+}
+
+/// The errands of connections that have to fetch a value first.
+#[derive(Default)]
+pub(super) struct Parked(HashMap<u64, VecDeque<Errand>>);
+
+impl Parked {
+    /// Carries an errand out with `run`, unless it has to wait, and those whose turn comes with it.
+    pub(super) fn take(&mut self, errand: Errand, mut run: impl FnMut(Errand) -> bool) {
+        let connection = errand.asker.connection;
+        let mut line = match errand.turn {
+            Turn::Usual => {
+                if !self.0.is_empty()
+                    && let Some(line) = self.0.get_mut(&connection)
+                {
+                    return line.push_back(errand);
+                }
+                if run(errand) {
+                    self.0.insert(connection, VecDeque::new());
+                }
+                return;
+            }
+            Turn::Fetch | Turn::Skip => self.0.remove(&connection).unwrap_or_default(),
+        };
+        if errand.turn == Turn::Fetch {
+            run(errand);
+        }
+        while let Some(next) = line.pop_front() {
+            if run(next) {
+                self.0.insert(connection, line);
+                return;
+            }
+        }
     }
 }
 
@@ -98,6 +177,8 @@ struct Pending {
     answer: Option<Answer>,
     waker: Option<Waker>,
     given_up: bool,
+    /// Bytes taken from the connections' memory for the answer.
+    taken: usize,
 }
 
 /// A core's side of the mail.
@@ -110,10 +191,12 @@ pub(super) struct Post {
     has_waiting: Notify,
     pending: RefCell<Slab<Pending>>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    buffers_len: Cell<usize>,
+    pool: Arc<Pool>,
 }
 
 impl Post {
-    pub(super) fn new(core: usize, to: Vec<ChannelSender<Mail>>) -> Self {
+    pub(super) fn new(core: usize, to: Vec<ChannelSender<Mail>>, pool: Arc<Pool>) -> Self {
         let waiting = to.iter().map(|_| VecDeque::new()).collect();
         Post {
             core,
@@ -123,6 +206,8 @@ impl Post {
             has_waiting: Notify::new(),
             pending: RefCell::new(Slab::new()),
             buffers: RefCell::new(Vec::new()),
+            buffers_len: Cell::new(0),
+            pool,
         }
     }
 
@@ -173,29 +258,36 @@ impl Post {
 
     /// A buffer for bytes to send.
     pub(super) fn buffer(&self) -> Vec<u8> {
-        self.buffers.borrow_mut().pop().unwrap_or_default()
+        let buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
+        self.buffers_len
+            .set(self.buffers_len.get() - buffer.capacity());
+        buffer
     }
 
     /// Keeps a buffer for next time.
     pub(super) fn keep(&self, buffer: Vec<u8>) {
-        let mut buffers = self.buffers.borrow_mut();
-        if buffers.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_KEPT_LEN {
-            buffers.push(buffer);
+        let len = self.buffers_len.get() + buffer.capacity();
+        if len <= BUFFERS_KEPT_LEN && (1..=BUFFER_KEPT_LEN).contains(&buffer.capacity()) {
+            self.buffers_len.set(len);
+            self.buffers.borrow_mut().push(buffer);
         }
     }
 
-    /// Sends a request to these cores; the ticket waits for all their answers.
+    /// Sends a request to these cores; the ticket waits for all their answers, of which a value may
+    /// have so many bytes as its asker has room for.
     pub(super) fn ask(
         &self,
         cores: impl Iterator<Item = usize> + Clone,
         hash: KeyHash,
         request: &Request<'_>,
+        asker: Asker,
     ) -> usize {
         let token = self.pending.borrow_mut().insert(Pending {
             missing: cores.clone().count(),
             answer: None,
             waker: None,
             given_up: false,
+            taken: 0,
         });
         for core in cores {
             let mut bytes = self.buffer();
@@ -212,6 +304,8 @@ impl Post {
                 shape: request.with_bytes(b"", b""),
                 key_len: key.len(),
                 bytes,
+                asker,
+                turn: Turn::Usual,
             };
             self.send(core, Mail::Errand(errand));
         }
@@ -233,9 +327,7 @@ impl Post {
             return;
         }
         if entry.given_up {
-            if let Some(answer) = pending.remove(token).answer {
-                self.keep(answer.bytes);
-            }
+            self.finish(pending.remove(token));
         } else if let Some(waker) = entry.waker.take() {
             drop(pending);
             waker.wake();
@@ -258,15 +350,77 @@ impl Post {
             }
             return Poll::Pending;
         }
-        let answer = pending.remove(token).answer;
-        drop(pending);
-        match answer {
-            Some(answer) => {
-                let result = reply(answer.reply());
-                self.keep(answer.bytes);
-                Poll::Ready(result)
+        if let Some(Answer {
+            what: What::Later { len, .. },
+            ..
+        }) = entry.answer
+        {
+            // All that comes before it has been sent: now there is room for one, unless memory is out.
+            if len <= VALUE_ALWAYS_LEN || self.pool.pressure() != Pressure::Out {
+                let waker = context.waker().clone();
+                self.ask_again(token, entry, waker);
+                return Poll::Pending;
             }
-            None => Poll::Ready(reply(Reply::Busy("the answer was lost"))),
+        }
+        let done = pending.remove(token);
+        drop(pending);
+        let result = match &done.answer {
+            Some(answer) => reply(match answer.what {
+                What::Reply(shape) => shape.with_bytes(&answer.bytes),
+                What::Later { .. } => Reply::OutOfMemory,
+            }),
+            None => reply(Reply::Busy("the answer was lost")),
+        };
+        self.finish(done);
+        Poll::Ready(result)
+    }
+
+    /// Asks for a value for which there was no room.
+    fn ask_again(&self, token: usize, entry: &mut Pending, waker: Waker) {
+        if let Some(answer) = entry.answer.take() {
+            if let What::Later { len, .. } = answer.what {
+                self.pool.take(len);
+                entry.taken = len;
+            }
+            entry.missing = 1;
+            entry.waker = Some(waker);
+            self.go_on(token, answer, Turn::Fetch);
+        }
+    }
+
+    /// Has the owner of a value for which there was no room go on with the connection's errands.
+    fn go_on(&self, token: usize, answer: Answer, turn: Turn) {
+        let What::Later {
+            connection, hash, ..
+        } = answer.what
+        else {
+            return self.keep(answer.bytes);
+        };
+        let errand = Errand {
+            from: self.core,
+            token,
+            hash,
+            shape: Request::Get { key: b"" },
+            key_len: answer.bytes.len(),
+            bytes: answer.bytes,
+            asker: Asker {
+                connection,
+                room: usize::MAX,
+            },
+            turn,
+        };
+        let owner = hash.partition(self.cores() as u32) as usize;
+        self.send(owner, Mail::Errand(errand));
+    }
+
+    /// Gives back what an errand held.
+    fn finish(&self, done: Pending) {
+        if done.taken > 0 {
+            self.pool.give_back(done.taken);
+        }
+        if let Some(answer) = done.answer {
+            // The token is not looked at: nothing comes back.
+            self.go_on(usize::MAX, answer, Turn::Skip);
         }
     }
 
@@ -280,7 +434,7 @@ impl Post {
             entry.given_up = true;
             entry.waker = None;
         } else {
-            pending.remove(token);
+            self.finish(pending.remove(token));
         }
     }
 }

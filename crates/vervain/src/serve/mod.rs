@@ -8,17 +8,25 @@
 //! | `engine.rs`, `execute.rs` | the cache as the Memcache door sees it |
 //! | `mail.rs` | what cores send each other |
 //! | `control.rs` | what may block, off the cores |
-//! | `stats.rs` | counters for whoever asks |
-//! | `machine.rs` | what the machine has and allows |
+//! | `limits.rs` | how much of everything is allowed |
+//! | `watch.rs` | who is idle for too long, who holds memory that others need |
+//! | `clock.rs` | the date, whatever becomes of the wall clock |
+//! | `stats.rs`, `doors.rs` | counters for whoever asks |
+//! | `machine.rs`, `cgroup.rs` | what the machine has and allows |
 
+mod cgroup;
+mod clock;
 mod control;
 mod core;
 mod door;
+mod doors;
 mod engine;
 mod execute;
+mod limits;
 mod machine;
 mod mail;
 mod stats;
+mod watch;
 
 use std::fs::File;
 use std::io::Write;
@@ -33,6 +41,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use cache::herd::{Acceptor, Server, ServerConfig};
 use cache::mica::{Options, Partition};
+use memcache::Pool;
 use nic_soft::SoftOptions;
 use rt::net::{Addr, ListenOptions};
 use rt::threads::{Shutdown, Threads};
@@ -42,9 +51,11 @@ use verbs::decorate::Counted;
 use verbs::nic::Nic;
 use verbs::typed::{Context, ProtectionDomain};
 
+use self::clock::{Ahead, Machine, ServeClock};
 use self::core::Parts;
+use self::limits::Limits;
 use self::stats::{Board, Settings};
-use crate::cli::{Io, ServeFlags, open_nic, show_size};
+use crate::cli::{Io, OpenedNic, ServeFlags, open_nic, show_size};
 
 /// The index's share of memory, in thousandths: about two slots for each item of 64 bytes, header
 /// included, so that few small items lose their slot.
@@ -53,8 +64,9 @@ const INDEX_PERMILLE: u32 = 200;
 const MEMORY_MIN: usize = 1 << 20;
 
 /// How long a server's sockets may outlive it: the kernel ends what an io_uring had under way, and
-/// closes its sockets, a moment after the process has gone.
-const LINGER_MAX: Duration = Duration::from_secs(1);
+/// closes its sockets, a moment after the process has gone. On a busy machine that was more than a
+/// second once in some hundred times.
+const LINGER_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the cache until SIGINT or SIGTERM.
 pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
@@ -70,9 +82,19 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         plural(cores),
         show_size(MEMORY_MIN),
     );
-    machine::check_memory(flags.memory)?;
-    machine::allow_descriptors();
-    let (nic, mut context) = open_nic(&flags.nic)?;
+    let limits = Limits::new(flags, cores)?;
+    let herd = herd_config(flags, cores);
+    machine::check_memory(&machine::Needs {
+        items: flags.memory,
+        connections: limits.connections_memory,
+        herd: herd.memory_max(),
+        cores,
+    })?;
+    let OpenedNic {
+        options: nic,
+        soft,
+        mut context,
+    } = open_nic(&flags.nic)?;
     let counted = flags
         .nic_count
         .then(|| Arc::new(Counted::new(Arc::clone(context.nic()))));
@@ -87,6 +109,7 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         .alloc_pd()
         .context("the NIC refuses a protection domain")?;
 
+    let pool = Arc::new(Pool::new(limits.connections_memory));
     let board = Arc::new(Board::new(Settings {
         cores,
         memory: flags.memory,
@@ -106,10 +129,12 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
             Io::Uring => "uring",
             Io::Epoll => "epoll",
         },
-        window: flags.window,
-        clients: flags.clients,
+        herd: herd.clone(),
+        limits,
+        pool: Arc::clone(&pool),
         poll: flags.poll,
         spin_us: flags.spin.as_micros(),
+        nic: soft,
         counted,
     }));
     let listeners = Listeners {
@@ -119,11 +144,21 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
             .map(|unix| unix.socket.try_clone())
             .transpose()?,
     };
-    let parts = make_cores(flags, cores, &pd, &board, &listeners)?;
+    let clock = Arc::new(match &flags.clock_ahead {
+        Some(path) => ServeClock::start(Ahead::new(path)?),
+        None => ServeClock::start(Machine),
+    });
+    let shared = SharedParts {
+        board,
+        clock: Arc::clone(&clock),
+        limits,
+        pool,
+    };
+    let parts = make_cores(flags, &herd, &pd, &shared, &listeners)?;
     let shutdown = Shutdown::new();
     stop_on_signals(&shutdown)?;
     let configs = (0..cores)
-        .map(|core| core_config(flags, core, &cpus))
+        .map(|core| core_config(flags, core, &cpus, &clock))
         .collect();
     let slots: Vec<_> = parts
         .cores
@@ -156,9 +191,11 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     for end in ends {
         end.context("a core could not serve")?;
     }
-    // The last core's end of the control channel is gone, so the thread ends too.
-    if parts.control.join().is_err() {
-        bail!("the control thread has ended badly");
+    // The last core's end of the control channel is gone, so the threads end too.
+    for thread in parts.control {
+        if thread.join().is_err() {
+            bail!("a control thread has ended badly");
+        }
     }
     Ok(())
 }
@@ -167,10 +204,10 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Everything of all cores, and the control thread.
+/// Everything of all cores, and the control threads.
 struct Cores {
     cores: Vec<Parts>,
-    control: std::thread::JoinHandle<()>,
+    control: Vec<std::thread::JoinHandle<()>>,
 }
 
 struct Listeners {
@@ -178,15 +215,17 @@ struct Listeners {
     unix: Option<OwnedFd>,
 }
 
-fn make_cores(
-    flags: &ServeFlags,
-    cores: usize,
-    pd: &ProtectionDomain,
-    board: &Arc<Board>,
-    listeners: &Listeners,
-) -> anyhow::Result<Cores> {
+/// What all cores share.
+struct SharedParts {
+    board: Arc<Board>,
+    clock: Arc<ServeClock>,
+    limits: Limits,
+    pool: Arc<Pool>,
+}
+
+fn herd_config(flags: &ServeFlags, cores: usize) -> ServerConfig {
     let mut random = fastrand::Rng::new();
-    let config = ServerConfig {
+    ServerConfig {
         cores: cores as u32,
         clients_max: flags.clients,
         window_max: flags.window,
@@ -197,19 +236,32 @@ fn make_cores(
         },
         hash_seed: random.u64(..),
         incarnation: random.u64(1..),
+        value_len_max: flags.item_max as u32,
         ..ServerConfig::default()
-    };
+    }
+}
+
+fn make_cores(
+    flags: &ServeFlags,
+    config: &ServerConfig,
+    pd: &ProtectionDomain,
+    shared: &SharedParts,
+    listeners: &Listeners,
+) -> anyhow::Result<Cores> {
+    let cores = config.cores as usize;
     let mut servers = Vec::new();
     let mut ports = Vec::new();
     for core in 0..cores {
-        let (server, port) = Server::new(pd, core as u32, &config)
-            .with_context(|| format!("cannot make core {core}'s request region"))?;
+        let (server, port) = Server::new(pd, core as u32, config)
+            .with_context(|| format!("cannot make core {core}'s engine"))?;
         servers.push(server);
         ports.push(port);
     }
-    let acceptor = Acceptor::new(pd.clone(), &config, ports).context("cannot take clients")?;
-    let (control, thread) =
-        control::start(Arc::new(acceptor)).context("cannot start the control thread")?;
+    let acceptor = Acceptor::new(pd.clone(), config, ports).context("cannot take clients")?;
+    let acceptor = Arc::new(acceptor);
+    shared.board.set_acceptor(Arc::clone(&acceptor));
+    let (control, threads) =
+        control::start(acceptor).context("cannot start the control threads")?;
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores)
         .map(|_| rt::cross::channel(mail::MAIL_MAX))
         .unzip();
@@ -218,10 +270,12 @@ fn make_cores(
         let options = Options {
             index_permille: INDEX_PERMILLE,
             prefault: flags.prefault,
+            first_version: fastrand::u32(..),
             ..Options::new(flags.memory / cores)
         };
-        let partition = Partition::new(&options)
+        let mut partition = Partition::new(&options)
             .with_context(|| format!("cannot have {} of memory", show_size(flags.memory)))?;
+        partition.limit_values(flags.item_max);
         let mut sockets = vec![listeners.tcp.try_clone()?];
         if let Some(unix) = &listeners.unix {
             sockets.push(unix.try_clone()?);
@@ -233,18 +287,22 @@ fn make_cores(
             post: senders.clone(),
             listeners: sockets,
             control: control.clone(),
-            board: Arc::clone(board),
+            board: Arc::clone(&shared.board),
             hash_seed: config.hash_seed,
+            clock: Arc::clone(&shared.clock),
+            limits: shared.limits,
+            pool: Arc::clone(&shared.pool),
         });
     }
     Ok(Cores {
         cores: parts,
-        control: thread,
+        control: threads,
     })
 }
 
-fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize]) -> Config {
+fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize], clock: &Arc<ServeClock>) -> Config {
     let mut config = Config::default();
+    config.clock = Arc::<ServeClock>::clone(clock);
     config.idle = if flags.poll {
         IdleMode::Poll
     } else {

@@ -1,13 +1,18 @@
 //! The counters of all cores, for whoever asks one of them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use cache::herd::server::ServerStats;
+use cache::herd::server::{AcceptorUsage, ServerStats};
+use cache::herd::{Acceptor, ServerConfig};
 use cache::mica::{PageKind, Partition, Stats};
+use memcache::Pool;
+use nic_soft::SoftNic;
 use verbs::WcStatus;
 use verbs::decorate::Counted;
+
+pub(super) use super::doors::Doors;
+use super::limits::Limits;
 
 /// One core's counters, as it published them last.
 #[derive(Clone, Copy, Default)]
@@ -27,10 +32,13 @@ pub(super) struct Settings {
     pub(super) gid: String,
     pub(super) run_dir: String,
     pub(super) io: &'static str,
-    pub(super) window: u32,
-    pub(super) clients: u32,
+    pub(super) herd: ServerConfig,
+    pub(super) limits: Limits,
+    pub(super) pool: Arc<Pool>,
     pub(super) poll: bool,
     pub(super) spin_us: u128,
+    /// The NIC, which knows what is in use of it.
+    pub(super) nic: Arc<SoftNic>,
     /// What counts the NIC's work, if that is wanted.
     pub(super) counted: Option<Arc<Counted>>,
 }
@@ -41,19 +49,31 @@ pub(super) struct Board {
     started: Instant,
     settings: Settings,
     cores: Vec<Mutex<Snapshot>>,
-    connections: AtomicU64,
-    connections_total: AtomicU64,
+    doors: Arc<Doors>,
+    acceptor: OnceLock<Arc<Acceptor>>,
 }
 
 impl Board {
     pub(super) fn new(settings: Settings) -> Self {
+        let doors = Doors::new(settings.limits.connections);
         Board {
             started: Instant::now(),
             cores: (0..settings.cores).map(|_| Mutex::default()).collect(),
             settings,
-            connections: AtomicU64::new(0),
-            connections_total: AtomicU64::new(0),
+            doors: Arc::new(doors),
+            acceptor: OnceLock::new(),
         }
+    }
+
+    /// What the doors count.
+    pub(super) fn doors(&self) -> &Arc<Doors> {
+        &self.doors
+    }
+
+    /// Says who knows what HERD clients hold.
+    pub(super) fn set_acceptor(&self, acceptor: Arc<Acceptor>) {
+        // There is one for each server.
+        let _first = self.acceptor.set(acceptor);
     }
 
     /// Publishes a core's counters, unless somebody is just reading them.
@@ -74,13 +94,10 @@ impl Board {
         }
     }
 
-    pub(super) fn connected(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        self.connections_total.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn disconnected(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    fn usage(&self) -> AcceptorUsage {
+        self.acceptor
+            .get()
+            .map_or_else(AcceptorUsage::default, |acceptor| acceptor.usage())
     }
 
     fn snapshots(&self) -> Vec<Snapshot> {
@@ -95,7 +112,7 @@ impl Board {
             "settings" => self.settings(out),
             "herd" => self.herd(out),
             "cores" => self.by_core(out),
-            "nic" => return self.nic(out),
+            "nic" => self.nic(out),
             _ => return false,
         }
         true
@@ -112,11 +129,8 @@ impl Board {
         tell("uptime", self.started.elapsed().as_secs());
         tell("time", unix_s);
         tell("pointer_size", usize::BITS.into());
-        tell("curr_connections", self.connections.load(Ordering::Relaxed));
-        tell(
-            "total_connections",
-            self.connections_total.load(Ordering::Relaxed),
-        );
+        self.doors.tell(&mut tell);
+        tell("connections_bytes", self.settings.pool.used() as u64);
         tell("cmd_get", sum(|one| one.gets));
         tell("cmd_set", sum(|one| one.sets));
         tell("cmd_touch", sum(|one| one.touches));
@@ -145,6 +159,7 @@ impl Board {
         tell("in_place_updates", sum(|one| one.in_place_updates));
         tell("log_wraps", sum(|one| one.log_wraps));
         tell("limit_maxbytes", self.settings.memory as u64);
+        tell("limit_connections_bytes", self.settings.pool.limit() as u64);
         tell("threads", self.cores.len() as u64);
         tell(
             "herd_clients",
@@ -154,20 +169,62 @@ impl Board {
             "herd_requests",
             all.iter().map(|one| one.herd.requests).sum(),
         );
+        tell("herd_clients_rejected", self.usage().refused);
         out("version", concat!("vervain-", env!("CARGO_PKG_VERSION")));
     }
 
     fn settings(&self, out: &mut dyn FnMut(&str, &str)) {
         let settings = &self.settings;
+        let limits = &settings.limits;
         out("maxbytes", &settings.memory.to_string());
+        out("maxconns", &limits.connections.to_string());
+        out("maxconns_fast", "yes");
         out("num_threads", &settings.cores.to_string());
+        out("item_size_max", &limits.item_size_max.to_string());
+        out(
+            "reqs_per_event",
+            &limits.connection.requests_at_once.to_string(),
+        );
+        let idle_timeout = limits.idle_timeout.unwrap_or_default();
+        out("idle_timeout", &seconds(idle_timeout));
+        out("stall_timeout", &seconds(limits.stall_timeout));
+        out(
+            "line_size_max",
+            &limits.connection.line_size_max.to_string(),
+        );
+        let keys_max = limits.connection.keys_max;
+        out(
+            "keys_max",
+            &if keys_max == usize::MAX {
+                "none".to_string()
+            } else {
+                keys_max.to_string()
+            },
+        );
+        out(
+            "connection_bytes_max",
+            &limits.connection.output_high_water.to_string(),
+        );
+        out(
+            "connections_bytes_max",
+            &limits.connections_memory.to_string(),
+        );
         out("listen", &settings.listen);
         out("unix", &settings.unix);
         out("gid", &settings.gid);
         out("run_dir", &settings.run_dir);
         out("io", settings.io);
-        out("herd_window", &settings.window.to_string());
-        out("herd_clients_max", &settings.clients.to_string());
+        out("herd_window", &settings.herd.window_max.to_string());
+        let clients = settings.herd.clients_max as usize;
+        out("herd_clients_max", &clients.to_string());
+        out("herd_client_queue_pairs", &settings.cores.to_string());
+        out(
+            "herd_queue_pairs_max",
+            &(clients * settings.cores).to_string(),
+        );
+        let client_memory = settings.herd.client_memory();
+        out("herd_client_bytes_max", &client_memory.to_string());
+        out("herd_bytes_max", &(clients * client_memory).to_string());
         out("poll", if settings.poll { "yes" } else { "no" });
         out("spin_us", &settings.spin_us.to_string());
     }
@@ -181,6 +238,13 @@ impl Board {
             "clients",
             all.iter().map(|one| one.herd_clients).max().unwrap_or(0) as u64,
         );
+        let usage = self.usage();
+        // Also those that some core has not let go yet.
+        tell("clients_held", usage.clients as u64);
+        tell("clients_max", self.settings.herd.clients_max.into());
+        tell("clients_rejected", usage.refused);
+        tell("queue_pairs", usage.queue_pairs as u64);
+        tell("registered_bytes", usage.registered_bytes);
         tell("requests", sum(|one| one.requests));
         tell("batches", sum(|one| one.batches));
         tell("sweeps", sum(|one| one.sweeps));
@@ -194,13 +258,21 @@ impl Board {
         tell("send_errors", sum(|one| one.send_errors));
     }
 
-    /// The NIC's counters; false when nobody counts.
-    fn nic(&self, out: &mut dyn FnMut(&str, &str)) -> bool {
+    /// What is in use of the NIC, and its work if that is counted.
+    fn nic(&self, out: &mut dyn FnMut(&str, &str)) {
+        let mut tell = |name: &str, value: u64| out(name, &value.to_string());
+        let usage = self.settings.nic.usage();
+        tell("instance", usage.instance.into());
+        tell("queue_pairs", usage.queue_pairs as u64);
+        tell("regions", usage.regions as u64);
+        tell("lanes", usage.lanes as u64);
+        tell("peers", usage.peers as u64);
+        tell("connections", usage.connections as u64);
+        tell("connections_refused", usage.refused);
         let Some(counted) = &self.settings.counted else {
-            return false;
+            return;
         };
         let counts = counted.counts();
-        let mut tell = |name: &str, value: u64| out(name, &value.to_string());
         tell("send_batches", counts.send_batches);
         tell("sends", counts.sends);
         tell("send_bytes", counts.send_bytes);
@@ -217,7 +289,6 @@ impl Board {
         );
         tell("completion_bytes", counts.completion_bytes);
         tell("arms", counts.arms);
-        true
     }
 
     fn by_core(&self, out: &mut dyn FnMut(&str, &str)) {
@@ -233,5 +304,14 @@ impl Board {
                 .map_or_else(|| "-".into(), |pages| format!("{pages:?}"));
             tell("pages", &pages);
         }
+    }
+}
+
+/// A time as memcached tells it.
+fn seconds(time: Duration) -> String {
+    if time.subsec_nanos() == 0 {
+        time.as_secs().to_string()
+    } else {
+        time.as_secs_f64().to_string()
     }
 }

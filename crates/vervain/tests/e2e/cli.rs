@@ -93,7 +93,7 @@ fn every_command_works_by_every_way() {
         let stats = way.ask(&["stats"]);
         assert_eq!((stats.code, &*stats.err), (Some(0), ""));
         assert!(stats.text().contains("curr_items"), "{}", stats.text());
-        for section in ["settings", "herd", "cores"] {
+        for section in ["settings", "herd", "cores", "nic"] {
             let stats = way.ask(&["stats", section]);
             assert!(stats.code == Some(0) && !stats.out.is_empty(), "{section}");
         }
@@ -237,7 +237,8 @@ fn json_parses_everywhere() {
             (&got["found"], &got["value"]),
             (&json!(true), &json!("a\"b\n"))
         );
-        for section in [None, Some("settings"), Some("herd"), Some("cores")] {
+        let sections = ["settings", "herd", "cores", "nic"].map(Some);
+        for section in [None].into_iter().chain(sections) {
             let words: Vec<&str> = ["--json", "stats"].into_iter().chain(section).collect();
             let stats = way.ask(&words).json();
             assert!(stats.len() == 1 && stats[0].is_object(), "{section:?}");

@@ -442,3 +442,24 @@ fn nonsense_is_refused_and_hurts_nobody() {
     assert_eq!(server.count("herd_clients"), 1);
     assert_eq!(server.stderr(), "");
 }
+
+#[test]
+fn a_get_counts_once_however_long_its_value_is() {
+    let place = Place::new();
+    let server = two_cores(&place);
+    let mut raw = server.raw();
+    // Longer than what a core sends another one unasked.
+    let value = "v".repeat(30_000);
+    for key in 0..16 {
+        raw.ask(&format!("set {key} 0 0 30000\r\n{value}\r\n"), "STORED\r\n");
+    }
+    for key in 0..16 {
+        let answer = format!("VALUE {key} 0 30000\r\n{value}\r\nEND\r\n");
+        raw.ask(&format!("get {key}\r\n"), &answer);
+        raw.ask(&format!("gat 0 {key}\r\n"), &answer);
+    }
+    eventually("all are counted", || server.count("cmd_get") >= 32);
+    let stats = server.stats("");
+    let counts = ["cmd_get", "get_hits", "get_misses", "cmd_touch"].map(|name| &*stats[name]);
+    assert_eq!(counts, ["32", "32", "0", "16"]);
+}

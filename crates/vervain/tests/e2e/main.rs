@@ -2,7 +2,8 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `harness` | servers, commands, shells and raw connections, all bounded and cleaned up |
+//! | `../harness` | servers, commands, shells and raw connections, all bounded and cleaned up |
+//! | `bench_store` | the benchmarks of the store, with tiny inputs |
 //! | `cli` | the command line as a stranger uses it |
 //! | `refusals` | what is said when something cannot be done |
 //! | `door` | the Memcache door over raw sockets |
@@ -10,15 +11,19 @@
 //! | `idle` | what a server without work costs |
 //! | `measure` | the benchmarks, with tiny inputs |
 //! | `signals` | SIGTERM, SIGINT, SIGSTOP |
+//! | `soak` | the soak passes a correct cache and catches one that lies |
+//! | `store` | stores in files |
 //! | `peers` | memcached's clients and HERD together, while processes are killed |
 //! | `foreign` | other people's programs: memccapable, and the Python client of `peers` |
 //!
 //! Tests with other people's programs say that they are left out where those are missing, and
 //! fail instead when `VERVAIN_TEST_PEERS` is `required`.
 
+mod bench_store;
 mod cli;
 mod door;
 mod foreign;
+#[path = "../harness/mod.rs"]
 mod harness;
 mod idle;
 mod io;
@@ -27,3 +32,5 @@ mod peers;
 mod refusals;
 mod report;
 mod signals;
+mod soak;
+mod store;

@@ -41,6 +41,46 @@ fn the_cache_is_measured_over_the_nic_and_over_a_socket() {
 }
 
 #[test]
+fn what_others_notice_of_a_death_is_measured() {
+    let place = Place::new();
+    let folder = place.path("pictures");
+    let mut bench = vervain();
+    bench
+        .args([
+            "--json", "bench", "death", "--deaths", "2", "--every", "600ms",
+        ])
+        .args(["--around", "30ms", "--rate", "2k", "--items", "200"])
+        .arg("--out")
+        .arg(&folder);
+    let said = run(&mut bench, b"");
+    assert_eq!(said.code, Some(0), "{}{}", said.text(), said.err);
+    let report = report(said.text());
+    assert_eq!(report["wrong"], 0, "{}", said.text());
+    assert_eq!(report["events"].as_array().map(Vec::len), Some(2 * 5));
+    let around = report["around"].as_array().expect("a list");
+    let kinds: Vec<_> = around.iter().map(|one| &one["kind"]).collect();
+    assert_eq!(
+        kinds,
+        ["connects", "stops", "goes_on", "dies", "stranger_dies"]
+    );
+    for one in around {
+        for when in ["before", "during", "after"] {
+            // A machine that is busy enough leaves a window without an answer.
+            let is_measured = one[when]["p99_ns"].as_u64() > Some(0);
+            assert_eq!(is_measured, one[when]["count"].as_u64() > Some(0), "{one}");
+        }
+    }
+    for (name, text) in [("course", "killed"), ("around", "one is killed")] {
+        let svg = std::fs::read_to_string(folder.join(format!("death-{name}.svg")));
+        assert!(svg.expect("a picture").contains(text), "{name}");
+    }
+    let close = ["--every", "100ms"];
+    let wrong = run(vervain().args(["bench", "death"]).args(close), b"");
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.err.contains("further apart"), "{}", wrong.err);
+}
+
+#[test]
 fn the_machines_limits_are_measured() {
     let tiny = ["--for", "2ms", "--memory", "1M"];
     let said = run(vervain().args(["--json", "bench", "limit"]).args(tiny), b"");

@@ -96,12 +96,20 @@ fn what_is_no_report_is_refused() {
 }
 
 #[test]
-fn the_table_alone_is_measured() {
+fn the_tables_alone_are_measured() {
     let mut command = vervain();
     command.args(["--json", "bench", "mica", "--items", "5000", "--for", "2ms"]);
     let said = run(&mut command, b"");
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(json(&said)["mica_vs_hashmap"].as_f64().expect("a ratio") > 0.0);
+    let mut command = vervain();
+    command.args([
+        "--json", "bench", "index", "--keys", "20000", "--for", "2ms",
+    ]);
+    let said = run(&mut command, b"");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let ratios = &json(&said)["ratios"];
+    assert!(ratios["index_lookup_vs_best"].as_f64().expect("a ratio") > 0.0);
     let wrong = ["bench", "mica", "--batch", "0", "--items", "10"];
     assert_ne!(run(vervain().args(wrong), b"").code, Some(0));
 }

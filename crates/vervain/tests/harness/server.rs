@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -83,12 +83,10 @@ impl Place {
     }
 }
 
-/// A TCP port that a server can come back to: below those that the kernel hands out by itself.
+/// A TCP port that a server can come back to.
 pub(crate) fn fixed_port() -> u16 {
-    (0..1000)
-        .map(|_| fastrand::u16(20_000..32_000))
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("a free port among a thousand")
+    let mut random = fastrand::Rng::new();
+    bench::process::vervain::fixed_port(&mut random).expect("a free port among a thousand")
 }
 
 /// A running server. Dropping it kills it.

@@ -1,0 +1,25 @@
+//! The `vervain` command: one binary, noun-verb subcommands.
+//!
+//! | folder | what |
+//! | --- | --- |
+//! | `cli` | flags, units, where things are, what is printed |
+//! | `serve` | the cache as a process: cores, doors, control |
+//! | `client` | one-shot commands, over the NIC or over a socket |
+//! | `soak` | a server and its clients under faults, every answer checked |
+//! | `stores` | stores in files and on drives |
+//! | `outside` | what reads bytes from outside, for fuzz targets |
+//!
+//! This is the edge: here the NIC is chosen, and here clocks, random seeds and the environment are
+//! read. Exit codes: 0 done, 1 no (a miss, a refusal, a failure), 2 a call that makes no sense.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod client;
+#[cfg(feature = "fuzz")]
+pub mod outside;
+mod serve;
+mod soak;
+mod stores;
+
+pub use cli::run;

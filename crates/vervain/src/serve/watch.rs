@@ -1,0 +1,188 @@
+//! Watching over a core's connections: who is idle for too long, who holds memory that others need.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memcache::{Pool, Pressure, Seat};
+use rt::sync::Notify;
+use rt::{Handle, Instant};
+use slab::Slab;
+
+use super::limits::Limits;
+use super::stats::Doors;
+
+/// How often connections that hold memory are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often they are looked at for idleness, at most and at least.
+const IDLE_LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// A connection that waits for its client for so long gives back what it does not need meanwhile.
+const LESS_AFTER: Duration = Duration::from_millis(500);
+
+/// Why a connection was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// It did nothing for longer than allowed.
+    Idle,
+    /// It kept memory without taking its answers, or without finishing its request, while others had
+    /// none.
+    Memory,
+}
+
+/// A connection among those that are watched over.
+pub(super) struct Member {
+    pub(super) seat: Seat,
+    ended: Cell<Option<Cause>>,
+    /// Silence is no offence: the client speaks elsewhere.
+    may_idle: Cell<bool>,
+    /// When it last got on when it was asked for less memory.
+    asked_at: Cell<Option<Instant>>,
+}
+
+impl Member {
+    /// Why it is to be closed, if it is.
+    pub(super) fn ended(&self) -> Option<Cause> {
+        self.ended.get()
+    }
+
+    /// Lets it be silent for as long as it likes.
+    pub(super) fn let_idle(&self) {
+        self.may_idle.set(true);
+    }
+
+    fn end(&self, cause: Cause) {
+        self.ended.set(Some(cause));
+        self.seat.wake();
+    }
+}
+
+/// All connections of a core.
+pub(super) struct Watch {
+    core: Handle,
+    limits: Limits,
+    pool: Arc<Pool>,
+    doors: Arc<Doors>,
+    members: RefCell<Slab<Rc<Member>>>,
+    /// Somebody came, or somebody holds memory.
+    news: Notify,
+}
+
+/// A member's place; it leaves with this.
+pub(super) struct Place<'a> {
+    watch: &'a Watch,
+    key: usize,
+    pub(super) member: Rc<Member>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.watch.members.borrow_mut().remove(self.key);
+    }
+}
+
+impl Watch {
+    pub(super) fn new(core: &Handle, limits: Limits, pool: Arc<Pool>, doors: Arc<Doors>) -> Self {
+        Watch {
+            core: core.clone(),
+            limits,
+            pool,
+            doors,
+            members: RefCell::new(Slab::new()),
+            news: Notify::new(),
+        }
+    }
+
+    /// Takes a connection in.
+    pub(super) fn admit(&self) -> Place<'_> {
+        let member = Rc::new(Member {
+            seat: Seat::new(Arc::clone(&self.pool), self.news.clone(), self.core.now()),
+            ended: Cell::new(None),
+            may_idle: Cell::new(false),
+            asked_at: Cell::new(None),
+        });
+        let key = self.members.borrow_mut().insert(Rc::clone(&member));
+        if self.limits.idle_timeout.is_some() {
+            self.news.notify_one();
+        }
+        Place {
+            watch: self,
+            key,
+            member,
+        }
+    }
+
+    /// Watches for ever. Sleeps while there is nothing to watch for.
+    pub(super) async fn keep(&self) {
+        loop {
+            match self.look() {
+                Some(pause) => self.core.sleep(pause).await,
+                None => self.news.notified().await,
+            }
+        }
+    }
+
+    /// Looks at all connections once. When to look again, unless something happens first.
+    fn look(&self) -> Option<Duration> {
+        let now = self.core.now();
+        let members = self.members.borrow();
+        let mut hold = false;
+        for (_, member) in members.iter() {
+            let idle = now - member.seat.active_at();
+            if let Some(timeout) = self.limits.idle_timeout
+                && idle >= timeout
+                && !member.may_idle.get()
+                && member.ended().is_none()
+            {
+                self.doors.kicked(Cause::Idle);
+                member.end(Cause::Idle);
+            }
+            if member.seat.held() > 0 {
+                hold = true;
+                self.ask_for_less(member, idle);
+            }
+        }
+        if self.pool.pressure() == Pressure::Out {
+            self.make_room(now, &members);
+        }
+        if hold {
+            Some(LOOK_EVERY)
+        } else {
+            let timeout = self.limits.idle_timeout.filter(|_| !members.is_empty())?;
+            Some((timeout / 4).clamp(IDLE_LOOK.0, IDLE_LOOK.1))
+        }
+    }
+
+    /// Has a connection that waits give back what it can, once each time that it waits.
+    fn ask_for_less(&self, member: &Member, idle: Duration) {
+        let active_at = Some(member.seat.active_at());
+        let long = idle >= LESS_AFTER || self.pool.pressure() != Pressure::None;
+        if long && member.asked_at.replace(active_at) != active_at {
+            member.seat.want_less();
+        }
+    }
+
+    /// Ends those that have stood still for longest and hold memory, until enough is free.
+    fn make_room(&self, now: Instant, members: &Slab<Rc<Member>>) {
+        let mut stalled: Vec<_> = members
+            .iter()
+            .map(|(_, member)| member)
+            .filter(|member| {
+                member.seat.held() > 0
+                    && now - member.seat.active_at() >= self.limits.stall_timeout
+                    && !member.may_idle.get()
+                    && member.ended().is_none()
+            })
+            .collect();
+        stalled.sort_by_key(|member| member.seat.active_at());
+        let mut missing = self.pool.used().saturating_sub(self.pool.limit() / 4 * 3);
+        for member in stalled {
+            if missing == 0 {
+                return;
+            }
+            missing = missing.saturating_sub(member.seat.held());
+            self.doors.kicked(Cause::Memory);
+            member.end(Cause::Memory);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Over the software NIC.
+
+use cache::herd::client::{Address, Client, Door, Outcome as Came, Pace, SubmitError};
+use cache::herd::wire::answer::Status;
+use cache::herd::wire::request::Command;
+use cache::herd::{ClientConfig, StoreMode};
+use verbs::typed::ProtectionDomain;
+
+use super::Way;
+use crate::cli::{ClientFlags, open_nic};
+use crate::client::{Waiting, door};
+use crate::soak::model::Answer;
+use crate::soak::wire::{Kind, Outcome, Request};
+
+type Dialer = Box<dyn FnMut() -> std::io::Result<Door>>;
+
+/// A HERD client that keeps its windows full.
+pub(super) struct HerdWay {
+    pd: ProtectionDomain,
+    config: ClientConfig,
+    address: Address,
+    client: Option<Client<Dialer>>,
+    pace: Waiting,
+}
+
+impl HerdWay {
+    pub(super) fn new(flags: &ClientFlags) -> anyhow::Result<Self> {
+        let context = open_nic(&flags.nic)?.context;
+        Ok(HerdWay {
+            pd: context.alloc_pd()?,
+            config: ClientConfig {
+                deadline_ns: flags.timeout.as_nanos() as u64,
+                seed: fastrand::u64(..),
+                ..ClientConfig::default()
+            },
+            address: door(flags),
+            client: None,
+            pace: Waiting::new(),
+        })
+    }
+
+    fn connect(&mut self) -> Option<Client<Dialer>> {
+        let timeout = std::time::Duration::from_nanos(self.config.deadline_ns);
+        let address = self.address.clone();
+        let dial: Dialer = Box::new(move || address.dial(timeout));
+        let config = self.config.clone();
+        match Client::connect(self.pd.clone(), config, dial, self.pace.now_ns()) {
+            Ok(client) => Some(client),
+            Err(error) => {
+                tracing::info!(%error, "no connection over the NIC");
+                None
+            }
+        }
+    }
+}
+
+impl Way for HerdWay {
+    fn carry_out(&mut self, requests: &[Request]) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::NotSent; requests.len()];
+        let Some(mut client) = self.client.take().or_else(|| self.connect()) else {
+            return outcomes;
+        };
+        let give_up_ns = self.pace.now_ns() + self.config.deadline_ns;
+        let mut next = 0;
+        let mut missing = 0;
+        while next < requests.len() || missing > 0 {
+            let now_ns = self.pace.now_ns();
+            client.flush(now_ns);
+            while let Some(request) = requests.get(next) {
+                match client.submit(&command(request), true, next as u64) {
+                    Ok(()) => {
+                        outcomes[next] = Outcome::Unknown;
+                        missing += 1;
+                    }
+                    Err(SubmitError::Full) if now_ns < give_up_ns => break,
+                    // What finds no room until then was not sent.
+                    Err(SubmitError::Full) => {}
+                    Err(SubmitError::TooLarge(_)) => {
+                        outcomes[next] = Outcome::Answered(Answer::TooLarge);
+                    }
+                    Err(error) => {
+                        outcomes[next] = Outcome::Answered(Answer::Odd(error.to_string()));
+                    }
+                }
+                next += 1;
+            }
+            let taken = client.poll(now_ns, &mut |tag, came| {
+                missing -= 1;
+                let (Some(place), Some(request)) =
+                    (outcomes.get_mut(tag as usize), requests.get(tag as usize))
+                else {
+                    return;
+                };
+                *place = outcome(request, came);
+            });
+            if taken == 0 {
+                self.pace.wait();
+            }
+        }
+        self.client = Some(client);
+        outcomes
+    }
+
+    fn connects(&self) -> u64 {
+        self.client
+            .as_ref()
+            .map_or(0, |client| client.stats().connects)
+    }
+}
+
+fn command(request: &Request) -> Command<'_> {
+    let Request {
+        kind,
+        key,
+        value,
+        flags,
+        number,
+        ..
+    } = request;
+    let expiry_s = u32::try_from(request.expiry).unwrap_or(0);
+    let store = |mode| Command::Store {
+        mode,
+        key,
+        value,
+        flags: *flags,
+        expiry_s,
+    };
+    match kind {
+        Kind::Get => Command::Get { key },
+        Kind::GetAndTouch => Command::GetAndTouch { key, expiry_s },
+        Kind::Set => store(StoreMode::Set),
+        Kind::Add => store(StoreMode::Add),
+        Kind::Replace => store(StoreMode::Replace),
+        Kind::Append => store(StoreMode::Append),
+        Kind::Prepend => store(StoreMode::Prepend),
+        Kind::Cas => store(StoreMode::Cas(*number)),
+        Kind::Delete => Command::Delete { key },
+        Kind::Incr => Command::Incr {
+            key,
+            delta: *number,
+        },
+        Kind::Decr => Command::Decr {
+            key,
+            delta: *number,
+        },
+        Kind::Touch => Command::Touch { key, expiry_s },
+    }
+}
+
+fn outcome(request: &Request, came: Came<'_>) -> Outcome {
+    Outcome::Answered(match came {
+        Came::Value { value, flags, cas } => Answer::Value {
+            bytes: value.to_vec(),
+            flags,
+            token: Some(cas),
+        },
+        Came::Done { cas } => Answer::Done {
+            token: request.kind.is_store().then_some(cas),
+        },
+        Came::Number { value, .. } => Answer::Number(value),
+        Came::Refused(Status::NotFound) => Answer::NotFound,
+        Came::Refused(Status::NotStored) => Answer::NotStored,
+        Came::Refused(Status::Exists) => Answer::Exists,
+        Came::Refused(Status::NotANumber) => Answer::NotANumber,
+        Came::Refused(Status::TooLarge) => Answer::TooLarge,
+        Came::Refused(Status::Busy | Status::OutOfMemory) => Answer::Busy,
+        Came::Refused(status) => Answer::Odd(format!("the server refuses: {status}")),
+        _ => return Outcome::Unknown,
+    })
+}

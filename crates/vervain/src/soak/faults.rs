@@ -1,0 +1,189 @@
+//! Which faults there are, and in which order they come.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Fault {
+    KillClient,
+    KillServer,
+    StopClient,
+    StopServer,
+    Leave,
+    Loss,
+    Garbage,
+    HalfOpen,
+    Slow,
+    Flood,
+    Huge,
+    Pressure,
+    Idle,
+    Flush,
+    FlushLater,
+    ClockAhead,
+    ClockBack,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 17] = [
+        Fault::KillClient,
+        Fault::KillServer,
+        Fault::StopClient,
+        Fault::StopServer,
+        Fault::Leave,
+        Fault::Loss,
+        Fault::Garbage,
+        Fault::HalfOpen,
+        Fault::Slow,
+        Fault::Flood,
+        Fault::Huge,
+        Fault::Pressure,
+        Fault::Idle,
+        Fault::Flush,
+        Fault::FlushLater,
+        Fault::ClockAhead,
+        Fault::ClockBack,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::KillClient => "kill-client",
+            Fault::KillServer => "kill-server",
+            Fault::StopClient => "stop-client",
+            Fault::StopServer => "stop-server",
+            Fault::Leave => "leave",
+            Fault::Loss => "loss",
+            Fault::Garbage => "garbage",
+            Fault::HalfOpen => "half-open",
+            Fault::Slow => "slow",
+            Fault::Flood => "flood",
+            Fault::Huge => "huge",
+            Fault::Pressure => "pressure",
+            Fault::Idle => "idle",
+            Fault::Flush => "flush",
+            Fault::FlushLater => "flush-later",
+            Fault::ClockAhead => "clock-ahead",
+            Fault::ClockBack => "clock-back",
+        }
+    }
+
+    /// Whether it happens to the server as a whole, and so only to one's own: its process, all its
+    /// items, its clock.
+    fn is_to_server(self) -> bool {
+        matches!(
+            self,
+            Fault::KillServer
+                | Fault::StopServer
+                | Fault::Flush
+                | Fault::FlushLater
+                | Fault::ClockAhead
+                | Fault::ClockBack
+        )
+    }
+}
+
+/// The faults of a run: `all`, `none`, or some by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.0.contains(&fault)
+    }
+
+    /// Those that can happen to a server that is not one's own.
+    pub(super) fn of_foreign_server(self) -> Self {
+        let foreign = |fault: &Fault| !fault.is_to_server();
+        Faults(self.0.into_iter().filter(foreign).collect())
+    }
+
+    /// All that happen at a moment, in rounds: each once a round, in random order, the server's death
+    /// once in three.
+    pub(super) fn round(&self, number: u64, random: &mut fastrand::Rng) -> Vec<Fault> {
+        let mut round: Vec<Fault> = self.0.clone();
+        round.retain(|fault| match fault {
+            // That one is a property of processes.
+            Fault::Loss => false,
+            Fault::KillServer => number.is_multiple_of(3),
+            _ => true,
+        });
+        random.shuffle(&mut round);
+        round
+    }
+}
+
+impl FromStr for Faults {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let find = |name: &str| {
+            let mut all = Fault::ALL.into_iter();
+            all.find(|fault| fault.name() == name).ok_or_else(|| {
+                let names = Fault::ALL.map(Fault::name).join(", ");
+                format!("`{name}` is no fault; there are {names}, and all and none")
+            })
+        };
+        let mut faults = match text {
+            "all" => Fault::ALL.to_vec(),
+            "none" | "" => Vec::new(),
+            _ => text
+                .split(',')
+                .map(|name| find(name.trim()))
+                .collect::<Result<_, _>>()?,
+        };
+        faults.sort_unstable();
+        faults.dedup();
+        Ok(Faults(faults))
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Fault::ALL {
+            return f.write_str("all");
+        }
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let names: Vec<&str> = self.0.iter().map(|fault| fault.name()).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_and_shown() {
+        for text in ["all", "none", "kill-client", "kill-server,loss,idle"] {
+            let faults: Faults = text.parse().expect("faults");
+            assert_eq!(faults.to_string(), text);
+        }
+        let faults: Faults = "idle, loss,idle".parse().expect("faults");
+        assert_eq!(faults.to_string(), "loss,idle");
+        let error = "kill-all".parse::<Faults>().expect_err("no fault");
+        assert!(error.contains("`kill-all`") && error.contains("stop-server"));
+        let foreign = "all".parse::<Faults>().expect("all").of_foreign_server();
+        assert_eq!(
+            foreign.to_string(),
+            "kill-client,stop-client,leave,loss,garbage,half-open,slow,flood,huge,pressure,idle"
+        );
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_faults_again() {
+        let faults: Faults = "all".parse().expect("all");
+        let rounds = |seed| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            (0..6)
+                .map(|number| faults.round(number, &mut random))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rounds(1), rounds(1));
+        assert_ne!(rounds(1), rounds(2));
+        let deaths = |round: &Vec<Fault>| round.contains(&Fault::KillServer);
+        assert_eq!(rounds(1).iter().filter(|round| deaths(round)).count(), 2);
+    }
+}

@@ -1,0 +1,278 @@
+//! Injects faults until the run ends, and sees to it now and then that nothing leaks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use cache::herd::client::Address;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::clock::step;
+use super::faults::{Fault, Faults};
+use super::flush::{flush, look_for_flushed};
+use super::keeper::Keeper;
+use super::pests::pester;
+use super::talk::Talk;
+use super::world::{Door, Failure, Seat, Turn, World, lock};
+
+/// How long all clients may take to end their processes.
+const AWAY_MAX: Duration = Duration::from_secs(20);
+
+/// What is wanted.
+pub(super) struct Plan {
+    pub(super) faults: Faults,
+    /// The mean pause between two faults.
+    pub(super) every: Duration,
+    /// How often all clients leave, so that leaks show.
+    pub(super) look_every: Duration,
+    /// Doors that pests come through.
+    pub(super) doors: Vec<Address>,
+    /// The server's memory.
+    pub(super) memory: usize,
+}
+
+/// Injects faults.
+pub(super) struct Injector {
+    world: Arc<World>,
+    /// Nothing when the server is somebody else's.
+    keeper: Option<Arc<Mutex<Keeper>>>,
+    plan: Plan,
+    random: fastrand::Rng,
+    pests: Vec<JoinHandle<()>>,
+    counts: Arc<Mutex<BTreeMap<Fault, u64>>>,
+}
+
+impl Injector {
+    pub(super) fn new(
+        world: &Arc<World>,
+        keeper: Option<&Arc<Mutex<Keeper>>>,
+        plan: Plan,
+        counts: &Arc<Mutex<BTreeMap<Fault, u64>>>,
+        seed: u64,
+    ) -> Self {
+        Injector {
+            world: Arc::clone(world),
+            keeper: keeper.map(Arc::clone),
+            plan,
+            random: fastrand::Rng::with_seed(seed),
+            pests: Vec::new(),
+            counts: Arc::clone(counts),
+        }
+    }
+
+    /// Injects until the run ends.
+    pub(super) fn run(mut self) {
+        if let Err(error) = self.inject() {
+            let error = crate::cli::explain(&error);
+            self.world.fail(Failure::Ended(error));
+        }
+        for pest in self.pests.drain(..) {
+            self.world.join(pest);
+        }
+    }
+
+    fn inject(&mut self) -> anyhow::Result<()> {
+        let mut rounds = 0;
+        let mut round = Vec::new();
+        let mut looked = Instant::now();
+        while !self.world.is_stopping() {
+            let pause = self.plan.every.mul_f64(0.5 + self.random.f64());
+            self.world.pause(pause);
+            if self.world.is_stopping() {
+                break;
+            }
+            if self.keeper.is_some() && looked.elapsed() > self.plan.look_every {
+                self.send_all_away()?;
+                looked = Instant::now();
+            }
+            if round.is_empty() {
+                round = self.plan.faults.round(rounds, &mut self.random);
+                rounds += 1;
+            }
+            if let Some(fault) = round.pop() {
+                self.cause(fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has all clients leave, and looks what the server keeps of them.
+    fn send_all_away(&mut self) -> anyhow::Result<()> {
+        for pest in self.pests.drain(..) {
+            self.world.join(pest);
+        }
+        self.world
+            .note("all clients leave, to see whether the server lets go of them");
+        self.world.set_turn(Turn::Away);
+        let give_up = Instant::now() + AWAY_MAX;
+        while !self.world.all_wait() && !self.world.is_stopping() {
+            if Instant::now() > give_up {
+                let text = "not all clients leave when they are told to".to_string();
+                self.world.fail(Failure::Hang(text));
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| self.world.all_wait())
+            && let Err(failure) = lock(keeper).check_leaks()
+        {
+            self.world.fail(failure);
+        }
+        self.world.set_turn(Turn::Busy);
+        Ok(())
+    }
+
+    fn cause(&mut self, fault: Fault) -> anyhow::Result<()> {
+        let seat = self.random.usize(..self.world.seats.len());
+        let done = match fault {
+            Fault::KillServer => self.kill_server()?,
+            Fault::StopServer => self.stop_server()?,
+            Fault::KillClient => {
+                let seat = &self.world.seats[seat];
+                self.world.note(&format!("kill {}", seat.name()));
+                seat.kill();
+                true
+            }
+            Fault::StopClient => {
+                let time = Duration::from_millis(self.random.u64(20..2000));
+                stop(&self.world, &self.world.seats[seat], time)?
+            }
+            Fault::Leave => {
+                let herd = self
+                    .world
+                    .seats
+                    .iter()
+                    .filter(|seat| seat.door == Door::Herd);
+                let herd: Vec<&Seat> = herd.collect();
+                // Large values are most work over the NIC.
+                let seat = match self.random.choice(&herd) {
+                    Some(seat) if self.random.bool() => seat,
+                    _ => &self.world.seats[seat],
+                };
+                self.world.note(&format!(
+                    "{} leaves in the middle of a large PUT",
+                    seat.name()
+                ));
+                seat.leave.store(true, Ordering::Release);
+                true
+            }
+            Fault::Idle => {
+                let time = Duration::from_millis(self.random.u64(300..2000));
+                self.world.note(&format!("silence for {time:?}"));
+                self.world.set_turn(Turn::Idle);
+                self.world.pause(time);
+                self.world.set_turn(Turn::Busy);
+                true
+            }
+            Fault::Flush | Fault::FlushLater | Fault::ClockAhead | Fault::ClockBack => {
+                self.upset(fault)
+            }
+            // That one is a property of processes.
+            Fault::Loss => false,
+            pest => self.send(pest)?,
+        };
+        if done {
+            *lock(&self.counts).entry(fault).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn kill_server(&mut self) -> anyhow::Result<bool> {
+        let Some(keeper) = &self.keeper else {
+            return Ok(false);
+        };
+        self.world.note("kill the server");
+        self.world.server_away.store(true, Ordering::Release);
+        let killed = lock(keeper).kill(&self.world);
+        self.world.excuse_all();
+        self.world.server_away.store(false, Ordering::Release);
+        killed?;
+        Ok(true)
+    }
+
+    fn stop_server(&mut self) -> anyhow::Result<bool> {
+        let Some(keeper) = &self.keeper else {
+            return Ok(false);
+        };
+        let time = Duration::from_millis(self.random.u64(20..1500));
+        self.world.note(&format!("stop the server for {time:?}"));
+        self.world.server_away.store(true, Ordering::Release);
+        lock(keeper).set_stopped(true)?;
+        self.world.pause(time);
+        lock(keeper).set_stopped(false)?;
+        self.world.excuse_all();
+        self.world.server_away.store(false, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Has the server forget everything, or sets its clock; whether it was done.
+    fn upset(&mut self, fault: Fault) -> bool {
+        let Some(door) = self.random.choice(&self.plan.doors).cloned() else {
+            return false;
+        };
+        let (world, random) = (&self.world, &mut self.random);
+        let done = Talk::new(&door).and_then(|mut talk| {
+            look_for_flushed(world, &mut talk)?;
+            let done = match fault {
+                Fault::Flush => flush(world, &mut talk, false, random)?,
+                Fault::FlushLater => flush(world, &mut talk, true, random)?,
+                other => {
+                    step(world, &mut talk, other == Fault::ClockAhead, random)?;
+                    true
+                }
+            };
+            look_for_flushed(world, &mut talk)?;
+            Ok(done)
+        });
+        if let Err(error) = &done {
+            // The server may have as many connections as it takes.
+            world.note(&format!("{} at {door} failed: {error}", fault.name()));
+        }
+        done.unwrap_or(false)
+    }
+
+    /// Sends a pest.
+    fn send(&mut self, fault: Fault) -> anyhow::Result<bool> {
+        let (running, ended): (Vec<_>, Vec<_>) =
+            self.pests.drain(..).partition(|pest| !pest.is_finished());
+        self.pests = running;
+        for pest in ended {
+            self.world.join(pest);
+        }
+        let Some(door) = self.random.choice(&self.plan.doors).cloned() else {
+            return Ok(false);
+        };
+        self.world.note(&format!("{} at {door}", fault.name()));
+        let (memory, random) = (self.plan.memory, self.random.fork());
+        let pest = std::thread::Builder::new()
+            .name("pest".into())
+            .spawn(move || pester(fault, &door, memory, random))
+            .context("starting a thread")?;
+        self.pests.push(pest);
+        Ok(true)
+    }
+}
+
+/// Stops a client's process for a while; whether there was one.
+fn stop(world: &World, seat: &Seat, time: Duration) -> anyhow::Result<bool> {
+    let signal = |signal| -> anyhow::Result<bool> {
+        // It is not waited for while it is in its seat, so its number is its own.
+        let process = lock(&seat.process);
+        let Some(process) = process.as_ref() else {
+            return Ok(false);
+        };
+        kill_process(Pid::from_child(process), signal).context("stopping a client")?;
+        Ok(true)
+    };
+    seat.stopped.store(true, Ordering::Release);
+    world.note(&format!("stop {} for {time:?}", seat.name()));
+    let stopped = signal(Signal::STOP)?;
+    world.pause(time);
+    signal(Signal::CONT)?;
+    seat.excused.store(world.now(), Ordering::Release);
+    seat.stopped.store(false, Ordering::Release);
+    Ok(stopped)
+}

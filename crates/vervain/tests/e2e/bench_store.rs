@@ -1,0 +1,151 @@
+//! The benchmarks of the store, with tiny inputs.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::{LIMIT, Said, run, run_within, vervain};
+
+/// The names by which programs find the figures.
+const RATIOS: [&str; 16] = [
+    "get_qd128_vs_raw",
+    "put_qd128_vs_raw",
+    "get_qd1_latency_vs_raw",
+    "uring_vs_sync",
+    "uring_vs_sync_cpu",
+    "index_lookup_vs_best",
+    "index_insert_vs_best",
+    "index_insert_room_vs_best",
+    "index_bytes_per_entry",
+    "index_grow_p9999_ms",
+    "reads_per_get",
+    "write_amplification",
+    "read_amplification_1k",
+    "space_overhead_1k",
+    "recovery_crash_10m_s",
+    "recovery_clean_10m_s",
+];
+
+const TINY: [&str; 10] = [
+    "--size",
+    "64M",
+    "--keys",
+    "300",
+    "--rounds",
+    "2",
+    "--for",
+    "20ms",
+    "--warm-up",
+    "2ms",
+];
+
+fn bench_store(arguments: &[&str], dir: &Path) -> Said {
+    let mut command = vervain();
+    command.args(["--json", "bench", "store", "--in-memory"]);
+    command.args(TINY).args(arguments).arg("--dir").arg(dir);
+    run(&mut command, b"")
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(said.text()).expect("one JSON object")
+}
+
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir)
+        .expect("a directory")
+        .next()
+        .is_none()
+}
+
+#[test]
+fn a_store_is_measured_beside_its_device() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mixes = ["--mix", "get,put,update,ycsb-a", "--depth", "1,16"];
+    let said = bench_store(&[&mixes[..], &["--engine", "threads"]].concat(), dir.path());
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let report = json(&said);
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        let (store, raw) = (&row["store"], &row["raw"]);
+        let count = |side: &Value, name: &str| side[name].as_u64().expect("a count");
+        assert_eq!((count(store, "misses"), count(store, "wrong")), (0, 0));
+        for side in [store, raw] {
+            let done = count(side, "hits") + count(side, "puts");
+            assert!(done > 0, "{row}");
+        }
+        // A bare transfer is one request: a write of a value's size, or a read of the blocks of a
+        // record, 9 or 10 of 512 bytes.
+        let transfers = count(raw, "device_reads") + count(raw, "device_writes");
+        assert_eq!(transfers, count(raw, "hits") + count(raw, "puts"), "{row}");
+        let (reads, read) = (count(raw, "device_reads"), count(raw, "device_read_bytes"));
+        assert!((reads * 4608..=reads * 5120).contains(&read), "{row}");
+        let written = count(raw, "device_written_bytes");
+        assert_eq!(written, count(raw, "device_writes") * 4096, "{row}");
+        if row["mix"] == "get" {
+            let reads = row["reads_per_get"].as_f64().expect("a figure");
+            assert!((1.0..1.1).contains(&reads), "{row}");
+        }
+    }
+    assert!(is_empty(dir.path()), "the temporary file is still there");
+}
+
+#[test]
+fn what_is_there_is_not_overwritten_unasked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("precious");
+    std::fs::write(&path, b"precious").expect("a file");
+    let said = run(vervain().args(["bench", "store", "--file"]).arg(&path), b"");
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("--overwrite"), "{}", said.err);
+    assert_eq!(std::fs::read(&path).expect("a file"), b"precious");
+}
+
+#[test]
+fn memory_is_refused_as_a_device() {
+    // As on every Linux that glibc runs on.
+    let memory = Path::new("/dev/shm");
+    let kind = std::process::Command::new("stat")
+        .args(["-f", "-c", "%T"])
+        .arg(memory)
+        .output();
+    if !kind.is_ok_and(|kind| kind.stdout.starts_with(b"tmpfs")) {
+        eprintln!("left out: /dev/shm is no tmpfs here");
+        return;
+    }
+    let said = run(vervain().args(["bench", "store", "--dir"]).arg(memory), b"");
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("tmpfs"), "{}", said.err);
+}
+
+#[test]
+fn one_command_measures_all_about_the_store_and_draws_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (out, dir) = (place.path().join("out"), place.path().join("files"));
+    std::fs::create_dir(&dir).expect("a directory");
+    let mut command = vervain();
+    command.args(["bench", "report", "--store", "--tiny", "--json", "--out"]);
+    command.arg(&out).arg("--dir").arg(&dir);
+    let said = run_within(6 * LIMIT, &mut command, b"");
+    assert_eq!(said.code, Some(0), "{}{}", said.err, said.text());
+    let record = json(&said);
+    let ratios = record["ratios"].as_object().expect("an object");
+    assert_eq!(ratios.len(), RATIOS.len());
+    for name in RATIOS {
+        let figure = ratios.get(name).expect(name);
+        if name.starts_with("recovery") {
+            // Of fewer records than the name says there is no such figure.
+            assert!(figure.is_null(), "{name}: {figure}");
+        } else {
+            assert!(figure.as_f64().expect(name) >= 0.0, "{name}: {figure}");
+        }
+    }
+    let recovery = &record["recovery"];
+    assert_eq!(recovery["keys"], 2000);
+    assert_eq!(recovery["records"], 2000);
+    assert_eq!(recovery["clean_from_index"], true, "{recovery}");
+    for name in ["store.json", "store-by-depth.svg", "store-recovery.svg"] {
+        assert!(out.join(name).is_file(), "{name}");
+    }
+    assert!(is_empty(&dir), "a temporary file is still there");
+}

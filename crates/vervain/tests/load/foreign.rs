@@ -1,0 +1,41 @@
+//! libmemcached's load generator, beside clients that check their answers.
+
+use std::process::{Command, Stdio};
+
+use crate::bystanders::{Bystanders, Misses};
+use crate::harness::{Place, run_within};
+use crate::process::Before;
+use crate::{alone, leave_out, ways_of_io};
+
+#[test]
+fn memcslap_is_served_beside_others() {
+    let _alone = alone();
+    let there = Command::new("memcslap")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if there.is_err() {
+        return leave_out("memcslap is not installed");
+    }
+    for io in ways_of_io() {
+        let place = Place::new();
+        let flags = ["--cores", "2", "--io", io, "--memory", "64M"];
+        let server = place.start(&flags);
+        let before = Before::of(&server);
+        let bystanders = Bystanders::start(&server, Misses::Never);
+        for test in ["set", "get", "mget"] {
+            let mut command = Command::new("memcslap");
+            command
+                .arg(format!("--servers={}", server.address))
+                .args(["--concurrency=20", "--execute-number=200"])
+                .args(["--initial-load=1000", &format!("--test={test}")]);
+            let limit = std::time::Duration::from_secs(60);
+            let said = run_within(limit, &mut command, b"");
+            assert_eq!(said.code, Some(0), "{test}: {}", said.err);
+        }
+        assert!(server.count("cmd_set") > 1000 && server.count("get_hits") > 1000);
+        bystanders.finish();
+        before.expect_released(&server);
+    }
+}
