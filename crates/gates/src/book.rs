@@ -130,12 +130,19 @@ impl Book {
                 path.display()
             )
         })?;
-        let book: Book =
-            serde_json::from_str(&text).with_context(|| format!("in {}", path.display()))?;
+        let book = Book::parse(&text).with_context(|| format!("in {}", path.display()))?;
+        Ok(book)
+    }
+
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// When it is no book, or one of another format.
+    pub fn parse(text: &str) -> anyhow::Result<Book> {
+        let book: Book = serde_json::from_str(text)?;
         ensure!(
             book.format == FORMAT,
-            "{} has format {}, not {FORMAT}",
-            path.display(),
+            "this is format {}, not {FORMAT}",
             book.format
         );
         Ok(book)

@@ -174,6 +174,12 @@ pub const CASES: &[Case] = &[
         (4, 32),
         SERVER,
     ),
+    case(
+        "block-read",
+        "a read of a block device that takes no time, 32 at once",
+        (4, 16),
+        SERVER,
+    ),
     door(
         "door-uring",
         "get through a TCP socket, io_uring",

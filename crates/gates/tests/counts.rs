@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use gates::cases::{CASES, Metric};
+use gates::cases::{CASES, Case, How, Metric};
 use gates::trace::{Counted, watch};
 
 /// Watches a few rounds of a case.
@@ -26,6 +26,24 @@ fn a_codec_is_counted_the_same_each_time() {
     for metric in [Metric::Allocations, Metric::Syscalls, Metric::Locked] {
         assert_eq!(one[0].counts[&metric], 0.0, "{metric:?}");
     }
+}
+
+#[test]
+fn allocations_are_counted() {
+    // No hot path allocates, so that none of them shows whether allocations are seen at all.
+    let case = Case {
+        name: "probe",
+        meaning: "three calls of the allocator",
+        how: How::Stepped {
+            rounds_before: 1,
+            rounds: 4,
+            needs: None,
+        },
+        sides: &["server"],
+    };
+    let driver = Path::new(env!("CARGO_BIN_EXE_gates-driver"));
+    let (counted, _) = watch(driver, &case, 1, 4).expect("counted");
+    assert_eq!(counted[0].counts[&Metric::Allocations], 3.0);
 }
 
 #[test]

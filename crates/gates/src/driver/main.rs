@@ -9,14 +9,18 @@
 //! | `nic.rs` | the verbs of the software NIC |
 //! | `mica.rs` | a partition alone |
 //! | `codec.rs` | the Memcache protocol without I/O |
+//! | `block.rs` | reads of a block device that takes no time |
 //! | `door.rs` | the Memcache protocol through a socket |
+//! | `probe.rs` | what no hot path does, for tests of the counting |
 
+mod block;
 mod codec;
 mod door;
 mod herd;
 mod marks;
 mod mica;
 mod nic;
+mod probe;
 
 use anyhow::{Context, bail};
 use gates::Mark;
@@ -52,6 +56,8 @@ fn open(case: &str) -> anyhow::Result<Box<dyn Path>> {
         "codec-get" => Box::new(codec::Codec::new(codec::Ask::Get)),
         "codec-multiget" => Box::new(codec::Codec::new(codec::Ask::Multiget)),
         "codec-set" => Box::new(codec::Codec::new(codec::Ask::Set)),
+        "block-read" => Box::new(block::Block::new()?),
+        "probe" => Box::new(probe::Probe),
         _ => bail!("there is no case {case}"),
     })
 }

@@ -1,5 +1,7 @@
 //! The verbs of the software NIC: posting, and polling what completes.
 
+use std::sync::Arc;
+
 use anyhow::ensure;
 use gates::Mark;
 use nic_soft::{SoftNic, SoftOptions};
@@ -19,10 +21,9 @@ const LEN: usize = 64;
 const REGION_LEN: usize = ROUND * LEN;
 
 /// Two adapters of a run directory.
-fn contexts(run_dir: &std::path::Path) -> anyhow::Result<(Context, Context)> {
+fn adapters(run_dir: &std::path::Path) -> anyhow::Result<[Arc<SoftNic>; 2]> {
     let options = SoftOptions::new(run_dir);
-    let open = || anyhow::Ok(Context::new(SoftNic::open(&options)?));
-    Ok((open()?, open()?))
+    Ok([SoftNic::open(&options)?, SoftNic::open(&options)?])
 }
 
 fn ensure_completed(count: usize, completion: &Wc) -> anyhow::Result<()> {
@@ -57,7 +58,7 @@ pub(crate) struct Connected {
 impl Connected {
     pub(crate) fn new(verb: Verb) -> anyhow::Result<Self> {
         let run_dir = tempfile::tempdir()?;
-        let (client, server) = contexts(run_dir.path())?;
+        let [client, server] = adapters(run_dir.path())?.map(|nic| Context::new(nic));
         let (pd, peer_pd) = (client.alloc_pd()?, server.alloc_pd()?);
         let (cq, peer_cq) = (client.create_cq(64)?, server.create_cq(64)?);
         let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq))?;
@@ -159,15 +160,22 @@ const BUFFER_LEN: usize = 128;
 impl Datagrams {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let run_dir = tempfile::tempdir()?;
-        let (client, server) = contexts(run_dir.path())?;
+        let [client, server_nic] = adapters(run_dir.path())?;
+        let (client, server) = (Context::new(client), Context::new(server_nic.clone()));
         let (pd, peer_pd) = (client.alloc_pd()?, server.alloc_pd()?);
-        let (cq, peer_cq) = (client.create_cq(64)?, server.create_cq(64)?);
+        let (cq, mut peer_cq) = (client.create_cq(64)?, server.create_cq(64)?);
         let mut qp: QueuePair<Ud> = pd.create_qp(&QpOptions::on(&cq))?;
         let mut peer: QueuePair<Ud> = peer_pd.create_qp(&QpOptions::on(&peer_cq))?;
         qp.activate(QKEY)?;
         peer.activate(QKEY)?;
+        let ah = pd.create_ah(server.gid()?)?;
+        // One that is lost, for want of a RECV, opens the lane that the others go through.
+        qp.post_send(&[Wr::send_inline_to(&ah, peer.num(), QKEY, b"first").unsignaled()])?;
+        server_nic.catch_up();
+        let lost = peer_cq.poll(&mut [Wc::default()])?;
+        ensure!(lost == 0, "a datagram without a RECV");
         Ok(Datagrams {
-            ah: pd.create_ah(server.gid()?)?,
+            ah,
             buffers: peer_pd.allocate(ROUND * BUFFER_LEN, Access::LOCAL_WRITE)?,
             cq,
             qp,
