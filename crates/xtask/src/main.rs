@@ -6,12 +6,22 @@
 //! cargo x docs       the documentation, without warnings
 //! cargo x deps       licences, sources and duplicates of dependencies (needs cargo-deny)
 //! cargo x loom       what threads share, in every order
+//! cargo x asan       the unsafe modules' tests under AddressSanitizer
+//! cargo x valgrind   tables, rings and copies under valgrind
+//! cargo x miri       the same in Miri (needs nightly)
+//! cargo x fuzz       what reads bytes from outside, given bytes that libFuzzer makes up
 //! cargo x performance DIR   the README's figures, from a folder of `vervain bench report`
+//! cargo x death      processes that die at their steps; --all for all steps
+//! cargo x simulate   the cache in virtual time, from seeds: every answer checked
+//! cargo x mutants    the same with the cache broken on purpose: whether the simulation notices
 //! cargo x gates      what the hot paths do, counted and compared with gates.json
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod checkers;
+mod fuzz;
+mod mutants;
 mod performance;
 
 use std::path::PathBuf;
@@ -39,11 +49,46 @@ enum Chore {
     Deps,
     /// What threads share, in every order (loom).
     Loom,
+    /// The unsafe modules' tests under AddressSanitizer: bounds, use after free, leaks.
+    Asan(Packages),
+    /// Tables, rings and copies under valgrind: bounds, use of what nobody has written, leaks.
+    Valgrind(Packages),
+    /// Tables and copies in Miri: the language's own rules (needs nightly).
+    Miri(Packages),
+    /// Gives what reads bytes from outside bytes that libFuzzer makes up.
+    Fuzz(fuzz::Arguments),
     /// The README's figures, from a folder that `vervain bench report` has written.
     Performance {
         /// The folder.
         folder: PathBuf,
     },
+    /// Clients, servers and users of the NIC that are killed or stopped at their steps: at each
+    /// system call, and between instructions. Prints how many steps were cut.
+    Death {
+        /// One step again, as a failure names it: TEST:STEP.
+        step: Option<String>,
+        /// All steps, and not a spread of them. Takes some minutes.
+        #[arg(long, conflicts_with = "step")]
+        all: bool,
+        /// What draws the spread.
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+    },
+    /// The cache in virtual time: servers, clients and a network from one seed each, every answer
+    /// checked.
+    ///
+    /// `cargo x simulate --help` tells the rest.
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// What the simulation is told.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Breaks the cache on purpose, in each way that crates/simulation/mutants.md lists, and counts
+    /// the seeds in which the simulation notices.
+    ///
+    /// Fails when a mutant goes unnoticed, or does not fit the tree any more.
+    Mutants(mutants::Arguments),
     /// What the hot paths do, counted and compared with gates.json.
     ///
     /// `cargo x gates --help` tells the rest.
@@ -55,6 +100,12 @@ enum Chore {
     },
 }
 
+#[derive(clap::Args)]
+struct Packages {
+    /// Packages to run tests of, instead of all that the tool is for.
+    packages: Vec<String>,
+}
+
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Check => {
@@ -63,13 +114,21 @@ fn main() -> anyhow::Result<()> {
             docs()?;
             loom()?;
             deps()?;
+            fuzz::run(&fuzz::Arguments::brief())?;
             gates(&[])
         }
         Chore::Lint => lint(),
         Chore::Docs => docs(),
         Chore::Deps => deps(),
         Chore::Loom => loom(),
+        Chore::Asan(Packages { packages }) => checkers::asan(&packages),
+        Chore::Valgrind(Packages { packages }) => checkers::valgrind(&packages),
+        Chore::Miri(Packages { packages }) => checkers::miri(&packages),
+        Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Performance { folder } => performance::publish(&folder),
+        Chore::Death { step, all, seed } => death(step.as_deref(), all, seed),
+        Chore::Simulate { arguments } => simulate(&arguments),
+        Chore::Mutants(arguments) => mutants::run(&arguments),
         Chore::Gates { arguments } => gates(&arguments),
     }
 }
@@ -77,7 +136,12 @@ fn main() -> anyhow::Result<()> {
 fn lint() -> anyhow::Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--all-features"];
-    cargo(&[&clippy[..], &["--", "-D", "warnings"]].concat(), &[])
+    // Nothing is linked, so that libFuzzer's C++ need not be compiled.
+    let no_libfuzzer = [("CUSTOM_LIBFUZZER_PATH", "/nowhere/libfuzzer.a")];
+    cargo(
+        &[&clippy[..], &["--", "-D", "warnings"]].concat(),
+        &no_libfuzzer,
+    )
 }
 
 fn docs() -> anyhow::Result<()> {
@@ -98,7 +162,7 @@ fn deps() -> anyhow::Result<()> {
 }
 
 fn loom() -> anyhow::Result<()> {
-    for package in ["rt", "nic-soft"] {
+    for package in ["rt", "nic-soft", "store"] {
         let test = ["test", "--release", "-p", package, "--test", "loom"];
         let environment = [
             ("RUSTFLAGS", "--cfg loom"),
@@ -107,6 +171,33 @@ fn loom() -> anyhow::Result<()> {
         cargo(&test, &environment)?;
     }
     Ok(())
+}
+
+fn death(step: Option<&str>, all: bool, seed: Option<u64>) -> anyhow::Result<()> {
+    let mut test = vec!["test", "--package", "vervain", "--test", "death", "--"];
+    // The totals are part of the answer.
+    test.push("--nocapture");
+    let seed = seed.map(|seed| seed.to_string());
+    let mut environment = Vec::new();
+    if let Some(step) = step {
+        let (name, _) = step
+            .split_once(':')
+            .with_context(|| format!("`{step}` is no step; write TEST:STEP"))?;
+        test.push(name);
+        environment.push(("VERVAIN_DEATH", step));
+    } else if all {
+        environment.push(("VERVAIN_DEATH", "all"));
+    }
+    if let Some(seed) = &seed {
+        environment.push(("VERVAIN_DEATH_SEED", seed));
+    }
+    cargo(&test, &environment)
+}
+
+fn simulate(arguments: &[String]) -> anyhow::Result<()> {
+    let run = ["run", "--release", "--quiet", "--package", "simulation"];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    cargo(&[&run[..], &["--"], &arguments].concat(), &[])
 }
 
 fn gates(arguments: &[String]) -> anyhow::Result<()> {

@@ -5,18 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("verbs", &[]),
     ("rt", &[]),
     ("nic-soft", &["verbs"]),
     ("cache", &["verbs"]),
     ("memcache", &["rt"]),
-    ("bench", &["verbs", "nic-soft", "rt", "cache", "memcache"]),
+    ("store", &["rt"]),
+    (
+        "bench",
+        &["verbs", "nic-soft", "rt", "cache", "memcache", "store"],
+    ),
     (
         "vervain",
-        &["verbs", "nic-soft", "rt", "cache", "memcache", "bench"],
+        &[
+            "verbs", "nic-soft", "rt", "cache", "memcache", "store", "bench",
+        ],
     ),
     ("gates", &["verbs", "nic-soft", "rt", "cache", "memcache"]),
+    (
+        "fuzz",
+        &[
+            "verbs", "nic-soft", "rt", "cache", "memcache", "store", "bench", "vervain", "gates",
+        ],
+    ),
+    ("simulation", &["verbs", "cache"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,142 @@
+//! Runs of the tests under tools that watch memory: AddressSanitizer, valgrind, Miri.
+//!
+//! Each knows something that the others do not. AddressSanitizer sees every access of compiled
+//! code, leaks too, but not what is uninitialised. valgrind sees that as well, and is slow. Miri
+//! sees every rule of the language, but no system calls. What the kernel writes for io_uring, and
+//! what another process writes into shared memory, none of them sees.
+
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use crate::cargo;
+
+/// What is run under a tool: a package, and the arguments that choose its tests.
+type Selection = (&'static str, &'static [&'static str]);
+
+/// Everything that is unsafe, or that unsafe code is driven by: io_uring, two processes and all.
+const UNSAFE: [Selection; 5] = [
+    ("verbs", &["--lib", "--tests"]),
+    ("nic-soft", &["--lib", "--test", "it"]),
+    ("rt", &["--lib", "--test", "it"]),
+    ("cache", &["--lib", "--test", "it"]),
+    ("store", &["--lib", "index::"]),
+];
+
+/// Tables, rings and copies, by their unit tests.
+const SMALL: [Selection; 4] = [
+    ("verbs", &["--lib", "mem::"]),
+    ("cache", &["--lib", "mica::"]),
+    ("cache", &["--lib", "bytes::"]),
+    ("nic-soft", &["--lib"]),
+];
+
+/// What Miri can follow: no system calls, and so few steps that it ends.
+const PURE: [Selection; 3] = [
+    ("verbs", &["--lib", "mem::"]),
+    ("cache", &["--lib", "mica::"]),
+    ("cache", &["--lib", "bytes::"]),
+];
+
+/// Runs tests under AddressSanitizer, which finds accesses out of bounds, after free and leaks.
+pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
+    // The sanitizer is part of the stable compiler; only its flag asks for the variable.
+    let environment = [
+        ("RUSTC_BOOTSTRAP", "1"),
+        ("RUSTFLAGS", "-Zsanitizer=address"),
+        ("CARGO_TARGET_DIR", "target/asan"),
+        (
+            "ASAN_OPTIONS",
+            "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
+        ),
+    ];
+    let host = host()?;
+    for (package, tests) in chosen(&UNSAFE, packages)? {
+        // With a target named, build scripts and macros are left as they are.
+        let test = ["test", "--target", &host, "--package", package];
+        cargo(&[&test[..], tests].concat(), &environment)?;
+    }
+    Ok(())
+}
+
+/// Runs unit tests under valgrind, which finds what AddressSanitizer does and decisions that hang
+/// on memory nobody has written.
+pub(crate) fn valgrind(packages: &[String]) -> anyhow::Result<()> {
+    let installed = Command::new("valgrind").arg("--version").output();
+    ensure!(
+        installed.is_ok_and(|output| output.status.success()),
+        "valgrind is not installed (Debian's package is called `valgrind`)"
+    );
+    let runner = format!(
+        "CARGO_TARGET_{}_RUNNER",
+        host()?.to_uppercase().replace(['-', '.'], "_")
+    );
+    let command = "valgrind --quiet --error-exitcode=1 --leak-check=full --num-callers=30 \
+                   --errors-for-leak-kinds=definite --fair-sched=yes";
+    for (package, tests) in chosen(&SMALL, packages)? {
+        let test = ["test", "--package", package];
+        cargo(&[&test[..], tests].concat(), &[(&runner, command)])?;
+    }
+    Ok(())
+}
+
+/// Runs unit tests in Miri, which follows the language's own rules. It comes with nightly only.
+pub(crate) fn miri(packages: &[String]) -> anyhow::Result<()> {
+    let installed = Command::new("cargo")
+        .args(["+nightly", "miri", "--version"])
+        .output();
+    ensure!(
+        installed.is_ok_and(|output| output.status.success()),
+        "Miri is not installed (`rustup toolchain install nightly --component miri,rust-src`)"
+    );
+    let environment = [
+        ("CARGO_TARGET_DIR", "target/miri"),
+        // Registered memory is named by address.
+        ("MIRIFLAGS", "-Zmiri-permissive-provenance"),
+        ("PROPTEST_CASES", "4"),
+    ];
+    for (package, tests) in chosen(&PURE, packages)? {
+        let test = ["+nightly", "miri", "test", "--package", package];
+        let arguments = [&test[..], tests].concat();
+        eprintln!("$ cargo {}", arguments.join(" "));
+        let status = Command::new("cargo")
+            .args(&arguments)
+            .envs(environment)
+            .status()
+            .context("starting cargo")?;
+        ensure!(status.success(), "Miri found fault with {package}");
+    }
+    Ok(())
+}
+
+/// The selections of these packages; all when none is named.
+fn chosen<'a>(all: &'a [Selection], packages: &[String]) -> anyhow::Result<Vec<&'a Selection>> {
+    for package in packages {
+        ensure!(
+            all.iter().any(|(name, _)| name == package),
+            "nothing of {package} runs under this tool, but of {}",
+            names(all).join(", ")
+        );
+    }
+    let named = |(name, _): &&Selection| packages.is_empty() || packages.iter().any(|p| p == name);
+    Ok(all.iter().filter(named).collect())
+}
+
+fn names(all: &[Selection]) -> Vec<&'static str> {
+    let mut names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+    names.dedup();
+    names
+}
+
+/// The machine's target, as the compiler calls it.
+fn host() -> anyhow::Result<String> {
+    let output = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .context("starting rustc")?;
+    let text = String::from_utf8(output.stdout).context("reading rustc's answer")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .map(str::to_owned)
+        .context("rustc does not say what its host is")
+}
