@@ -12,7 +12,7 @@ use super::tables::Table;
 use crate::machine::pin;
 
 /// Operations in a batch.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 /// One update in so many batches of the mix.
 const UPDATE_EVERY: u64 = 10;
 /// Words of a cache line.

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{PoisonError, RwLock};
 
+use arrayvec::ArrayVec;
 use dashmap::DashMap;
 use store::index::{Candidates, CreateError, Index, Options, Place, SizeCode};
 
-/// A table that several threads share. All methods take a batch, so that a table may overlap its
+use super::drive::BATCH;
+
+/// A table that several threads share. All methods take a batch, of `BATCH` at most, so that a table may overlap its
 /// cache misses if it knows how.
 pub(super) trait Table: Send + Sync {
     /// Stores numbers under hashes that are not there.
@@ -61,8 +64,6 @@ impl Which {
 
 /// Numbers are grains, and all records have a size.
 const SIZE_GRAINS: u64 = 3;
-/// Inserts whose lines are on their way while one is done.
-const AHEAD: usize = 20;
 
 struct Ours(Index);
 
@@ -72,17 +73,13 @@ fn place_of(number: u64) -> Place {
 
 impl Table for Ours {
     fn insert(&self, entries: &[(u64, u64)]) {
-        for &(hash, _) in entries.iter().take(AHEAD) {
-            self.0.prefetch_insert(hash);
-        }
-        for (number, &(hash, value)) in entries.iter().enumerate() {
-            if let Some(&(next, _)) = entries.get(number + AHEAD) {
-                self.0.prefetch_insert(next);
-            }
-            // It has no limit of memory; what the report counts in the end would show it.
-            if let Err(full) = self.0.insert(hash, place_of(value)) {
-                panic!("{full}");
-            }
+        let places: ArrayVec<_, BATCH> = entries
+            .iter()
+            .map(|&(hash, value)| (hash, place_of(value)))
+            .collect();
+        // It has no limit of memory; what the report counts in the end would show it.
+        if let Err((_, full)) = self.0.insert_batch(&places) {
+            panic!("{full}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `candidates.rs` | what a lookup finds |
 //! | `options.rs` | how large an index is |
 //! | `lookup.rs` | finding the entries of many hashes at once |
+//! | `insert.rs` | adding entries, one or many at once |
 //! | `scan.rs` | looking through a line for a tag |
 //! | `slots.rs` | which slots of a line hold something, under the lock |
 //! | `directory.rs` | which region of a shard an entry belongs to |
@@ -42,6 +43,7 @@ mod displace;
 mod dump;
 mod entry;
 mod growth;
+mod insert;
 mod lookup;
 mod memory;
 mod options;
@@ -58,7 +60,7 @@ pub use options::{CreateError, Options};
 pub use place::{Place, SizeCode};
 
 use directory::{Directory, REGIONS_MAX};
-use growth::{Effort, Shard};
+use growth::Shard;
 use memory::Memory;
 use region::{Guard, Header, Line, Region, SLOTS, Word};
 use scan::Width;
@@ -181,30 +183,6 @@ impl Index {
         prefetch::prefetch(self.line(at, at.first));
     }
 
-    /// The same for [`Index::insert`], which often needs both lines.
-    #[inline]
-    pub fn prefetch_insert(&self, hash: u64) {
-        // The header would tell which of two regions it is while the shard grows; but then this would have to
-        // wait for it.
-        let shard = entry::shard(hash, self.shards.len() as u32);
-        let regions = self.shards[shard as usize].state().regions_complete();
-        let region = self.directory.region(regions, entry::group(hash));
-        let at = self.at(hash, self.number(shard, region));
-        prefetch::prefetch_write(&self.headers[at.number]);
-        prefetch::prefetch_write(self.line(at, at.first));
-        prefetch::prefetch_write(self.line(at, self.second(hash, at)));
-    }
-
-    /// Adds an entry. The caller knows that the key has none, or wants a second one.
-    ///
-    /// # Errors
-    /// The index has reached its limit. Nothing has changed then.
-    #[inline]
-    pub fn insert(&self, hash: u64, place: Place) -> Result<(), IndexFull> {
-        let mut effort = Effort::default();
-        self.insert_with(hash, place, &mut effort)
-    }
-
     /// Puts a place where another one is; does nothing and says so where it is not (any more).
     #[inline]
     pub fn replace(&self, hash: u64, old: Place, new: Place) -> bool {
@@ -274,30 +252,6 @@ impl Index {
     pub fn growing(&self) -> usize {
         let growing = |shard: &&Shard| shard.state().is_growing();
         self.shards.iter().filter(growing).count()
-    }
-
-    fn insert_with(&self, hash: u64, place: Place, effort: &mut Effort) -> Result<(), IndexFull> {
-        let entry = entry::entry(hash, place);
-        let mut wait = Wait::default();
-        loop {
-            let (mut region, at) = self.lock(hash);
-            if region.place(at.first, entry) {
-                let is_filling = region.len() > self.grow_at;
-                drop(region);
-                self.help(entry::shard(hash, self.shards()), is_filling, effort);
-                return Ok(());
-            }
-            let level = region.level();
-            // Growth helps only against what is full by its number of entries.
-            let in_vain =
-                region.is_hopeless(at.first, entry) || (region.len() as usize) < region.slots() / 4;
-            drop(region);
-            if in_vain {
-                return Err(self.full());
-            }
-            let (shard, region) = self.shard_of(at);
-            self.make_room(shard, region, level, effort, &mut wait)?;
-        }
     }
 
     /// Where a hash's entries are, and what the region's header said then.

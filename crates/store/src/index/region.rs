@@ -31,7 +31,7 @@ pub(super) const SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 pub(super) const LINES_MAX: u32 = 1 << entry::LINE_BITS;
 /// As long as the first line has so many empty slots, an entry goes there; then to the emptier one. More
 /// would spread entries better and send more lookups to the second line.
-const SPARE: u32 = if cfg!(loom) { 1 } else { 3 };
+pub(super) const SPARE: u32 = if cfg!(loom) { 1 } else { 3 };
 
 /// The smallest page of memory.
 const PAGE: usize = 4096;
@@ -187,7 +187,7 @@ impl Guard<'_> {
 
     /// Puts an entry, as it is in its first line, into one of its two lines; moves others where both
     /// are full. Says whether there was room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn place(&mut self, first: u32, entry: u64) -> bool {
         let empty = self.empty(first as usize);
         let second = entry::other_line(first, entry, self.line_mask());

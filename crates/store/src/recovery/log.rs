@@ -37,6 +37,9 @@ fn part(hash: u128) -> usize {
     (hash >> 120) as usize
 }
 
+/// Entries that the index gets at once: enough for its cache misses to overlap.
+const BATCH: usize = 256;
+
 /// What the threads of a pass share.
 struct Pass<'s> {
     shared: &'s Shared,
@@ -293,13 +296,24 @@ impl Pass<'_> {
 /// Has the index point at the newest records.
 fn point(shared: &Shared, mut notes: Vec<Note>) -> Result<(), StoreError> {
     notes.sort_unstable();
+    let mut entries = Vec::with_capacity(BATCH);
+    let insert = |entries: &mut Vec<(u64, Place)>| {
+        let inserted = shared.index.insert_batch(entries);
+        inserted.map_err(|_| StoreError::IndexFull)?;
+        for &(_, place) in entries.iter() {
+            shared.add_live(place);
+        }
+        entries.clear();
+        Ok(())
+    };
     for (i, note) in notes.iter().enumerate() {
         let is_newest = notes.get(i + 1).is_none_or(|next| next.hash != note.hash);
         if is_newest && note.rank & 1 == 0 {
-            let inserted = shared.index.insert(note.hash as u64, note.place);
-            inserted.map_err(|_| StoreError::IndexFull)?;
-            shared.add_live(note.place);
+            entries.push((note.hash as u64, note.place));
+            if entries.len() == BATCH {
+                insert(&mut entries)?;
+            }
         }
     }
-    Ok(())
+    insert(&mut entries)
 }

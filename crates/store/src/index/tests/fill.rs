@@ -1,6 +1,7 @@
 //! How full an index gets, what it takes, and what an insert does for growth.
 
 use super::*;
+use crate::index::growth::Effort;
 use crate::index::region::LINES_MAX;
 
 /// Entries of a region.

@@ -44,6 +44,22 @@ impl Model {
         Ok(())
     }
 
+    /// Adds many at once, up to the first one that is refused.
+    fn insert_batch(&mut self, hashes: &[u64]) {
+        let entries: Vec<_> = hashes
+            .iter()
+            .map(|&hash| (hash, self.new_place()))
+            .collect();
+        let added = match self.index.insert_batch(&entries) {
+            Ok(()) => entries.len(),
+            Err((refused, _)) => refused,
+        };
+        for &(hash, place) in &entries[..added] {
+            let alike = self.alike(hash);
+            self.places.entry(alike).or_default().push(place);
+        }
+    }
+
     /// Replaces or removes one of a hash's places, and one that it does not have.
     fn change(&mut self, hash: u64, choice: usize, is_removal: bool) {
         let (alike, new) = (self.alike(hash), self.new_place());
@@ -91,10 +107,17 @@ proptest! {
         for (number, kind, choice) in steps {
             let hash = hash_of(number) & spread;
             match kind {
-                0..6 => {
+                0..5 => {
                     // What is refused is not there, as the check says.
                     let _full = model.insert(hash);
                     hashes.push(hash);
+                }
+                5 => {
+                    let batch: Vec<_> = (0..choice as u64 % 100)
+                        .map(|other| hash_of(number ^ other) & spread)
+                        .collect();
+                    model.insert_batch(&batch);
+                    hashes.extend(batch);
                 }
                 6 => model.check(hash),
                 _ if hashes.is_empty() => {}
