@@ -22,6 +22,8 @@ pub(crate) struct Decoded {
     pub(crate) locks: bool,
     /// Calls the system.
     pub(crate) is_syscall: bool,
+    /// Asks what the processor can do.
+    pub(crate) is_cpuid: bool,
     /// Bytes of one repetition.
     element_len: usize,
     memory: Vec<UsedMemory>,
@@ -41,6 +43,7 @@ impl Decoded {
             repeats: instruction.has_rep_prefix() || instruction.has_repne_prefix(),
             locks: locks(&instruction),
             is_syscall: instruction.code() == Code::Syscall,
+            is_cpuid: instruction.code() == Code::Cpuid,
             element_len: instruction.memory_size().size(),
             memory: info.used_memory().to_vec(),
         })

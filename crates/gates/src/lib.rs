@@ -11,6 +11,9 @@
 //! - *transfers*: lines of shared memory that would have to travel from one core's cache to
 //!   another's, were each side on a core of its own.
 //!
+//! Libraries choose some of their ways by what the processor can do. The driver is told that it can do
+//! AVX2 and nothing newer, whatever it can, so that the counts of one machine hold on another.
+//!
 //! Nothing of this needs privileges, performance counters or an emulator, and large tables are
 //! filled at full speed.
 //!

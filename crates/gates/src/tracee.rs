@@ -19,6 +19,12 @@ use crate::decode::Decoded;
 /// The longest x86 instruction.
 const INSTRUCTION_LEN_MAX: usize = 15;
 
+/// Where `cpuid` tells of most that is newer than AVX.
+const FEATURES_LEAF: u32 = 7;
+/// The bits of what the counts are made with, if there is AVX2 at all: BMI1, AVX2, BMI2.
+const FEATURES: u64 = 1 << 3 | 1 << 5 | 1 << 8;
+const CPUID_LEN: u64 = 2;
+
 /// A driver, stopped between two instructions.
 pub(crate) struct Tracee {
     child: Child,
@@ -40,7 +46,7 @@ impl Tracee {
         let mut child = Command::new(driver)
             .args([case, &rounds.to_string()])
             // The C library chooses its copy routines by the CPU. These are what every x86-64 has,
-            // so that the counts are the same everywhere.
+            // so that the counts are the same everywhere. For Rust's own see `answer_for_processor`.
             .env(
                 "GLIBC_TUNABLES",
                 "glibc.cpu.hwcaps=-AVX512VL,-AVX512F,-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM,\
@@ -69,6 +75,16 @@ impl Tracee {
     }
 
     fn meet(&mut self) -> anyhow::Result<()> {
+        ptrace::seize(self.pid, ptrace::Options::PTRACE_O_EXITKILL).context(
+            "cannot trace the driver: the system forbids ptrace (a container needs a seccomp \
+             profile that allows it)",
+        )?;
+        let mut stdin = self.child.stdin.take().context("the driver's input")?;
+        writeln!(stdin, "go")?;
+        self.wait_until_stopped()?;
+        self.answer_for_processor()?;
+        ptrace::cont(self.pid, None)?;
+        self.wait_until_stopped()?;
         self.operations = self.line()?.parse().context("operations in a round")?;
         let functions = self.line()?;
         let (mark, allocated) = functions
@@ -76,12 +92,10 @@ impl Tracee {
             .context("two addresses expected from the driver")?;
         self.mark = mark.parse()?;
         self.allocated = allocated.parse()?;
-        ptrace::seize(self.pid, ptrace::Options::PTRACE_O_EXITKILL).context(
-            "cannot trace the driver: the system forbids ptrace (a container needs a seccomp \
-             profile that allows it)",
-        )?;
-        let mut stdin = self.child.stdin.take().context("the driver's input")?;
-        writeln!(stdin, "go")?;
+        Ok(())
+    }
+
+    fn wait_until_stopped(&self) -> anyhow::Result<()> {
         loop {
             match waitpid(self.pid, None)? {
                 WaitStatus::Stopped(_, Signal::SIGUSR1) => return Ok(()),
@@ -89,6 +103,35 @@ impl Tracee {
                 WaitStatus::PtraceEvent(..) => ptrace::cont(self.pid, None)?,
                 other => bail!("the driver ended before it was watched: {other:?}"),
             }
+        }
+    }
+
+    /// Has the driver believe that its processor can do AVX2 and nothing newer: libraries choose
+    /// their ways by what the standard library has found, and the counts are to be the same everywhere.
+    fn answer_for_processor(&mut self) -> anyhow::Result<()> {
+        let mut was_asked = false;
+        loop {
+            let mut registers = self.registers()?;
+            let instruction = self.instruction(registers.rip)?;
+            if instruction.is_syscall {
+                ensure!(
+                    was_asked,
+                    "the driver has not asked what its processor can do"
+                );
+                return Ok(());
+            }
+            if !instruction.is_cpuid || registers.rax as u32 != FEATURES_LEAF {
+                self.step()?;
+                continue;
+            }
+            was_asked = true;
+            let is_first = registers.rcx as u32 == 0;
+            registers.rax = 0;
+            registers.rbx = if is_first { features() } else { 0 };
+            registers.rcx = 0;
+            registers.rdx = 0;
+            registers.rip += CPUID_LEN;
+            ptrace::setregs(self.pid, registers)?;
         }
     }
 
@@ -155,6 +198,13 @@ impl Tracee {
         ensure!(status.success(), "the driver ended with {status}");
         Ok(())
     }
+}
+
+fn features() -> u64 {
+    let all = is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi2");
+    if all { FEATURES } else { 0 }
 }
 
 impl Drop for Tracee {

@@ -14,7 +14,7 @@ use rt::{Config, Core, IdleMode, IoKind};
 
 use crate::ROUNDS_BEFORE;
 use crate::codec::{Ask, Trivial};
-use crate::marks::{mark, meet_tracer};
+use crate::marks::{begin, mark};
 
 /// Runs rounds of one `get` each; the last ones are watched.
 pub(crate) fn run(io: IoKind, rounds: usize) -> anyhow::Result<()> {
@@ -43,8 +43,7 @@ pub(crate) fn run(io: IoKind, rounds: usize) -> anyhow::Result<()> {
         let mut buffer = vec![0; 4096];
         for number in 0..ROUNDS_BEFORE + rounds {
             if number == ROUNDS_BEFORE {
-                println!("1");
-                meet_tracer()?;
+                begin(1)?;
             }
             client.write_all(&request)?;
             let mut size = 0;

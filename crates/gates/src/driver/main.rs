@@ -25,7 +25,7 @@ mod probe;
 use anyhow::{Context, bail};
 use gates::Mark;
 
-use marks::{mark, meet_tracer};
+use marks::{begin, mark, meet_tracer};
 
 /// Rounds before anybody counts: what grows once has grown, and rings have wrapped.
 const ROUNDS_BEFORE: usize = 2000;
@@ -67,8 +67,7 @@ fn run(path: &mut dyn Path, rounds: usize) -> anyhow::Result<()> {
     for _ in 0..ROUNDS_BEFORE {
         path.round()?;
     }
-    println!("{}", path.operations());
-    meet_tracer()?;
+    begin(path.operations())?;
     for _ in 0..rounds {
         path.round()?;
         mark(Mark::Round);
@@ -83,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         bail!("usage: gates-driver CASE ROUNDS");
     };
     let rounds = rounds.parse().context("ROUNDS is a number")?;
+    meet_tracer()?;
     match case.as_str() {
         "door-uring" => door::run(rt::IoKind::Uring, rounds),
         "door-epoll" => door::run(rt::IoKind::Epoll, rounds),
