@@ -22,7 +22,10 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "verbs", "nic-soft", "rt", "cache", "memcache", "store", "bench",
         ],
     ),
-    ("gates", &["verbs", "nic-soft", "rt", "cache", "memcache"]),
+    (
+        "gates",
+        &["verbs", "nic-soft", "rt", "cache", "memcache", "store"],
+    ),
     (
         "fuzz",
         &[

@@ -10,6 +10,8 @@
 //! | `mica.rs` | a partition alone |
 //! | `codec.rs` | the Memcache protocol without I/O |
 //! | `block.rs` | reads of a block device that takes no time |
+//! | `index.rs` | the store's index alone |
+//! | `store.rs` | a store over a device that takes no time |
 //! | `door.rs` | the Memcache protocol through a socket |
 //! | `probe.rs` | what no hot path does, for tests of the counting |
 
@@ -17,10 +19,12 @@ mod block;
 mod codec;
 mod door;
 mod herd;
+mod index;
 mod marks;
 mod mica;
 mod nic;
 mod probe;
+mod store;
 
 use anyhow::{Context, bail};
 use gates::Mark;
@@ -57,6 +61,15 @@ fn open(case: &str) -> anyhow::Result<Box<dyn Path>> {
         "codec-multiget" => Box::new(codec::Codec::new(codec::Ask::Multiget)),
         "codec-set" => Box::new(codec::Codec::new(codec::Ask::Set)),
         "block-read" => Box::new(block::Block::new()?),
+        "index-lookup" => Box::new(index::Lookups::new()?),
+        "index-lookup-one" => Box::new(index::Index::new(index::Ask::Lookup)?),
+        "index-insert" => Box::new(index::Index::new(index::Ask::Insert)?),
+        "index-replace" => Box::new(index::Index::new(index::Ask::Replace)?),
+        "store-get" => Box::new(store::Stored::new(1, store::Ask::Get)?),
+        "store-get-many" => Box::new(store::Stored::new(16, store::Ask::Get)?),
+        "store-put" => Box::new(store::Stored::new(1, store::Ask::Put)?),
+        "store-put-new" => Box::new(store::Stored::new(1, store::Ask::PutNew)?),
+        "store-put-many" => Box::new(store::Stored::new(8, store::Ask::Put)?),
         "probe" => Box::new(probe::Probe),
         _ => bail!("there is no case {case}"),
     })
