@@ -4,8 +4,10 @@
 //! one a key is: so the order of versions in the log is the order in which the index took them.
 //! Others wait their turn, first come, first served; reads do not wait.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -18,7 +20,27 @@ const SHARDS: usize = 64;
 /// The keys that are being changed, by the whole hash: two keys of one hash wait for each other
 /// needlessly, and come to no harm.
 #[derive(Debug)]
-pub(crate) struct Flights(Box<[Mutex<HashMap<KeyHash, Line>>]>);
+pub(crate) struct Flights(Box<[Mutex<Lines>]>);
+
+type Lines = HashMap<KeyHash, Line, BuildHasherDefault<AsItIs>>;
+
+/// Takes a key's hash as it is: who chooses keys does not know its seed.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = hash as u64;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a key's hash is one number");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Who changes a key, and who waits to.
 #[derive(Debug)]
@@ -33,7 +55,7 @@ impl Flights {
         Self((0..SHARDS).map(|_| Mutex::default()).collect())
     }
 
-    fn shard(&self, hash: KeyHash) -> MutexGuard<'_, HashMap<KeyHash, Line>> {
+    fn shard(&self, hash: KeyHash) -> MutexGuard<'_, Lines> {
         // Bits that the index does not use much: the shard has nothing to do with the table.
         let shard = &self.0[(hash.whole() >> 64) as usize % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,9 +72,10 @@ impl Flights {
 
     fn release(&self, hash: KeyHash, turn: u64) {
         let mut shard = self.shard(hash);
-        let Some(line) = shard.get_mut(&hash) else {
+        let Entry::Occupied(mut entry) = shard.entry(hash) else {
             return;
         };
+        let line = entry.get_mut();
         if line.holder != turn {
             line.waiting.retain(|(waiting, _)| *waiting != turn);
             return;
@@ -64,7 +87,7 @@ impl Flights {
                 waker.wake();
             }
             None => {
-                shard.remove(&hash);
+                entry.remove();
             }
         }
     }
@@ -92,17 +115,18 @@ impl<'f> Future for Change<'f> {
         let (flights, hash) = (self.flights, self.hash);
         let mut shard = flights.shard(hash);
         let turn = match self.turn {
-            Turn::Outside => match shard.get_mut(&hash) {
-                None => {
+            Turn::Outside => match shard.entry(hash) {
+                Entry::Vacant(entry) => {
                     let line = Line {
                         holder: 0,
                         next: 1,
                         waiting: VecDeque::new(),
                     };
-                    shard.insert(hash, line);
+                    entry.insert(line);
                     0
                 }
-                Some(line) => {
+                Entry::Occupied(mut entry) => {
+                    let line = entry.get_mut();
                     let turn = line.next;
                     line.next += 1;
                     line.waiting.push_back((turn, cx.waker().clone()));
