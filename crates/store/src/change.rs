@@ -95,7 +95,12 @@ impl Session {
             return Ok(Put::NOT_ADMITTED);
         }
         let ticket = self.writer.append(&record);
-        let old = self.find(hash, key, Want::Place).await?;
+        // What the index did not know then it does not know now: nobody else may change the key.
+        let old = if record.meta.replaces {
+            self.find(hash, key, Want::Place).await?
+        } else {
+            None
+        };
         let placed = ticket.written().await?;
         let replaced = old.as_ref().is_some_and(|old| self.is_seen(old));
         self.point(hash, key, old.map(|old| old.place), placed)
