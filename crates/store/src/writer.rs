@@ -4,7 +4,7 @@
 //! batches on their way the next one grows until one of them has ended, or it is large enough: so a
 //! lone PUT is written at once, and many share their writes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
@@ -26,7 +26,7 @@ use crate::stream::{Full, Room};
 
 /// A batch that is this long is not held back.
 const LARGE: usize = 256 << 10;
-/// What a batch's buffer holds at first.
+/// What a batch's buffer holds at least.
 const USUAL: usize = 16 << 10;
 /// A batch that is not large yet is held back while this many are on their way.
 const ON_THEIR_WAY: usize = 4;
@@ -48,6 +48,9 @@ pub(crate) struct Inner {
     /// Large ones that wait for their write to begin.
     full: RefCell<VecDeque<Open>>,
     writing: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
+    /// What the next batch's buffer holds at first: as much as the one before it, so that under a steady
+    /// load no batch outgrows its buffer.
+    buffer_len: Cell<usize>,
     driver: RefCell<Option<Waker>>,
 }
 
@@ -67,6 +70,7 @@ impl Writer {
             open: RefCell::default(),
             full: RefCell::default(),
             writing: RefCell::default(),
+            buffer_len: Cell::new(USUAL),
             driver: RefCell::default(),
         }))
     }
@@ -80,7 +84,7 @@ impl Writer {
             self.full.borrow_mut().extend(slot.take());
         }
         let open = slot.get_or_insert_with(|| Open {
-            buf: self.disk.buffer(USUAL),
+            buf: self.disk.buffer(self.buffer_len.get()),
             len: layout.batch_start(),
             batch: Batch::new(self.shared.clone()),
         });
@@ -127,6 +131,8 @@ impl Writer {
                 self.open.borrow_mut().take_if(|_| may)
             });
             if let Some(open) = next {
+                let len = open.len.next_power_of_two();
+                self.buffer_len.set(len.clamp(USUAL, LARGE));
                 writing.push(Box::pin(self.clone().write(open)));
                 continue;
             }
