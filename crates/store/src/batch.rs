@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -26,9 +27,11 @@ pub(crate) struct Member {
     pub(crate) len: usize,
 }
 
-/// What the writers of one batch share.
+/// What the writers of one batch share. It serves batch after batch, so that none allocates.
 pub(crate) struct Batch {
     shared: Arc<Shared>,
+    /// Who holds it for the batch of now: see [`Held`].
+    holders: Cell<usize>,
     pub(crate) members: RefCell<Vec<Member>>,
     placed: RefCell<Vec<Placed>>,
     /// Segments that wait for the index to know the batch's records.
@@ -42,6 +45,7 @@ impl Batch {
     pub(crate) fn new(shared: Arc<Shared>) -> Rc<Self> {
         Rc::new(Self {
             shared,
+            holders: Cell::new(0),
             members: RefCell::default(),
             placed: RefCell::default(),
             held: RefCell::default(),
@@ -49,6 +53,11 @@ impl Batch {
             is_over: Cell::new(false),
             waiting: RefCell::default(),
         })
+    }
+
+    /// Whether nobody holds it: it may serve another batch.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.holders.get() == 0
     }
 
     /// The next record of the batch goes to this place, if its write succeeds.
@@ -71,15 +80,54 @@ impl Batch {
     pub(crate) fn end(&self, outcome: Result<(), StoreError>) {
         *self.outcome.borrow_mut() = Some(outcome);
         self.is_over.set(true);
-        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-        waiting.into_iter().for_each(Waker::wake);
+        let mut waiting = self.waiting.take();
+        waiting.drain(..).for_each(Waker::wake);
+        self.waiting.replace(waiting);
+    }
+
+    /// Nobody holds the batch any more.
+    fn release(&self) {
+        for segment in self.held.borrow_mut().drain(..) {
+            self.shared.segments.end(segment);
+        }
+        self.members.borrow_mut().clear();
+        self.placed.borrow_mut().clear();
+        self.waiting.borrow_mut().clear();
+        self.outcome.take();
+        self.is_over.set(false);
     }
 }
 
-impl Drop for Batch {
+/// Keeps a batch, and with it its segments, until it is dropped.
+pub(crate) struct Held(Rc<Batch>);
+
+impl Held {
+    pub(crate) fn new(batch: &Rc<Batch>) -> Self {
+        batch.holders.set(batch.holders.get() + 1);
+        Self(batch.clone())
+    }
+}
+
+impl Clone for Held {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Deref for Held {
+    type Target = Batch;
+
+    fn deref(&self) -> &Batch {
+        &self.0
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
-        for segment in self.held.get_mut().drain(..) {
-            self.shared.segments.end(segment);
+        let left = self.holders.get() - 1;
+        self.holders.set(left);
+        if left == 0 {
+            self.release();
         }
     }
 }
@@ -88,7 +136,7 @@ impl Drop for Batch {
 /// first the index has to know the record.
 #[must_use = "the record's segment may be given up when its ticket is dropped"]
 pub(crate) struct Ticket {
-    pub(crate) batch: Rc<Batch>,
+    pub(crate) batch: Held,
     pub(crate) number: usize,
 }
 

@@ -15,7 +15,7 @@ use std::task::{Context, Waker};
 
 use rt::block::{Buf, Disk};
 
-use crate::batch::{Batch, Member, Ticket};
+use crate::batch::{Batch, Held, Member, Ticket};
 use crate::counters::add;
 use crate::error::StoreError;
 use crate::format::batch::BatchHeader;
@@ -34,7 +34,7 @@ const ON_THEIR_WAY: usize = 4;
 struct Open {
     buf: Buf,
     len: usize,
-    batch: Rc<Batch>,
+    batch: Held,
 }
 
 /// The writer of one core to one stream.
@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     /// What the next batch's buffer holds at first: as much as the one before it, so that under a steady
     /// load no batch outgrows its buffer.
     buffer_len: Cell<usize>,
+    /// All that were ever needed at once.
+    batches: RefCell<Vec<Rc<Batch>>>,
     driver: RefCell<Option<Waker>>,
 }
 
@@ -71,8 +73,21 @@ impl Writer {
             full: RefCell::default(),
             writing: RefCell::default(),
             buffer_len: Cell::new(USUAL),
+            batches: RefCell::default(),
             driver: RefCell::default(),
         }))
+    }
+
+    /// A batch without records.
+    fn batch(&self) -> Held {
+        let mut batches = self.batches.borrow_mut();
+        let unused = batches.iter().find(|batch| batch.is_unused());
+        unused.map(Held::new).unwrap_or_else(|| {
+            let batch = Batch::new(self.shared.clone());
+            let held = Held::new(&batch);
+            batches.push(batch);
+            held
+        })
     }
 
     /// Adds a record to the open batch.
@@ -86,7 +101,7 @@ impl Writer {
         let open = slot.get_or_insert_with(|| Open {
             buf: self.disk.buffer(self.buffer_len.get()),
             len: layout.batch_start(),
-            batch: Batch::new(self.shared.clone()),
+            batch: self.batch(),
         });
         let at = open.len;
         let end = (at + len).next_multiple_of(layout.grain());
@@ -146,18 +161,25 @@ impl Writer {
 
     async fn write(self, open: Open) {
         let Open { buf, len, batch } = open;
-        let outcome = self.write_parts(buf, len, &batch).await;
+        let members = batch.members.take();
+        let outcome = self.write_parts(buf, len, &batch, &members).await;
+        batch.members.replace(members);
         batch.end(outcome);
     }
 
     /// Writes a batch: at once if its segment has room for it, otherwise what fits, and the rest to
     /// the next segment.
-    async fn write_parts(&self, buf: Buf, len: usize, batch: &Batch) -> Result<(), StoreError> {
+    async fn write_parts(
+        &self,
+        buf: Buf,
+        len: usize,
+        batch: &Batch,
+        members: &[Member],
+    ) -> Result<(), StoreError> {
         let shared = &self.shared;
         let layout = &shared.superblock.layout;
-        let members = batch.members.take();
         let mut whole = Some(buf);
-        let mut rest = &members[..];
+        let mut rest = members;
         while let Some(first) = rest.first() {
             let fit = |blocks| layout.blocks_of(fitting(layout, rest, blocks).1);
             let room = shared
