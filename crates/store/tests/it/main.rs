@@ -10,3 +10,4 @@ mod iterate;
 mod kill;
 mod model;
 mod moves;
+mod rig;

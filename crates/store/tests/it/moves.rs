@@ -1,24 +1,20 @@
 //! A change of a key at every moment at which its record is being moved, evicted or expired.
-//!
-//! Maintenance and users have a queue of the simulated device each, and the test polls them in turn:
-//! so a change begins and ends exactly where the test says, whatever it overlaps with.
 
 use std::collections::HashSet;
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 
+use rt::block::Device;
 use rt::block::sim::{Kind, Rates, SimConfig, SimDevice};
-use rt::block::{Device, Disk};
 use rustix::io::Errno;
 use store::examine::examine;
 use store::format::Version;
-use store::{Attributes, Options, Session, State, Store, StoreError};
+use store::{State, StoreError};
 
-const SEGMENT: u64 = 64 << 10;
-const LEN: u64 = SEGMENT + 12 * SEGMENT;
+use super::rig::{LEN, Rig, SEGMENT, key};
+
 /// Seven of these fill a segment, but for less than is worth a move.
 const VALUE: usize = 9150;
 const A_SEGMENT: u32 = 7;
@@ -31,8 +27,6 @@ const KEYS: u32 = MIXED + 10;
 const ROUNDS: usize = 250;
 /// When the mixed segments' records expire, if they do.
 const EXPIRY: u32 = 1000;
-
-type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -74,146 +68,12 @@ struct Logged {
     version: Version,
 }
 
-struct Rig {
-    device: SimDevice,
-    options: Options,
-    now: Arc<AtomicU32>,
-    store: Store,
-    session: Session,
-    driver: Task<'static>,
-    maintenance: Task<'static>,
-    disk: Disk,
-    leaving: Option<u32>,
-    left: usize,
-    /// Whether the maintenance's reads fail.
-    reads_nothing: bool,
-}
-
-fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-fn key(i: u32) -> Vec<u8> {
-    format!("key {i:03}").into_bytes()
-}
-
 /// A value whose length tells the round.
 fn value(i: u32, round: u32) -> Vec<u8> {
     vec![i as u8; VALUE + round as usize]
 }
 
 impl Rig {
-    fn new() -> Self {
-        let now = Arc::new(AtomicU32::new(1));
-        let clock = now.clone();
-        let mut options = Options::default();
-        options.segment_bytes = Some(SEGMENT);
-        options.seed = Some(5);
-        options.recovery_threads = Some(1);
-        options.now = Arc::new(move || clock.load(Ordering::Relaxed));
-        let device = SimDevice::new(SimConfig::new(1, LEN));
-        let shared: Arc<dyn Device> = Arc::new(device.clone());
-        let (store, maintenance) = Store::unmaintained(shared, &options).expect("a store");
-        let session = store.session().expect("a session");
-        let disk = Disk::open(&device, 32).expect("a queue");
-        let driven = session.clone();
-        Self {
-            driver: Box::pin(async move { driven.drive().await }),
-            maintenance: Box::pin(maintenance.run(disk.clone())),
-            device,
-            options,
-            now,
-            store,
-            session,
-            disk,
-            leaving: None,
-            left: 0,
-            reads_nothing: false,
-        }
-    }
-
-    /// One step of the maintenance: whatever waits for the device waits for one request. Says whether
-    /// it did anything.
-    fn maintain(&mut self) -> bool {
-        let before = self.store.segments();
-        if self.reads_nothing {
-            self.device.set_rates(Rates {
-                read_error: 1.0,
-                ..Rates::default()
-            });
-        }
-        assert!(
-            poll(self.maintenance.as_mut()).is_pending(),
-            "the store is open"
-        );
-        let ended = self.disk.poll();
-        self.device.set_rates(Rates::default());
-        let after = self.store.segments();
-        let leaving = |state: &State| matches!(state, State::Leaving(_));
-        let leaving = after.iter().position(leaving).map(|s| s as u32);
-        self.left += usize::from(leaving.is_some() && leaving != self.leaving);
-        self.leaving = leaving;
-        ended > 0 || before != after
-    }
-
-    /// Whatever the users' queue can do without the maintenance; what they write is held back unless
-    /// it is driven.
-    fn settle<T>(
-        &mut self,
-        mut change: Pin<&mut impl Future<Output = T>>,
-        drives: bool,
-    ) -> Poll<T> {
-        let mut idle = 0;
-        while idle < 3 {
-            if let Poll::Ready(outcome) = poll(change.as_mut()) {
-                return Poll::Ready(outcome);
-            }
-            if drives {
-                assert!(poll(self.driver.as_mut()).is_pending(), "the store is open");
-            }
-            idle = if self.session.disk().poll() > 0 {
-                0
-            } else {
-                idle + 1
-            };
-        }
-        Poll::Pending
-    }
-
-    /// Drives a change to its end, and the maintenance only if the change waits for it.
-    fn finish<T>(&mut self, mut change: Pin<&mut impl Future<Output = T>>) -> T {
-        for _ in 0..10_000 {
-            if let Poll::Ready(outcome) = self.settle(change.as_mut(), true) {
-                return outcome;
-            }
-            self.maintain();
-        }
-        panic!("a change never ends");
-    }
-
-    fn put(&mut self, i: u32, value: &[u8], expiry: u32) -> Result<(), StoreError> {
-        let session = self.session.clone();
-        let with = Attributes { flags: 0, expiry };
-        self.finish(pin!(session.put_with(&key(i), value, with)))
-            .map(drop)
-    }
-
-    /// Has the maintenance do what there is to do, or up to the beginning of this collection. Says
-    /// whether that has begun.
-    fn settle_maintenance(&mut self, collection: usize) -> bool {
-        let mut idle = 0;
-        for _ in 0..100_000 {
-            idle = if self.maintain() { 0 } else { idle + 1 };
-            if self.left == collection {
-                return true;
-            }
-            if idle == 3 {
-                return false;
-            }
-        }
-        panic!("the maintenance never rests");
-    }
-
     /// Fills the store until the segment of this collection is about to be given up: its number, and
     /// the keys that stay in it. Segments in which nothing stays do not count.
     fn fill(&mut self, expired: bool, collection: usize) -> (u32, Vec<u32>) {
@@ -265,14 +125,6 @@ impl Rig {
         );
         examined.expect("examined");
         log
-    }
-
-    /// What a store that is opened with what is on the device now has of a key.
-    fn after_a_crash(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let image = SimDevice::with_image(SimConfig::new(2, LEN), self.device.image());
-        let device: Arc<dyn Device> = Arc::new(image);
-        let (store, _) = Store::unmaintained(device, &self.options).expect("recovered");
-        store.get(key).expect("got")
     }
 }
 
@@ -496,7 +348,10 @@ fn a_segment_that_could_not_be_read_once_is_given_up_later() {
 fn a_segment_that_cannot_be_read_is_set_aside_in_the_end() {
     let mut rig = Rig::new();
     let (_, keys) = rig.fill(false, 1);
-    rig.reads_nothing = true;
+    rig.rates = Rates {
+        read_error: 1.0,
+        ..Rates::default()
+    };
     for round in 0..200 {
         let other = MIXED + round % (KEYS - MIXED);
         match rig.put(other, &value(other, 5), 0) {
