@@ -407,7 +407,7 @@ impl Session {
             drop(self.bury(key, fence_now).await?);
         }
         // Who wants room now waits until maintenance has seen what this has brought.
-        if shared.user.set_full(false) {
+        if shared.user.admit() {
             shared.wake_maintainer();
         }
         Ok(())

@@ -43,6 +43,8 @@ pub(crate) struct Maintainer {
     collections: u64,
     effort: Effort,
     postponed: Postponed,
+    /// Why the users' next segment could not be opened, if it was tried.
+    opening: Option<StoreError>,
 }
 
 impl Maintainer {
@@ -55,6 +57,7 @@ impl Maintainer {
             collections: 0,
             effort: Effort::default(),
             postponed: Postponed::default(),
+            opening: None,
         }
     }
 
@@ -69,8 +72,9 @@ impl Maintainer {
                     failures += 1;
                     tracing::error!(%error, device = %self.shared.device.name(), "maintaining a store");
                     if failures > 8 {
-                        // Whoever waits for room is told that there is none.
-                        self.shared.user.set_full(true);
+                        // Whoever waits for room is told why there is none.
+                        let refusal = self.opening.clone().unwrap_or(StoreError::Full);
+                        self.shared.user.refuse(refusal);
                         self.notified.wait().await;
                     }
                 }
@@ -83,9 +87,11 @@ impl Maintainer {
     async fn step(&mut self) -> Result<bool, StoreError> {
         let shared = self.shared.clone();
         let spare = spare(&shared);
-        if shared.user.wants_next() && prepare_segment(&shared, &self.disk, spare).await? {
-            self.effort = Effort::default();
-            return Ok(true);
+        if shared.user.wants_next() {
+            let opened = shared.segments.open(Kind::User, spare);
+            if self.open_next(opened).await? {
+                return Ok(true);
+            }
         }
         let segments = shared.layout().segments;
         let low = spare + 1 + segments as usize / 32;
@@ -102,9 +108,25 @@ impl Maintainer {
             return Ok(true);
         }
         if shared.user.wants_next() {
-            shared.user.set_full(true);
+            let opened = shared.segments.open_doubtful(Kind::User, spare);
+            if self.open_next(opened).await? {
+                return Ok(true);
+            }
+            shared.user.refuse(StoreError::Full);
         }
         Ok(false)
+    }
+
+    /// Gives users the segment that was opened for them. Says whether there was one.
+    async fn open_next(&mut self, opened: Option<(u32, u64)>) -> Result<bool, StoreError> {
+        let Some(opened) = opened else {
+            return Ok(false);
+        };
+        let room = begin_segment(&self.shared, &self.disk, opened, Kind::User).await;
+        self.opening = room.as_ref().err().cloned();
+        self.shared.user.give(room?);
+        self.effort = Effort::default();
+        Ok(true)
     }
 
     fn victim(&mut self) -> Option<Candidate> {
@@ -159,7 +181,7 @@ impl Maintainer {
             Err(error) => {
                 // What could be moved was moved; the rest stays where it is.
                 shared.segments.stay(segment);
-                if !matches!(error, StoreError::Full) {
+                if !self.mover.take_found_no_segment() {
                     self.postpone(segment, victim.seq);
                 }
                 return Err(error);
@@ -186,7 +208,7 @@ impl Maintainer {
             }
         }
         shared.segments.free(segment);
-        shared.user.set_full(false);
+        shared.user.admit();
         let counters = &shared.counters;
         if shared.superblock.cache {
             add(&counters.evicted_segments, 1);
@@ -309,15 +331,28 @@ pub(crate) async fn prepare_segment(
     disk: &Disk,
     spare: usize,
 ) -> Result<bool, StoreError> {
-    let Some((segment, seq)) = shared.segments.open(Kind::User, spare) else {
+    let Some(opened) = shared.segments.open(Kind::User, spare) else {
         return Ok(false);
     };
-    if let Err(error) = write_header(shared, disk, segment, seq, Kind::User).await {
-        shared.segments.retire(segment);
+    let room = begin_segment(shared, disk, opened, Kind::User).await?;
+    shared.user.give(room);
+    Ok(true)
+}
+
+/// Begins a segment that was opened: its header is on the device when this returns. If that fails, the
+/// segment is opened anew later, with another sequence number: a header that was written nevertheless
+/// is one of an empty segment, and replaced before anything goes there.
+pub(crate) async fn begin_segment(
+    shared: &Shared,
+    disk: &Disk,
+    (segment, seq): (u32, u64),
+    kind: Kind,
+) -> Result<Room, StoreError> {
+    if let Err(error) = write_header(shared, disk, segment, seq, kind).await {
+        shared.segments.doubt(segment);
         return Err(error);
     }
-    shared.user.give(Room::whole(shared.layout(), segment, seq));
-    Ok(true)
+    Ok(Room::whole(shared.layout(), segment, seq))
 }
 
 /// Whether the index points at this place for this hash.

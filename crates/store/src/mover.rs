@@ -15,7 +15,7 @@ use crate::format::record::Record;
 use crate::format::segment::Kind;
 use crate::hash::KeyHash;
 use crate::index::{Place, SizeCode};
-use crate::maintain::write_header;
+use crate::maintain::begin_segment;
 use crate::shared::Shared;
 use crate::stream::Room;
 use crate::writer::compose;
@@ -41,6 +41,7 @@ pub(crate) struct Mover {
     len: usize,
     members: Vec<Member>,
     then: Vec<Then>,
+    found_no_segment: bool,
 }
 
 impl Mover {
@@ -53,6 +54,7 @@ impl Mover {
             len: 0,
             members: Vec::new(),
             then: Vec::new(),
+            found_no_segment: false,
         }
     }
 
@@ -72,15 +74,21 @@ impl Mover {
         if let Some(room) = self.room.take() {
             self.shared.segments.seal(room.segment);
         }
-        let opened = self.shared.segments.open(Kind::Moved, 0);
-        let (segment, seq) = opened.ok_or(StoreError::Full)?;
-        if let Err(error) = write_header(&self.shared, &self.disk, segment, seq, Kind::Moved).await
-        {
-            self.shared.segments.retire(segment);
-            return Err(error);
-        }
-        self.room = Some(Room::whole(&layout, segment, seq));
+        self.found_no_segment = true;
+        let segments = &self.shared.segments;
+        let opened = segments.open(Kind::Moved, 0);
+        let opened = opened.or_else(|| segments.open_doubtful(Kind::Moved, 0));
+        let opened = opened.ok_or(StoreError::Full)?;
+        let room = begin_segment(&self.shared, &self.disk, opened, Kind::Moved).await?;
+        self.room = Some(room);
+        self.found_no_segment = false;
         Ok(())
+    }
+
+    /// Whether room was asked for since the last time and no segment could be opened: what was to be
+    /// moved is not to blame.
+    pub(crate) fn take_found_no_segment(&mut self) -> bool {
+        std::mem::take(&mut self.found_no_segment)
     }
 
     /// Adds a copy of a record that the index points at; there is room for it.

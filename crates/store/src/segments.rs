@@ -17,6 +17,9 @@ pub enum State {
     Sealed(Kind),
     /// Its live records are being moved out, or it is being emptied.
     Leaving(Kind),
+    /// For nothing, as far as is known: its header could not be written, and may be there or not. It is
+    /// written anew when some more segments have been opened, or when no other is left.
+    Doubtful,
     /// It cannot be written to, read or given up: it is not used again until the store is opened anew.
     Retired,
 }
@@ -43,8 +46,23 @@ pub(crate) struct Counts {
 struct Table {
     states: Box<[State]>,
     free: Vec<u32>,
+    doubtful: Vec<Doubtful>,
+    /// How often in a row the header of each could not be written.
+    failures: Box<[u32]>,
     next_seq: u64,
 }
+
+/// A segment whose header could not be written.
+#[derive(Clone, Copy, Debug)]
+struct Doubtful {
+    segment: u32,
+    /// The sequence number from which it is tried again.
+    due: u64,
+}
+
+/// However often a header could not be written, it is tried again after 2 to the power of this many
+/// openings.
+const DOUBTS: u32 = 10;
 
 /// The segments of a device.
 #[derive(Debug)]
@@ -84,6 +102,8 @@ impl Segments {
                 states: vec![State::Free; segments as usize].into(),
                 // The first is taken first.
                 free: (0..segments).rev().collect(),
+                doubtful: Vec::new(),
+                failures: vec![0; segments as usize].into(),
                 next_seq: 1,
             }),
             next_seq: AtomicU64::new(1),
@@ -113,7 +133,10 @@ impl Segments {
         for (segment, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
             if matches!(
                 state,
-                State::Free | State::Open(Kind::Index) | State::Sealed(Kind::Index)
+                State::Free
+                    | State::Doubtful
+                    | State::Open(Kind::Index)
+                    | State::Sealed(Kind::Index)
             ) {
                 continue;
             }
@@ -156,7 +179,30 @@ impl Segments {
         if table.free.len() <= spare {
             return None;
         }
-        let segment = table.free.pop()?;
+        // Users can wait for another one if this fails again; who moves would have to begin anew.
+        let is_due = |doubtful: &Doubtful| doubtful.due <= table.next_seq;
+        let due = table.doubtful.iter().position(is_due);
+        let segment = match due.filter(|_| kind == Kind::User) {
+            Some(due) => table.doubtful.swap_remove(due).segment,
+            None => table.free.pop()?,
+        };
+        Some(self.begin_use(&mut table, segment, kind))
+    }
+
+    /// Opens a doubtful segment before its time, because there is nothing else to be done, if more than
+    /// `spare` are free or doubtful.
+    pub(crate) fn open_doubtful(&self, kind: Kind, spare: usize) -> Option<(u32, u64)> {
+        let mut table = self.table();
+        if table.free.len() + table.doubtful.len() <= spare {
+            return None;
+        }
+        let waiting = table.doubtful.iter().enumerate();
+        let (first, _) = waiting.min_by_key(|(_, doubtful)| doubtful.due)?;
+        let segment = table.doubtful.swap_remove(first).segment;
+        Some(self.begin_use(&mut table, segment, kind))
+    }
+
+    fn begin_use(&self, table: &mut Table, segment: u32, kind: Kind) -> (u32, u64) {
         let seq = table.next_seq;
         table.next_seq += 1;
         self.next_seq.store(table.next_seq, Ordering::Release);
@@ -167,7 +213,29 @@ impl Segments {
         }
         counts.touched.store(seq, Ordering::Relaxed);
         counts.seq.store(seq, Ordering::Release);
-        Some((segment, seq))
+        (segment, seq)
+    }
+
+    /// The header of a segment that was just opened could not be written. The device may do better with
+    /// another one, or later. Nothing stands in it whatever has become of the header.
+    pub(crate) fn doubt(&self, segment: u32) {
+        self.counts[segment as usize].seq.store(0, Ordering::SeqCst);
+        let mut table = self.table();
+        table.states[segment as usize] = State::Doubtful;
+        let failures = DOUBTS.min(table.failures[segment as usize] + 1);
+        table.failures[segment as usize] = failures;
+        let due = table.next_seq + (1 << failures);
+        table.doubtful.push(Doubtful { segment, due });
+    }
+
+    /// Those whose header could not be written.
+    pub(crate) fn doubtful(&self) -> Vec<u32> {
+        let table = self.table();
+        table
+            .doubtful
+            .iter()
+            .map(|doubtful| doubtful.segment)
+            .collect()
     }
 
     /// Nothing more will be written to it.
@@ -209,6 +277,10 @@ impl Segments {
         self.counts[segment as usize].seq.store(0, Ordering::SeqCst);
         let mut table = self.table();
         table.states[segment as usize] = State::Free;
+        table.failures[segment as usize] = 0;
+        table
+            .doubtful
+            .retain(|doubtful| doubtful.segment != segment);
         // The one that was free the longest is taken first: wear is spread.
         table.free.insert(0, segment);
     }
@@ -228,7 +300,7 @@ impl Segments {
         self.table().states.to_vec()
     }
 
-    /// The least sequence number of a segment that has, or may still have, a header.
+    /// The least sequence number of a segment in which something stands, or may come back.
     pub(crate) fn oldest(&self) -> u64 {
         self.oldest_but(u32::MAX)
     }
@@ -240,7 +312,7 @@ impl Segments {
         for (number, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
             match state {
                 _ if number == segment as usize => {}
-                State::Free => {}
+                State::Free | State::Doubtful => {}
                 // Its records may come back with its header.
                 State::Retired => return 0,
                 _ => oldest = oldest.min(counts.seq.load(Ordering::Acquire)),
@@ -338,5 +410,69 @@ impl Segments {
         let in_flight = &self.counts[segment as usize].in_flight;
         let before = in_flight.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "a batch ends once");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_whose_header_fails_is_tried_again_after_more_and_more_openings() {
+        let segments = Segments::new(8);
+        let open = || segments.open(Kind::User, 2).expect("one is free");
+        let (bad, _) = open();
+        segments.doubt(bad);
+        let mut waits = Vec::new();
+        let mut others = 0;
+        while waits.len() < 12 {
+            assert_eq!(segments.free_len(), 7, "what is doubtful does not count");
+            assert_eq!(segments.doubtful(), [bad]);
+            let (segment, seq) = open();
+            assert_eq!(segments.next_seq(), seq + 1);
+            if segment == bad {
+                segments.doubt(bad);
+                waits.push(std::mem::take(&mut others));
+            } else {
+                segments.free(segment);
+                others += 1;
+            }
+        }
+        let doubled: Vec<_> = (1..=10).map(|i| 1 << i).chain([1 << 10; 2]).collect();
+        assert_eq!(waits, doubled);
+        loop {
+            let (segment, _) = open();
+            segments.free(segment);
+            if segment == bad {
+                break;
+            }
+        }
+        assert!(segments.doubtful().is_empty());
+        assert_eq!(segments.free_len(), 8);
+    }
+
+    #[test]
+    fn what_is_doubtful_is_opened_before_its_time_if_nothing_else_is_left() {
+        let segments = Segments::new(4);
+        while let Some((segment, _)) = segments.open(Kind::Moved, 0) {
+            segments.doubt(segment);
+        }
+        assert_eq!(
+            segments.oldest(),
+            segments.next_seq(),
+            "nothing stands there"
+        );
+        let again = |spare| segments.open_doubtful(Kind::User, spare);
+        assert_eq!(again(4), None, "users leave some to who moves");
+        let first = again(2).expect("four are doubtful");
+        assert_eq!(first, (0, 5));
+        segments.doubt(first.0);
+        let second = again(2).expect("four are doubtful");
+        assert_eq!(
+            second,
+            (1, 6),
+            "another one than that which failed just now"
+        );
+        assert_eq!(segments.seq(1), 6);
     }
 }

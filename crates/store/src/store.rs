@@ -441,6 +441,15 @@ impl Store {
                 destroy_header(shared, &disk, room.segment).await?;
                 shared.segments.free(room.segment);
             }
+            for segment in shared.segments.doubtful() {
+                // With a header that the index does not know of, the log will be read.
+                match destroy_header(shared, &disk, segment).await {
+                    Ok(()) => shared.segments.free(segment),
+                    Err(error) => {
+                        tracing::warn!(%error, device = %shared.device.name(), segment, "a segment's header");
+                    }
+                }
+            }
             if !checkpoint::write(shared, &disk).await? {
                 tracing::info!(device = %shared.device.name(), "no room for the index: the log will be read");
             }

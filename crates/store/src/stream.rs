@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use crate::error::StoreError;
 use crate::format::layout::Layout;
 use crate::segments::Segments;
 
@@ -30,7 +31,8 @@ struct State {
     current: Option<Room>,
     next: Option<Room>,
     waiting: Vec<Waker>,
-    full: bool,
+    /// Why there will be no next segment.
+    refusal: Option<StoreError>,
     /// Blocks at the ends of segments for which the next batch was too long.
     lost: u64,
 }
@@ -51,10 +53,6 @@ impl Room {
     }
 }
 
-/// There is no room, and none can be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
-
 impl Stream {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,7 +65,7 @@ impl Stream {
         segments: &Segments,
         mut fit: impl FnMut(u32) -> u32,
         want_next: impl Fn(),
-    ) -> Result<Room, Full> {
+    ) -> Result<Room, StoreError> {
         poll_fn(|cx| {
             let mut state = self.state();
             loop {
@@ -87,11 +85,11 @@ impl Stream {
                     }
                 }
                 let Some(next) = state.next.take() else {
-                    if state.full {
+                    if let Some(refusal) = state.refusal.clone() {
                         drop(state);
                         // It may be otherwise by the next time somebody asks.
                         want_next();
-                        return Poll::Ready(Err(Full));
+                        return Poll::Ready(Err(refusal));
                     }
                     state.waiting.push(cx.waker().clone());
                     drop(state);
@@ -121,20 +119,20 @@ impl Stream {
         let mut state = self.state();
         debug_assert!(state.next.is_none());
         state.next = Some(room);
-        state.full = false;
+        state.refusal = None;
         wake(state);
     }
 
-    /// Says whether there will be no next segment until something is removed. Returns whether it is
-    /// otherwise than before.
-    pub(crate) fn set_full(&self, full: bool) -> bool {
+    /// Tells who waits, and who will, why there is no next segment.
+    pub(crate) fn refuse(&self, refusal: StoreError) {
         let mut state = self.state();
-        let changes = state.full != full;
-        if changes {
-            state.full = full;
-            wake(state);
-        }
-        changes
+        state.refusal = Some(refusal);
+        wake(state);
+    }
+
+    /// Who wants room is to wait for it again. Returns whether that was refused before.
+    pub(crate) fn admit(&self) -> bool {
+        self.state().refusal.take().is_some()
     }
 
     /// Ends the open segment, and returns those that were prepared but hold nothing.

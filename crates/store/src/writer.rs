@@ -22,7 +22,7 @@ use crate::format::batch::BatchHeader;
 use crate::format::layout::Layout;
 use crate::format::record::{self, Record};
 use crate::shared::Shared;
-use crate::stream::{Full, Room};
+use crate::stream::Room;
 
 /// A batch that is this long is not held back.
 const LARGE: usize = 256 << 10;
@@ -185,7 +185,7 @@ impl Writer {
             let room = shared
                 .user
                 .take(&shared.segments, fit, || shared.wake_maintainer());
-            let room = room.await.map_err(|Full| StoreError::Full)?;
+            let room = room.await?;
             batch.hold(room.segment);
             let (count, bytes) = fitting(layout, rest, room.blocks);
             let padded = room.blocks as usize * layout.block();

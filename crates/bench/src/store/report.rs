@@ -78,7 +78,9 @@ impl Loaded {
         let stats = store.stats();
         let layout = store.superblock().layout;
         let segments = store.segments();
-        let in_use = segments.iter().filter(|state| **state != State::Free);
+        let in_use = segments
+            .iter()
+            .filter(|state| !matches!(state, State::Free | State::Doubtful));
         // Each segment begins with a block for its header.
         let headers = in_use.count() * layout.block();
         Loaded {

@@ -1,5 +1,7 @@
 //! Which segments are in use.
 
+use std::collections::HashSet;
+
 use rt::block::Disk;
 
 use crate::error::StoreError;
@@ -11,14 +13,23 @@ use crate::shared::Shared;
 /// Headers that are read at the same time.
 const AT_ONCE: u32 = 64;
 
+/// The segments that are in use, the oldest first.
+pub(crate) struct Used {
+    pub(crate) headers: Vec<SegmentHeader>,
+    /// The sequence numbers of those in which a batch stands where the first one belongs.
+    pub(crate) begun: HashSet<u64>,
+}
+
 /// Reads the headers of all segments.
 ///
 /// One that is damaged is restored from the segment's first batch: a segment whose header is not
 /// zero was in use.
-pub(crate) async fn read(shared: &Shared, disk: &Disk) -> Result<Vec<SegmentHeader>, StoreError> {
+pub(crate) async fn read(shared: &Shared, disk: &Disk) -> Result<Used, StoreError> {
     let layout = *shared.layout();
     let store = shared.superblock.store;
+    let seed = shared.superblock.check_seed;
     let mut used = Vec::new();
+    let mut begun = HashSet::new();
     for first in (0..layout.segments).step_by(AT_ONCE as usize) {
         let last = (first + AT_ONCE).min(layout.segments);
         // The second block too: it holds the first batch's header.
@@ -32,13 +43,14 @@ pub(crate) async fn read(shared: &Shared, disk: &Disk) -> Result<Vec<SegmentHead
         for (segment, read) in (first..last).zip(reads) {
             let (result, buf) = read.await;
             result?;
+            let seq_of_first = BatchHeader::seq_of_first(&buf[layout.block()..], seed);
+            begun.extend(seq_of_first);
             match SegmentHeader::parse(&buf, store, segment) {
                 Ok(header) => used.push(header),
                 Err(_) if buf[..SEGMENT_HEADER_LEN].iter().all(|&byte| byte == 0) => {}
                 Err(error) => {
                     let device = shared.device.name();
-                    let seed = shared.superblock.check_seed;
-                    let Some(seq) = BatchHeader::seq_of_first(&buf[layout.block()..], seed) else {
+                    let Some(seq) = seq_of_first else {
                         tracing::warn!(%device, segment, %error, "a segment without a batch is free");
                         continue;
                     };
@@ -58,5 +70,8 @@ pub(crate) async fn read(shared: &Shared, disk: &Disk) -> Result<Vec<SegmentHead
         }
     }
     used.sort_unstable_by_key(|header| header.seq);
-    Ok(used)
+    Ok(Used {
+        headers: used,
+        begun,
+    })
 }

@@ -4,6 +4,7 @@
 //! the notes are sorted, and of each key the newest counts. When the notes take more memory than
 //! they may, those of greater hashes are dropped, and found in a further pass.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -69,6 +70,7 @@ struct Counts {
 pub(super) fn recover(
     shared: &Shared,
     segments: &[SegmentHeader],
+    begun: &HashSet<u64>,
     options: &Options,
 ) -> Result<Recovery, StoreError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -83,7 +85,7 @@ pub(super) fn recover(
             next: AtomicU32::new(0),
             first,
             end: AtomicU32::new(PARTS as u32),
-            torn_from: torn_from(segments),
+            torn_from: torn_from(segments, begun),
             notes: AtomicU64::new(0),
             notes_max: (options.recovery_bytes_max / size_of::<Note>() as u64).max(1 << 16),
             found: Mutex::new(vec![Vec::new(); PARTS]),
@@ -128,14 +130,15 @@ pub(super) fn recover(
 }
 
 /// The sequence numbers of the oldest segments of users' and of moved records that may have been
-/// written to at the end: batches are under way to few segments at a time.
-fn torn_from(segments: &[SegmentHeader]) -> [u64; 2] {
+/// written to at the end: batches are under way to few segments at a time. Those that nothing has come to
+/// do not count: there may be many, if the device failed when they were opened.
+fn torn_from(segments: &[SegmentHeader], begun: &HashSet<u64>) -> [u64; 2] {
     let newest = |kind, count: usize| {
         let of_kind = segments.iter().rev().filter(|header| header.kind == kind);
         of_kind
-            .take(count)
-            .last()
-            .map_or(u64::MAX, |header| header.seq)
+            .filter(|header| begun.contains(&header.seq))
+            .nth(count - 1)
+            .map_or(0, |header| header.seq)
     };
     // Nor were those of earlier sessions.
     let session = segments.last().map_or(0, |header| header.session);

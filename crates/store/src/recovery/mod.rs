@@ -62,10 +62,16 @@ pub(crate) fn recover(
     options: &Options,
 ) -> Result<Recovery, StoreError> {
     let used = disk.block_on(headers::read(shared, disk))?;
-    let newest = used.iter().map(|header| header.seq).max().unwrap_or(0);
+    let newest = used
+        .headers
+        .iter()
+        .map(|header| header.seq)
+        .max()
+        .unwrap_or(0);
     shared.segments.skip_to(newest + 1);
     shared.session = newest + 1;
     let (index, records): (Vec<_>, Vec<_>) = used
+        .headers
         .into_iter()
         .partition(|header| header.kind == Kind::Index);
     let is_closed =
@@ -78,11 +84,14 @@ pub(crate) fn recover(
     let recovery = if is_closed {
         Recovery::Closed
     } else {
-        log::recover(shared, &records, options)?
+        log::recover(shared, &records, &used.begun, options)?
     };
     disk.block_on(async {
         // The first of this session: it says that all others are not written to any more.
-        prepare_segment(shared, disk, spare(shared)).await?;
+        if let Err(error) = prepare_segment(shared, disk, spare(shared)).await {
+            // Maintenance begins another one.
+            tracing::error!(%error, device = %shared.device.name(), "opening a store");
+        }
         // What they say is about to become untrue; durably so before anything is written.
         for header in &index {
             destroy_header(shared, disk, header.segment).await?;

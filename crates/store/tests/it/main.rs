@@ -10,4 +10,5 @@ mod iterate;
 mod kill;
 mod model;
 mod moves;
+mod opening;
 mod rig;
