@@ -1,7 +1,8 @@
 //! A closed store holds nothing, whichever threads have used it.
 
 use std::process::Command;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rt::block::{Engine, FileDevice};
 use store::{Options, Store};
@@ -49,43 +50,51 @@ fn let_go(engine: Engine) {
     };
     drop(first);
     let before = descriptors();
-    let store = Mutex::new(None);
-    let (used, reopened) = (Barrier::new(4), Barrier::new(4));
     std::thread::scope(|scope| {
-        for thread in 0..3_u8 {
-            let (store, used, reopened, open) = (&store, &used, &reopened, &open);
-            scope.spawn(move || {
-                for round in 0..4_u8 {
-                    // Another thread opens it each time.
-                    if thread == round % 3 {
-                        let opened = open().expect("a store");
-                        *store.lock().expect("not poisoned") = Some(Arc::new(opened));
-                    }
-                    reopened.wait();
-                    let shared: Arc<Store> =
-                        store.lock().expect("not poisoned").clone().expect("open");
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (jobs, todo) = channel();
+                scope.spawn(move || work(todo));
+                jobs
+            })
+            .collect();
+        for round in 0..4_u8 {
+            // Another thread opens it each time.
+            let store = on(&threads[usize::from(round % 3)], || {
+                open().expect("a store")
+            });
+            let store = Arc::new(store);
+            for (thread, jobs) in (0_u8..).zip(&threads) {
+                let store = store.clone();
+                on(jobs, move || {
                     if round > 0 {
-                        let found = shared.get(&[thread]).expect("got");
+                        let found = store.get(&[thread]).expect("got");
                         assert_eq!(found, Some(vec![round - 1; 100]), "{engine}");
                     }
-                    shared.put(&[thread], &[round; 100]).expect("put");
-                    drop(shared);
-                    used.wait();
-                    // The main thread closes it.
-                    used.wait();
-                }
-            });
-        }
-        for _ in 0..4 {
-            reopened.wait();
-            used.wait();
-            let store = store.lock().expect("not poisoned").take().expect("open");
+                    store.put(&[thread], &[round; 100]).expect("put");
+                });
+            }
+            assert!(descriptors() > before, "{engine}");
             let store = Arc::into_inner(store).expect("nobody else's");
+            // The main thread closes it.
             store.close().expect("closed");
-            assert_eq!(descriptors(), before, "{engine}");
-            used.wait();
+            assert_eq!(descriptors(), before, "{engine}, round {round}");
         }
     });
+}
+
+type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+fn work(jobs: Receiver<Job<'_>>) {
+    jobs.into_iter().for_each(|job| job());
+}
+
+/// Has a thread do something. If it panics, so does the caller: nobody waits for ever.
+fn on<'a, T: Send + 'a>(thread: &Sender<Job<'a>>, job: impl FnOnce() -> T + Send + 'a) -> T {
+    let (done, result) = channel();
+    let job = move || done.send(job()).expect("the caller waits");
+    thread.send(Box::new(job)).expect("the thread lives on");
+    result.recv().expect("the thread has not panicked")
 }
 
 /// A user's function may ask the store for something else meanwhile.
