@@ -52,9 +52,33 @@ fn bounded(at_least: u64, body: impl Fn() + Sync + Send + 'static) {
     assert!(tried >= at_least, "{tried} interleavings");
 }
 
+/// A reader and a writer at once. Loom begins with all that the calling thread does, and few preemptions
+/// lead only so far from there: each of the two is that thread once.
+fn at_once(is_reader_first: bool, reader: impl Part, writer: impl Part) {
+    if is_reader_first {
+        let writer = thread::spawn(writer);
+        reader();
+        writer.join().expect("no panic");
+    } else {
+        let reader = thread::spawn(reader);
+        writer();
+        reader.join().expect("no panic");
+    }
+}
+
+trait Part: FnOnce() + Send + 'static {}
+
+impl<F: FnOnce() + Send + 'static> Part for F {}
+
 #[test]
 fn a_reader_never_misses_an_entry_that_moves() {
-    bounded(20, || {
+    for is_reader_first in [true, false] {
+        moves(is_reader_first);
+    }
+}
+
+fn moves(is_reader_first: bool) {
+    bounded(20, move || {
         // It has all the regions it may have, so that entries move within one.
         let index = index(4, 2);
         let insert = |hash: Option<u64>| {
@@ -73,13 +97,11 @@ fn a_reader_never_misses_an_entry_that_moves() {
         insert(beside.next());
         assert!(index.remove(gone, place(1)));
         let new = hashes(3, 2, 0).next().expect("a hash");
-        let writer = {
-            let index = index.clone();
-            // Both its lines are full: the one moves home, where a reader has looked before.
-            thread::spawn(move || index.insert(new, place(3)).expect("room"))
-        };
-        assert!(is_there(&index, moves, place(1)));
-        writer.join().expect("no panic");
+        let (read, written) = (index.clone(), index.clone());
+        let reader = move || assert!(is_there(&read, moves, place(1)));
+        // Both its lines are full: the one moves home, where a reader has looked before.
+        let writer = move || written.insert(new, place(3)).expect("room");
+        at_once(is_reader_first, reader, writer);
         assert!(is_there(&index, moves, place(1)) && is_there(&index, new, place(3)));
         let (region, _) = index.lock(moves);
         let found = region.find(0, entry::entry(moves, place(1)));
@@ -89,7 +111,13 @@ fn a_reader_never_misses_an_entry_that_moves() {
 
 #[test]
 fn a_reader_never_misses_an_entry_that_changes_regions() {
-    bounded(100, || {
+    for is_reader_first in [true, false] {
+        changes_regions(is_reader_first);
+    }
+}
+
+fn changes_regions(is_reader_first: bool) {
+    bounded(100, move || {
         let index = index(2, 1);
         let mut leaving = hashes(0, 1, 1);
         let leaves = leaving.next().expect("a hash");
@@ -97,12 +125,10 @@ fn a_reader_never_misses_an_entry_that_changes_regions() {
         index.insert(leaves, place(1)).expect("room");
         assert_eq!(index.growing(), 1);
         let new = hashes(0, 1, 0).next().expect("a hash");
-        let writer = {
-            let index = index.clone();
-            thread::spawn(move || index.insert(new, place(2)).expect("room"))
-        };
-        assert!(is_there(&index, leaves, place(1)));
-        writer.join().expect("no panic");
+        let (read, written) = (index.clone(), index.clone());
+        let reader = move || assert!(is_there(&read, leaves, place(1)));
+        let writer = move || written.insert(new, place(2)).expect("room");
+        at_once(is_reader_first, reader, writer);
         assert!(is_there(&index, leaves, place(1)) && is_there(&index, new, place(2)));
         assert_eq!((index.growing(), index.region(0, 1).header.len()), (0, 1));
     });
@@ -110,7 +136,13 @@ fn a_reader_never_misses_an_entry_that_changes_regions() {
 
 #[test]
 fn a_reader_never_misses_an_entry_while_marks_are_set() {
-    bounded(10, || {
+    for is_reader_first in [true, false] {
+        marks_are_set(is_reader_first);
+    }
+}
+
+fn marks_are_set(is_reader_first: bool) {
+    bounded(10, move || {
         let index = index(2, 2);
         // Four of one first line: the last two lie in the second one, under the same mark.
         let mark = |hash: &u64| entry::mark_slot(*hash) == 0;
@@ -119,14 +151,12 @@ fn a_reader_never_misses_an_entry_while_marks_are_set() {
         for hash in &four {
             index.insert(*hash, place(1)).expect("room");
         }
-        let gone = four[2];
-        let writer = {
-            let index = index.clone();
-            thread::spawn(move || assert!(index.remove(gone, place(1))))
-        };
-        assert!(is_there(&index, four[3], place(1)));
-        writer.join().expect("no panic");
-        assert!(is_there(&index, four[3], place(1)));
+        let (gone, stays) = (four[2], four[3]);
+        let (read, written) = (index.clone(), index.clone());
+        let reader = move || assert!(is_there(&read, stays, place(1)));
+        let writer = move || assert!(written.remove(gone, place(1)));
+        at_once(is_reader_first, reader, writer);
+        assert!(is_there(&index, stays, place(1)));
         assert!(!is_there(&index, gone, place(1)));
     });
 }

@@ -13,7 +13,9 @@
 //! | two that insert and grow | `two_inserts_grow_together` | bounded |
 //! | two that replace the same place | `of_two_replacements_one_wins` | all |
 //!
-//! Bounded means every interleaving with at most two preemptions.
+//! Bounded means at most two preemptions. Loom does not try all of those: it begins with all that the calling
+//! thread does, and from there few preemptions do not lead everywhere. So a model of a reader is run twice, with
+//! the reader as that thread and with the writer.
 #![cfg(loom)]
 #![allow(unreachable_pub, missing_docs, dead_code, unused_imports, rustdoc::all)]
 
