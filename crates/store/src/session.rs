@@ -93,6 +93,11 @@ impl Session {
         self.writer.is_idle() && self.disk.is_idle()
     }
 
+    /// Whether it has no clones. Without any and idle, nobody has a part of it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.writer.is_alone()
+    }
+
     /// The device as this session sees it.
     pub fn disk(&self) -> &Disk {
         &self.disk

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -28,7 +29,7 @@ use crate::recovery::{Recovery, checkpoint, recover};
 use crate::segments::{Segments, State};
 use crate::session::{Session, Value};
 use crate::shared::Shared;
-use crate::slot::Slot;
+use crate::slot::{Own, Slot};
 use crate::stream::Stream;
 
 /// Requests in flight of a store's maintenance.
@@ -84,7 +85,7 @@ impl fmt::Debug for Maintenance {
 }
 
 /// Sessions of this thread, by the store's number in this process.
-type Sessions = RefCell<Vec<(u64, Arc<Slot>)>>;
+type Sessions = RefCell<Vec<(u64, Rc<Own>)>>;
 
 thread_local! {
     static SESSIONS: Sessions = const { RefCell::new(Vec::new()) };
@@ -208,23 +209,23 @@ impl Store {
         if self.shared.is_closed.load(Ordering::Relaxed) {
             return Err(StoreError::Closed);
         }
-        let slot = SESSIONS.with_borrow_mut(|sessions| {
-            if let Some((_, slot)) = sessions.iter().find(|(id, _)| *id == self.id) {
-                return Ok(slot.clone());
+        let own = SESSIONS.with_borrow_mut(|sessions| {
+            if let Some((_, own)) = sessions.iter().find(|(id, _)| *id == self.id) {
+                return Ok(own.clone());
             }
-            sessions.retain(|(_, slot)| !slot.is_empty());
-            let slot = Arc::new(Slot::new(self.session_of_thread()?));
-            sessions.push((self.id, slot.clone()));
+            sessions.retain(|(_, own)| !own.is_empty());
+            let own = Rc::new(Own::new(self.session_of_thread()?));
+            sessions.push((self.id, own.clone()));
             let mut slots = self.slots();
             slots.retain(|slot| slot.strong_count() > 0);
-            slots.push(Arc::downgrade(&slot));
-            Ok::<_, StoreError>(slot)
+            slots.push(own.slot());
+            Ok::<_, StoreError>(own)
         })?;
         let on = |session: &Session| session.block_on(run(session));
-        // SAFETY: the slot is this thread's. Operations borrow the session, and what they return is
-        // made by the callers here: versions, counts and copies, and what users make of a borrowed
-        // value.
-        match unsafe { slot.with(on) } {
+        // SAFETY: operations borrow the session, and their futures end here. What they return is made by
+        // the callers here: versions, counts and copies, and what users make of a borrowed value, which
+        // they can neither keep nor copy with its buffer.
+        match unsafe { own.with(on) } {
             Ok(result) => result,
             // Within another operation of this thread: a user's function asks for something else.
             Err(on) => on(&self.session_of_thread()?),

@@ -135,6 +135,11 @@ impl Writer {
             && self.writing.borrow().is_empty()
     }
 
+    /// Whether it has no clones.
+    pub(crate) fn is_alone(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+
     /// Begins writes and goes on with those on their way. To be called again when the waker says so.
     pub(crate) fn step(&self, cx: &mut Context<'_>) {
         *self.driver.borrow_mut() = Some(cx.waker().clone());
