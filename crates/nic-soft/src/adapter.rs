@@ -152,6 +152,8 @@ pub(crate) struct Adapter {
     tables: Mutex<Tables>,
     pub(crate) peers: Mutex<HashMap<(Gid, u32), Arc<Peer>>>,
     contacts: Mutex<Contacts>,
+    /// Peers that have gone, until the agent looks after what leads to them.
+    departed: Mutex<Vec<Arc<Peer>>>,
     tokens: AtomicU64,
     incoming: Mutex<Incoming>,
     /// The inboxes of peers, also of those that have gone while pollers still read their lanes.
@@ -209,6 +211,7 @@ impl Adapter {
             }),
             peers: Mutex::new(HashMap::new()),
             contacts: Mutex::new(Contacts::default()),
+            departed: Mutex::new(Vec::new()),
             tokens: AtomicU64::new(0),
             incoming: Mutex::new(Incoming::new()),
             inboxes: Mutex::new(Vec::new()),
@@ -242,6 +245,11 @@ impl Adapter {
     pub(crate) fn contacts(&self) -> MutexGuard<'_, Contacts> {
         // Every change is a single step.
         self.contacts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn departed(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
+        // Every change is a single step.
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn incoming(&self) -> MutexGuard<'_, Incoming> {
@@ -345,7 +353,7 @@ impl Adapter {
             .and_then(Weak::upgrade)
     }
 
-    fn qps(&self) -> Vec<Arc<QpShared>> {
+    pub(crate) fn qps(&self) -> Vec<Arc<QpShared>> {
         let tables = self.tables();
         let qps = tables.qps.iter().filter_map(Option::as_ref);
         qps.filter_map(Weak::upgrade).collect()

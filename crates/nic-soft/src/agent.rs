@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use verbs::VerbsError;
 
 use crate::adapter::Adapter;
+use crate::burial::Burial;
 use crate::incoming::{self, TOKEN_LISTENER, TOKEN_STOP};
 use crate::peer::{self, Peer};
 
@@ -92,9 +93,10 @@ impl Drop for Agent {
 }
 
 fn run(adapter: &Weak<Adapter>, epoll: &OwnedFd) {
+    let mut burial = Burial::default();
     loop {
         let mut space = [MaybeUninit::<Event>::uninit(); EVENTS];
-        let events = match epoll::wait(epoll, &mut space, None) {
+        let events = match epoll::wait(epoll, &mut space, burial.comes_again_after().as_ref()) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => continue,
             Err(e) => {
@@ -115,6 +117,7 @@ fn run(adapter: &Weak<Adapter>, epoll: &OwnedFd) {
                 token => incoming::serve(&adapter, token),
             }
         }
+        burial.carry_on(&adapter);
     }
 }
 
@@ -149,13 +152,14 @@ fn outgoing_ended(adapter: &Adapter, token: u64) {
         keys.iter().filter_map(|key| peers.remove(key)).collect()
     };
     for peer in ended {
-        self::ended(adapter, &peer);
+        self::ended(adapter, peer);
     }
     adapter.departures.announce();
 }
 
-/// Takes a peer for gone.
-pub(crate) fn ended(adapter: &Adapter, peer: &Peer) {
-    peer.end(adapter);
-    adapter.fail_connections(peer);
+/// Takes a peer for gone, and leaves to the agent what leads there.
+pub(crate) fn ended(adapter: &Adapter, peer: Arc<Peer>) {
+    peer.hang_up();
+    adapter.fail_connections(&peer);
+    adapter.departed().push(peer);
 }

@@ -47,7 +47,7 @@ impl Dests {
     #[inline]
     pub(crate) fn link(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<&mut Link> {
         if adapter.departures.since(self.departures_seen) {
-            self.forget_departed(adapter);
+            drop(self.take_departed(adapter));
         }
         if let Some(last) = &self.last
             && last.ah == to.ah
@@ -133,10 +133,10 @@ impl Dests {
         }
     }
 
-    /// Drops destinations whose process or address handle has gone, and links that nothing leads
-    /// to any more.
+    /// Drops destinations whose process or address handle has gone, and takes out links that nothing
+    /// leads to any more.
     #[cold]
-    fn forget_departed(&mut self, adapter: &Adapter) {
+    pub(crate) fn take_departed(&mut self, adapter: &Adapter) -> Vec<Link> {
         self.departures_seen = adapter.departures.look();
         self.last = None;
         let mut used = vec![false; self.links.len()];
@@ -157,11 +157,10 @@ impl Dests {
                 }
             }
         }
-        for (link, used) in self.links.iter_mut().zip(used) {
-            if !used {
-                *link = None;
-            }
-        }
         self.rehash(self.dests.len());
+        let links = self.links.iter_mut().zip(used);
+        links
+            .filter_map(|(link, used)| link.take_if(|_| !used))
+            .collect()
     }
 }

@@ -1,19 +1,28 @@
 //! A value that belongs to one owner without a lock, except while it has unfinished work, when
-//! others may help under a lock.
+//! others may help under a lock, or while it is recalled for a visitor.
 //!
 //! A queue pair's send side is used by the thread that posts. Only when requests have to wait (the
-//! peer has no RECV or no room) must the thread that polls the completion queue carry on with them.
-//! So the common case costs one load, and the rare one a mutex.
+//! peer has no RECV or no room) must the thread that polls the completion queue carry on with them;
+//! and when a peer has gone, the agent takes out what leads there. So the common case costs one
+//! load, and the rare ones a mutex.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
-use crate::sync::{AtomicBool, Mutex, Ordering, UnsafeCell};
+#[cfg(debug_assertions)]
+use crate::sync::AtomicBool;
+use crate::sync::{AtomicU8, Mutex, Ordering, UnsafeCell};
+
+/// Others may help: there is unfinished work.
+const SHARED: u8 = 1;
+/// Somebody wants to visit.
+const RECALLED: u8 = 2;
 
 /// The value and whose it is.
 #[derive(Debug)]
 pub(crate) struct Handover<T> {
-    /// Whether others may help; while it is set, the value is touched under the lock only.
-    shared: AtomicBool,
+    /// `SHARED` and `RECALLED`. Whoever comes while either is set touches the value under the lock
+    /// only.
+    state: AtomicU8,
     lock: Mutex<()>,
     value: UnsafeCell<T>,
     /// Whether the owner is at work, to catch a second one.
@@ -32,14 +41,15 @@ impl Drop for AtWork<'_> {
     }
 }
 
-// SAFETY: the value is touched by one thread at a time: by the owner while `shared` is unset, which
-// only a holder of the lock can bring about, and under the lock while it is set.
+// SAFETY: the value is touched by one thread at a time: by the owner if it found neither bit set,
+// and under the lock otherwise. It is the owner that sets `SHARED`, when it has done; whoever sets
+// `RECALLED` waits, before it touches the value, for an owner that has not seen it.
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
     pub(crate) fn new(value: T) -> Self {
         Handover {
-            shared: AtomicBool::new(false),
+            state: AtomicU8::new(0),
             lock: Mutex::new(()),
             value: UnsafeCell::new(value),
             #[cfg(debug_assertions)]
@@ -50,7 +60,7 @@ impl<T> Handover<T> {
     /// Whether others may help at the moment.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) & SHARED != 0
     }
 
     /// The owner's access. The closure says whether there is unfinished work that others should
@@ -66,17 +76,18 @@ impl<T> Handover<T> {
             assert!(!taken, "one owner at a time, and not within itself");
             AtWork(&self.owned)
         };
-        if self.is_shared() {
+        if self.state.load(Ordering::Acquire) != 0 {
             let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: helpers touch the value under the lock only, and the owner holds it.
+            // SAFETY: helpers and visitors touch the value under the lock only, and the owner
+            // holds it.
             let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
-            self.shared.store(unfinished, Ordering::Release);
+            self.note(unfinished);
             return result;
         }
-        // SAFETY: `shared` is unset, so helpers stay away, and there is one owner.
+        // SAFETY: neither bit is set, so helpers stay away and a visitor waits; there is one owner.
         let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
         if unfinished {
-            self.shared.store(true, Ordering::Release);
+            self.note(true);
         }
         result
     }
@@ -91,8 +102,42 @@ impl<T> Handover<T> {
         if !self.is_shared() {
             return;
         }
-        // SAFETY: `shared` is set, so everybody touches the value under the lock, which is held.
+        // SAFETY: `SHARED` is set, so everybody touches the value under the lock, which is held.
         let unfinished = self.value.with_mut(|value| work(unsafe { &mut *value }));
-        self.shared.store(unfinished, Ordering::Release);
+        self.note(unfinished);
+    }
+
+    /// Has the owner come by the lock from now on, for somebody who wants to visit.
+    pub(crate) fn recall(&self) {
+        self.state.fetch_or(RECALLED, Ordering::Relaxed);
+    }
+
+    /// A visitor's access, after [`recall`](Self::recall); it waits for nobody, and is refused while
+    /// the lock is held. The closure says whether there is unfinished work.
+    ///
+    /// # Safety
+    /// Every call of [`own`](Self::own) that began before the recall, or did not see it, has ended.
+    /// One thread recalls and visits at a time.
+    pub(crate) unsafe fn visit<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> Option<R> {
+        let _held = match self.lock.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // SAFETY: the owner comes by the lock, as helpers do, and it is held.
+        let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
+        self.note(unfinished);
+        self.state.fetch_and(!RECALLED, Ordering::Release);
+        Some(result)
+    }
+
+    /// Notes whether there is unfinished work. Others may recall the value at the same time.
+    #[cold]
+    fn note(&self, unfinished: bool) {
+        if unfinished {
+            self.state.fetch_or(SHARED, Ordering::Release);
+        } else {
+            self.state.fetch_and(!SHARED, Ordering::Release);
+        }
     }
 }

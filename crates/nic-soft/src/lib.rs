@@ -15,13 +15,14 @@
 //! | `nic` | the device: [`SoftNic`] and the control path |
 //! | `adapter`, `instance` | an adapter's tables; its number on the GID |
 //! | `layout`, `segment` | what adapters share, and how it is mapped |
-//! | `agent`, `incoming`, `protocol`, `peer`, `departures` | first contact, and noticing who has gone |
+//! | `agent`, `incoming`, `protocol`, `peer` | first contact |
+//! | `departures`, `burial` | noticing who has gone, and letting go of what led there |
 //! | `inbox`, `allotment` | the lanes of a peer's inbox, as its owner and as the peer sees them |
 //! | `memory`, `region`, `remap`, `remote`, `quiescence` | regions, ours and a peer's; when memory may go |
 //! | `qp`, `pair_entry`, `send`, `payload`, `dests`, `link`, `lane` | posting: from a work request to a peer's lines |
 //! | `cq`, `todo`, `recv`, `recv_queue`, `credit`, `srq`, `srq_entry` | polling: from lines to completions |
 //! | `channel`, `rings`, `arming` | waking a poller that sleeps |
-//! | `handover` | letting a poller help a poster |
+//! | `handover` | letting a poller help a poster, and the agent visit |
 //! | `sync` | the atomics and locks that this is built from |
 //!
 //! # Example
@@ -61,6 +62,7 @@ mod adapter;
 mod agent;
 mod allotment;
 mod arming;
+mod burial;
 mod channel;
 mod cq;
 mod credit;

@@ -158,7 +158,7 @@ fn introduce(
     };
     if let Some(before) = replaced {
         // Nobody would notice its end any more.
-        agent::ended(adapter, &before);
+        agent::ended(adapter, before);
         adapter.departures.announce();
     }
     Ok(peer)
@@ -325,10 +325,18 @@ impl Peer {
         self.dead.store(true, Ordering::Release);
     }
 
-    /// Takes the peer for gone, and closes what leads to it. Links to it stay until their queue
-    /// pairs send again or go, which may be never.
-    pub(crate) fn end(&self, adapter: &Adapter) {
+    /// Takes the peer for gone. The agent is told by the connection, which ends here if it has not
+    /// ended already.
+    pub(crate) fn hang_up(&self) {
         self.mark_dead();
+        // What has ended already is as good.
+        if let Ok(socket) = self.socket() {
+            let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
+        }
+    }
+
+    /// Closes what leads to a peer that has gone.
+    pub(crate) fn close(&self, adapter: &Adapter) {
         let socket = self
             .socket
             .lock()

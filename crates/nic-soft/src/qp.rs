@@ -195,6 +195,24 @@ impl QpShared {
     pub(crate) fn progress(self: &Arc<Self>) {
         self.send.help(|sender| sender.progress(self));
     }
+
+    /// Whether the send side may lead to a process.
+    pub(crate) fn may_lead_to(&self, gid: Gid, instance: u32) -> bool {
+        self.transport == Transport::Ud || self.is_connected_to(gid, instance)
+    }
+
+    /// Drops what leads to peers that have gone; false when somebody is at the send side just now.
+    ///
+    /// # Safety
+    /// As for [`Handover::visit`].
+    pub(crate) unsafe fn forget_departed(&self) -> bool {
+        let forget = |sender: &mut Sender| {
+            let departed = sender.take_departed(&self.adapter);
+            (departed, sender.is_unfinished())
+        };
+        // SAFETY: the caller's promise. What was taken goes when the lock has been given back.
+        unsafe { self.send.visit(forget) }.is_some()
+    }
 }
 
 /// A queue pair as its owner holds it.
@@ -253,6 +271,8 @@ impl SoftQp {
     /// The owner's access to the send side. `self` is borrowed mutably, so there is one owner.
     fn own<R>(&mut self, work: impl FnOnce(&Arc<QpShared>, &mut Sender) -> R) -> R {
         let shared = &self.shared;
+        // Registered memory stays meanwhile, and who wants to visit waits.
+        let _active = self.activity.enter();
         // SAFETY: only the owner of the `SoftQp` gets here, through `&mut self`.
         unsafe {
             shared.send.own(|sender| {
@@ -356,9 +376,6 @@ impl NicQp for SoftQp {
             shared.recv_cq.attend(&shared.adapter, &shared);
         }
         if before == QpState::Sqd && to == QpState::Rts {
-            // Kept requests touch registered memory, like a post.
-            let activity = Arc::clone(&self.activity);
-            let _active = activity.enter();
             self.own(|shared, sender| sender.progress(shared));
             if shared.send.is_shared() {
                 shared.send_cq.attend(&shared.adapter, &shared);
@@ -373,9 +390,6 @@ impl NicQp for SoftQp {
 
     #[inline]
     fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        let activity = Arc::as_ptr(&self.activity);
-        // SAFETY: the activity lives as long as `self.activity`, which outlives this call.
-        let _active = unsafe { &*activity }.enter();
         let was_shared = self.shared.send.is_shared();
         let result = self.own(|shared, sender| sender.post(shared, wrs));
         if !was_shared && self.shared.send.is_shared() {

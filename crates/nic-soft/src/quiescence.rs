@@ -99,6 +99,14 @@ impl Quiescence {
     /// Waits until every operation that was under way has ended. Operations are short, so this
     /// spins; the caller must not be inside one.
     pub(crate) fn wait(&self) {
+        let mut under_way = self.under_way();
+        while !under_way.are_over() {
+            yield_now();
+        }
+    }
+
+    /// The operations that are under way. Those that begin later see what the caller has written.
+    pub(crate) fn under_way(&self) -> UnderWay {
         if !self.membarrier.load(Ordering::Relaxed) || !membarrier(MEMBARRIER_PRIVATE_EXPEDITED) {
             // Store buffers drain in far less time than this.
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -112,13 +120,23 @@ impl Quiescence {
         };
         // What queues did that have gone since is over as well; this makes it happen before.
         fence(Ordering::Acquire);
-        for activity in all {
+        let busy = all.into_iter().filter_map(|activity| {
             let seen = activity.count.load(Ordering::Acquire);
-            if seen % 2 == 1 {
-                while activity.count.load(Ordering::Acquire) == seen {
-                    yield_now();
-                }
-            }
-        }
+            (seen % 2 == 1).then_some((activity, seen))
+        });
+        UnderWay(busy.collect())
+    }
+}
+
+/// Operations that were under way at a moment.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay(Vec<(Arc<Activity>, u32)>);
+
+impl UnderWay {
+    /// Whether all of them have ended, and what they did is seen.
+    pub(crate) fn are_over(&mut self) -> bool {
+        self.0
+            .retain(|(activity, seen)| activity.count.load(Ordering::Acquire) == *seen);
+        self.0.is_empty()
     }
 }

@@ -16,7 +16,7 @@ const CACHED: usize = 16;
 
 /// What a queue pair remembers of a peer's region.
 #[derive(Debug)]
-struct Region {
+pub(crate) struct Region {
     key: u32,
     /// The peer's entry: the region is there while its key is.
     entry: *const MrEntry,
@@ -55,6 +55,13 @@ impl RemoteMemory {
     /// Forgets everything, for a new connection.
     pub(crate) fn clear(&mut self) {
         self.regions = Default::default();
+    }
+
+    /// Takes out the regions of peers that have gone.
+    pub(crate) fn take_departed(&mut self) -> Vec<Region> {
+        let of_dead = |region: &mut Region| region.peer.is_dead();
+        let regions = self.regions.iter_mut();
+        regions.filter_map(|one| one.take_if(of_dead)).collect()
     }
 
     /// The place of a range in a region that is mapped here and has been used before; `None` if it

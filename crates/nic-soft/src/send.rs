@@ -23,7 +23,7 @@ use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
 use crate::link::{Link, NoLane, Us};
 use crate::payload::Local;
 use crate::qp::QpShared;
-use crate::remote::RemoteMemory;
+use crate::remote::{Region, RemoteMemory};
 
 /// Bytes of a message at most (RC and UC).
 pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
@@ -64,11 +64,20 @@ struct Kept {
     tries: u32,
 }
 
+/// What led to peers that have gone. Their memory goes with it.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    _links: (Option<Link>, Vec<Link>),
+    _regions: Vec<Region>,
+}
+
 /// The send side of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Sender {
     us: Us,
     link: Option<Link>,
+    /// The peer that the queue pair was connected to has gone, and the link with it.
+    peer_gone: bool,
     dests: Dests,
     remote: RemoteMemory,
     kept: VecDeque<Kept>,
@@ -96,6 +105,7 @@ impl Sender {
                 transport,
             },
             link: None,
+            peer_gone: false,
             dests: Dests::default(),
             remote: RemoteMemory::default(),
             kept: VecDeque::new(),
@@ -110,7 +120,24 @@ impl Sender {
     }
 
     pub(crate) fn connect(&mut self, link: Link) {
-        self.link = Some(link);
+        // One that went before this was not found here by those who take out what leads to it.
+        self.peer_gone = link.peer.is_dead();
+        self.link = (!self.peer_gone).then_some(link);
+    }
+
+    /// Takes out what leads to peers that have gone.
+    pub(crate) fn take_departed(&mut self, adapter: &Adapter) -> Departed {
+        let link = self.link.take_if(|link| link.peer.is_dead());
+        self.peer_gone |= link.is_some();
+        Departed {
+            _links: (link, self.dests.take_departed(adapter)),
+            _regions: self.remote.take_departed(),
+        }
+    }
+
+    fn is_peer_gone(&self) -> bool {
+        let dead = |link: &Link| link.peer.is_dead();
+        self.peer_gone || self.link.as_ref().is_some_and(dead)
     }
 
     pub(crate) fn set_retries(&mut self, attr: &QpAttr) {
@@ -125,6 +152,7 @@ impl Sender {
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
         self.link = None;
+        self.peer_gone = false;
         self.dests.clear();
         self.remote.clear();
     }
@@ -345,7 +373,7 @@ impl Sender {
     /// Completes everything that waits: as flushed, but for what was under way to a peer that has
     /// died.
     pub(crate) fn flush(&mut self, qp: &Arc<QpShared>) {
-        let dead = self.link.as_ref().is_some_and(|link| link.peer.is_dead());
+        let dead = self.is_peer_gone();
         while let Some(kept) = self.kept.pop_front() {
             let status = match kept.waiting {
                 Some(_) if dead => WcStatus::RetryExcErr,
@@ -441,8 +469,7 @@ impl Sender {
                 (Some(limit), self.rnr_retries, WcStatus::RnrRetryExcErr)
             }
             Wait::Peer => {
-                let dead = self.link.as_ref().is_some_and(|link| link.peer.is_dead());
-                if dead {
+                if self.is_peer_gone() {
                     return Some(WcStatus::RetryExcErr);
                 }
                 (self.timeout, Some(self.retries), WcStatus::RetryExcErr)
@@ -469,14 +496,19 @@ impl Sender {
             return self.datagram(&qp.adapter, &to, imm, wr.flags, &local, len as usize);
         }
         let us = self.us;
+        let nobody = || match qp.transport {
+            Transport::Rc => Step::Wait(Wait::Peer),
+            _ => Step::Done(WcStatus::Success),
+        };
         let Some(link) = &mut self.link else {
-            return Step::Done(WcStatus::LocQpOpErr);
+            return if self.peer_gone {
+                nobody()
+            } else {
+                Step::Done(WcStatus::LocQpOpErr)
+            };
         };
         if !link.is_up(&us) {
-            return match qp.transport {
-                Transport::Rc => Step::Wait(Wait::Peer),
-                _ => Step::Done(WcStatus::Success),
-            };
+            return nobody();
         }
         let result = match wr.op {
             Op::Send { imm } => {

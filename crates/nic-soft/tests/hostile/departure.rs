@@ -4,12 +4,12 @@ use std::path::Path;
 
 use verbs::typed::{
     CompletionChannel, CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain,
-    QpOptions, QueuePair, Uc, Ud, Wr,
+    QpOptions, QueuePair, Rc, Uc, Ud, Wr,
 };
-use verbs::{Access, RecvWr, Wc};
+use verbs::{Access, RecvWr, Wc, WcStatus};
 
-use crate::speaker::descriptors;
-use crate::victim::{QKEY, until};
+use crate::speaker::{descriptors, mappings};
+use crate::victim::{Honest, QKEY, until};
 
 /// Somebody whose queue has a channel, so that others hold a bell for it.
 struct Node {
@@ -99,5 +99,129 @@ fn one_that_goes_takes_its_descriptors_with_it_though_nobody_sends_again() {
             on.send_cq = here.sends.num();
             here.pd.create_qp(&on).expect("a queue pair")
         };
+    }
+}
+
+/// What a process holds for others.
+fn holdings() -> (usize, usize) {
+    (descriptors(), mappings("vervain"))
+}
+
+/// A process that comes, and our queue pairs that are connected to it.
+struct Guest {
+    rc: QueuePair<Rc>,
+    uc: QueuePair<Uc>,
+    its_uc: QueuePair<Uc>,
+    it: Honest,
+}
+
+impl Guest {
+    fn new(mut it: Honest, here: &Node) -> Self {
+        let mut its_uc: QueuePair<Uc> = {
+            let on = QpOptions::on(&it.cq);
+            it.pd.create_qp(&on).expect("a queue pair")
+        };
+        let mut on = QpOptions::on(&here.cq);
+        on.send_cq = here.sends.num();
+        let mut rc = here.pd.create_qp(&on).expect("a queue pair");
+        let mut uc: QueuePair<Uc> = here.pd.create_qp(&on).expect("a queue pair");
+        let options = ConnectOptions::default();
+        it.connect(&mut rc, &options);
+        let ends = (uc.endpoint(), its_uc.endpoint());
+        uc.connect(&ends.1.expect("a GID"), &options)
+            .expect("connected");
+        its_uc
+            .connect(&ends.0.expect("a GID"), &options)
+            .expect("connected");
+        Guest { rc, uc, its_uc, it }
+    }
+
+    /// Both sides write, and send in each way; all of it arrives.
+    fn talk(&mut self, here: &mut Node) {
+        let Guest { rc, uc, its_uc, it } = self;
+        let sges = [here.memory.sge(0..256)];
+        let recv = [RecvWr { id: 1, sges: &sges }];
+        here.ud.post_recv(&recv).expect("posted");
+        rc.post_recv(&recv).expect("posted");
+        uc.post_recv(&recv).expect("posted");
+        let sges = [it.memory.sge(0..256)];
+        let recv = [RecvWr { id: 1, sges: &sges }];
+        it.ud.post_recv(&recv).expect("posted");
+        it.qp.post_recv(&recv).expect("posted");
+        its_uc.post_recv(&recv).expect("posted");
+
+        let gid = here.pd.context().gid().expect("a GID");
+        let ah = here.pd.create_ah(gid).expect("an address");
+        let its_ah = it.pd.create_ah(gid).expect("an address");
+        let remote = it.memory.remote(512);
+        rc.post_send(&[Wr::write_inline(b"rc", remote), Wr::send_inline(b"rc")])
+            .expect("posted");
+        uc.post_send(&[Wr::write_inline(b"uc", remote), Wr::send_inline(b"uc")])
+            .expect("posted");
+        let datagram = Wr::send_inline_to(&ah, it.ud.num(), QKEY, b"ud");
+        here.ud.post_send(&[datagram]).expect("posted");
+        let datagram = Wr::send_inline_to(&its_ah, here.ud.num(), QKEY, b"ud");
+        it.ud.post_send(&[datagram]).expect("posted");
+        it.qp.post_send(&[Wr::send_inline(b"rc")]).expect("posted");
+        its_uc.post_send(&[Wr::send_inline(b"uc")]).expect("posted");
+
+        // What it sent, and what came, complete on one queue there.
+        for (cq, completions) in [(&mut here.sends, 5), (&mut here.cq, 3), (&mut it.cq, 6)] {
+            for _ in 0..completions {
+                let mut out = [Wc::default()];
+                until("a message", || (cq.poll(&mut out) == Ok(1)).then_some(()));
+                assert!(out[0].is_ok(), "{out:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn those_who_go_take_their_mappings_with_them_though_nobody_sends_again() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut here = Node::new(run_dir.path());
+    let mut ours = Vec::new();
+    for round in 0..2 {
+        let guests: Vec<_> = (0..4).map(|_| Honest::start(run_dir.path())).collect();
+        // The streams that steer those processes stay.
+        let streams: Vec<_> = guests.iter().map(|it| it.pd.clone()).collect();
+        let before = holdings();
+        let mut guests: Vec<_> = guests.into_iter().map(|it| Guest::new(it, &here)).collect();
+        for guest in &mut guests {
+            guest.talk(&mut here);
+        }
+        assert!(holdings().1 >= before.1 + 4 * 4, "{:?}", holdings());
+        for (number, guest) in guests.into_iter().enumerate() {
+            let Guest { rc, uc, its_uc, it } = guest;
+            ours.push((rc, uc));
+            if number % 2 == 0 {
+                it.kill();
+                std::mem::forget(its_uc);
+            } else {
+                drop((its_uc, it));
+            }
+        }
+        // Our queue pairs stay, and nobody posts to them.
+        until(
+            "the mappings and descriptors of those who have gone",
+            || {
+                assert_eq!(here.cq.poll(&mut [Wc::default()]), Ok(0), "{round}");
+                (holdings() == before).then_some(())
+            },
+        );
+        std::mem::forget(streams);
+    }
+    // They are as the queue pairs of those whose peers have gone are.
+    for (rc, uc) in &mut ours {
+        rc.post_send(&[Wr::send_inline(b"hello?")]).expect("posted");
+        uc.post_send(&[Wr::send_inline(b"hello?")]).expect("posted");
+        for status in [WcStatus::WrFlushErr, WcStatus::Success] {
+            let mut out = [Wc::default()];
+            until("its end", || {
+                (here.sends.poll(&mut out) == Ok(1)).then_some(())
+            });
+            assert_eq!(out[0].status, status);
+        }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Honest {
     pub(crate) cq: CompletionQueue,
     pub(crate) memory: MemoryRegion,
     pub(crate) pd: ProtectionDomain,
-    _process: Process,
+    process: Process,
 }
 
 impl Honest {
@@ -68,8 +68,15 @@ impl Honest {
             cq,
             memory,
             pd,
-            _process: process,
+            process,
         }
+    }
+
+    /// Ends its process where it stands. What speaks to it stays: dropping that would ask it.
+    pub(crate) fn kill(mut self) {
+        self.process.0.kill().expect("killed");
+        self.process.0.wait().expect("ended");
+        std::mem::forget(self);
     }
 
     pub(crate) fn instance(&self) -> u32 {

@@ -12,7 +12,7 @@
 //! | `allotment.rs`: a lane that is used again | `lane.rs` | two, all |
 //! | `credit.rs`: a RECV that a sender has seen is there | `credit.rs` | three, bounded |
 //! | `departures.rs`: what is remembered of those that have gone | `departures.rs` | two, all |
-//! | `handover.rs`: a sender, its owner and a helper | `handover.rs` | two threads, all |
+//! | `handover.rs`: a sender, its owner, a helper and a visitor | `handover.rs` | two threads all, three bounded |
 //! | `quiescence.rs`: memory that goes while threads copy | `quiescence.rs` | two all, three bounded |
 //! | a queue pair that is reset while it is polled | `quiescence.rs` | two, all |
 //! | `region.rs`: an entry that is used for another region | `region.rs` | two, all |

@@ -3,7 +3,9 @@
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::bounded_model;
 use crate::handover::Handover;
+use crate::quiescence::Quiescence;
 
 /// A queue of work: each entry is done once, in order, by whoever gets to it.
 #[derive(Default)]
@@ -104,4 +106,57 @@ fn a_helper_that_comes_too_late_stays_away() {
         });
         helper.join().expect("the helper ends");
     });
+}
+
+#[test]
+fn a_visitor_meets_neither_the_owner_nor_a_helper() {
+    let met = |with_helper: bool| {
+        let value = Arc::new(Handover::new(Work::default()));
+        let quiescence = Arc::new(Quiescence::new());
+        let activity = quiescence.activity();
+        let visitor = {
+            let (value, quiescence) = (Arc::clone(&value), Arc::clone(&quiescence));
+            thread::spawn(move || {
+                value.recall();
+                quiescence.wait();
+                let work = |work: &mut Work| {
+                    work.done.push(9);
+                    ((), !work.waiting.is_empty())
+                };
+                // SAFETY: what the owner began before the recall is over, and nobody else visits.
+                while unsafe { value.visit(work) }.is_none() {
+                    thread::yield_now();
+                }
+            })
+        };
+        let helper = with_helper.then(|| {
+            let value = Arc::clone(&value);
+            thread::spawn(move || value.help(Work::step))
+        });
+        let own = |work: fn(&mut Work) -> ((), bool)| {
+            let _active = activity.enter();
+            // SAFETY: this thread alone owns the value.
+            unsafe { value.own(work) }
+        };
+        own(|work| {
+            work.waiting.push(7);
+            ((), true)
+        });
+        own(|work| {
+            while work.step() {}
+            ((), false)
+        });
+        visitor.join().expect("the visitor ends");
+        if let Some(helper) = helper {
+            helper.join().expect("the helper ends");
+        }
+        // The visit is over, so this takes no lock.
+        own(|work| {
+            work.done.sort_unstable();
+            assert_eq!(work.done, [7, 9]);
+            ((), false)
+        });
+    };
+    loom::model(move || met(false));
+    bounded_model(move || met(true));
 }
