@@ -241,6 +241,7 @@ impl Board {
         let usage = self.usage();
         // Also those that some core has not let go yet.
         tell("clients_held", usage.clients as u64);
+        tell("handles_resting", usage.handles_resting as u64);
         tell("clients_max", self.settings.herd.clients_max.into());
         tell("clients_rejected", usage.refused);
         tell("queue_pairs", usage.queue_pairs as u64);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Place, Server};
+use crate::harness::{Place, Server, eventually};
 
 /// User and system time of all threads, in ticks of 10 ms.
 fn cpu_ticks(server: &Server) -> u64 {
@@ -72,6 +72,19 @@ fn an_idle_server_sleeps_and_wakes() {
         raw.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
         assert!(sleeps(&server) > after.1, "it has slept again");
     }
+}
+
+#[test]
+fn what_a_client_leaves_goes_in_time_though_nobody_comes() {
+    let place = Place::new();
+    let server = place.start(&["--cores", "2"]);
+    let mut raw = server.raw();
+    server.ask(&["set", "k", "v"]).expect(0, "stored\n");
+    eventually("its handles are dropped", || {
+        let herd = raw.stats("herd");
+        // From when nobody is held, handles rest until they are dropped.
+        herd["clients_held"] == "0" && herd["handles_resting"] == "0"
+    });
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct AcceptorUsage {
     pub queue_pairs: usize,
     /// Bytes registered for their requests.
     pub registered_bytes: u64,
+    /// Address handles of clients that have gone, which still rest.
+    pub handles_resting: usize,
     /// Clients refused so far, for whatever reason.
     pub refused: u64,
 }
@@ -182,7 +184,8 @@ impl Acceptor {
         let geometry =
             Geometry::new(self.geometry.slot_len, window).ok_or(AcceptError::Mismatch("window"))?;
         let registered = geometry.chunk_len() * self.cores.len();
-        let client = self.admit(registered, now_ns)?;
+        self.drop_rested(now_ns);
+        let client = self.admit(registered)?;
         let made = self.make(connect, client, geometry);
         if made.is_err() {
             self.lock().connected.remove(&client);
@@ -278,6 +281,24 @@ impl Acceptor {
         }
     }
 
+    /// Drops the address handles of gone clients that have rested for long enough, and says when it
+    /// is the turn of the next ones; `None` when none rest. To be called then, though nobody comes.
+    pub fn drop_rested(&self, now_ns: u64) -> Option<u64> {
+        let (rested, next_ns) = {
+            let mut clients = self.lock();
+            let ends_ns = |since_ns: u64| since_ns.saturating_add(self.config.handle_rest_ns);
+            let is_rested = |(since_ns, _): &(u64, _)| ends_ns(*since_ns) <= now_ns;
+            let resting = &mut clients.resting;
+            let rested = resting.iter().take_while(|one| is_rested(one)).count();
+            let rested: Vec<_> = resting.drain(..rested).collect();
+            let next_ns = resting.front().map(|(since_ns, _)| ends_ns(*since_ns));
+            (rested, next_ns)
+        };
+        // Not under the lock: it may wait for the NIC.
+        drop(rested);
+        next_ns
+    }
+
     /// What clients hold.
     pub fn usage(&self) -> AcceptorUsage {
         let clients = self.lock();
@@ -289,19 +310,14 @@ impl Acceptor {
                 .values()
                 .map(|of| of.registered as u64)
                 .sum(),
+            handles_resting: clients.resting.iter().map(|(_, of)| of.len()).sum(),
             refused: clients.refused,
         }
     }
 
     /// Gives a client a number.
-    fn admit(&self, registered: usize, now_ns: u64) -> Result<u32, AcceptError> {
+    fn admit(&self, registered: usize) -> Result<u32, AcceptError> {
         let mut clients = self.lock();
-        let rested = |(since_ns, _): &(u64, _)| {
-            now_ns.saturating_sub(*since_ns) >= self.config.handle_rest_ns
-        };
-        while clients.resting.front().is_some_and(rested) {
-            clients.resting.pop_front();
-        }
         if clients.connected.len() >= self.config.clients_max as usize {
             return Err(AcceptError::Full);
         }

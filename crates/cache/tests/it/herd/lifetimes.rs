@@ -212,6 +212,23 @@ fn a_client_that_leaves_makes_room_for_another() {
 }
 
 #[test]
+fn the_handles_of_those_who_left_go_in_time_though_nobody_comes() {
+    let rig = Rig::new(server(2));
+    let usage = || rig.machine(|machine| machine.door.usage());
+    drop([rig.client(patient()), rig.client(patient())]);
+    rig.step();
+    let left_ns = rig.now_ns();
+    assert_eq!((usage().clients, usage().handles_resting), (0, 4));
+    // An answer on its way out may still name them.
+    while rig.now_ns() + 1_000 < left_ns + 100_000 {
+        rig.step();
+        assert_eq!(usage().handles_resting, 4);
+    }
+    rig.step();
+    assert_eq!(usage().handles_resting, 0);
+}
+
+#[test]
 fn a_client_reaches_only_its_own_slots() {
     let rig = Rig::new(server(1));
     let (mut honest, mut liar) = (Raw::connect(&rig, 4), Raw::connect(&rig, 4));
