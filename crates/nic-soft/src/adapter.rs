@@ -335,6 +335,14 @@ impl Adapter {
         inboxes.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// Wakes pollers that sleep, to look after lanes whose senders have gone.
+    pub(crate) fn wake_pollers(&self) {
+        let cqs: Vec<_> = self.tables().cqs.iter().cloned().collect();
+        for cq in cqs {
+            cq.notify(self, true);
+        }
+    }
+
     /// A number that no object of this adapter had lately.
     pub(crate) fn next_generation(&self) -> u32 {
         let mut tables = self.tables();

@@ -196,6 +196,9 @@ impl Incoming {
         if let Some(inbox) = ended.inbox {
             inbox.mark_gone();
             adapter.departures.announce();
+            if inbox.lanes_used() > 0 {
+                adapter.wake_pollers();
+            }
         }
     }
 

@@ -19,7 +19,7 @@ struct Node {
     sends: CompletionQueue,
     memory: MemoryRegion,
     pd: ProtectionDomain,
-    _channel: CompletionChannel,
+    channel: CompletionChannel,
 }
 
 impl Node {
@@ -40,7 +40,7 @@ impl Node {
             sends,
             memory: pd.allocate(4096, Access::LOCAL_WRITE).expect("memory"),
             pd,
-            _channel: channel,
+            channel,
         }
     }
 
@@ -224,4 +224,38 @@ fn those_who_go_take_their_mappings_with_them_though_nobody_sends_again() {
             assert_eq!(out[0].status, status);
         }
     }
+}
+
+#[test]
+fn one_that_goes_wakes_those_who_read_its_lanes() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut here = Node::new(run_dir.path());
+    let mut it = Honest::start(run_dir.path());
+    let before = holdings();
+    let sges = [here.memory.sge(0..256)];
+    here.ud
+        .post_recv(&[RecvWr { id: 1, sges: &sges }])
+        .expect("posted");
+    let gid = here.pd.context().gid().expect("a GID");
+    let ah = it.pd.create_ah(gid).expect("an address");
+    it.ud
+        .post_send(&[Wr::send_inline_to(&ah, here.ud.num(), QKEY, b"ud")])
+        .expect("posted");
+    let mut out = [Wc::default()];
+    until("a datagram", || {
+        (here.cq.poll(&mut out) == Ok(1)).then_some(())
+    });
+    here.cq.arm(false).expect("it has a channel");
+    assert_eq!(here.cq.poll(&mut out), Ok(0));
+    assert_eq!(here.channel.event().expect("an event or none"), None);
+    std::mem::forget(ah);
+    it.kill();
+    // Whoever sleeps does not poll before that.
+    let event = until("the event", || {
+        here.channel.event().expect("an event or none")
+    });
+    assert_eq!(event, here.cq.num());
+    assert_eq!(here.cq.poll(&mut out), Ok(0));
+    assert_eq!(holdings(), before);
 }
