@@ -12,7 +12,7 @@ use verbs::typed::Context;
 use super::DeathError;
 
 /// How long anything may take in a victim.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two rounds of a victim's work: it is there, and leaves CPUs to others.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How much less a victim has of a CPU that others want.
@@ -149,6 +149,7 @@ pub fn play_victim(context: &Context, door: Address) -> Result<(), DeathError> {
     }
     let config = ClientConfig {
         deadline_ns: TIMEOUT.as_nanos() as u64,
+        lost_ns: TIMEOUT.as_nanos() as u64,
         seed: u64::from(std::process::id()),
         ..ClientConfig::default()
     };

@@ -249,7 +249,7 @@ impl Speaker {
     pub(crate) fn dial(&self, instance: u32) -> rustix::io::Result<OwnedFd> {
         let path = self.directory.join(format!("{instance}.sock"));
         let socket = socket(SocketType::SEQPACKET);
-        let limit = Some(Duration::from_secs(20));
+        let limit = Some(Duration::from_secs(120));
         rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Recv, limit)?;
         rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, limit)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(&path)?)?;

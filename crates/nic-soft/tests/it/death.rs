@@ -36,7 +36,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(
-            started.elapsed() < Duration::from_secs(10),
+            started.elapsed() < Duration::from_secs(120),
             "waited in vain for {what}"
         );
         std::thread::yield_now();

@@ -26,7 +26,7 @@ fn readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
 /// Patient, because many tests share the processors.
 fn options(run_dir: &Path) -> SoftOptions {
     let mut options = SoftOptions::new(run_dir);
-    options.contact_timeout = Duration::from_secs(20);
+    options.contact_timeout = Duration::from_secs(60);
     options
 }
 

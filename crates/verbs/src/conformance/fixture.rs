@@ -27,12 +27,12 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Two nodes, five seconds of patience.
+    /// Two nodes, a minute of patience.
     pub fn new(a: Arc<dyn Nic>, b: Arc<dyn Nic>) -> Self {
         Fixture {
             a,
             b,
-            patience: Duration::from_secs(5),
+            patience: Duration::from_secs(60),
             wait_readable: None,
             keep: None,
         }

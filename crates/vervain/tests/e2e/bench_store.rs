@@ -126,7 +126,7 @@ fn one_command_measures_all_about_the_store_and_draws_it() {
     let mut command = vervain();
     command.args(["bench", "report", "--store", "--tiny", "--json", "--out"]);
     command.arg(&out).arg("--dir").arg(&dir);
-    let said = run_within(6 * LIMIT, &mut command, b"");
+    let said = run_within(2 * LIMIT, &mut command, b"");
     assert_eq!(said.code, Some(0), "{}{}", said.err, said.text());
     let record = json(&said);
     let ratios = record["ratios"].as_object().expect("an object");

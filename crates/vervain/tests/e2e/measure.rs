@@ -1,12 +1,11 @@
 //! The benchmarks, with tiny inputs.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Guard, Place, eventually_within, run, vervain};
+use crate::harness::{Guard, Place, eventually, run, vervain};
 
 /// A report, which spans lines.
 fn report(text: &str) -> Value {
@@ -301,7 +300,7 @@ fn a_benchmark_that_is_ended_leaves_nothing_behind() {
         // Its server has a lock in its directory when it serves, or a door.
         let serves =
             || of_servers().any(|dir| dir.path().read_dir().is_ok_and(|all| all.count() > 1));
-        eventually_within(Duration::from_secs(60), "a server", serves);
+        eventually("a server", serves);
         bench.signal(Signal::TERM);
         assert_eq!(bench.wait_end(), Some(128 + 15), "{words:?}");
         assert_eq!(of_servers().count(), 0, "the server's directory is removed");

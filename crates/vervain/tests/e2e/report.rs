@@ -37,7 +37,7 @@ fn report(arguments: &[&str], out: &Path) -> Said {
     command.args(["bench", "report"]).args(arguments);
     command.arg("--out").arg(out);
     // It starts a score of processes, one after the other.
-    run_within(6 * LIMIT, &mut command, b"")
+    run_within(2 * LIMIT, &mut command, b"")
 }
 
 fn json(said: &Said) -> Value {

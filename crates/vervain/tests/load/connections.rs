@@ -9,7 +9,7 @@ use serde_json::json;
 use socket::reset_at_close;
 
 use crate::bystanders::{Bystanders, Misses};
-use crate::harness::{Place, Raw, Server, eventually, eventually_within};
+use crate::harness::{LIMIT, Place, Raw, Server, eventually};
 use crate::process::{Before, MIB, cpu_ticks, open_many};
 use crate::{alone, ways_of_io};
 
@@ -30,9 +30,7 @@ mod socket {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("a connection");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .expect("a time-out");
+    stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
     reset_at_close(&stream);
     stream
 }
@@ -224,7 +222,7 @@ fn silent_connections_stay_and_cost_nothing() {
     for raw in &mut silent {
         raw.ask("get k\r\n", "END\r\n");
     }
-    eventually_within(Duration::from_secs(20), "the cores sleep", || {
+    eventually("the cores sleep", || {
         let before = cpu_ticks(&server);
         std::thread::sleep(Duration::from_millis(500));
         cpu_ticks(&server) - before <= 2

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::bystanders::{Bystanders, Misses};
-use crate::harness::{Place, Raw, Server, eventually, run};
+use crate::harness::{LIMIT, Place, Raw, Server, eventually, run};
 use crate::process::{Before, cpu_ticks};
 use crate::{alone, ways_of_io};
 
@@ -162,9 +162,7 @@ fn without_descriptors_accepting_waits_and_goes_on() {
         pauses(2);
         limit_descriptors(&server, 1000);
         for stream in &mut waiting {
-            stream
-                .set_read_timeout(Some(Duration::from_secs(20)))
-                .expect("a time-out");
+            stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
             stream.write_all(b"get k\r\n").expect("sent");
             let mut answer = [0; 5];
             stream.read_exact(&mut answer).expect("an answer");

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::bystanders::{Bystanders, Misses};
-use crate::harness::{Place, run_within};
+use crate::harness::{Place, run};
 use crate::process::Before;
 use crate::{alone, leave_out, ways_of_io};
 
@@ -30,8 +30,7 @@ fn memcslap_is_served_beside_others() {
                 .arg(format!("--servers={}", server.address))
                 .args(["--concurrency=20", "--execute-number=200"])
                 .args(["--initial-load=1000", &format!("--test={test}")]);
-            let limit = std::time::Duration::from_secs(60);
-            let said = run_within(limit, &mut command, b"");
+            let said = run(&mut command, b"");
             assert_eq!(said.code, Some(0), "{test}: {}", said.err);
         }
         assert!(server.count("cmd_set") > 1000 && server.count("get_hits") > 1000);

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::bystanders::{Bystanders, Misses};
-use crate::harness::{LIMIT, Place, Raw, Server, eventually, eventually_within};
+use crate::harness::{Place, Raw, Server, eventually};
 use crate::process::{Before, MIB};
 use crate::{alone, ways_of_io};
 
@@ -215,7 +215,7 @@ fn what_a_burst_needed_is_given_back() {
             raw.expect(&big(key));
             raw.expect(b"\r\nEND\r\n");
         }
-        eventually_within(LIMIT, "buffers are given back", || {
+        eventually("buffers are given back", || {
             server.count("connections_bytes") == 0
         });
         before.expect_growth_below(&server, 30 * MIB);
