@@ -2,11 +2,11 @@
 
 use std::fs::DirEntry;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
-use crate::harness::{Server, eventually};
+use crate::harness::{LIMIT, Server, eventually};
 
 pub(crate) const MIB: usize = 1 << 20;
 
@@ -55,6 +55,7 @@ pub(crate) fn cpu_ticks(server: &Server) -> u64 {
 pub(crate) struct Before {
     descriptors: usize,
     resident: usize,
+    held_by_clients: [u64; 5],
 }
 
 impl Before {
@@ -66,7 +67,7 @@ impl Before {
         }
         drop(first);
         eventually("nobody is connected but who asks", || {
-            server.count("curr_connections") == 1 && server.count("herd_clients") == 0
+            server.count("curr_connections") == 1 && held_by_clients(server)[0] == 0
         });
         let samples = (0..20).map(|_| {
             std::thread::sleep(Duration::from_millis(10));
@@ -75,6 +76,7 @@ impl Before {
         Before {
             descriptors: samples.min().expect("some"),
             resident: resident(server),
+            held_by_clients: held_by_clients(server),
         }
     }
 
@@ -97,28 +99,43 @@ impl Before {
     /// Waits until all that the test has opened is closed again, and nothing is held for anybody.
     #[track_caller]
     pub(crate) fn expect_released(&self, server: &Server) {
-        let mut now = 0;
-        for look in 0..1000 {
-            now = server.descriptors();
+        let give_up = Instant::now() + LIMIT;
+        loop {
+            let now = server.descriptors();
             if now <= self.descriptors {
                 break;
             }
-            // What clients held that went within one second is kept until one comes later than that.
-            if look % 200 == 199 {
-                server.shell().ask("get nothing");
-            }
+            assert!(
+                Instant::now() < give_up,
+                "{now} descriptors are open, not {} as before: {:?}",
+                self.descriptors,
+                open(server)
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(
-            now <= self.descriptors,
-            "{now} descriptors are open, not {} as before: {:?}",
-            self.descriptors,
-            open(server)
-        );
+        eventually("no more is held for HERD clients than before", || {
+            let now = held_by_clients(server);
+            now.iter()
+                .zip(&self.held_by_clients)
+                .all(|(now, before)| now <= before)
+        });
         eventually("nothing is held for connections", || {
             server.count("connections_bytes") == 0
         });
     }
+}
+
+/// How many HERD clients are held, and the objects of the NIC.
+fn held_by_clients(server: &Server) -> [u64; 5] {
+    let (herd, nic) = (server.stats("herd"), server.stats("nic"));
+    [
+        &herd["clients_held"],
+        &nic["queue_pairs"],
+        &nic["regions"],
+        &nic["peers"],
+        &nic["lanes"],
+    ]
+    .map(|count| count.parse().expect("a counter is a number"))
 }
 
 /// What is open, for who looks for what was not closed.
