@@ -180,7 +180,7 @@ fn idle_connections_are_ended_where_that_is_wanted() {
     let _alone = alone();
     for io in ways_of_io() {
         let place = Place::new();
-        let flags = ["--cores", "2", "--io", io, "--idle-timeout", "1s"];
+        let flags = ["--cores", "2", "--io", io, "--idle-timeout", "3s"];
         let server = place.start(&flags);
         let before = Before::of(&server);
         let bystanders = Bystanders::start(&server, Misses::Never);
