@@ -10,7 +10,7 @@ use store::index::{Candidates, CreateError, Index, Options, Place, SizeCode};
 
 use super::drive::BATCH;
 
-/// A table that several threads share. All methods take a batch, of `BATCH` at most, so that a table may overlap its
+/// A table that several threads share. All methods take a batch, so that a table may overlap its
 /// cache misses if it knows how.
 pub(super) trait Table: Send + Sync {
     /// Stores numbers under hashes that are not there.
@@ -73,13 +73,15 @@ fn place_of(number: u64) -> Place {
 
 impl Table for Ours {
     fn insert(&self, entries: &[(u64, u64)]) {
-        let places: ArrayVec<_, BATCH> = entries
-            .iter()
-            .map(|&(hash, value)| (hash, place_of(value)))
-            .collect();
-        // It has no limit of memory; what the report counts in the end would show it.
-        if let Err((_, full)) = self.0.insert_batch(&places) {
-            panic!("{full}");
+        for some in entries.chunks(BATCH) {
+            let places: ArrayVec<_, BATCH> = some
+                .iter()
+                .map(|&(hash, value)| (hash, place_of(value)))
+                .collect();
+            // It has no limit of memory; what the report counts in the end would show it.
+            if let Err((_, full)) = self.0.insert_batch(&places) {
+                panic!("{full}");
+            }
         }
     }
 
