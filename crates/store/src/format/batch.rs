@@ -11,6 +11,7 @@
 //! of the segment left is not taken for a batch of this one. `bytes` counts header and records.
 //! The checksum covers the header alone; each record has its own.
 
+use super::segment::SEQ_END;
 use super::{FormatError, Reader, Writer, bind};
 
 /// The length of a header.
@@ -58,9 +59,8 @@ impl BatchHeader {
     /// The sequence number of a segment, as the header of its first batch says.
     pub fn seq_of_first(bytes: &[u8], seed: u64) -> Option<u64> {
         let seq = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
-        Self::parse(bytes, seed, seq, 1)
-            .ok()
-            .map(|header| header.seq)
+        let header = Self::parse(bytes, seed, seq, 1).ok()?;
+        (header.seq < SEQ_END).then_some(header.seq)
     }
 
     /// Reads the header of a batch that begins at `block` of the segment `seq`.

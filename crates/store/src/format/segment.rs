@@ -16,6 +16,10 @@ use super::{FormatError, Reader, Writer};
 /// The length of a header; the rest of its block is zeroes.
 pub const SEGMENT_HEADER_LEN: usize = 48;
 
+/// Sequence numbers are less than this. Whoever opens a segment each microsecond gets there in two
+/// thousand years; what says more was not written by a store, and would leave no number for the next.
+pub const SEQ_END: u64 = 1 << 56;
+
 const MAGIC: u32 = u32::from_le_bytes(*b"vrvS");
 const WHAT: &str = "a segment header";
 
@@ -92,6 +96,10 @@ impl SegmentHeader {
         if found != store || reader.u32() != Some(segment) {
             return Err(foreign);
         }
+        if seq.max(session) >= SEQ_END {
+            let field = "the sequence number";
+            return Err(FormatError::Field { what: WHAT, field });
+        }
         let kind = match reader.u8() {
             Some(1) => Kind::User,
             Some(2) => Kind::Moved,
@@ -136,6 +144,27 @@ mod tests {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(SegmentHeader::parse(&flipped, header.store, 4).is_err());
+        }
+    }
+
+    #[test]
+    fn a_sequence_number_without_a_next_one_is_none() {
+        for (seq, session, is_right) in [
+            (SEQ_END - 1, SEQ_END - 1, true),
+            (SEQ_END, 1, false),
+            (1, u64::MAX, false),
+        ] {
+            let header = SegmentHeader {
+                store: 1,
+                seq,
+                session,
+                segment: 2,
+                kind: Kind::User,
+                torn: false,
+            };
+            let mut bytes = [0; SEGMENT_HEADER_LEN];
+            header.emit(&mut bytes);
+            assert_eq!(SegmentHeader::parse(&bytes, 1, 2).is_ok(), is_right);
         }
     }
 }
