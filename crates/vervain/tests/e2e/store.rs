@@ -99,7 +99,9 @@ fn damage_is_found_and_mended() {
     ask(dir, &["set", "my.store", "two", "another"]).expect(0, "stored\n");
     let sound = ask(dir, &["check", "my.store"]);
     assert_eq!(sound.code, Some(0), "{}", sound.text());
+    let verdict = "; records in the log: 2\n";
     assert!(sound.text().starts_with("sound: "), "{}", sound.text());
+    assert!(sound.text().ends_with(verdict), "{}", sound.text());
     ask(dir, &["repair", "my.store"]).expect(0, "nothing to repair\n");
     let path = dir.join("my.store");
     let bytes = fs::read(&path).expect("read");
