@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arbitrary::{Arbitrary, Unstructured};
-use rt::block::Device;
-use rt::block::sim::{Image, SimConfig, SimDevice};
+use block::Device;
+use block::sim::{Image, SimConfig, SimDevice};
 use store::examine::examine;
 use store::format::Version;
 use store::format::batch::{BATCH_HEADER_LEN, BatchHeader};

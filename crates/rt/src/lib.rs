@@ -10,7 +10,6 @@
 //! | --- | --- |
 //! | [`Core`], [`Handle`], [`Config`] | the scheduler, what tasks ask of it, how it is set up |
 //! | [`poller`] | engines that a core drives without tasks |
-//! | [`block`] | block devices: files, drives, and a simulated one |
 //! | [`net`] | TCP and Unix sockets over io_uring, or epoll where that is refused |
 //! | [`sync`] | between tasks of one core, without atomics |
 //! | [`cross`] | between cores: channel, oneshot, notification |
@@ -40,7 +39,6 @@
 // Loom's tests take up the files that they explore; the rest does not run there.
 #![cfg(not(loom))]
 
-pub mod block;
 mod config;
 pub mod cross;
 mod handle;

@@ -4,8 +4,8 @@
 //! what happens without it.
 
 use cache::herd::{ClientConfig, ServerConfig};
+use conformance::model::Faults;
 use verbs::Mtu;
-use verbs::conformance::model::Faults;
 
 /// Nanoseconds of a microsecond.
 pub const US: u64 = 1_000;

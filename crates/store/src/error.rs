@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rt::block::BlockError;
+use block::BlockError;
 use thiserror::Error;
 
 use crate::format::FormatError;

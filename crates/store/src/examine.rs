@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rt::block::{Device, Disk};
+use block::{Device, Disk};
 
 use crate::error::StoreError;
 use crate::format::record::Meta;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rt::block::{Disk, Durable};
+use block::{Disk, Durable};
 use rt::cross::Notified;
 
 use crate::counters::add;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rt::block::{Buf, Disk, Durable};
+use block::{Buf, Disk, Durable};
 
 use crate::batch::Member;
 use crate::counters::add;

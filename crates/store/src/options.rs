@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rt::block::Durable;
+use block::Durable;
 
 use crate::recovery::OnProgress;
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use rt::block::{Buf, Disk};
+use block::{Buf, Disk};
 
 use crate::counters::add;
 use crate::error::StoreError;

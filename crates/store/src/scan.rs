@@ -3,7 +3,7 @@
 //! What is damaged hides nothing behind it: after a block that begins no batch the next block is
 //! tried, after a record that is not whole the next grain.
 
-use rt::block::{Buf, Disk};
+use block::{Buf, Disk};
 
 use crate::error::StoreError;
 use crate::format::batch::{BATCH_HEADER_LEN, BatchHeader};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use rt::block::{Buf, Disk};
+use block::{Buf, Disk};
 
 use crate::counters::add;
 use crate::error::StoreError;

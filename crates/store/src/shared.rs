@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rt::block::{Device, Durable};
+use block::{Device, Durable};
 use rt::cross::Notifier;
 
 use crate::admission::Gate;

@@ -111,9 +111,9 @@ impl Slot {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use block::sim::{SimConfig, SimDevice};
+    use block::{BlockError, Device, Done, Geometry, Queue, Request};
     use rt::Arm;
-    use rt::block::sim::{SimConfig, SimDevice};
-    use rt::block::{BlockError, Device, Done, Geometry, Queue, Request};
 
     use super::*;
     use crate::{Options, Store};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rt::block::{BlockError, Buf, Device, Disk, Durable, Engine, FileDevice};
+use block::{BlockError, Buf, Device, Disk, Durable, Engine, FileDevice};
 use rt::cross::Notified;
 
 use crate::admission::Gate;
@@ -103,9 +103,9 @@ impl Store {
         let path = path.as_ref();
         let is_there = std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() > 0);
         let options = if is_there {
-            rt::block::Options::existing()
+            block::Options::existing()
         } else {
-            rt::block::Options::create(FILE_BYTES)
+            block::Options::create(FILE_BYTES)
         };
         let device = FileDevice::open(path, &options.with_engine(Engine::Blocking))?;
         Self::on(Arc::new(device), &Options::default())
@@ -606,7 +606,7 @@ async fn superblock(
 pub(crate) fn check(
     name: &str,
     superblock: &Superblock,
-    geometry: rt::block::Geometry,
+    geometry: block::Geometry,
 ) -> Result<(), StoreError> {
     let layout = &superblock.layout;
     let needed = layout.segment_at(layout.segments);

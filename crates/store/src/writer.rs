@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use rt::block::{Buf, Disk};
+use block::{Buf, Disk};
 
 use crate::batch::{Batch, Held, Member, Ticket};
 use crate::counters::add;

@@ -23,7 +23,6 @@
 //! | [`typed`] | handles for users |
 //! | [`decorate`] | NICs around a NIC: tracing, counting, faults |
 //! | [`error`] | what can go wrong |
-//! | `conformance` | the suite that every NIC must pass (feature `conformance`) |
 //!
 //! # Example
 //! A work request is a plain value, and what a transport cannot do cannot be written down:
@@ -47,8 +46,6 @@
 //! ```
 
 pub mod attr;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod decorate;
 pub mod error;
 pub mod mem;

@@ -15,10 +15,12 @@ use crate::cargo;
 type Selection = (&'static str, &'static [&'static str]);
 
 /// Everything that is unsafe, or that unsafe code is driven by: io_uring, two processes and all.
-const UNSAFE: [Selection; 5] = [
-    ("verbs", &["--lib", "--tests"]),
+const UNSAFE: [Selection; 7] = [
+    ("verbs", &["--lib"]),
+    ("conformance", &["--lib", "--test", "it"]),
     ("nic-soft", &["--lib", "--test", "it"]),
     ("rt", &["--lib", "--test", "it"]),
+    ("block", &["--lib", "--test", "it"]),
     ("cache", &["--lib", "--test", "it"]),
     ("store", &["--lib", "--test", "it"]),
 ];

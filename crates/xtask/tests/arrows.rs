@@ -5,34 +5,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("verbs", &[]),
+    ("conformance", &["verbs"]),
     ("rt", &[]),
+    ("block", &["rt"]),
     ("nic-soft", &["verbs"]),
     ("cache", &["verbs"]),
     ("memcache", &["rt"]),
-    ("store", &["rt"]),
+    ("store", &["rt", "block"]),
     (
         "bench",
-        &["verbs", "nic-soft", "rt", "cache", "memcache", "store"],
+        &[
+            "verbs", "nic-soft", "rt", "block", "cache", "memcache", "store",
+        ],
     ),
     (
         "vervain",
         &[
-            "verbs", "nic-soft", "rt", "cache", "memcache", "store", "bench",
+            "verbs", "nic-soft", "rt", "block", "cache", "memcache", "store", "bench",
         ],
     ),
     (
         "gates",
-        &["verbs", "nic-soft", "rt", "cache", "memcache", "store"],
+        &[
+            "verbs", "nic-soft", "rt", "block", "cache", "memcache", "store",
+        ],
     ),
     (
         "fuzz",
         &[
-            "verbs", "nic-soft", "rt", "cache", "memcache", "store", "bench", "vervain", "gates",
+            "verbs",
+            "conformance",
+            "nic-soft",
+            "rt",
+            "block",
+            "cache",
+            "memcache",
+            "store",
+            "bench",
+            "vervain",
+            "gates",
         ],
     ),
-    ("simulation", &["verbs", "cache"]),
+    ("simulation", &["verbs", "conformance", "cache"]),
     ("xtask", &[]),
 ];
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
 use cache::herd::{Client, ClientConfig, Command, Outcome, StoreMode};
-use verbs::conformance::model::ModelNic;
+use conformance::model::ModelNic;
 use verbs::typed::Context;
 
 use super::liar::{Answer, Liar, Lie, Line, Shared, VALUE_LEN_MAX, WINDOW};

@@ -7,7 +7,7 @@ use cache::herd::wire::answer::Head;
 use cache::herd::wire::handshake::{Accept, Connect, ConnectLane, Message};
 use cache::herd::{Acceptor, Attachment, Server, ServerConfig};
 use cache::mica::{Options, PagePolicy, Partition};
-use verbs::conformance::model::ModelNic;
+use conformance::model::ModelNic;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
     Uc, Ud, Wr,

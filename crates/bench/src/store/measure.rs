@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use block::{Counts, Device, Disk, Durable, FileDevice};
 use hdrhistogram::Histogram;
-use rt::block::{Counts, Device, Disk, Durable, FileDevice};
 use rt::threads::{Shutdown, Threads};
 use rt::{Config, Handle, IdleMode};
 use rustix::time::{ClockId, clock_gettime};

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::store::{Durability, Options, Store, StoreError};
-use rt::block::{BlockError, Device, Durable, Engine, FileDevice};
+use block::{BlockError, Device, Durable, Engine, FileDevice};
 use serde::Serialize;
 
 use self::measure::{Numbers, Requests, Side, Slice, Tally};

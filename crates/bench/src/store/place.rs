@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rt::block::{BlockError, Device, Disk, Durable, Engine, FileDevice, Geometry, Options, Queue};
+use block::{BlockError, Device, Disk, Durable, Engine, FileDevice, Geometry, Options, Queue};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 
 use super::StoreBenchError;

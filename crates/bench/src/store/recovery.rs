@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::store::{Durability, Options, Progress, Recovery, Store};
-use rt::block::{Device, Disk, Engine};
+use block::{Device, Disk, Engine};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -329,7 +329,7 @@ impl RecoveryRun {
             let mut pieces = std::collections::VecDeque::new();
             for piece in 0..end {
                 if pieces.len() as u64 == AT_ONCE {
-                    let read: rt::block::Transfer = pieces.pop_front().expect("some");
+                    let read: block::Transfer = pieces.pop_front().expect("some");
                     read.await.0?;
                 }
                 pieces.push_back(disk.read(disk.buffer(PIECE as usize), piece * PIECE));

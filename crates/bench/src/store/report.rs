@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::store::{Durability, State, Store};
-use rt::block::Engine;
+use block::Engine;
 use serde::{Deserialize, Serialize};
 
 use super::measure::Tally;
@@ -238,7 +238,7 @@ impl Row {
 mod tests {
     use std::sync::Arc;
 
-    use rt::block::sim::{SimConfig, SimDevice};
+    use block::sim::{SimConfig, SimDevice};
 
     use super::*;
 

@@ -9,9 +9,9 @@ use bench::verbs::{
     Experiment, Link, Role, Target, VerbsReport, VerbsRun, VerbsRunError, Wishes, serve_peer,
     write_verbs,
 };
+use conformance::model::ModelNic;
 use nic_soft::{SoftNic, SoftOptions};
 use verbs::Transport;
-use verbs::conformance::model::ModelNic;
 use verbs::decorate::{FaultPlan, Faulty};
 use verbs::nic::Nic;
 use verbs::typed::Context;

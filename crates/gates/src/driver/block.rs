@@ -1,4 +1,4 @@
-//! A block device that takes no time: what `rt::block` itself costs a read.
+//! A block device that takes no time: what `block` itself costs a read.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use anyhow::ensure;
+use block::{BlockError, Buf, Device, Disk, Done, Geometry, Queue, Request, Transfer};
 use gates::Mark;
-use rt::block::{BlockError, Buf, Device, Disk, Done, Geometry, Queue, Request, Transfer};
 use rt::poller::Arm;
 
 use crate::Path;

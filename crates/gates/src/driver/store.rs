@@ -1,5 +1,5 @@
 //! A store in memory whose device ends every request with the next poll and does its work unseen:
-//! what the store and `rt::block` themselves do. How long a device takes, and so how often somebody
+//! what the store and `block` themselves do. How long a device takes, and so how often somebody
 //! looks in vain, no count depends on.
 
 use std::future::Future;
@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::ensure;
+use block::sim::{SimConfig, SimDevice, Speed};
+use block::{BlockError, Device, Disk, Done, Geometry, Queue, Region, Request};
 use gates::Mark;
-use rt::block::sim::{SimConfig, SimDevice, Speed};
-use rt::block::{BlockError, Device, Disk, Done, Geometry, Queue, Region, Request};
 use rt::poller::Arm;
 use store::{Options, Session, Store};
 

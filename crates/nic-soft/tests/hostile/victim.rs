@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use conformance::remote::RemoteNic;
 use nic_soft::SoftNic;
-use verbs::conformance::remote::RemoteNic;
 use verbs::typed::{
     CompletionChannel, CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain,
     QpOptions, QueuePair, Rc, Ud, Wr,

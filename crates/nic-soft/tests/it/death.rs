@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use verbs::conformance::remote::RemoteNic;
+use conformance::remote::RemoteNic;
 use verbs::nic::AsyncEvent;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,

@@ -9,15 +9,15 @@ mod reset;
 
 mod within_a_process {
     use super::pair;
-    verbs::conformance_tests!(pair::within_a_process());
+    conformance::conformance_tests!(pair::within_a_process());
 }
 
 mod across_gids {
     use super::pair;
-    verbs::conformance_tests!(pair::across_gids());
+    conformance::conformance_tests!(pair::across_gids());
 }
 
 mod across_processes {
     use super::pair;
-    verbs::conformance_tests!(pair::across_processes());
+    conformance::conformance_tests!(pair::across_processes());
 }

@@ -4,8 +4,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use conformance::Fixture;
 use nic_soft::{SoftNic, SoftOptions};
-use verbs::conformance::Fixture;
 use verbs::nic::Nic;
 use verbs::typed::{ConnectOptions, Context, MemoryRegion, QpOptions, QueuePair, Rc, Wr};
 use verbs::{Access, VerbsError, Wc, WcStatus};

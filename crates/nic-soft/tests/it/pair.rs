@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance::Fixture;
+use conformance::remote::{RemoteNic, serve_nic};
 use nic_soft::{SoftNic, SoftOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbs::Gid;
-use verbs::conformance::Fixture;
-use verbs::conformance::remote::{RemoteNic, serve_nic};
 
 /// Names the socket over which a child process is told what to do.
 const CHILD: &str = "NIC_SOFT_TEST_CHILD";

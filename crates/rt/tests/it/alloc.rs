@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use rt::block::{Disk, Durable, Engine, FileDevice, Options};
+use block::{Disk, Durable, Engine, FileDevice, Options};
 use rt::cross::{channel, notify};
 use rt::{Config, Core, IdleMode};
 

@@ -1,7 +1,6 @@
 //! The runtime from outside.
 
 mod alloc;
-mod block;
 mod cross;
 mod idle;
 mod sim;

@@ -1,6 +1,6 @@
 //! What goes wrong besides the network.
 
-use verbs::conformance::model::Faults;
+use conformance::model::Faults;
 
 use super::{CHAOS_NS, Failure, Run};
 

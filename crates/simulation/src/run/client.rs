@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cache::herd::client::{ConnectError, SubmitError};
 use cache::herd::{Client, ClientConfig, Outcome};
 use cache::mica::KeyHash;
-use verbs::conformance::model::ModelNic;
+use conformance::model::ModelNic;
 use verbs::typed::Context;
 
 use super::{Failure, Run, load};

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use verbs::conformance::model::Faults;
+use conformance::model::Faults;
 
 use super::client::Actor;
 use super::{Failure, Run, Who};

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use cache::herd::local::LocalDoor;
 use cache::herd::{Acceptor, Armed, Server, ServerConfig};
 use cache::mica::{Options, Partition};
+use conformance::model::ModelNic;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use verbs::conformance::model::ModelNic;
 use verbs::typed::Context;
 
 use crate::plan::Plan;

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::rc::Rc;
 
-use verbs::conformance::model::{Broken, ModelNic, Network, NetworkOptions, NetworkStats};
+use conformance::model::{Broken, ModelNic, Network, NetworkOptions, NetworkStats};
 
 use self::client::Actor;
 use self::fates::Fates;
@@ -231,7 +231,7 @@ impl Run {
                 ns_per_look: 0,
             },
         );
-        network.set_faults(verbs::conformance::model::Faults {
+        network.set_faults(conformance::model::Faults {
             broken: options.broken,
             ..plan.faults.clone()
         });

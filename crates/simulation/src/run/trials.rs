@@ -1,7 +1,7 @@
 //! Single faults when nothing else goes wrong: what comes of each is known exactly, and anything less
 //! is a failure. Among many faults the same mistakes only make things slower.
 
-use verbs::conformance::model::Faults;
+use conformance::model::Faults;
 
 use super::healing::{HEALED_NS, calm};
 use super::{Failure, Run};

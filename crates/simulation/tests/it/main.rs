@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use conformance::model::Broken;
 use simulation::{Counts, Failure, Options, Plan, run};
-use verbs::conformance::model::Broken;
 
 /// Runs seeds on all cores, and returns the sum of what happened, and the failures.
 fn run_seeds(seeds: u64, options: &Options) -> (Counts, Vec<(u64, Failure)>) {

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use rt::block::{Disk, Durable};
+use block::{Disk, Durable};
 
 use crate::batch::Member;
 use crate::error::StoreError;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rt::block::Disk;
+use block::Disk;
 
 use crate::error::StoreError;
 use crate::format::batch::BatchHeader;

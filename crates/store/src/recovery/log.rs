@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rt::block::Disk;
+use block::Disk;
 
 use super::{OnProgress, Progress, Recovery};
 use crate::counters::add;

@@ -12,7 +12,7 @@ mod log;
 
 use std::sync::Arc;
 
-use rt::block::Disk;
+use block::Disk;
 
 use crate::error::StoreError;
 use crate::format::segment::Kind;

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rt::block::{Engine, FileDevice};
+use block::{Engine, FileDevice};
 use store::{Attributes, Options, Recovery, Store, StoreError, Swap, Update};
 
 /// A small store in a file of this directory.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Store, StoreError> {
     let path = dir.join("small.store");
     let file = match path.exists() {
-        true => rt::block::Options::existing(),
-        false => rt::block::Options::create(4 << 20),
+        true => block::Options::existing(),
+        false => block::Options::create(4 << 20),
     };
     let device = FileDevice::open(&path, &file.with_engine(Engine::Blocking))?;
     Store::on(Arc::new(device), options)

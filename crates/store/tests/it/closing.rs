@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use rt::block::{Engine, FileDevice};
+use block::{Engine, FileDevice};
 use store::{Options, Store};
 
 const CHILD: &str = "VERVAIN_TEST_CLOSING";
@@ -39,7 +39,7 @@ fn let_go(engine: Engine) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store");
     let open = || {
-        let file = rt::block::Options::create(4 << 20).with_engine(engine);
+        let file = block::Options::create(4 << 20).with_engine(engine);
         let device = FileDevice::open(&path, &file).expect("free");
         Store::on(Arc::new(device), &Options::default())
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rt::block::{Engine, FileDevice};
+use block::{Engine, FileDevice};
 use store::{Durability, Options, Store};
 
 use super::basics::open;
@@ -57,7 +57,7 @@ fn threads_share_a_store() {
 fn tasks_of_a_core_share_batches() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store");
-    let file = rt::block::Options::create(8 << 20).with_engine(Engine::Threads);
+    let file = block::Options::create(8 << 20).with_engine(Engine::Threads);
     let device = FileDevice::open(&path, &file).expect("a device");
     let store = Store::on(Arc::new(device), &Options::default()).expect("a store");
     let mut core = rt::Core::new(rt::Config::default()).expect("a core");

@@ -10,9 +10,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
+use block::Device;
+use block::sim::{Image, SimConfig, SimDevice};
 use fastrand::Rng;
-use rt::block::Device;
-use rt::block::sim::{Image, SimConfig, SimDevice};
 use store::{Options, Session, Stats, Store, StoreError};
 
 /// A change of a key, in events of the device.

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 
+use block::sim::{Image, Kind, Rates, SimConfig, SimDevice};
+use block::{Device, Engine, FileDevice};
 use fastrand::Rng;
-use rt::block::sim::{Image, Kind, Rates, SimConfig, SimDevice};
-use rt::block::{Device, Engine, FileDevice};
 use rustix::io::Errno;
 use store::examine::{examine, repair_superblocks};
 use store::format::segment::SEGMENT_HEADER_LEN;
@@ -329,11 +329,11 @@ fn a_newer_format_is_refused() {
 fn a_file_cut_short_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store");
-    let file = |options: rt::block::Options| {
+    let file = |options: block::Options| {
         let options = options.with_engine(Engine::Blocking);
         Ok::<_, StoreError>(Arc::new(FileDevice::open(&path, &options)?))
     };
-    let device = file(rt::block::Options::create(4 << 20)).expect("a device");
+    let device = file(block::Options::create(4 << 20)).expect("a device");
     let store = Store::on(device, &Options::default()).expect("a store");
     store.put(b"key", b"value").expect("put");
     store.close().expect("closed");
@@ -342,7 +342,7 @@ fn a_file_cut_short_is_refused() {
         .open(&path)
         .expect("opened");
     cut.set_len(3 << 20).expect("cut");
-    let device = file(rt::block::Options::existing()).expect("a device");
+    let device = file(block::Options::existing()).expect("a device");
     let refused = Store::on(device, &Options::default()).expect_err("cut short");
     assert!(
         refused

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rt::block::{Engine, FileDevice};
+use block::{Engine, FileDevice};
 use store::{Options, Recovery, Store};
 
 const PATH: &str = "VERVAIN_STORE_KILL_PATH";
@@ -16,8 +16,8 @@ const KEYS: u64 = 40;
 
 fn open(path: &Path) -> Store {
     let file = match path.exists() {
-        true => rt::block::Options::existing(),
-        false => rt::block::Options::create(4 << 20),
+        true => block::Options::existing(),
+        false => block::Options::create(4 << 20),
     };
     // The next process may come before the kernel has let go of the killed one's lock.
     for _ in 0..500 {
@@ -25,7 +25,7 @@ fn open(path: &Path) -> Store {
             Ok(device) => {
                 return Store::on(Arc::new(device), &Options::default()).expect("a store");
             }
-            Err(rt::block::BlockError::InUse { .. }) => {
+            Err(block::BlockError::InUse { .. }) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(error) => panic!("{error}"),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use rt::block::Device;
-use rt::block::sim::{Kind, Rates, SimConfig, SimDevice};
+use block::Device;
+use block::sim::{Kind, Rates, SimConfig, SimDevice};
 use rustix::io::Errno;
 use store::examine::examine;
 use store::format::Version;

@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use rt::block::Device;
-use rt::block::sim::{Image, Kind, Rates, SimConfig, SimDevice};
+use block::Device;
+use block::sim::{Image, Kind, Rates, SimConfig, SimDevice};
 use rustix::io::Errno;
 use store::{Recovery, State, Store, StoreError};
 

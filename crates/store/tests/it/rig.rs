@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use rt::block::sim::{Rates, SimConfig, SimDevice};
-use rt::block::{Device, Disk};
+use block::sim::{Rates, SimConfig, SimDevice};
+use block::{Device, Disk};
 use store::{Attributes, Options, Session, State, Store, StoreError};
 
 pub(super) const SEGMENT: u64 = 64 << 10;

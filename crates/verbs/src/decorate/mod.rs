@@ -11,9 +11,8 @@
 //!
 //! # Example
 //! ```
-//! # #[cfg(feature = "conformance")] {
 //! use std::sync::Arc;
-//! use verbs::conformance::model::ModelNic;
+//! use conformance::model::ModelNic;
 //! use verbs::decorate::Counted;
 //! use verbs::nic::Nic;
 //! use verbs::CqInit;
@@ -22,7 +21,6 @@
 //! let mut cq = nic.create_cq(&CqInit { depth: 8, channel: None }).unwrap();
 //! cq.poll(&mut [Default::default()]).unwrap();
 //! assert_eq!(nic.counts().polls_empty, 1);
-//! # }
 //! ```
 
 mod count;

@@ -341,7 +341,7 @@ pub(crate) struct BenchStore {
         value_delimiter = ',',
         default_value = "uring"
     )]
-    pub(crate) engine: Vec<rt::block::Engine>,
+    pub(crate) engine: Vec<block::Engine>,
     /// Requests under way on each core, one measurement each.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,128",
           value_parser = clap::value_parser!(u16).range(1..=4096))]

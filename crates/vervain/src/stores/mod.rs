@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use rt::block::{Engine, FileDevice};
+use block::{Engine, FileDevice};
 use serde_json::json;
 use store::format::layout::Layout;
 use store::{Options, Progress, Recovery, Store};
@@ -39,14 +39,14 @@ pub(crate) fn run(flags: &StoreFlags, as_json: bool) -> anyhow::Result<bool> {
 }
 
 /// A device on a file or drive that is there.
-fn device(path: &Path) -> anyhow::Result<Arc<dyn rt::block::Device>> {
+fn device(path: &Path) -> anyhow::Result<Arc<dyn block::Device>> {
     if !path.exists() {
         bail!(
             "there is no {} (`vervain store create {0}` makes a store)",
             path.display()
         );
     }
-    let options = rt::block::Options::existing().with_engine(Engine::Blocking);
+    let options = block::Options::existing().with_engine(Engine::Blocking);
     Ok(Arc::new(FileDevice::open(path, &options)?))
 }
 
@@ -95,9 +95,9 @@ fn create(create: &StoreCreate, as_json: bool) -> anyhow::Result<bool> {
     let path = &create.file.path;
     let is_there = std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() > 0);
     let file = if is_there {
-        rt::block::Options::existing()
+        block::Options::existing()
     } else {
-        rt::block::Options::create(create.size as u64)
+        block::Options::create(create.size as u64)
     };
     let mut options = Options::default();
     options.cache = create.cache;

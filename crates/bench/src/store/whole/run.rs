@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use ::store::format::record::{Meta, Record};
-use rt::block::Engine;
+use block::Engine;
 
 use super::goals::StoreRatios;
 use super::{STORE_FORMAT, StoreRecord};

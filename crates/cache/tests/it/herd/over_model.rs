@@ -14,7 +14,7 @@ mod rig;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use verbs::conformance::model::ModelNic;
+use conformance::model::ModelNic;
 
 use super::Fabric;
 

@@ -1,0 +1,442 @@
+//! What a core holds of a device.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::buffer::{CHUNK, Pool};
+use super::operations::{Key, Operations, Outcome};
+use super::{BlockError, Buf, Device, Done, Durable, Geometry, Misaligned, Op, Queue, Request};
+use rt::Instant;
+use rt::{Arm, Poller};
+
+/// Completions that are taken from the queue at once.
+const DONE_AT_ONCE: usize = 64;
+
+/// A core's view of a device: futures over one [`Queue`]. Cloning costs one increment; not `Send`.
+///
+/// Operations start when they are asked for, not when they are awaited: two that are asked for and
+/// then awaited one after the other run at the same time. They make progress when the disk is polled:
+/// by its core (see [`Disk::poller`]), by [`Disk::block_on`], or by hand. Whatever was started between
+/// two polls is handed to the device at once.
+///
+/// Dropping the future of an operation gives it up: whether it is carried out is then open. Its buffer
+/// goes back to the pool when the device has let go of it.
+#[derive(Clone)]
+pub struct Disk {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    state: RefCell<State>,
+    pool: Rc<Pool>,
+    geometry: Geometry,
+    name: Arc<str>,
+    counts: Cell<Counts>,
+}
+
+struct State {
+    /// Before everything that its requests point to: dropping it waits for the device.
+    queue: Box<dyn Queue>,
+    operations: Operations,
+    /// Scratch space, empty between calls.
+    requests: Vec<Request>,
+    done: Vec<Done>,
+    wakers: Vec<Waker>,
+}
+
+/// What a disk has asked of its device so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Read requests.
+    pub reads: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes of the reads.
+    pub read_bytes: u64,
+    /// Bytes of the writes.
+    pub written_bytes: u64,
+}
+
+impl Disk {
+    /// Opens a queue of `depth` requests in flight on a device. More operations may be under way; they
+    /// wait in line.
+    pub fn open(device: &dyn Device, depth: usize) -> Result<Self, BlockError> {
+        let depth = depth.max(1);
+        let queue = device.queue(depth)?;
+        let (geometry, name) = (device.geometry(), device.name());
+        let idle = Done {
+            token: 0,
+            result: Ok(0),
+        };
+        Ok(Self {
+            inner: Rc::new(Inner {
+                state: RefCell::new(State {
+                    queue,
+                    operations: Operations::new(geometry, name.clone(), depth),
+                    requests: Vec::with_capacity(depth),
+                    done: vec![idle; DONE_AT_ONCE],
+                    wakers: Vec::with_capacity(DONE_AT_ONCE),
+                }),
+                pool: Pool::new(geometry.block),
+                geometry,
+                name,
+                counts: Cell::default(),
+            }),
+        })
+    }
+
+    /// The device's size and rules.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.inner.geometry
+    }
+
+    /// What the device is called in messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What the device was asked for so far, by this disk and its clones.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.inner.counts.get()
+    }
+
+    /// Whether nothing is under way, nor waits in line.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.inner.state.borrow().operations.is_idle()
+    }
+
+    /// What has a core drive this disk, for [`rt::Handle::register_poller`]. While the core spins,
+    /// completions cost it no system call; what a turn's tasks have started costs one.
+    #[must_use]
+    pub fn poller(&self) -> DiskPoller {
+        DiskPoller {
+            inner: self.inner.clone(),
+            is_armed: false,
+        }
+    }
+
+    /// Hands on what was started, takes what has ended, and wakes who waits for it. Does not wait.
+    /// Returns how much it did.
+    pub fn poll(&self) -> usize {
+        self.inner.poll(usize::MAX)
+    }
+
+    /// A buffer of `len` bytes for this disk, from its pool. It holds arbitrary bytes.
+    ///
+    /// # Panics
+    /// If the system has no memory left.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Buf {
+        self.inner.pool.take(len, |memory, len| {
+            if len > CHUNK {
+                return None;
+            }
+            let mut state = self.inner.state.borrow_mut();
+            // SAFETY: the pool keeps its chunks until it is dropped. It outlives the queue, being a
+            // later field of `Inner`, and each request's buffer holds it.
+            unsafe { state.queue.register(memory.as_ptr(), len) }
+        })
+    }
+
+    /// Fills the whole buffer from offset `at`.
+    ///
+    /// # Errors
+    /// Beyond the device's end or not aligned to its blocks: refused. Otherwise what the device says
+    /// first; the buffer's bytes are then arbitrary.
+    pub fn read(&self, buf: Buf, at: u64) -> Transfer {
+        self.transfer(Op::Read, buf, at)
+    }
+
+    /// Writes the whole buffer to offset `at`.
+    ///
+    /// # Errors
+    /// Beyond the device's end or not aligned to its blocks: refused. Otherwise what the device says
+    /// first; any blocks of the range may then have been written, or be torn.
+    pub fn write(&self, buf: Buf, at: u64, durable: Durable) -> Transfer {
+        self.transfer(Op::Write(durable), buf, at)
+    }
+
+    /// Makes all writes durable that have ended before this call.
+    ///
+    /// # Errors
+    /// What the device says. It may have dropped any write since the last flush that succeeded, and
+    /// a further flush would not tell: do not go on as if a retry had saved them.
+    pub fn flush(&self) -> Flush {
+        self.inner.count(Op::Flush, 0);
+        let mut state = self.inner.state.borrow_mut();
+        Flush(Wait {
+            inner: self.inner.clone(),
+            key: Some(state.operations.start(Op::Flush, 0, None, None)),
+        })
+    }
+
+    fn transfer(&self, op: Op, buf: Buf, at: u64) -> Transfer {
+        let inner = &self.inner;
+        let mut transfer = Transfer {
+            wait: Wait {
+                inner: inner.clone(),
+                key: None,
+            },
+            refused: None,
+        };
+        if let Err(error) = inner.check(op, &buf, at) {
+            transfer.refused = Some(Box::new((error, buf)));
+            return transfer;
+        }
+        inner.count(op, buf.len() as u64);
+        // Regions are numbered by each queue for itself.
+        let region = buf.region().filter(|_| buf.is_of(&inner.pool));
+        let mut state = inner.state.borrow_mut();
+        transfer.wait.key = Some(state.operations.start(op, at, Some(buf), region));
+        drop(state);
+        transfer
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk")
+            .field("name", &self.inner.name)
+            .field("geometry", &self.inner.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn check(&self, op: Op, buf: &Buf, at: u64) -> Result<(), BlockError> {
+        let block = self.geometry.block;
+        let len = buf.len() as u64;
+        let mask = u64::from(block) - 1;
+        if (at | len | buf.start() as u64) & mask != 0 {
+            let what = if at & mask != 0 {
+                Misaligned::Offset
+            } else if len & mask != 0 {
+                Misaligned::Length
+            } else {
+                Misaligned::Memory
+            };
+            return Err(BlockError::Misaligned {
+                op,
+                what,
+                device: self.name.clone(),
+                at,
+                len,
+                block,
+            });
+        }
+        let end = self.geometry.len;
+        if at > end || len > end - at {
+            return Err(BlockError::OutOfRange {
+                op,
+                device: self.name.clone(),
+                at,
+                len,
+                end,
+            });
+        }
+        Ok(())
+    }
+
+    fn count(&self, op: Op, len: u64) {
+        let mut counts = self.counts.get();
+        match op {
+            Op::Read => {
+                counts.reads += 1;
+                counts.read_bytes += len;
+            }
+            Op::Write(_) => {
+                counts.writes += 1;
+                counts.written_bytes += len;
+            }
+            Op::Flush => counts.flushes += 1,
+        }
+        self.counts.set(counts);
+    }
+
+    fn poll(&self, budget: usize) -> usize {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        if state.operations.is_idle() {
+            return 0;
+        }
+        let mut work = state.hand_on();
+        let mut left = budget.max(1);
+        loop {
+            let room = left.min(DONE_AT_ONCE);
+            let count = state.queue.poll(&mut state.done[..room]);
+            for done in &state.done[..count] {
+                if let Some(waker) = state.operations.complete(*done) {
+                    state.wakers.push(waker);
+                }
+            }
+            work += count;
+            left -= count;
+            if count < room || left == 0 {
+                break;
+            }
+        }
+        if state.wakers.is_empty() {
+            return work;
+        }
+        // A waker may do anything, also start another operation here.
+        let mut wakers = std::mem::take(&mut state.wakers);
+        drop(guard);
+        for waker in wakers.drain(..) {
+            waker.wake();
+        }
+        self.state.borrow_mut().wakers = wakers;
+        work
+    }
+}
+
+impl State {
+    /// Gives the queue what it has room for.
+    fn hand_on(&mut self) -> usize {
+        while let Some(request) = self.operations.next_request() {
+            self.requests.push(request);
+        }
+        let count = self.requests.len();
+        if count > 0 {
+            // SAFETY: a request's memory belongs to the buffer of an operation, which keeps it, out of
+            // everyone's reach, until the last of its requests has been polled. The queue is dropped
+            // before the operations.
+            unsafe { self.queue.submit(&self.requests) };
+            self.requests.clear();
+        }
+        count
+    }
+}
+
+/// A core's poller of a [`Disk`].
+pub struct DiskPoller {
+    inner: Rc<Inner>,
+    is_armed: bool,
+}
+
+impl Poller for DiskPoller {
+    fn poll(&mut self, _now: Instant, budget: usize) -> usize {
+        self.inner.poll(budget)
+    }
+
+    fn arm(&mut self) -> Arm<'_> {
+        let mut state = self.inner.state.borrow_mut();
+        state.hand_on();
+        if state.operations.is_idle() {
+            return Arm::Sleep {
+                fd: None,
+                deadline: None,
+            };
+        }
+        self.is_armed = true;
+        match state.queue.arm() {
+            Arm::Ready => Arm::Ready,
+            Arm::Busy => Arm::Busy,
+            Arm::Sleep { fd, deadline } => Arm::Sleep {
+                // SAFETY: the descriptor is the queue's, which lives as long as `inner`, which the
+                // poller borrowed here holds.
+                fd: fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) }),
+                deadline,
+            },
+        }
+    }
+
+    fn disarm(&mut self) {
+        if std::mem::take(&mut self.is_armed) {
+            self.inner.state.borrow_mut().queue.disarm();
+        }
+    }
+}
+
+impl fmt::Debug for DiskPoller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DiskPoller").field(&self.inner.name).finish()
+    }
+}
+
+/// An operation that somebody waits for.
+struct Wait {
+    inner: Rc<Inner>,
+    key: Option<Key>,
+}
+
+impl Wait {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let key = self.key.expect("a future is not polled after its end");
+        let outcome = self
+            .inner
+            .state
+            .borrow_mut()
+            .operations
+            .poll(key, cx.waker());
+        if outcome.is_ready() {
+            self.key = None;
+        }
+        outcome
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.inner.state.borrow_mut().operations.give_up(key);
+        }
+    }
+}
+
+/// A read or a write under way. Ends with the buffer, whatever happened.
+#[must_use = "a transfer whose future is dropped may not happen"]
+pub struct Transfer {
+    wait: Wait,
+    refused: Option<Box<(BlockError, Buf)>>,
+}
+
+impl Future for Transfer {
+    type Output = (Result<(), BlockError>, Buf);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(refused) = self.refused.take() {
+            let (error, buf) = *refused;
+            return Poll::Ready((Err(error), buf));
+        }
+        self.wait.poll(cx).map(|(result, buf)| {
+            let buf = buf.expect("a transfer has a buffer");
+            (result, buf)
+        })
+    }
+}
+
+/// A flush under way.
+#[must_use = "a flush whose future is dropped may not happen"]
+pub struct Flush(Wait);
+
+impl Future for Flush {
+    type Output = Result<(), BlockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map(|(result, _)| result)
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transfer").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Flush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flush").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,89 @@
+//! Several devices as one, beyond holding bytes (see `model.rs`).
+
+use block::sim::{Kind, SimConfig, SimDevice};
+use block::{BlockError, Device, Durable, Striped};
+use rustix::io::Errno;
+
+use super::disk;
+
+fn parts(lens: &[u64]) -> Vec<SimDevice> {
+    let part = |(index, &len): (usize, &u64)| {
+        let mut config = SimConfig::new(index as u64, len);
+        config.name = format!("part{index}").into();
+        SimDevice::new(config)
+    };
+    lens.iter().enumerate().map(part).collect()
+}
+
+fn striped(parts: &[SimDevice], unit: u32) -> Result<Striped, BlockError> {
+    let part = |part: &SimDevice| -> Box<dyn Device> { Box::new(part.clone()) };
+    Striped::new(parts.iter().map(part).collect(), unit)
+}
+
+#[test]
+fn a_flush_reaches_all_parts_and_any_may_fail_it() {
+    let parts = parts(&[1 << 20; 3]);
+    let disk = disk(&striped(&parts, 4096).unwrap(), 4);
+    disk.block_on(async {
+        let mut buf = disk.buffer(3 * 4096);
+        buf.fill(1);
+        disk.write(buf, 0, Durable::No).await.0.unwrap();
+        // Two at once: each ends for itself.
+        let (first, second) = (disk.flush(), disk.flush());
+        first.await.unwrap();
+        second.await.unwrap();
+    });
+    for part in &parts {
+        assert_eq!(part.totals().flushes, 2);
+        assert_eq!(part.totals().writes, 1);
+        let mut byte = [0];
+        part.snapshot().crash(0).read(4095, &mut byte);
+        assert_eq!(byte, [1], "durable on each");
+    }
+    parts[1].fail(Kind::Flush, 0, Errno::IO);
+    let error = disk.block_on(disk.flush()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "flush of 0 bytes at 0 on part0+part1+part2 failed"
+    );
+    disk.block_on(disk.flush()).unwrap();
+}
+
+#[test]
+fn a_long_transfer_uses_all_parts_at_once() {
+    let parts = parts(&[1 << 20; 4]);
+    let device = striped(&parts, 65536).unwrap();
+    let disk = disk(&device, 16);
+    disk.block_on(disk.read(disk.buffer(1 << 20), 65536))
+        .0
+        .unwrap();
+    for part in &parts {
+        assert_eq!(part.totals().read_bytes, 1 << 18);
+        assert_eq!(part.totals().reads, 4);
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let says = |lens: &[u64], unit| {
+        let Err(error) = striped(&parts(lens), unit) else {
+            panic!("stripes of {unit} over {lens:?}");
+        };
+        error.to_string()
+    };
+    let long = 1 << 20;
+    assert!(says(&[], 4096).ends_with("there is no device to stripe over"));
+    assert!(says(&[long], 0).ends_with("a stripe of 0 bytes is not a multiple of 512"));
+    assert!(says(&[long, long], 700).ends_with("a stripe of 700 bytes is not a multiple of 512"));
+    assert!(says(&[long, 4096], 8192).ends_with("part1 is shorter than a stripe of 8192 bytes"));
+    // Stripes of stripes have to fit into each other.
+    let inner = striped(&parts(&[long, long]), 12288).unwrap();
+    let error = Striped::new(vec![Box::new(inner)], 8192).err().unwrap();
+    assert!(error.to_string().contains("does not divide"), "{error}");
+}
+
+#[test]
+fn the_shortest_part_bounds_all() {
+    let device = striped(&parts(&[1 << 20, 10 * 4096 + 512, 1 << 21]), 4096).unwrap();
+    assert_eq!(device.geometry().len, 30 * 4096);
+}

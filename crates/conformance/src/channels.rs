@@ -1,0 +1,233 @@
+//! Completion channels: events of armed queues.
+//!
+//! The channel is node A's, and node B sends, so that node B may be behind a proxy.
+
+use std::time::{Duration, Instant};
+
+use super::rig::{End, Options, Pair, Queue, SEND, to_state};
+use super::{Fixture, Outcome, WaitReadable};
+use verbs::attr::{CqInit, QpState, Transport};
+use verbs::error::VerbsError;
+use verbs::names::CqNum;
+use verbs::nic::NicChannel;
+use verbs::wc::WcStatus;
+use verbs::wr::{Payload, SendFlags};
+
+/// A pair whose A receives into a queue with a channel.
+struct Rung {
+    pair: Pair,
+    channel: Box<dyn NicChannel>,
+    wait: WaitReadable,
+    patience: Duration,
+}
+
+impl Rung {
+    fn new(fixture: &Fixture) -> Result<Rung, Outcome> {
+        let Some(wait) = fixture.wait_readable else {
+            let why = "the fixture cannot wait on a descriptor";
+            return Err(Outcome::NotApplicable(why));
+        };
+        let channel = match fixture.a.create_channel() {
+            Err(VerbsError::Unsupported { .. }) => {
+                let why = "node A has no completion channels";
+                return Err(Outcome::NotApplicable(why));
+            }
+            made => made.expect("a completion channel"),
+        };
+        let options = Options::default();
+        let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
+        let node = pair.a.node.clone();
+        let init = CqInit {
+            depth: 64,
+            channel: Some(channel.num()),
+        };
+        let recv = Queue::new(node.nic.create_cq(&init).expect("a queue with a channel"));
+        let send = node.queue(64);
+        pair.a = End {
+            qp: node.qp(&node.init(Transport::Rc, send.num(), recv.num())),
+            send,
+            recv,
+            ..pair.a
+        };
+        pair.connect(&options);
+        for id in 0..32 {
+            pair.a.post_recv(id, 0, 64);
+        }
+        Ok(Rung {
+            pair,
+            channel,
+            wait,
+            patience: fixture.patience,
+        })
+    }
+
+    /// B sends one message; it has been received when this returns, without A's queue polled.
+    fn message(&mut self, flags: SendFlags) {
+        let mut wr = self.pair.b.wr(1, SEND, Payload::Inline(b"ring"));
+        wr.flags |= flags;
+        self.pair.b.post_all(&[wr]);
+        let b = &mut self.pair.b;
+        let wc = super::rig::until(self.patience, "B's message", || b.send.take());
+        assert!(wc.is_ok(), "{wc:?}");
+    }
+
+    /// Waits for an event as a sleeper does, on the descriptor, while B's side goes on.
+    fn event(&mut self) -> CqNum {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let readable = (self.wait)(self.channel.fd(), Duration::from_millis(20));
+            if let Some(num) = self.channel.event().expect("a channel without failures") {
+                assert!(readable, "an event, but the descriptor was not readable");
+                return num;
+            }
+            self.pair.b.poll();
+            let waited = self.patience;
+            assert!(Instant::now() < deadline, "waited {waited:?} for an event");
+        }
+    }
+
+    fn no_event(&mut self, why: &str) {
+        let readable = (self.wait)(self.channel.fd(), Duration::from_millis(2));
+        let event = self.channel.event().expect("a channel without failures");
+        assert!(!readable && event.is_none(), "{why}, but got {event:?}");
+    }
+
+    fn arm(&mut self, solicited_only: bool) {
+        let armed = self.pair.a.recv.cq.arm(solicited_only);
+        armed.expect("a queue with a channel can be armed");
+    }
+}
+
+/// Makes a case that stops where it does not apply.
+macro_rules! rung {
+    ($fixture:expr) => {
+        match Rung::new($fixture) {
+            Ok(rung) => rung,
+            Err(outcome) => return outcome,
+        }
+    };
+}
+
+/// An armed queue raises one event at the next completion, and none until it is armed again; the
+/// descriptor is readable while the event waits.
+pub fn arming_asks_for_one_event(fixture: &Fixture) -> Outcome {
+    let mut rung = rung!(fixture);
+    let num = rung.pair.a.recv.num();
+    for round in 0..3 {
+        rung.message(SendFlags::empty());
+        rung.no_event("the queue is not armed");
+        rung.arm(false);
+        rung.no_event("what came before arming raises no event");
+        rung.message(SendFlags::empty());
+        rung.message(SendFlags::empty());
+        assert_eq!(rung.event(), num, "round {round}");
+        rung.no_event("one arming, one event");
+        for _ in 0..3 {
+            let recv = &mut rung.pair.a.recv;
+            super::rig::until(fixture.patience, "a message", || recv.take());
+        }
+    }
+    Outcome::Holds
+}
+
+/// A queue armed for solicited completions raises an event for a solicited message or a failure
+/// only.
+pub fn arming_for_solicited_passes_over_others(fixture: &Fixture) -> Outcome {
+    let mut rung = rung!(fixture);
+    let num = rung.pair.a.recv.num();
+    rung.arm(true);
+    rung.message(SendFlags::empty());
+    rung.no_event("the message is not solicited");
+    rung.message(SendFlags::SOLICITED);
+    assert_eq!(rung.event(), num);
+    rung.arm(true);
+    rung.message(SendFlags::empty());
+    rung.no_event("the message is not solicited");
+    let failed = rung.pair.a.qp.modify(&to_state(QpState::Err));
+    failed.expect("any state leads to ERR");
+    assert_eq!(rung.event(), num);
+    Outcome::Holds
+}
+
+/// Whoever arms, polls once more and then sleeps until the event misses no message, whenever it
+/// comes.
+pub fn no_message_is_missed_between_polling_and_arming(fixture: &Fixture) -> Outcome {
+    const MESSAGES: u64 = 300;
+    let Rung {
+        pair,
+        mut channel,
+        wait,
+        patience,
+    } = rung!(fixture);
+    let Pair { mut a, mut b, .. } = pair;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for id in 0..MESSAGES {
+                b.post(id, SEND, Payload::Inline(b"now"));
+                super::rig::until(patience, "B's message to be taken", || b.send.take());
+                for _ in 0..id % 7 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut received = 0;
+        while received < MESSAGES {
+            a.recv
+                .cq
+                .arm(false)
+                .expect("a queue with a channel can be armed");
+            let mut taken = 0;
+            while let Some(wc) = a.recv.take() {
+                assert_eq!(wc.status, WcStatus::Success);
+                a.post_recv(0, 0, 64);
+                taken += 1;
+            }
+            received += taken;
+            if taken == 0 && received < MESSAGES {
+                let rung = wait(channel.fd(), patience);
+                assert!(rung, "slept through message {received}");
+            }
+            while channel
+                .event()
+                .expect("a channel without failures")
+                .is_some()
+            {}
+        }
+    });
+    Outcome::Holds
+}
+
+/// Several queues share a channel, and the event says which one it is of.
+pub fn an_event_names_its_queue(fixture: &Fixture) -> Outcome {
+    let mut rung = rung!(fixture);
+    let num = rung.channel.num();
+    let init = CqInit {
+        depth: 16,
+        channel: Some(num),
+    };
+    let mut other = rung
+        .pair
+        .a
+        .node
+        .nic
+        .create_cq(&init)
+        .expect("a second queue");
+    other.arm(false).expect("it has a channel");
+    rung.no_event("nothing has completed");
+    rung.arm(false);
+    rung.message(SendFlags::empty());
+    assert_eq!(rung.event(), rung.pair.a.recv.num());
+    rung.no_event("the other queue has no completion");
+    Outcome::Holds
+}
+
+/// A queue without a channel cannot be armed.
+pub fn a_queue_without_channel_cannot_be_armed(fixture: &Fixture) {
+    for nic in [&fixture.a, &fixture.b] {
+        let armed = super::rig::Node::new(nic).queue(4).cq.arm(false);
+        assert!(
+            matches!(armed, Err(VerbsError::Invalid { .. })),
+            "{armed:?}"
+        );
+    }
+}

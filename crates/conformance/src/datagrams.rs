@@ -1,0 +1,150 @@
+//! What is peculiar to UD: headers, addresses, keys, and losing what cannot be taken.
+
+use super::Fixture;
+use super::rig::{End, Options, Pair, QKEY, SEND, pattern};
+use verbs::attr::{QpState, Transport};
+use verbs::error::PostReason;
+use verbs::names::{Qkey, QpNum};
+use verbs::wc::{WcFlags, WcStatus};
+use verbs::wr::{GRH_LEN, Payload, UdDest};
+
+/// A datagram arrives behind 40 bytes of header, which its length includes; over IPv4 the second
+/// half of them is an IPv4 header with both addresses. The sender's queue pair is named.
+pub fn a_datagram_arrives_behind_its_header(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    let bytes = pair.a.fill(0, 100, 1);
+    let sges = [pair.a.sge(0, 100)];
+    pair.b.post_recv(1, 512, 200);
+    pair.a.post(1, SEND, Payload::Gather(&sges));
+    pair.sent_ok(1);
+    let wc = pair.received_ok(1);
+    assert_eq!(wc.byte_len as usize, GRH_LEN + 100);
+    assert!(wc.flags.contains(WcFlags::GRH));
+    assert_eq!(wc.src_qpn, pair.a.qp.num());
+    assert_eq!(pair.b.bytes(512 + GRH_LEN, 100), bytes);
+    if let (Some(from), Some(to)) = (pair.a.node.gid.ipv4(), pair.b.node.gid.ipv4()) {
+        let header = pair.b.bytes(512 + 20, 20);
+        assert_eq!(header[0] >> 4, 4, "an IPv4 header: {header:?}");
+        assert_eq!(header[12..16], from.octets(), "{header:?}");
+        assert_eq!(header[16..20], to.octets(), "{header:?}");
+    }
+}
+
+/// A receiver can answer the sender that a completion names.
+pub fn a_datagram_can_be_answered(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    pair.b.post_recv(1, 0, 64);
+    pair.a.post_recv(2, 0, 64);
+    pair.a.post(1, SEND, Payload::Inline(b"question"));
+    let question = pair.received_ok(1);
+    let to = UdDest {
+        qpn: question.src_qpn,
+        ..pair.b.to.expect("a datagram pair has addresses")
+    };
+    let mut answer = pair.b.wr(2, SEND, Payload::Inline(b"answer"));
+    answer.to = Some(to);
+    pair.b.post_all(&[answer]);
+    let wc = pair.until("the answer", |pair| pair.a.recv.seen.pop_front());
+    assert_eq!((wc.id, wc.status), (2, WcStatus::Success));
+    assert_eq!(pair.a.bytes(GRH_LEN, 6), b"answer");
+}
+
+/// A datagram is as long as the port's largest packet at most.
+pub fn a_datagram_fits_one_packet(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    let port = |end: &End| end.node.nic.port(1).expect("port 1").mtu_max.bytes();
+    let len_max = port(&pair.a).min(port(&pair.b));
+    let from = port(&pair.a);
+    for len in [0, 1, len_max - 1, len_max] {
+        let bytes = pair.a.fill(0, len, 1);
+        let sges = [pair.a.sge(0, len)];
+        pair.b.post_recv(1, 0, GRH_LEN + len);
+        pair.a.post(1, SEND, Payload::Gather(&sges));
+        pair.sent_ok(1);
+        assert_eq!(pair.received_ok(1).byte_len as usize, GRH_LEN + len);
+        assert!(pair.b.bytes(GRH_LEN, len) == bytes, "{len} bytes");
+    }
+    let sges = [pair.a.sge(0, from + 1)];
+    let wr = pair.a.wr(1, SEND, Payload::Gather(&sges));
+    let refused = pair.a.qp.post_send(&[wr]).expect_err("too long");
+    assert_eq!((refused.index, refused.reason), (0, PostReason::TooLong));
+}
+
+/// A datagram with another key, or to a queue pair that is not there, is not an error: its sender
+/// completes, and nobody receives.
+pub fn an_unwanted_datagram_is_lost(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    let to = pair.a.to.expect("a datagram pair has addresses");
+    pair.b.post_recv(1, 0, 128);
+    let unwanted = [
+        UdDest {
+            qkey: Qkey(QKEY.0 ^ 1),
+            ..to
+        },
+        UdDest {
+            qpn: QpNum(to.qpn.0 ^ 0x7fff),
+            ..to
+        },
+    ];
+    for (id, to) in unwanted.into_iter().enumerate() {
+        let mut wr = pair.a.wr(id as u64, SEND, Payload::Inline(b"unwanted"));
+        wr.to = Some(to);
+        pair.a.post_all(&[wr]);
+        pair.sent_ok(id as u64);
+    }
+    pair.a.post(7, SEND, Payload::Inline(b"wanted"));
+    pair.sent_ok(7);
+    assert_eq!(pair.received_ok(1).byte_len as usize, GRH_LEN + 6);
+    assert_eq!(pair.b.bytes(GRH_LEN, 6), b"wanted");
+}
+
+/// A datagram that finds no RECV is lost, and its sender completes; a later RECV is for a later
+/// datagram.
+pub fn a_datagram_without_recv_is_lost(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    // The first datagram between two queue pairs may be long under way: it is none of the next two.
+    pair.flush_through();
+    pair.a.post(1, SEND, Payload::Inline(b"lost"));
+    pair.sent_ok(1);
+    pair.stays_quiet("nobody receives what found no RECV");
+    pair.b.post_recv(2, 0, 64);
+    pair.a.post(2, SEND, Payload::Inline(b"found"));
+    pair.sent_ok(2);
+    pair.received_ok(2);
+    assert_eq!(pair.b.bytes(GRH_LEN, 5), b"found");
+}
+
+/// A RECV too small for a datagram is never written beyond its end. A NIC may drop the datagram
+/// and keep the RECV, or complete the RECV with `LocLenErr`; the sender completes either way.
+pub fn a_recv_too_small_is_not_overrun(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    pair.b.region.write(0, &[0xee; 256]);
+    pair.b.post_recv(1, 0, GRH_LEN + 10);
+    let bytes = pattern(1, 60);
+    pair.a.post(1, SEND, Payload::Inline(&bytes));
+    pair.sent_ok(1);
+    pair.a.post(2, SEND, Payload::Inline(b"fits"));
+    pair.sent_ok(2);
+    let wc = pair.received("the RECV to be used or refused");
+    let beyond = pair.b.bytes(GRH_LEN + 10, 100);
+    assert_eq!(beyond, [0xee; 100], "bytes beyond the RECV");
+    match wc.status {
+        WcStatus::Success => assert_eq!(pair.b.bytes(GRH_LEN, 4), b"fits"),
+        WcStatus::LocLenErr => assert_eq!(wc.id, 1),
+        _ => panic!("neither dropped nor refused: {wc:?}"),
+    }
+}
+
+/// A queue pair that is not ready yet loses what it is sent.
+pub fn a_datagram_before_rtr_is_lost(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    pair.b
+        .qp
+        .modify(&super::rig::to_state(QpState::Reset))
+        .expect("to RESET");
+    pair.a.post(1, SEND, Payload::Inline(b"early"));
+    pair.sent_ok(1);
+    let peer = (pair.a.node.gid, pair.a.qp.num());
+    super::rig::connect(&mut *pair.b.qp, peer, &Options::default());
+    pair.flush_through();
+}

@@ -1,0 +1,180 @@
+//! Receivers that are not ready, too small, or gone.
+
+use super::Fixture;
+use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, connect};
+use verbs::attr::{QpState, Transport};
+use verbs::error::VerbsError;
+use verbs::names::QpNum;
+use verbs::wc::WcStatus;
+use verbs::wr::{Op, Payload};
+
+/// On RC, a message without a RECV waits for one, and those behind it wait too.
+pub fn a_message_waits_for_its_recv(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Rc);
+    let remote = pair.b.remote(512);
+    pair.a.post(1, SEND, Payload::Inline(b"first"));
+    pair.a.post(
+        2,
+        Op::Write {
+            remote,
+            imm: Some(5),
+        },
+        Payload::Inline(b"second"),
+    );
+    pair.a.post(3, SEND, Payload::Inline(b"third"));
+    pair.stays_quiet("there is no RECV yet");
+    pair.b.post_recv(11, 0, 64);
+    pair.received_ok(11);
+    pair.sent_ok(1);
+    assert_eq!(pair.b.bytes(0, 5), b"first");
+    pair.stays_quiet("there is no second RECV yet");
+    pair.b.post_recv(12, 64, 64);
+    pair.b.post_recv(13, 128, 64);
+    assert_eq!(pair.received_ok(12).immediate(), Some(5));
+    pair.received_ok(13);
+    pair.sent_ok(2);
+    pair.sent_ok(3);
+    assert_eq!(pair.b.bytes(512, 6), b"second");
+    assert_eq!(pair.b.bytes(128, 5), b"third");
+}
+
+/// With a finite number of retries a message without a RECV fails; its queue pair goes to ERR and
+/// what is behind it is flushed. The receiver is not harmed.
+pub fn receiver_not_ready_retries_run_out(fixture: &Fixture) {
+    let options = Options {
+        rnr_retry: 1,
+        ..Options::default()
+    };
+    let mut pair = Pair::with(fixture, Transport::Rc, &options);
+    pair.a.post(1, SEND, Payload::Inline(b"unheard"));
+    pair.a.post(2, SEND, Payload::Inline(b"behind"));
+    pair.sent_as(1, WcStatus::RnrRetryExcErr);
+    pair.sent_as(2, WcStatus::WrFlushErr);
+    pair.in_state(QpState::Err, |pair| &pair.a);
+    assert_eq!(pair.b.state(), QpState::Rts);
+}
+
+/// On RC, a message longer than its RECV fails on both sides, and writes nothing beyond the RECV.
+pub fn a_message_longer_than_its_recv_fails(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Rc);
+    pair.b.region.write(0, &[0xee; 128]);
+    pair.b.post_recv(7, 0, 10);
+    pair.a.post(1, SEND, Payload::Inline(b"eleven char"));
+    pair.received_as(7, WcStatus::LocLenErr);
+    pair.sent_as(1, WcStatus::RemInvReqErr);
+    assert_eq!(pair.b.bytes(10, 100), [0xee; 100]);
+    pair.in_state(QpState::Err, |pair| &pair.a);
+    pair.in_state(QpState::Err, |pair| &pair.b);
+}
+
+/// On UC, a message without a RECV is lost, and its sender completes.
+pub fn an_unreliable_message_without_recv_is_lost(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Uc);
+    // The first message between two queue pairs may be long under way: it is not the lost one.
+    pair.flush_through();
+    pair.a.post(1, SEND, Payload::Inline(b"lost"));
+    pair.sent_ok(1);
+    pair.stays_quiet("nobody receives what found no RECV");
+    pair.flush_through();
+}
+
+/// When the peer's queue pair is gone, RC gives up after its retries; UC and UD notice nothing.
+pub fn a_peer_that_is_gone_does_not_answer(fixture: &Fixture) {
+    for transport in TRANSPORTS {
+        let options = Options {
+            timeout: 8,
+            retry_count: 1,
+            ..Options::default()
+        };
+        let mut pair = Pair::with(fixture, transport, &options);
+        pair.flush_through();
+        let spare = Pair::unconnected(fixture, transport, &options);
+        drop(std::mem::replace(&mut pair.b.qp, spare.b.qp));
+        pair.a.post(1, SEND, Payload::Inline(b"anybody?"));
+        match transport {
+            Transport::Rc => {
+                pair.sent_as(1, WcStatus::RetryExcErr);
+                pair.in_state(QpState::Err, |pair| &pair.a);
+            }
+            Transport::Uc | Transport::Ud => {
+                pair.sent_ok(1);
+                assert_eq!(pair.a.state(), QpState::Rts);
+            }
+        }
+    }
+}
+
+/// A peer in ERR does not answer either.
+pub fn a_peer_in_error_does_not_answer(fixture: &Fixture) {
+    let options = Options {
+        timeout: 8,
+        retry_count: 1,
+        ..Options::default()
+    };
+    let mut pair = Pair::with(fixture, Transport::Rc, &options);
+    let error = super::rig::to_state(QpState::Err);
+    pair.b.qp.modify(&error).expect("to ERR");
+    let remote = pair.b.remote(0);
+    pair.a.post(
+        1,
+        Op::Write { remote, imm: None },
+        Payload::Inline(b"anybody?"),
+    );
+    pair.sent_as(1, WcStatus::RetryExcErr);
+    assert_eq!(pair.b.bytes(0, 8), [0; 8]);
+}
+
+/// Connecting to a queue pair that nobody has is either refused as unreachable, or the first
+/// request gets no answer (UC: is lost).
+pub fn connecting_to_nobody_leads_nowhere(fixture: &Fixture) {
+    for transport in CONNECTED {
+        let options = Options {
+            timeout: 8,
+            retry_count: 1,
+            ..Options::default()
+        };
+        let mut pair = Pair::unconnected(fixture, transport, &options);
+        let nobody = QpNum(pair.b.qp.num().0 ^ 0x7fff);
+        let peer = (pair.b.node.gid, nobody);
+        let steps = super::rig::steps(transport, pair.a.qp.num(), peer, &options);
+        pair.a.qp.modify(&steps[0]).expect("to INIT");
+        match pair.a.qp.modify(&steps[1]) {
+            Err(VerbsError::Unreachable { .. }) => {
+                assert_eq!(pair.a.state(), QpState::Init);
+                continue;
+            }
+            other => other.expect("to RTR"),
+        }
+        pair.a.qp.modify(&steps[2]).expect("to RTS");
+        pair.a.post(1, SEND, Payload::Inline(b"anybody?"));
+        match transport {
+            Transport::Rc => pair.sent_as(1, WcStatus::RetryExcErr),
+            _ => pair.sent_ok(1),
+        };
+    }
+}
+
+/// A queue pair takes nothing from a sender that it is not connected to.
+pub fn a_stranger_is_not_heard(fixture: &Fixture) {
+    for transport in CONNECTED {
+        let options = Options {
+            timeout: 8,
+            retry_count: 1,
+            ..Options::default()
+        };
+        let mut friends = Pair::with(fixture, transport, &options);
+        let mut stranger = Pair::unconnected(fixture, transport, &options);
+        let peer = (friends.b.node.gid, friends.b.qp.num());
+        connect(&mut *stranger.a.qp, peer, &options);
+        friends.b.post_recv(1, 0, 64);
+        stranger.a.post(1, SEND, Payload::Inline(b"stranger"));
+        match transport {
+            Transport::Rc => stranger.sent_as(1, WcStatus::RetryExcErr),
+            _ => stranger.sent_ok(1),
+        };
+        friends.a.post(2, SEND, Payload::Inline(b"friend"));
+        friends.sent_ok(2);
+        friends.received_ok(1);
+        assert_eq!(friends.b.bytes(0, 6), b"friend");
+    }
+}

@@ -1,0 +1,361 @@
+//! Carrying out send work requests: one after the other. What goes over a reliable transport happens
+//! as a whole; an unreliable sender is done with a message that is on its way.
+
+use super::arrive::{Arrival, Body, Message};
+use super::world::{Data, Place, Request, World};
+use verbs::attr::{Access, QpState, Transport};
+use verbs::names::{Gid, RemoteAddr};
+use verbs::rules;
+use verbs::wc::{Wc, WcFlags, WcOpcode, WcStatus};
+use verbs::wr::{Op, SendFlags, Sge};
+
+/// How an attempt to carry out a request ended.
+enum Verdict {
+    /// Done, with this many bytes read or swapped.
+    Done(u32),
+    /// Failed for good.
+    Failed(WcStatus),
+    /// The peer has no RECV.
+    NotReady,
+    /// The peer does not answer.
+    NoAnswer,
+}
+
+impl World {
+    /// Carries out whatever can be carried out. Logical time passes with a `tick`: the retries of
+    /// requests that wait for their peer are counted in ticks.
+    pub(super) fn pump(&mut self, tick: bool) {
+        let mut tick = tick;
+        loop {
+            let mut moved = false;
+            for place in self.busy.clone() {
+                while self.step(place, tick) {
+                    moved = true;
+                }
+            }
+            if !moved {
+                return;
+            }
+            tick = false;
+        }
+    }
+
+    /// Carries out what one queue pair can, now that its turn has come.
+    pub(super) fn pump_one(&mut self, place: Place) {
+        while self.step(place, true) {}
+        // It may have failed others, or woken them.
+        self.pump(false);
+    }
+
+    /// Whether the NIC has come to the first request of a queue pair, after the time that it
+    /// takes.
+    fn has_turn(&mut self, place: Place) -> bool {
+        let Some(air) = &mut self.air else {
+            return true;
+        };
+        let Some(qp) = self.nodes[place.0].qps.get_mut(&place.1) else {
+            return true;
+        };
+        if qp.sends.is_empty() {
+            return true;
+        }
+        let turn_ns = match qp.turn_ns {
+            Some(turn_ns) => Some(turn_ns),
+            None => air.turn_at(place, qp.init.transport),
+        };
+        let has_come = turn_ns.is_none_or(|turn_ns| turn_ns <= air.now_ns());
+        qp.turn_ns = turn_ns.filter(|_| !has_come);
+        has_come
+    }
+
+    /// Carries out the first request of a queue pair, if its state and its peer allow.
+    fn step(&mut self, place: Place, tick: bool) -> bool {
+        let Some(qp) = self.qp_mut(place) else {
+            self.busy.remove(&place);
+            return false;
+        };
+        match qp.machine.state() {
+            QpState::Rts => {}
+            QpState::Sqd => return false,
+            _ => {
+                self.flush(place);
+                self.busy.remove(&place);
+                return false;
+            }
+        }
+        if !self.has_turn(place) {
+            return false;
+        }
+        // It leaves the queue first, because a queue pair may be its own peer and be flushed.
+        let first = self.qp_mut(place).and_then(|qp| qp.sends.pop_front());
+        let Some(request) = first else {
+            self.busy.remove(&place);
+            return false;
+        };
+        let verdict = self.carry_out(place, &request);
+        let in_network = self.air.is_some();
+        let Some(qp) = self.qp_mut(place) else {
+            return true;
+        };
+        let attr = qp.machine.attr();
+        let (limit, forever, status) = match verdict {
+            Verdict::Done(len) => {
+                qp.tries = 0;
+                self.complete_send(place, &request, WcStatus::Success, len);
+                return true;
+            }
+            Verdict::Failed(status) => {
+                self.complete_send(place, &request, status, 0);
+                self.fail(place, true);
+                return true;
+            }
+            Verdict::NotReady => {
+                let limit = attr.rnr_retry.unwrap_or(0);
+                (limit, limit == 7, WcStatus::RnrRetryExcErr)
+            }
+            Verdict::NoAnswer => {
+                let limit = attr.retry_count.unwrap_or(0);
+                (limit, attr.timeout == Some(0), WcStatus::RetryExcErr)
+            }
+        };
+        // In a network each attempt takes its time; without one polls are the clock.
+        qp.tries += u32::from(tick || in_network);
+        if !forever && qp.tries > u32::from(limit) {
+            qp.tries = 0;
+            self.complete_send(place, &request, status, 0);
+            self.fail(place, true);
+            return true;
+        }
+        qp.sends.push_front(request);
+        if let Some(air) = &mut self.air {
+            let turn_ns = air.turn_again_at(place);
+            if let Some(qp) = self.qp_mut(place) {
+                qp.turn_ns = Some(turn_ns);
+            }
+        }
+        false
+    }
+
+    fn carry_out(&mut self, place: Place, request: &Request) -> Verdict {
+        let Some(qp) = self.qp(place) else {
+            return Verdict::Failed(WcStatus::LocQpOpErr);
+        };
+        let (pd, transport) = (qp.init.pd.0, qp.init.transport);
+        match request.op {
+            Op::Send { imm } | Op::Write { imm, .. } => {
+                let Some(bytes) = self.gather(place.0, pd, &request.data) else {
+                    return Verdict::Failed(WcStatus::LocProtErr);
+                };
+                let remote = match request.op {
+                    Op::Write { remote, .. } => Some(remote),
+                    _ => None,
+                };
+                match transport {
+                    Transport::Rc => self.write_and_send(place, request, remote, imm, &bytes),
+                    _ => self.dispatch(place, request, remote, imm, bytes),
+                }
+            }
+            Op::Read { remote } => self.fetch(place, request, remote, None),
+            Op::CompareSwap {
+                remote,
+                expect,
+                swap,
+            } => {
+                let change = |old| if old == expect { swap } else { old };
+                self.fetch(place, request, remote, Some(&change))
+            }
+            Op::FetchAdd { remote, add } => {
+                let change = |old: u64| old.wrapping_add(add);
+                self.fetch(place, request, remote, Some(&change))
+            }
+        }
+    }
+
+    /// The bytes of a request's payload, if its elements are valid.
+    fn gather(&self, node: usize, pd: u32, data: &Data) -> Option<Vec<u8>> {
+        let sges = match data {
+            Data::Inline(bytes) => return Some(bytes.clone()),
+            Data::Gather(sges) => sges,
+        };
+        let mut bytes = Vec::new();
+        for (memory, offset, len) in self.local_pieces(node, pd, Access::empty(), sges)? {
+            let start = bytes.len();
+            bytes.resize(start + len, 0);
+            memory.read(offset, &mut bytes[start..]);
+        }
+        Some(bytes)
+    }
+
+    /// Spreads bytes over elements that have been checked; elements left over stay as they are.
+    pub(super) fn scatter(&self, node: usize, pd: u32, sges: &[Sge], mut bytes: &[u8]) -> bool {
+        let Some(pieces) = self.local_pieces(node, pd, Access::LOCAL_WRITE, sges) else {
+            return false;
+        };
+        for (memory, offset, len) in pieces {
+            let (now, later) = bytes.split_at(len.min(bytes.len()));
+            memory.write(offset, now);
+            bytes = later;
+        }
+        true
+    }
+
+    /// The connected peer, if it is there, connected to us and able to receive.
+    fn peer(&self, place: Place) -> Option<Place> {
+        let from = self.qp(place)?;
+        let attr = from.machine.attr();
+        let peer = (self.node_of(attr.dest_gid?)?, attr.dest_qpn?.0);
+        let gid = self.nodes[place.0].gid;
+        self.hears(peer, gid, place, from.init.transport)
+            .then_some(peer)
+    }
+
+    pub(super) fn node_of(&self, gid: Gid) -> Option<usize> {
+        self.nodes.iter().position(|node| node.gid == gid)
+    }
+
+    /// Sends a message over an unreliable transport. What its sender sees of troubles is nothing.
+    fn dispatch(
+        &mut self,
+        place: Place,
+        request: &Request,
+        remote: Option<RemoteAddr>,
+        imm: Option<u32>,
+        bytes: Vec<u8>,
+    ) -> Verdict {
+        let Some(qp) = self.qp(place) else {
+            return Verdict::Failed(WcStatus::LocQpOpErr);
+        };
+        let attr = qp.machine.attr();
+        let here = &self.nodes[place.0];
+        let (gid, qpn, body) = match qp.init.transport {
+            Transport::Ud => {
+                let ah = request.to.and_then(|to| here.ahs.get(&to.ah.0));
+                let (Some(to), Some(ah)) = (request.to, ah.filter(|ah| ah.pd == qp.init.pd.0))
+                else {
+                    return Verdict::Failed(WcStatus::LocQpOpErr);
+                };
+                (ah.gid, to.qpn, Body::Datagram { to, gid: ah.gid })
+            }
+            _ => {
+                let (Some(gid), Some(qpn)) = (attr.dest_gid, attr.dest_qpn) else {
+                    return Verdict::Done(0);
+                };
+                let write = remote.map(|remote| Body::Write { remote });
+                (gid, qpn, write.unwrap_or(Body::Send))
+            }
+        };
+        let Some(node) = self.node_of(gid) else {
+            return Verdict::Done(0);
+        };
+        let message = Message {
+            place,
+            gid: here.gid,
+            to: (node, qpn.0),
+            body,
+            imm,
+            solicited: request.flags.contains(SendFlags::SOLICITED),
+            bytes,
+            landed: 0,
+            is_cut: false,
+        };
+        match &mut self.air {
+            Some(air) => air.send(message),
+            None => self.land_whole(message),
+        }
+        Verdict::Done(0)
+    }
+
+    /// SEND, WRITE and WRITE with immediate data over RC.
+    fn write_and_send(
+        &mut self,
+        place: Place,
+        request: &Request,
+        remote: Option<RemoteAddr>,
+        imm: Option<u32>,
+        bytes: &[u8],
+    ) -> Verdict {
+        let Some(peer) = self.peer(place) else {
+            return Verdict::NoAnswer;
+        };
+        let consumes = remote.is_none() || imm.is_some();
+        if consumes && self.first_recv(peer).is_none() {
+            return Verdict::NotReady;
+        }
+        if let Some(remote) = remote
+            && !bytes.is_empty()
+        {
+            let need = rules::remote_access(&request.op);
+            let len = bytes.len() as u64;
+            let Some((memory, offset)) =
+                self.remote_region(peer, remote.rkey, need, remote.addr, len)
+            else {
+                self.fail(peer, false);
+                return Verdict::Failed(WcStatus::RemAccessErr);
+            };
+            memory.write(offset, bytes);
+        }
+        if !consumes {
+            return Verdict::Done(0);
+        }
+        let wc = Wc {
+            opcode: match remote {
+                Some(_) => WcOpcode::RecvWriteImm,
+                None => WcOpcode::Recv,
+            },
+            flags: imm.map_or(WcFlags::empty(), |_| WcFlags::WITH_IMM),
+            byte_len: bytes.len() as u32,
+            imm: imm.unwrap_or(0),
+            ..Wc::default()
+        };
+        let message = if remote.is_some() { &[] } else { bytes };
+        let solicited = request.flags.contains(SendFlags::SOLICITED);
+        match self.arrive(peer, message, wc, solicited) {
+            Arrival::Taken => Verdict::Done(0),
+            Arrival::NoRecv => Verdict::NotReady,
+            Arrival::TooLong => Verdict::Failed(WcStatus::RemInvReqErr),
+            Arrival::BadBuffer => Verdict::Failed(WcStatus::RemOpErr),
+        }
+    }
+
+    /// READ, and with `change` an atomic.
+    fn fetch(
+        &mut self,
+        place: Place,
+        request: &Request,
+        remote: RemoteAddr,
+        change: Option<&dyn Fn(u64) -> u64>,
+    ) -> Verdict {
+        let (Some(qp), Data::Gather(sges)) = (self.qp(place), &request.data) else {
+            return Verdict::Failed(WcStatus::LocQpOpErr);
+        };
+        let pd = qp.init.pd.0;
+        let local = self.local_pieces(place.0, pd, Access::LOCAL_WRITE, sges);
+        if local.is_none() {
+            return Verdict::Failed(WcStatus::LocProtErr);
+        }
+        let Some(peer) = self.peer(place) else {
+            return Verdict::NoAnswer;
+        };
+        let len: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if len == 0 {
+            return Verdict::Done(0);
+        }
+        if change.is_some() && !remote.addr.is_multiple_of(8) {
+            self.fail(peer, false);
+            return Verdict::Failed(WcStatus::RemInvReqErr);
+        }
+        let need = rules::remote_access(&request.op);
+        let Some((memory, offset)) = self.remote_region(peer, remote.rkey, need, remote.addr, len)
+        else {
+            self.fail(peer, false);
+            return Verdict::Failed(WcStatus::RemAccessErr);
+        };
+        let mut bytes = vec![0; len as usize];
+        match change {
+            Some(change) => bytes.copy_from_slice(&memory.update(offset, change).to_le_bytes()),
+            None => memory.read(offset, &mut bytes),
+        }
+        self.scatter(place.0, pd, sges, &bytes);
+        Verdict::Done(len as u32)
+    }
+}

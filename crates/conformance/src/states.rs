@@ -1,0 +1,299 @@
+//! The states of a queue pair: what they take, keep, flush and drop.
+
+use super::Fixture;
+use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, steps, to_state};
+use verbs::attr::{QpAttr, QpState, Transport};
+use verbs::error::{PostError, PostReason, VerbsError};
+use verbs::names::{Lkey, Qkey};
+use verbs::wc::{Wc, WcStatus};
+use verbs::wr::{Op, Payload, RecvWr, Sge};
+
+fn refused(state: QpState) -> Result<(), PostError> {
+    let reason = PostReason::State(state);
+    Err(PostError { index: 0, reason })
+}
+
+/// RECVs are taken from INIT on, SENDs from RTS on; what is too early is refused.
+pub fn posting_needs_the_right_state(fixture: &Fixture) {
+    for transport in TRANSPORTS {
+        let options = Options::default();
+        let mut pair = Pair::unconnected(fixture, transport, &options);
+        // Addresses for datagrams come with a connected pair.
+        let to = Pair::with(fixture, transport, &options).a.to;
+        let mut wr = pair.a.wr(1, SEND, Payload::Inline(b"early"));
+        wr.to = to;
+        let sges = [pair.a.sge(0, 64)];
+        let recv = RecvWr { id: 1, sges: &sges };
+        assert_eq!(pair.a.qp.post_recv(&[recv]), refused(QpState::Reset));
+        let peer = (pair.b.node.gid, pair.b.qp.num());
+        let states = [QpState::Reset, QpState::Init, QpState::Rtr];
+        for (state, step) in
+            states
+                .into_iter()
+                .zip(steps(transport, pair.a.qp.num(), peer, &options))
+        {
+            assert_eq!(pair.a.state(), state, "{transport:?}");
+            assert_eq!(pair.a.qp.post_send(&[wr]), refused(state), "{transport:?}");
+            pair.a.qp.modify(&step).expect("the next state");
+            pair.a
+                .qp
+                .post_recv(&[recv])
+                .expect("RECVs are taken from INIT on");
+        }
+        assert_eq!(pair.a.state(), QpState::Rts);
+        pair.a.qp.post_send(&[wr]).expect("SENDs are taken in RTS");
+    }
+}
+
+/// RECVs posted in INIT are there when the first message arrives.
+pub fn recvs_posted_before_connecting_are_used(fixture: &Fixture) {
+    for transport in TRANSPORTS {
+        let options = Options::default();
+        let mut pair = Pair::unconnected(fixture, transport, &options);
+        let peer = (pair.a.node.gid, pair.a.qp.num());
+        let [init, rtr, rts] = steps(transport, pair.b.qp.num(), peer, &options);
+        pair.b.qp.modify(&init).expect("to INIT");
+        pair.b.post_recv(1, 0, 64);
+        pair.b.qp.modify(&rtr).expect("to RTR");
+        let peer = (pair.b.node.gid, pair.b.qp.num());
+        super::rig::connect(&mut *pair.a.qp, peer, &options);
+        if transport == Transport::Ud {
+            pair.a.to = Some(pair.a.node.dest(peer.0, peer.1));
+        }
+        pair.a.post(1, SEND, Payload::Inline(b"first"));
+        pair.sent_ok(1);
+        pair.received_ok(1);
+        pair.b.qp.modify(&rts).expect("to RTS");
+    }
+}
+
+/// Transitions that do not exist, lack an attribute or have one too many are refused, and change
+/// nothing.
+pub fn wrong_transitions_are_refused(fixture: &Fixture) {
+    let options = Options::default();
+    let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
+    let peer = (pair.b.node.gid, pair.b.qp.num());
+    let [init, rtr, _] = steps(Transport::Rc, pair.a.qp.num(), peer, &options);
+    let early = pair.a.qp.modify(&rtr);
+    assert!(
+        matches!(early, Err(VerbsError::Transition { .. })),
+        "{early:?}"
+    );
+    let lacking = pair.a.qp.modify(&QpAttr { port: None, ..init });
+    assert!(
+        matches!(
+            lacking,
+            Err(VerbsError::MissingAttribute {
+                attribute: "port",
+                ..
+            })
+        ),
+        "{lacking:?}"
+    );
+    let superfluous = QpAttr {
+        qkey: Some(Qkey(1)),
+        ..init
+    };
+    let superfluous = pair.a.qp.modify(&superfluous);
+    assert!(
+        matches!(
+            superfluous,
+            Err(VerbsError::UnexpectedAttribute {
+                attribute: "qkey",
+                ..
+            })
+        ),
+        "{superfluous:?}"
+    );
+    assert_eq!(pair.a.qp.query(), to_state(QpState::Reset));
+    pair.a.qp.modify(&init).expect("to INIT");
+    assert_eq!(pair.a.qp.query(), init);
+}
+
+/// A query tells what was set on the way.
+pub fn a_query_tells_what_was_set(fixture: &Fixture) {
+    for transport in TRANSPORTS {
+        let options = Options::default();
+        let pair = Pair::with(fixture, transport, &options);
+        let peer = (pair.b.node.gid, pair.b.qp.num());
+        let [init, rtr, rts] = steps(transport, pair.a.qp.num(), peer, &options);
+        let expected = QpAttr {
+            access: init.access,
+            pkey_index: init.pkey_index,
+            port: init.port,
+            qkey: init.qkey,
+            sq_psn: rts.sq_psn,
+            rd_atomic_max: rts.rd_atomic_max,
+            timeout: rts.timeout,
+            retry_count: rts.retry_count,
+            rnr_retry: rts.rnr_retry,
+            ..rtr
+        };
+        let expected = QpAttr {
+            state: rts.state,
+            ..expected
+        };
+        assert_eq!(pair.a.qp.query(), expected, "{transport:?}");
+        assert_eq!(pair.a.qp.transport(), transport);
+    }
+}
+
+/// Going to ERR flushes what is posted, in order, and what is posted afterwards.
+pub fn error_flushes_everything_in_order(fixture: &Fixture) {
+    for transport in TRANSPORTS {
+        let mut pair = Pair::new(fixture, transport);
+        for id in 0..3 {
+            pair.a.post_recv(10 + id, 0, 64);
+        }
+        let mut sends = 0..2;
+        if transport == Transport::Rc {
+            // Only these can be under way for good: their peer has no RECV.
+            for id in 0..2 {
+                pair.a.post(id, SEND, Payload::Inline(b"x"));
+            }
+        } else {
+            sends.end = 0;
+        }
+        pair.a.qp.modify(&to_state(QpState::Err)).expect("to ERR");
+        for id in 2..4 {
+            pair.a.post(id, SEND, Payload::Inline(b"y"));
+            pair.a.post_recv(11 + id, 0, 64);
+        }
+        for id in sends.chain(2..4) {
+            pair.sent_as(id, WcStatus::WrFlushErr);
+        }
+        for id in 10..15 {
+            let wc = pair.until("a flushed RECV", |pair| pair.a.recv.seen.pop_front());
+            assert_eq!(
+                (wc.id, wc.status),
+                (id, WcStatus::WrFlushErr),
+                "{transport:?}"
+            );
+            assert_eq!(wc.qpn, pair.a.qp.num());
+        }
+        pair.stays_quiet("everything has been flushed");
+    }
+}
+
+/// In SQD requests are taken and kept until RTS; RECVs go on.
+pub fn a_drained_send_queue_keeps_its_requests(fixture: &Fixture) {
+    for transport in TRANSPORTS {
+        let mut pair = Pair::new(fixture, transport);
+        pair.flush_through();
+        pair.a.qp.modify(&to_state(QpState::Sqd)).expect("to SQD");
+        assert_eq!(pair.a.state(), QpState::Sqd);
+        for id in 0..3 {
+            pair.b.post_recv(id, 0, 64);
+            pair.a.post(id, SEND, Payload::Inline(b"kept"));
+        }
+        pair.stays_quiet("the send queue is drained");
+        pair.a.post_recv(9, 512, 64);
+        pair.b.post(9, SEND, Payload::Inline(b"other way"));
+        let wc = pair.until("a message in SQD", |pair| pair.a.recv.seen.pop_front());
+        assert_eq!((wc.id, wc.status), (9, WcStatus::Success));
+        let wc = pair.until("its completion", |pair| pair.b.send.seen.pop_front());
+        assert_eq!((wc.id, wc.status), (9, WcStatus::Success));
+        pair.a.qp.modify(&to_state(QpState::Rts)).expect("to RTS");
+        for id in 0..3 {
+            pair.sent_ok(id);
+            pair.received_ok(id);
+        }
+    }
+}
+
+/// On UC and UD a local error of a request leads to SQE: later requests are flushed, RECVs go on,
+/// and RTS makes it well again.
+pub fn a_send_error_spares_the_receive_queue(fixture: &Fixture) {
+    for transport in [Transport::Uc, Transport::Ud] {
+        let mut pair = Pair::new(fixture, transport);
+        let good = pair.a.sge(0, 8);
+        let bad = [Sge {
+            lkey: Lkey(good.lkey.0 ^ 0x007f_ff00),
+            ..good
+        }];
+        pair.a.post_recv(7, 512, 64);
+        let batch = [
+            pair.a.wr(1, SEND, Payload::Inline(b"before")),
+            pair.a.wr(2, SEND, Payload::Gather(&bad)),
+            pair.a.wr(3, SEND, Payload::Inline(b"behind")),
+        ];
+        pair.b.post_recv(1, 0, 64);
+        pair.a.post_all(&batch);
+        pair.sent_ok(1);
+        pair.received_ok(1);
+        pair.sent_as(2, WcStatus::LocProtErr);
+        pair.sent_as(3, WcStatus::WrFlushErr);
+        pair.in_state(QpState::Sqe, |pair| &pair.a);
+        pair.a.post(4, SEND, Payload::Inline(b"later"));
+        pair.sent_as(4, WcStatus::WrFlushErr);
+
+        pair.b.post(5, SEND, Payload::Inline(b"other way"));
+        let wc = pair.until("a message in SQE", |pair| pair.a.recv.seen.pop_front());
+        assert_eq!((wc.id, wc.status), (7, WcStatus::Success), "{transport:?}");
+        let wc = pair.until("its completion", |pair| pair.b.send.seen.pop_front());
+        assert!(wc.is_ok(), "{wc:?}");
+        pair.a.qp.modify(&to_state(QpState::Rts)).expect("to RTS");
+        pair.flush_through();
+    }
+}
+
+/// On RC a failed request flushes those behind it and the RECVs.
+pub fn a_failed_request_flushes_what_is_behind_it(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Rc);
+    let good = pair.b.remote(0);
+    let mut bad = good;
+    bad.addr = bad.addr.wrapping_add(pair.b.region.len() as u64);
+    for id in 10..12 {
+        pair.a.post_recv(id, 0, 64);
+    }
+    let write = |remote| Op::Write { remote, imm: None };
+    let batch = [
+        pair.a.wr(1, write(good), Payload::Inline(b"good")),
+        pair.a.wr(2, write(bad), Payload::Inline(b"bad")),
+        pair.a.wr(3, write(good), Payload::Inline(b"late")),
+        pair.a.wr(4, SEND, Payload::Inline(b"later")),
+    ];
+    pair.a.post_all(&batch);
+    pair.sent_ok(1);
+    pair.sent_as(2, WcStatus::RemAccessErr);
+    pair.sent_as(3, WcStatus::WrFlushErr);
+    pair.sent_as(4, WcStatus::WrFlushErr);
+    for id in 10..12 {
+        let wc = pair.until("a flushed RECV", |pair| pair.a.recv.seen.pop_front());
+        assert_eq!((wc.id, wc.status), (id, WcStatus::WrFlushErr));
+    }
+    assert_eq!(pair.b.bytes(0, 4), b"good");
+}
+
+/// RESET drops what is posted without a completion, and forgets attributes; the queue pair can be
+/// connected again and has all its slots.
+pub fn reset_drops_everything(fixture: &Fixture) {
+    for transport in CONNECTED {
+        let options = Options::default();
+        let mut pair = Pair::with(fixture, transport, &options);
+        for id in 0..40 {
+            pair.a.post_recv(id, 0, 64);
+        }
+        if transport == Transport::Rc {
+            for id in 0..40 {
+                pair.a.post(id, SEND, Payload::Inline(b"dropped"));
+            }
+        }
+        for end in [&mut pair.a, &mut pair.b] {
+            end.qp.modify(&to_state(QpState::Reset)).expect("to RESET");
+            assert_eq!(end.qp.query(), to_state(QpState::Reset));
+        }
+        pair.connect(&options);
+        pair.b.post_recv(1, 0, 64);
+        pair.stays_quiet("what was posted before RESET is gone");
+        for id in 0..options.caps.recv_wr_max.into() {
+            pair.a.post_recv(id, 0, 64);
+        }
+        pair.b.post(2, SEND, Payload::Inline(b"fresh"));
+        let wc: Wc = pair.until("a message after RESET", |pair| pair.a.recv.seen.pop_front());
+        assert_eq!((wc.id, wc.status), (0, WcStatus::Success));
+        pair.a.post(3, SEND, Payload::Inline(b"fresh"));
+        pair.sent_ok(3);
+        pair.received_ok(1);
+    }
+}

@@ -1,0 +1,145 @@
+//! The conformance suite over the reference NIC, decorated and not, and behind a proxy.
+
+mod decorators;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance::Fixture;
+use conformance::model::ModelNic;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+fn wait_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let patience = Timespec::try_from(patience).expect("a time that poll can wait");
+    poll(&mut fds, Some(&patience)).expect("poll") == 1
+}
+
+/// Two reference NICs.
+fn nics() -> [Arc<ModelNic>; 2] {
+    let nics: [ModelNic; 2] = ModelNic::fabric(2).try_into().expect("two nodes");
+    nics.map(Arc::new)
+}
+
+mod reference {
+    use super::*;
+
+    fn pair() -> Fixture {
+        let [a, b] = nics();
+        Fixture::new(a, b).waiting_with(wait_readable)
+    }
+
+    conformance::conformance_tests!(pair());
+}
+
+mod through_a_network {
+    use conformance::model::{Faults, NetworkOptions};
+
+    use super::*;
+
+    /// A network that loses nothing, but takes its time.
+    fn pair() -> Fixture {
+        let options = NetworkOptions {
+            seed: 1,
+            ns_per_look: 300,
+            ..NetworkOptions::default()
+        };
+        let (nics, network) = ModelNic::networked(2, options);
+        network.set_faults(Faults {
+            post_ns_max: 500,
+            delay_ns_min: 100,
+            delay_ns_max: 1_000,
+            slow_permille: 20,
+            slow_ns_max: 5_000,
+            line_ns_max: 50,
+            ..Faults::default()
+        });
+        let [a, b]: [ModelNic; 2] = nics.try_into().expect("two nodes");
+        Fixture::new(Arc::new(a), Arc::new(b)).waiting_with(wait_readable)
+    }
+
+    conformance::conformance_tests!(pair());
+}
+
+mod behind_a_proxy {
+    use std::os::unix::net::UnixStream;
+
+    use conformance::remote::{RemoteNic, serve_nic};
+
+    use super::*;
+
+    /// Node B is at the other end of a socket, where a thread serves it.
+    fn pair() -> Fixture {
+        let [a, b] = nics();
+        let (near, far) = UnixStream::pair().expect("a socket pair");
+        let reader = far.try_clone().expect("a second handle");
+        let server = std::thread::spawn(move || serve_nic(b, reader, far));
+        let reader = near.try_clone().expect("a second handle");
+        let b = Arc::new(RemoteNic::new(reader, near));
+        Fixture::new(a, b)
+            .waiting_with(wait_readable)
+            .keeping(server)
+    }
+
+    conformance::conformance_tests!(pair());
+
+    #[test]
+    fn the_server_ends_well_when_its_client_is_gone() {
+        let [_, b] = nics();
+        let (near, far) = UnixStream::pair().expect("a socket pair");
+        let reader = far.try_clone().expect("a second handle");
+        let server = std::thread::spawn(move || serve_nic(b, reader, far));
+        let reader = near.try_clone().expect("a second handle");
+        drop(RemoteNic::new(reader, near));
+        let served = server.join().expect("no panic");
+        served.expect("no error");
+    }
+}
+
+mod traced {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use verbs::decorate::{Event, Traced};
+
+    use super::*;
+
+    fn pair() -> Fixture {
+        let count = AtomicU64::new(0);
+        let sink = move |_: Event| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let [a, b] = nics();
+        Fixture::new(Arc::new(Traced::new(a, sink)), b).waiting_with(wait_readable)
+    }
+
+    conformance::conformance_tests!(pair());
+}
+
+mod counted {
+    use verbs::decorate::Counted;
+
+    use super::*;
+
+    fn pair() -> Fixture {
+        let [a, b] = nics().map(|nic| Arc::new(Counted::new(nic)));
+        Fixture::new(a, b).waiting_with(wait_readable)
+    }
+
+    conformance::conformance_tests!(pair());
+}
+
+mod faulty_without_faults {
+    use verbs::decorate::{FaultPlan, Faulty};
+
+    use super::*;
+
+    fn pair() -> Fixture {
+        let faulty =
+            |nic| Arc::new(Faulty::new(nic, FaultPlan::default()).expect("a small region"));
+        let [a, b] = nics().map(|nic| faulty(nic));
+        Fixture::new(a, b).waiting_with(wait_readable)
+    }
+
+    conformance::conformance_tests!(pair());
+}
