@@ -18,12 +18,26 @@ pub(super) struct Volatile {
 pub struct Snapshot {
     pub(super) event: u64,
     pub(super) block: usize,
+    pub(super) sector: usize,
     /// What is there in any case.
     pub(super) durable: Image,
     /// Ended since, in this order.
     pub(super) ended: Vec<Arc<Volatile>>,
     /// Not ended.
     pub(super) in_flight: Vec<Arc<Volatile>>,
+}
+
+/// What of the writes that nothing has made durable the loss of power takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// All of them: exactly what was promised is left.
+    All,
+    /// None, those under way included.
+    None,
+    /// Each or not, drawn from the seed.
+    Some(u64),
+    /// Each block of each or not, drawn from the seed.
+    Torn(u64),
 }
 
 impl Snapshot {
@@ -42,17 +56,48 @@ impl Snapshot {
     pub fn crash(&self, seed: u64) -> Image {
         let mut rng = fastrand::Rng::with_seed(seed);
         let odds = Odds::draw(&mut rng);
+        self.draw(&odds, rng)
+    }
+
+    /// The bytes that survive a loss of this kind.
+    #[must_use]
+    pub fn after(&self, loss: Loss) -> Image {
+        let (write, torn, seed) = match loss {
+            Loss::All => (0.0, 0.0, 0),
+            Loss::None => (1.0, 0.0, 0),
+            Loss::Some(seed) => (0.5, 0.0, seed),
+            Loss::Torn(seed) => (1.0, 1.0, seed),
+        };
+        self.draw(&Odds { write, torn }, fastrand::Rng::with_seed(seed))
+    }
+
+    fn draw(&self, odds: &Odds, mut rng: fastrand::Rng) -> Image {
         let mut image = self.durable.clone();
         for write in &self.ended {
-            self.apply(&mut image, write, write.is_durable, &odds, &mut rng);
+            self.apply(&mut image, write, write.is_durable, odds, &mut rng);
         }
         // They may reach the medium in any order.
         let mut in_flight: Vec<_> = self.in_flight.iter().collect();
         rng.shuffle(&mut in_flight);
         for write in in_flight {
-            self.apply(&mut image, write, false, &odds, &mut rng);
+            self.apply(&mut image, write, false, odds, &mut rng);
+            if self.sector > self.block && odds.torn > 0.0 {
+                self.spoil(&mut image, write, &mut rng);
+            }
         }
         image
+    }
+
+    /// Power went while a sector was written of which the write covers a part.
+    fn spoil(&self, image: &mut Image, write: &Volatile, rng: &mut fastrand::Rng) {
+        let sector = self.sector as u64;
+        let ends = [write.at, write.at + write.bytes.len() as u64];
+        for end in ends.into_iter().filter(|end| !end.is_multiple_of(sector)) {
+            if rng.u32(..4) == 0 {
+                let garbage: Vec<u8> = (0..sector).map(|_| rng.u8(..)).collect();
+                image.write(end / sector * sector, &garbage);
+            }
+        }
     }
 
     fn apply(

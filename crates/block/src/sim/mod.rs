@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-pub use crash::Snapshot;
+pub use crash::{Loss, Snapshot};
 pub use image::Image;
 
 use super::{BlockError, Device, Geometry, Queue};
@@ -60,6 +60,9 @@ pub struct SimConfig {
     pub name: Arc<str>,
     /// Its size and rules. `block` is also what a write is torn at.
     pub geometry: Geometry,
+    /// Bytes that the medium writes as one, a power of two; those of a block where this is less. A write
+    /// that the loss of power cuts short may spoil all of a sector that it covers in part.
+    pub sector: u32,
     /// How fast it is.
     pub speed: Speed,
     /// What goes wrong by chance.
@@ -83,6 +86,7 @@ impl SimConfig {
                 io_max: 1 << 20,
                 boundary: None,
             },
+            sector: 512,
             speed: Speed::default(),
             rates: Rates::default(),
             clock: None,
@@ -129,7 +133,7 @@ pub struct Rates {
     pub read_error: f64,
     /// A write fails with `EIO`; any of its blocks may have been written.
     pub write_error: f64,
-    /// A flush fails with `EIO`, and nothing becomes durable.
+    /// A flush fails with `EIO`: what it does not bring to the medium never becomes durable.
     pub flush_error: f64,
     /// A transfer ends after some of its blocks, as if a signal had interrupted it.
     pub short: f64,
@@ -211,6 +215,22 @@ impl SimDevice {
     /// Fails a request of this kind with `errno`, after `pass` more of them.
     pub fn fail(&self, kind: Kind, pass: u64, errno: Errno) {
         self.lock().inject(kind, pass, errno);
+    }
+
+    /// Faults of [`SimDevice::fail`] that no request has met yet.
+    #[must_use]
+    pub fn faults_to_come(&self) -> usize {
+        self.lock().faults_to_come()
+    }
+
+    /// Takes back the faults that no request has met yet.
+    pub fn clear_faults(&self) {
+        self.lock().clear_faults();
+    }
+
+    /// Fails every read of these bytes' blocks with `EIO`, until they are written again.
+    pub fn make_unreadable(&self, at: u64, len: u64) {
+        self.lock().make_unreadable(at, len);
     }
 
     /// Changes how often something goes wrong.

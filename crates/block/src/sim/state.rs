@@ -1,7 +1,7 @@
 //! Requests under way, and what each does when it ends.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(super) struct State {
     recorded: Option<Vec<Snapshot>>,
     totals: Totals,
     is_off: bool,
+    /// Blocks that cannot be read until they are written again.
+    unreadable: BTreeSet<u64>,
 }
 
 /// One queue.
@@ -76,6 +78,9 @@ enum Action {
     Fail {
         /// A failed write may leave some of its blocks.
         write: Option<Arc<Volatile>>,
+        /// How many writes a failed flush was to cover. What it did not bring to the medium never gets
+        /// there, whatever a later flush says.
+        covers: Option<u64>,
         errno: Errno,
     },
 }
@@ -114,6 +119,7 @@ impl State {
             recorded: None,
             totals: Totals::default(),
             is_off: false,
+            unreadable: BTreeSet::new(),
             config,
         }
     }
@@ -205,20 +211,23 @@ impl State {
                 is_durable: request.op == Op::Write(Durable::Yes),
             })
         });
-        let action = match (self.failure(kind), write) {
-            (Some(errno), write) => Action::Fail {
-                write: write.filter(|_| errno != Errno::AGAIN && !self.is_off),
-                errno,
-            },
+        let covers = self.settled + self.volatile.len() as u64;
+        let action = match (self.failure(kind, request), write) {
+            (Some(errno), write) => {
+                let has_effect = errno != Errno::AGAIN && !self.is_off;
+                Action::Fail {
+                    write: write.filter(|_| has_effect),
+                    covers: (has_effect && kind == Kind::Flush).then_some(covers),
+                    errno,
+                }
+            }
             (None, Some(write)) => Action::Write { write, len },
             (None, None) if kind == Kind::Read => Action::Read {
                 at: request.at,
                 memory: Memory(request.memory),
                 len,
             },
-            (None, None) => Action::Flush {
-                covers: self.settled + self.volatile.len() as u64,
-            },
+            (None, None) => Action::Flush { covers },
         };
         let is_write = matches!(action, Action::Write { .. });
         let due = self.schedule(request.op, len);
@@ -266,6 +275,19 @@ impl State {
 
     pub(super) fn inject(&mut self, kind: Kind, pass: u64, errno: Errno) {
         self.injected.push(Injected { kind, pass, errno });
+    }
+
+    pub(super) fn faults_to_come(&self) -> usize {
+        self.injected.len()
+    }
+
+    pub(super) fn clear_faults(&mut self) {
+        self.injected.clear();
+    }
+
+    pub(super) fn make_unreadable(&mut self, at: u64, len: u64) {
+        let blocks = self.blocks(at, len as usize);
+        self.unreadable.extend(blocks);
     }
 
     pub(super) fn set_rates(&mut self, rates: Rates) {
@@ -330,6 +352,7 @@ impl State {
             self.volatile.extend(write);
             request.action = Action::Fail {
                 write: None,
+                covers: None,
                 errno: Errno::NODEV,
             };
         }
@@ -383,9 +406,15 @@ impl State {
     }
 
     /// Whether a request fails, and how.
-    fn failure(&mut self, kind: Kind) -> Option<Errno> {
+    fn failure(&mut self, kind: Kind, request: &Request) -> Option<Errno> {
         if self.is_off {
             return Some(Errno::NODEV);
+        }
+        if kind == Kind::Read {
+            let blocks = self.blocks(request.at, request.len as usize);
+            if self.unreadable.range(blocks).next().is_some() {
+                return Some(Errno::IO);
+            }
         }
         let mut injected = None;
         self.injected.retain_mut(|fault| {
@@ -472,10 +501,17 @@ impl State {
                 self.settle();
                 (Ok(0), true)
             }
-            Action::Fail { write, errno } => {
-                let is_event = write.is_some();
+            Action::Fail {
+                write,
+                covers,
+                errno,
+            } => {
+                let is_event = write.is_some() || covers.is_some();
                 if let Some(write) = write {
                     self.take_some_effect(&write);
+                }
+                if let Some(covers) = covers {
+                    self.lose(covers);
                 }
                 (Err(errno), is_event)
             }
@@ -490,7 +526,35 @@ impl State {
         }
     }
 
+    /// A flush has failed: of what it was to cover, the medium has nothing, everything or some blocks,
+    /// and the rest is forgotten. Who reads goes on seeing it until the power goes.
+    fn lose(&mut self, covers: u64) {
+        let share = [0.0, 0.0, 1.0, 0.5][self.rng.usize(0..4)];
+        while self.settled < covers {
+            let write = self.volatile.pop_front().expect("a write to lose");
+            self.settled += 1;
+            let mut at = write.at;
+            for block in write.bytes.chunks(self.block()) {
+                if write.is_durable || self.rng.f64() < share {
+                    self.durable.write(at, block);
+                }
+                at += block.len() as u64;
+            }
+        }
+        self.settle();
+    }
+
+    /// The numbers of the blocks that a range touches.
+    fn blocks(&self, at: u64, len: usize) -> std::ops::Range<u64> {
+        let block = self.block() as u64;
+        at / block..(at + len as u64).div_ceil(block)
+    }
+
     fn take_effect(&mut self, write: Arc<Volatile>) {
+        if !self.unreadable.is_empty() {
+            let written = self.blocks(write.at, write.bytes.len());
+            self.unreadable.retain(|block| !written.contains(block));
+        }
         self.visible.write(write.at, &write.bytes);
         self.volatile.push_back(write);
         self.settle();
@@ -541,6 +605,7 @@ impl State {
         Snapshot {
             event: self.events,
             block: self.block(),
+            sector: self.config.sector.max(self.config.geometry.block) as usize,
             durable: self.durable.clone(),
             ended: self.volatile.iter().cloned().collect(),
             in_flight: self.under_way.iter().filter_map(in_flight).collect(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::sim::{Image, Kind, Rates, SimConfig, SimDevice, Speed};
+use block::sim::{Image, Kind, Loss, Rates, SimConfig, SimDevice, Speed};
 use block::{BlockError, Disk, Durable};
 use rt::sim::{Sim, SimConfig as Cores};
 use rustix::io::Errno;
@@ -227,7 +227,7 @@ fn one_piece_that_fails_fails_the_whole() {
 }
 
 #[test]
-fn a_failed_write_may_be_torn_and_a_failed_flush_promises_nothing() {
+fn a_failed_write_may_be_torn() {
     let device = device(1);
     let disk = disk(&device, 4);
     device.fail(Kind::Write, 0, Errno::IO);
@@ -241,11 +241,85 @@ fn a_failed_write_may_be_torn_and_a_failed_flush_promises_nothing() {
         .filter(|byte| **byte == 1)
         .count();
     assert!(there > 0 && there < 64 << 10 && there % 512 == 0, "{there}");
-    device.fail(Kind::Flush, 0, Errno::IO);
-    disk.block_on(disk.flush()).unwrap_err();
+}
+
+/// The kernel and drives forget what they could not write, and the next flush says nothing of it.
+#[test]
+fn what_a_failed_flush_has_lost_no_later_one_makes_durable() {
+    let mut kept = Vec::new();
+    for seed in 0..40 {
+        let device = device(seed);
+        let disk = disk(&device, 4);
+        disk.block_on(write(&disk, 0, 4096, 1, Durable::No));
+        device.fail(Kind::Flush, 0, Errno::IO);
+        disk.block_on(disk.flush()).unwrap_err();
+        assert_eq!(device.faults_to_come(), 0);
+        disk.block_on(write(&disk, 8192, 4096, 2, Durable::No));
+        disk.block_on(disk.flush()).unwrap();
+        assert_eq!(bytes(&device.image(), 0, 1), [1], "who reads still sees it");
+        let left = device.snapshot().after(Loss::All);
+        assert_eq!(bytes(&left, 8192, 4096), [2; 4096]);
+        kept.push(
+            bytes(&left, 0, 4096)
+                .iter()
+                .filter(|&&byte| byte == 1)
+                .count(),
+        );
+    }
+    for some in [0, 4096] {
+        assert!(kept.contains(&some), "{kept:?}");
+    }
+    assert!(kept.iter().any(|kept| (1..4096).contains(kept)), "{kept:?}");
+}
+
+#[test]
+fn losses_are_of_the_kind_that_is_asked_for() {
+    let device = device(1);
+    let disk = disk(&device, 8);
+    disk.block_on(write(&disk, 0, 4096, 1, Durable::Yes));
+    disk.block_on(write(&disk, 4096, 4096, 2, Durable::No));
     let snapshot = device.snapshot();
-    let lost = |seed| snapshot.crash(seed).to_vec().iter().all(|byte| *byte == 0);
-    assert!((0..50).any(lost));
+    let twos = |loss| {
+        let image = snapshot.after(loss);
+        assert_eq!(bytes(&image, 0, 4096), [1; 4096], "{loss:?}");
+        let second = bytes(&image, 4096, 4096);
+        second.iter().filter(|&&byte| byte == 2).count()
+    };
+    assert_eq!(twos(Loss::All), 0);
+    assert_eq!(twos(Loss::None), 4096);
+    let some: Vec<_> = (0..20).map(|seed| twos(Loss::Some(seed))).collect();
+    assert!(some.iter().all(|twos| [0, 4096].contains(twos)) && some.contains(&0));
+    assert!((0..20).any(|seed| (1..4096).contains(&twos(Loss::Torn(seed)))));
+}
+
+/// A sector of 4096 bytes of which 512 were being written when the power went.
+#[test]
+fn a_torn_sector_spoils_its_neighbours() {
+    let mut config = SimConfig::new(1, LEN);
+    config.sector = 4096;
+    let device = SimDevice::new(config);
+    let disk = disk(&device, 4);
+    disk.block_on(write(&disk, 0, 8192, 1, Durable::Yes));
+    device.record();
+    disk.block_on(write(&disk, 512, 512, 2, Durable::Yes));
+    let snapshot = device.take_snapshots().remove(0);
+    let is_spoilt = |seed| {
+        let image = snapshot.after(Loss::Torn(seed));
+        assert_eq!(bytes(&image, 4096, 4096), [1; 4096], "another sector");
+        bytes(&image, 0, 512) != [1; 512]
+    };
+    assert!((0..50).any(is_spoilt) && !(0..50).all(is_spoilt));
+}
+
+#[test]
+fn an_unreadable_block_is_read_again_when_it_was_written() {
+    let device = device(1);
+    let disk = disk(&device, 4);
+    device.make_unreadable(5000, 1);
+    let read = |at| disk.block_on(disk.read(disk.buffer(512), at)).0;
+    assert!(read(4608).is_err() && read(4608).is_err() && read(4096).is_ok());
+    disk.block_on(write(&disk, 4608, 512, 1, Durable::No));
+    read(4608).unwrap();
 }
 
 #[test]
