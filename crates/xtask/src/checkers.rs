@@ -52,7 +52,7 @@ pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
             "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
         ),
         // Each cut does what all others do with memory.
-        ("VERVAIN_CRASH_SEEDS", "0..1"),
+        ("VERVAIN_STORE_SEEDS", "0..1"),
     ];
     let host = host()?;
     for (package, tests) in chosen(&UNSAFE, packages)? {

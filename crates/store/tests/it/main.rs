@@ -1,14 +1,18 @@
 //! The store on files.
 
+mod allowed;
 mod basics;
 mod cache;
+mod cases;
 mod closing;
+mod concurrent;
 mod cores;
-mod crash;
 mod faults;
 mod iterate;
 mod kill;
+mod loss;
 mod model;
 mod moves;
 mod opening;
 mod rig;
+mod world;
