@@ -137,12 +137,15 @@ fn steps(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     Ok(())
 }
 
-/// What a value counts: digits, spaces behind them, 20 bytes at most.
+/// The number that a value spells: blanks, a plus sign, digits, up to a blank or a NUL.
 fn number(value: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(value).ok()?;
-    let counts = text.len() <= 20 && text.starts_with(|first: char| first.is_ascii_digit());
-    let number = text.trim_end_matches(' ').parse().ok();
-    number.filter(|_| counts)
+    let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let text: Vec<u8> = value.iter().skip_while(is_blank).copied().collect();
+    let text = text.strip_prefix(b"+").unwrap_or(&text);
+    let ends = |byte: &u8| is_blank(&byte) || *byte == 0;
+    let text = std::str::from_utf8(text.split(ends).next()?).ok()?;
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
 }
 
 impl Pair {

@@ -80,7 +80,7 @@ pub(crate) fn of_lines(input: &[u8]) -> (Keys<'_>, usize) {
                 let (key, words) = text::next_word(words);
                 let (_flags, words) = text::next_word(words);
                 let (_expiry, words) = text::next_word(words);
-                let size = text::parse_digits(text::next_word(words).0);
+                let size = engine::number::parse_digits(text::next_word(words).0);
                 let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else {
                     break;
                 };

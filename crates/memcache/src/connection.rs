@@ -2,13 +2,14 @@
 
 use std::task::Context;
 
+use engine::{Answer, Ask, Asker, Command, Expiry, Failure, Mode};
 use memchr::memchr;
 
 use crate::ahead;
-use crate::reply::Answer;
+use crate::reply::{self, Form};
 use crate::sequence::{Sequence, empty};
-use crate::text::{self, Command, Refusal, Store};
-use crate::{Asker, Engine, Event, Expiry, Limits, Mode, Reply, Request};
+use crate::text::{self, Line, Refusal, Store};
+use crate::{Event, Host, Limits};
 
 /// First byte of a request of the binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
@@ -199,7 +200,7 @@ impl<T> Connection<T> {
 
     /// Fetches promised answers that are there, and has the context's waker called when the next
     /// one is. For a driver that waits for input meanwhile; it sends the output there is then.
-    pub fn fetch_answers<E: Engine<Ticket = T>>(
+    pub fn fetch_answers<E: Host<Ticket = T>>(
         &mut self,
         engine: &mut E,
         context: &mut Context<'_>,
@@ -213,7 +214,7 @@ impl<T> Connection<T> {
     ///
     /// `now_s` is Unix time in seconds. The context's waker is called when an answer in flight is
     /// there; then, and after the output was sent, the driver calls again.
-    pub fn advance<E: Engine<Ticket = T>>(
+    pub fn advance<E: Host<Ticket = T>>(
         &mut self,
         engine: &mut E,
         now_s: u64,
@@ -226,7 +227,7 @@ impl<T> Connection<T> {
                 step: Step::Drain,
             };
         }
-        let mut door = Door {
+        let mut call = Call {
             engine,
             now_s,
             ahead: 0,
@@ -235,15 +236,15 @@ impl<T> Connection<T> {
         };
         let mut consumed = 0;
         loop {
-            match self.advance_once(&mut door, &input[consumed..]) {
+            match self.advance_once(&mut call, &input[consumed..]) {
                 Ok(size) => {
                     consumed += size;
-                    door.ahead = door.ahead.saturating_sub(size);
+                    call.ahead = call.ahead.saturating_sub(size);
                 }
                 Err(Step::Wait) => {
                     // Answers promised in this call have not seen the waker yet.
                     let before = self.in_flight();
-                    self.fetch_answers(&mut *door.engine, context);
+                    self.fetch_answers(&mut *call.engine, context);
                     if self.in_flight() == before {
                         let step = Step::Wait;
                         return Progress { consumed, step };
@@ -256,19 +257,19 @@ impl<T> Connection<T> {
 
     /// Takes one step in the input. Returns the bytes it consumed, or what is missing to take it.
     #[inline]
-    fn advance_once<E: Engine<Ticket = T>>(
+    fn advance_once<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
+        call: &mut Call<'_, E>,
         input: &[u8],
     ) -> Result<usize, Step> {
         match self.state {
-            State::Line => self.advance_line(door, input),
+            State::Line => self.advance_line(call, input),
             State::Keys { left, cas, touch } => {
                 let line = input.get(..left).ok_or(Step::Input)?;
-                self.check_limits(door)?;
-                Ok(self.serve_keys(door, line, trim_line_end(line), cas, touch))
+                self.check_limits(call)?;
+                Ok(self.serve_keys(call, line, trim_line_end(line), cas, touch))
             }
-            State::Body(body) => self.advance_body(door, body, input),
+            State::Body(body) => self.advance_body(call, body, input),
             State::Swallow { left } => {
                 let size = left.min(input.len());
                 if size == left {
@@ -299,11 +300,11 @@ impl<T> Connection<T> {
 
     /// Whether a further request may begin.
     #[inline]
-    fn check_limits<E>(&self, door: &Door<'_, E>) -> Result<(), Step> {
+    fn check_limits<E>(&self, call: &Call<'_, E>) -> Result<(), Step> {
         if self.in_flight() < self.limits.in_flight_max
             && self.sequence.size() < self.limits.output_high_water
         {
-            if door.requests_left == 0 {
+            if call.requests_left == 0 {
                 return Err(Step::Yield);
             }
             Ok(())
@@ -314,15 +315,15 @@ impl<T> Connection<T> {
         }
     }
 
-    fn advance_line<E: Engine<Ticket = T>>(
+    fn advance_line<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
+        call: &mut Call<'_, E>,
         input: &[u8],
     ) -> Result<usize, Step> {
         if input.is_empty() {
             return Err(Step::Input);
         }
-        self.check_limits(door)?;
+        self.check_limits(call)?;
         // A driver that gives back less than it was left with is searched from the start again.
         let scanned = if self.scanned <= input.len() {
             self.scanned
@@ -334,7 +335,7 @@ impl<T> Connection<T> {
         if size > LINE_SIZE_MAX
             && let Some((event, refusal)) = self.refuse_line(input, size, found.is_some())
         {
-            door.engine.note(event);
+            call.engine.note(event);
             self.sequence.write(|out| out.extend_from_slice(refusal));
             self.state = State::Closing;
             return Ok(input.len());
@@ -346,40 +347,40 @@ impl<T> Connection<T> {
         self.scanned = 0;
         let (line, after) = input.split_at(size + 1);
         // Behind the first line may be its own value and nothing else, as most often it is.
-        if door.ahead == 0 && !after.is_empty() && !(door.is_first && line.starts_with(b"set ")) {
-            door.look_ahead(input);
+        if call.ahead == 0 && !after.is_empty() && !(call.is_first && line.starts_with(b"set ")) {
+            call.look_ahead(input);
         }
-        door.is_first = false;
+        call.is_first = false;
         match text::parse(trim_line_end(line)) {
             // A key and its space are two bytes, so that short lines need not be counted.
-            Ok(Command::Get { keys, .. })
+            Ok(Line::Get { keys, .. })
                 if keys.len() / 2 >= self.limits.keys_max
                     && text::count_words(keys) > self.limits.keys_max =>
             {
-                door.requests_left -= 1;
-                door.engine.note(Event::TooManyKeys);
+                call.requests_left -= 1;
+                call.engine.note(Event::TooManyKeys);
                 self.sequence
                     .write(|out| out.extend_from_slice(TOO_MANY_KEYS));
                 Ok(line.len())
             }
-            Ok(Command::Get { keys, cas, touch }) => {
-                let touch = touch.map(|expiry| door.expiry(expiry));
-                Ok(self.serve_keys(door, line, keys, cas, touch))
+            Ok(Line::Get { keys, cas, touch }) => {
+                let touch = touch.map(|expiry| call.expiry(expiry));
+                Ok(self.serve_keys(call, line, keys, cas, touch))
             }
-            Ok(Command::Store(store)) => {
-                door.requests_left -= 1;
-                Ok(line.len() + self.begin_store(door, &store, after))
+            Ok(Line::Store(store)) => {
+                call.requests_left -= 1;
+                Ok(line.len() + self.begin_store(call, &store, after))
             }
             Ok(command) => {
-                door.requests_left -= 1;
-                self.serve_command(door, command);
+                call.requests_left -= 1;
+                self.serve_command(call, command);
                 Ok(line.len())
             }
             Err(Refusal {
                 line: refusal,
                 noreply,
             }) => {
-                door.requests_left -= 1;
+                call.requests_left -= 1;
                 if !noreply {
                     self.sequence.write(|out| out.extend_from_slice(refusal));
                 }
@@ -402,9 +403,9 @@ impl<T> Connection<T> {
     /// Serves the keys at the end of a line until a limit is reached. Returns how much of the line
     /// is dealt with.
     #[inline]
-    fn serve_keys<E: Engine<Ticket = T>>(
+    fn serve_keys<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
+        call: &mut Call<'_, E>,
         line: &[u8],
         keys: &[u8],
         cas: bool,
@@ -420,32 +421,29 @@ impl<T> Connection<T> {
                 self.state = State::Line;
                 return line.len();
             }
-            if self.check_limits(door).is_err() {
+            if self.check_limits(call).is_err() {
                 let left = rest.len() + line_end_size;
                 self.state = State::Keys { left, cas, touch };
                 return line.len() - left;
             }
             if keys_ahead == 0 && !after.is_empty() {
                 let keys = ahead::of_list(rest);
-                door.engine.prefetch(keys.as_slice());
+                call.engine.look_ahead(keys.as_slice());
                 keys_ahead = keys.as_slice().len();
             }
             keys_ahead = keys_ahead.saturating_sub(1);
-            door.requests_left -= 1;
-            let request = match touch {
-                None => Request::Get { key },
-                Some(expiry) => Request::GetAndTouch { key, expiry },
-            };
-            self.begin(door, request, Answer::Value { cas }, key);
+            call.requests_left -= 1;
+            let command = Command::Get { key, touch };
+            self.begin(call, command, Form::Value { cas }, key);
             rest = after;
         }
     }
 
     /// Begins a storage command with the input behind its line. Returns how much of that was
     /// dealt with.
-    fn begin_store<E: Engine<Ticket = T>>(
+    fn begin_store<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
+        call: &mut Call<'_, E>,
         store: &Store<'_>,
         input: &[u8],
     ) -> usize {
@@ -459,20 +457,19 @@ impl<T> Connection<T> {
         } = store;
         // Two bytes of line end follow the value.
         let chunk_size = size + 2;
-        let is_too_large =
-            key.len() + size > door.engine.item_size_max() || size > door.engine.value_size_max();
+        let is_too_large = !call.engine.limits().allow(key.len(), size);
         if is_too_large || (size > self.limits.large_max && input.len() < chunk_size) {
-            let (event, answer) = if is_too_large {
-                (Event::ValueTooLarge, Answer::TooLarge)
+            let (event, form) = if is_too_large {
+                (Event::ValueTooLarge, Form::TooLarge)
             } else {
-                (Event::OutOfMemory, Answer::NoRoom)
+                (Event::OutOfMemory, Form::NoRoom)
             };
-            door.engine.note(event);
-            self.refuse_value(door, mode, key, noreply, answer);
+            call.engine.note(event);
+            self.refuse_value(call, mode, key, noreply, form);
             self.state = State::Swallow { left: chunk_size };
             return 0;
         }
-        let expiry = door.expiry(expiry);
+        let expiry = call.expiry(expiry);
         let body = Body {
             mode,
             flags,
@@ -481,7 +478,7 @@ impl<T> Connection<T> {
             noreply,
         };
         if let Some(chunk) = input.get(..chunk_size) {
-            self.store(door, body, key, chunk);
+            self.store(call, body, key, chunk);
             chunk_size
         } else {
             self.key.clear();
@@ -493,28 +490,29 @@ impl<T> Connection<T> {
     }
 
     /// Answers a storage command whose value cannot be taken.
-    fn refuse_value<E: Engine<Ticket = T>>(
+    fn refuse_value<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
+        call: &mut Call<'_, E>,
         mode: Mode,
         key: &[u8],
         noreply: bool,
-        answer: Answer,
+        form: Form,
     ) {
-        let answer = if noreply { Answer::Silent } else { answer };
+        let form = if noreply { Form::Silent } else { form };
         if mode == Mode::Set {
             // The client holds the item for overwritten: nobody may read the old value.
-            self.begin(door, Request::Delete { key }, answer, &[]);
+            self.begin(call, Command::Delete { key }, form, &[]);
         } else {
             self.sequence.write(|out| {
-                crate::reply::write_reply(out, answer, &[], crate::Reply::TooLarge);
+                let refusal = Answer::Failed(Failure::TooLarge);
+                reply::write_answer(out, form, &[], refusal);
             });
         }
     }
 
-    fn advance_body<E: Engine<Ticket = T>>(
+    fn advance_body<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
+        call: &mut Call<'_, E>,
         body: Body,
         input: &[u8],
     ) -> Result<usize, Step> {
@@ -527,10 +525,10 @@ impl<T> Connection<T> {
         if self.body.capacity() - self.body.len() < size {
             if body.size > self.limits.large_max {
                 // Memory has become short meanwhile.
-                door.engine.note(Event::OutOfMemory);
+                call.engine.note(Event::OutOfMemory);
                 let key = std::mem::take(&mut self.key);
                 self.body = Vec::new();
-                self.refuse_value(door, body.mode, &key, body.noreply, Answer::NoRoom);
+                self.refuse_value(call, body.mode, &key, body.noreply, Form::NoRoom);
                 self.key = key;
                 self.state = State::Swallow { left: missing };
                 return Ok(0);
@@ -544,7 +542,7 @@ impl<T> Connection<T> {
             let key = std::mem::take(&mut self.key);
             let mut chunk = std::mem::take(&mut self.body);
             self.state = State::Line;
-            self.store(door, body, &key, &chunk);
+            self.store(call, body, &key, &chunk);
             empty(&mut chunk);
             self.key = key;
             self.body = chunk;
@@ -553,9 +551,9 @@ impl<T> Connection<T> {
     }
 
     /// Stores a value that arrived whole, if its line end did.
-    fn store<E: Engine<Ticket = T>>(
+    fn store<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
+        call: &mut Call<'_, E>,
         body: Body,
         key: &[u8],
         chunk: &[u8],
@@ -568,63 +566,59 @@ impl<T> Connection<T> {
             ..
         } = body;
         if let Some(value) = chunk.strip_suffix(b"\r\n") {
-            let request = Request::Store {
+            let command = Command::Store {
                 mode,
                 key,
-                value,
+                value: value.into(),
                 flags,
                 expiry,
             };
-            self.begin(door, request, line_answer(noreply), &[]);
+            self.begin(call, command, line_form(noreply), &[]);
         } else if !noreply {
             self.sequence.write(|out| out.extend_from_slice(BAD_CHUNK));
         }
     }
 
     /// Serves a command that is a line of its own, and no `get`.
-    fn serve_command<E: Engine<Ticket = T>>(
-        &mut self,
-        door: &mut Door<'_, E>,
-        command: Command<'_>,
-    ) {
+    fn serve_command<E: Host<Ticket = T>>(&mut self, call: &mut Call<'_, E>, command: Line<'_>) {
         match command {
-            Command::Delete { key, noreply } => {
-                self.begin(door, Request::Delete { key }, line_answer(noreply), &[]);
+            Line::Delete { key, noreply } => {
+                self.begin(call, Command::Delete { key }, line_form(noreply), &[]);
             }
-            Command::Arith {
+            Line::Arith {
                 key,
                 delta,
                 direction,
                 noreply,
             } => {
-                let request = Request::Arith {
+                let command = Command::Arith {
                     key,
                     delta,
                     direction,
                 };
-                self.begin(door, request, line_answer(noreply), &[]);
+                self.begin(call, command, line_form(noreply), &[]);
             }
-            Command::Touch {
+            Line::Touch {
                 key,
                 expiry,
                 noreply,
             } => {
-                let expiry = door.expiry(expiry);
+                let expiry = call.expiry(expiry);
                 self.begin(
-                    door,
-                    Request::Touch { key, expiry },
-                    line_answer(noreply),
+                    call,
+                    Command::Touch { key, expiry },
+                    line_form(noreply),
                     &[],
                 );
             }
-            Command::FlushAll { delay, noreply } => {
+            Line::FlushAll { delay, noreply } => {
                 // At once means no moment: a core whose date is older would wait for it.
-                let at_s = door.expiry(delay).unix_s().unwrap_or(0);
-                self.begin(door, Request::FlushAll { at_s }, line_answer(noreply), &[]);
+                let at_s = call.expiry(delay).unix_s().unwrap_or(0);
+                self.begin(call, Command::FlushAll { at_s }, line_form(noreply), &[]);
             }
-            Command::Stats { section } => self.serve_stats(door, section),
-            Command::Version => {
-                let version = door.engine.version().as_bytes();
+            Line::Stats { section } => self.serve_stats(call, section),
+            Line::Version => {
+                let version = call.engine.version().as_bytes();
                 self.sequence.write(|out| {
                     out.extend_from_slice(b"VERSION ");
                     out.extend_from_slice(version);
@@ -632,14 +626,14 @@ impl<T> Connection<T> {
                 });
             }
             // What is logged is the operator's to say, not a client's.
-            Command::Verbosity { noreply: false } => {
+            Line::Verbosity { noreply: false } => {
                 self.sequence.write(|out| out.extend_from_slice(b"OK\r\n"));
             }
-            Command::Verbosity { noreply: true } => {}
-            Command::Quit => self.state = State::Closing,
-            Command::Upgrade { arguments } => {
+            Line::Verbosity { noreply: true } => {}
+            Line::Quit => self.state = State::Closing,
+            Line::Upgrade { arguments } => {
                 let arguments = arguments.strip_prefix(b" ").unwrap_or(arguments);
-                if door.engine.allows_upgrade(arguments) {
+                if call.engine.allows_upgrade(arguments) {
                     self.upgrade = Some(arguments.to_vec());
                     self.state = State::Upgrading;
                 } else {
@@ -647,79 +641,65 @@ impl<T> Connection<T> {
                         .write(|out| out.extend_from_slice(text::UNKNOWN));
                 }
             }
-            Command::Get { .. } | Command::Store(_) => {
+            Line::Get { .. } | Line::Store(_) => {
                 unreachable!("served where the rest of their input is")
             }
         }
     }
 
-    fn serve_stats<E: Engine<Ticket = T>>(&mut self, door: &mut Door<'_, E>, section: &[u8]) {
-        if section == b"reset" {
-            door.engine.reset_stats();
-            return self
+    fn serve_stats<E: Host<Ticket = T>>(&mut self, call: &mut Call<'_, E>, section: &[u8]) {
+        match std::str::from_utf8(section) {
+            Ok("reset") => self.begin(call, Command::ResetStats, Form::Reset, &[]),
+            Ok(section) => self.begin(call, Command::Stats { section }, Form::Stats, &[]),
+            Err(_) => self
                 .sequence
-                .write(|out| out.extend_from_slice(b"RESET\r\n"));
+                .write(|out| out.extend_from_slice(text::UNKNOWN)),
         }
-        let engine = &*door.engine;
-        self.sequence.write(|out| {
-            let start = out.len();
-            let known = std::str::from_utf8(section).is_ok_and(|section| {
-                engine.stats(section, &mut |name, value| {
-                    for part in ["STAT ", name, " ", value, "\r\n"] {
-                        out.extend_from_slice(part.as_bytes());
-                    }
-                })
-            });
-            if known {
-                out.extend_from_slice(b"END\r\n");
-            } else {
-                out.truncate(start);
-                out.extend_from_slice(text::UNKNOWN);
-            }
-        });
     }
 
-    /// Hands a request to the engine, and its answer, or the place for it, to the sequence.
+    /// Hands a command to the engine, and its answer, or the place for it, to the sequence.
     #[inline]
-    fn begin<E: Engine<Ticket = T>>(
+    fn begin<E: Host<Ticket = T>>(
         &mut self,
-        door: &mut Door<'_, E>,
-        request: Request<'_>,
-        answer: Answer,
+        call: &mut Call<'_, E>,
+        command: Command<'_>,
+        form: Form,
         key: &[u8],
     ) {
         let large_max = self.limits.large_max;
-        let asker = Asker {
-            connection: self.number,
-            room: self.sequence.room(),
+        let ask = Ask {
+            now_s: call.now_s,
+            asker: Asker {
+                connection: self.number,
+                room: self.sequence.room(),
+            },
+            command,
         };
+        let probe = command.key().map(|key| call.engine.probe(key));
         let started = self.sequence.write(|out| {
-            let reply = |reply: Reply<'_>| {
-                crate::reply::write_reply(out, answer, key, reply.up_to(large_max))
+            let write = |answer: Answer<'_>| {
+                reply::write_answer(out, form, key, reply::up_to(answer, large_max))
             };
-            door.engine.start_within(asker, door.now_s, request, reply)
+            call.engine.start(&ask, probe.unwrap_or_default(), write)
         });
         match started {
             Ok(None) => {}
             Ok(Some(failure)) => {
-                if failure == crate::reply::OUT_OF_MEMORY {
-                    door.engine.note(Event::OutOfMemory);
+                if failure == Failure::OutOfMemory {
+                    call.engine.note(Event::OutOfMemory);
                 }
                 self.sequence.fail(failure);
             }
             Err(ticket) => {
-                let bytes = match request {
-                    Request::Store { value, .. } => value.len(),
-                    _ => 0,
-                };
-                self.sequence.wait(ticket, answer, key, bytes);
+                let bytes = command.value().map_or(0, |value| value.len());
+                self.sequence.wait(ticket, form, key, bytes);
             }
         }
     }
 }
 
 /// The engine, and what belongs to one call.
-struct Door<'e, E> {
+struct Call<'e, E> {
     engine: &'e mut E,
     now_s: u64,
     /// Bytes of input, from the next one to be dealt with on, whose keys the engine was told.
@@ -730,7 +710,7 @@ struct Door<'e, E> {
     requests_left: usize,
 }
 
-impl<E: Engine> Door<'_, E> {
+impl<E: Host> Call<'_, E> {
     /// Reads a client's number.
     fn expiry(&self, number: i64) -> Expiry {
         Expiry::resolve_with(number, self.now_s, |date_s| self.engine.moment_s(date_s))
@@ -741,18 +721,14 @@ impl<E: Engine> Door<'_, E> {
         let (keys, size) = ahead::of_lines(input);
         // A single request would only wait for its memory here instead of there.
         if keys.as_slice().len() > 1 {
-            self.engine.prefetch(keys.as_slice());
+            self.engine.look_ahead(keys.as_slice());
         }
         self.ahead = size;
     }
 }
 
-const fn line_answer(noreply: bool) -> Answer {
-    if noreply {
-        Answer::Silent
-    } else {
-        Answer::Line
-    }
+const fn line_form(noreply: bool) -> Form {
+    if noreply { Form::Silent } else { Form::Line }
 }
 
 /// A line without its line end: a line feed, and a carriage return before it.

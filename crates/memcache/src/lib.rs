@@ -1,23 +1,23 @@
 //! The Memcache door: the protocol that every memcached client speaks, without I/O, over any engine.
 //!
 //! Bytes come in and bytes go out; who reads the socket, what holds the items and what time it is
-//! come in as values. One [`Connection`] is one client's conversation; an [`Engine`] is what it asks.
+//! come in as values. One [`Connection`] is one client's conversation; an [`Engine`](engine::Engine)
+//! is what it asks, and a [`Host`] the program around that.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `engine` | [`Engine`], [`Request`], [`Reply`]: what the door asks |
-//! | `connection` | [`Connection`]: the state machine from bytes to requests |
+//! | `connection` | [`Connection`]: the state machine from bytes to commands |
+//! | `host` | [`Host`]: what the door asks of the program around an engine |
 //! | `text` | the text protocol's command lines |
 //! | `ahead` | the keys of requests that come next |
 //! | `limits`, `pool` | [`Limits`] of one connection; [`Pool`]: memory that all share, [`Seat`]: one's part of it |
 //! | `reply`, `sequence` | answers as bytes; answers in request order |
-//! | `expiry`, [`counter`] | the rules of expiry times; the rules of `incr` and `decr` |
-//! | `map` | [`MapEngine`]: a reference engine |
 //! | `server` | [`serve`], [`serve_seated`]: one connection over a socket of `rt` |
 //!
 //! ```
 //! use std::task::{Context, Waker};
-//! use memcache::{Connection, Limits, MapEngine, Step};
+//! use engine::MapEngine;
+//! use memcache::{Connection, Limits, Step};
 //!
 //! let mut engine = MapEngine::default();
 //! let mut client = Connection::new(Limits::default());
@@ -51,11 +51,8 @@
 
 mod ahead;
 mod connection;
-pub mod counter;
-mod engine;
-mod expiry;
+mod host;
 mod limits;
-mod map;
 mod pool;
 mod reply;
 mod sequence;
@@ -63,12 +60,7 @@ mod server;
 mod text;
 
 pub use connection::{Connection, Progress, Step};
-pub use engine::{Asker, Direction, Engine, Event, Mode, Reply, Request};
-pub use expiry::{Expiry, RELATIVE_EXPIRY_MAX_S};
+pub use host::{Event, Host};
 pub use limits::{Limits, Pressure};
-pub use map::MapEngine;
 pub use pool::{Pool, Seat};
 pub use server::{Ended, serve, serve_seated};
-
-/// Longest key, in bytes.
-pub const KEY_SIZE_MAX: usize = 250;

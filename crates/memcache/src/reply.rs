@@ -1,10 +1,10 @@
 //! Answers as bytes of the text protocol.
 
-use crate::Reply;
+use engine::{Answer, Failure, Segments, StatsPage};
 
-/// What becomes of an engine's answer.
+/// How an engine's answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Form {
     /// One key of a `get`: a `VALUE` block, or nothing on a miss.
     Value { cas: bool },
     /// The one line of any other command.
@@ -15,42 +15,56 @@ pub(crate) enum Answer {
     TooLarge,
     /// The refusal of a value there is no memory for, after the same.
     NoRoom,
+    /// Lines of counters.
+    Stats,
+    /// That counters start anew.
+    Reset,
 }
 
-/// Text of a failure that ends a `get` in place of `END`.
-pub(crate) type Failure = &'static str;
-
-pub(crate) const OUT_OF_MEMORY: Failure = "out of memory writing get response";
-/// The engine answered a request with what answers another.
-const UNEXPECTED: Failure = "unexpected answer";
+/// The engine answered a command with what answers another.
+const UNEXPECTED: Failure = Failure::Busy("unexpected answer");
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 
-/// Writes the answer to a request. Returns the failure of a `get`'s key, which its end line reports.
+/// The same answer, but a failure for want of memory in place of a value longer than `size_max`.
 #[inline]
-pub(crate) fn write_reply(
+pub(crate) const fn up_to(answer: Answer<'_>, size_max: usize) -> Answer<'_> {
+    match answer {
+        Answer::Item { value, .. } if value.len() > size_max => {
+            Answer::Failed(Failure::OutOfMemory)
+        }
+        answer => answer,
+    }
+}
+
+/// Writes the answer to a command. Returns the failure of a `get`'s key, which its end line reports.
+#[inline]
+pub(crate) fn write_answer(
     out: &mut Vec<u8>,
-    answer: Answer,
+    form: Form,
     key: &[u8],
-    reply: Reply<'_>,
+    answer: Answer<'_>,
 ) -> Option<Failure> {
-    match (answer, reply) {
-        (Answer::Value { cas: with_cas }, Reply::Value { value, flags, cas }) => {
+    match (form, answer) {
+        (Form::Value { cas: with_cas }, Answer::Item { value, flags, cas }) => {
             write_value(out, key, value, flags, with_cas.then_some(cas));
         }
-        (Answer::Value { .. }, Reply::OutOfMemory) => return Some(OUT_OF_MEMORY),
-        (Answer::Value { .. }, Reply::Busy(why)) => return Some(why),
-        (Answer::Value { .. }, Reply::Miss) => {}
-        (Answer::Value { .. }, _) => return Some(UNEXPECTED),
-        (Answer::Line, reply) => write_line(out, reply),
+        (Form::Value { .. }, Answer::Failed(failure)) => return Some(failure),
+        (Form::Value { .. }, Answer::Miss) => {}
+        (Form::Value { .. }, _) => return Some(UNEXPECTED),
+        (Form::Line, answer) => write_line(out, answer),
         // A client that asked for silence still has to learn that its writes find no room.
-        (Answer::Silent, Reply::OutOfMemory) => write_line(out, reply),
-        (Answer::Silent, _) => {}
+        (Form::Silent, Answer::Failed(Failure::OutOfMemory)) => write_line(out, answer),
+        (Form::Silent, _) => {}
         // The old item may still be there.
-        (Answer::TooLarge | Answer::NoRoom, Reply::OutOfMemory | Reply::Busy(_)) => {
-            write_line(out, reply);
+        (Form::TooLarge | Form::NoRoom, Answer::Failed(_)) => write_line(out, answer),
+        (Form::TooLarge, _) => out.extend_from_slice(TOO_LARGE),
+        (Form::NoRoom, _) => write_line(out, Answer::Failed(Failure::OutOfMemory)),
+        (Form::Stats, Answer::Stats(page)) => write_stats(out, page),
+        (Form::Stats, Answer::Failed(Failure::Unsupported)) => {
+            out.extend_from_slice(crate::text::UNKNOWN);
         }
-        (Answer::TooLarge, _) => out.extend_from_slice(TOO_LARGE),
-        (Answer::NoRoom, _) => write_line(out, Reply::OutOfMemory),
+        (Form::Reset, Answer::Done) => out.extend_from_slice(b"RESET\r\n"),
+        (Form::Stats | Form::Reset, answer) => write_line(out, answer),
     }
     None
 }
@@ -59,12 +73,15 @@ pub(crate) fn write_reply(
 pub(crate) fn write_end(out: &mut Vec<u8>, failure: Option<Failure>) {
     match failure {
         None => out.extend_from_slice(b"END\r\n"),
-        Some(why) => write_server_error(out, why),
+        Some(Failure::OutOfMemory) => {
+            out.extend_from_slice(b"SERVER_ERROR out of memory writing get response\r\n");
+        }
+        Some(failure) => write_server_error(out, failure),
     }
 }
 
 #[inline]
-fn write_value(out: &mut Vec<u8>, key: &[u8], value: &[u8], flags: u32, cas: Option<u64>) {
+fn write_value(out: &mut Vec<u8>, key: &[u8], value: Segments<'_>, flags: u32, cas: Option<u64>) {
     // Room for the words, the key, three numbers of at most 20 digits, and the value.
     out.reserve(key.len() + value.len() + 80);
     let mut digits = itoa::Buffer::new();
@@ -83,35 +100,44 @@ fn write_value(out: &mut Vec<u8>, key: &[u8], value: &[u8], flags: u32, cas: Opt
         out.extend_from_slice(digits.format(cas).as_bytes());
     }
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(value);
+    value.append_to(out);
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_line(out: &mut Vec<u8>, reply: Reply<'_>) {
-    let line: &[u8] = match reply {
-        Reply::Stored => b"STORED\r\n",
-        Reply::NotStored => b"NOT_STORED\r\n",
-        Reply::Exists => b"EXISTS\r\n",
-        Reply::NotFound | Reply::Miss => b"NOT_FOUND\r\n",
-        Reply::Deleted => b"DELETED\r\n",
-        Reply::Touched => b"TOUCHED\r\n",
-        Reply::Flushed => b"OK\r\n",
-        Reply::NotANumber => b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
-        Reply::TooLarge => TOO_LARGE,
-        Reply::OutOfMemory => b"SERVER_ERROR out of memory storing object\r\n",
-        Reply::Number(number) => {
-            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+fn write_stats(out: &mut Vec<u8>, page: &StatsPage) {
+    for (name, value) in page.iter() {
+        for part in ["STAT ", name, " ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+    out.extend_from_slice(b"END\r\n");
+}
+
+fn write_line(out: &mut Vec<u8>, answer: Answer<'_>) {
+    let line: &[u8] = match answer {
+        Answer::Stored { .. } => b"STORED\r\n",
+        Answer::NotStored => b"NOT_STORED\r\n",
+        Answer::Exists => b"EXISTS\r\n",
+        Answer::NotFound | Answer::Miss => b"NOT_FOUND\r\n",
+        Answer::Deleted => b"DELETED\r\n",
+        Answer::Touched => b"TOUCHED\r\n",
+        Answer::Done => b"OK\r\n",
+        Answer::NotANumber => b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+        Answer::Failed(Failure::TooLarge) => TOO_LARGE,
+        Answer::Failed(Failure::OutOfMemory) => b"SERVER_ERROR out of memory storing object\r\n",
+        Answer::Failed(failure) => return write_server_error(out, failure),
+        Answer::Number { value, .. } => {
+            out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
             b"\r\n"
         }
-        Reply::Busy(why) => return write_server_error(out, why),
-        // No request but a `get` has a value for its answer.
-        Reply::Value { .. } => return write_server_error(out, UNEXPECTED),
+        // A command that is answered with one of these has a form of its own.
+        Answer::Item { .. } | Answer::Stats(_) => return write_server_error(out, UNEXPECTED),
     };
     out.extend_from_slice(line);
 }
 
-fn write_server_error(out: &mut Vec<u8>, why: &str) {
+fn write_server_error(out: &mut Vec<u8>, failure: Failure) {
     out.extend_from_slice(b"SERVER_ERROR ");
-    out.extend_from_slice(why.as_bytes());
+    out.extend_from_slice(failure.text().as_bytes());
     out.extend_from_slice(b"\r\n");
 }

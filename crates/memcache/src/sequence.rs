@@ -12,8 +12,10 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use crate::reply::{self, Answer, Failure};
-use crate::{Engine, Event, Limits};
+use engine::Failure;
+
+use crate::reply::{self, Form};
+use crate::{Event, Host, Limits};
 
 /// Capacity that an emptied buffer keeps, in bytes; more is given back.
 pub(crate) const BUFFER_KEEP: usize = 64 * 1024;
@@ -32,7 +34,7 @@ enum Slot<T> {
     /// A promised answer. Its key is in `held` if the answer repeats it.
     Wait {
         ticket: T,
-        answer: Answer,
+        form: Form,
         key_size: u32,
         /// What the engine may hold for it: bytes of the answer, or those of the value to be stored.
         room: u32,
@@ -179,15 +181,15 @@ impl<T> Sequence<T> {
     }
 
     /// Keeps a place for a promised answer. So many bytes of a value went with the request.
-    pub(crate) fn wait(&mut self, ticket: T, answer: Answer, key: &[u8], stored: usize) {
-        let room = if matches!(answer, Answer::Value { .. }) {
+    pub(crate) fn wait(&mut self, ticket: T, form: Form, key: &[u8], stored: usize) {
+        let room = if matches!(form, Form::Value { .. }) {
             self.room()
         } else {
             0
         };
         self.rooms += room;
         self.stored += stored;
-        let key = if matches!(answer, Answer::Value { .. }) {
+        let key = if matches!(form, Form::Value { .. }) {
             key
         } else {
             &[]
@@ -195,7 +197,7 @@ impl<T> Sequence<T> {
         self.held.extend_from_slice(key);
         self.slots.push_back(Slot::Wait {
             ticket,
-            answer,
+            form,
             key_size: key.len() as u32,
             room: u32::try_from(room).unwrap_or(u32::MAX),
             stored: u32::try_from(stored).unwrap_or(u32::MAX),
@@ -224,7 +226,7 @@ impl<T> Sequence<T> {
 
     /// Moves to `ready` what waits for no answer any more, until that holds as many bytes to send as
     /// the limits allow. Returns whether that is why it stopped; the waker is then not kept.
-    pub(crate) fn poll<E: Engine<Ticket = T>>(
+    pub(crate) fn poll<E: Host<Ticket = T>>(
         &mut self,
         engine: &mut E,
         context: &mut Context<'_>,
@@ -242,7 +244,7 @@ impl<T> Sequence<T> {
             match slot {
                 Slot::Wait {
                     ticket,
-                    answer,
+                    form,
                     key_size,
                     room,
                     stored,
@@ -250,14 +252,14 @@ impl<T> Sequence<T> {
                     let key_end = self.held_start + *key_size as usize;
                     let key = &self.held[self.held_start..key_end];
                     let ready = &mut self.ready;
-                    let answered = engine.poll(ticket, context, |reply| {
-                        let reply = reply.up_to(limits.large_max);
-                        reply::write_reply(ready, *answer, key, reply)
+                    let answered = engine.fetch(ticket, context, |answer| {
+                        let answer = reply::up_to(answer, limits.large_max);
+                        reply::write_answer(ready, *form, key, answer)
                     });
                     let Poll::Ready(failure) = answered else {
                         break;
                     };
-                    if failure == Some(reply::OUT_OF_MEMORY) {
+                    if failure == Some(Failure::OutOfMemory) {
                         engine.note(Event::OutOfMemory);
                     }
                     self.failure = failure.or(self.failure);

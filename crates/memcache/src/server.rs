@@ -12,7 +12,7 @@ use rt::net::{RecvHalf, SendHalf, Sending, Stream};
 use rt::sync::Notify;
 
 use crate::sequence::BUFFER_SMALL;
-use crate::{Connection, Engine, Event, Limits, Pool, Pressure, Seat, Step};
+use crate::{Connection, Event, Host, Limits, Pool, Pressure, Seat, Step};
 
 /// Room for input that a new connection starts with.
 const INPUT_START: usize = 4096;
@@ -46,7 +46,7 @@ enum Happened {
 ///
 /// # Errors
 /// As [`serve_seated`].
-pub async fn serve<E: Engine>(
+pub async fn serve<E: Host>(
     core: &Handle,
     stream: Stream,
     engine: &RefCell<E>,
@@ -68,7 +68,7 @@ pub async fn serve<E: Engine>(
 ///
 /// # Errors
 /// What the socket says, a client that vanished among it.
-pub async fn serve_seated<E: Engine>(
+pub async fn serve_seated<E: Host>(
     core: &Handle,
     stream: Stream,
     engine: &RefCell<E>,
@@ -187,7 +187,7 @@ fn held<T>(connection: &Connection<T>, input: usize, output: &Output) -> usize {
 }
 
 /// Sends what is still to be said to a client that has said all it wanted.
-async fn send_rest<E: Engine>(
+async fn send_rest<E: Host>(
     connection: &mut Connection<E::Ticket>,
     sender: &mut SendHalf,
     engine: &RefCell<E>,

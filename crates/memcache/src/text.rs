@@ -1,11 +1,12 @@
-//! The text protocol's command lines: bytes to a [`Command`], or to the line that refuses them.
+//! The text protocol's command lines: bytes to a [`Line`], or to the line that refuses them.
 //!
 //! A line is words between spaces. Which words count, in which order they are checked, and which
 //! refusals `noreply` silences is what clients have relied on since memcached 1.2; it is kept.
 
 use memchr::{memchr, memrchr};
 
-use crate::{Direction, KEY_SIZE_MAX, Mode};
+use engine::number::parse_digits;
+use engine::{Direction, KEY_SIZE_MAX, Mode};
 
 /// Largest length of a value that a command line may announce.
 const VALUE_SIZE_MAX: u64 = i32::MAX as u64 - 2;
@@ -15,7 +16,7 @@ const WORDS_MAX: usize = 8;
 
 /// A command line, read but not yet carried out. Expiries are still the client's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command<'a> {
+pub(crate) enum Line<'a> {
     Get {
         keys: &'a [u8],
         cas: bool,
@@ -89,7 +90,7 @@ impl Refusal {
 }
 
 /// Reads a line, without its line end.
-pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, Refusal> {
+pub(crate) fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     // The command of most lines, recognised without cutting the line into words.
     if let Some(keys) = line.strip_prefix(b"get ") {
         return parse_get(keys, false);
@@ -111,13 +112,13 @@ pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, Refusal> {
         b"decr" => parse_arith(Direction::Down, rest),
         b"touch" => parse_touch(rest),
         b"flush_all" => parse_flush_all(rest),
-        b"stats" => Ok(Command::Stats {
+        b"stats" => Ok(Line::Stats {
             section: next_word(rest).0,
         }),
-        b"version" => Ok(Command::Version),
+        b"version" => Ok(Line::Version),
         b"verbosity" => parse_verbosity(rest),
-        b"quit" => Ok(Command::Quit),
-        b"vervain" => Ok(Command::Upgrade { arguments: rest }),
+        b"quit" => Ok(Line::Quit),
+        b"vervain" => Ok(Line::Upgrade { arguments: rest }),
         _ => Err(Refusal::new(UNKNOWN)),
     }
 }
@@ -158,22 +159,6 @@ fn parse_signed(word: &[u8]) -> Option<i64> {
     }
 }
 
-/// Reads digits, and nothing but digits, that fit 64 bits.
-pub(crate) fn parse_digits(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    let mut number = 0u64;
-    for byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
-    }
-    Some(number)
-}
-
 /// The words after a verb.
 struct Words<'a> {
     words: [&'a [u8]; WORDS_MAX],
@@ -207,26 +192,26 @@ impl<'a> Words<'a> {
     }
 }
 
-fn parse_get(keys: &[u8], cas: bool) -> Result<Command<'_>, Refusal> {
+fn parse_get(keys: &[u8], cas: bool) -> Result<Line<'_>, Refusal> {
     if next_word(keys).0.is_empty() {
         return Err(Refusal::new(UNKNOWN));
     }
     check_keys(keys)?;
-    Ok(Command::Get {
+    Ok(Line::Get {
         keys,
         cas,
         touch: None,
     })
 }
 
-fn parse_gat(rest: &[u8], cas: bool) -> Result<Command<'_>, Refusal> {
+fn parse_gat(rest: &[u8], cas: bool) -> Result<Line<'_>, Refusal> {
     let (expiry, keys) = next_word(rest);
     if expiry.is_empty() {
         return Err(Refusal::new(UNKNOWN));
     }
     let touch = parse_signed(expiry).ok_or(Refusal::new(BAD_EXPIRY))?;
     check_keys(keys)?;
-    Ok(Command::Get {
+    Ok(Line::Get {
         keys,
         cas,
         touch: Some(touch),
@@ -255,7 +240,7 @@ fn check_key(key: &[u8], noreply: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn parse_store(mode: Mode, rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_store(mode: Mode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let cas_words = usize::from(matches!(mode, Mode::Cas(_)));
     let words = Words::cut(rest, 4 + cas_words, 5 + cas_words)?;
     let noreply = words.noreply();
@@ -279,13 +264,13 @@ fn parse_store(mode: Mode, rest: &[u8]) -> Result<Command<'_>, Refusal> {
             noreply,
         })
     };
-    read().map(Command::Store).ok_or(Refusal {
+    read().map(Line::Store).ok_or(Refusal {
         line: BAD_FORMAT,
         noreply,
     })
 }
 
-fn parse_delete(rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let words = Words::cut(rest, 1, 3)?;
     let noreply = words.noreply() && words.len > 1;
     // A delay was once allowed here; a delay of zero still is.
@@ -303,10 +288,10 @@ fn parse_delete(rest: &[u8]) -> Result<Command<'_>, Refusal> {
     }
     let key = words.words[0];
     check_key(key, noreply)?;
-    Ok(Command::Delete { key, noreply })
+    Ok(Line::Delete { key, noreply })
 }
 
-fn parse_arith(direction: Direction, rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_arith(direction: Direction, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let words = Words::cut(rest, 2, 3)?;
     let noreply = words.noreply();
     let [key, delta, ..] = words.words;
@@ -315,7 +300,7 @@ fn parse_arith(direction: Direction, rest: &[u8]) -> Result<Command<'_>, Refusal
         line: BAD_DELTA,
         noreply,
     })?;
-    Ok(Command::Arith {
+    Ok(Line::Arith {
         key,
         delta,
         direction,
@@ -323,7 +308,7 @@ fn parse_arith(direction: Direction, rest: &[u8]) -> Result<Command<'_>, Refusal
     })
 }
 
-fn parse_touch(rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let words = Words::cut(rest, 2, 3)?;
     let noreply = words.noreply();
     let [key, expiry, ..] = words.words;
@@ -332,14 +317,14 @@ fn parse_touch(rest: &[u8]) -> Result<Command<'_>, Refusal> {
         line: BAD_EXPIRY,
         noreply,
     })?;
-    Ok(Command::Touch {
+    Ok(Line::Touch {
         key,
         expiry,
         noreply,
     })
 }
 
-fn parse_flush_all(rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_flush_all(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let words = Words::cut(rest, 0, 2)?;
     let noreply = words.noreply();
     let delay = if words.len == usize::from(noreply) {
@@ -350,14 +335,14 @@ fn parse_flush_all(rest: &[u8]) -> Result<Command<'_>, Refusal> {
             noreply,
         })?
     };
-    Ok(Command::FlushAll { delay, noreply })
+    Ok(Line::FlushAll { delay, noreply })
 }
 
-fn parse_verbosity(rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_verbosity(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let words = Words::cut(rest, 1, 2)?;
     let noreply = words.noreply();
     match parse_number(words.words[0]) {
-        Some(_) => Ok(Command::Verbosity { noreply }),
+        Some(_) => Ok(Line::Verbosity { noreply }),
         None => Err(Refusal {
             line: BAD_FORMAT,
             noreply,

@@ -5,31 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("verbs", &[]),
     ("conformance", &["verbs"]),
+    ("engine", &[]),
     ("rt", &[]),
     ("block", &["rt"]),
     ("nic-soft", &["verbs"]),
-    ("cache", &["verbs"]),
-    ("memcache", &["rt"]),
+    ("cache", &["verbs", "engine"]),
+    ("memcache", &["rt", "engine"]),
     ("store", &["rt", "block"]),
     (
         "bench",
         &[
-            "verbs", "nic-soft", "rt", "block", "cache", "memcache", "store",
+            "verbs", "nic-soft", "rt", "block", "engine", "cache", "memcache", "store",
         ],
     ),
     (
         "vervain",
         &[
-            "verbs", "nic-soft", "rt", "block", "cache", "memcache", "store", "bench",
+            "verbs", "nic-soft", "rt", "block", "engine", "cache", "memcache", "store", "bench",
         ],
     ),
     (
         "gates",
         &[
-            "verbs", "nic-soft", "rt", "block", "cache", "memcache", "store",
+            "verbs", "nic-soft", "rt", "block", "engine", "cache", "memcache", "store",
         ],
     ),
     (
@@ -40,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "nic-soft",
             "rt",
             "block",
+            "engine",
             "cache",
             "memcache",
             "store",

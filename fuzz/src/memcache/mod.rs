@@ -6,15 +6,14 @@
 //! | `naive.rs` | the protocol, read in the plainest way |
 //! | `late.rs` | an engine that answers some requests later |
 
-mod late;
 mod naive;
 
 use std::task::{Context, Waker};
 
-use ::memcache::{Connection, Engine, Limits, MapEngine, Step};
+use ::memcache::{Connection, Host, Limits, Step};
+use engine::{LateEngine, MapEngine};
 
 use crate::cuts;
-use late::LateEngine;
 
 /// The time of all conversations.
 const NOW_S: u64 = 1_700_000_000;
@@ -72,19 +71,19 @@ pub fn run(input: &[u8]) {
     let mut random = cuts::random_of(input);
     let few = cuts::few(input, &mut random);
     assert_eq!(talk(&mut engine(), WIDE, &few), expected, "in few pieces");
-    let mut late = LateEngine::new(engine(), random.u64(..));
+    let mut late = LateEngine::new(engine(), random.u64(..), 50);
     let late = talk(&mut late, TIGHT, &few);
     assert_eq!(late, expected, "in few pieces, with late answers");
     if input.len() <= 2 * LINE_SIZE_MAX {
         let many = cuts::many(input, &mut random);
-        let mut late = LateEngine::new(engine(), random.u64(..));
+        let mut late = LateEngine::new(engine(), random.u64(..), 50);
         let late = talk(&mut late, WIDE, &many);
         assert_eq!(late, expected, "in many pieces, with late answers");
     }
 }
 
 /// Holds a conversation whose input comes in these pieces, as a server with sockets would.
-fn talk<E: Engine>(engine: &mut E, limits: Limits, pieces: &[&[u8]]) -> Ended {
+fn talk<E: Host>(engine: &mut E, limits: Limits, pieces: &[&[u8]]) -> Ended {
     let mut connection = Connection::new(limits);
     let mut context = Context::from_waker(Waker::noop());
     let (mut input, mut output) = (Vec::new(), Vec::new());
@@ -96,7 +95,7 @@ fn talk<E: Engine>(engine: &mut E, limits: Limits, pieces: &[&[u8]]) -> Ended {
             let progress = connection.advance(engine, NOW_S, &mut context, &input);
             input.drain(..progress.consumed);
             step = progress.step;
-            check_memory(&connection, engine.item_size_max(), limits);
+            check_memory(&connection, engine.limits().item_size_max, limits);
             output.extend(connection.swap_output(Vec::new()));
             let waits = step == Step::Input && connection.in_flight() > 0;
             if !waits && matches!(step, Step::Input | Step::Close | Step::Upgrade) {

@@ -3,7 +3,8 @@
 //!
 //! It shares nothing with the door but the engine, so that a mistake would have to be made twice.
 
-use memcache::{Direction, Engine, Expiry, KEY_SIZE_MAX, MapEngine, Mode, Reply, Request, Step};
+use engine::{Answer, Command, Direction, Engine, Expiry, KEY_SIZE_MAX, MapEngine, Mode};
+use memcache::{Host, Step};
 
 use super::{Ended, LINE_SIZE_MAX, NOW_S};
 
@@ -138,7 +139,7 @@ impl Naive<'_> {
             b"touch" => self.touch(words, loud),
             b"flush_all" => self.flush_all(words, loud),
             b"stats" => self.stats(words.first().copied().unwrap_or_default()),
-            b"version" => self.say(&format!("VERSION {}", env!("CARGO_PKG_VERSION"))),
+            b"version" => self.say(&format!("VERSION {}", self.engine.version())),
             b"verbosity" => match words {
                 [] | [_, _, _, ..] => self.say(ERROR),
                 [level, ..] if number(level).is_none() => self.say_if(loud, BAD_FORMAT),
@@ -166,16 +167,11 @@ impl Naive<'_> {
             return self.say(BAD_FORMAT);
         }
         for key in keys {
-            let request = match touch {
-                None => Request::Get { key },
-                Some(touch) => Request::GetAndTouch {
-                    key,
-                    expiry: Expiry::from_unix_s(expiry(touch)),
-                },
-            };
+            let touch = touch.map(|touch| Expiry::from_unix_s(expiry(touch)));
+            let command = Command::Get { key, touch };
             let output = &mut self.output;
-            let Ok(()) = self.engine.start(NOW_S, request, |reply| {
-                if let Reply::Value { value, flags, cas } = reply {
+            let Ok(()) = self.engine.ask(NOW_S, command, |answer| {
+                if let Answer::Item { value, flags, cas } = answer {
                     output.extend_from_slice(b"VALUE ");
                     output.extend_from_slice(key);
                     let mut rest = format!(" {flags} {}", value.len());
@@ -183,7 +179,7 @@ impl Naive<'_> {
                         rest += &format!(" {cas}");
                     }
                     output.extend_from_slice((rest + "\r\n").as_bytes());
-                    output.extend_from_slice(value);
+                    value.append_to(output);
                     output.extend_from_slice(b"\r\n");
                 }
             });
@@ -192,17 +188,17 @@ impl Naive<'_> {
     }
 
     /// What the engine answers, in the protocol's words.
-    fn ask(&mut self, request: Request<'_>) -> String {
-        let Ok(line) = self.engine.start(NOW_S, request, |reply| match reply {
-            Reply::Stored => "STORED".to_owned(),
-            Reply::NotStored => "NOT_STORED".to_owned(),
-            Reply::Exists => "EXISTS".to_owned(),
-            Reply::NotFound => "NOT_FOUND".to_owned(),
-            Reply::Deleted => "DELETED".to_owned(),
-            Reply::Touched => "TOUCHED".to_owned(),
-            Reply::Flushed => "OK".to_owned(),
-            Reply::Number(number) => number.to_string(),
-            Reply::NotANumber => {
+    fn ask(&mut self, command: Command<'_>) -> String {
+        let Ok(line) = self.engine.ask(NOW_S, command, |answer| match answer {
+            Answer::Stored { .. } => "STORED".to_owned(),
+            Answer::NotStored => "NOT_STORED".to_owned(),
+            Answer::Exists => "EXISTS".to_owned(),
+            Answer::NotFound => "NOT_FOUND".to_owned(),
+            Answer::Deleted => "DELETED".to_owned(),
+            Answer::Touched => "TOUCHED".to_owned(),
+            Answer::Done => "OK".to_owned(),
+            Answer::Number { value, .. } => value.to_string(),
+            Answer::NotANumber => {
                 "CLIENT_ERROR cannot increment or decrement non-numeric value".to_owned()
             }
             other => format!("{other:?}"),
@@ -234,9 +230,9 @@ impl Naive<'_> {
             return Next::Line;
         }
         let size = size as usize;
-        if key.len() + size > self.engine.item_size_max() {
+        if key.len() + size > self.engine.limits().item_size_max {
             if verb == b"set" {
-                self.ask(Request::Delete { key });
+                self.ask(Command::Delete { key });
             }
             self.say_if(loud, "SERVER_ERROR object too large for cache");
             return Next::Skip(size + 2);
@@ -256,10 +252,10 @@ impl Naive<'_> {
             b"prepend" => Mode::Prepend,
             _ => Mode::Cas(cas),
         };
-        let line = self.ask(Request::Store {
+        let line = self.ask(Command::Store {
             mode,
             key,
-            value,
+            value: value.into(),
             flags,
             expiry: Expiry::from_unix_s(expiry(when)),
         });
@@ -280,7 +276,7 @@ impl Naive<'_> {
         if key.len() > KEY_SIZE_MAX {
             return self.say_if(loud, BAD_FORMAT);
         }
-        let line = self.ask(Request::Delete { key });
+        let line = self.ask(Command::Delete { key });
         self.say_if(loud, &line);
     }
 
@@ -295,7 +291,7 @@ impl Naive<'_> {
             return self.say_if(loud, "CLIENT_ERROR invalid numeric delta argument");
         };
         let direction = if up { Direction::Up } else { Direction::Down };
-        let line = self.ask(Request::Arith {
+        let line = self.ask(Command::Arith {
             key,
             delta,
             direction,
@@ -314,7 +310,7 @@ impl Naive<'_> {
             return self.say_if(loud, BAD_EXPIRY);
         };
         let expiry = Expiry::from_unix_s(expiry(when));
-        let line = self.ask(Request::Touch { key, expiry });
+        let line = self.ask(Command::Touch { key, expiry });
         self.say_if(loud, &line);
     }
 
@@ -329,16 +325,20 @@ impl Naive<'_> {
         };
         // No delay, and one that has passed, mean now.
         let at_s = expiry(delay).max(NOW_S);
-        let line = self.ask(Request::FlushAll { at_s });
+        let line = self.ask(Command::FlushAll { at_s });
         self.say_if(loud, &line);
     }
 
     fn stats(&mut self, section: &[u8]) {
         match section {
             b"" => {
-                let mut lines = Vec::new();
-                self.engine.stats("", &mut |name, value| {
-                    lines.push(format!("STAT {name} {value}"));
+                let command = Command::Stats { section: "" };
+                let Ok(lines) = self.engine.ask(NOW_S, command, |answer| match answer {
+                    Answer::Stats(page) => page
+                        .iter()
+                        .map(|(name, value)| format!("STAT {name} {value}"))
+                        .collect(),
+                    other => vec![format!("{other:?}")],
                 });
                 for line in lines {
                     self.say(&line);
@@ -346,8 +346,8 @@ impl Naive<'_> {
                 self.say("END");
             }
             b"reset" => {
-                self.engine.reset_stats();
-                self.say("RESET");
+                let line = self.ask(Command::ResetStats);
+                self.say(if line == "OK" { "RESET" } else { &line });
             }
             _ => self.say(ERROR),
         }

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::thread::{self, JoinHandle};
 
 use bench::cache::Address;
-use memcache::{Limits, MapEngine};
+use engine::MapEngine;
+use memcache::Limits;
 use rt::net::{Addr, ListenOptions, Listener};
 use rt::{Config, Core};
 

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// fill only some of its buckets, or those of one bucket share a few tags.
 /// Partition and bucket are picked by multiplication and shift, so their
 /// numbers need not be powers of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyHash(u64);
 
 impl KeyHash {

@@ -13,8 +13,8 @@
 //! | `entry` | the header of an item in the log |
 //! | `log` | the circular log and its tail |
 //! | `partition` | lookup, placement and accounting |
-//! | `operations` | what a client may ask |
-//! | `number`, `stats` | decimal values, counters |
+//! | `operations`, `command` | what a client may ask; an engine's command as one of them |
+//! | `stats` | counters |
 //! | `arena`, `tags` | memory and what processors do best; the only unsafe code |
 //!
 //! The layouts are drawn in `docs/design/mica.md`. The design is that of MICA
@@ -36,11 +36,11 @@
 //! ```
 
 mod arena;
+mod command;
 mod entry;
 mod hash;
 mod index;
 mod log;
-mod number;
 mod operations;
 mod partition;
 mod stats;
@@ -49,6 +49,7 @@ mod tags;
 mod tests;
 
 pub use arena::{PageKind, PagePolicy};
+pub use command::seconds;
 pub use entry::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use hash::KeyHash;
 pub use operations::{Arith, Item, NewValue, Store, StoreError};

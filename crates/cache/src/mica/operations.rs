@@ -2,10 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+use engine::number::{Digits, parse};
+
 use super::entry::KEY_BYTES_MAX;
 use super::hash::KeyHash;
 use super::log::Pieces;
-use super::number::{Decimal, parse};
 use super::partition::{Found, NewEntry, Partition};
 
 /// What a caller stores.
@@ -83,7 +84,7 @@ pub enum Arith {
     },
     /// There is no item.
     NotFound,
-    /// The value is not a decimal number of 64 bits.
+    /// The value is no decimal number of 64 bits ([`engine::number`]).
     NotANumber,
 }
 
@@ -368,15 +369,17 @@ impl Partition {
             return Ok(Arith::NotANumber);
         };
         let value = compute(number);
-        let text = Decimal::new(value, old.header.value_len());
-        let bytes = text.as_bytes();
-        self.check_size(key, bytes.len())?;
-        let new = NewValue {
-            bytes,
-            flags: old.header.flags,
-            expiry_s: old.header.expiry,
+        let digits = Digits::new(value, old.header.value_len());
+        self.check_size(key, digits.len())?;
+        let entry = |text: &[u8]| {
+            let new = NewValue {
+                bytes: text,
+                flags: old.header.flags,
+                expiry_s: old.header.expiry,
+            };
+            self.place(hash, whole(key, new), Some(old), now_s)
         };
-        let cas = self.place(hash, whole(key, new), Some(old), now_s);
+        let cas = digits.with_text(entry);
         self.stats.arith_hits += 1;
         Ok(Arith::Number { value, cas })
     }

@@ -328,10 +328,7 @@ impl Pair {
         let Some(old) = old else {
             return assert_eq!(result, Arith::NotFound);
         };
-        let text = std::str::from_utf8(&old.value).unwrap_or("no number");
-        let is_number = old.value.len() <= 20 && text.starts_with(|c: char| c.is_ascii_digit());
-        let number = text.trim_end_matches(' ').parse::<u64>();
-        let Some(number) = number.ok().filter(|_| is_number) else {
+        let Some(number) = number_in(&old.value) else {
             return assert_eq!(result, Arith::NotANumber);
         };
         let Arith::Number { value, cas } = result else {
@@ -361,6 +358,17 @@ impl Pair {
             self.look(&key(number));
         }
     }
+}
+
+/// The number that a value spells: blanks, a plus sign, digits, up to a blank or a NUL.
+fn number_in(value: &[u8]) -> Option<u64> {
+    let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let text: Vec<u8> = value.iter().skip_while(is_blank).copied().collect();
+    let text = text.strip_prefix(b"+").unwrap_or(&text);
+    let ends = |byte: &u8| is_blank(&byte) || *byte == 0;
+    let text = std::str::from_utf8(text.split(ends).next()?).ok()?;
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
 }
 
 fn options(bytes: usize, index_permille: u32) -> Options {

@@ -5,8 +5,9 @@ use std::hint::black_box;
 use std::task::{Context, Poll, Waker};
 
 use anyhow::ensure;
+use engine::{Answer, Command, Engine};
 use gates::Mark;
-use memcache::{Connection, Engine, Limits, Reply, Request, Step};
+use memcache::{Connection, Host, Limits, Step};
 
 use crate::Path;
 use crate::marks::mark;
@@ -26,45 +27,49 @@ impl Trivial {
 }
 
 impl Engine for Trivial {
+    type Probe = ();
     type Ticket = Infallible;
+
+    fn probe(&self, _key: &[u8]) {}
 
     #[inline]
     fn start<R>(
         &mut self,
-        _now_s: u64,
-        request: Request<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        ask: &engine::Ask<'_>,
+        _probe: (),
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Infallible> {
-        Ok(reply(match black_box(request) {
-            Request::Get { .. } | Request::GetAndTouch { .. } => Reply::Value {
-                value: &self.value,
+        Ok(answer(match black_box(ask.command) {
+            Command::Get { .. } => Answer::Item {
+                value: (&self.value).into(),
                 flags: 0,
                 cas: 1,
             },
-            Request::Store { .. } => Reply::Stored,
-            _ => Reply::NotFound,
+            Command::Store { .. } => Answer::Stored { cas: 1 },
+            _ => Answer::NotFound,
         }))
     }
 
-    fn poll<R>(
+    fn fetch<R>(
         &mut self,
         ticket: &mut Infallible,
         _context: &mut Context<'_>,
-        _reply: impl FnOnce(Reply<'_>) -> R,
+        _answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Poll<R> {
         match *ticket {}
     }
 
-    fn item_size_max(&self) -> usize {
-        1 << 20
+    fn limits(&self) -> engine::Limits {
+        engine::Limits {
+            item_size_max: 1 << 20,
+            value_size_max: 1 << 20,
+        }
     }
+}
 
+impl Host for Trivial {
     fn version(&self) -> &str {
         "0"
-    }
-
-    fn stats(&self, _section: &str, _out: &mut dyn FnMut(&str, &str)) -> bool {
-        false
     }
 }
 

@@ -1,8 +1,10 @@
 //! The engine is told the keys of requests that come next, each once and before its turn.
 
+use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
 
-use memcache::{Connection, Engine, Limits, MapEngine, Reply, Request, Step};
+use engine::{Answer, Ask, Engine, MapEngine};
+use memcache::{Connection, Host, Limits, Step};
 
 use crate::driver::NOW_S;
 
@@ -10,53 +12,56 @@ use crate::driver::NOW_S;
 #[derive(Default)]
 struct Hinted {
     inner: MapEngine,
-    hinted: Vec<Vec<u8>>,
-    hints: usize,
+    hinted: RefCell<Vec<Vec<u8>>>,
+    hints: Cell<usize>,
     /// Requests that came unannounced.
     surprises: usize,
 }
 
 impl Engine for Hinted {
+    type Probe = ();
     type Ticket = <MapEngine as Engine>::Ticket;
+
+    fn probe(&self, _key: &[u8]) {}
 
     fn start<R>(
         &mut self,
-        now_s: u64,
-        request: Request<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        ask: &Ask<'_>,
+        probe: (),
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Self::Ticket> {
-        let key = request.key().unwrap_or_default();
-        match self.hinted.iter().position(|hinted| hinted == key) {
-            Some(at) => drop(self.hinted.remove(at)),
+        let key = ask.command.key().unwrap_or_default();
+        let mut hinted = self.hinted.borrow_mut();
+        match hinted.iter().position(|hinted| hinted == key) {
+            Some(at) => drop(hinted.remove(at)),
             None => self.surprises += 1,
         }
-        self.inner.start(now_s, request, reply)
+        self.inner.start(ask, probe, answer)
     }
 
-    fn prefetch(&mut self, keys: &[&[u8]]) {
-        self.hints += keys.len();
-        self.hinted.extend(keys.iter().map(|key| key.to_vec()));
+    fn look_ahead(&self, keys: &[&[u8]]) {
+        self.hints.set(self.hints.get() + keys.len());
+        let keys = keys.iter().map(|key| key.to_vec());
+        self.hinted.borrow_mut().extend(keys);
     }
 
-    fn poll<R>(
+    fn fetch<R>(
         &mut self,
         ticket: &mut Self::Ticket,
         context: &mut Context<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Poll<R> {
-        self.inner.poll(ticket, context, reply)
+        self.inner.fetch(ticket, context, answer)
     }
 
-    fn item_size_max(&self) -> usize {
-        self.inner.item_size_max()
+    fn limits(&self) -> engine::Limits {
+        self.inner.limits()
     }
+}
 
+impl Host for Hinted {
     fn version(&self) -> &str {
         self.inner.version()
-    }
-
-    fn stats(&self, section: &str, out: &mut dyn FnMut(&str, &str)) -> bool {
-        self.inner.stats(section, out)
     }
 }
 
@@ -68,8 +73,11 @@ fn hints(input: &str) -> (usize, usize) {
     let progress = connection.advance(&mut engine, NOW_S, &mut context, input.as_bytes());
     assert_eq!(progress.step, Step::Input);
     assert_eq!(progress.consumed, input.len());
-    assert!(engine.hinted.is_empty(), "a hint that nothing came for");
-    (engine.hints, engine.surprises)
+    assert!(
+        engine.hinted.borrow().is_empty(),
+        "a hint that nothing came for"
+    );
+    (engine.hints.get(), engine.surprises)
 }
 
 fn lines(line: impl Fn(usize) -> String) -> String {

@@ -4,7 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::task::{Context, Waker};
 
-use memcache::{Connection, Limits, MapEngine, Step};
+use engine::MapEngine;
+use memcache::{Connection, Limits, Step};
 
 use crate::driver::NOW_S;
 

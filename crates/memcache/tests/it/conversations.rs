@@ -6,9 +6,9 @@
 //! around a line count, except the one behind its mark. `\r`, `\n`, `\t`, `\xNN` and `\\` are escapes,
 //! `{s*9}` is `s` nine times. A conversation marked `~` is one that memcached 1.6.18 answers otherwise.
 
-use memcache::{Limits, MapEngine, Step};
+use engine::{LateEngine, MapEngine};
+use memcache::{Limits, Step};
 
-use crate::delay::DelayEngine;
 use crate::driver::{Ended, cut, show, talk, talk_at_once};
 
 struct Conversation {
@@ -160,7 +160,7 @@ fn every_prefix_hears_a_prefix() {
 fn with_late_answers() {
     for conversation in conversations() {
         for (seed, late_percent) in [(1, 100), (2, 50), (3, 50), (4, 10)] {
-            let mut engine = DelayEngine::new(seed, late_percent);
+            let mut engine = LateEngine::new(MapEngine::default(), seed, late_percent);
             let ended = talk_at_once(&mut engine, &conversation.says);
             check(
                 &conversation,
@@ -180,7 +180,7 @@ fn with_tight_limits() {
     };
     for conversation in conversations() {
         for (seed, late_percent) in [(1, 0), (2, 50)] {
-            let mut engine = DelayEngine::new(seed, late_percent);
+            let mut engine = LateEngine::new(MapEngine::default(), seed, late_percent);
             let ended = talk(&mut engine, limits, [&conversation.says[..]]);
             check(&conversation, &format!("tight, seed {seed}"), &ended);
         }
@@ -192,7 +192,11 @@ fn input_behind_an_upgrade_stays_unread() {
     let says = b"version\r\nvervain test\r\n\x00\x01not ours\r\n";
     for at in 0..=says.len() {
         let pieces = cut(says, &[at]);
-        let ended = talk(&mut DelayEngine::new(1, 100), Limits::default(), pieces);
+        let ended = talk(
+            &mut LateEngine::new(MapEngine::default(), 1, 100),
+            Limits::default(),
+            pieces,
+        );
         assert_eq!(ended.step, Step::Upgrade);
         assert_eq!(
             show(&ended.unread),

@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 
-use memcache::{Engine, MapEngine, Reply, Request};
+use engine::{Answer, Ask, Engine, Limits, MapEngine};
+use memcache::Host;
 
 use crate::driver::{show, talk_at_once};
 
@@ -12,44 +13,38 @@ use crate::driver::{show, talk_at_once};
 struct Behind(MapEngine);
 
 impl Engine for Behind {
+    type Probe = ();
     type Ticket = Infallible;
+
+    fn probe(&self, _key: &[u8]) {}
 
     fn start<R>(
         &mut self,
-        now_s: u64,
-        request: Request<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        ask: &Ask<'_>,
+        probe: (),
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Infallible> {
-        self.0.start(now_s - 1, request, reply)
+        let now_s = ask.now_s - 1;
+        self.0.start(&Ask { now_s, ..*ask }, probe, answer)
     }
 
-    fn poll<R>(
+    fn fetch<R>(
         &mut self,
         ticket: &mut Infallible,
         context: &mut Context<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Poll<R> {
-        self.0.poll(ticket, context, reply)
+        self.0.fetch(ticket, context, answer)
     }
 
-    fn item_size_max(&self) -> usize {
-        self.0.item_size_max()
+    fn limits(&self) -> Limits {
+        self.0.limits()
     }
+}
 
+impl Host for Behind {
     fn version(&self) -> &str {
         self.0.version()
-    }
-
-    fn stats(&self, section: &str, out: &mut dyn FnMut(&str, &str)) -> bool {
-        self.0.stats(section, out)
-    }
-
-    fn reset_stats(&mut self) {
-        self.0.reset_stats();
-    }
-
-    fn allows_upgrade(&self, arguments: &[u8]) -> bool {
-        self.0.allows_upgrade(arguments)
     }
 }
 

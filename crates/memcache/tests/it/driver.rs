@@ -2,7 +2,7 @@
 
 use std::task::{Context, Waker};
 
-use memcache::{Connection, Engine, Limits, Step};
+use memcache::{Connection, Host, Limits, Step};
 
 /// The time of all conversations.
 pub(crate) const NOW_S: u64 = 1_700_000_000;
@@ -17,7 +17,7 @@ pub(crate) struct Ended {
 }
 
 /// Holds a conversation whose input comes in these pieces, as a server with sockets would.
-pub(crate) fn talk<'a, E: Engine>(
+pub(crate) fn talk<'a, E: Host>(
     engine: &mut E,
     limits: Limits,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -34,7 +34,7 @@ pub(crate) fn talk<'a, E: Engine>(
             input.drain(..progress.consumed);
             step = progress.step;
             let unread = if step == Step::Input { &input[..] } else { &[] };
-            check_memory(&connection, engine.item_size_max(), limits, unread);
+            check_memory(&connection, engine.limits().item_size_max, limits, unread);
             output.extend(connection.swap_output(Vec::new()));
             let waits = step == Step::Input && connection.in_flight() > 0;
             if !waits && matches!(step, Step::Input | Step::Close | Step::Upgrade) {
@@ -67,7 +67,7 @@ fn check_memory<T>(connection: &Connection<T>, item_size_max: usize, limits: Lim
 }
 
 /// Holds a conversation whose input comes in one piece.
-pub(crate) fn talk_at_once<E: Engine>(engine: &mut E, input: &[u8]) -> Ended {
+pub(crate) fn talk_at_once<E: Host>(engine: &mut E, input: &[u8]) -> Ended {
     talk(engine, Limits::default(), [input])
 }
 

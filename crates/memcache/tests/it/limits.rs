@@ -2,12 +2,12 @@
 
 use std::task::{Context, Waker};
 
-use memcache::{Connection, Engine, Limits, Step};
+use engine::{LateEngine, MapEngine};
+use memcache::{Connection, Host, Limits, Step};
 
-use crate::delay::DelayEngine;
 use crate::driver::{NOW_S, show};
 
-fn advance<E: Engine>(
+fn advance<E: Host>(
     connection: &mut Connection<E::Ticket>,
     engine: &mut E,
     input: &[u8],
@@ -18,8 +18,8 @@ fn advance<E: Engine>(
 }
 
 /// An engine with a value of 1000 bytes under `a`.
-fn engine(late_percent: u32) -> DelayEngine {
-    let mut engine = DelayEngine::new(1, late_percent);
+fn engine(late_percent: u32) -> LateEngine<MapEngine> {
+    let mut engine = LateEngine::new(MapEngine::default(), 1, late_percent);
     let mut input = b"set a 0 0 1000 noreply\r\n".to_vec();
     input.extend([b'x'; 1000]);
     input.extend(b"\r\n");
@@ -351,18 +351,19 @@ fn what_is_large_is_refused_while_memory_is_out() {
         };
         let mut connection = Connection::new(Limits::default());
         let mut heard = Vec::new();
-        let mut say = |connection: &mut Connection<_>, engine: &mut DelayEngine, input: &[u8]| {
-            let mut input = input.to_vec();
-            loop {
-                let (consumed, step) = advance(connection, engine, &input);
-                input.drain(..consumed);
-                heard.extend(connection.swap_output(Vec::new()));
-                if step == Step::Input && connection.in_flight() == 0 {
-                    assert!(input.is_empty());
-                    return show(&std::mem::take(&mut heard));
+        let mut say =
+            |connection: &mut Connection<_>, engine: &mut LateEngine<MapEngine>, input: &[u8]| {
+                let mut input = input.to_vec();
+                loop {
+                    let (consumed, step) = advance(connection, engine, &input);
+                    input.drain(..consumed);
+                    heard.extend(connection.swap_output(Vec::new()));
+                    if step == Step::Input && connection.in_flight() == 0 {
+                        assert!(input.is_empty());
+                        return show(&std::mem::take(&mut heard));
+                    }
                 }
-            }
-        };
+            };
         connection.set_limits(out);
         // The item under `a` has 1000 bytes.
         let heard = say(&mut connection, &mut engine, b"get b a\r\nget b\r\n");

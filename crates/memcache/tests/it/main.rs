@@ -4,7 +4,6 @@ mod ahead;
 mod allocation;
 mod conversations;
 mod dates;
-mod delay;
 mod driver;
 mod limits;
 mod model;

@@ -1,10 +1,10 @@
 //! Properties of conversations of any commands, and of any bytes.
 
-use memcache::{Limits, MapEngine, Step};
+use engine::{LateEngine, MapEngine};
+use memcache::{Limits, Step};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::delay::DelayEngine;
 use crate::driver::{cut, show, talk, talk_at_once};
 use crate::model::{Command, Model, command};
 
@@ -53,7 +53,7 @@ proptest! {
         let pieces: Vec<Vec<u8>> = commands.iter().map(Command::bytes).collect();
         let pieces = pieces.iter().map(Vec::as_slice);
         let one_by_one = talk(&mut MapEngine::default(), Limits::default(), pieces);
-        let pipelined = talk_at_once(&mut DelayEngine::new(seed, 30), &bytes(&commands));
+        let pipelined = talk_at_once(&mut LateEngine::new(MapEngine::default(), seed, 30), &bytes(&commands));
         prop_assert_eq!(show(&pipelined.output), show(&one_by_one.output));
     }
 
@@ -67,7 +67,7 @@ proptest! {
         let input = bytes(&commands);
         let at_once = talk_at_once(&mut MapEngine::default(), &input);
         let limits = Limits { in_flight_max, ..Limits::default() };
-        let late = talk(&mut DelayEngine::new(seed, late_percent), limits, [&input[..]]);
+        let late = talk(&mut LateEngine::new(MapEngine::default(), seed, late_percent), limits, [&input[..]]);
         prop_assert_eq!(show(&late.output), show(&at_once.output));
     }
 
@@ -78,11 +78,11 @@ proptest! {
         seed: u64,
     ) {
         let limits = Limits { line_size_max: 4096, ..Limits::default() };
-        let whole = talk(&mut DelayEngine::new(0, 0), limits, [&input[..]]);
-        let split = talk(&mut DelayEngine::new(0, 0), limits, cut(&input, &cuts));
+        let whole = talk(&mut LateEngine::new(MapEngine::default(), 0, 0), limits, [&input[..]]);
+        let split = talk(&mut LateEngine::new(MapEngine::default(), 0, 0), limits, cut(&input, &cuts));
         prop_assert_eq!(show(&split.output), show(&whole.output));
         prop_assert_eq!(&split, &whole);
-        let tight = talk(&mut DelayEngine::new(seed, 60), TIGHT, cut(&input, &cuts));
+        let tight = talk(&mut LateEngine::new(MapEngine::default(), seed, 60), TIGHT, cut(&input, &cuts));
         prop_assert_eq!(show(&tight.output), show(&whole.output));
         prop_assert_eq!(&tight, &whole);
     }

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use memcache::{Ended, Engine, Expiry, Limits, Mode, Pool, Request, Seat};
+use engine::{Command, Engine, Expiry, LateEngine, MapEngine, Mode};
+use memcache::{Ended, Limits, Pool, Seat};
 use rt::net::{Addr, ListenOptions, Listener};
 use rt::sync::Notify;
 use rt::{Config, Core, IoKind};
-
-use crate::delay::DelayEngine;
 
 /// Serves `connections` connections on a core of its own; so many answers in a hundred come late.
 fn start(
@@ -34,7 +33,11 @@ fn start(
                 Listener::bind(&handle, &addr, ListenOptions::default()).expect("bound");
             tell.send(listener.local_addr().expect("an address"))
                 .expect("the test listens");
-            let engine = Rc::new(RefCell::new(DelayEngine::new(7, late_percent)));
+            let engine = Rc::new(RefCell::new(LateEngine::new(
+                MapEngine::default(),
+                7,
+                late_percent,
+            )));
             let mut tasks = Vec::new();
             for _ in 0..connections {
                 let stream = listener.accept().await.expect("a connection");
@@ -285,15 +288,16 @@ fn a_connection_that_leaves_the_protocol_takes_its_unread_input_along() {
 fn what_waits_for_a_promised_answer_is_accounted_for() {
     let mut core = Core::new(Config::default()).expect("a core");
     let handle = core.handle();
-    let mut engine = DelayEngine::new(7, 0);
-    let large = Request::Store {
+    let mut engine = LateEngine::new(MapEngine::default(), 7, 0);
+    let value = vec![b'l'; 400_000];
+    let large = Command::Store {
         mode: Mode::Set,
         key: b"large",
-        value: &vec![b'l'; 400_000],
+        value: (&value).into(),
         flags: 0,
         expiry: Expiry::NEVER,
     };
-    assert!(engine.start(0, large, |_| ()).is_ok());
+    assert!(engine.ask(0, large, |_| ()).is_ok());
     let engine = Rc::new(RefCell::new(engine));
     core.block_on(async {
         let pool = Arc::new(Pool::new(100 << 20));

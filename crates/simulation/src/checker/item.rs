@@ -337,12 +337,13 @@ fn arithmetic(old: Item, values: &mut Values, compute: impl FnOnce(u64) -> u64) 
     })
 }
 
-/// The number that a value spells: digits, then any spaces, 20 bytes at most.
+/// The number that a value spells: blanks, a plus sign, digits, up to a blank or a NUL.
 fn number_of(value: &[u8]) -> Option<u64> {
-    if value.len() > 20 {
-        return None;
-    }
-    let text = std::str::from_utf8(value).ok()?.trim_end_matches(' ');
+    let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let text: Vec<u8> = value.iter().skip_while(is_blank).copied().collect();
+    let text = text.strip_prefix(b"+").unwrap_or(&text);
+    let ends = |byte: &u8| is_blank(&byte) || *byte == 0;
+    let text = std::str::from_utf8(text.split(ends).next()?).ok()?;
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use cache::herd::{Armed, Server};
-use cache::mica::Partition;
+use cache::mica::{Partition, seconds};
 use memcache::Pool;
 use rt::cross::{ChannelReceiver, ChannelSender};
 use rt::net::Listener;
@@ -20,7 +20,6 @@ use super::clock::ServeClock;
 use super::control::Control;
 use super::door::{Door, accept};
 use super::engine::CoreEngine;
-use super::execute::{execute, seconds};
 use super::limits::Limits;
 use super::mail::{Errand, Mail, Parked, Post};
 use super::stats::Board;
@@ -154,12 +153,12 @@ impl MailReader {
     fn run(&self, errand: Errand, now_s: u64) -> bool {
         let from = errand.from;
         let buffer = self.post.buffer();
-        let answer = {
+        let reply = {
             let mut partition = self.partition.borrow_mut();
-            let request = errand.request();
-            let carry_out = |partition: &mut _| {
-                execute(partition, errand.hash, &request, now_s, |reply| {
-                    errand.answer(reply, buffer)
+            let command = errand.command();
+            let carry_out = |partition: &mut Partition| {
+                partition.run(errand.hash, &command, now_s, |answer| {
+                    errand.reply(answer, buffer)
                 })
             };
             if errand.is_fetch() {
@@ -168,9 +167,9 @@ impl MailReader {
                 carry_out(&mut partition)
             }
         };
-        let holds_up = answer.holds_up();
+        let holds_up = reply.holds_up();
         self.post.keep(errand.into_bytes());
-        self.post.send(from, Mail::Answer(answer));
+        self.post.send(from, Mail::Answer(reply));
         holds_up
     }
 
@@ -180,7 +179,7 @@ impl MailReader {
                 let run = |errand: Errand| self.run(errand, now_s);
                 self.parked.borrow_mut().take(errand, run);
             }
-            Mail::Answer(answer) => self.post.answered(answer),
+            Mail::Answer(reply) => self.post.answered(reply),
             Mail::Attach(attachment) => self.server.borrow_mut().attach(*attachment),
             Mail::Detach(client) => {
                 let gone = self.server.borrow_mut().detach(client);
@@ -188,7 +187,6 @@ impl MailReader {
                     self.control.release(Box::new(attachment));
                 }
             }
-            Mail::ResetStats => self.partition.borrow_mut().reset_stats(),
         }
     }
 }

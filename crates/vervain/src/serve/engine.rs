@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use cache::mica::{KeyHash, Partition};
-use memcache::{Asker, Engine, Event, Reply, Request};
+use engine::{Answer, Ask, Command, Engine, Failure, Limits, StatsPage};
+use memcache::{Event, Host};
 
 use super::clock::ServeClock;
-use super::execute::execute;
-use super::mail::{Mail, Post};
+use super::mail::Post;
 use super::stats::Board;
-
-/// Keys whose memory is loaded at once.
-const PREFETCH_MAX: usize = 32;
 
 /// One core's engine, shared by its connections.
 pub(super) struct CoreEngine {
@@ -23,8 +20,7 @@ pub(super) struct CoreEngine {
     board: Arc<Board>,
     clock: Arc<ServeClock>,
     hash_seed: u64,
-    item_size_max: usize,
-    value_size_max: usize,
+    limits: Limits,
 }
 
 impl CoreEngine {
@@ -35,18 +31,14 @@ impl CoreEngine {
         clock: Arc<ServeClock>,
         hash_seed: u64,
     ) -> Self {
-        let (item_size_max, value_size_max) = {
-            let partition = partition.borrow();
-            (partition.item_bytes_max(), partition.value_bytes_max())
-        };
+        let limits = partition.borrow().limits();
         CoreEngine {
             partition,
             post,
             board,
             clock,
             hash_seed,
-            item_size_max,
-            value_size_max,
+            limits,
         }
     }
 }
@@ -65,50 +57,79 @@ impl Drop for Ticket {
     }
 }
 
+impl CoreEngine {
+    /// Whether this core has the key of this hash.
+    #[inline]
+    fn is_ours(&self, hash: KeyHash) -> bool {
+        hash.partition(self.post.cores() as u32) as usize == self.post.core
+    }
+
+    fn stats<R>(&self, section: &str, answer: impl FnOnce(Answer<'_>) -> R) -> R {
+        self.board
+            .publish(self.post.core, &self.partition.borrow(), None);
+        let mut page = StatsPage::default();
+        let known = self
+            .board
+            .tell(section, &mut |name, value| page.add(name, value));
+        answer(if known {
+            Answer::Stats(&page)
+        } else {
+            Answer::Failed(Failure::Unsupported)
+        })
+    }
+}
+
 impl Engine for CoreEngine {
+    type Probe = KeyHash;
     type Ticket = Ticket;
 
-    fn start<R>(
-        &mut self,
-        now_s: u64,
-        request: Request<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
-    ) -> Result<R, Ticket> {
-        let asker = Asker {
-            connection: u64::MAX,
-            room: usize::MAX,
-        };
-        self.start_within(asker, now_s, request, reply)
+    #[inline]
+    fn probe(&self, key: &[u8]) -> KeyHash {
+        let hash = KeyHash::new(self.hash_seed, key);
+        if self.is_ours(hash) {
+            self.partition.borrow().prefetch_bucket(hash);
+        }
+        hash
+    }
+
+    fn refine(&self, hash: &mut KeyHash) {
+        if self.is_ours(*hash) {
+            self.partition.borrow().prefetch_entry(*hash);
+        }
     }
 
     #[inline]
-    fn start_within<R>(
+    fn start<R>(
         &mut self,
-        asker: Asker,
-        now_s: u64,
-        request: Request<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        ask: &Ask<'_>,
+        hash: KeyHash,
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Ticket> {
         let (here, cores) = (self.post.core, self.post.cores());
-        let token = match request.key() {
-            Some(key) => {
-                let hash = KeyHash::new(self.hash_seed, key);
+        let command = &ask.command;
+        let token = match *command {
+            Command::Stats { section } => return Ok(self.stats(section, answer)),
+            Command::FlushAll { .. } | Command::ResetStats => {
+                let mut partition = self.partition.borrow_mut();
+                let done = partition.run(hash, command, ask.now_s, |_| Answer::Done);
+                if cores == 1 {
+                    return Ok(answer(done));
+                }
+                let others = (0..cores).filter(|core| *core != here);
+                self.post.ask(others, hash, command, ask.asker)
+            }
+            Command::Get { .. }
+            | Command::Store { .. }
+            | Command::Delete { .. }
+            | Command::Arith { .. }
+            | Command::Touch { .. } => {
                 let owner = hash.partition(cores as u32) as usize;
                 if owner == here {
                     let mut partition = self.partition.borrow_mut();
-                    return Ok(execute(&mut partition, hash, &request, now_s, reply));
+                    return Ok(partition.run(hash, command, ask.now_s, answer));
                 }
-                self.post.ask(std::iter::once(owner), hash, &request, asker)
-            }
-            None => {
-                let hash = KeyHash::from_bits(0);
-                let mut partition = self.partition.borrow_mut();
-                execute(&mut partition, hash, &request, now_s, |_| ());
-                if cores == 1 {
-                    return Ok(reply(Reply::Flushed));
-                }
-                let others = (0..cores).filter(|core| *core != here);
-                self.post.ask(others, hash, &request, asker)
+                self.post
+                    .ask(std::iter::once(owner), hash, command, ask.asker)
             }
         };
         Err(Ticket {
@@ -117,65 +138,32 @@ impl Engine for CoreEngine {
         })
     }
 
-    fn prefetch(&mut self, keys: &[&[u8]]) {
-        let (here, cores) = (self.post.core, self.post.cores());
-        let partition = self.partition.borrow();
-        for keys in keys.chunks(PREFETCH_MAX) {
-            let mut hashes = [KeyHash::from_bits(0); PREFETCH_MAX];
-            let mut len = 0;
-            for key in keys {
-                let hash = KeyHash::new(self.hash_seed, key);
-                if hash.partition(cores as u32) as usize == here {
-                    partition.prefetch_bucket(hash);
-                    hashes[len] = hash;
-                    len += 1;
-                }
-            }
-            // All buckets are under way when the first one is read.
-            for hash in &hashes[..len] {
-                partition.prefetch_entry(*hash);
-            }
-        }
-    }
-
-    fn poll<R>(
+    fn fetch<R>(
         &mut self,
         ticket: &mut Ticket,
         context: &mut Context<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Poll<R> {
         let Some(token) = ticket.token else {
-            return Poll::Ready(reply(Reply::Busy("the answer was fetched already")));
+            let spent = Failure::Busy("the answer was fetched already");
+            return Poll::Ready(answer(Answer::Failed(spent)));
         };
-        let polled = self.post.poll(token, context, reply);
+        let polled = self.post.poll(token, context, answer);
         if polled.is_ready() {
             ticket.token = None;
         }
         polled
     }
 
-    fn item_size_max(&self) -> usize {
-        self.item_size_max
+    #[inline]
+    fn limits(&self) -> Limits {
+        self.limits
     }
+}
 
-    fn value_size_max(&self) -> usize {
-        self.value_size_max
-    }
-
+impl Host for CoreEngine {
     fn version(&self) -> &str {
         concat!("vervain-", env!("CARGO_PKG_VERSION"))
-    }
-
-    fn stats(&self, section: &str, out: &mut dyn FnMut(&str, &str)) -> bool {
-        self.board
-            .publish(self.post.core, &self.partition.borrow(), None);
-        self.board.tell(section, out)
-    }
-
-    fn reset_stats(&mut self) {
-        for core in 0..self.post.cores() {
-            self.post.send(core, Mail::ResetStats);
-        }
     }
 
     fn note(&mut self, event: Event) {

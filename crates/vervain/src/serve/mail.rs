@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 
 use cache::herd::Attachment;
 use cache::mica::KeyHash;
-use memcache::{Asker, Pool, Pressure, Reply, Request};
+use engine::{Answer, Asker, Command, Failure, Segments};
+use memcache::{Pool, Pressure};
 use rt::cross::{ChannelSender, TrySendError};
 use rt::sync::Notify;
 use slab::Slab;
@@ -36,13 +37,11 @@ pub(super) enum Mail {
     /// Do this, and answer.
     Errand(Errand),
     /// The answer.
-    Answer(Answer),
+    Answer(Reply),
     /// A HERD client has come.
     Attach(Box<Attachment>),
     /// A HERD client has gone.
     Detach(u32),
-    /// Start counting anew.
-    ResetStats,
 }
 
 /// A request for a key of the core it is sent to.
@@ -50,7 +49,7 @@ pub(super) struct Errand {
     pub(super) from: usize,
     token: usize,
     pub(super) hash: KeyHash,
-    shape: Request<'static>,
+    shape: Command<'static>,
     key_len: usize,
     /// The key, then the value.
     bytes: Vec<u8>,
@@ -69,16 +68,16 @@ enum Turn {
     Skip,
 }
 
-/// An answer, owned.
-pub(super) struct Answer {
+/// An answer on its way to the core that asked.
+pub(super) struct Reply {
     token: usize,
     what: What,
     bytes: Vec<u8>,
 }
 
 enum What {
-    /// The reply; the value's place is taken by the bytes.
-    Reply(Reply<'static>),
+    /// All of it; the bytes are its value.
+    Answer(Answer<'static>),
     /// A value of so many bytes, for which there was no room. The bytes are its key.
     Later {
         connection: u64,
@@ -88,17 +87,17 @@ enum What {
 }
 
 impl Errand {
-    /// The request, borrowed from the buffer.
-    pub(super) fn request(&self) -> Request<'_> {
+    /// The command, borrowed from the buffer.
+    pub(super) fn command(&self) -> Command<'_> {
         let (key, value) = self.bytes.split_at(self.key_len);
-        self.shape.with_bytes(key, value)
+        self.shape.with_bytes(key, value.into())
     }
 
-    /// Makes the answer of a copy of `reply`, in a buffer of the core that answers.
-    pub(super) fn answer(&self, reply: Reply<'_>, mut bytes: Vec<u8>) -> Answer {
+    /// Makes a reply of a copy of `answer`, in a buffer of the core that answers.
+    pub(super) fn reply(&self, answer: Answer<'_>, mut bytes: Vec<u8>) -> Reply {
         bytes.clear();
-        let what = match reply {
-            Reply::Value { value, .. } if value.len() > self.asker.room => {
+        let what = match answer.value() {
+            Some(value) if value.len() > self.asker.room => {
                 bytes.extend_from_slice(&self.bytes[..self.key_len]);
                 What::Later {
                     connection: self.asker.connection,
@@ -106,13 +105,13 @@ impl Errand {
                     len: value.len(),
                 }
             }
-            Reply::Value { value, .. } => {
-                bytes.extend_from_slice(value);
-                What::Reply(reply.with_bytes(b""))
+            value => {
+                value.unwrap_or(Segments::EMPTY).append_to(&mut bytes);
+                let unsupported = Answer::Failed(Failure::Unsupported);
+                What::Answer(answer.with_value(Segments::EMPTY).unwrap_or(unsupported))
             }
-            _ => What::Reply(reply.with_bytes(b"")),
         };
-        Answer {
+        Reply {
             token: self.token,
             what,
             bytes,
@@ -130,7 +129,7 @@ impl Errand {
     }
 }
 
-impl Answer {
+impl Reply {
     /// Whether the errands that its connection has sent since must wait.
     pub(super) fn holds_up(&self) -> bool {
         matches!(self.what, What::Later { .. })
@@ -174,7 +173,7 @@ impl Parked {
 /// An errand under way. A flush is one errand to each other core.
 struct Pending {
     missing: usize,
-    answer: Option<Answer>,
+    answer: Option<Reply>,
     waker: Option<Waker>,
     given_up: bool,
     /// Bytes taken from the connections' memory for the answer.
@@ -279,7 +278,7 @@ impl Post {
         &self,
         cores: impl Iterator<Item = usize> + Clone,
         hash: KeyHash,
-        request: &Request<'_>,
+        command: &Command<'_>,
         asker: Asker,
     ) -> usize {
         let token = self.pending.borrow_mut().insert(Pending {
@@ -292,16 +291,16 @@ impl Post {
         for core in cores {
             let mut bytes = self.buffer();
             bytes.clear();
-            let key = request.key().unwrap_or_default();
+            let key = command.key().unwrap_or_default();
             bytes.extend_from_slice(key);
-            if let Request::Store { value, .. } = request {
-                bytes.extend_from_slice(value);
+            if let Some(value) = command.value() {
+                value.append_to(&mut bytes);
             }
             let errand = Errand {
                 from: self.core,
                 token,
                 hash,
-                shape: request.with_bytes(b"", b""),
+                shape: command.with_bytes(b"", Segments::EMPTY),
                 key_len: key.len(),
                 bytes,
                 asker,
@@ -313,7 +312,7 @@ impl Post {
     }
 
     /// Takes an answer in.
-    pub(super) fn answered(&self, answer: Answer) {
+    pub(super) fn answered(&self, answer: Reply) {
         let mut pending = self.pending.borrow_mut();
         let token = answer.token;
         let Some(entry) = pending.get_mut(token) else {
@@ -339,7 +338,7 @@ impl Post {
         &self,
         token: usize,
         context: &mut Context<'_>,
-        reply: impl FnOnce(Reply<'_>) -> R,
+        answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Poll<R> {
         let mut pending = self.pending.borrow_mut();
         let entry = &mut pending[token];
@@ -350,7 +349,7 @@ impl Post {
             }
             return Poll::Pending;
         }
-        if let Some(Answer {
+        if let Some(Reply {
             what: What::Later { len, .. },
             ..
         }) = entry.answer
@@ -365,11 +364,13 @@ impl Post {
         let done = pending.remove(token);
         drop(pending);
         let result = match &done.answer {
-            Some(answer) => reply(match answer.what {
-                What::Reply(shape) => shape.with_bytes(&answer.bytes),
-                What::Later { .. } => Reply::OutOfMemory,
+            Some(reply) => answer(match reply.what {
+                What::Answer(shape) => shape
+                    .with_value((&reply.bytes).into())
+                    .unwrap_or(Answer::Failed(Failure::Unsupported)),
+                What::Later { .. } => Answer::Failed(Failure::OutOfMemory),
             }),
-            None => reply(Reply::Busy("the answer was lost")),
+            None => answer(Answer::Failed(Failure::Busy("the answer was lost"))),
         };
         self.finish(done);
         Poll::Ready(result)
@@ -389,7 +390,7 @@ impl Post {
     }
 
     /// Has the owner of a value for which there was no room go on with the connection's errands.
-    fn go_on(&self, token: usize, answer: Answer, turn: Turn) {
+    fn go_on(&self, token: usize, answer: Reply, turn: Turn) {
         let What::Later {
             connection, hash, ..
         } = answer.what
@@ -400,7 +401,10 @@ impl Post {
             from: self.core,
             token,
             hash,
-            shape: Request::Get { key: b"" },
+            shape: Command::Get {
+                key: b"",
+                touch: None,
+            },
             key_len: answer.bytes.len(),
             bytes: answer.bytes,
             asker: Asker {

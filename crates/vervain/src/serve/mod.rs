@@ -21,7 +21,6 @@ mod core;
 mod door;
 mod doors;
 mod engine;
-mod execute;
 mod limits;
 mod machine;
 mod mail;

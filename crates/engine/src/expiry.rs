@@ -18,7 +18,7 @@ impl Expiry {
     /// of up to [`RELATIVE_EXPIRY_MAX_S`] counts from now, a larger one is a date.
     ///
     /// ```
-    /// use memcache::Expiry;
+    /// use engine::Expiry;
     /// let now_s = 1_700_000_000;
     /// assert_eq!(Expiry::resolve(0, now_s), Expiry::NEVER);
     /// assert_eq!(Expiry::resolve(60, now_s).unix_s(), Some(now_s + 60));

@@ -1,0 +1,174 @@
+//! An engine's command, carried out on a partition.
+
+#![forbid(unsafe_code)]
+
+use engine::{Answer, Command, Direction, Expiry, Failure, Limits, Mode, Segments};
+
+use super::hash::KeyHash;
+use super::operations::{Arith, NewValue, Store, StoreError};
+use super::partition::Partition;
+
+/// Unix seconds as a partition keeps them; times beyond 2106 never come.
+pub fn seconds(unix_s: u64) -> u32 {
+    u32::try_from(unix_s).unwrap_or(u32::MAX)
+}
+
+fn expiry_s(expiry: Expiry) -> u32 {
+    expiry.unix_s().map_or(0, |at_s| seconds(at_s).max(1))
+}
+
+fn found(found: bool, yes: Answer<'static>) -> Answer<'static> {
+    if found { yes } else { Answer::NotFound }
+}
+
+fn stored(result: Result<Store, StoreError>) -> Answer<'static> {
+    match result {
+        Ok(Store::Stored { cas }) => Answer::Stored { cas },
+        Ok(Store::NotStored) => Answer::NotStored,
+        Ok(Store::Exists) => Answer::Exists,
+        Ok(Store::NotFound) => Answer::NotFound,
+        Err(_) => Answer::Failed(Failure::TooLarge),
+    }
+}
+
+impl Partition {
+    /// The largest item that is kept.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            item_size_max: self.item_bytes_max(),
+            value_size_max: self.value_bytes_max(),
+        }
+    }
+
+    /// Carries a command out and calls `answer` with its answer, which may borrow the item. The hash
+    /// is that of the command's key.
+    ///
+    /// `FlushAll` and `ResetStats` concern this partition alone; who has several asks each. Counters
+    /// are read with [`Partition::stats`]: `Stats` is `Unsupported`.
+    ///
+    /// Cost: as the operation of [`Partition`] that it is; a value is lent, not copied, if it is read,
+    /// and copied once if it is stored in one piece.
+    #[inline]
+    pub fn run<R>(
+        &mut self,
+        hash: KeyHash,
+        command: &Command<'_>,
+        now_s: u64,
+        answer: impl FnOnce(Answer<'_>) -> R,
+    ) -> R {
+        let now_s = seconds(now_s);
+        if let Command::Get { key, touch } = *command {
+            let item = match touch {
+                None => self.get(hash, key, now_s),
+                Some(expiry) => self.get_and_touch(hash, key, expiry_s(expiry), now_s),
+            };
+            return answer(match item {
+                Some(item) => Answer::Item {
+                    value: item.value.into(),
+                    flags: item.flags,
+                    cas: item.cas,
+                },
+                None => Answer::Miss,
+            });
+        }
+        answer(self.change(hash, command, now_s))
+    }
+
+    fn change(&mut self, hash: KeyHash, command: &Command<'_>, now_s: u32) -> Answer<'static> {
+        match *command {
+            Command::Store {
+                mode,
+                key,
+                value,
+                flags,
+                expiry,
+            } => match value.as_slice() {
+                Some(bytes) => {
+                    let new = NewValue {
+                        bytes,
+                        flags,
+                        expiry_s: expiry_s(expiry),
+                    };
+                    self.store_as(hash, mode, key, new, now_s)
+                }
+                None => self.store_pieces(hash, mode, key, value, (flags, expiry), now_s),
+            },
+            Command::Delete { key } => found(self.delete(hash, key, now_s), Answer::Deleted),
+            Command::Touch { key, expiry } => {
+                let touched = self.touch(hash, key, expiry_s(expiry), now_s);
+                found(touched, Answer::Touched)
+            }
+            Command::Arith {
+                key,
+                delta,
+                direction,
+            } => {
+                let done = match direction {
+                    Direction::Up => self.incr(hash, key, delta, now_s),
+                    Direction::Down => self.decr(hash, key, delta, now_s),
+                };
+                match done {
+                    Ok(Arith::Number { value, cas }) => Answer::Number { value, cas },
+                    Ok(Arith::NotFound) => Answer::NotFound,
+                    Ok(Arith::NotANumber) => Answer::NotANumber,
+                    Err(_) => Answer::Failed(Failure::OutOfMemory),
+                }
+            }
+            Command::FlushAll { at_s } => {
+                self.flush_all(seconds(at_s), now_s);
+                Answer::Done
+            }
+            Command::ResetStats => {
+                self.reset_stats();
+                Answer::Done
+            }
+            // Reads are carried out where their value goes.
+            Command::Get { .. } | Command::Stats { .. } => Answer::Failed(Failure::Unsupported),
+        }
+    }
+
+    fn store_as(
+        &mut self,
+        hash: KeyHash,
+        mode: Mode,
+        key: &[u8],
+        new: NewValue<'_>,
+        now_s: u32,
+    ) -> Answer<'static> {
+        match mode {
+            Mode::Set => stored(self.set(hash, key, new, now_s)),
+            Mode::Add => stored(self.add(hash, key, new, now_s)),
+            Mode::Replace => stored(self.replace(hash, key, new, now_s)),
+            Mode::Cas(token) => stored(self.cas(hash, key, new, token, now_s)),
+            // An item that would grow too large stays as it is.
+            Mode::Append => match self.append(hash, key, new.bytes, now_s) {
+                Err(_) => Answer::NotStored,
+                done => stored(done),
+            },
+            Mode::Prepend => match self.prepend(hash, key, new.bytes, now_s) {
+                Err(_) => Answer::NotStored,
+                done => stored(done),
+            },
+        }
+    }
+
+    /// Stores a value in pieces by way of a copy in one: doors give them in one piece as a rule.
+    #[cold]
+    fn store_pieces(
+        &mut self,
+        hash: KeyHash,
+        mode: Mode,
+        key: &[u8],
+        value: Segments<'_>,
+        (flags, expiry): (u32, Expiry),
+        now_s: u32,
+    ) -> Answer<'static> {
+        let bytes = value.to_vec();
+        let new = NewValue {
+            bytes: &bytes,
+            flags,
+            expiry_s: expiry_s(expiry),
+        };
+        self.store_as(hash, mode, key, new, now_s)
+    }
+}
