@@ -86,7 +86,11 @@ impl Allowed {
             let mut values = changes.iter().map(|change| change.value.as_deref());
             values.any(|value| value == found)
         });
-        let what = if was_once { "what it had" } else { "foreign" };
+        let what = match found {
+            None => "lost",
+            Some(_) if was_once => "what it had",
+            Some(_) => "foreign",
+        };
         Err(format!(
             "key {name} shows {} ({what}), and may show {}",
             show(found),

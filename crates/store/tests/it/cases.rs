@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+const SILENT: &str = "rot is taken for what had never been written";
+
 /// Cases that fail, and for which defect. A suite fails when one of its cases fails that is not here, and when one
 /// that is here passes.
 const KNOWN: &[(&str, &str)] = &[
@@ -21,6 +23,72 @@ const KNOWN: &[(&str, &str)] = &[
     (
         "loss/long values, closing",
         "a change that failed half way comes back after a later one",
+    ),
+    (
+        "rot, closed/a flipped bit in an index segment's header",
+        SILENT,
+    ),
+    ("rot, closed/a stale sector in a key", SILENT),
+    (
+        "rot, closed/a stale sector in a moved segment's header",
+        SILENT,
+    ),
+    ("rot, closed/a stale sector in a record's header", SILENT),
+    ("rot, closed/a stale sector in a tombstone's key", SILENT),
+    (
+        "rot, closed/a stale sector in a user segment's header",
+        SILENT,
+    ),
+    ("rot, closed/a stale sector in a value", SILENT),
+    ("rot, closed/a zeroed sector in a batch's header", SILENT),
+    ("rot, closed/a zeroed sector in a key", SILENT),
+    (
+        "rot, closed/a zeroed sector in a moved segment's header",
+        SILENT,
+    ),
+    ("rot, closed/a zeroed sector in a record's header", SILENT),
+    (
+        "rot, closed/a zeroed sector in a tombstone's header",
+        SILENT,
+    ),
+    ("rot, closed/a zeroed sector in a tombstone's key", SILENT),
+    (
+        "rot, closed/a zeroed sector in a user segment's header",
+        SILENT,
+    ),
+    ("rot, closed/a zeroed sector in a value", SILENT),
+    ("rot, crashed/a flipped bit in a batch's header", SILENT),
+    ("rot, crashed/a flipped bit in a record's header", SILENT),
+    ("rot, crashed/a stale sector in a key", SILENT),
+    (
+        "rot, crashed/a stale sector in a moved segment's header",
+        SILENT,
+    ),
+    (
+        "rot, crashed/a stale sector in a tombstone's header",
+        SILENT,
+    ),
+    ("rot, crashed/a stale sector in a tombstone's key", SILENT),
+    (
+        "rot, crashed/a stale sector in a user segment's header",
+        SILENT,
+    ),
+    ("rot, crashed/a stale sector in a value", SILENT),
+    ("rot, crashed/a zeroed sector in a batch's header", SILENT),
+    ("rot, crashed/a zeroed sector in a key", SILENT),
+    (
+        "rot, crashed/a zeroed sector in a moved segment's header",
+        SILENT,
+    ),
+    ("rot, crashed/a zeroed sector in a record's header", SILENT),
+    (
+        "rot, crashed/a zeroed sector in a tombstone's header",
+        SILENT,
+    ),
+    ("rot, crashed/a zeroed sector in a tombstone's key", SILENT),
+    (
+        "rot, crashed/a zeroed sector in a user segment's header",
+        SILENT,
     ),
 ];
 

@@ -14,5 +14,7 @@ mod loss;
 mod model;
 mod moves;
 mod opening;
+mod regions;
 mod rig;
+mod rot;
 mod world;
