@@ -20,7 +20,7 @@
 //! | [`states`] | what the states of a queue pair take, keep, flush and drop |
 //! | [`channels`] | events of armed completion queues |
 //! | [`sharing`] | shared queues, many queue pairs, loopback, threads |
-//! | [`random`] | random sequences against a model |
+//! | [`program`] | random programs against a model |
 //! | [`model`] | a reference NIC |
 //! | [`remote`] | a proxy for a NIC in another process |
 //!
@@ -45,14 +45,14 @@ pub mod limits;
 pub mod model;
 pub mod operations;
 pub mod ordering;
+pub mod program;
 pub mod protection;
-pub mod random;
 pub mod remote;
 mod rig;
 pub mod sharing;
 pub mod states;
 
-pub use fixture::{Fixture, Outcome, WaitReadable, run};
+pub use fixture::{Asleep, Fixture, Mortal, Outcome, Spawn, WaitReadable, run};
 
 /// Makes one `#[test]` of every case of the suite. The argument is an expression that makes a
 /// fresh [`Fixture`] for each; it is evaluated in a child module of
@@ -180,9 +180,8 @@ macro_rules! conformance_tests {
                 threads_do_not_disturb_each_other
                 objects_may_be_dropped_in_any_order
             }
-            random {
-                random_connected_operations_match_the_model
-                random_datagrams_match_the_model
+            program {
+                random_programs_match_the_model
             }
         }
     };
@@ -223,7 +222,7 @@ mod tests {
             include_str!("operations.rs"),
             include_str!("ordering.rs"),
             include_str!("protection.rs"),
-            include_str!("random.rs"),
+            include_str!("program/mod.rs"),
             include_str!("sharing.rs"),
             include_str!("states.rs"),
         ];

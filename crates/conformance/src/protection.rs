@@ -1,10 +1,10 @@
 //! Keys, bounds and rights: what memory may be reached, and what happens otherwise.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::rig::{CONNECTED, Node, Options, Pair, SEND};
-use super::{Fixture, Outcome};
+use super::Fixture;
+use super::rig::{CONNECTED, Node, Options, Page, Pair, SEND};
 use verbs::attr::{Access, QpState, Transport};
 use verbs::error::VerbsError;
 use verbs::names::{Lkey, RemoteAddr, Rkey};
@@ -332,19 +332,20 @@ pub fn allocated_memory_is_zeroed_and_aligned(fixture: &Fixture) {
 }
 
 /// The caller's own memory serves as well as the NIC's.
-pub fn memory_of_the_caller_can_be_registered(fixture: &Fixture) -> Outcome {
+pub fn memory_of_the_caller_can_be_registered(fixture: &Fixture) {
     let mut pair = Pair::new(fixture, Transport::Rc);
-    let words: Vec<AtomicU64> = (0..512).map(AtomicU64::new).collect();
+    let page = Box::<Page>::default();
+    let words = &page.0;
+    (0..)
+        .zip(words)
+        .for_each(|(value, word)| word.store(value, Ordering::Relaxed));
     let start = NonNull::from(words.as_slice()).cast();
     let node = &pair.a.node;
-    // SAFETY: `words` outlives the region, which is dropped below, and is accessed through atomics.
-    let made = unsafe { node.nic.register(node.pd, start, 4096, Access::all()) };
-    let region = match made {
-        Err(VerbsError::Unsupported { .. }) => {
-            return Outcome::NotApplicable("node A cannot register memory of this process");
-        }
-        made => made.expect("a region"),
-    };
+    // Not every NIC reaches such memory by atomics.
+    let access = Access::all() - Access::REMOTE_ATOMIC;
+    // SAFETY: `page` outlives the region, which is dropped below, and is accessed through atomics.
+    let made = unsafe { node.nic.register(node.pd, start, 4096, access) };
+    let region = made.expect("a region");
     assert_eq!((region.len(), region.base()), (4096, Some(start)));
     let sges = [Sge {
         addr: region.addr() + 8,
@@ -372,7 +373,6 @@ pub fn memory_of_the_caller_can_be_registered(fixture: &Fixture) -> Outcome {
     assert!(wc.is_ok(), "{wc:?}");
     assert_eq!(got(511), 1000);
     drop(region);
-    Outcome::Holds
 }
 
 /// A protection domain in use cannot be given back; afterwards it can, once.

@@ -4,14 +4,17 @@
 //! retry, and gives up with a message that says what did not happen.
 
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::Fixture;
 use verbs::attr::{
     Access, AhAttr, CqInit, Mtu, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport,
 };
-use verbs::names::{CqNum, Gid, PdNum, Psn, Qkey, QpNum, RemoteAddr};
+use verbs::error::VerbsError;
+use verbs::names::{CqNum, Gid, Lkey, PdNum, Psn, Qkey, QpNum, RemoteAddr, Rkey};
 use verbs::nic::{Nic, NicCq, NicMr, NicQp, NicSrq, remote_addr};
 use verbs::wc::{Wc, WcOpcode, WcStatus};
 use verbs::wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};
@@ -117,6 +120,17 @@ impl Node {
         region.expect("a memory region")
     }
 
+    /// A region of the process's own memory.
+    pub(super) fn private_region(&self, len: usize) -> Result<Arc<dyn NicMr>, VerbsError> {
+        // Not every NIC reaches such memory by atomics.
+        private_region(
+            &*self.nic,
+            self.pd,
+            len,
+            Access::all() - Access::REMOTE_ATOMIC,
+        )
+    }
+
     pub(super) fn srq(&self, wr_max: u32) -> Box<dyn NicSrq> {
         let init = SrqInit {
             pd: self.pd,
@@ -150,6 +164,74 @@ impl Node {
             qpn,
             qkey: QKEY,
         }
+    }
+}
+
+/// Registers memory of this process that lives as long as the region.
+pub(crate) fn private_region(
+    nic: &dyn Nic,
+    pd: PdNum,
+    len: usize,
+    access: Access,
+) -> Result<Arc<dyn NicMr>, VerbsError> {
+    // On pages of its own, so that a NIC may move it.
+    let words: Box<[Page]> = (0..len.div_ceil(size_of::<Page>()))
+        .map(|_| Page::default())
+        .collect();
+    let start = NonNull::from(&*words).cast();
+    // SAFETY: the words are dropped after the region, and accessed through it only.
+    let region = unsafe { nic.register(pd, start, len, access) }?;
+    Ok(Arc::new(PrivateRegion {
+        region,
+        _words: words,
+    }))
+}
+
+/// A page of words that others may access.
+#[derive(Debug)]
+#[repr(align(4096))]
+pub(crate) struct Page(pub(crate) [AtomicU64; 512]);
+
+impl Default for Page {
+    fn default() -> Self {
+        Page(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+/// A region and its memory, dropped in this order.
+#[derive(Debug)]
+struct PrivateRegion {
+    region: Arc<dyn NicMr>,
+    _words: Box<[Page]>,
+}
+
+impl NicMr for PrivateRegion {
+    fn addr(&self) -> u64 {
+        self.region.addr()
+    }
+
+    fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    fn lkey(&self) -> Lkey {
+        self.region.lkey()
+    }
+
+    fn rkey(&self) -> Rkey {
+        self.region.rkey()
+    }
+
+    fn base(&self) -> Option<NonNull<u8>> {
+        self.region.base()
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) {
+        self.region.read(offset, bytes);
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.region.write(offset, bytes);
     }
 }
 

@@ -12,6 +12,7 @@
 //! cargo x fuzz       what reads bytes from outside, given bytes that libFuzzer makes up
 //! cargo x performance DIR   the README's figures, from a folder of `vervain bench report`
 //! cargo x death      processes that die at their steps; --all for all steps
+//! cargo x programs   random programs over every NIC, from seeds: every completion checked
 //! cargo x simulate   the cache in virtual time, from seeds: every answer checked
 //! cargo x mutants    the same with the cache broken on purpose: whether the simulation notices
 //! cargo x gates      what the hot paths do, counted and compared with gates.json
@@ -74,6 +75,13 @@ enum Chore {
         #[arg(long, value_name = "N")]
         seed: Option<u64>,
     },
+    /// Random programs over every NIC: what completes is compared with a model, and sleepers must be
+    /// woken.
+    Programs {
+        /// Which seeds.
+        #[arg(default_value = "16..200")]
+        seeds: String,
+    },
     /// The cache in virtual time: servers, clients and a network from one seed each, every answer
     /// checked.
     ///
@@ -127,6 +135,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Performance { folder } => performance::publish(&folder),
         Chore::Death { step, all, seed } => death(step.as_deref(), all, seed),
+        Chore::Programs { seeds } => programs(&seeds),
         Chore::Simulate { arguments } => simulate(&arguments),
         Chore::Mutants(arguments) => mutants::run(&arguments),
         Chore::Gates { arguments } => gates(&arguments),
@@ -192,6 +201,15 @@ fn death(step: Option<&str>, all: bool, seed: Option<u64>) -> anyhow::Result<()>
         environment.push(("VERVAIN_DEATH_SEED", seed));
     }
     cargo(&test, &environment)
+}
+
+fn programs(seeds: &str) -> anyhow::Result<()> {
+    let suites = ["--package", "conformance", "--package", "nic-soft"];
+    let only = ["--test", "it", "--", "random_programs"];
+    cargo(
+        &[&["test"], &suites[..], &only].concat(),
+        &[("VERVAIN_PROGRAM_SEEDS", seeds)],
+    )
 }
 
 fn simulate(arguments: &[String]) -> anyhow::Result<()> {

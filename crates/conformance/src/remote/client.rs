@@ -1,16 +1,20 @@
 //! The end of the proxy that a test holds.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
 use super::codec::{OwnedRecv, OwnedSend, Wire};
-use super::{Call, MrInfo, receive, send};
+use super::{Call, ChannelInfo, MrInfo, receive, send};
 use verbs::attr::{
     Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
 };
 use verbs::error::{CqError, PostError, VerbsError};
-use verbs::names::{AhNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
 use verbs::wc::Wc;
 use verbs::wr::{RecvWr, SendWr};
@@ -102,18 +106,31 @@ impl Nic for RemoteNic {
 
     unsafe fn register(
         &self,
-        _: PdNum,
+        pd: PdNum,
         _: NonNull<u8>,
-        _: usize,
-        _: Access,
+        len: usize,
+        access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError> {
-        let what = "registering memory of another process";
-        Err(VerbsError::Unsupported { what })
+        let made: Result<MrInfo, _> = self.line.ask(&Call::Register { pd, len, access });
+        let line = self.line.clone();
+        Ok(Arc::new(RemoteMr { line, info: made? }))
     }
 
     fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
-        let what = "a completion channel in another process";
-        Err(VerbsError::Unsupported { what })
+        let made: Result<ChannelInfo, _> = self.line.ask(&Call::CreateChannel);
+        let info = made?;
+        let duplicate = || {
+            let pid = Pid::from_raw(info.pid).ok_or(Errno::SRCH)?;
+            let process = pidfd_open(pid, PidfdFlags::empty())?;
+            pidfd_getfd(process, info.fd, PidfdGetfdFlags::empty())
+        };
+        let fd =
+            duplicate().map_err(|e| VerbsError::io("duplicating a channel's descriptor", e))?;
+        Ok(Box::new(RemoteChannel {
+            line: self.line.clone(),
+            num: info.channel,
+            fd,
+        }))
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
@@ -201,6 +218,34 @@ impl NicMr for RemoteMr {
 impl Drop for RemoteMr {
     fn drop(&mut self) {
         self.line.discard(&Call::DropMr { mr: self.info.mr });
+    }
+}
+
+#[derive(Debug)]
+struct RemoteChannel {
+    line: Line,
+    num: ChannelNum,
+    /// A duplicate, on which this process waits.
+    fd: OwnedFd,
+}
+
+impl NicChannel for RemoteChannel {
+    fn num(&self) -> ChannelNum {
+        self.num
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn event(&mut self) -> Result<Option<CqNum>, VerbsError> {
+        self.line.ask(&Call::TakeEvent { channel: self.num })
+    }
+}
+
+impl Drop for RemoteChannel {
+    fn drop(&mut self) {
+        self.line.discard(&Call::DropChannel { channel: self.num });
     }
 }
 

@@ -5,8 +5,9 @@
 //! [`RemoteNic`] at the stream's other end. Every call of the traits is one message there and one
 //! back; objects are named by number. Speed is no concern.
 //!
-//! What cannot cross: memory of the caller (`register`) and completion channels, whose descriptor
-//! is the other process's. Both are `Unsupported`.
+//! Memory of the caller cannot cross: `register` registers memory of the process that has the NIC
+//! in its place, which is reached by the region's `read` and `write`. A channel's descriptor crosses
+//! as a duplicate of the other process's, which takes the right to trace it (Linux only).
 //!
 //! ```text
 //! message: length u32 | value        (length counts the bytes of the value)
@@ -24,7 +25,7 @@ use std::io::{self, Read, Write};
 
 use codec::{Corrupt, OwnedRecv, OwnedSend, Wire, wire_enum, wire_struct};
 use verbs::attr::{Access, AhAttr, CqInit, QpAttr, QpInit, SrqInit};
-use verbs::names::{AhNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
 
 /// A call of one of the traits' methods.
 #[derive(Debug)]
@@ -42,6 +43,11 @@ enum Call {
         len: usize,
         access: Access,
     },
+    Register {
+        pd: PdNum,
+        len: usize,
+        access: Access,
+    },
     ReadMr {
         mr: u64,
         offset: usize,
@@ -54,6 +60,13 @@ enum Call {
     },
     DropMr {
         mr: u64,
+    },
+    CreateChannel,
+    TakeEvent {
+        channel: ChannelNum,
+    },
+    DropChannel {
+        channel: ChannelNum,
     },
     CreateCq {
         init: CqInit,
@@ -136,6 +149,10 @@ wire_enum! {
         21 CreateAh { pd attr }
         22 DestroyAh { ah }
         23 AsyncEvent
+        24 Register { pd len access }
+        25 CreateChannel
+        26 TakeEvent { channel }
+        27 DropChannel { channel }
     }
 }
 
@@ -151,8 +168,17 @@ struct MrInfo {
     rkey: Rkey,
 }
 
+/// A channel, and its descriptor in the process that has it.
+#[derive(Debug)]
+struct ChannelInfo {
+    channel: ChannelNum,
+    pid: i32,
+    fd: i32,
+}
+
 wire_struct! {
     MrInfo { mr addr len lkey rkey }
+    ChannelInfo { channel pid fd }
 }
 
 /// Messages are no longer than this, so that a corrupt length does not ask for all memory.

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::codec::{OwnedRecv, OwnedSend, Wire};
-use super::{Call, MrInfo, receive, send};
-use verbs::nic::{Nic, NicCq, NicMr, NicQp, NicSrq};
+use super::{Call, ChannelInfo, MrInfo, receive, send};
+use crate::rig::private_region;
+use verbs::nic::{Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
 use verbs::wc::Wc;
 
 /// Carries out the calls that come from a [`super::RemoteNic`], until its end of the stream is
@@ -23,6 +25,7 @@ pub fn serve_nic(
     let mut server = Server {
         nic,
         mrs: BTreeMap::new(),
+        channels: BTreeMap::new(),
         cqs: BTreeMap::new(),
         srqs: BTreeMap::new(),
         qps: BTreeMap::new(),
@@ -44,6 +47,7 @@ pub fn serve_nic(
 struct Server {
     nic: Arc<dyn Nic>,
     mrs: BTreeMap<u64, Arc<dyn NicMr>>,
+    channels: BTreeMap<u32, Box<dyn NicChannel>>,
     cqs: BTreeMap<u32, Box<dyn NicCq>>,
     srqs: BTreeMap<u32, Box<dyn NicSrq>>,
     qps: BTreeMap<u32, Box<dyn NicQp>>,
@@ -86,6 +90,19 @@ impl Server {
         found(self.cqs.get_mut(&num), "completion queue")
     }
 
+    fn keep(&mut self, region: Arc<dyn NicMr>) -> MrInfo {
+        self.made += 1;
+        let info = MrInfo {
+            mr: self.made,
+            addr: region.addr(),
+            len: region.len(),
+            lkey: region.lkey(),
+            rkey: region.rkey(),
+        };
+        self.mrs.insert(self.made, region);
+        info
+    }
+
     fn answer(&mut self, call: Call) -> io::Result<Answer> {
         let nic = &self.nic;
         Ok(match call {
@@ -94,19 +111,30 @@ impl Server {
             Call::AllocPd => Answer::of(nic.alloc_pd()),
             Call::DeallocPd { pd } => Answer::of(nic.dealloc_pd(pd)),
             Call::Allocate { pd, len, access } => {
-                let made = nic.allocate(pd, len, access).map(|region| {
-                    self.made += 1;
-                    let info = MrInfo {
-                        mr: self.made,
-                        addr: region.addr(),
-                        len: region.len(),
-                        lkey: region.lkey(),
-                        rkey: region.rkey(),
-                    };
-                    self.mrs.insert(self.made, region);
-                    info
-                });
-                Answer::of(made)
+                let made = nic.allocate(pd, len, access);
+                Answer::of(made.map(|region| self.keep(region)))
+            }
+            Call::Register { pd, len, access } => {
+                let made = private_region(&**nic, pd, len, access);
+                Answer::of(made.map(|region| self.keep(region)))
+            }
+            Call::CreateChannel => Answer::of(nic.create_channel().map(|channel| {
+                let num = channel.num();
+                let info = ChannelInfo {
+                    channel: num,
+                    pid: std::process::id().cast_signed(),
+                    fd: channel.fd().as_raw_fd(),
+                };
+                self.channels.insert(num.0, channel);
+                info
+            })),
+            Call::TakeEvent { channel } => {
+                let channel = self.channels.get_mut(&channel.0);
+                Answer::of(found(channel, "completion channel")?.event())
+            }
+            Call::DropChannel { channel } => {
+                found(self.channels.remove(&channel.0), "completion channel")?;
+                Answer::of(())
             }
             Call::ReadMr { mr, offset, len } => {
                 let mut bytes = vec![0; len];

@@ -6,14 +6,22 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::Fixture;
 use conformance::model::ModelNic;
+use conformance::{Asleep, Fixture};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use verbs::nic::Nic;
 
 fn wait_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let patience = Timespec::try_from(patience).expect("a time that poll can wait");
     poll(&mut fds, Some(&patience)).expect("poll") == 1
+}
+
+/// A fixture of reference NICs, whose time is the number of polls.
+fn fixture(a: Arc<dyn Nic>, b: Arc<dyn Nic>) -> Fixture {
+    Fixture::new(a, b)
+        .waiting_with(wait_readable)
+        .asleep(Asleep::RunsWithPosts)
 }
 
 /// Two reference NICs.
@@ -27,7 +35,7 @@ mod reference {
 
     fn pair() -> Fixture {
         let [a, b] = nics();
-        Fixture::new(a, b).waiting_with(wait_readable)
+        fixture(a, b)
     }
 
     conformance::conformance_tests!(pair());
@@ -56,7 +64,9 @@ mod through_a_network {
             ..Faults::default()
         });
         let [a, b]: [ModelNic; 2] = nics.try_into().expect("two nodes");
-        Fixture::new(Arc::new(a), Arc::new(b)).waiting_with(wait_readable)
+        Fixture::new(Arc::new(a), Arc::new(b))
+            .waiting_with(wait_readable)
+            .asleep(Asleep::StandsStill)
     }
 
     conformance::conformance_tests!(pair());
@@ -77,9 +87,7 @@ mod behind_a_proxy {
         let server = std::thread::spawn(move || serve_nic(b, reader, far));
         let reader = near.try_clone().expect("a second handle");
         let b = Arc::new(RemoteNic::new(reader, near));
-        Fixture::new(a, b)
-            .waiting_with(wait_readable)
-            .keeping(server)
+        fixture(a, b).keeping(server)
     }
 
     conformance::conformance_tests!(pair());
@@ -110,7 +118,7 @@ mod traced {
             count.fetch_add(1, Ordering::Relaxed);
         };
         let [a, b] = nics();
-        Fixture::new(Arc::new(Traced::new(a, sink)), b).waiting_with(wait_readable)
+        fixture(Arc::new(Traced::new(a, sink)), b)
     }
 
     conformance::conformance_tests!(pair());
@@ -123,7 +131,7 @@ mod counted {
 
     fn pair() -> Fixture {
         let [a, b] = nics().map(|nic| Arc::new(Counted::new(nic)));
-        Fixture::new(a, b).waiting_with(wait_readable)
+        fixture(a, b)
     }
 
     conformance::conformance_tests!(pair());
@@ -138,7 +146,7 @@ mod faulty_without_faults {
         let faulty =
             |nic| Arc::new(Faulty::new(nic, FaultPlan::default()).expect("a small region"));
         let [a, b] = nics().map(|nic| faulty(nic));
-        Fixture::new(a, b).waiting_with(wait_readable)
+        fixture(a, b)
     }
 
     conformance::conformance_tests!(pair());
