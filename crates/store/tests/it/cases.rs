@@ -90,6 +90,94 @@ const KNOWN: &[(&str, &str)] = &[
         "rot, crashed/a zeroed sector in a user segment's header",
         SILENT,
     ),
+    (
+        "dropped/delete, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put anew, then Delete",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put anew, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put if absent, then Delete",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put if absent, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put if present, then Delete",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put if present, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put, then Delete",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/put, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/swap, then Delete",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/swap, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/update anew, then Delete",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/update anew, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/update to nothing, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/update, then Delete",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "dropped/update, then Put",
+        "a change that was dropped is ordered after a later one",
+    ),
+    (
+        "refusal/Work, a flush",
+        "after a failed flush the index of a closed store points at what was lost",
+    ),
+    (
+        "unreadable/check",
+        "one block that cannot be read stops more than what is in it",
+    ),
+    (
+        "unreadable/delete",
+        "one block that cannot be read stops more than what is in it",
+    ),
+    (
+        "unreadable/put",
+        "one block that cannot be read stops more than what is in it",
+    ),
+    (
+        "unreadable/recover",
+        "one block that cannot be read stops more than what is in it",
+    ),
+    (
+        "unreadable/update",
+        "one block that cannot be read stops more than what is in it",
+    ),
 ];
 
 /// The cases of one suite, and what came of them.

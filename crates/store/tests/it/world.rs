@@ -3,9 +3,9 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use block::sim::{Image, SimConfig, SimDevice};
 use block::{Device, Disk};
@@ -27,6 +27,8 @@ pub(crate) struct World {
     drivers: Vec<Task<'static>>,
     maintenance: Option<Task<'static>>,
     maintenance_disk: Disk,
+    /// A session whose core does something else for so many more rounds.
+    pub(crate) stalled: Option<(usize, u32)>,
 }
 
 pub(crate) fn options() -> Options {
@@ -86,6 +88,7 @@ impl World {
             sessions,
             maintenance: Some(Box::pin(maintenance.run(disk.clone()))),
             maintenance_disk: disk,
+            stalled: None,
             store,
         })
     }
@@ -93,14 +96,27 @@ impl World {
     /// Everybody but the users goes one step further. Says whether anything ended on the device.
     pub(crate) fn step(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        for driver in &mut self.drivers {
-            assert!(driver.as_mut().poll(&mut cx).is_pending(), "it is open");
+        let stalled = self.stalled.map(|(session, _)| session);
+        for (number, driver) in self.drivers.iter_mut().enumerate() {
+            if stalled != Some(number) {
+                assert!(driver.as_mut().poll(&mut cx).is_pending(), "it is open");
+            }
         }
         if let Some(maintenance) = &mut self.maintenance {
             assert!(maintenance.as_mut().poll(&mut cx).is_pending(), "open");
         }
-        let users = self.sessions.iter().map(|session| session.disk().poll());
-        users.sum::<usize>() + self.maintenance_disk.poll() > 0
+        let mut ended = self.maintenance_disk.poll();
+        for (number, session) in self.sessions.iter().enumerate() {
+            if stalled != Some(number) {
+                ended += session.disk().poll();
+            }
+        }
+        if let Some((_, rounds)) = &mut self.stalled {
+            *rounds -= 1;
+            self.stalled = self.stalled.filter(|(_, rounds)| *rounds > 0);
+            return true;
+        }
+        ended > 0
     }
 
     /// Runs tasks until all have ended.
@@ -123,6 +139,25 @@ impl World {
             *outcome.borrow_mut() = Some(operation.await);
         })])?;
         Ok(outcome.into_inner().expect("it has ended"))
+    }
+
+    /// Polls an operation this often, and drops it. `None` if it had not ended.
+    pub(crate) fn drop_after<T>(
+        &mut self,
+        polls: u32,
+        operation: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut operation = pin!(operation);
+        let mut cx = Context::from_waker(Waker::noop());
+        for poll in 0..polls {
+            if poll > 0 {
+                self.step();
+            }
+            if let Poll::Ready(outcome) = operation.as_mut().poll(&mut cx) {
+                return Some(outcome);
+            }
+        }
+        None
     }
 
     /// Lets everything that goes on by itself come to rest.
