@@ -38,7 +38,8 @@ pub(crate) struct Batch {
     held: RefCell<Vec<u32>>,
     outcome: RefCell<Option<Result<(), StoreError>>>,
     is_over: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
+    /// Those who wait for the outcome, by the numbers of their records.
+    waiting: RefCell<Vec<Option<Waker>>>,
 }
 
 impl Batch {
@@ -81,7 +82,7 @@ impl Batch {
         *self.outcome.borrow_mut() = Some(outcome);
         self.is_over.set(true);
         let mut waiting = self.waiting.take();
-        waiting.drain(..).for_each(Waker::wake);
+        waiting.drain(..).flatten().for_each(Waker::wake);
         self.waiting.replace(waiting);
     }
 
@@ -141,12 +142,28 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// Whether the record may be in the log: it has got a place there.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.number < self.batch.placed.borrow().len()
+    }
+
+    /// Whether the write has ended in an error.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(&*self.batch.outcome.borrow(), Some(Err(_)))
+    }
+
     /// Waits until the record is written, durably if the store is.
     pub(crate) async fn written(&self) -> Result<Placed, StoreError> {
         poll_fn(|cx| {
             if !self.batch.is_over.get() {
                 let mut waiting = self.batch.waiting.borrow_mut();
-                waiting.push(cx.waker().clone());
+                if waiting.len() <= self.number {
+                    waiting.resize(self.number + 1, None);
+                }
+                match &mut waiting[self.number] {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
                 return Poll::Pending;
             }
             let outcome = self.batch.outcome.borrow();

@@ -3,15 +3,19 @@
 //! A change holds the right to its key, writes its record, and then has the index point at it. The
 //! record that was current before is looked for while the new one is on its way.
 
-use crate::batch::Placed;
+use block::Disk;
+
+use crate::batch::{Placed, Ticket};
 use crate::counters::add;
 use crate::error::StoreError;
+use crate::flights::Right;
 use crate::format::Version;
 use crate::format::record::{Meta, Record};
 use crate::hash::KeyHash;
-use crate::index::{Candidates, Place};
-use crate::read::{Found, Want, find};
+use crate::index::Candidates;
+use crate::read::{Found, Old, Want, find, find_old};
 use crate::session::{Session, Value};
+use crate::shared::Shared;
 
 /// What belongs to a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,26 +91,35 @@ impl Session {
         value: &[u8],
         attributes: Attributes,
     ) -> Result<Put, StoreError> {
-        let hash = self.shared.hash(key);
-        let _right = self.shared.flights.change(hash).await;
-        let record = record(key, value, attributes, self.may_replace(hash));
-        self.admit(&record)?;
-        if !record.meta.replaces && !self.shared.gate.admits(hash) {
+        let shared = &self.shared;
+        let hash = shared.hash(key);
+        let right = shared.flights.change(hash).await;
+        let mut candidates = Candidates::new();
+        shared.index.candidates(hash.index(), &mut candidates);
+        let may_replace = !candidates.is_empty();
+        let replaces = may_replace || shared.unsettled.is_noted(hash);
+        let record = record(key, value, attributes, replaces);
+        shared.admit(key, record.encoded_len())?;
+        shared.admit_live(record.encoded_len(), &candidates)?;
+        if !replaces && !shared.gate.admits(hash) {
             return Ok(Put::NOT_ADMITTED);
         }
-        let ticket = self.writer.append(&record);
+        let under_way = UnderWay::begin(self, right, hash, &record)?;
         // What the index did not know then it does not know now: nobody else may change the key.
-        let old = if record.meta.replaces {
-            self.find(hash, key, Want::Place).await?
+        let old = if may_replace {
+            find_old(shared, &self.disk, hash, key).await
         } else {
-            None
+            Old::none()
         };
-        let placed = ticket.written().await?;
-        let replaced = old.as_ref().is_some_and(|old| self.is_seen(old));
-        self.point(hash, key, old.map(|old| old.place), placed)
-            .await?;
+        let seen = old.found.as_ref().is_some_and(|old| self.is_seen(old));
+        let replaced = seen || !old.doubtful.is_empty();
+        let placed = under_way.written().await?;
+        let is_known = self.point(hash, key, old, placed).await?;
+        under_way.end();
+        if !is_known {
+            return Err(StoreError::IndexFull);
+        }
         self.count_put(&record);
-        drop(ticket);
         Ok(Put {
             version: placed.version,
             replaced,
@@ -178,8 +191,9 @@ impl Session {
         condition: impl FnOnce(Option<&Found>) -> bool,
     ) -> Result<Option<Put>, StoreError> {
         let hash = self.shared.hash(key);
-        let _right = self.shared.flights.change(hash).await;
-        let old = self.find(hash, key, Want::Place).await?;
+        let right = self.shared.flights.change(hash).await;
+        // All of it: a condition must not hold because of a bit that has rotted.
+        let old = self.find(hash, key, Want::Value).await?;
         let seen = old.as_ref().filter(|old| self.is_seen(old));
         let replaced = seen.is_some();
         if !condition(seen) {
@@ -188,7 +202,8 @@ impl Session {
         if old.is_none() && !self.shared.gate.admits(hash) {
             return Ok(Some(Put::NOT_ADMITTED));
         }
-        let version = self.write_over(hash, key, value, attributes, old).await?;
+        let change = (right, hash, attributes);
+        let version = self.write_over(change, key, value, old).await?;
         Ok(Some(Put {
             version,
             replaced,
@@ -203,14 +218,14 @@ impl Session {
     /// [`StoreError`]; whether the key still has its value is open then.
     pub async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
         let hash = self.shared.hash(key);
-        let _right = self.shared.flights.change(hash).await;
-        let Some(old) = self.find(hash, key, Want::Place).await? else {
-            return Ok(false);
-        };
-        let was_seen = self.is_seen(&old);
-        self.remove(hash, key, old.place).await?;
-        add(&self.shared.counters.deletes, 1);
-        Ok(was_seen)
+        let right = self.shared.flights.change(hash).await;
+        let old = find_old(&self.shared, &self.disk, hash, key).await;
+        let seen = old.found.as_ref().is_some_and(|old| self.is_seen(old));
+        let was_there = seen || !old.doubtful.is_empty();
+        if self.remove(right, hash, key, old).await? {
+            add(&self.shared.counters.deletes, 1);
+        }
+        Ok(was_there)
     }
 
     /// Adds to a decimal number, modulo 2^64, and returns the sum; `None` if the key has no value.
@@ -279,24 +294,22 @@ impl Session {
         update: impl FnOnce(Option<&Value>) -> Update,
     ) -> Result<Option<Version>, StoreError> {
         let hash = self.shared.hash(key);
-        let _right = self.shared.flights.change(hash).await;
+        let right = self.shared.flights.change(hash).await;
         let old = self.find(hash, key, Want::Value).await?;
-        let (is_seen, place) = match &old {
-            Some(old) => (self.is_seen(old), Some(old.place)),
-            None => (false, None),
-        };
+        let is_seen = old.as_ref().is_some_and(|old| self.is_seen(old));
         let value = old.map(Value::new);
         let seen = value.as_ref().filter(|_| is_seen);
         match update(seen) {
             Update::Keep => Ok(seen.map(Value::version)),
             Update::Put(bytes, attributes) => {
                 let old = value.map(Value::into_found);
-                let version = self.write_over(hash, key, &bytes, attributes, old).await?;
+                let change = (right, hash, attributes);
+                let version = self.write_over(change, key, &bytes, old).await?;
                 Ok(Some(version))
             }
             Update::Delete => {
-                if let Some(place) = place {
-                    self.remove(hash, key, place).await?;
+                let old = Old::of(value.map(Value::into_found));
+                if self.remove(right, hash, key, old).await? {
                     add(&self.shared.counters.deletes, 1);
                 }
                 Ok(None)
@@ -304,20 +317,8 @@ impl Session {
         }
     }
 
-    /// Whether a record of the key may stand in the log.
-    fn may_replace(&self, hash: KeyHash) -> bool {
-        let mut candidates = Candidates::new();
-        self.shared.index.candidates(hash.index(), &mut candidates);
-        !candidates.is_empty()
-    }
-
     fn is_seen(&self, found: &Found) -> bool {
         !self.shared.is_expired(found.meta.expiry)
-    }
-
-    fn admit(&self, record: &Record<'_>) -> Result<(), StoreError> {
-        self.shared.admit(record.key, record.encoded_len())?;
-        self.shared.admit_live()
     }
 
     pub(crate) async fn find(
@@ -329,108 +330,93 @@ impl Session {
         find(&self.shared, &self.disk, hash, key, want).await
     }
 
-    /// Writes a value over the one that was found; the caller has the right to the key.
+    /// Writes a value over the one that was found.
     async fn write_over(
         &self,
-        hash: KeyHash,
+        (right, hash, attributes): (Right<'_>, KeyHash, Attributes),
         key: &[u8],
         value: &[u8],
-        attributes: Attributes,
         old: Option<Found>,
     ) -> Result<Version, StoreError> {
-        let record = record(key, value, attributes, self.may_replace(hash));
-        self.admit(&record)?;
-        let ticket = self.writer.append(&record);
-        let placed = ticket.written().await?;
-        self.point(hash, key, old.map(|old| old.place), placed)
-            .await?;
+        let shared = &self.shared;
+        let place = old.as_ref().map(|old| old.place);
+        let replaces = place.is_some() || shared.unsettled.is_noted(hash);
+        let record = record(key, value, attributes, replaces);
+        shared.admit(key, record.encoded_len())?;
+        shared.admit_live(record.encoded_len(), place.as_slice())?;
+        let under_way = UnderWay::begin(self, right, hash, &record)?;
+        let placed = under_way.written().await?;
+        let is_known = self.point(hash, key, Old::of(old), placed).await?;
+        under_way.end();
+        if !is_known {
+            return Err(StoreError::IndexFull);
+        }
         self.count_put(&record);
-        drop(ticket);
         Ok(placed.version)
     }
 
-    /// Has the index point at a new record of the key, whose old one was at `old`.
+    /// Has the index point at a new record of the key. False if the index has no room; a tombstone has taken
+    /// the record back then.
     async fn point(
         &self,
         hash: KeyHash,
         key: &[u8],
-        mut old: Option<Place>,
+        old: Old,
         placed: Placed,
-    ) -> Result<(), StoreError> {
-        let shared = &self.shared;
-        loop {
-            let Some(place) = old else {
-                let inserted = shared.index.insert(hash.index(), placed.place);
-                inserted.map_err(|_| StoreError::IndexFull)?;
-                shared.add_live(placed.place);
-                return Ok(());
-            };
-            if shared.index.replace(hash.index(), place, placed.place) {
-                shared.add_live(placed.place);
-                shared.sub_live(place);
-                return Ok(());
-            }
-            // It was moved or evicted since.
-            old = self
-                .find(hash, key, Want::Place)
-                .await?
-                .map(|old| old.place);
+    ) -> Result<bool, StoreError> {
+        if point(&self.shared, &self.disk, hash, key, old, placed).await {
+            return Ok(true);
         }
+        let fence = self.shared.segments.next_seq();
+        let ticket = self.append_tombstone(key, fence)?;
+        self.bury(&ticket, key, fence).await?;
+        Ok(false)
     }
 
-    /// Writes a tombstone and takes the key out of the index; the caller has the right to it.
-    pub(crate) async fn remove(
+    /// Writes a tombstone and takes the key out of the index, if the log may have something of it. Says
+    /// whether it may.
+    async fn remove(
         &self,
+        right: Right<'_>,
         hash: KeyHash,
         key: &[u8],
-        place: Place,
-    ) -> Result<(), StoreError> {
+        old: Old,
+    ) -> Result<bool, StoreError> {
         let shared = &self.shared;
-        let fence = shared.segments.next_seq();
-        let tombstone = self.bury(key, fence).await?;
-        let mut place = Some(place);
-        while let Some(there) = place {
-            if shared.index.remove(hash.index(), there) {
-                shared.sub_live(there);
-                break;
-            }
-            place = self
-                .find(hash, key, Want::Place)
-                .await?
-                .map(|old| old.place);
+        let is_known = old.found.is_some() || !old.doubtful.is_empty();
+        if !is_known && !shared.unsettled.is_noted(hash) {
+            return Ok(false);
         }
-        drop(tombstone);
+        let fence = shared.segments.next_seq();
+        let tombstone = self.append_tombstone(key, fence)?;
+        let under_way = UnderWay::new(self, right, hash, key, Some(fence), tombstone);
+        let tombstone = under_way.ticket();
+        self.bury(tombstone, key, fence).await?;
+        forget(shared, &self.disk, hash, key, old).await;
         // A copy of the record may be on its way into a segment that was opened since: the
         // tombstone has to outlive that one too.
         let fence_now = shared.segments.next_seq();
         if fence_now != fence {
-            drop(self.bury(key, fence_now).await?);
+            let again = self.append_tombstone(key, fence_now)?;
+            self.bury(&again, key, fence_now).await?;
         }
+        under_way.end();
         // Who wants room now waits until maintenance has seen what this has brought.
         if shared.user.admit() {
             shared.wake_maintainer();
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Writes a tombstone. What is returned keeps its segment from being given up.
-    async fn bury(&self, key: &[u8], fence: u64) -> Result<crate::batch::Ticket, StoreError> {
-        let tombstone = Record {
-            meta: Meta {
-                tombstone: Some(fence),
-                ..Meta::default()
-            },
-            key,
-            value: b"",
-        };
-        let ticket = self.writer.append(&tombstone);
+    fn append_tombstone(&self, key: &[u8], fence: u64) -> Result<Ticket, StoreError> {
+        self.writer.append(&tombstone(key, fence))
+    }
+
+    /// Waits until a tombstone is written, and counts it.
+    async fn bury(&self, ticket: &Ticket, key: &[u8], fence: u64) -> Result<(), StoreError> {
         let placed = ticket.written().await?;
-        let grains = tombstone
-            .encoded_len()
-            .div_ceil(self.shared.layout().grain());
-        let segments = &self.shared.segments;
-        segments.add_tombstone(placed.segment, grains as u64, fence);
-        Ok(ticket)
+        count_tombstone(&self.shared, placed, key, fence);
+        Ok(())
     }
 
     fn count_put(&self, record: &Record<'_>) {
@@ -440,6 +426,166 @@ impl Session {
             &counters.user_bytes,
             (record.key.len() + record.value.len()) as u64,
         );
+    }
+}
+
+fn tombstone(key: &[u8], fence: u64) -> Record<'_> {
+    Record {
+        meta: Meta {
+            tombstone: Some(fence),
+            ..Meta::default()
+        },
+        key,
+        value: b"",
+    }
+}
+
+fn count_tombstone(shared: &Shared, placed: Placed, key: &[u8], fence: u64) {
+    let len = tombstone(key, fence).encoded_len();
+    let grains = len.div_ceil(shared.layout().grain()) as u64;
+    shared.segments.add_tombstone(placed.segment, grains, fence);
+}
+
+/// Has the index point at a new record of the key in place of the old one, if it has room.
+async fn point(
+    shared: &Shared,
+    disk: &Disk,
+    hash: KeyHash,
+    key: &[u8],
+    mut old: Old,
+    placed: Placed,
+) -> bool {
+    loop {
+        let Some(found) = old.found else {
+            if !old.doubtful.is_empty() {
+                shared.unsettled.supersede(hash, &old.doubtful);
+            }
+            let inserted = shared.index.insert(hash.index(), placed.place);
+            if inserted.is_ok() {
+                shared.add_live(placed.place);
+            }
+            return inserted.is_ok();
+        };
+        if shared
+            .index
+            .replace(hash.index(), found.place, placed.place)
+        {
+            shared.add_live(placed.place);
+            shared.sub_live(found.place);
+            return true;
+        }
+        // It was moved or evicted since.
+        old = find_old(shared, disk, hash, key).await;
+    }
+}
+
+/// Takes the key's record out of the index.
+async fn forget(shared: &Shared, disk: &Disk, hash: KeyHash, key: &[u8], mut old: Old) {
+    while let Some(found) = old.found {
+        if shared.index.remove(hash.index(), found.place) {
+            shared.sub_live(found.place);
+            return;
+        }
+        old = find_old(shared, disk, hash, key).await;
+    }
+    if !old.doubtful.is_empty() {
+        shared.unsettled.supersede(hash, &old.doubtful);
+    }
+}
+
+/// A change from when its record was gathered until the index knows it. It keeps the right to the key; if
+/// its caller leaves it, the session's driver goes on with it: the record may be written, and nobody may
+/// change the key before that.
+struct UnderWay<'s> {
+    session: &'s Session,
+    hash: KeyHash,
+    key: &'s [u8],
+    /// Of a tombstone.
+    fence: Option<u64>,
+    /// `None` when it has ended.
+    parts: Option<(Right<'s>, Ticket)>,
+}
+
+impl<'s> UnderWay<'s> {
+    fn begin(
+        session: &'s Session,
+        right: Right<'s>,
+        hash: KeyHash,
+        record: &Record<'s>,
+    ) -> Result<Self, StoreError> {
+        let ticket = session.writer.append(record)?;
+        Ok(Self::new(session, right, hash, record.key, None, ticket))
+    }
+
+    fn new(
+        session: &'s Session,
+        right: Right<'s>,
+        hash: KeyHash,
+        key: &'s [u8],
+        fence: Option<u64>,
+        ticket: Ticket,
+    ) -> Self {
+        Self {
+            session,
+            hash,
+            key,
+            fence,
+            parts: Some((right, ticket)),
+        }
+    }
+
+    fn ticket(&self) -> &Ticket {
+        let (_, ticket) = self.parts.as_ref().expect("it has not ended");
+        ticket
+    }
+
+    async fn written(&self) -> Result<Placed, StoreError> {
+        self.ticket().written().await
+    }
+
+    /// The index says what the log says.
+    fn end(mut self) {
+        self.session.shared.unsettled.settle(self.hash);
+        self.parts = None;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let Some((right, ticket)) = self.parts.take() else {
+            return;
+        };
+        let shared = &self.session.shared;
+        if ticket.has_failed() {
+            if ticket.is_placed() {
+                shared.unsettled.note(self.hash);
+            }
+            return;
+        }
+        shared.unsettled.note(self.hash);
+        let right = right.into_owned(shared);
+        let (shared, disk) = (shared.clone(), self.session.disk.clone());
+        let (hash, key, fence) = (self.hash, self.key.to_vec(), self.fence);
+        self.session.writer.go_on_with(async move {
+            let is_settled = match (ticket.written().await, fence) {
+                (Err(_), _) => !ticket.is_placed(),
+                (Ok(placed), None) => {
+                    let old = find_old(&shared, &disk, hash, &key).await;
+                    point(&shared, &disk, hash, &key, old, placed).await
+                }
+                (Ok(placed), Some(fence)) => {
+                    count_tombstone(&shared, placed, &key, fence);
+                    let old = find_old(&shared, &disk, hash, &key).await;
+                    forget(&shared, &disk, hash, &key, old).await;
+                    // Otherwise a copy in a newer segment may outlive the tombstone.
+                    shared.segments.next_seq() == fence
+                }
+            };
+            if is_settled {
+                shared.unsettled.settle(hash);
+            }
+            drop(right);
+        });
     }
 }
 

@@ -9,10 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::hash::KeyHash;
+use crate::shared::Shared;
 
 /// Enough that cores seldom meet.
 const SHARDS: usize = 64;
@@ -174,6 +175,32 @@ pub(crate) struct Right<'f> {
     turn: u64,
 }
 
+impl Right<'_> {
+    /// Keeps the right for as long as what is returned lives.
+    pub(crate) fn into_owned(self, shared: &Arc<Shared>) -> OwnedRight {
+        debug_assert!(std::ptr::eq(self.flights, &shared.flights));
+        let this = std::mem::ManuallyDrop::new(self);
+        OwnedRight {
+            shared: shared.clone(),
+            hash: this.hash,
+            turn: this.turn,
+        }
+    }
+}
+
+/// The right to change a key, of one that does not borrow the store.
+pub(crate) struct OwnedRight {
+    shared: Arc<Shared>,
+    hash: KeyHash,
+    turn: u64,
+}
+
+impl Drop for OwnedRight {
+    fn drop(&mut self) {
+        self.shared.flights.release(self.hash, self.turn);
+    }
+}
+
 impl Drop for Right<'_> {
     fn drop(&mut self) {
         self.flights.release(self.hash, self.turn);
@@ -183,7 +210,6 @@ impl Drop for Right<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 

@@ -71,6 +71,8 @@ mod store;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]
+mod unsettled;
+#[cfg(not(loom))]
 mod writer;
 
 #[cfg(not(loom))]

@@ -1,9 +1,10 @@
 //! What goes on beside the users: preparing segments, moving live records out of old ones, and in a
 //! cache giving old ones up.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::task::Poll;
 
 use block::{Disk, Durable};
 use rt::cross::Notified;
@@ -13,6 +14,7 @@ use crate::effort::{Effort, Postponed};
 use crate::error::StoreError;
 use crate::format::record::{Meta, Record};
 use crate::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::hash::KeyHash;
 use crate::index::{Candidates, Place, SizeCode};
 use crate::mover::Mover;
 use crate::read::version;
@@ -27,7 +29,7 @@ pub(crate) fn spare(shared: &Shared) -> usize {
     if shared.superblock.cache { 1 } else { 2 }
 }
 
-/// How often is looked before a segment's records are taken for damaged.
+/// How often others may go on before a segment's records are taken for damaged, for now.
 const PATIENCE: usize = 100;
 
 /// One collection in so many takes the oldest segment, whatever it holds: tombstones are kept for
@@ -173,9 +175,12 @@ impl Maintainer {
         if let Err(error) = self.disk.flush().await {
             // The copies may be lost, and a further flush would not tell: what they are copies of
             // has to stay.
-            shared.segments.retire(segment);
+            self.mover.take_back();
+            shared.segments.stay(segment);
+            self.postpone(segment, victim.seq);
             return Err(error.into());
         }
+        self.mover.flushed();
         let leaving = match moved.and(leaving) {
             Ok(leaving) => leaving,
             Err(error) => {
@@ -187,13 +192,14 @@ impl Maintainer {
                 return Err(error);
             }
         };
-        if !accounts_for_all(&shared, segment, &leaving) {
-            tracing::error!(
+        if !accounts_for_all(&shared, segment, &leaving).await {
+            tracing::warn!(
                 device = %shared.device.name(),
                 segment,
-                "records of a segment are damaged: it is set aside"
+                "records of a segment seem to be damaged"
             );
-            shared.segments.retire(segment);
+            shared.segments.stay(segment);
+            self.postpone(segment, victim.seq);
             return Ok(());
         }
         if let Err(error) = destroy_header(&shared, &self.disk, segment).await {
@@ -203,9 +209,10 @@ impl Maintainer {
         }
         // Only now, when no crash can bring them back: nobody is told before that they are gone.
         for (hash, place) in leaving {
-            if shared.index.remove(hash, place) {
+            if shared.index.remove(hash.index(), place) {
                 shared.sub_live(place);
             }
+            shared.unsettled.forget(hash, place);
         }
         shared.segments.free(segment);
         shared.user.admit();
@@ -219,7 +226,7 @@ impl Maintainer {
     }
 
     /// Has the mover copy what has to live on, and returns what the index is still to forget.
-    async fn empty(&mut self, victim: Candidate) -> Result<Vec<(u64, Place)>, StoreError> {
+    async fn empty(&mut self, victim: Candidate) -> Result<Vec<(KeyHash, Place)>, StoreError> {
         let shared = self.shared.clone();
         let disk = self.disk.clone();
         let layout = *shared.layout();
@@ -237,9 +244,20 @@ impl Maintainer {
                     ..record
                 };
                 if let Some(fence) = record.meta.tombstone {
+                    // One of an earlier session: nobody may have been told of it, and an older version may
+                    // have been moved all the while.
+                    let is_earlier = victim.seq < shared.session;
+                    let fence = if is_earlier {
+                        fence.max(shared.session)
+                    } else {
+                        fence
+                    };
                     // Older versions of the key may stand in what is older.
                     if oldest < fence {
-                        let copy = moved(record.meta);
+                        let copy = moved(Meta {
+                            tombstone: Some(fence),
+                            ..record.meta
+                        });
                         self.mover.make_room(copy.encoded_len()).await?;
                         self.mover.bury(&copy, fence);
                     }
@@ -250,6 +268,11 @@ impl Maintainer {
                 let place = layout.place(victim.segment, grain);
                 let place = Place::new(place, SizeCode::of(grains));
                 if !is_live(&shared, hash.index(), place) {
+                    continue;
+                }
+                if shared.unsettled.is_superseded(hash, place) {
+                    // It could not be read when its key was changed.
+                    leaving.push((hash, place));
                     continue;
                 }
                 let is_expired = shared.is_expired(record.meta.expiry);
@@ -285,7 +308,7 @@ impl Maintainer {
                     let fence = tombstone.meta.tombstone.unwrap_or_default();
                     self.mover.bury(&tombstone, fence);
                 }
-                leaving.push((hash.index(), place));
+                leaving.push((hash, place));
             }
         }
         add(&shared.counters.damaged, scan.damaged);
@@ -309,20 +332,33 @@ impl Maintainer {
 }
 
 /// Whether everything in a segment that the index points at is about to leave.
-fn accounts_for_all(shared: &Shared, segment: u32, leaving: &[(u64, Place)]) -> bool {
+async fn accounts_for_all(shared: &Shared, segment: u32, leaving: &[(KeyHash, Place)]) -> bool {
     // A change that has had the index point elsewhere counts a moment later.
     for _ in 0..PATIENCE {
         let live = shared.segments.live(segment);
         let still = leaving
             .iter()
-            .filter(|(hash, place)| is_live(shared, *hash, *place));
+            .filter(|(hash, place)| is_live(shared, hash.index(), *place));
         let known: u64 = still.map(|(_, place)| shared.grains(*place)).sum();
         if live <= known {
             return true;
         }
-        std::thread::sleep(Duration::from_micros(100));
+        yield_once().await;
     }
     false
+}
+
+/// Lets others go on.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Prepares the users' next segment, if more than `spare` are free. Says whether.

@@ -41,6 +41,8 @@ pub(crate) struct Mover {
     len: usize,
     members: Vec<Member>,
     then: Vec<Then>,
+    /// Copies that the index points at and that no flush has covered yet: whose, from where, to where.
+    unflushed: Vec<(KeyHash, Place, Place)>,
     found_no_segment: bool,
 }
 
@@ -54,6 +56,7 @@ impl Mover {
             len: 0,
             members: Vec::new(),
             then: Vec::new(),
+            unflushed: Vec::new(),
             found_no_segment: false,
         }
     }
@@ -177,6 +180,7 @@ impl Mover {
                     shared.add_live(new);
                     if shared.index.replace(hash.index(), old, new) {
                         shared.sub_live(old);
+                        self.unflushed.push((hash, old, new));
                         add(&shared.counters.moved, 1);
                     } else {
                         shared.sub_live(new);
@@ -188,6 +192,25 @@ impl Mover {
             }
         }
         Ok(())
+    }
+
+    /// A flush has covered all copies.
+    pub(crate) fn flushed(&mut self) {
+        self.unflushed.clear();
+    }
+
+    /// A flush has failed: the copies may be lost, whatever a later flush says. The index points at what
+    /// they are copies of again.
+    pub(crate) fn take_back(&mut self) {
+        let shared = &self.shared;
+        for (hash, old, new) in self.unflushed.drain(..) {
+            shared.add_live(old);
+            if shared.index.replace(hash.index(), new, old) {
+                shared.sub_live(new);
+            } else {
+                shared.sub_live(old);
+            }
+        }
     }
 
     /// Ends the open segment.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use block::{Buf, Disk};
+use block::{BlockError, Buf, Disk};
 
 use crate::counters::add;
 use crate::error::StoreError;
@@ -30,7 +30,7 @@ pub(crate) struct Found {
 /// How much of a record somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// To know where it is.
+    /// To know where it is, and of a long one no more: what its beginning says is not checked then.
     Place,
     /// Its value too.
     Value,
@@ -40,8 +40,71 @@ pub(crate) enum Want {
 enum There {
     Key(Found),
     OtherKey,
+    /// A record that was not written as it is now, but whose key seems to be the one that is looked for.
+    Seems(Found, FormatError),
     /// No record that was written there as it is now.
     Nothing(FormatError),
+    /// The device does not say.
+    Unreadable(BlockError),
+}
+
+/// What a change finds of what it replaces.
+pub(crate) struct Old {
+    /// The key's record, as far as its beginning tells.
+    pub(crate) found: Option<Found>,
+    /// Places of which nobody knows whether they hold the key.
+    pub(crate) doubtful: Vec<Place>,
+}
+
+impl Old {
+    pub(crate) fn none() -> Self {
+        Self::of(None)
+    }
+
+    pub(crate) fn of(found: Option<Found>) -> Self {
+        Self {
+            found,
+            doubtful: Vec::new(),
+        }
+    }
+}
+
+/// Finds what a change of a key replaces. Damage is no error: what is replaced need not be read.
+pub(crate) async fn find_old(shared: &Shared, disk: &Disk, hash: KeyHash, key: &[u8]) -> Old {
+    let mut candidates = Candidates::new();
+    loop {
+        shared.index.candidates(hash.index(), &mut candidates);
+        let mut doubtful = Vec::new();
+        for &place in candidates.iter() {
+            if shared.unsettled.is_superseded(hash, place) {
+                continue;
+            }
+            let mut there = look(shared, disk, key, place, Want::Place).await;
+            if matches!(there, There::Unreadable(_)) {
+                // Most errors pass.
+                there = look(shared, disk, key, place, Want::Place).await;
+            }
+            match there {
+                There::Key(found) | There::Seems(found, _) => {
+                    let found = Some(found);
+                    return Old { found, doubtful };
+                }
+                There::OtherKey => add(&shared.counters.false_matches, 1),
+                There::Nothing(_) | There::Unreadable(_) => doubtful.push(place),
+            }
+        }
+        if candidates.is_empty() || !has_changed(shared, hash, &candidates) {
+            let found = None;
+            return Old { found, doubtful };
+        }
+    }
+}
+
+/// What was read may have stood there only after the record had been moved elsewhere.
+fn has_changed(shared: &Shared, hash: KeyHash, candidates: &Candidates) -> bool {
+    let mut now = Candidates::new();
+    shared.index.candidates(hash.index(), &mut now);
+    candidates[..] != now[..]
 }
 
 /// Finds the record of a key.
@@ -61,39 +124,52 @@ pub(crate) async fn find(
         if candidates.is_empty() {
             return Ok(None);
         }
-        let mut damaged = None;
+        let mut unknown = None;
         for &place in candidates.iter() {
-            match look(shared, disk, key, place, want).await? {
+            if shared.unsettled.is_superseded(hash, place) {
+                continue;
+            }
+            match look(shared, disk, key, place, want).await {
                 There::Key(found) => return Ok(Some(found)),
                 There::OtherKey => add(&shared.counters.false_matches, 1),
-                There::Nothing(error) => {
-                    damaged.get_or_insert((place, error));
+                There::Seems(_, error) | There::Nothing(error) => {
+                    let at = shared.layout().place_at(place.grain());
+                    unknown.get_or_insert_with(|| shared.damaged(at, error));
+                }
+                There::Unreadable(error) => {
+                    unknown.get_or_insert(StoreError::Device(error));
                 }
             }
         }
-        // What was read may have stood there only after the record had been moved elsewhere.
-        let mut now = Candidates::new();
-        shared.index.candidates(hash.index(), &mut now);
-        if candidates[..] != now[..] {
+        if has_changed(shared, hash, &candidates) {
             continue;
         }
-        return match damaged {
+        return match unknown {
             None => Ok(None),
-            Some((place, error)) => {
-                add(&shared.counters.damaged, 1);
-                Err(shared.damaged(shared.layout().place_at(place.grain()), error))
+            Some(error) => {
+                if matches!(error, StoreError::Damaged { .. }) {
+                    add(&shared.counters.damaged, 1);
+                }
+                Err(error)
             }
         };
     }
 }
 
-async fn look(
+async fn look(shared: &Shared, disk: &Disk, key: &[u8], place: Place, want: Want) -> There {
+    match try_look(shared, disk, key, place, want).await {
+        Ok(there) => there,
+        Err(error) => There::Unreadable(error),
+    }
+}
+
+async fn try_look(
     shared: &Shared,
     disk: &Disk,
     key: &[u8],
     place: Place,
     want: Want,
-) -> Result<There, StoreError> {
+) -> Result<There, BlockError> {
     let layout = shared.layout();
     let (segment, grain) = layout.segment_of(place.grain());
     let seq = shared.segments.seq(segment);
@@ -114,16 +190,13 @@ async fn look(
         if layout.blocks_of(beginning) < layout.blocks_of(whole) {
             let buf = read(shared, disk, place, beginning).await?;
             let at = offset(shared, place);
-            if let Ok(header) = Header::parse(&buf[at..])
-                && header.meta.tombstone.is_none()
-                && buf.get(at + header.key_at..at + header.key_at + header.key_len) == Some(key)
-            {
+            if let Some(meta) = seems(&buf[at..], key) {
                 return Ok(There::Key(Found {
                     buf,
                     value: 0..0,
-                    meta: header.meta,
+                    meta,
                     place,
-                    version: version(header.meta, seq, grain),
+                    version: version(meta, seq, grain),
                 }));
             }
             // Not it, as far as an unchecked header tells: the checksum has to say so.
@@ -134,7 +207,21 @@ async fn look(
     let seed = shared.superblock.check_seed;
     let record = match Record::parse(&buf[at..], seed, seq, grain) {
         Ok(record) => record,
-        Err(error) => return Ok(There::Nothing(error)),
+        Err(error) => {
+            return Ok(match seems(&buf[at..], key) {
+                Some(meta) => {
+                    let found = Found {
+                        buf,
+                        value: 0..0,
+                        meta,
+                        place,
+                        version: version(meta, seq, grain),
+                    };
+                    There::Seems(found, error)
+                }
+                None => There::Nothing(error),
+            });
+        }
     };
     if record.key != key || record.meta.tombstone.is_some() {
         return Ok(There::OtherKey);
@@ -150,6 +237,14 @@ async fn look(
     }))
 }
 
+/// What a record says of itself whose checksum is wrong or was not looked at, if it says that it is the
+/// key's.
+fn seems(bytes: &[u8], key: &[u8]) -> Option<Meta> {
+    let header = Header::parse(bytes).ok()?;
+    let is_key = bytes.get(header.key_at..header.key_at + header.key_len) == Some(key);
+    (is_key && header.meta.tombstone.is_none()).then_some(header.meta)
+}
+
 /// The version of a record that stands at a grain of a segment.
 pub(crate) fn version(meta: Meta, seq: u64, grain: u32) -> Version {
     meta.origin.unwrap_or(Version::new(seq, grain))
@@ -162,7 +257,7 @@ fn offset(shared: &Shared, place: Place) -> usize {
 
 /// Reads the blocks that hold the first `len` bytes of a place, or what there is of them in its
 /// segment.
-async fn read(shared: &Shared, disk: &Disk, place: Place, len: usize) -> Result<Buf, StoreError> {
+async fn read(shared: &Shared, disk: &Disk, place: Place, len: usize) -> Result<Buf, BlockError> {
     let layout = shared.layout();
     let (segment, _) = layout.segment_of(place.grain());
     let at = shared.layout().place_at(place.grain());

@@ -14,10 +14,11 @@ use crate::format::FormatError;
 use crate::format::layout::Layout;
 use crate::format::superblock::Superblock;
 use crate::hash::KeyHash;
-use crate::index::{Index, Place};
+use crate::index::{Index, Place, SizeCode};
 use crate::options::Settings;
 use crate::segments::Segments;
 use crate::stream::Stream;
+use crate::unsettled::Unsettled;
 
 /// What all cores of a store share.
 pub(crate) struct Shared {
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     /// What a cache takes up.
     pub(crate) gate: Gate,
     pub(crate) flights: Flights,
+    pub(crate) unsettled: Unsettled,
     pub(crate) counters: Counters,
     /// Grains of live records.
     pub(crate) live: AtomicU64,
@@ -97,13 +99,20 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses new records when the live ones fill the store; a cache evicts instead.
-    pub(crate) fn admit_live(&self) -> Result<(), StoreError> {
-        let full = self.live.load(Ordering::Relaxed) >= self.settings.live_max;
-        if full && !self.superblock.cache {
-            return Err(StoreError::Full);
+    /// Refuses new records when the live ones fill the store, but not one that takes the place of one as
+    /// long, as far as the index tells. A cache evicts instead.
+    pub(crate) fn admit_live(&self, record_len: usize, old: &[Place]) -> Result<(), StoreError> {
+        let is_full = self.live.load(Ordering::Relaxed) >= self.settings.live_max;
+        if !is_full || self.superblock.cache {
+            return Ok(());
         }
-        Ok(())
+        let grains = record_len.div_ceil(self.layout().grain()) as u64;
+        let new = Place::new(0, SizeCode::of(grains));
+        let is_as_long = |old: &Place| self.grains(*old) >= self.grains(new);
+        if old.iter().any(is_as_long) {
+            return Ok(());
+        }
+        Err(StoreError::Full)
     }
 
     pub(crate) fn damaged(&self, at: u64, source: FormatError) -> StoreError {

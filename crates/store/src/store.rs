@@ -31,6 +31,7 @@ use crate::session::{Session, Value};
 use crate::shared::Shared;
 use crate::slot::{Own, Slot};
 use crate::stream::Stream;
+use crate::unsettled::Unsettled;
 
 /// Requests in flight of a store's maintenance.
 const MAINTENANCE_DEPTH: usize = 32;
@@ -376,7 +377,8 @@ impl Store {
         self.with(async |session| session.for_each(visit).await)
     }
 
-    /// Keys that have a value, those included whose time has come but that nobody has looked at.
+    /// Keys that have a value, those included whose time has come but that nobody has looked at; and one
+    /// more for each change of a key whose old record could not be read.
     pub fn len(&self) -> u64 {
         self.shared.index.len()
     }
@@ -451,6 +453,10 @@ impl Store {
                     }
                 }
             }
+            if !shared.unsettled.is_settled() {
+                tracing::info!(device = %shared.device.name(), "changes have failed: the log will be read");
+                return Ok(());
+            }
             if !checkpoint::write(shared, &disk).await? {
                 tracing::info!(device = %shared.device.name(), "no room for the index: the log will be read");
             }
@@ -460,6 +466,8 @@ impl Store {
 
     fn stop(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
+        // Maintenance ends, and nobody opens another segment.
+        self.shared.user.close();
         self.shared.wake_maintainer();
         let maintainer = self
             .maintainer
@@ -531,6 +539,7 @@ fn prepare(
         user: Stream::default(),
         gate: Gate::new(options.admission),
         flights: Flights::new(),
+        unsettled: Unsettled::default(),
         counters: Counters::default(),
         live: AtomicU64::new(0),
         maintainer,

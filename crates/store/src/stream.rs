@@ -33,6 +33,8 @@ struct State {
     waiting: Vec<Waker>,
     /// Why there will be no next segment.
     refusal: Option<StoreError>,
+    /// There will be no next segment, whoever is admitted.
+    is_closed: bool,
     /// Blocks at the ends of segments for which the next batch was too long.
     lost: u64,
 }
@@ -85,6 +87,9 @@ impl Stream {
                     }
                 }
                 let Some(next) = state.next.take() else {
+                    if state.is_closed {
+                        return Poll::Ready(Err(StoreError::Closed));
+                    }
                     if let Some(refusal) = state.refusal.clone() {
                         drop(state);
                         // It may be otherwise by the next time somebody asks.
@@ -130,7 +135,15 @@ impl Stream {
         wake(state);
     }
 
-    /// Who wants room is to wait for it again. Returns whether that was refused before.
+    /// The store is closed: who needs another segment is told so. What is left of the open one can be used
+    /// by what is under way.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        wake(state);
+    }
+
+    /// Clears the refusal: who needs room waits again. Returns whether there was one.
     pub(crate) fn admit(&self) -> bool {
         self.state().refusal.take().is_some()
     }

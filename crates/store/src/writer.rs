@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
 use block::{Buf, Disk};
@@ -31,6 +32,9 @@ const USUAL: usize = 16 << 10;
 /// A batch that is not large yet is held back while this many are on their way.
 const ON_THEIR_WAY: usize = 4;
 
+/// None holds the writer: it is dropped with them.
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
 struct Open {
     buf: Buf,
     len: usize,
@@ -47,7 +51,9 @@ pub(crate) struct Inner {
     open: RefCell<Option<Open>>,
     /// Large ones that wait for their write to begin.
     full: RefCell<VecDeque<Open>>,
-    writing: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
+    writing: RefCell<Vec<Task>>,
+    /// Changes whose callers have gone, after their records had been gathered.
+    left: RefCell<Vec<Task>>,
     /// What the next batch's buffer holds at first: as much as the one before it, so that under a steady
     /// load no batch outgrows its buffer.
     buffer_len: Cell<usize>,
@@ -72,6 +78,7 @@ impl Writer {
             open: RefCell::default(),
             full: RefCell::default(),
             writing: RefCell::default(),
+            left: RefCell::default(),
             buffer_len: Cell::new(USUAL),
             batches: RefCell::default(),
             driver: RefCell::default(),
@@ -90,8 +97,11 @@ impl Writer {
         })
     }
 
-    /// Adds a record to the open batch.
-    pub(crate) fn append(&self, record: &Record<'_>) -> Ticket {
+    /// Adds a record to the open batch, unless the store is closed: nobody might write it.
+    pub(crate) fn append(&self, record: &Record<'_>) -> Result<Ticket, StoreError> {
+        if self.shared.is_closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
         let layout = &self.shared.superblock.layout;
         let len = record.encoded_len();
         let mut slot = self.open.borrow_mut();
@@ -122,10 +132,20 @@ impl Writer {
         };
         drop(members);
         drop(slot);
+        self.wake();
+        Ok(ticket)
+    }
+
+    /// Has the driver go on with a change that its caller has left.
+    pub(crate) fn go_on_with(&self, change: impl Future<Output = ()> + 'static) {
+        self.left.borrow_mut().push(Box::pin(change));
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(driver) = self.driver.borrow_mut().take() {
             driver.wake();
         }
-        ticket
     }
 
     /// Whether nothing is gathered nor on its way.
@@ -133,6 +153,7 @@ impl Writer {
         self.open.borrow().is_none()
             && self.full.borrow().is_empty()
             && self.writing.borrow().is_empty()
+            && self.left.borrow().is_empty()
     }
 
     /// Whether it has no clones.
@@ -143,6 +164,16 @@ impl Writer {
     /// Begins writes and goes on with those on their way. To be called again when the waker says so.
     pub(crate) fn step(&self, cx: &mut Context<'_>) {
         *self.driver.borrow_mut() = Some(cx.waker().clone());
+        self.write(cx);
+        if !self.left.borrow().is_empty() {
+            // They may leave something behind themselves.
+            let mut left = self.left.take();
+            left.retain_mut(|change| change.as_mut().poll(cx).is_pending());
+            self.left.borrow_mut().append(&mut left);
+        }
+    }
+
+    fn write(&self, cx: &mut Context<'_>) {
         let mut writing = self.writing.borrow_mut();
         loop {
             let full = self.full.borrow_mut().pop_front();
@@ -153,7 +184,8 @@ impl Writer {
             if let Some(open) = next {
                 let len = open.len.next_power_of_two();
                 self.buffer_len.set(len.clamp(USUAL, LARGE));
-                writing.push(Box::pin(self.clone().write(open)));
+                let (shared, disk) = (self.shared.clone(), self.disk.clone());
+                writing.push(Box::pin(write(shared, disk, open)));
                 continue;
             }
             let before = writing.len();
@@ -163,66 +195,66 @@ impl Writer {
             }
         }
     }
+}
 
-    async fn write(self, open: Open) {
-        let Open { buf, len, batch } = open;
-        let members = batch.members.take();
-        let outcome = self.write_parts(buf, len, &batch, &members).await;
-        batch.members.replace(members);
-        batch.end(outcome);
-    }
+async fn write(shared: Arc<Shared>, disk: Disk, open: Open) {
+    let Open { buf, len, batch } = open;
+    let members = batch.members.take();
+    let outcome = write_parts(&shared, &disk, buf, len, &batch, &members).await;
+    batch.members.replace(members);
+    batch.end(outcome);
+}
 
-    /// Writes a batch: at once if its segment has room for it, otherwise what fits, and the rest to
-    /// the next segment.
-    async fn write_parts(
-        &self,
-        buf: Buf,
-        len: usize,
-        batch: &Batch,
-        members: &[Member],
-    ) -> Result<(), StoreError> {
-        let shared = &self.shared;
-        let layout = &shared.superblock.layout;
-        let mut whole = Some(buf);
-        let mut rest = members;
-        while let Some(first) = rest.first() {
-            let fit = |blocks| layout.blocks_of(fitting(layout, rest, blocks).1);
-            let room = shared
-                .user
-                .take(&shared.segments, fit, || shared.wake_maintainer());
-            let room = room.await?;
-            batch.hold(room.segment);
-            let (count, bytes) = fitting(layout, rest, room.blocks);
-            let padded = room.blocks as usize * layout.block();
-            let (part, after) = rest.split_at(count);
-            let shift = first.at - layout.batch_start();
-            let mut buf = if shift == 0 && after.is_empty() && padded <= capacity(&whole) {
-                let mut buf = whole.take().expect("the first part is the last one");
-                buf.set_len(padded);
-                buf
-            } else {
-                let from = whole.as_ref().expect("kept until the last part");
-                let mut buf = self.disk.buffer(padded);
-                buf[..bytes].copy_from_slice(&from[shift..shift + bytes]);
-                buf
-            };
-            debug_assert!(shift + bytes <= len);
-            buf[bytes..].fill(0);
-            compose(shared, room, &mut buf[..bytes], part, shift);
-            for member in part {
-                let grain = grain_of(layout, room, member.at - shift);
-                batch.place(room.segment, room.seq, grain, member.len);
-            }
-            rest = after;
-            let at = shared.layout().block_at(room.segment, room.block);
-            let counters = &shared.counters;
-            add(&counters.batches, 1);
-            add(&counters.written_bytes, padded as u64);
-            let (result, _) = self.disk.write(buf, at, shared.durable()).await;
-            result?;
+/// Writes a batch: at once if its segment has room for it, otherwise what fits, and the rest to
+/// the next segment.
+async fn write_parts(
+    shared: &Shared,
+    disk: &Disk,
+    buf: Buf,
+    len: usize,
+    batch: &Batch,
+    members: &[Member],
+) -> Result<(), StoreError> {
+    let layout = &shared.superblock.layout;
+    let mut whole = Some(buf);
+    let mut rest = members;
+    while let Some(first) = rest.first() {
+        let fit = |blocks| layout.blocks_of(fitting(layout, rest, blocks).1);
+        let room = shared
+            .user
+            .take(&shared.segments, fit, || shared.wake_maintainer());
+        let room = room.await?;
+        batch.hold(room.segment);
+        let (count, bytes) = fitting(layout, rest, room.blocks);
+        let padded = room.blocks as usize * layout.block();
+        let (part, after) = rest.split_at(count);
+        let shift = first.at - layout.batch_start();
+        let mut buf = if shift == 0 && after.is_empty() && padded <= capacity(&whole) {
+            let mut buf = whole.take().expect("the first part is the last one");
+            buf.set_len(padded);
+            buf
+        } else {
+            let from = whole.as_ref().expect("kept until the last part");
+            let mut buf = disk.buffer(padded);
+            buf[..bytes].copy_from_slice(&from[shift..shift + bytes]);
+            buf
+        };
+        debug_assert!(shift + bytes <= len);
+        buf[bytes..].fill(0);
+        compose(shared, room, &mut buf[..bytes], part, shift);
+        for member in part {
+            let grain = grain_of(layout, room, member.at - shift);
+            batch.place(room.segment, room.seq, grain, member.len);
         }
-        Ok(())
+        rest = after;
+        let at = shared.layout().block_at(room.segment, room.block);
+        let counters = &shared.counters;
+        add(&counters.batches, 1);
+        add(&counters.written_bytes, padded as u64);
+        let (result, _) = disk.write(buf, at, shared.durable()).await;
+        result?;
     }
+    Ok(())
 }
 
 fn capacity(buf: &Option<Buf>) -> usize {

@@ -265,7 +265,7 @@ fn damaged_records_are_given_up_when_that_is_asked_for() {
         store.get(&key(7)),
         Err(StoreError::Damaged { .. })
     ));
-    let refused = store.delete(&key(7));
+    let refused = store.increment(&key(7), 1);
     assert!(matches!(refused, Err(StoreError::Damaged { .. })));
     drop(store);
     let mut forgetting = options();
