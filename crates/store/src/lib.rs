@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`Store`] | opening, closing, and use by threads that block |
 //! | [`Session`] | what a core holds of a store: operations as futures |
+//! | [`StoreEngine`] | a store behind the doors of a server |
 //! | [`Options`] | how a store is opened |
 //! | [`examine`] | looking into a store that is not open, and mending it |
 //! | [`mod@format`] | what stands on the device |
@@ -31,6 +32,8 @@ mod admission;
 mod batch;
 #[cfg(not(loom))]
 mod change;
+#[cfg(not(loom))]
+mod commands;
 #[cfg(not(loom))]
 mod counters;
 #[cfg(not(loom))]
@@ -77,6 +80,8 @@ mod writer;
 
 #[cfg(not(loom))]
 pub use change::{Attributes, Put, Swap, Update};
+#[cfg(not(loom))]
+pub use commands::{StoreEngine, Ticket};
 #[cfg(not(loom))]
 pub use counters::Stats;
 #[cfg(not(loom))]

@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("nic-soft", &["verbs"]),
     ("cache", &["verbs", "engine"]),
     ("memcache", &["rt", "engine"]),
-    ("store", &["rt", "block"]),
+    ("store", &["rt", "block", "engine"]),
     (
         "bench",
         &[

@@ -5,6 +5,7 @@ mod basics;
 mod cache;
 mod cases;
 mod closing;
+mod commands;
 mod concurrent;
 mod cores;
 mod dropped;
