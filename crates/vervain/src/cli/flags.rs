@@ -88,14 +88,28 @@ pub(crate) struct NicFlags {
   vervain serve --cores 2 --memory 8G --prefault   more, and no page fault later
   vervain serve --poll --pin                       lowest latency; whole CPUs, also when idle
   vervain serve --unix /run/cache.sock             a Unix socket besides TCP
+  vervain serve --engine store --store my.store    items on flash, which survive a restart
   vervain serve --gid b --listen 127.0.0.1:11311   a second cache on the same host")]
 pub(crate) struct ServeFlags {
     /// Cores to serve with [default: half of the machine's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) cores: Option<u32>,
-    /// Memory for items and their index, all cores together.
+    /// What keeps the items.
+    #[arg(long, value_enum, default_value_t = EngineKind::Mica)]
+    pub(crate) engine: EngineKind,
+    /// Memory for items and their index, all cores together; a store's index takes what it needs.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = units::size)]
     pub(crate) memory: usize,
+    /// The store's file or drive, with `--engine store`. A new file becomes a store.
+    #[arg(long, value_name = "FILE", required_if_eq("engine", "store"))]
+    pub(crate) store: Option<PathBuf>,
+    /// Bytes of a new store's file.
+    #[arg(long, value_name = "SIZE", default_value = "1G",
+          value_parser = units::size_of::<{ 1 << 20 }, { 1 << 50 }>)]
+    pub(crate) store_size: usize,
+    /// What a store's answer to a change promises.
+    #[arg(long, value_enum, default_value_t = Durable::PowerCut)]
+    pub(crate) durable: Durable,
     /// The Memcache door's TCP address; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
     pub(crate) listen: SocketAddr,
@@ -175,6 +189,25 @@ pub(crate) struct ServeFlags {
     /// little-endian signed number, read whenever the clock is. For tests, which set it meanwhile.
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) clock_ahead: Option<PathBuf>,
+}
+
+/// `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineKind {
+    /// MICA's table in memory: a cache, which forgets when it is full. Over sockets and RDMA.
+    Mica,
+    /// A store on flash: nothing is forgotten, and items survive a restart. Over sockets.
+    Store,
+}
+
+/// `--durable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durable {
+    /// The change survives a power cut.
+    PowerCut,
+    /// The change survives the death of the server, but not the loss of what a drive has in a
+    /// volatile cache.
+    Process,
 }
 
 /// `--io`.

@@ -18,8 +18,8 @@ pub(crate) use bench_flags::{
     Peer, RoleFlag, TargetFlag, TransportFlag,
 };
 pub(crate) use flags::{
-    ClientFlags, DelFlags, GetFlags, IncrFlags, Io, NicFlags, ServeFlags, SetFlags, ShellFlags,
-    SoakClient, SoakDoor, SoakFlags, StatsFlags, TouchFlags,
+    ClientFlags, DelFlags, Durable, EngineKind, GetFlags, IncrFlags, Io, NicFlags, ServeFlags,
+    SetFlags, ShellFlags, SoakClient, SoakDoor, SoakFlags, StatsFlags, TouchFlags,
 };
 pub(crate) use place::{OpenedNic, open_nic, parse_gid, run_dir, run_dir_of};
 pub(crate) use store_flags::{

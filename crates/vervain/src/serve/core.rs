@@ -18,7 +18,7 @@ use rt::{Arm, Clock, Handle, Instant, Poller};
 
 use super::clock::ServeClock;
 use super::control::Control;
-use super::door::{Door, accept};
+use super::door::{self, Door, accept};
 use super::engine::CoreEngine;
 use super::limits::Limits;
 use super::mail::{Errand, Mail, Parked, Post};
@@ -67,9 +67,11 @@ pub(super) async fn run(
     let door = Rc::new(Door {
         core: core.clone(),
         engine: RefCell::new(engine),
-        post: Rc::clone(&post),
-        control: parts.control.clone(),
-        board: Arc::clone(&parts.board),
+        herd: Some(door::Herd {
+            post: Rc::clone(&post),
+            control: parts.control.clone(),
+        }),
+        doors: Arc::clone(parts.board.doors()),
         watch: Rc::clone(&watch),
         limits: parts.limits,
     });

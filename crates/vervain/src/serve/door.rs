@@ -8,39 +8,44 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use cache::herd::wire::handshake::{DOOR_FULL, LINE_WORD};
-use memcache::Ended;
+use memcache::{Ended, Host};
 use rt::Handle;
 use rt::net::{Listener, RecvHalf, SendHalf, Stream};
 
 use super::control::Control;
-use super::engine::CoreEngine;
 use super::limits::Limits;
 use super::mail::{Mail, Post};
-use super::stats::{Board, Doors};
+use super::stats::Doors;
 use super::watch::{Member, Watch};
 
 /// Bytes of a handshake line at most: room for 256 cores.
 const LINE_LEN_MAX: usize = 64 << 10;
 
 /// What every connection of a core needs.
-pub(super) struct Door {
+pub(super) struct Door<E> {
     pub(super) core: Handle,
-    pub(super) engine: RefCell<CoreEngine>,
-    pub(super) post: Rc<Post>,
-    pub(super) control: Control,
-    pub(super) board: Arc<Board>,
+    pub(super) engine: RefCell<E>,
+    /// Where connections go that leave the protocol; none where the engine lets none leave.
+    pub(super) herd: Option<Herd>,
+    pub(super) doors: Arc<Doors>,
     pub(super) watch: Rc<Watch>,
     pub(super) limits: Limits,
 }
 
+/// Who takes HERD clients.
+pub(super) struct Herd {
+    pub(super) post: Rc<Post>,
+    pub(super) control: Control,
+}
+
 /// Accepts for ever.
-pub(super) async fn accept(door: Rc<Door>, mut listener: Listener) {
-    let doors = Arc::clone(door.board.doors());
+pub(super) async fn accept<E: Host + 'static>(door: Rc<Door<E>>, mut listener: Listener) {
+    let doors = Arc::clone(&door.doors);
     listener.on_pause(move |pause| doors.paused(pause));
     loop {
         match listener.accept().await {
             Ok(stream) => {
-                let Some(counted) = Counted::new(door.board.doors()) else {
+                let Some(counted) = Counted::new(&door.doors) else {
                     refuse(stream).await;
                     continue;
                 };
@@ -85,7 +90,7 @@ impl Drop for Counted {
 }
 
 /// Serves a connection until its client leaves, or is to leave.
-async fn connection(door: &Door, stream: Stream) {
+async fn connection<E: Host>(door: &Door<E>, stream: Stream) {
     let place = door.watch.admit();
     let member = &*place.member;
     let mut conversation = pin!(converse(door, stream, member));
@@ -102,7 +107,7 @@ async fn connection(door: &Door, stream: Stream) {
     }
 }
 
-async fn converse(door: &Door, stream: Stream, member: &Member) {
+async fn converse<E: Host>(door: &Door<E>, stream: Stream, member: &Member) {
     let limits = door.limits.connection;
     match memcache::serve_seated(&door.core, stream, &door.engine, limits, &member.seat).await {
         Ok(Ended::Closed) => {}
@@ -110,23 +115,27 @@ async fn converse(door: &Door, stream: Stream, member: &Member) {
             line,
             stream,
             input,
-        }) => herd_client(door, line, stream, input, member).await,
+        }) => {
+            if let Some(herd) = &door.herd {
+                herd_client(herd, line, stream, input, member).await;
+            }
+        }
         Err(error) => tracing::debug!(%error, "a connection broke"),
     }
 }
 
 /// A HERD client's control stream: the handshake, then nothing until the client has gone.
 async fn herd_client(
-    door: &Door,
+    herd: &Herd,
     arguments: Vec<u8>,
     (mut receiver, mut sender): (RecvHalf, SendHalf),
     mut input: Vec<u8>,
     member: &Member,
 ) {
     let mut line = [LINE_WORD.as_bytes(), b" ", &arguments].concat();
-    let mut client = Client { door, number: None };
+    let mut client = Client { herd, number: None };
     loop {
-        let Some(reply) = door.control.answer(line).await else {
+        let Some(reply) = herd.control.answer(line).await else {
             return;
         };
         if let Some((number, attachments)) = reply.attached {
@@ -136,7 +145,7 @@ async fn herd_client(
             member.let_idle();
             for attachment in attachments {
                 let core = attachment.core() as usize;
-                door.post.send(core, Mail::Attach(Box::new(attachment)));
+                herd.post.send(core, Mail::Attach(Box::new(attachment)));
             }
         }
         let (sent, _) = sender
@@ -164,15 +173,15 @@ async fn herd_client(
 
 /// Detaches a client from all cores when its stream has ended.
 struct Client<'a> {
-    door: &'a Door,
+    herd: &'a Herd,
     number: Option<u32>,
 }
 
 impl Client<'_> {
     fn leave(&mut self) {
         if let Some(number) = self.number.take() {
-            for core in 0..self.door.post.cores() {
-                self.door.post.send(core, Mail::Detach(number));
+            for core in 0..self.herd.post.cores() {
+                self.herd.post.send(core, Mail::Detach(number));
             }
         }
     }

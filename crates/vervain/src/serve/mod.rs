@@ -5,8 +5,9 @@
 //! | `mod.rs` | starting and stopping: everything that can fail fails before anything serves |
 //! | `core.rs` | one core: partition, HERD engine, doors, mail |
 //! | `door.rs` | accepting, and handing HERD clients on |
-//! | `engine.rs`, `execute.rs` | the cache as the Memcache door sees it |
+//! | `engine.rs` | the cache as the Memcache door sees it |
 //! | `mail.rs` | what cores send each other |
+//! | `store.rs` | the same doors over a store on flash |
 //! | `control.rs` | what may block, off the cores |
 //! | `limits.rs` | how much of everything is allowed |
 //! | `watch.rs` | who is idle for too long, who holds memory that others need |
@@ -25,6 +26,7 @@ mod limits;
 mod machine;
 mod mail;
 mod stats;
+mod store;
 mod watch;
 
 use std::fs::File;
@@ -54,7 +56,7 @@ use self::clock::{Ahead, Machine, ServeClock};
 use self::core::Parts;
 use self::limits::Limits;
 use self::stats::{Board, Settings};
-use crate::cli::{Io, OpenedNic, ServeFlags, open_nic, show_size};
+use crate::cli::{EngineKind, Io, OpenedNic, ServeFlags, open_nic, show_size};
 
 /// The index's share of memory, in thousandths: about two slots for each item of 64 bytes, header
 /// included, so that few small items lose their slot.
@@ -62,8 +64,8 @@ const INDEX_PERMILLE: u32 = 200;
 /// The least memory of a core.
 const MEMORY_MIN: usize = 1 << 20;
 
-/// How long a server's sockets may outlive it: the kernel ends what an io_uring had under way, and
-/// closes its sockets, a moment after the process has gone. On a busy machine that was more than a
+/// How long a server's sockets and files may outlive it: the kernel ends what an io_uring had under
+/// way, and closes them, a moment after the process has gone. On a busy machine that was more than a
 /// second once in some hundred times.
 const LINGER_MAX: Duration = Duration::from_secs(5);
 
@@ -74,6 +76,13 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         Some(cores) => cores as usize,
         None => (cpus.len() / 2).max(1),
     };
+    if flags.engine == EngineKind::Store {
+        return store::run(flags, cores, &cpus, json);
+    }
+    ensure!(
+        flags.store.is_none(),
+        "--store is for --engine store; a cache in memory has no file"
+    );
     ensure!(
         flags.memory / cores >= MEMORY_MIN,
         "--memory {} is too little for {cores} core{}; each needs at least {}",
@@ -342,20 +351,25 @@ fn lock_gid(nic: &SoftOptions) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Binds, once more and again while the address is in use, for as long as the sockets of a server
-/// that has just ended may linger.
-fn bind_patiently(mut bind: impl FnMut() -> std::io::Result<OwnedFd>) -> std::io::Result<OwnedFd> {
+/// Tries again and again while what is wanted is in use, for as long as that of a server that has
+/// just ended may linger.
+fn patiently<T, E>(
+    mut take: impl FnMut() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> Result<T, E> {
     let give_up = Instant::now() + LINGER_MAX;
     loop {
-        match bind() {
-            Err(error)
-                if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < give_up =>
-            {
+        match take() {
+            Err(error) if is_in_use(&error) && Instant::now() < give_up => {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            bound => return bound,
+            taken => return taken,
         }
     }
+}
+
+fn bind_patiently(bind: impl FnMut() -> std::io::Result<OwnedFd>) -> std::io::Result<OwnedFd> {
+    patiently(bind, |error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
 fn bind_tcp(address: SocketAddr) -> anyhow::Result<(OwnedFd, SocketAddr)> {

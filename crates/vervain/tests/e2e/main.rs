@@ -12,7 +12,7 @@
 //! | `measure` | the benchmarks, with tiny inputs |
 //! | `signals` | SIGTERM, SIGINT, SIGSTOP |
 //! | `soak` | the soak passes a correct cache and catches one that lies |
-//! | `store` | stores in files |
+//! | `store`, `store_door` | stores in files; one behind the Memcache door |
 //! | `peers` | memcached's clients and HERD together, while processes are killed |
 //! | `foreign` | other people's programs: memccapable, and the Python client of `peers` |
 //!
@@ -34,3 +34,4 @@ mod report;
 mod signals;
 mod soak;
 mod store;
+mod store_door;
