@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use bench::report::{Record, chapters, html, markdown, write_summary};
-use gates::book::Book;
+use lab::gates::book::Book;
+use lab::report::{Record, chapters, html, markdown, write_summary};
+
 use vervain::outside;
 
 /// A command line, one word a line.

@@ -7,18 +7,17 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`workload`] | YCSB's mixes, uniform and Zipf draws, keys, checkable values, request tapes |
-//! | [`cache`] | closed-loop runs against a cache server, over a NIC or a socket |
-//! | [`process`] | servers started for a measurement, and stopped after it |
-//! | [`limit`] | what the machine can do at all |
-//! | [`mica`] | the cache's table alone, beside the standard hash map |
-//! | [`index`] | the store's index alone, beside concurrent maps |
+//! | [`cache`] | runs against a cache server, over a NIC or a socket, in a closed loop or at a rate |
 //! | [`store`] | the store on flash beside its bare device |
-//! | [`report`] | a run of everything as JSON, plots and a page |
-//! | [`plot`] | SVG plots |
 //! | [`verbs`](mod@verbs) | microbenchmarks of a NIC, between two processes |
-//! | [`death`] | what a client notices when others die |
+//! | [`limit`] | what the machine can do at all |
+//! | [`process`] | servers started for a measurement, and stopped after it |
 //! | [`machine`] | what it runs on, and pinning threads |
+//! | [`measured`] | a figure that was measured several times |
 //! | [`print`](mod@print) | reports as a table and as JSON |
+//! | [`units`] | sizes, durations and rates as people write them |
+//!
+//! Comparisons with other programs, plots and the big reports are in `lab`.
 //!
 //! This is an edge crate: it has threads and reads the clock. A NIC is still passed in.
 //!
@@ -40,15 +39,14 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
-pub mod death;
-pub mod index;
 pub mod limit;
 pub mod machine;
-pub mod mica;
-pub mod plot;
+pub mod measured;
 pub mod print;
 pub mod process;
-pub mod report;
 pub mod store;
+pub mod units;
 pub mod verbs;
 pub mod workload;
+
+pub use measured::Measured;

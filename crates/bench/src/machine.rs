@@ -61,6 +61,38 @@ pub fn pin_to(cpus: &[usize]) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
+/// The first and the last CPU that this process may use, if there are two.
+pub fn first_and_last() -> Option<[usize; 2]> {
+    let allowed = allowed_cpus();
+    match (allowed.first(), allowed.last()) {
+        (Some(one), Some(two)) if one != two => Some([*one, *two]),
+        _ => None,
+    }
+}
+
+/// Two different CPUs that this process may use: `0,1`.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn two_cpus(text: &str) -> Result<[usize; 2], String> {
+    let wrong = || format!("`{text}` is not two CPUs; write 0,1");
+    let (one, two) = text.split_once(',').ok_or_else(wrong)?;
+    let cpus = [one, two].map(|cpu| cpu.trim().parse());
+    let [Ok(one), Ok(two)] = cpus else {
+        return Err(wrong());
+    };
+    if one == two {
+        return Err("the two CPUs are the same".into());
+    }
+    let allowed = allowed_cpus();
+    match [one, two].iter().find(|cpu| !allowed.contains(cpu)) {
+        Some(cpu) => Err(format!(
+            "this process may use the CPUs {allowed:?}, not {cpu}"
+        )),
+        None => Ok([one, two]),
+    }
+}
+
 /// How long this thread has been ready to run while others had its CPU, in nanoseconds; nothing when
 /// the kernel does not tell.
 pub fn waited_for_cpu_ns() -> Option<u64> {

@@ -6,9 +6,8 @@ use serde::Serialize;
 
 use crate::cache::{CacheReport, Length, Percentiles};
 use crate::limit::LimitReport;
-use crate::workload::Distribution;
 
-pub use crate::cache::show::{write_comparison, write_door, write_loads};
+pub use crate::cache::show::write_loads;
 
 /// Writes a report as one JSON object, with a line's end.
 ///
@@ -93,10 +92,7 @@ pub fn write_table(report: &CacheReport, out: &mut impl Write) -> io::Result<()>
         "server",
         format!("{} over {}", settings.door, settings.transport),
     )?;
-    let distribution = match settings.distribution {
-        Distribution::Uniform => "uniform".to_string(),
-        Distribution::Zipf { theta } => format!("zipf {theta}"),
-    };
+    let distribution = settings.distribution;
     line(
         out,
         "workload",

@@ -1,207 +1,104 @@
-//! `gates`: counts what the hot paths do and compares it with the file of counts.
+//! Runs one hot path again and again, marking whose instructions come next.
 //!
-//! `cargo x gates` builds and runs it.
+//! Started by `cargo lab gates`, which counts; `gates-driver CASE ROUNDS`.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `tell.rs` | what the tracer is told |
+//! | `herd.rs` | a HERD client and server taking turns |
+//! | `nic.rs` | the verbs of the software NIC |
+//! | `mica.rs` | a partition alone |
+//! | `codec.rs` | the Memcache protocol without I/O |
+//! | `block.rs` | reads of a block device that takes no time |
+//! | `index.rs` | the store's index alone |
+//! | `store.rs` | a store over a device that takes no time |
+//! | `door.rs` | the Memcache protocol through a socket |
+//! | `probe.rs` | what no hot path does, for tests of the counting |
 
-#![forbid(unsafe_code)]
+mod block;
+mod codec;
+mod door;
+mod herd;
+mod index;
+mod mica;
+mod nic;
+mod probe;
+mod store;
+mod tell;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use anyhow::{Context, bail};
+use gates::Mark;
 
-use clap::Parser;
+use tell::{begin, mark, meet_tracer};
 
-#[derive(Parser)]
-#[command(
-    name = "cargo x gates",
-    about = "Counts what the hot paths do, and compares it with gates.json"
-)]
-struct Flags {
-    /// Cases to count, by the beginning of their names [default: all].
-    cases: Vec<String>,
-    /// Write what was counted to the file.
-    #[arg(long)]
-    update: bool,
-    /// Show all counts beside those of the file, not only those that differ.
-    #[arg(long)]
-    all: bool,
-    /// Show which source lines the counts come from.
-    #[arg(long)]
-    explain: bool,
-    /// List the cases and what is counted.
-    #[arg(long)]
-    list: bool,
-    /// The file of counts.
-    #[arg(long, value_name = "PATH", default_value = "gates.json")]
-    file: PathBuf,
+/// Rounds before anybody counts: what grows once has grown, and rings have wrapped.
+const ROUNDS_BEFORE: usize = 2000;
+
+/// A hot path.
+trait Path {
+    /// Operations in a round.
+    fn operations(&self) -> usize;
+    /// One round, with marks for what counts.
+    fn round(&mut self) -> anyhow::Result<()>;
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-fn main() -> anyhow::Result<ExitCode> {
-    run::run(&Flags::parse())
+fn open(case: &str) -> anyhow::Result<Box<dyn Path>> {
+    Ok(match case {
+        "herd-get-1" => Box::new(herd::Herd::new(1, herd::Ask::Hit)?),
+        "herd-get-32" => Box::new(herd::Herd::new(32, herd::Ask::Hit)?),
+        "herd-miss-1" => Box::new(herd::Herd::new(1, herd::Ask::Miss)?),
+        "herd-miss-32" => Box::new(herd::Herd::new(32, herd::Ask::Miss)?),
+        "herd-put-1" => Box::new(herd::Herd::new(1, herd::Ask::Put)?),
+        "herd-put-32" => Box::new(herd::Herd::new(32, herd::Ask::Put)?),
+        "nic-write-64" => Box::new(nic::Connected::new(nic::Verb::Write)?),
+        "nic-write-64-list" => Box::new(nic::Connected::new(nic::Verb::WriteList)?),
+        "nic-read-64" => Box::new(nic::Connected::new(nic::Verb::Read)?),
+        "nic-cas" => Box::new(nic::Connected::new(nic::Verb::CompareSwap)?),
+        "nic-send-ud" => Box::new(nic::Datagrams::new()?),
+        "mica-get" => Box::new(mica::Mica::new(mica::Ask::Get)?),
+        "mica-put" => Box::new(mica::Mica::new(mica::Ask::Put)?),
+        "codec-get" => Box::new(codec::Codec::new(codec::Ask::Get)),
+        "codec-multiget" => Box::new(codec::Codec::new(codec::Ask::Multiget)),
+        "codec-set" => Box::new(codec::Codec::new(codec::Ask::Set)),
+        "block-read" => Box::new(block::Block::new()?),
+        "index-lookup" => Box::new(index::Lookups::new()?),
+        "index-lookup-one" => Box::new(index::Index::new(index::Ask::Lookup)?),
+        "index-insert" => Box::new(index::Index::new(index::Ask::Insert)?),
+        "index-replace" => Box::new(index::Index::new(index::Ask::Replace)?),
+        "store-get" => Box::new(store::Stored::new(1, store::Ask::Get)?),
+        "store-get-many" => Box::new(store::Stored::new(16, store::Ask::Get)?),
+        "store-put" => Box::new(store::Stored::new(1, store::Ask::Put)?),
+        "store-put-new" => Box::new(store::Stored::new(1, store::Ask::PutNew)?),
+        "store-put-many" => Box::new(store::Stored::new(8, store::Ask::Put)?),
+        "probe" => Box::new(probe::Probe),
+        _ => bail!("there is no case {case}"),
+    })
 }
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-fn main() -> anyhow::Result<ExitCode> {
-    let _ = Flags::parse();
-    anyhow::bail!("counts can be taken on Linux on x86-64 only")
+/// Runs rounds of a path; the last ones are watched.
+fn run(path: &mut dyn Path, rounds: usize) -> anyhow::Result<()> {
+    for _ in 0..ROUNDS_BEFORE {
+        path.round()?;
+    }
+    begin(path.operations())?;
+    for _ in 0..rounds {
+        path.round()?;
+        mark(Mark::Round);
+    }
+    mark(Mark::End);
+    Ok(())
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod run {
-    use std::process::{Command, ExitCode};
-
-    use anyhow::{Context, ensure};
-    use gates::book::{Book, Count, Verdict};
-    use gates::cases::{CASES, Case, How, Metric};
-    use gates::{explain, print, serve, trace};
-
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-
-    use super::Flags;
-
-    pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
-        if flags.list {
-            for case in CASES {
-                println!("{:18} {}", case.name, case.meaning);
-            }
-            println!();
-            for metric in Metric::ALL {
-                println!("{:18} {}", metric.name(), metric.meaning());
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
-        let mut cases: Vec<&Case> = CASES.iter().filter(|case| chosen(flags, case)).collect();
-        ensure!(
-            !cases.is_empty(),
-            "there is no such case (--list shows them)"
-        );
-        cases.retain(|case| {
-            let left_out = lacks(case);
-            if let Some(why) = &left_out {
-                eprintln!("{} is left out: {why}", case.name);
-            }
-            left_out.is_none()
-        });
-        // The two processes take turns: on one CPU that is a switch, on two it is two wake-ups.
-        let everywhere = sched_getaffinity(None).context("asking for the CPUs")?;
-        let mut one = CpuSet::new();
-        one.set(sched_getcpu());
-        let here = std::env::current_exe()?;
-        let (driver, vervain) = (
-            here.with_file_name("gates-driver"),
-            here.with_file_name("vervain"),
-        );
-        let mut counts = Vec::new();
-        for case in &cases {
-            eprintln!("counting {}: {}", case.name, case.meaning);
-            let (rounds_before, rounds) = match case.how {
-                How::Served(way) => {
-                    counts.push(Count {
-                        case: case.name,
-                        side: case.sides[0],
-                        metric: Metric::Syscalls,
-                        value: serve::syscalls(&vervain, way)?,
-                    });
-                    continue;
-                }
-                How::Stepped {
-                    rounds_before,
-                    rounds,
-                    ..
-                } => (rounds_before, rounds),
-            };
-            sched_setaffinity(None, &one).context("staying on a CPU")?;
-            let watched = trace::watch(&driver, case, rounds_before, rounds);
-            sched_setaffinity(None, &everywhere).context("going back to all CPUs")?;
-            let (sides, code) = watched?;
-            for counted in sides {
-                if flags.explain {
-                    print!("{}", explain::explain(&counted, &code, &driver)?);
-                }
-                counts.extend(counted.counts.iter().map(|(metric, value)| Count {
-                    case: case.name,
-                    side: counted.side,
-                    metric: *metric,
-                    value: *value,
-                }));
-            }
-        }
-        println!("\n{}", print::grid(&counts));
-        let compiler = compiler()?;
-        if flags.update {
-            let before = flags
-                .file
-                .exists()
-                .then(|| Book::read(&flags.file))
-                .transpose()?;
-            let book = Book::of(&counts, before.as_ref(), &compiler);
-            std::fs::write(&flags.file, book.text()?)
-                .with_context(|| format!("writing {}", flags.file.display()))?;
-            if let Some(before) = before {
-                let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
-                print!(
-                    "{}",
-                    print::comparison(&before.compare(&counts, &names), flags.all)
-                );
-            }
-            println!("{} updated", flags.file.display());
-            return Ok(ExitCode::SUCCESS);
-        }
-        let book = Book::read(&flags.file)?;
-        let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
-        let compared = book.compare(&counts, &names);
-        print!("{}", print::comparison(&compared, flags.all));
-        let off = compared
-            .iter()
-            .filter(|one| one.verdict != Verdict::Holds)
-            .count();
-        if off == 0 {
-            println!("all {} counts hold", compared.len());
-            return Ok(ExitCode::SUCCESS);
-        }
-        println!(
-            "\n{off} of {} counts differ from {}. If that is meant, `cargo x gates --update` keeps \
-             the new ones; fewer is no reason to leave the file as it is.",
-            compared.len(),
-            flags.file.display()
-        );
-        if book.compiler != compiler {
-            println!(
-                "They were made with {}, and this is {compiler}: another compiler makes other code.",
-                book.compiler
-            );
-        }
-        Ok(ExitCode::FAILURE)
-    }
-
-    fn chosen(flags: &Flags, case: &Case) -> bool {
-        flags.cases.is_empty()
-            || flags
-                .cases
-                .iter()
-                .any(|begin| case.name.starts_with(begin.as_str()))
-    }
-
-    /// What this machine lacks for a case.
-    fn lacks(case: &Case) -> Option<String> {
-        let How::Stepped {
-            needs: Some(io), ..
-        } = case.how
-        else {
-            return None;
-        };
-        let mut config = rt::Config::default();
-        config.io = Some(io);
-        let error = rt::Core::new(config).err()?;
-        Some(format!("{:#}", anyhow::Error::new(error)))
-    }
-
-    /// The compiler's name and version.
-    fn compiler() -> anyhow::Result<String> {
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let output = Command::new(rustc)
-            .arg("--version")
-            .output()
-            .context("asking rustc for its version")?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(case), Some(rounds)) = (arguments.next(), arguments.next()) else {
+        bail!("usage: gates-driver CASE ROUNDS");
+    };
+    let rounds = rounds.parse().context("ROUNDS is a number")?;
+    meet_tracer()?;
+    match case.as_str() {
+        "door-uring" => door::run(rt::IoKind::Uring, rounds),
+        "door-epoll" => door::run(rt::IoKind::Epoll, rounds),
+        _ => run(&mut *open(&case)?, rounds),
     }
 }

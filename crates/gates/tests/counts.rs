@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use gates::cases::{CASES, Case, How, Metric};
-use gates::trace::{Counted, watch};
+use lab::gates::cases::{CASES, Case, How, Metric};
+use lab::gates::trace::{Counted, watch};
 
 /// Watches a few rounds of a case.
 fn count(name: &str, rounds: u64) -> Vec<Counted> {

@@ -10,6 +10,7 @@
 //! | [`run`](mod@run) | virtual time, clients, servers, faults, healing |
 //! | [`control`] | control streams that break |
 //! | [`history`] | what clients asked and were told |
+//! | [`command`] | many seeds, and what went wrong in which |
 //! | [`checker`] | whether some order of commands explains it |
 //!
 //! ```
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+pub mod command;
 pub mod control;
 pub mod history;
 pub mod plan;

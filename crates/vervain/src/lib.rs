@@ -2,9 +2,11 @@
 //!
 //! | folder | what |
 //! | --- | --- |
-//! | `cli` | flags, units, where things are, what is printed |
+//! | `command` | every verb, and who carries it out |
+//! | `cli` | flags, where things are, how errors read |
 //! | `serve` | the cache as a process: cores, doors, control |
 //! | `client` | one-shot commands, over the NIC or over a socket |
+//! | `measure` | `bench`: the cache, the store, verbs |
 //! | `soak` | a server and its clients under faults, every answer checked |
 //! | `stores` | stores in files and on drives |
 //! | `outside` | what reads bytes from outside, for fuzz targets |
@@ -14,12 +16,14 @@
 
 #![forbid(unsafe_code)]
 
-mod cli;
+pub mod cli;
 mod client;
+mod command;
+pub mod measure;
 #[cfg(feature = "fuzz")]
 pub mod outside;
 mod serve;
 mod soak;
 mod stores;
 
-pub use cli::run;
+pub use command::{conclude, run, start_logging};

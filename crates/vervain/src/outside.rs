@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
-use crate::cli::{explain, understand};
+use crate::cli::explain;
 use crate::client::SocketClient;
+use crate::command::understand;
 
 /// What a command line, without the program's name, asks for; or what is wrong with it.
 ///

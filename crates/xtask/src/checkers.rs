@@ -16,13 +16,13 @@ type Selection = (&'static str, &'static [&'static str]);
 
 /// Everything that is unsafe, or that unsafe code is driven by: io_uring, two processes and all.
 const UNSAFE: [Selection; 7] = [
-    ("verbs", &["--lib"]),
-    ("conformance", &["--lib", "--test", "it"]),
-    ("nic-soft", &["--lib", "--test", "it"]),
-    ("rt", &["--lib", "--test", "it"]),
-    ("block", &["--lib", "--test", "it"]),
-    ("cache", &["--lib", "--test", "it"]),
-    ("store", &["--lib", "--test", "it"]),
+    ("verbs", &[]),
+    ("conformance", &[]),
+    ("nic-soft", &[]),
+    ("rt", &[]),
+    ("block", &[]),
+    ("cache", &[]),
+    ("store", &[]),
 ];
 
 /// Tables, rings and copies, by their unit tests.
@@ -54,13 +54,13 @@ pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
         // Each cut does what all others do with memory.
         ("VERVAIN_STORE_SEEDS", "0..1"),
     ];
+    // With a target named, build scripts and macros are left as they are.
     let host = host()?;
-    for (package, tests) in chosen(&UNSAFE, packages)? {
-        // With a target named, build scripts and macros are left as they are.
-        let test = ["test", "--target", &host, "--package", package];
-        cargo(&[&test[..], tests].concat(), &environment)?;
+    let mut test = vec!["test", "--target", &host, "--lib", "--test", "it"];
+    for package in chosen(&UNSAFE, packages)? {
+        test.extend(["--package", package.0]);
     }
-    Ok(())
+    cargo(&test, &environment)
 }
 
 /// Runs unit tests under valgrind, which finds what AddressSanitizer does and decisions that hang

@@ -59,7 +59,7 @@ impl Arguments {
             targets: Vec::new(),
             time: Duration::from_secs(10),
             jobs: None,
-            seed: None,
+            seed: Some(1),
             input: Vec::new(),
             minimize: false,
         }

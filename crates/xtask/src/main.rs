@@ -1,7 +1,7 @@
 //! `cargo x`: the project's chores.
 //!
 //! ```text
-//! cargo x check      everything that CI checks, in CI's order
+//! cargo x check      everything that CI checks, and what each step takes
 //! cargo x lint       formatting and clippy
 //! cargo x docs       the documentation, without warnings
 //! cargo x deps       licences, sources and duplicates of dependencies (needs cargo-deny)
@@ -10,22 +10,18 @@
 //! cargo x valgrind   tables, rings and copies under valgrind
 //! cargo x miri       the same in Miri (needs nightly)
 //! cargo x fuzz       what reads bytes from outside, given bytes that libFuzzer makes up
-//! cargo x performance DIR   the README's figures, from a folder of `vervain bench report`
 //! cargo x death      processes that die at their steps; --all for all steps
 //! cargo x programs   random programs over every NIC, from seeds: every completion checked
-//! cargo x simulate   the cache in virtual time, from seeds: every answer checked
-//! cargo x mutants    the same with the cache broken on purpose: whether the simulation notices
-//! cargo x gates      what the hot paths do, counted and compared with gates.json
 //! ```
+//!
+//! What is measured and counted is `cargo lab`.
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod checkers;
 mod fuzz;
-mod mutants;
-mod performance;
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
@@ -40,7 +36,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Everything that CI checks, in CI's order.
+    /// Everything that CI checks, and what each step takes.
     Check,
     /// Formatting and clippy.
     Lint,
@@ -58,11 +54,6 @@ enum Chore {
     Miri(Packages),
     /// Gives what reads bytes from outside bytes that libFuzzer makes up.
     Fuzz(fuzz::Arguments),
-    /// The README's figures, from a folder that `vervain bench report` has written.
-    Performance {
-        /// The folder.
-        folder: PathBuf,
-    },
     /// Clients, servers and users of the NIC that are killed or stopped at their steps: at each
     /// system call, and between instructions. Prints how many steps were cut.
     Death {
@@ -82,30 +73,6 @@ enum Chore {
         #[arg(default_value = "16..200")]
         seeds: String,
     },
-    /// The cache in virtual time: servers, clients and a network from one seed each, every answer
-    /// checked.
-    ///
-    /// `cargo x simulate --help` tells the rest.
-    #[command(disable_help_flag = true)]
-    Simulate {
-        /// What the simulation is told.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
-    /// Breaks the cache on purpose, in each way that crates/simulation/mutants.md lists, and counts
-    /// the seeds in which the simulation notices.
-    ///
-    /// Fails when a mutant goes unnoticed, or does not fit the tree any more.
-    Mutants(mutants::Arguments),
-    /// What the hot paths do, counted and compared with gates.json.
-    ///
-    /// `cargo x gates --help` tells the rest.
-    #[command(disable_help_flag = true)]
-    Gates {
-        /// What the counting program is told.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
 }
 
 #[derive(clap::Args)]
@@ -116,15 +83,7 @@ struct Packages {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
-        Chore::Check => {
-            lint()?;
-            cargo(&["test", "--workspace"], &[])?;
-            docs()?;
-            loom()?;
-            deps()?;
-            fuzz::run(&fuzz::Arguments::brief())?;
-            gates(&[])
-        }
+        Chore::Check => check::run(),
         Chore::Lint => lint(),
         Chore::Docs => docs(),
         Chore::Deps => deps(),
@@ -133,12 +92,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Valgrind(Packages { packages }) => checkers::valgrind(&packages),
         Chore::Miri(Packages { packages }) => checkers::miri(&packages),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
-        Chore::Performance { folder } => performance::publish(&folder),
         Chore::Death { step, all, seed } => death(step.as_deref(), all, seed),
         Chore::Programs { seeds } => programs(&seeds),
-        Chore::Simulate { arguments } => simulate(&arguments),
-        Chore::Mutants(arguments) => mutants::run(&arguments),
-        Chore::Gates { arguments } => gates(&arguments),
     }
 }
 
@@ -171,15 +126,14 @@ fn deps() -> anyhow::Result<()> {
 }
 
 fn loom() -> anyhow::Result<()> {
-    for package in ["rt", "nic-soft", "store"] {
-        let test = ["test", "--release", "-p", package, "--test", "loom"];
-        let environment = [
-            ("RUSTFLAGS", "--cfg loom"),
-            ("CARGO_TARGET_DIR", "target/loom"),
-        ];
-        cargo(&test, &environment)?;
-    }
-    Ok(())
+    // One build for all: loom's own crates take most of it.
+    let packages = ["-p", "rt", "-p", "nic-soft", "-p", "store"];
+    let test = ["test", "--profile", "loom", "--test", "loom"];
+    let environment = [
+        ("RUSTFLAGS", "--cfg loom"),
+        ("CARGO_TARGET_DIR", "target/loom"),
+    ];
+    cargo(&[&test[..], &packages].concat(), &environment)
 }
 
 fn death(step: Option<&str>, all: bool, seed: Option<u64>) -> anyhow::Result<()> {
@@ -209,31 +163,6 @@ fn programs(seeds: &str) -> anyhow::Result<()> {
     cargo(
         &[&["test"], &suites[..], &only].concat(),
         &[("VERVAIN_PROGRAM_SEEDS", seeds)],
-    )
-}
-
-fn simulate(arguments: &[String]) -> anyhow::Result<()> {
-    let run = ["run", "--release", "--quiet", "--package", "simulation"];
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    cargo(&[&run[..], &["--"], &arguments].concat(), &[])
-}
-
-fn gates(arguments: &[String]) -> anyhow::Result<()> {
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        eprintln!("no counts: they can be taken on Linux on x86-64 only");
-        return Ok(());
-    }
-    // The file of counts is at the root.
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    std::env::set_current_dir(root).with_context(|| format!("going to {root}"))?;
-    let build = ["build", "--release", "--bins"];
-    let packages = ["--package", "gates", "--package", "vervain"];
-    cargo(&[&build[..], &packages].concat(), &[])?;
-    let run = ["run", "--release", "--quiet", "--package", "gates"];
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    cargo(
-        &[&run[..], &["--bin", "gates", "--"], &arguments].concat(),
-        &[],
     )
 }
 

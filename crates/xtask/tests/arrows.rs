@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("verbs", &[]),
     ("conformance", &["verbs"]),
     ("engine", &[]),
@@ -19,6 +19,20 @@ const ARROWS: [(&str, &[&str]); 15] = [
         "bench",
         &[
             "verbs", "nic-soft", "rt", "block", "engine", "cache", "memcache", "store",
+        ],
+    ),
+    (
+        "lab",
+        &[
+            "verbs",
+            "rt",
+            "block",
+            "cache",
+            "store",
+            "bench",
+            "vervain",
+            "gates",
+            "simulation",
         ],
     ),
     (
@@ -45,9 +59,8 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "cache",
             "memcache",
             "store",
-            "bench",
+            "lab",
             "vervain",
-            "gates",
         ],
     ),
     ("simulation", &["verbs", "conformance", "cache"]),
@@ -103,4 +116,35 @@ fn the_drawing_has_no_circles() {
         left.remove(bottom);
     }
     assert!(left.is_empty(), "a circle among {left:?}");
+}
+
+#[test]
+fn the_product_carries_no_rival() {
+    let metadata = MetadataCommand::new().exec().expect("cargo metadata");
+    let resolved = metadata.resolve.expect("resolved dependencies");
+    let named = |name: &str| {
+        metadata
+            .packages
+            .iter()
+            .find(|package| package.name == name)
+    };
+    let rival = named("dashmap").expect("the lab compares with it");
+    let mut left = vec![named("vervain").expect("the product").id.clone()];
+    let mut seen = BTreeSet::new();
+    while let Some(id) = left.pop() {
+        assert_ne!(id, rival.id, "the product depends on a rival");
+        if !seen.insert(id.clone()) {
+            continue;
+        }
+        let node = resolved.nodes.iter().find(|node| node.id == id);
+        let normal = node
+            .expect("a node a package")
+            .deps
+            .iter()
+            .filter(|dependency| {
+                let mut kinds = dependency.dep_kinds.iter();
+                kinds.any(|kind| kind.kind == DependencyKind::Normal)
+            });
+        left.extend(normal.map(|dependency| dependency.pkg.clone()));
+    }
 }

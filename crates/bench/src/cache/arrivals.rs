@@ -24,7 +24,7 @@ pub struct Rate {
 
 /// A thread's due times.
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     arrival: Arrival,
     mean_ns: f64,
     /// Parts of a nanosecond matter at high rates.
@@ -34,7 +34,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// A thread's part of a rate.
-    pub(crate) fn new(rate: Rate, threads: usize, seed: u64) -> Self {
+    pub fn new(rate: Rate, threads: usize, seed: u64) -> Self {
         Schedule {
             arrival: rate.arrival,
             mean_ns: threads as f64 * 1e9 / rate.per_second,
@@ -44,20 +44,20 @@ impl Schedule {
     }
 
     /// Begins anew: the first request is due a gap after this time.
-    pub(crate) fn begin(&mut self, now_ns: u64) {
+    pub fn begin(&mut self, now_ns: u64) {
         self.due_ns = now_ns as f64;
         self.advance();
     }
 
     /// When the next request is due.
     #[inline]
-    pub(crate) fn due_ns(&self) -> u64 {
+    pub fn due_ns(&self) -> u64 {
         self.due_ns as u64
     }
 
     /// Goes on to the request after it.
     #[inline]
-    pub(crate) fn advance(&mut self) {
+    pub fn advance(&mut self) {
         self.due_ns += match self.arrival {
             Arrival::Constant => self.mean_ns,
             // 1 - [0, 1) is never 0.

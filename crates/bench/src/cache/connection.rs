@@ -48,7 +48,7 @@ pub(super) trait Connection {
 }
 
 /// Spins for a while, then offers the CPU to others.
-pub(crate) fn spin(looks: u32) {
+pub fn spin(looks: u32) {
     if looks.is_multiple_of(LOOKS_UNTIL_YIELD) {
         std::thread::yield_now();
     } else {

@@ -16,15 +16,11 @@
 //! | `tally.rs` | what a thread counts and times |
 //! | `report.rs` | [`CacheReport`] |
 //! | `loads.rs` | [`LoadSweep`]: latency at offered loads |
-//! | `compare.rs` | [`Comparison`]: two servers in turn, each at its best |
-//! | `door.rs` | [`DoorMatrix`]: our socket door beside memcached's |
 //! | `limit.rs` | [`Limit`]: what a run is up against |
 //! | `show.rs` | these as tables |
 
 mod arrivals;
-mod compare;
 mod connection;
-mod door;
 mod drive;
 mod fleet;
 mod gate;
@@ -33,7 +29,7 @@ mod loads;
 mod nic;
 mod reply;
 mod report;
-pub(crate) mod show;
+pub mod show;
 mod socket;
 mod sockets;
 mod tally;
@@ -46,19 +42,16 @@ use serde::Serialize;
 
 use crate::workload::{CHECKABLE_LEN_MIN, Distribution, Generator, Mix, Workload, WorkloadError};
 
-pub(crate) use arrivals::Schedule;
-pub use arrivals::{Arrival, Rate};
-pub use compare::{Cell, Comparison, ComparisonReport, Side, SideReport, Subject, Way};
-pub(crate) use connection::spin;
-pub use door::{DoorError, DoorMatrix, DoorReport, DoorRow};
+pub use arrivals::{Arrival, Rate, Schedule};
+pub use connection::spin;
 pub use limit::{Limit, SocketLimit};
 pub use loads::{Load, LoadReport, LoadSweep, Rates};
-pub(crate) use report::as_seconds;
+pub use report::as_seconds;
 pub use report::{
     CacheReport, ConnectionStats, Counts, Latencies, Percentiles, PreloadReport, Settings,
     ThreadReport,
 };
-pub(crate) use tally::histogram;
+pub use tally::histogram;
 pub use target::{Address, Door, Target};
 
 /// Requests under way on a connection at most.

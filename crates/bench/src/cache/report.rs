@@ -42,7 +42,8 @@ impl Counts {
         self.refused + self.timed_out + self.unknown
     }
 
-    pub(super) fn add(&mut self, other: &Counts) {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Counts) {
         self.hits += other.hits;
         self.misses += other.misses;
         self.stored += other.stored;
@@ -76,7 +77,8 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+    /// Those of a histogram.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile);
         if histogram.is_empty() {
             return Percentiles::default();
@@ -328,7 +330,11 @@ impl CacheReport {
     }
 }
 
-pub(crate) fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+/// Writes a duration as seconds.
+///
+/// # Errors
+/// The serializer's.
+pub fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(time.as_secs_f64())
 }
 

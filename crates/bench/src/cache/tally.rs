@@ -31,7 +31,8 @@ pub(super) struct Tally {
     turn: Vec<Group>,
 }
 
-pub(crate) fn histogram() -> Histogram<u64> {
+/// An empty histogram of latencies in nanoseconds.
+pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("bounds that a histogram takes")
 }
 

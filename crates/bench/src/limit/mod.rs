@@ -16,36 +16,35 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::machine::{Machine, allowed_cpus};
+use crate::units;
 
 /// Stalls are rare, so they are looked for this many times as long as anything else.
 const STALLS_EACH: u32 = 5;
 
 /// The settings of a run.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct LimitRun {
-    /// The two CPUs, when threads are to be pinned.
+    /// The two CPUs to measure between [default: the first and the last].
+    #[arg(long, value_name = "A,B", value_parser = crate::machine::two_cpus)]
     pub cpus: Option<[usize; 2]>,
     /// How long each measurement takes.
+    #[arg(long = "for", value_name = "TIME", default_value = "300ms", value_parser = units::duration)]
     pub each: Duration,
-    /// Bytes that random reads spread over; far more than the caches hold.
+    /// Memory that random reads spread over; far more than the caches hold.
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
     pub memory: usize,
     /// Slots of the exchange, one measurement each.
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,4,16,32,64"
+    )]
     pub windows: Vec<usize>,
     /// Bytes of a copy, one measurement each.
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = units::size,
+          default_value = "64,512,4K,32K,256K,1M")]
     pub copies: Vec<usize>,
-}
-
-impl Default for LimitRun {
-    /// Unpinned, 300 ms each, 512 MiB, windows 1 to 64, copies of 64 B to 1 MiB.
-    fn default() -> Self {
-        LimitRun {
-            cpus: None,
-            each: Duration::from_millis(300),
-            memory: 512 << 20,
-            windows: vec![1, 4, 16, 32, 64],
-            copies: vec![64, 512, 4096, 32 << 10, 256 << 10, 1 << 20],
-        }
-    }
 }
 
 /// Throughput of the exchange with a number of slots.
@@ -184,7 +183,7 @@ mod tests {
             memory: 1 << 20,
             windows: vec![1, 8],
             copies: vec![64, 4096],
-            ..LimitRun::default()
+            ..units::usual()
         };
         let mut names = Vec::new();
         let report = run.run(&mut |name| names.push(name.to_string()));

@@ -1,6 +1,7 @@
 //! A pinned process that ends with its guard.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -17,15 +18,50 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A process. Dropping it asks it to end, and kills it if it does not.
 #[derive(Debug)]
-pub(super) struct Child {
+pub struct Child {
     name: String,
     child: std::process::Child,
     stderr: PathBuf,
+    /// While its number is its own.
+    watcher: Option<Watcher>,
+}
+
+/// A shell that ends a process and removes its directory when this process has died without doing so,
+/// as it does of SIGKILL: its input is a pipe that ends then. (The kernel's own signal at the death
+/// of a parent comes at the end of the *thread* that started the child.)
+#[derive(Debug)]
+struct Watcher(std::process::Child);
+
+impl Watcher {
+    fn start(pid: u32, dir: &Path) -> std::io::Result<Self> {
+        let script = "read -r line; kill -KILL $0; rm -rf -- \"$@\"";
+        let watcher = Command::new("sh")
+            .args(["-c", script, &pid.to_string()])
+            .args(running::has_made(dir).then_some(dir))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C is for whoever measures, who ends it then.
+            .process_group(0)
+            .spawn()?;
+        Ok(Watcher(watcher))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Before its pipe is closed. One that has ended already is what we want.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Child {
     /// Starts a program on some CPUs, or anywhere. It says what goes wrong in a file of `dir`.
-    pub(super) fn start(
+    ///
+    /// # Errors
+    /// The system refuses, or it ended or stayed silent.
+    pub fn start(
         name: &str,
         command: &mut Command,
         cpus: &[usize],
@@ -52,24 +88,33 @@ impl Child {
             Ok(child) => child.map_err(starting())?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
+        let mut child = child;
+        let watcher = Watcher::start(child.id(), dir).inspect_err(|_| {
+            // Nobody would end it.
+            let _ = child.kill();
+            let _ = child.wait();
+            running::remove(child.id());
+        });
         Ok(Child {
             name: name.to_string(),
             child,
             stderr,
+            watcher: Some(watcher.map_err(starting())?),
         })
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    /// Its number.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Its standard output, once.
-    pub(super) fn stdout(&mut self) -> Option<std::process::ChildStdout> {
+    pub fn stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()
     }
 
     /// What it has said on standard error.
-    pub(super) fn stderr(&self) -> String {
+    pub fn stderr(&self) -> String {
         match std::fs::read(&self.stderr) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => format!("(its standard error cannot be read: {error})"),
@@ -77,7 +122,10 @@ impl Child {
     }
 
     /// Asks again and again until there is something, the process has ended, or the time is over.
-    pub(super) fn wait_for<T>(
+    ///
+    /// # Errors
+    /// The system refuses, or it ended or stayed silent.
+    pub fn wait_for<T>(
         &mut self,
         within: Duration,
         mut ask: impl FnMut() -> Option<T>,
@@ -106,7 +154,7 @@ impl Child {
     }
 
     /// What it said is not what such a server says.
-    pub(super) fn odd(&self, answer: &str) -> ProcessError {
+    pub fn odd(&self, answer: &str) -> ProcessError {
         ProcessError::Odd {
             name: self.name.clone(),
             answer: answer.trim().to_string(),
@@ -115,17 +163,23 @@ impl Child {
     }
 
     /// How it has ended, if it has.
-    pub(super) fn status(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
+    ///
+    /// # Errors
+    /// The system refuses, or it ended or stayed silent.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
         let waiting = ProcessError::system(format!("waiting for {}", self.name));
         let status = self.child.try_wait().map_err(waiting)?;
         if status.is_some() {
-            running::remove(self.child.id());
+            self.reaped();
         }
         Ok(status)
     }
 
     /// Sends a signal, unless it has been waited for: its number may be another's then.
-    pub(super) fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
+    ///
+    /// # Errors
+    /// The system refuses, or it ended or stayed silent.
+    pub fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
         match Pid::from_raw(self.child.id() as i32) {
             Some(pid) if running::has(self.child.id()) => {
                 kill_process(pid, signal).map_err(|error| {
@@ -137,16 +191,28 @@ impl Child {
     }
 
     /// Kills it and waits for its end.
-    pub(super) fn kill(&mut self) -> Result<(), ProcessError> {
+    ///
+    /// # Errors
+    /// The system refuses, or it ended or stayed silent.
+    pub fn kill(&mut self) -> Result<(), ProcessError> {
         let failed = |what: &str| ProcessError::system(format!("{what} {}", self.name));
         self.child.kill().map_err(failed("killing"))?;
         self.child.wait().map_err(failed("waiting for"))?;
-        running::remove(self.child.id());
+        self.reaped();
         Ok(())
     }
 
+    /// From now on its number may be another's.
+    fn reaped(&mut self) {
+        running::remove(self.child.id());
+        self.watcher = None;
+    }
+
     /// Waits for its end; whether there was one in time, and without complaint.
-    pub(super) fn wait_end(&mut self, within: Duration) -> Result<bool, ProcessError> {
+    ///
+    /// # Errors
+    /// The system refuses, or it ended or stayed silent.
+    pub fn wait_end(&mut self, within: Duration) -> Result<bool, ProcessError> {
         let began = Instant::now();
         loop {
             if let Some(status) = self.status()? {

@@ -4,43 +4,40 @@
 //! | --- | --- |
 //! | `mod.rs` | [`Server`]: a running one, whichever it is; [`ServerSettings`] |
 //! | `vervain.rs` | starting `vervain serve` |
-//! | `memcached.rs` | finding and starting memcached |
 //! | `child.rs` | a pinned process that ends with its guard |
 //! | `running.rs` | [`stop_all`], for a process that is told to end |
 //! | `usage.rs` | what a process has used |
 //!
 //! ```no_run
-//! use bench::process::{Listen, ServerSettings, memcached};
+//! use bench::process::{ServerSettings, vervain};
 //!
 //! let settings = ServerSettings {
 //!     cpus: vec![0],
 //!     ..ServerSettings::default()
 //! };
-//! let server = memcached::start(&settings, Listen::Tcp)?;
+//! let server = vervain::start("target/release/vervain".as_ref(), &settings)?;
 //! println!("{} serves on {}", server.name(), server.address());
 //! let before = server.usage()?;
 //! # Ok::<(), bench::process::ProcessError>(())
 //! ```
 
 mod child;
-pub mod memcached;
 mod running;
 mod usage;
 pub mod vervain;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use rustix::process::Signal;
 
-use self::child::Child;
-use self::running::Directory;
-pub use self::running::stop_all;
+pub use self::child::Child;
+pub use self::running::{Directory, stop_all};
 pub use self::usage::Usage;
 use crate::cache::Address;
 
 /// How long a server may take until it answers: it may have to touch all of its memory.
-const START_MAX: Duration = Duration::from_secs(30);
+pub const START_MAX: Duration = Duration::from_secs(30);
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +95,8 @@ fn said(stderr: &str) -> String {
 }
 
 impl ProcessError {
-    fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+    /// What the system says to something that was tried.
+    pub fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |error| ProcessError::System { what, error }
     }
@@ -164,6 +162,19 @@ pub struct Server {
 }
 
 impl Server {
+    /// One that was started by other means, with one door and its directory.
+    pub fn of(name: String, address: Address, child: Child, dir: Directory) -> Self {
+        let unix = matches!(address, Address::Unix(_)).then(|| address.clone());
+        Server {
+            name,
+            address,
+            unix,
+            nic: None,
+            child,
+            _dir: Some(dir),
+        }
+    }
+
     /// The program and its version.
     pub fn name(&self) -> &str {
         &self.name
@@ -247,11 +258,4 @@ impl Server {
 
 fn directory() -> Result<Directory, ProcessError> {
     Directory::new().map_err(ProcessError::system("a directory for the server"))
-}
-
-/// Whether a path leads to something that can be executed.
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

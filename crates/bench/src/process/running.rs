@@ -30,10 +30,14 @@ fn running() -> MutexGuard<'static, Running> {
 
 /// A server's directory. Dropping it removes it.
 #[derive(Debug)]
-pub(super) struct Directory(Option<TempDir>);
+pub struct Directory(Option<TempDir>);
 
 impl Directory {
-    pub(super) fn new() -> std::io::Result<Self> {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn new() -> std::io::Result<Self> {
         let mut running = running();
         let dir = tempfile::Builder::new()
             .prefix("vervain-bench-")
@@ -42,7 +46,8 @@ impl Directory {
         Ok(Directory(Some(dir)))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         self.0.as_ref().map_or(Path::new(""), TempDir::path)
     }
 }
@@ -54,6 +59,11 @@ impl Drop for Directory {
         // Removed here, while nobody else looks at the list.
         self.0 = None;
     }
+}
+
+/// Whether a directory is one of ours, which goes with its server.
+pub(super) fn has_made(dir: &Path) -> bool {
+    running().dirs.iter().any(|one| one == dir)
 }
 
 /// Starts a process, and knows of it from its first moment on.

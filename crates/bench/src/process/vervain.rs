@@ -79,6 +79,8 @@ pub fn start_in(
     let (run_dir, unix) = (place.run_dir(), place.unix());
     let mut command = Command::new(exe);
     command
+        // The lab is this program under another name.
+        .arg0("vervain")
         .args(["--json", "serve", "--prefault", "--listen"])
         .arg(format!("127.0.0.1:{}", place.port))
         .arg("--unix")

@@ -9,14 +9,12 @@
 //! | `report.rs` | [`StoreReport`], what a run has found out |
 //! | `show.rs` | the same as a table |
 //! | `recovery.rs` | opening a store after a crash and after a clean stop |
-//! | `whole` | `bench report --store`: all of it in one go, with goals and plots |
 
 mod measure;
 mod place;
 mod recovery;
 mod report;
 mod show;
-pub mod whole;
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -10,7 +10,7 @@ use super::measure::Tally;
 use super::{Cell, Idle, KEY_LEN, Mix};
 use crate::cache::Percentiles;
 use crate::machine::Machine;
-use crate::report::Measured;
+use crate::measured::Measured;
 
 /// A store beside its bare device.
 #[derive(Clone, PartialEq, Debug, Serialize)]

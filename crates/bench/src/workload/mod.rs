@@ -141,6 +141,15 @@ impl Distribution {
     pub const YCSB_ZIPF: Distribution = Distribution::Zipf { theta: 0.99 };
 }
 
+impl std::fmt::Display for Distribution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Distribution::Uniform => f.write_str("uniform"),
+            Distribution::Zipf { theta } => write!(f, "zipf {theta}"),
+        }
+    }
+}
+
 impl FromStr for Distribution {
     type Err = WorkloadError;
 

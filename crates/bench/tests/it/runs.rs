@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use bench::cache::{
-    Arrival, CacheReport, CacheRun, Comparison, Length, LoadSweep, Pinning, Rate, Rates, RunError,
-    Side, Target, Way,
+    Arrival, CacheReport, CacheRun, Length, LoadSweep, Pinning, Rate, Rates, RunError, Target,
 };
 use bench::workload::{Distribution, Mix, write_value};
 use rt::net::Addr;
@@ -291,49 +290,6 @@ fn loads_are_shares_of_what_a_closed_loop_reaches() {
         nothing.run(&mut |_, _, _| {}),
         Err(RunError::Setting(_))
     ));
-}
-
-#[test]
-fn two_servers_are_compared_in_turn() {
-    let herd = HerdServer::start(1, 4 << 20);
-    let (door, sockets) = serve(Addr::Tcp(loopback()), 1 + 4 * 2);
-    let comparison = Comparison {
-        run: CacheRun {
-            length: Length::Operations(300),
-            ..small(herd.target())
-        },
-        rounds: 2,
-        ours: Side {
-            name: "ours".into(),
-            doors: vec![herd.target()],
-            ways: vec![Way::PLAIN, Way::pipelined(8)],
-        },
-        theirs: Side {
-            name: "theirs".into(),
-            doors: vec![Target::Socket(door)],
-            ways: Way::OVER_SOCKETS.to_vec(),
-        },
-    };
-    let report = comparison.run(&mut |_, _, _| {}).expect("a report");
-    sockets.join().expect("no panic");
-    for (side, cells) in [(&report.ours, 2), (&report.theirs, 4)] {
-        assert_eq!(side.cells.len(), cells);
-        for cell in &side.cells {
-            assert_eq!(cell.rounds_mops.len(), 2);
-            let counts = &cell.counts;
-            assert_eq!(
-                (counts.answered(), counts.errors(), counts.wrong),
-                (600, 0, 0)
-            );
-            assert!(cell.throughput_mops <= side.best().throughput_mops);
-        }
-    }
-    let ratio = report.ours.best().throughput_mops / report.theirs.best().throughput_mops;
-    assert_eq!(report.ratio, ratio);
-    let mut out = Vec::new();
-    bench::print::write_comparison(&report, &mut out).expect("written");
-    let text = String::from_utf8(out).expect("text");
-    assert!(text.contains("multiget of 32, 4 at once") && text.contains("times theirs"));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn every_answer_of_many_seeds_is_explained_and_everything_ends() {
         let count = failures.len();
         panic!(
             "{count} of {seeds} seeds failed; seed {seed}: {failure}\n\
-             replay it with a trace: cargo x simulate --seed {seed} --trace"
+             replay it with a trace: cargo lab simulate --seed {seed} --trace"
         );
     }
     println!("{counts:?}");

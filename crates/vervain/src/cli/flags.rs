@@ -1,84 +1,33 @@
-//! The flags, each defined once; those of `bench` are in `bench_flags.rs`.
+//! The flags of the server, its clients and `soak`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use bench::units;
+use clap::{Args, ValueEnum};
 use verbs::Gid;
 
-use super::bench_flags::BenchFlags;
-use super::store_flags::StoreFlags;
-use super::{parse_gid, units};
+use super::parse_gid;
 use crate::soak::Faults;
-
-/// Data-centre storage services at RDMA speed, on any machine.
-#[derive(Parser, Debug)]
-#[command(
-    name = "vervain",
-    version,
-    about,
-    after_help = "Start with `vervain serve`; then, in another terminal, `vervain set greeting \
-                  hello` and `vervain get greeting`. Any memcached client works on \
-                  127.0.0.1:11211 as well."
-)]
-pub(super) struct Flags {
-    /// Print JSON instead of text.
-    #[arg(long, global = true)]
-    pub(super) json: bool,
-    /// Say more about what happens (-v, -vv).
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(super) verbose: u8,
-    #[command(subcommand)]
-    pub(super) command: Command,
-}
-
-#[derive(Subcommand, Debug)]
-pub(super) enum Command {
-    /// Run the cache.
-    Serve(ServeFlags),
-    /// Store a value.
-    Set(SetFlags),
-    /// Print values. Exits with 1 if any is missing.
-    Get(GetFlags),
-    /// Delete items. Exits with 1 if any was missing.
-    Del(DelFlags),
-    /// Add to a number (or subtract: a negative delta). Exits with 1 if it is missing.
-    Incr(IncrFlags),
-    /// Give an item a new expiry. Exits with 1 if it is missing.
-    Touch(TouchFlags),
-    /// Print the server's counters.
-    Stats(StatsFlags),
-    /// Keep a connection and take commands from standard input, a line each.
-    Shell(ShellFlags),
-    /// Keys and values in a file or on a drive: make one, use it, look into it, mend it.
-    Store(StoreFlags),
-    /// Measure.
-    Bench(BenchFlags),
-    /// Run a server and its clients under faults, and check every answer.
-    Soak(SoakFlags),
-    /// A client of `soak`, told on standard input what to do.
-    #[command(hide = true)]
-    SoakClient(SoakClient),
-}
 
 /// Which software NIC.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct NicFlags {
+pub struct NicFlags {
     /// The NIC's address: an IP address or any name [default: 127.0.0.1].
     #[arg(long, value_name = "NAME", value_parser = parse_gid)]
-    pub(crate) gid: Option<Gid>,
+    pub gid: Option<Gid>,
     /// Where the processes of this host meet [default: $XDG_RUNTIME_DIR/vervain, or
     /// /tmp/vervain-UID].
     #[arg(long, value_name = "PATH")]
-    pub(crate) run_dir: Option<PathBuf>,
+    pub run_dir: Option<PathBuf>,
     /// Print every request and completion of the NIC on standard error.
     #[arg(long, help_heading = "Looking into the NIC")]
-    pub(crate) nic_trace: bool,
+    pub nic_trace: bool,
     /// Lose, double and delay so many of a million messages on unreliable transports.
     #[arg(long, value_name = "PPM", help_heading = "Looking into the NIC",
           value_parser = clap::value_parser!(u32).range(..=500_000))]
-    pub(crate) nic_loss: Option<u32>,
+    pub nic_loss: Option<u32>,
 }
 
 /// `vervain serve`.
@@ -223,21 +172,22 @@ pub(crate) enum Io {
 
 /// How to reach a server.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct ClientFlags {
+pub struct ClientFlags {
     /// The server's door.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
-    pub(crate) server: SocketAddr,
+    pub server: SocketAddr,
     /// The server's door on a Unix socket, instead.
     #[arg(long, value_name = "PATH")]
-    pub(crate) unix: Option<PathBuf>,
+    pub unix: Option<PathBuf>,
     /// Speak the Memcache protocol over the socket instead of RDMA.
     #[arg(long)]
-    pub(crate) socket: bool,
+    pub socket: bool,
+    /// The NIC.
     #[command(flatten)]
-    pub(crate) nic: NicFlags,
+    pub nic: NicFlags,
     /// How long to wait for an answer.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// `vervain set`.

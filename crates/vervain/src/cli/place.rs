@@ -67,17 +67,20 @@ fn nic_options(flags: &NicFlags) -> SoftOptions {
 }
 
 /// The software NIC, opened.
-pub(crate) struct OpenedNic {
+pub struct OpenedNic {
     /// How it was opened.
-    pub(crate) options: SoftOptions,
+    pub options: SoftOptions,
     /// The NIC itself, for its counts.
-    pub(crate) soft: Arc<SoftNic>,
+    pub soft: Arc<SoftNic>,
     /// The NIC with what was put around it.
-    pub(crate) context: Context,
+    pub context: Context,
 }
 
 /// Opens the software NIC, with what is to be put around it.
-pub(crate) fn open_nic(flags: &NicFlags) -> anyhow::Result<OpenedNic> {
+///
+/// # Errors
+/// The NIC's.
+pub fn open_nic(flags: &NicFlags) -> anyhow::Result<OpenedNic> {
     let options = nic_options(flags);
     let soft = open_soft(&options)?;
     let mut nic: Arc<dyn Nic> = Arc::<SoftNic>::clone(&soft);

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use bench::units;
 use clap::{Args, Subcommand};
-
-use super::units;
 
 /// `vervain store`.
 #[derive(Args, Debug)]

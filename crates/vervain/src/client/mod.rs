@@ -1,12 +1,5 @@
 //! One-shot commands: over the software NIC, or over a socket.
 
-mod compare;
-mod measure;
-mod measure_death;
-mod measure_index;
-mod measure_report;
-mod measure_store;
-mod measure_verbs;
 mod meeting;
 mod shell;
 mod socket;
@@ -15,23 +8,16 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
-use cache::herd::client::{Address, BlockingError, ConnectError, Door, Pace};
+use cache::herd::client::{BlockingError, ConnectError, Door, Pace};
 use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
 use serde_json::json;
 
-pub(crate) use compare::bench_door;
-pub(crate) use measure::{bench_cache, bench_limit};
-pub(crate) use measure_death::{bench_death, bench_death_victim};
-pub(crate) use measure_index::bench_index;
-pub(crate) use measure_report::{bench_mica, bench_report};
-pub(crate) use measure_store::{bench_store, bench_store_load};
-pub(crate) use measure_verbs::{bench_verbs, bench_verbs_peer};
 pub(crate) use shell::shell;
 pub(crate) use socket::SocketClient;
 
 use self::meeting::meeting;
 use crate::cli::{
-    ClientFlags, DelFlags, GetFlags, IncrFlags, SetFlags, StatsFlags, TouchFlags, open_nic,
+    ClientFlags, DelFlags, GetFlags, IncrFlags, SetFlags, StatsFlags, TouchFlags, door, open_nic,
 };
 
 /// Whether there was such an item.
@@ -88,14 +74,6 @@ impl Pace for Waiting {
 }
 
 type NicClient = BlockingClient<Box<dyn FnMut() -> std::io::Result<Door>>, Waiting>;
-
-/// Where the server's door is.
-pub(crate) fn door(flags: &ClientFlags) -> Address {
-    match &flags.unix {
-        Some(path) => Address::Unix(path.clone()),
-        None => Address::Tcp(flags.server),
-    }
-}
 
 /// A connection to a server.
 enum Connection {

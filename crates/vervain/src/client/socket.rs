@@ -6,8 +6,8 @@ use anyhow::{Context as _, bail, ensure};
 
 use cache::herd::client::Door;
 
-use super::{Found, Item, Storing, door};
-use crate::cli::ClientFlags;
+use super::{Found, Item, Storing};
+use crate::cli::{ClientFlags, door};
 
 /// Bytes of a line of an answer at most.
 const LINE_LEN_MAX: u64 = 64 << 10;

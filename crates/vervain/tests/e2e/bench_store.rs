@@ -4,27 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::harness::{LIMIT, Said, run, run_within, vervain};
-
-/// The names by which programs find the figures.
-const RATIOS: [&str; 16] = [
-    "get_qd128_vs_raw",
-    "put_qd128_vs_raw",
-    "get_qd1_latency_vs_raw",
-    "uring_vs_sync",
-    "uring_vs_sync_cpu",
-    "index_lookup_vs_best",
-    "index_insert_vs_best",
-    "index_insert_room_vs_best",
-    "index_bytes_per_entry",
-    "index_grow_p9999_ms",
-    "reads_per_get",
-    "write_amplification",
-    "read_amplification_1k",
-    "space_overhead_1k",
-    "recovery_crash_10m_s",
-    "recovery_clean_10m_s",
-];
+use crate::harness::{Said, run, vervain};
 
 const TINY: [&str; 10] = [
     "--size",
@@ -116,36 +96,4 @@ fn memory_is_refused_as_a_device() {
     let said = run(vervain().args(["bench", "store", "--dir"]).arg(memory), b"");
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains("tmpfs"), "{}", said.err);
-}
-
-#[test]
-fn one_command_measures_all_about_the_store_and_draws_it() {
-    let place = tempfile::tempdir().expect("a directory");
-    let (out, dir) = (place.path().join("out"), place.path().join("files"));
-    std::fs::create_dir(&dir).expect("a directory");
-    let mut command = vervain();
-    command.args(["bench", "report", "--store", "--tiny", "--json", "--out"]);
-    command.arg(&out).arg("--dir").arg(&dir);
-    let said = run_within(2 * LIMIT, &mut command, b"");
-    assert_eq!(said.code, Some(0), "{}{}", said.err, said.text());
-    let record = json(&said);
-    let ratios = record["ratios"].as_object().expect("an object");
-    assert_eq!(ratios.len(), RATIOS.len());
-    for name in RATIOS {
-        let figure = ratios.get(name).expect(name);
-        if name.starts_with("recovery") {
-            // Of fewer records than the name says there is no such figure.
-            assert!(figure.is_null(), "{name}: {figure}");
-        } else {
-            assert!(figure.as_f64().expect(name) >= 0.0, "{name}: {figure}");
-        }
-    }
-    let recovery = &record["recovery"];
-    assert_eq!(recovery["keys"], 2000);
-    assert_eq!(recovery["records"], 2000);
-    assert_eq!(recovery["clean_from_index"], true, "{recovery}");
-    for name in ["store.json", "store-by-depth.svg", "store-recovery.svg"] {
-        assert!(out.join(name).is_file(), "{name}");
-    }
-    assert!(is_empty(&dir), "a temporary file is still there");
 }

@@ -266,7 +266,7 @@ fn exit_codes_tell_a_no_from_a_wrong_call() {
         &["shell", "--help"],
         &["bench", "--help"],
         &["bench", "cache", "--help"],
-        &["bench", "limit", "--help"],
+        &["bench", "store", "--help"],
     ] {
         let said = run(vervain().args(words), b"");
         assert!(said.code == Some(0) && !said.out.is_empty(), "{words:?}");

@@ -30,7 +30,6 @@ mod io;
 mod measure;
 mod peers;
 mod refusals;
-mod report;
 mod signals;
 mod soak;
 mod store;

@@ -7,8 +7,9 @@ use cache::herd::{ClientConfig, StoreMode};
 use verbs::typed::ProtectionDomain;
 
 use super::Way;
+use crate::cli::door;
 use crate::cli::{ClientFlags, open_nic};
-use crate::client::{Waiting, door};
+use crate::client::Waiting;
 use crate::soak::model::Answer;
 use crate::soak::wire::{Kind, Outcome, Request};
 

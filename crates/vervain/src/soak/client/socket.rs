@@ -9,7 +9,7 @@ use cache::herd::client::{Address, Door};
 
 use super::Way;
 use crate::cli::ClientFlags;
-use crate::client::door;
+use crate::cli::door;
 use crate::soak::model::Answer;
 use crate::soak::wire::{Kind, Outcome, Request};
 

@@ -1,0 +1,227 @@
+//! The verbs of the software NIC: posting, and polling what completes.
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use gates::Mark;
+use nic_soft::{SoftNic, SoftOptions};
+use verbs::typed::{
+    AddressHandle, CompletionQueue, ConnectOptions, Context, MemoryRegion, QpOptions, QueuePair,
+    Rc, Ud, Wr,
+};
+use verbs::wr::GRH_LEN;
+use verbs::{Access, Qkey, RecvWr, Wc};
+
+use crate::Path;
+use crate::tell::mark;
+
+/// Operations in a round; the last one of those that are unsignalled is signalled.
+const ROUND: usize = 16;
+const LEN: usize = 64;
+const REGION_LEN: usize = ROUND * LEN;
+
+/// Two adapters of a run directory.
+fn adapters(run_dir: &std::path::Path) -> anyhow::Result<[Arc<SoftNic>; 2]> {
+    let options = SoftOptions::new(run_dir);
+    Ok([SoftNic::open(&options)?, SoftNic::open(&options)?])
+}
+
+fn ensure_completed(count: usize, completion: &Wc) -> anyhow::Result<()> {
+    ensure!(count == 1 && completion.is_ok(), "{completion:?}");
+    Ok(())
+}
+
+/// What is posted over a connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Verb {
+    /// WRITEs of 64 bytes inline, one a call.
+    Write,
+    /// The same in one call.
+    WriteList,
+    /// READs of 64 bytes, each with its completion.
+    Read,
+    /// Compare-and-swaps, each with its completion.
+    CompareSwap,
+}
+
+pub(crate) struct Connected {
+    verb: Verb,
+    cq: CompletionQueue,
+    qp: QueuePair<Rc>,
+    local: MemoryRegion,
+    remote: MemoryRegion,
+    _peer: QueuePair<Rc>,
+    _peer_cq: CompletionQueue,
+    _run_dir: tempfile::TempDir,
+}
+
+impl Connected {
+    pub(crate) fn new(verb: Verb) -> anyhow::Result<Self> {
+        let run_dir = tempfile::tempdir()?;
+        let [client, server] = adapters(run_dir.path())?.map(|nic| Context::new(nic));
+        let (pd, peer_pd) = (client.alloc_pd()?, server.alloc_pd()?);
+        let (cq, peer_cq) = (client.create_cq(64)?, server.create_cq(64)?);
+        let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq))?;
+        let mut peer: QueuePair<Rc> = peer_pd.create_qp(&QpOptions::on(&peer_cq))?;
+        let (here, there) = (qp.endpoint()?, peer.endpoint()?);
+        qp.connect(&there, &ConnectOptions::default())?;
+        peer.connect(&here, &ConnectOptions::default())?;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
+        Ok(Connected {
+            verb,
+            cq,
+            qp,
+            local: pd.allocate(REGION_LEN, access)?,
+            remote: peer_pd.allocate(REGION_LEN, access)?,
+            _peer: peer,
+            _peer_cq: peer_cq,
+            _run_dir: run_dir,
+        })
+    }
+}
+
+impl Path for Connected {
+    fn operations(&self) -> usize {
+        ROUND
+    }
+
+    fn round(&mut self) -> anyhow::Result<()> {
+        let bytes = [7; LEN];
+        let mut completion = [Wc::default()];
+        let write = |remote: &MemoryRegion, number: usize| {
+            Wr::<Rc>::write_inline(&bytes, remote.remote(number * LEN))
+                .signaled_if(number + 1 == ROUND)
+        };
+        match self.verb {
+            Verb::Write => {
+                for number in 0..ROUND {
+                    let wr = [write(&self.remote, number)];
+                    mark(Mark::Client);
+                    let posted = self.qp.post_send(&wr);
+                    mark(Mark::Nobody);
+                    posted?;
+                }
+                mark(Mark::Client);
+                let count = self.cq.poll(&mut completion)?;
+                mark(Mark::Nobody);
+                ensure_completed(count, &completion[0])?;
+            }
+            Verb::WriteList => {
+                let list: [_; ROUND] = std::array::from_fn(|number| write(&self.remote, number));
+                mark(Mark::Client);
+                let posted = self.qp.post_send(&list);
+                let count = self.cq.poll(&mut completion)?;
+                mark(Mark::Nobody);
+                posted?;
+                ensure_completed(count, &completion[0])?;
+            }
+            Verb::Read | Verb::CompareSwap => {
+                for number in 0..ROUND {
+                    let from = self.remote.remote(number * LEN);
+                    let offset = number * LEN;
+                    let (whole, word) = (
+                        [self.local.sge(offset..offset + LEN)],
+                        [self.local.sge(offset..offset + 8)],
+                    );
+                    let wr = [match self.verb {
+                        Verb::Read => Wr::<Rc>::read(&whole, from),
+                        _ => Wr::<Rc>::compare_swap(&word, from, 0, 0),
+                    }];
+                    mark(Mark::Client);
+                    let posted = self.qp.post_send(&wr);
+                    let count = self.cq.poll(&mut completion)?;
+                    mark(Mark::Nobody);
+                    posted?;
+                    ensure_completed(count, &completion[0])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// SENDs of 64 bytes as datagrams, into RECVs of the other side.
+pub(crate) struct Datagrams {
+    cq: CompletionQueue,
+    qp: QueuePair<Ud>,
+    ah: AddressHandle,
+    peer: QueuePair<Ud>,
+    peer_cq: CompletionQueue,
+    buffers: MemoryRegion,
+    _run_dir: tempfile::TempDir,
+}
+
+const QKEY: Qkey = Qkey(7);
+const BUFFER_LEN: usize = 128;
+
+impl Datagrams {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let run_dir = tempfile::tempdir()?;
+        let [client, server_nic] = adapters(run_dir.path())?;
+        let (client, server) = (Context::new(client), Context::new(server_nic.clone()));
+        let (pd, peer_pd) = (client.alloc_pd()?, server.alloc_pd()?);
+        let (cq, mut peer_cq) = (client.create_cq(64)?, server.create_cq(64)?);
+        let mut qp: QueuePair<Ud> = pd.create_qp(&QpOptions::on(&cq))?;
+        let mut peer: QueuePair<Ud> = peer_pd.create_qp(&QpOptions::on(&peer_cq))?;
+        qp.activate(QKEY)?;
+        peer.activate(QKEY)?;
+        let ah = pd.create_ah(server.gid()?)?;
+        // One that is lost, for want of a RECV, opens the lane that the others go through.
+        qp.post_send(&[Wr::send_inline_to(&ah, peer.num(), QKEY, b"first").unsignaled()])?;
+        server_nic.catch_up();
+        let lost = peer_cq.poll(&mut [Wc::default()])?;
+        ensure!(lost == 0, "a datagram without a RECV");
+        Ok(Datagrams {
+            ah,
+            buffers: peer_pd.allocate(ROUND * BUFFER_LEN, Access::LOCAL_WRITE)?,
+            cq,
+            qp,
+            peer,
+            peer_cq,
+            _run_dir: run_dir,
+        })
+    }
+}
+
+impl Path for Datagrams {
+    fn operations(&self) -> usize {
+        ROUND
+    }
+
+    fn round(&mut self) -> anyhow::Result<()> {
+        let bytes = [7; LEN];
+        let mut completion = [Wc::default()];
+        for number in 0..ROUND {
+            let offset = number * BUFFER_LEN;
+            let sges = [self.buffers.sge(offset..offset + BUFFER_LEN)];
+            let recv = [RecvWr {
+                id: number as u64,
+                sges: &sges,
+            }];
+            mark(Mark::Server);
+            let posted = self.peer.post_recv(&recv);
+            mark(Mark::Nobody);
+            posted?;
+            let wr = [Wr::send_inline_to(&self.ah, self.peer.num(), QKEY, &bytes)
+                .signaled_if(number + 1 == ROUND)];
+            mark(Mark::Client);
+            let posted = self.qp.post_send(&wr);
+            mark(Mark::Server);
+            let count = self.peer_cq.poll(&mut completion)?;
+            mark(Mark::Nobody);
+            posted?;
+            ensure_completed(count, &completion[0])?;
+            ensure!(
+                completion[0].byte_len as usize == GRH_LEN + LEN,
+                "{completion:?}"
+            );
+        }
+        mark(Mark::Client);
+        let count = self.cq.poll(&mut completion)?;
+        mark(Mark::Nobody);
+        ensure_completed(count, &completion[0])
+    }
+}

@@ -1,0 +1,159 @@
+//! `cargo lab report`.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use vervain::measure::stop_servers_on_signals;
+
+use super::run::{Progress, ReportRun, Scale};
+use super::{Commit, Record, write_files, write_summary};
+use crate::{folder, print};
+
+/// `cargo lab report`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Starts the servers it needs, memcached among them where it is installed, \
+and takes under 8 minutes on two cores. Leave the machine alone meanwhile. Examples:
+  cargo lab report                       into vervain-report/, with a page to look at
+  cargo lab report --quick               a first look, in a minute and a half
+  cargo lab report --json                the figures for a program, under `ratios`
+  cargo lab report --from report.json    draws a report again
+  cargo lab report --store               the store on flash instead: store.json and plots"
+)]
+pub struct ReportFlags {
+    /// Where the page, the plots and the JSON go.
+    #[arg(long, value_name = "DIR", default_value = "vervain-report")]
+    pub(crate) out: PathBuf,
+    /// Measure the store on flash instead: beside its bare device, its index, its recovery. Takes
+    /// about 8 minutes, and up to 14 GiB of the directory's disk meanwhile.
+    #[arg(long, conflicts_with_all = ["from", "full"])]
+    pub(crate) store: bool,
+    /// Where --store has its temporary files, which have no names: nothing is left of them.
+    #[arg(long, value_name = "DIR", default_value = ".", requires = "store")]
+    pub(crate) dir: PathBuf,
+    /// Draw a report again instead of measuring.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "tiny"])]
+    pub(crate) from: Option<PathBuf>,
+    /// A minute and a half: one round, fewer sizes. For a look, not for comparisons.
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// Longer measurements, five rounds, a hundred million items where memory allows it.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Seconds: whether everything works, not how fast.
+    #[arg(long, hide = true, conflicts_with_all = ["quick", "full"])]
+    pub(crate) tiny: bool,
+    /// Repeats the requests exactly.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Measures everything, or reads what was measured; false when a measurement failed.
+pub(crate) fn run(flags: &ReportFlags, as_json: bool) -> anyhow::Result<bool> {
+    if flags.store {
+        return crate::store::command::report(flags, as_json);
+    }
+    let record = match &flags.from {
+        Some(file) => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            Record::read(&text).with_context(|| file.display().to_string())?
+        }
+        None => {
+            folder(&flags.out)?;
+            measure(flags)?
+        }
+    };
+    write_files(&record, &flags.out)?;
+    print(&record, as_json, |record, out| {
+        write_summary(record, out)?;
+        writeln!(out)?;
+        writeln!(out, "page   {}", flags.out.join("index.html").display())?;
+        writeln!(out, "data   {}", flags.out.join("report.json").display())
+    })?;
+    Ok(record.is_whole())
+}
+
+fn measure(flags: &ReportFlags) -> anyhow::Result<Record> {
+    stop_servers_on_signals()?;
+    let scale = match (flags.quick, flags.full, flags.tiny) {
+        (true, ..) => Scale::quick(),
+        (_, true, _) => Scale::full(),
+        (.., true) => Scale::tiny(),
+        _ => Scale::standard(),
+    };
+    let run = ReportRun {
+        scale,
+        seed: flags.seed,
+        commit: commit(),
+        flags: std::env::args().skip(1).collect(),
+    };
+    let mut shown = Shown::new();
+    let record = run.run(&mut |progress| shown.show(progress));
+    shown.end();
+    Ok(record)
+}
+
+/// What this program was built from.
+pub(crate) fn commit() -> Commit {
+    Commit {
+        hash: env!("LAB_BUILD_COMMIT").to_string(),
+        is_dirty: env!("LAB_BUILD_DIRTY") == "true",
+    }
+}
+
+/// Tells on stderr how far a run is.
+pub(crate) struct Shown {
+    in_place: bool,
+    step: usize,
+}
+
+impl Shown {
+    pub(crate) fn new() -> Self {
+        Shown {
+            // On a terminal one line is written over again; in a file each step has its line.
+            in_place: std::io::stderr().is_terminal(),
+            step: 0,
+        }
+    }
+
+    pub(crate) fn show(&mut self, progress: Progress<'_>) {
+        let Progress {
+            step,
+            steps,
+            name,
+            detail,
+            elapsed,
+            left,
+        } = progress;
+        if !self.in_place && step == self.step {
+            return;
+        }
+        self.step = step;
+        let (elapsed, left) = (minutes(elapsed), minutes(left));
+        let about = format!("[{step:>2}/{steps}] {elapsed} gone, about {left} left  {name}");
+        let mut stderr = std::io::stderr().lock();
+        // Nothing to do about a stderr that is closed.
+        let _ = match (self.in_place, detail) {
+            (true, "") => write!(stderr, "\r\x1b[K{about}"),
+            (true, detail) => write!(stderr, "\r\x1b[K{about}: {detail}"),
+            (false, _) => writeln!(stderr, "{about}"),
+        };
+    }
+
+    pub(crate) fn end(&self) {
+        if self.in_place {
+            // As above.
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// `3:05`.
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}

@@ -1,0 +1,161 @@
+//! Reports: a JSON document, plots, and a page that answers how fast it is here, compared with
+//! memcached, and how far from the machine's limit.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | [`write_files`]: a report as a folder |
+//! | `record.rs` | [`Record`], the document that everything else is made from |
+//! | `hardware.rs` | the machine in it |
+//! | `goals.rs` | [`Ratios`], the figures with [`GOALS`] |
+//! | `figures.rs` | which plots there are |
+//! | `page.rs`, `page.css` | the page |
+//! | `run` | the run that measures it all |
+//! | `summary.rs` | the short table, for terminals and READMEs |
+
+pub mod command;
+mod figures;
+pub(crate) mod goals;
+mod hardware;
+mod page;
+mod record;
+pub mod run;
+#[cfg(test)]
+mod sample;
+mod summary;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use figures::{Chapter, Figure, README_FIGURES, chapters};
+pub use goals::{Bound, GOALS, Goal, Ratios, Shown, Verdict};
+pub use hardware::{CpuCache, Hardware};
+pub use page::html;
+pub use record::{
+    Commit, Curve, DoorCell, FORMAT, Group, Idle, LeftOut, Limit, Load, LoadPoint, Record,
+    RecordError, Sample, Settings, StepTime, Who,
+};
+pub use summary::{markdown, write_summary};
+
+/// A file that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {path}: {error}")]
+pub struct FileError {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub error: io::Error,
+}
+
+/// Writes `report.json`, the plots, `summary.md` and `index.html` into a folder, which is made if
+/// it is not there. Plots of an earlier report that this one does not have are removed.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_files(record: &Record, folder: &Path) -> Result<(), FileError> {
+    let failed = |path: &Path| {
+        let path = path.to_path_buf();
+        move |error| FileError { path, error }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(failed(&path))
+    };
+    let mut json = serde_json::to_string_pretty(record)
+        .map_err(|error| failed(&folder.join("report.json"))(error.into()))?;
+    json.push('\n');
+    write("report.json", &json)?;
+    for name in figures::NAMES {
+        let path = folder.join(format!("{name}.svg"));
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed(&path)(error));
+            }
+            _ => {}
+        }
+    }
+    for figure in chapters(record).iter().flat_map(|chapter| &chapter.figures) {
+        write(&format!("{}.svg", figure.name), &figure.svg)?;
+    }
+    write("summary.md", &markdown(record, "."))?;
+    write("index.html", &html(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let record = sample::record();
+        let folder = tempfile::tempdir().expect("a directory");
+        write_files(&record, folder.path()).expect("files");
+        let json = fs::read_to_string(folder.path().join("report.json")).expect("a file");
+        assert_eq!(Record::read(&json).expect("a report"), record);
+        for name in figures::NAMES {
+            let svg = fs::read_to_string(folder.path().join(format!("{name}.svg")));
+            assert!(svg.expect(name).starts_with("<svg"), "{name}");
+        }
+        // One without data has no plots, and leaves none of the other's.
+        write_files(&Record::default(), folder.path()).expect("files");
+        let names = fs::read_dir(folder.path()).expect("a directory");
+        assert_eq!(names.count(), 3);
+    }
+
+    #[test]
+    fn the_page_is_well_formed_and_whole() {
+        for record in [sample::record(), Record::default()] {
+            let page = html(&record);
+            let document = roxmltree::ParsingOptions {
+                allow_dtd: true,
+                ..Default::default()
+            };
+            // HTML writes it in small letters, XML does not.
+            let page = page.replacen("<!doctype", "<!DOCTYPE", 1);
+            let document = roxmltree::Document::parse_with_options(&page, document);
+            let document = document.unwrap_or_else(|error| panic!("{error}: {page}"));
+            let mut ids: Vec<_> = document
+                .descendants()
+                .filter_map(|node| node.attribute("id"))
+                .collect();
+            let all = ids.len();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), all, "names differ");
+            let outside = document.descendants().find(|node| {
+                ["src", "href"]
+                    .iter()
+                    .any(|name| node.attribute(*name).is_some())
+            });
+            assert_eq!(outside, None, "nothing comes from elsewhere");
+        }
+    }
+
+    #[test]
+    fn every_figure_has_its_file() {
+        let record = sample::record();
+        let chapters = chapters(&record);
+        let figures = chapters.iter().flat_map(|chapter| &chapter.figures);
+        let mut names: Vec<_> = figures.map(|figure| figure.name).collect();
+        let mut all = figures::NAMES.to_vec();
+        names.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(names, all);
+        assert!(README_FIGURES.iter().all(|name| all.contains(name)));
+    }
+
+    #[test]
+    fn the_tables_have_every_goal() {
+        let record = sample::record();
+        let mut text = Vec::new();
+        write_summary(&record, &mut text).expect("a vector takes all");
+        let text = String::from_utf8(text).expect("text");
+        let markdown = markdown(&record, "docs/performance");
+        for goal in &GOALS {
+            assert!(text.contains(goal.title) && markdown.contains(goal.title));
+        }
+        assert!(markdown.contains("](docs/performance/against-memcached.svg)"));
+    }
+}

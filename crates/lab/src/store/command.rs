@@ -1,0 +1,61 @@
+//! `cargo lab report --store`, and the process that loads a store to be killed.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use bench::store::Location;
+
+use super::{WholeRun, WholeScale, write_store_files, write_store_summary};
+use crate::report::command::{ReportFlags, Shown, commit};
+use crate::{folder, print};
+
+/// What is loaded.
+#[derive(clap::Args, Debug)]
+pub struct LoadFlags {
+    /// The file, which is there.
+    #[arg(long)]
+    file: PathBuf,
+    /// Items.
+    #[arg(long)]
+    keys: u64,
+    /// Bytes of a value.
+    #[arg(long)]
+    value: usize,
+    /// Repeats the items exactly.
+    #[arg(long)]
+    seed: u64,
+}
+
+/// Loads a store and waits for its end.
+pub(crate) fn load(flags: &LoadFlags) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    bench::store::load(&flags.file, flags.keys, flags.value, flags.seed, &mut out)?;
+    Ok(true)
+}
+
+/// Measures everything about the store; false when a measurement failed.
+pub(crate) fn report(flags: &ReportFlags, as_json: bool) -> anyhow::Result<bool> {
+    folder(&flags.out)?;
+    let run = WholeRun {
+        scale: match (flags.quick, flags.tiny) {
+            (true, _) => WholeScale::quick(),
+            (_, true) => WholeScale::tiny(),
+            _ => WholeScale::standard(),
+        },
+        location: Location::Temporary(flags.dir.clone()),
+        in_memory: flags.tiny,
+        seed: flags.seed,
+        commit: commit(),
+        flags: std::env::args().skip(1).collect(),
+    };
+    let mut shown = Shown::new();
+    let record = run.run(&mut |progress| shown.show(progress));
+    shown.end();
+    write_store_files(&record, &flags.out)?;
+    print(&record, as_json, |record, out| {
+        write_store_summary(record, out)?;
+        writeln!(out)?;
+        writeln!(out, "data and plots   {}", flags.out.display())
+    })?;
+    Ok(record.is_whole())
+}

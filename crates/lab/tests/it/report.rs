@@ -1,0 +1,146 @@
+//! `cargo lab report`, with tiny inputs: real servers, real clients, every figure.
+
+use std::path::Path;
+
+use crate::program::{Said, is_installed, json, lab};
+
+/// The names by which programs find the figures.
+const RATIOS: [&str; 14] = [
+    "write64_vs_ring",
+    "read64_mops",
+    "cas_mops",
+    "echo_vs_pingpong",
+    "hybrid_vs_write_echo",
+    "herd_mops",
+    "herd_vs_exchange",
+    "herd_vs_memcached",
+    "herd_p50_vs_pingpong",
+    "put50_vs_put5",
+    "zipf_vs_uniform",
+    "mica_vs_hashmap",
+    "door_vs_memcached_min",
+    "idle_cpu_percent",
+];
+
+/// The same of the store.
+const STORE_RATIOS: [&str; 16] = [
+    "get_qd128_vs_raw",
+    "put_qd128_vs_raw",
+    "get_qd1_latency_vs_raw",
+    "uring_vs_sync",
+    "uring_vs_sync_cpu",
+    "index_lookup_vs_best",
+    "index_insert_vs_best",
+    "index_insert_room_vs_best",
+    "index_bytes_per_entry",
+    "index_grow_p9999_ms",
+    "reads_per_get",
+    "write_amplification",
+    "read_amplification_1k",
+    "space_overhead_1k",
+    "recovery_crash_10m_s",
+    "recovery_clean_10m_s",
+];
+
+/// Those that need memcached.
+const OF_MEMCACHED: [&str; 2] = ["herd_vs_memcached", "door_vs_memcached_min"];
+
+fn report(arguments: &[&str], out: &Path) -> Said {
+    let out = out.to_str().expect("a path of text");
+    lab(&[&["report", "--out", out], arguments].concat())
+}
+
+#[test]
+fn one_command_measures_everything_and_draws_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let first = place.path().join("first");
+    let said = report(&["--tiny", "--json"], &first);
+    assert_eq!(said.code, Some(0), "{}{}", said.err, said.text());
+    assert!(said.err.contains("the table alone"), "{}", said.err);
+    let record = json(&said);
+    let ratios = record["ratios"].as_object().expect("an object");
+    assert_eq!(ratios.len(), RATIOS.len());
+    for name in RATIOS {
+        let figure = &ratios[name];
+        if OF_MEMCACHED.contains(&name) && !is_installed("memcached") {
+            assert!(figure.is_null(), "{name}: {figure}");
+        } else {
+            assert!(figure.as_f64().expect(name) >= 0.0, "{name}: {figure}");
+        }
+    }
+    assert!(!record["commit"]["hash"].as_str().expect("text").is_empty());
+    let page = std::fs::read_to_string(first.join("index.html")).expect("a page");
+    assert!(page.contains("throughput-by-window"), "{page}");
+    assert!(first.join("throughput-by-window.svg").is_file());
+
+    // Drawing it again gives the same files, and measures nothing.
+    let second = place.path().join("second");
+    let file = first.join("report.json");
+    let file = file.to_str().expect("a path of text");
+    let said = report(&["--from", file], &second);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert!(said.text().contains("cache over RDMA"), "{}", said.text());
+    for name in ["report.json", "index.html", "summary.md", "echoes.svg"] {
+        let read = |folder: &Path| std::fs::read_to_string(folder.join(name)).expect(name);
+        assert!(read(&first) == read(&second), "{name} differs");
+    }
+}
+
+#[test]
+fn what_is_no_report_is_refused() {
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("other.json");
+    std::fs::write(&file, "{\"format\": 99}").expect("a file");
+    let file = file.to_str().expect("a path of text");
+    let said = report(&["--from", file], place.path());
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("format 99"), "{}", said.err);
+    let said = report(&["--from", "/nonexistent/x"], place.path());
+    assert!(said.err.contains("/nonexistent/x"), "{}", said.err);
+    let said = report(&["--quick", "--full"], place.path());
+    assert_eq!(said.code, Some(2));
+}
+
+#[test]
+fn the_tables_alone_are_measured() {
+    let said = lab(&["--json", "mica", "--items", "5000", "--for", "2ms"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(json(&said)["mica_vs_hashmap"].as_f64().expect("a ratio") > 0.0);
+    let said = lab(&["--json", "index", "--keys", "20000", "--for", "2ms"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let ratios = &json(&said)["ratios"];
+    assert!(ratios["index_lookup_vs_best"].as_f64().expect("a ratio") > 0.0);
+    let wrong = lab(&["mica", "--batch", "0", "--items", "10"]);
+    assert_ne!(wrong.code, Some(0));
+}
+
+#[test]
+fn one_command_measures_all_about_the_store_and_draws_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (out, dir) = (place.path().join("out"), place.path().join("files"));
+    std::fs::create_dir(&dir).expect("a directory");
+    let files = dir.to_str().expect("a path of text");
+    let said = report(&["--store", "--tiny", "--json", "--dir", files], &out);
+    assert_eq!(said.code, Some(0), "{}{}", said.err, said.text());
+    let record = json(&said);
+    let ratios = record["ratios"].as_object().expect("an object");
+    assert_eq!(ratios.len(), STORE_RATIOS.len());
+    for name in STORE_RATIOS {
+        let figure = ratios.get(name).expect(name);
+        if name.starts_with("recovery") {
+            // Of fewer records than the name says there is no such figure.
+            assert!(figure.is_null(), "{name}: {figure}");
+        } else {
+            assert!(figure.as_f64().expect(name) >= 0.0, "{name}: {figure}");
+        }
+    }
+    let recovery = &record["recovery"];
+    assert_eq!(recovery["keys"], 2000);
+    assert_eq!(recovery["records"], 2000);
+    assert_eq!(recovery["clean_from_index"], true, "{recovery}");
+    for name in ["store.json", "store-by-depth.svg", "store-recovery.svg"] {
+        assert!(out.join(name).is_file(), "{name}");
+    }
+    let left = std::fs::read_dir(&dir).expect("a directory").count();
+    assert_eq!(left, 0, "a temporary file is still there");
+}

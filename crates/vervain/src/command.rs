@@ -1,0 +1,139 @@
+//! The command line: every verb, and who carries it out.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{
+    DelFlags, GetFlags, IncrFlags, ServeFlags, SetFlags, ShellFlags, SoakClient, SoakFlags,
+    StatsFlags, StoreFlags, TouchFlags, explain,
+};
+use crate::measure::BenchFlags;
+
+/// The command did what it was asked, and the answer is no.
+const NO: u8 = 1;
+
+/// Data-centre storage services at RDMA speed, on any machine.
+#[derive(Parser, Debug)]
+#[command(
+    name = "vervain",
+    version,
+    about,
+    after_help = "Start with `vervain serve`; then, in another terminal, `vervain set greeting \
+                  hello` and `vervain get greeting`. Any memcached client works on \
+                  127.0.0.1:11211 as well."
+)]
+struct Flags {
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say more about what happens (-v, -vv).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run the cache.
+    Serve(ServeFlags),
+    /// Store a value.
+    Set(SetFlags),
+    /// Print values. Exits with 1 if any is missing.
+    Get(GetFlags),
+    /// Delete items. Exits with 1 if any was missing.
+    Del(DelFlags),
+    /// Add to a number (or subtract: a negative delta). Exits with 1 if it is missing.
+    Incr(IncrFlags),
+    /// Give an item a new expiry. Exits with 1 if it is missing.
+    Touch(TouchFlags),
+    /// Print the server's counters.
+    Stats(StatsFlags),
+    /// Keep a connection and take commands from standard input, a line each.
+    Shell(ShellFlags),
+    /// Keys and values in a file or on a drive: make one, use it, look into it, mend it.
+    Store(StoreFlags),
+    /// Measure.
+    Bench(BenchFlags),
+    /// Run a server and its clients under faults, and check every answer.
+    Soak(SoakFlags),
+    /// A client of `soak`, told on standard input what to do.
+    #[command(hide = true)]
+    SoakClient(SoakClient),
+}
+
+/// Runs the command line and says how it went.
+pub fn run() -> ExitCode {
+    // clap prints help to stdout with 0, and what is wrong to stderr with 2.
+    let flags = Flags::parse();
+    start_logging(flags.verbose);
+    let done = match flags.command {
+        Command::Serve(serve) => crate::serve::run(&serve, flags.json).map(|()| true),
+        Command::Set(set) => crate::client::set(&set, flags.json),
+        Command::Get(get) => crate::client::get(&get, flags.json),
+        Command::Del(del) => crate::client::del(&del, flags.json),
+        Command::Incr(incr) => crate::client::incr(&incr, flags.json),
+        Command::Touch(touch) => crate::client::touch(&touch, flags.json),
+        Command::Stats(stats) => crate::client::stats(&stats, flags.json),
+        Command::Shell(shell) => crate::client::shell(&shell, flags.json),
+        Command::Bench(bench) => crate::measure::run(&bench, flags.json),
+        Command::Soak(soak) => crate::soak::run(&soak, flags.json),
+        Command::Store(store) => crate::stores::run(&store, flags.json),
+        Command::SoakClient(client) => crate::soak::run_client(&client),
+    };
+    conclude("vervain", done)
+}
+
+/// What a command line asks for, without the program's name and without doing it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn understand(arguments: &[std::ffi::OsString]) -> Result<String, String> {
+    let program = std::ffi::OsString::from("vervain");
+    match Flags::try_parse_from([&program].into_iter().chain(arguments)) {
+        Ok(flags) => Ok(format!("{flags:?}")),
+        Err(error) => Err(error.render().to_string()),
+    }
+}
+
+/// The exit code of a command that did what it was asked (true), was told no (false) or failed,
+/// which is said on standard error.
+pub fn conclude(program: &str, done: anyhow::Result<bool>) -> ExitCode {
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NO),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing to do about a stderr that is closed.
+            let _ = writeln!(std::io::stderr(), "{program}: {}", explain(&error));
+            ExitCode::from(NO)
+        }
+    }
+}
+
+/// Whoever reads our output has had enough; that is no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Warnings on stderr; more with -v, or as RUST_LOG says.
+pub fn start_logging(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .init();
+}

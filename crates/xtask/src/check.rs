@@ -1,0 +1,107 @@
+//! `cargo x check`: everything that CI checks, in the order that finds most in the least time, and
+//! what each step took.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use crate::{cargo, checkers, deps, docs, fuzz, lint, loom};
+
+/// A step: what it is called, and what it does.
+type Step = (&'static str, fn() -> anyhow::Result<()>);
+
+const STEPS: [Step; 8] = [
+    ("formatting and clippy", lint),
+    ("tests, doc tests among them", tests),
+    ("documentation", docs),
+    ("licences, sources, duplicates", deps),
+    ("what threads share, in every order", loom),
+    ("unsafe modules under AddressSanitizer", asan),
+    // The same inputs each time, so that a change fails for what it did; who looks for more gives no
+    // seed.
+    ("bytes from outside, made up", || {
+        fuzz::run(&fuzz::Arguments::brief())
+    }),
+    ("what the hot paths do, counted", gates),
+];
+
+/// Packages whose tests run under AddressSanitizer in CI.
+const WATCHED: [&str; 6] = ["verbs", "conformance", "rt", "block", "nic-soft", "store"];
+
+/// Runs all steps up to the first that fails, and prints what each took.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let mut taken = Vec::new();
+    let mut done = Ok(());
+    for (name, step) in STEPS {
+        eprintln!("\n== {name}");
+        let (began, cpu) = (Instant::now(), children_cpu());
+        done = step().with_context(|| name.to_string());
+        let used = children_cpu()
+            .zip(cpu)
+            .map(|(after, before)| after - before);
+        taken.push((name, began.elapsed(), used));
+        if done.is_err() {
+            break;
+        }
+    }
+    println!("\n{:<42}{:>9}{:>9}", "step", "minutes", "CPU");
+    let minutes = |time: Duration| format!("{:.1}", time.as_secs_f64() / 60.0);
+    let shown = |cpu: Option<Duration>| cpu.map_or_else(|| "-".to_string(), minutes);
+    for (name, time, cpu) in &taken {
+        println!("{name:<42}{:>9}{:>9}", minutes(*time), shown(*cpu));
+    }
+    let all = taken.iter().map(|(_, time, _)| *time).sum();
+    let cpu = taken.iter().map(|(_, _, cpu)| *cpu).sum();
+    println!("{:<42}{:>9}{:>9}", "all", minutes(all), shown(cpu));
+    done
+}
+
+fn tests() -> anyhow::Result<()> {
+    cargo(&["test", "--workspace"], &[])
+}
+
+fn asan() -> anyhow::Result<()> {
+    checkers::asan(&WATCHED.map(str::to_string))
+}
+
+/// Counts with the lab that the tests have built.
+fn gates() -> anyhow::Result<()> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        eprintln!("no counts: they can be taken on Linux on x86-64 only");
+        return Ok(());
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let lab = root.join(target).join("debug/lab");
+    let status = Command::new(&lab).arg("gates").current_dir(&root).status();
+    let status = status.with_context(|| format!("starting {}", lab.display()))?;
+    ensure!(status.success(), "the counts differ");
+    Ok(())
+}
+
+/// The CPU time of all children that have ended, and of theirs, where the kernel tells.
+fn children_cpu() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    // `cutime` and `cstime`, fields 16 and 17, in hundredths of a second.
+    let mut ticks = fields.split(' ').skip(13).take(2).map(str::parse::<u64>);
+    let (user, system) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
+    Some(Duration::from_millis((user + system) * 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_children_is_known() {
+        let before = children_cpu().expect("Linux tells");
+        let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let status = Command::new("sh").args(["-c", busy]).status();
+        assert!(status.expect("a shell").success());
+        assert!(children_cpu().expect("Linux tells") > before);
+    }
+}
