@@ -72,9 +72,9 @@ pub fn additions_of_several_threads_add_up(fixture: &Fixture) {
                 let (node, queue) = (Node::new(nic), target.queue(4));
                 let mut sends = node.queue(64);
                 let mut qp = node.qp(&node.init(Transport::Rc, sends.num(), sends.num()));
-                let mut peer = target.qp(&target.init(Transport::Rc, queue.num(), queue.num()));
-                connect(&mut *peer, (node.gid, qp.num()), &options);
-                connect(&mut *qp, (target.gid, peer.num()), &options);
+                let peer = target.qp(&target.init(Transport::Rc, queue.num(), queue.num()));
+                connect(&peer, (node.gid, qp.num()), &options);
+                connect(&qp, (target.gid, peer.num()), &options);
                 scope.spawn(move || {
                     // The peer and its queue live as long as the additions.
                     let _peer = (peer, queue);

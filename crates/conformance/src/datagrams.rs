@@ -145,6 +145,6 @@ pub fn a_datagram_before_rtr_is_lost(fixture: &Fixture) {
     pair.a.post(1, SEND, Payload::Inline(b"early"));
     pair.sent_ok(1);
     let peer = (pair.a.node.gid, pair.a.qp.num());
-    super::rig::connect(&mut *pair.b.qp, peer, &Options::default());
+    super::rig::connect(&pair.b.qp, peer, &Options::default());
     pair.flush_through();
 }

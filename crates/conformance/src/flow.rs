@@ -165,7 +165,7 @@ pub fn a_stranger_is_not_heard(fixture: &Fixture) {
         let mut friends = Pair::with(fixture, transport, &options);
         let mut stranger = Pair::unconnected(fixture, transport, &options);
         let peer = (friends.b.node.gid, friends.b.qp.num());
-        connect(&mut *stranger.a.qp, peer, &options);
+        connect(&stranger.a.qp, peer, &options);
         friends.b.post_recv(1, 0, 64);
         stranger.a.post(1, SEND, Payload::Inline(b"stranger"));
         match transport {

@@ -13,6 +13,7 @@
 //! | [`operations`] | every operation on every transport, sizes, payloads |
 //! | [`datagrams`] | what is peculiar to UD |
 //! | [`ordering`] | messages, completions and bytes in their order |
+//! | [`batches`] | batches, lent messages, queue pairs in halves |
 //! | [`atomics`] | compare-and-swap, fetch-and-add |
 //! | [`protection`] | keys, bounds and rights |
 //! | [`flow`] | receivers not ready, too small, or gone |
@@ -37,6 +38,7 @@
 //! ```
 
 pub mod atomics;
+pub mod batches;
 pub mod channels;
 pub mod datagrams;
 mod fixture;
@@ -113,6 +115,15 @@ macro_rules! conformance_tests {
                 fetch_and_add_wraps
                 a_misaligned_atomic_is_refused
                 additions_of_several_threads_add_up
+            }
+            batches {
+                a_list_longer_than_a_batch_is_posted_in_order
+                an_abandoned_draft_is_not_posted
+                a_prepared_destination_is_used
+                lent_messages_arrive_whole
+                lent_recvs_are_posted_again
+                lent_recvs_are_not_the_users
+                states_change_while_the_halves_are_in_use
             }
             protection {
                 a_region_is_reached_from_its_first_to_its_last_byte
@@ -215,6 +226,7 @@ mod tests {
     fn every_case_is_in_the_list() {
         let sources = [
             include_str!("atomics.rs"),
+            include_str!("batches.rs"),
             include_str!("channels.rs"),
             include_str!("datagrams.rs"),
             include_str!("flow.rs"),

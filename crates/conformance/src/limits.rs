@@ -194,7 +194,7 @@ pub fn an_overrun_queue_says_so(fixture: &Fixture) {
     let mut polled = 0;
     until(fixture.patience, "poll to say Overrun", || {
         let mut out = [Wc::default(); 16];
-        match pair.a.send.cq.poll(&mut out) {
+        match pair.a.send.cq.poll_slice(&mut out) {
             Ok(count) => polled += count,
             Err(error) => {
                 assert_eq!(error, CqError::Overrun);
@@ -204,7 +204,7 @@ pub fn an_overrun_queue_says_so(fixture: &Fixture) {
         assert!(polled <= 128, "{polled} completions from a queue for 4");
         None
     });
-    let again = pair.a.send.cq.poll(&mut [Wc::default()]);
+    let again = pair.a.send.cq.poll_slice(&mut [Wc::default()]);
     assert_eq!(again, Err(CqError::Overrun), "for ever after");
     until(fixture.patience, "the queue pair to be in ERR", || {
         (pair.a.state() == QpState::Err).then_some(())
@@ -219,11 +219,11 @@ pub fn completions_are_polled_in_portions(fixture: &Fixture) {
         pair.a
             .post(id, Op::Write { remote, imm: None }, Payload::Inline(b"x"));
     }
-    assert_eq!(pair.a.send.cq.poll(&mut []), Ok(0));
+    assert_eq!(pair.a.send.cq.poll_slice(&mut []), Ok(0));
     let mut next = 0;
     until(fixture.patience, "twenty completions", || {
         let mut out = [Wc::default(); 3];
-        let count = pair.a.send.cq.poll(&mut out).expect("no overrun");
+        let count = pair.a.send.cq.poll_slice(&mut out).expect("no overrun");
         for wc in &out[..count] {
             assert_eq!((wc.id, wc.status), (next, WcStatus::Success));
             next += 1;
@@ -231,7 +231,7 @@ pub fn completions_are_polled_in_portions(fixture: &Fixture) {
         pair.b.poll();
         (next == 20).then_some(())
     });
-    assert_eq!(pair.a.send.cq.poll(&mut [Wc::default(); 3]), Ok(0));
+    assert_eq!(pair.a.send.cq.poll_slice(&mut [Wc::default(); 3]), Ok(0));
 }
 
 /// Sizes beyond the device's limits are refused.
@@ -322,7 +322,7 @@ pub fn references_to_nothing_are_refused(fixture: &Fixture) {
     let ah = node.dest(node.gid, verbs::names::QpNum(1)).ah;
     node.nic.destroy_ah(ah).expect("an address handle");
     nothing(node.nic.destroy_ah(ah), "address handle");
-    let mut qp = node.qp(&init);
+    let qp = node.qp(&init);
     qp.modify(&to_state(QpState::Err))
         .expect("any state leads to ERR");
 }

@@ -15,7 +15,8 @@ use verbs::attr::{
 };
 use verbs::error::VerbsError;
 use verbs::names::{CqNum, Gid, Lkey, PdNum, Psn, Qkey, QpNum, RemoteAddr, Rkey};
-use verbs::nic::{Nic, NicCq, NicMr, NicQp, NicSrq, remote_addr};
+use verbs::nic::{Nic, NicCq, NicMr, NicSrq, QpParts, remote_addr};
+use verbs::polled::Polled;
 use verbs::wc::{Wc, WcOpcode, WcStatus};
 use verbs::wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};
 
@@ -147,12 +148,13 @@ impl Node {
             send_cq,
             recv_cq,
             srq: None,
+            lent_recvs: None,
             caps: Options::default().caps,
             signal_all: false,
         }
     }
 
-    pub(super) fn qp(&self, init: &QpInit) -> Box<dyn NicQp> {
+    pub(super) fn qp(&self, init: &QpInit) -> QpParts {
         self.nic.create_qp(init).expect("a queue pair")
     }
 
@@ -205,7 +207,8 @@ struct PrivateRegion {
     _words: Box<[Page]>,
 }
 
-impl NicMr for PrivateRegion {
+// SAFETY: all is what the region inside says.
+unsafe impl NicMr for PrivateRegion {
     fn addr(&self) -> u64 {
         self.region.addr()
     }
@@ -240,6 +243,7 @@ impl NicMr for PrivateRegion {
 pub(super) struct Queue {
     pub(super) cq: Box<dyn NicCq>,
     pub(super) seen: VecDeque<Wc>,
+    polled: Polled,
 }
 
 impl Queue {
@@ -247,6 +251,7 @@ impl Queue {
         Queue {
             cq,
             seen: VecDeque::new(),
+            polled: Polled::new(16),
         }
     }
 
@@ -256,9 +261,9 @@ impl Queue {
 
     /// Moves completions from the NIC to `seen`.
     pub(super) fn poll(&mut self) {
-        let mut out = [Wc::default(); 16];
-        let count = self.cq.poll(&mut out).expect("the queue has not overrun");
-        self.seen.extend(&out[..count]);
+        let polled = self.cq.poll(&mut self.polled);
+        polled.expect("the queue has not overrun");
+        self.seen.extend(self.polled.completions());
     }
 
     /// Polls, and takes the oldest completion.
@@ -314,7 +319,7 @@ pub(super) fn steps(
 }
 
 /// Takes a queue pair from RESET to RTS.
-pub(super) fn connect(qp: &mut dyn NicQp, peer: (Gid, QpNum), options: &Options) {
+pub(super) fn connect(qp: &QpParts, peer: (Gid, QpNum), options: &Options) {
     for attr in steps(qp.transport(), qp.num(), peer, options) {
         let state = attr.state;
         let changed = qp.modify(&attr);
@@ -325,7 +330,7 @@ pub(super) fn connect(qp: &mut dyn NicQp, peer: (Gid, QpNum), options: &Options)
 /// One side of a pair: a queue pair with its own queues and a region.
 #[derive(Debug)]
 pub(super) struct End {
-    pub(super) qp: Box<dyn NicQp>,
+    pub(super) qp: QpParts,
     pub(super) region: Arc<dyn NicMr>,
     pub(super) send: Queue,
     pub(super) recv: Queue,
@@ -464,8 +469,8 @@ impl Pair {
         let (a, b) = (&mut self.a, &mut self.b);
         let peer_of_a = (b.node.gid, b.qp.num());
         let peer_of_b = (a.node.gid, a.qp.num());
-        connect(&mut *b.qp, peer_of_b, options);
-        connect(&mut *a.qp, peer_of_a, options);
+        connect(&b.qp, peer_of_b, options);
+        connect(&a.qp, peer_of_a, options);
         if a.qp.transport() == Transport::Ud {
             a.to = Some(a.node.dest(peer_of_a.0, peer_of_a.1));
             b.to = Some(b.node.dest(peer_of_b.0, peer_of_b.1));

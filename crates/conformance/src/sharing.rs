@@ -30,10 +30,10 @@ pub fn a_shared_recv_is_consumed_once(fixture: &Fixture) {
         };
         let mut pairs: Vec<_> = (0..QPS)
             .map(|_| {
-                let mut from = a.qp(&a.init(transport, sends.num(), sends.num()));
-                let mut to = b.qp(&init);
-                connect(&mut *to, (a.gid, from.num()), &options);
-                connect(&mut *from, (b.gid, to.num()), &options);
+                let from = a.qp(&a.init(transport, sends.num(), sends.num()));
+                let to = b.qp(&init);
+                connect(&to, (a.gid, from.num()), &options);
+                connect(&from, (b.gid, to.num()), &options);
                 (from, to)
             })
             .collect();
@@ -135,10 +135,10 @@ pub fn many_connections_are_kept_apart(fixture: &Fixture) {
         let options = Options::default();
         let mut pairs: Vec<_> = (0..count)
             .map(|_| {
-                let mut from = a.qp(&a.init(transport, sends.num(), sends.num()));
-                let mut to = b.qp(&b.init(transport, queue.num(), queue.num()));
-                connect(&mut *to, (a.gid, from.num()), &options);
-                connect(&mut *from, (b.gid, to.num()), &options);
+                let from = a.qp(&a.init(transport, sends.num(), sends.num()));
+                let to = b.qp(&b.init(transport, queue.num(), queue.num()));
+                connect(&to, (a.gid, from.num()), &options);
+                connect(&from, (b.gid, to.num()), &options);
                 (from, to)
             })
             .collect();
@@ -188,7 +188,7 @@ pub fn datagrams_go_from_all_to_all(fixture: &Fixture) {
         .map(|nic| {
             let mut end = End::new(nic, Transport::Ud, &options);
             let itself = (end.node.gid, end.qp.num());
-            connect(&mut *end.qp, itself, &options);
+            connect(&end.qp, itself, &options);
             for id in 0..2 * QPS {
                 end.post_recv(id as u64, id * 64, 64);
             }
@@ -257,7 +257,7 @@ pub fn a_queue_pair_connects_to_itself(fixture: &Fixture) {
     for transport in TRANSPORTS {
         let mut end = End::new(&fixture.a, transport, &Options::default());
         let itself = (end.node.gid, end.qp.num());
-        connect(&mut *end.qp, itself, &Options::default());
+        connect(&end.qp, itself, &Options::default());
         if transport == Transport::Ud {
             end.to = Some(end.node.dest(itself.0, itself.1));
         }

@@ -56,7 +56,7 @@ pub fn recvs_posted_before_connecting_are_used(fixture: &Fixture) {
         pair.b.post_recv(1, 0, 64);
         pair.b.qp.modify(&rtr).expect("to RTR");
         let peer = (pair.b.node.gid, pair.b.qp.num());
-        super::rig::connect(&mut *pair.a.qp, peer, &options);
+        super::rig::connect(&pair.a.qp, peer, &options);
         if transport == Transport::Ud {
             pair.a.to = Some(pair.a.node.dest(peer.0, peer.1));
         }
@@ -71,7 +71,7 @@ pub fn recvs_posted_before_connecting_are_used(fixture: &Fixture) {
 /// nothing.
 pub fn wrong_transitions_are_refused(fixture: &Fixture) {
     let options = Options::default();
-    let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
+    let pair = Pair::unconnected(fixture, Transport::Rc, &options);
     let peer = (pair.b.node.gid, pair.b.qp.num());
     let [init, rtr, _] = steps(Transport::Rc, pair.a.qp.num(), peer, &options);
     let early = pair.a.qp.modify(&rtr);

@@ -29,6 +29,7 @@ use crate::qp::QpShared;
 use crate::quiescence::Quiescence;
 use crate::segment::{Mapping, Source, Writers};
 use crate::srq::SrqShared;
+use crate::unfinished::Unfinished;
 
 /// A table of numbered objects. Numbers are reused only after all others were used, so that an old
 /// number is unlikely to name a new object.
@@ -162,6 +163,7 @@ pub(crate) struct Adapter {
     pub(crate) departures: Departures,
     pub(crate) events: ArrayQueue<AsyncEvent>,
     pub(crate) quiescence: Quiescence,
+    pub(crate) unfinished: Unfinished,
     /// The agent's epoll descriptor, to which outgoing connections are added.
     pub(crate) agent_epoll: OwnedFd,
     // Dropped last: whoever takes the number next uses the same names in the run directory.
@@ -177,6 +179,7 @@ impl Adapter {
             contact_timeout,
             memfd,
             remap,
+            clock: _,
         } = options.clone();
         let instance = Instance::acquire(&run_dir, gid)?;
         let source = Source::choose(memfd, &run_dir);
@@ -188,6 +191,7 @@ impl Adapter {
                 break drawn;
             }
         };
+        let quiescence = Quiescence::new();
         let adapter = Adapter {
             name,
             gid,
@@ -217,7 +221,8 @@ impl Adapter {
             inboxes: Mutex::new(Vec::new()),
             departures: Departures::new(),
             events: ArrayQueue::new(1024),
-            quiescence: Quiescence::new(),
+            unfinished: Unfinished::new(&quiescence)?,
+            quiescence,
             agent_epoll,
             instance,
         };

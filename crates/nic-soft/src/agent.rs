@@ -1,7 +1,7 @@
-//! The agent: a thread of each adapter that answers first contacts, takes new lanes up and notices
-//! who has gone.
+//! The agent: a thread of each adapter that answers first contacts, takes new lanes up, notices who
+//! has gone, and tries requests again that could not be carried out yet.
 //!
-//! It takes no part in moving data. Everything it does is bounded, and it waits for nobody: a peer
+//! Everything it does is bounded, and it waits for nobody: a peer
 //! that does not read its answers loses the connection.
 
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use verbs::VerbsError;
 
 use crate::adapter::Adapter;
 use crate::burial::Burial;
-use crate::incoming::{self, TOKEN_LISTENER, TOKEN_STOP};
+use crate::incoming::{self, TOKEN_LISTENER, TOKEN_STOP, TOKEN_UNFINISHED};
 use crate::peer::{self, Peer};
 
 /// Set in the tokens of connections that this adapter opened; see [`watch`].
@@ -46,11 +46,15 @@ pub(crate) fn watch(adapter: &Adapter, connection: &OwnedFd, token: u64) -> Resu
 
 impl Agent {
     /// Binds the adapter's socket and starts the thread.
-    pub(crate) fn start(adapter: &Arc<Adapter>) -> Result<Self, VerbsError> {
+    pub(crate) fn start(adapter: &Arc<Adapter>, clock: fn() -> u64) -> Result<Self, VerbsError> {
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
             .map_err(|e| VerbsError::io("creating an eventfd", e))?;
         let data = EventData::new_u64(TOKEN_STOP);
         epoll::add(&adapter.agent_epoll, &stop, data, EventFlags::IN)
+            .map_err(|e| VerbsError::io("watching an eventfd", e))?;
+        let data = EventData::new_u64(TOKEN_UNFINISHED);
+        let wake = adapter.unfinished.wake();
+        epoll::add(&adapter.agent_epoll, wake, data, EventFlags::IN)
             .map_err(|e| VerbsError::io("watching an eventfd", e))?;
         adapter
             .incoming()
@@ -64,7 +68,7 @@ impl Agent {
         let of_thread = weak.clone();
         let thread = std::thread::Builder::new()
             .name("nic-soft agent".into())
-            .spawn(move || run(&of_thread, &epoll))
+            .spawn(move || run(&of_thread, &epoll, clock))
             .map_err(|e| VerbsError::io("starting the agent", e))?;
         Ok(Agent {
             stop,
@@ -92,11 +96,36 @@ impl Drop for Agent {
     }
 }
 
-fn run(adapter: &Weak<Adapter>, epoll: &OwnedFd) {
+/// Nanoseconds of the system's monotonic clock.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The sooner of two times to sleep, the second being a moment of the clock.
+fn pause(
+    again: Option<Timespec>,
+    deadline_ns: Option<u64>,
+    clock: fn() -> u64,
+) -> Option<Timespec> {
+    let Some(deadline_ns) = deadline_ns else {
+        return again;
+    };
+    let left_ns = deadline_ns.saturating_sub(clock());
+    let left = Timespec {
+        tv_sec: (left_ns / 1_000_000_000) as i64,
+        tv_nsec: (left_ns % 1_000_000_000) as i64,
+    };
+    Some(again.map_or(left, |again| again.min(left)))
+}
+
+fn run(adapter: &Weak<Adapter>, epoll: &OwnedFd, clock: fn() -> u64) {
     let mut burial = Burial::default();
+    let mut deadline_ns = None;
     loop {
         let mut space = [MaybeUninit::<Event>::uninit(); EVENTS];
-        let events = match epoll::wait(epoll, &mut space, burial.comes_again_after().as_ref()) {
+        let timeout = pause(burial.comes_again_after(), deadline_ns, clock);
+        let events = match epoll::wait(epoll, &mut space, timeout.as_ref()) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => continue,
             Err(e) => {
@@ -110,6 +139,8 @@ fn run(adapter: &Weak<Adapter>, epoll: &OwnedFd) {
         for event in events {
             match event.data.u64() {
                 TOKEN_STOP => return,
+                // Looked after in every turn.
+                TOKEN_UNFINISHED => {}
                 TOKEN_LISTENER => adapter.incoming().accept(&adapter),
                 token if token & TOKEN_OUTGOING != 0 => {
                     outgoing_ended(&adapter, token & !TOKEN_OUTGOING);
@@ -118,6 +149,7 @@ fn run(adapter: &Weak<Adapter>, epoll: &OwnedFd) {
             }
         }
         burial.carry_on(&adapter);
+        deadline_ns = adapter.unfinished.carry_on(clock());
     }
 }
 
@@ -132,7 +164,7 @@ pub(crate) fn catch_up(adapter: &Adapter) {
     };
     for event in events {
         let token = event.data.u64();
-        let others = token == TOKEN_STOP || token == TOKEN_LISTENER;
+        let others = matches!(token, TOKEN_STOP | TOKEN_LISTENER | TOKEN_UNFINISHED);
         if !others && token & TOKEN_OUTGOING == 0 {
             incoming::serve_known(adapter, token);
         }

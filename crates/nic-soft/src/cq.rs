@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use verbs::nic::{AsyncEvent, NicCq};
-use verbs::{CqError, CqNum, QpState, VerbsError, Wc};
+use verbs::{CqError, CqNum, Polled, QpState, VerbsError, Wc};
 
 use crate::adapter::Adapter;
 use crate::agent;
@@ -184,7 +184,7 @@ impl SoftCq {
 
     /// Takes up new lanes, and looks after queue pairs that need it.
     #[cold]
-    fn attend(&mut self, out: &mut [Wc], n: &mut usize) {
+    fn attend(&mut self, out: &mut Polled) {
         let Waiting { qps, lanes } = self.shared.todo.take();
         for mut lane in lanes {
             lane.note_departures();
@@ -200,7 +200,7 @@ impl SoftCq {
             if qp.recv_cq.num == self.shared.num {
                 self.lanes.retain_mut(|lane| lane.is_current());
                 if qp.state() == QpState::Err {
-                    again |= !qp.flush_recvs(out, n);
+                    again |= !qp.flush_recvs(out);
                 }
             }
             if again {
@@ -229,7 +229,8 @@ impl NicCq for SoftCq {
         CqNum(self.shared.num as u32)
     }
 
-    fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+    fn poll(&mut self, out: &mut Polled) -> Result<usize, CqError> {
+        out.clear();
         let activity = Arc::as_ptr(&self.activity);
         // SAFETY: the activity lives as long as `self.activity`, which outlives this call; going
         // through the pointer keeps `self` free for the calls below.
@@ -237,19 +238,17 @@ impl NicCq for SoftCq {
         if self.shared.is_overrun() {
             return Err(CqError::Overrun);
         }
-        let mut n = 0;
         if self.adapter.departures.since(self.departures_seen) {
             self.bury();
         }
         if !self.shared.todo.is_empty() {
-            self.attend(out, &mut n);
+            self.attend(out);
         }
-        while n < out.len() && !self.shared.local.is_empty() {
+        while !out.is_full() && !self.shared.local.is_empty() {
             let Some(wc) = self.shared.local.pop() else {
                 break;
             };
-            out[n] = wc;
-            n += 1;
+            out.push(wc);
         }
         let mut ended = false;
         let lanes = self.lanes.len();
@@ -259,22 +258,22 @@ impl NicCq for SoftCq {
             lanes.min(LOOKS)
         };
         for _ in 0..looks {
-            if n == out.len() {
+            if out.is_full() {
                 break;
             }
             if self.next >= lanes {
                 self.next = 0;
             }
             let lane = &mut self.lanes[self.next];
-            n += lane.drain(&self.adapter, &mut out[n..]);
+            lane.drain(&self.adapter, out);
             ended |= lane.has_ended();
             self.next += 1;
         }
         if ended {
             self.lanes.retain_mut(|lane| !lane.has_ended());
         }
-        self.look_at_all &= n == out.len();
-        Ok(n)
+        self.look_at_all &= out.is_full();
+        Ok(out.completions().len())
     }
 
     fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {

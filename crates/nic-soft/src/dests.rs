@@ -43,12 +43,46 @@ impl Dests {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.dests.len() - 1)
     }
 
-    /// The link to a destination, opened when it is new. `None` when it cannot be reached.
+    /// Drops destinations that have gone since this was last called, which is once a batch.
     #[inline]
-    pub(crate) fn link(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<&mut Link> {
+    pub(crate) fn refresh(&mut self, adapter: &Adapter) {
         if adapter.departures.since(self.departures_seen) {
             drop(self.take_departed(adapter));
         }
+    }
+
+    /// The link to a destination that was prepared: its hint is the slot that it had then. `None`
+    /// when it is not there any more.
+    #[inline]
+    pub(crate) fn prepared(&mut self, dest: &verbs::Dest) -> Option<&mut Link> {
+        let slot = self.dests.get(dest.hint as usize)?.as_ref()?;
+        if slot.ah != dest.to.ah || slot.qpn != dest.to.qpn.0 {
+            return None;
+        }
+        self.links[slot.link].as_mut()
+    }
+
+    /// Looks a destination up, for [`prepared`](Self::prepared) to find.
+    pub(crate) fn prepare(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<verbs::Dest> {
+        self.refresh(adapter);
+        self.link(adapter, to)?;
+        let mask = self.dests.len() - 1;
+        let mut slot = self.slot_of(to.ah, to.qpn.0);
+        while self.dests[slot]
+            .as_ref()
+            .is_some_and(|dest| dest.ah != to.ah || dest.qpn != to.qpn.0)
+        {
+            slot = (slot + 1) & mask;
+        }
+        Some(verbs::Dest {
+            to: *to,
+            hint: slot as u32,
+        })
+    }
+
+    /// The link to a destination, opened when it is new. `None` when it cannot be reached.
+    #[inline]
+    pub(crate) fn link(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<&mut Link> {
         if let Some(last) = &self.last
             && last.ah == to.ah
             && last.qpn == to.qpn.0

@@ -3,26 +3,27 @@
 //!
 //! A queue pair's send side is used by the thread that posts. Only when requests have to wait (the
 //! peer has no RECV or no room) must the thread that polls the completion queue carry on with them;
-//! and when a peer has gone, the agent takes out what leads there. So the common case costs one
+//! the control half changes it with the queue pair's state; and when a peer has gone, the agent takes
+//! out what leads there. So the common case costs one
 //! load, and the rare ones a mutex.
 
 use std::sync::{PoisonError, TryLockError};
 
 #[cfg(debug_assertions)]
 use crate::sync::AtomicBool;
-use crate::sync::{AtomicU8, Mutex, Ordering, UnsafeCell};
+use crate::sync::{AtomicU32, Mutex, Ordering, UnsafeCell};
 
 /// Others may help: there is unfinished work.
-const SHARED: u8 = 1;
-/// Somebody wants to visit.
-const RECALLED: u8 = 2;
+const SHARED: u32 = 1;
+/// Added for each who wants to visit.
+const RECALLED: u32 = 2;
 
 /// The value and whose it is.
 #[derive(Debug)]
 pub(crate) struct Handover<T> {
-    /// `SHARED` and `RECALLED`. Whoever comes while either is set touches the value under the lock
-    /// only.
-    state: AtomicU8,
+    /// `SHARED`, and `RECALLED` times those who want to visit. Whoever comes while it is not 0 touches
+    /// the value under the lock only.
+    state: AtomicU32,
     lock: Mutex<()>,
     value: UnsafeCell<T>,
     /// Whether the owner is at work, to catch a second one.
@@ -41,15 +42,15 @@ impl Drop for AtWork<'_> {
     }
 }
 
-// SAFETY: the value is touched by one thread at a time: by the owner if it found neither bit set,
-// and under the lock otherwise. It is the owner that sets `SHARED`, when it has done; whoever sets
-// `RECALLED` waits, before it touches the value, for an owner that has not seen it.
+// SAFETY: the value is touched by one thread at a time: by the owner if it found 0, and under the
+// lock otherwise. It is the owner that sets `SHARED`, when it has done; whoever adds `RECALLED`
+// waits, before it touches the value, for an owner that has not seen it.
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
     pub(crate) fn new(value: T) -> Self {
         Handover {
-            state: AtomicU8::new(0),
+            state: AtomicU32::new(0),
             lock: Mutex::new(()),
             value: UnsafeCell::new(value),
             #[cfg(debug_assertions)]
@@ -84,7 +85,7 @@ impl<T> Handover<T> {
             self.note(unfinished);
             return result;
         }
-        // SAFETY: neither bit is set, so helpers stay away and a visitor waits; there is one owner.
+        // SAFETY: it is 0, so helpers stay away and a visitor waits; there is one owner.
         let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
         if unfinished {
             self.note(true);
@@ -107,28 +108,41 @@ impl<T> Handover<T> {
         self.note(unfinished);
     }
 
-    /// Has the owner come by the lock from now on, for somebody who wants to visit.
+    /// Has the owner come by the lock from now on, until the caller has visited.
     pub(crate) fn recall(&self) {
-        self.state.fetch_or(RECALLED, Ordering::Relaxed);
+        self.state.fetch_add(RECALLED, Ordering::Relaxed);
     }
 
-    /// A visitor's access, after [`recall`](Self::recall); it waits for nobody, and is refused while
-    /// the lock is held. The closure says whether there is unfinished work.
+    /// A visitor's access, which waits for nobody, and is refused while the lock is held. The closure
+    /// says whether there is unfinished work.
     ///
     /// # Safety
-    /// Every call of [`own`](Self::own) that began before the recall, or did not see it, has ended.
-    /// One thread recalls and visits at a time.
+    /// The caller has [recalled](Self::recall) the value, once for each visit. Every call of
+    /// [`own`](Self::own) that began before, or did not see it, has ended.
     pub(crate) unsafe fn visit<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> Option<R> {
         let _held = match self.lock.try_lock() {
             Ok(held) => held,
             Err(TryLockError::Poisoned(held)) => held.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        // SAFETY: the owner comes by the lock, as helpers do, and it is held.
+        Some(self.visit_held(work))
+    }
+
+    /// The same for a visitor who waits for the lock.
+    ///
+    /// # Safety
+    /// As for [`visit`](Self::visit).
+    pub(crate) unsafe fn visit_waiting<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> R {
+        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.visit_held(work)
+    }
+
+    fn visit_held<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> R {
+        // SAFETY: the owner comes by the lock, as helpers and other visitors do, and it is held.
         let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
         self.note(unfinished);
-        self.state.fetch_and(!RECALLED, Ordering::Release);
-        Some(result)
+        self.state.fetch_sub(RECALLED, Ordering::Release);
+        result
     }
 
     /// Notes whether there is unfinished work. Others may recall the value at the same time.

@@ -28,8 +28,9 @@ use crate::recv::RecvLane;
 
 pub(crate) const TOKEN_LISTENER: u64 = 0;
 pub(crate) const TOKEN_STOP: u64 = 1;
+pub(crate) const TOKEN_UNFINISHED: u64 = 2;
 /// Tokens from here on are connections.
-const TOKEN_FIRST: u64 = 2;
+const TOKEN_FIRST: u64 = 3;
 
 /// Connections at most, of all peers.
 pub(crate) const CONNECTIONS_MAX: usize = 4096;

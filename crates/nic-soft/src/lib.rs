@@ -97,5 +97,6 @@ mod srq;
 mod srq_entry;
 mod sync;
 mod todo;
+mod unfinished;
 
 pub use nic::{SoftNic, SoftOptions, Usage};

@@ -212,7 +212,9 @@ fn allow_peers_to_reach_us() {
     unsafe { libc::prctl(PR_SET_PTRACER, libc::c_ulong::MAX, 0, 0, 0) };
 }
 
-impl NicMr for SoftMr {
+// SAFETY: the memory is there until the region is dropped, by the kind of its backing or by the
+// promise made to `register`, which also says how others access it.
+unsafe impl NicMr for SoftMr {
     fn addr(&self) -> u64 {
         self.start.as_ptr() as u64
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
+use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
 use verbs::{
     Access, AhAttr, AhNum, CqInit, DeviceAttr, Gid, Mtu, PdNum, PortAttr, PortState, QpInit,
     SrqInit, VerbsError,
@@ -19,7 +19,7 @@ use crate::channel::{ChannelShared, SoftChannel};
 use crate::cq::{CqShared, SoftCq};
 use crate::layout::{CQS, MRS, QPS, RECVS, SRQS};
 use crate::memory::SoftMr;
-use crate::qp::{Parts, SoftQp};
+use crate::qp::{self, Parts};
 use crate::recv_queue::SGE_MAX;
 use crate::send::MESSAGE_LEN_MAX;
 use crate::srq::{SoftSrq, SrqShared};
@@ -49,6 +49,8 @@ pub struct SoftOptions {
     /// that peers reach it without the kernel and with atomics. Registering other memory leaves it
     /// where it is; peers reach it by process_vm_readv and process_vm_writev, without atomics.
     pub remap: bool,
+    /// The clock of the NIC's own thread, in nanoseconds of any beginning.
+    pub clock: fn() -> u64,
 }
 
 impl SoftOptions {
@@ -61,6 +63,7 @@ impl SoftOptions {
             contact_timeout: Duration::from_secs(1),
             memfd: true,
             remap: true,
+            clock: agent::monotonic_ns,
         }
     }
 
@@ -90,7 +93,7 @@ impl SoftNic {
     pub fn open(options: &SoftOptions) -> Result<Arc<Self>, VerbsError> {
         let epoll = agent::create_epoll()?;
         let adapter = Arc::new(Adapter::new(options, epoll)?);
-        let agent = Agent::start(&adapter)?;
+        let agent = Agent::start(&adapter, options.clock)?;
         Ok(Arc::new(SoftNic {
             _agent: agent,
             adapter,
@@ -280,13 +283,20 @@ impl Nic for SoftNic {
         }))
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError> {
+    fn create_qp(&self, init: &QpInit) -> Result<QpParts, VerbsError> {
         let caps = init.caps;
         limit("send queue entries", caps.send_wr_max, RECVS as u32)?;
         limit("receive queue entries", caps.recv_wr_max, RECVS as u32)?;
         limit("gather elements", caps.send_sge_max, SGE_MAX as u32)?;
         limit("scatter elements", caps.recv_sge_max, SGE_MAX as u32)?;
         limit("inline bytes", caps.inline_max, INLINE_MAX)?;
+        if let Some(lent) = init.lent_recvs {
+            limit("lent RECVs", lent.count, RECVS as u32)?;
+            if init.srq.is_some() {
+                let why = "they are the NIC's, or a shared queue's";
+                return Err(VerbsError::invalid("RECVs", why));
+            }
+        }
         self.adapter.sweep_lanes();
         let pd = init.pd.0 as usize;
         let (parts, index) = {
@@ -311,14 +321,15 @@ impl Nic for SoftNic {
                 send_cq,
                 recv_cq,
                 srq,
+                lent: init.lent_recvs,
             };
             (parts, index)
         };
-        let qp = SoftQp::new(&self.adapter, parts);
+        let (shared, parts) = qp::create(&self.adapter, parts);
         if let Some(slot) = self.adapter.tables().qps.get_mut(index) {
-            *slot = Some(Arc::downgrade(qp.shared()));
+            *slot = Some(Arc::downgrade(&shared));
         }
-        Ok(Box::new(qp))
+        Ok(parts)
     }
 
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
@@ -347,5 +358,9 @@ impl Nic for SoftNic {
 
     fn async_event(&self) -> Option<AsyncEvent> {
         self.adapter.events.pop()
+    }
+
+    fn progress(&self, now_ns: u64) -> Option<u64> {
+        self.adapter.unfinished.carry_on(now_ns)
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use verbs::nic::{AsyncEvent, NicQp};
+use verbs::nic::{AsyncEvent, QpCtl, QpParts, RecvHalf, SendHalf};
 use verbs::state::QpMachine;
+use verbs::wr::GRH_LEN;
 use verbs::{
-    Access, Gid, PostError, PostReason, QpAttr, QpCaps, QpNum, QpState, RecvWr, SendWr, Transport,
-    VerbsError, Wc, WcStatus,
+    Access, Dest, Gid, LentRecvs, Mtu, Polled, PostError, PostReason, QpAttr, QpCaps, QpNum,
+    QpState, RecvBatch, RecvWr, SendBatch, SendLimits, Transport, UdDest, VerbsError, Wc, WcStatus,
 };
 
 use crate::adapter::Adapter;
@@ -18,10 +19,11 @@ use crate::layout::{qp_index, qp_instance};
 use crate::link::{self, Link};
 use crate::memory;
 use crate::pair_entry::{self, Pair};
+use crate::peer::peer_of;
 use crate::quiescence::Activity;
 use crate::recv::gid_words;
 use crate::recv_queue::{Recv, RecvQueue};
-use crate::send::Sender;
+use crate::send::{MESSAGE_LEN_MAX, Sender};
 use crate::srq::SrqShared;
 
 /// What a queue pair's owner, its pollers and its adapter share.
@@ -36,8 +38,14 @@ pub(crate) struct QpShared {
     pub(crate) send_cq: Arc<CqShared>,
     pub(crate) recv_cq: Arc<CqShared>,
     pub(crate) srq: Option<Arc<SrqShared>>,
+    pub(crate) lent: Option<LentRecvs>,
+    pub(crate) limits: SendLimits,
     recvs: RecvQueue,
+    /// RECVs that have a credit each.
+    credit_slots: usize,
     pub(crate) send: Handover<Sender>,
+    /// Held by whoever changes the state, who is active in the send side now and then.
+    control: Mutex<Arc<Activity>>,
     machine: Mutex<QpMachine>,
     state: AtomicU8,
     /// Changes when the queue pair starts anew from RESET.
@@ -61,6 +69,15 @@ impl QpShared {
         STATES[usize::from(self.state.load(Ordering::Acquire))]
     }
 
+    /// Bytes that a message with its header takes at most, when messages are lent.
+    pub(crate) fn lent_len(&self) -> Option<usize> {
+        let header = match self.transport {
+            Transport::Ud => GRH_LEN,
+            _ => 0,
+        };
+        self.lent.map(|lent| lent.len as usize + header)
+    }
+
     fn store_state(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
     }
@@ -68,6 +85,12 @@ impl QpShared {
     #[inline]
     pub(crate) fn is_rts(&self) -> bool {
         self.state.load(Ordering::Acquire) == QpState::Rts as u8
+    }
+
+    /// Whether the send half may touch the send side: RTS, SQD, SQE and ERR.
+    #[inline]
+    fn takes_posts(&self) -> bool {
+        self.state.load(Ordering::Acquire) >= QpState::Rts as u8
     }
 
     #[inline]
@@ -133,7 +156,6 @@ impl QpShared {
             link::word(generation, self.transport, access, machine.receives())
         };
         let channel = self.recv_cq.channel.as_ref();
-        let depth = (self.caps.recv_wr_max as usize).max(1).next_power_of_two();
         let timer = u32::from(attr.min_rnr_timer.unwrap_or(0));
         let pair = Pair {
             peer_gid: gid_words(attr.dest_gid.unwrap_or_default()),
@@ -142,7 +164,7 @@ impl QpShared {
             recv_cq: self.recv_cq.num as u32,
             srq: self.srq.as_ref().map_or(0, |srq| srq.num as u32 + 1),
             channel: channel.map_or(0, |(number, _)| *number as u32 + 1),
-            recv_depth: depth as u32,
+            recv_depth: self.credit_slots as u32,
             pd: self.pd as u32,
             epoch_and_timer: u32::from(self.epoch()) << 16 | timer,
         };
@@ -172,23 +194,73 @@ impl QpShared {
         }
     }
 
-    /// Completes the RECVs of a queue pair in error; false when there are more than fit.
-    pub(crate) fn flush_recvs(&self, out: &mut [Wc], n: &mut usize) -> bool {
+    /// Completes the RECVs of a queue pair in error; false when there are more than fit. Those of
+    /// the NIC's own nobody has posted, so that they complete nothing.
+    pub(crate) fn flush_recvs(&self, out: &mut Polled) -> bool {
         let mut recv = Recv::default();
-        while *n < out.len() {
-            if !self.recvs.pop(&mut recv) {
+        while !out.is_full() {
+            if self.lent.is_some() || !self.recvs.pop(&mut recv) {
                 return true;
             }
             let status = WcStatus::WrFlushErr;
-            out[*n] = Wc {
+            out.push(Wc {
                 id: recv.id,
                 status,
                 qpn: QpNum(self.num),
                 ..Wc::default()
-            };
-            *n += 1;
+            });
         }
         false
+    }
+
+    /// Posts one of the NIC's own RECVs. Called by one thread at a time: the poller, and nobody
+    /// polls while the queue pair starts anew.
+    pub(crate) fn post_lent(&self) {
+        let Some(lent) = self.lent.filter(|_| self.transport != Transport::Ud) else {
+            return; // Datagrams need none: their room is the lane's.
+        };
+        if let Some(number) = self.recvs.push(0, &[]) {
+            self.publish_credit(number, Some(u64::from(lent.len)));
+        }
+    }
+
+    #[inline]
+    fn publish_credit(&self, number: u64, room: Option<u64>) {
+        let slot = number as usize & (self.credit_slots - 1);
+        let credit = &self.adapter.credits(qp_index(self.num))[slot];
+        credit::publish(credit, number, room);
+    }
+
+    /// Access to the send side for the control half.
+    ///
+    /// # Safety
+    /// The send side was recalled for this, and no post that had not seen that is under way.
+    unsafe fn control<R>(
+        self: &Arc<Self>,
+        activity: &Activity,
+        work: impl FnOnce(&Arc<Self>, &mut Sender) -> R,
+    ) -> R {
+        // Registered memory stays meanwhile.
+        let _active = activity.enter();
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.send.visit_waiting(|sender| {
+                let result = work(self, sender);
+                (result, sender.is_unfinished())
+            })
+        }
+    }
+
+    /// The same while the send half may be posting.
+    fn interrupt<R>(
+        self: &Arc<Self>,
+        activity: &Activity,
+        work: impl FnOnce(&Arc<Self>, &mut Sender) -> R,
+    ) -> R {
+        self.send.recall();
+        self.adapter.quiescence.wait();
+        // SAFETY: recalled, and what was under way then is over.
+        unsafe { self.control(activity, work) }
     }
 
     /// Carries on with sends that wait. Called by the poller of their completion queue.
@@ -215,13 +287,6 @@ impl QpShared {
     }
 }
 
-/// A queue pair as its owner holds it.
-#[derive(Debug)]
-pub(crate) struct SoftQp {
-    shared: Arc<QpShared>,
-    activity: Arc<Activity>,
-}
-
 /// What a queue pair is made of.
 pub(crate) struct Parts {
     pub(crate) num: u32,
@@ -232,99 +297,142 @@ pub(crate) struct Parts {
     pub(crate) send_cq: Arc<CqShared>,
     pub(crate) recv_cq: Arc<CqShared>,
     pub(crate) srq: Option<Arc<SrqShared>>,
+    pub(crate) lent: Option<LentRecvs>,
 }
 
-impl SoftQp {
-    pub(crate) fn new(adapter: &Arc<Adapter>, parts: Parts) -> Self {
-        let recv_depth = if parts.srq.is_some() {
-            1
-        } else {
-            parts.caps.recv_wr_max as usize
-        };
-        let shared = Arc::new(QpShared {
-            adapter: Arc::clone(adapter),
-            num: parts.num,
-            pd: parts.pd,
-            transport: parts.transport,
-            caps: parts.caps,
-            signal_all: parts.signal_all,
-            send_cq: parts.send_cq,
-            recv_cq: parts.recv_cq,
-            srq: parts.srq,
-            recvs: RecvQueue::new(recv_depth, parts.caps.recv_sge_max as usize),
-            send: Handover::new(Sender::new(adapter.gid, parts.num, parts.transport)),
-            machine: Mutex::new(QpMachine::new(parts.transport)),
-            state: AtomicU8::new(QpState::Reset as u8),
-            epoch: AtomicU16::new(1),
-            destroyed: AtomicBool::new(false),
-        });
-        SoftQp {
-            shared,
-            activity: adapter.quiescence.activity(),
+/// Makes a queue pair.
+pub(crate) fn create(adapter: &Arc<Adapter>, parts: Parts) -> (Arc<QpShared>, QpParts) {
+    let (recv_depth, sge_max) = match (&parts.srq, parts.lent) {
+        (Some(_), _) => (1, 1),
+        (None, Some(lent)) => (lent.count as usize, 1),
+        (None, None) => (
+            parts.caps.recv_wr_max as usize,
+            parts.caps.recv_sge_max as usize,
+        ),
+    };
+    let credited = match parts.lent {
+        Some(lent) => lent.count,
+        None => parts.caps.recv_wr_max,
+    };
+    let limits = SendLimits {
+        transport: parts.transport,
+        inline_max: parts.caps.inline_max,
+        sge_max: parts.caps.send_sge_max,
+        message_len_max: match parts.transport {
+            Transport::Ud => Mtu::B4096.bytes() as u32,
+            _ => MESSAGE_LEN_MAX,
+        },
+    };
+    let shared = Arc::new(QpShared {
+        adapter: Arc::clone(adapter),
+        num: parts.num,
+        pd: parts.pd,
+        transport: parts.transport,
+        caps: parts.caps,
+        signal_all: parts.signal_all,
+        send_cq: parts.send_cq,
+        recv_cq: parts.recv_cq,
+        srq: parts.srq,
+        lent: parts.lent,
+        limits,
+        recvs: RecvQueue::new(recv_depth, sge_max),
+        credit_slots: (credited as usize).max(1).next_power_of_two(),
+        send: Handover::new(Sender::new(adapter.gid, parts.num, parts.transport)),
+        control: Mutex::new(adapter.quiescence.activity()),
+        machine: Mutex::new(QpMachine::new(parts.transport)),
+        state: AtomicU8::new(QpState::Reset as u8),
+        epoch: AtomicU16::new(1),
+        destroyed: AtomicBool::new(false),
+    });
+    for _ in 0..shared.lent.map_or(0, |lent| lent.count) {
+        shared.post_lent();
+    }
+    let life = Arc::new(Life(Arc::clone(&shared)));
+    let ctl = SoftCtl {
+        shared: Arc::clone(&shared),
+        _life: Arc::clone(&life),
+    };
+    let send = SoftSend {
+        shared: Arc::clone(&shared),
+        activity: adapter.quiescence.activity(),
+        _life: Arc::clone(&life),
+    };
+    let recv = SoftRecv {
+        shared: Arc::clone(&shared),
+        activity: adapter.quiescence.activity(),
+        _life: life,
+    };
+    let parts = QpParts::new(Arc::new(ctl), Box::new(send), Box::new(recv));
+    (shared, parts)
+}
+
+/// The queue pair as its parts hold it. Dropping the last of them destroys it.
+#[derive(Debug)]
+struct Life(Arc<QpShared>);
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let shared = &self.0;
+        let index = qp_index(shared.num);
+        shared
+            .adapter
+            .qp_entry(index)
+            .word
+            .store(0, Ordering::Release);
+        shared.destroyed.store(true, Ordering::Release);
+        shared.store_state(QpState::Reset);
+        shared.epoch.fetch_add(1, Ordering::AcqRel);
+        {
+            let activity = shared.lock_control();
+            shared.send.recall();
+            // SAFETY: recalled, and there is no send half any more.
+            unsafe { shared.control(&activity, |_, sender| sender.clear()) };
+        }
+        // Its lanes are dropped by the poller that holds them.
+        shared.recv_cq.attend(&shared.adapter, shared);
+        let mut tables = shared.adapter.tables();
+        let removed = tables.qps.remove(index);
+        debug_assert!(removed.is_ok(), "a queue pair is removed once");
+        if let Some(users) = tables.pds.get_mut(shared.pd) {
+            *users -= 1;
         }
     }
+}
 
-    pub(crate) fn shared(&self) -> &Arc<QpShared> {
-        &self.shared
-    }
+/// The control half.
+#[derive(Debug)]
+struct SoftCtl {
+    shared: Arc<QpShared>,
+    _life: Arc<Life>,
+}
 
-    /// The owner's access to the send side. `self` is borrowed mutably, so there is one owner.
-    fn own<R>(&mut self, work: impl FnOnce(&Arc<QpShared>, &mut Sender) -> R) -> R {
-        let shared = &self.shared;
-        // Registered memory stays meanwhile, and who wants to visit waits.
-        let _active = self.activity.enter();
-        // SAFETY: only the owner of the `SoftQp` gets here, through `&mut self`.
-        unsafe {
-            shared.send.own(|sender| {
-                let result = work(shared, sender);
-                (result, sender.is_unfinished())
-            })
-        }
+impl QpShared {
+    fn lock_control(&self) -> MutexGuard<'_, Arc<Activity>> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts anew: nothing posted, nobody connected. The state is RESET already.
-    fn reset(&mut self) {
-        let shared = Arc::clone(&self.shared);
+    fn reset(self: &Arc<Self>, activity: &Activity) {
         // Lanes that were opened before do not lead here any more.
-        shared.epoch.fetch_add(1, Ordering::AcqRel);
-        shared.recv_cq.attend(&shared.adapter, &shared);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.recv_cq.attend(&self.adapter, self);
         // A poller that has looked at the state before may be taking a RECV for a message of such a
-        // lane. Those that come later find the state, and drop the lanes first.
-        shared.adapter.quiescence.wait();
-        self.own(|_, sender| sender.clear());
-        shared.recvs.restart();
-        if shared.srq.is_none() {
-            let slots = self.credit_slots();
-            for credit in &shared.adapter.credits(qp_index(shared.num))[..slots] {
+        // lane, and the receive half may be posting one. Those that come later find the state, and
+        // drop the lanes first.
+        self.interrupt(activity, |_, sender| sender.clear());
+        self.recvs.restart();
+        if self.srq.is_none() {
+            for credit in &self.adapter.credits(qp_index(self.num))[..self.credit_slots] {
                 credit.store(0, Ordering::Relaxed);
             }
         }
-    }
-
-    fn credit_slots(&self) -> usize {
-        (self.shared.caps.recv_wr_max as usize)
-            .max(1)
-            .next_power_of_two()
-    }
-
-    #[inline]
-    fn publish_credit(&self, number: u64, wr: &RecvWr<'_>) {
-        let shared = &self.shared;
-        let mut len = 0u64;
-        let mut usable = true;
-        for sge in wr.sges {
-            len += u64::from(sge.len);
-            usable &= sge.len == 0
-                || memory::local(&shared.adapter, shared.pd as u32, sge, Access::LOCAL_WRITE)
-                    .is_some();
+        for _ in 0..self.lent.map_or(0, |lent| lent.count) {
+            self.post_lent();
         }
-        let slot = number as usize & (self.credit_slots() - 1);
-        let credit = &shared.adapter.credits(qp_index(shared.num))[slot];
-        credit::publish(credit, number, usable.then_some(len));
     }
 }
 
-impl NicQp for SoftQp {
+impl QpCtl for SoftCtl {
     fn num(&self) -> QpNum {
         QpNum(self.shared.num)
     }
@@ -333,8 +441,9 @@ impl NicQp for SoftQp {
         self.shared.transport
     }
 
-    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
-        let shared = Arc::clone(&self.shared);
+    fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
+        let shared = &self.shared;
+        let activity = shared.lock_control();
         let (before, to) = {
             let machine = shared.machine();
             (machine.state(), machine.check(attr)?)
@@ -354,31 +463,45 @@ impl NicQp for SoftQp {
         {
             opened = Some(Link::open(&shared.adapter, gid, qpn.0)?);
         }
-        {
+        let attr = {
             let mut machine = shared.machine();
             machine.modify(attr)?;
             shared.publish(&machine);
-            shared.store_state(machine.state());
-            let attr = machine.attr();
-            drop(machine);
-            if to == QpState::Reset {
-                self.reset();
+            // Before RTS nobody posts. What posting needs is there before the state says so.
+            if !matches!(to, QpState::Rts) {
+                shared.store_state(to);
             }
-            self.own(|_, sender| {
-                if let Some(link) = opened {
-                    sender.connect(link);
-                }
-                sender.set_retries(&attr);
-            });
+            machine.attr()
+        };
+        if to == QpState::Reset {
+            shared.reset(&activity);
+        }
+        let prepare = |_: &Arc<QpShared>, sender: &mut Sender| {
+            if let Some(link) = opened {
+                sender.connect(link);
+            }
+            sender.set_retries(&attr);
+        };
+        let is_idle = matches!(before, QpState::Reset | QpState::Init | QpState::Rtr);
+        if to == QpState::Reset || (is_idle && to != QpState::Err) {
+            shared.send.recall();
+            // SAFETY: recalled; in these states the send half does not touch the send side, and
+            // what it had begun before was over when the queue pair went to RESET.
+            unsafe { shared.control(&activity, prepare) };
+        } else {
+            shared.interrupt(&activity, prepare);
+        }
+        if to == QpState::Rts {
+            shared.finish_rts();
         }
         if to == QpState::Err && before != QpState::Err {
-            self.own(|shared, sender| sender.flush(shared));
-            shared.recv_cq.attend(&shared.adapter, &shared);
+            shared.interrupt(&activity, |shared, sender| sender.flush(shared));
+            shared.recv_cq.attend(&shared.adapter, shared);
         }
         if before == QpState::Sqd && to == QpState::Rts {
-            self.own(|shared, sender| sender.progress(shared));
+            shared.interrupt(&activity, |shared, sender| sender.progress(shared));
             if shared.send.is_shared() {
-                shared.send_cq.attend(&shared.adapter, &shared);
+                shared.has_unfinished();
             }
         }
         Ok(())
@@ -387,37 +510,136 @@ impl NicQp for SoftQp {
     fn query(&self) -> QpAttr {
         self.shared.machine().attr()
     }
+}
 
-    #[inline]
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        let was_shared = self.shared.send.is_shared();
-        let result = self.own(|shared, sender| sender.post(shared, wrs));
-        if !was_shared && self.shared.send.is_shared() {
-            self.shared
-                .send_cq
-                .attend(&self.shared.adapter, &self.shared);
+impl QpShared {
+    /// Some requests have to wait: the poller of their completion queue carries on with them, or the
+    /// NIC's own thread, if that sleeps.
+    #[cold]
+    fn has_unfinished(self: &Arc<Self>) {
+        self.send_cq.attend(&self.adapter, self);
+        self.adapter.unfinished.add(self);
+    }
+
+    /// Lets the send half post, unless the queue pair has failed meanwhile.
+    fn finish_rts(&self) {
+        let machine = self.machine();
+        self.store_state(machine.state());
+    }
+}
+
+/// The send half.
+#[derive(Debug)]
+struct SoftSend {
+    shared: Arc<QpShared>,
+    activity: Arc<Activity>,
+    _life: Arc<Life>,
+}
+
+impl SendHalf for SoftSend {
+    fn limits(&self) -> SendLimits {
+        self.shared.limits
+    }
+
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
+        let shared = &self.shared;
+        if shared.transport != Transport::Ud {
+            let why = "only datagrams have destinations";
+            return Err(VerbsError::invalid("destination", why));
         }
-        result
+        let adapter = &shared.adapter;
+        let ah = {
+            let tables = adapter.tables();
+            *tables.ahs.get(to.ah.0 as usize)?
+        };
+        peer_of(adapter, ah.gid, qp_instance(to.qpn.0))?;
+        shared.send.recall();
+        // SAFETY: recalled, and this is the send half, which is not posting.
+        unsafe {
+            shared.send.visit_waiting(|sender| {
+                let dest = sender.prepare(adapter, to);
+                (dest, sender.is_unfinished())
+            })
+        }
     }
 
     #[inline]
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let shared = &self.shared;
-        if shared.srq.is_some() {
-            return Err(PostError {
-                index: 0,
-                reason: PostReason::SharedReceiveQueue,
-            });
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
+        let shared = &*self.shared;
+        // Registered memory stays meanwhile, and who wants to visit waits.
+        let active = self.activity.enter();
+        if !shared.takes_posts() {
+            return self.refuse(batch);
         }
+        let was_shared = shared.send.is_shared();
+        // SAFETY: only the owner of the send half gets here, through `&mut self`.
+        let result = unsafe {
+            shared.send.own(|sender| {
+                let result = sender.post(&self.shared, batch);
+                (result, sender.is_unfinished())
+            })
+        };
+        drop(active);
+        if !was_shared && shared.send.is_shared() {
+            self.shared.has_unfinished();
+        }
+        result
+    }
+}
+
+impl SoftSend {
+    #[cold]
+    fn refuse(&self, batch: &SendBatch) -> Result<(), PostError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let reason = PostReason::State(self.shared.state());
+        Err(PostError { index: 0, reason })
+    }
+}
+
+/// The receive half.
+#[derive(Debug)]
+struct SoftRecv {
+    shared: Arc<QpShared>,
+    activity: Arc<Activity>,
+    _life: Arc<Life>,
+}
+
+impl SoftRecv {
+    #[inline]
+    fn publish_credit(&self, number: u64, wr: &RecvWr<'_>) {
+        let shared = &self.shared;
+        let mut len = 0u64;
+        let mut usable = true;
+        for sge in wr.sges {
+            len += u64::from(sge.len);
+            usable &= sge.len == 0
+                || memory::local(&shared.adapter, shared.pd as u32, sge, Access::LOCAL_WRITE)
+                    .is_some();
+        }
+        shared.publish_credit(number, usable.then_some(len));
+    }
+}
+
+impl RecvHalf for SoftRecv {
+    #[inline]
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
+        let shared = &self.shared;
+        // A queue pair that starts anew waits for this.
+        let _active = self.activity.enter();
         let state = shared.state();
-        if state == QpState::Reset {
-            return Err(PostError {
-                index: 0,
-                reason: PostReason::State(state),
-            });
+        let refusal = match state {
+            _ if shared.srq.is_some() => Some(PostReason::SharedReceiveQueue),
+            _ if shared.lent.is_some() => Some(PostReason::LentRecvs),
+            QpState::Reset => Some(PostReason::State(state)),
+            _ => None,
+        };
+        if let Some(reason) = refusal {
+            return Err(PostError { index: 0, reason });
         }
         let connected = shared.transport != Transport::Ud;
-        for (index, wr) in wrs.iter().enumerate() {
+        for (index, wr) in batch.iter().enumerate() {
             if wr.sges.len() > shared.recvs.sge_max() {
                 return Err(PostError {
                     index,
@@ -431,36 +653,12 @@ impl NicQp for SoftQp {
                 });
             };
             if connected {
-                self.publish_credit(number, wr);
+                self.publish_credit(number, &wr);
             }
         }
         if state == QpState::Err {
             shared.recv_cq.attend(&shared.adapter, shared);
         }
         Ok(())
-    }
-}
-
-impl Drop for SoftQp {
-    fn drop(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        let index = qp_index(shared.num);
-        shared
-            .adapter
-            .qp_entry(index)
-            .word
-            .store(0, Ordering::Release);
-        shared.destroyed.store(true, Ordering::Release);
-        shared.store_state(QpState::Reset);
-        shared.epoch.fetch_add(1, Ordering::AcqRel);
-        self.own(|_, sender| sender.clear());
-        // Its lanes are dropped by the poller that holds them.
-        shared.recv_cq.attend(&shared.adapter, &shared);
-        let mut tables = shared.adapter.tables();
-        let removed = tables.qps.remove(index);
-        debug_assert!(removed.is_ok(), "a queue pair is removed once");
-        if let Some(users) = tables.pds.get_mut(shared.pd) {
-            *users -= 1;
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use verbs::wr::GRH_LEN;
-use verbs::{Access, Gid, QpNum, Transport, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs::{Access, Gid, Polled, QpNum, Transport, Wc, WcFlags, WcOpcode, WcStatus, mem};
 
 use crate::adapter::Adapter;
 use crate::inbox::PeerInbox;
@@ -32,6 +32,8 @@ pub(crate) struct RecvLane {
     recv: Recv,
     /// How far the RECV is filled, while pieces of its message are still coming in.
     partial: Option<usize>,
+    /// The pieces so far of a message that is to be lent.
+    pieces: Vec<u8>,
     /// Bytes of a message that is thrown away are skipped until its last piece.
     skipping: bool,
     state: State,
@@ -75,6 +77,7 @@ impl RecvLane {
             qp,
             recv: Recv::default(),
             partial: None,
+            pieces: Vec::new(),
             skipping: false,
             state: State::Open,
         })
@@ -114,10 +117,9 @@ impl RecvLane {
     /// Moves messages into RECVs and makes their completions. Stops when the lane is empty, the
     /// RECVs are used up or `out` is full.
     #[inline]
-    pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut [Wc]) -> usize {
-        let mut n = 0;
+    pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut Polled) {
         let mut wasted = 0;
-        while n < out.len() {
+        while !out.is_full() {
             let message = match self.reader.peek() {
                 Found::Message(message) => message,
                 Found::Nothing => {
@@ -131,7 +133,7 @@ impl RecvLane {
                     break;
                 }
             };
-            match self.take(adapter, &message) {
+            match self.take(adapter, &message, out) {
                 Taken::Nothing => {
                     self.reader.consume(&message);
                     wasted += 1;
@@ -143,8 +145,13 @@ impl RecvLane {
                 }
                 Taken::Completion(wc) => {
                     self.reader.consume(&message);
-                    out[n] = wc;
-                    n += 1;
+                    out.push(wc);
+                    self.qp.post_lent();
+                }
+                Taken::Lent(wc) => {
+                    self.reader.consume(&message);
+                    out.push_lent(wc);
+                    self.qp.post_lent();
                 }
                 Taken::Later => break,
                 Taken::Ended => {
@@ -154,11 +161,10 @@ impl RecvLane {
                 }
             }
         }
-        n
     }
 
     #[inline]
-    fn take(&mut self, adapter: &Adapter, message: &Message) -> Taken {
+    fn take(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
         if !self.qp.receives() {
             return match message.kind {
                 Kind::Close => Taken::Ended,
@@ -166,7 +172,10 @@ impl RecvLane {
             };
         }
         match message.kind {
-            Kind::Send if self.qp.transport == Transport::Ud => self.datagram(adapter, message),
+            Kind::Send if self.qp.transport == Transport::Ud => {
+                self.datagram(adapter, message, out)
+            }
+            Kind::Send if self.qp.lent.is_some() => self.lent_piece(adapter, message, out),
             Kind::Send => self.piece(adapter, message),
             Kind::Close => Taken::Ended,
             Kind::Pad => Taken::Nothing,
@@ -202,7 +211,10 @@ impl RecvLane {
 
     /// A datagram: into the next RECV, or nowhere.
     #[inline]
-    fn datagram(&mut self, adapter: &Adapter, message: &Message) -> Taken {
+    fn datagram(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
+        if let Some(len_max) = self.qp.lent_len() {
+            return self.lent_datagram(message, len_max, out);
+        }
         if !self.qp.next_recv(adapter, &mut self.recv) {
             return Taken::Nothing;
         }
@@ -215,7 +227,7 @@ impl RecvLane {
         {
             // SAFETY: `local` has checked the element, and it has room for both parts.
             unsafe {
-                std::ptr::copy_nonoverlapping(self.grh.as_ptr(), to, GRH_LEN);
+                mem::put(to, self.grh.as_ptr(), GRH_LEN);
                 lane::copy_out(message, 0, to.add(GRH_LEN), len);
             }
         } else {
@@ -229,6 +241,78 @@ impl RecvLane {
         let mut wc = self.completion(message, GRH_LEN + len);
         wc.flags |= WcFlags::GRH;
         Taken::Completion(wc)
+    }
+
+    /// A datagram for the poller's own memory. What is longer than was agreed is lost.
+    #[inline]
+    fn lent_datagram(&mut self, message: &Message, len_max: usize, out: &mut Polled) -> Taken {
+        let len = message.len as usize;
+        if GRH_LEN + len > len_max {
+            return Taken::Nothing;
+        }
+        let Some(room) = out.lend(GRH_LEN + len) else {
+            return Taken::Later;
+        };
+        let (header, payload) = room.split_at_mut(GRH_LEN);
+        header.copy_from_slice(&self.grh);
+        // SAFETY: the room is the message's length.
+        unsafe { lane::copy_out(message, 0, payload.as_mut_ptr(), len) };
+        self.recv.id = 0;
+        let mut wc = self.completion(message, GRH_LEN + len);
+        wc.flags |= WcFlags::GRH;
+        Taken::Lent(wc)
+    }
+
+    /// A piece of a message of a connected queue pair for the poller's own memory. One that comes
+    /// in several pieces is put together here first.
+    fn lent_piece(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
+        let last = message.flags & LAST != 0;
+        let len = message.len as usize;
+        if message.flags & FIRST != 0 {
+            let Some(room) = out.lend(len) else {
+                return Taken::Later;
+            };
+            self.skipping = false;
+            self.partial = None;
+            if !self.qp.next_recv(adapter, &mut self.recv) {
+                return self.no_recv();
+            }
+            if self.qp.lent_len().is_some_and(|max| len > max) {
+                self.skipping = !last;
+                return self.recv_failed(WcStatus::LocLenErr);
+            }
+            if last {
+                // SAFETY: the room is the message's length.
+                unsafe { lane::copy_out(message, 0, room.as_mut_ptr(), len) };
+                return Taken::Lent(self.completion(message, len));
+            }
+            self.pieces.clear();
+        } else if self.partial.is_none() || self.skipping {
+            self.skipping = !last;
+            return Taken::Nothing;
+        }
+        let filled = self.pieces.len();
+        let whole = filled + len;
+        if self.qp.lent_len().is_some_and(|max| whole > max) {
+            self.partial = None;
+            self.skipping = !last;
+            return self.recv_failed(WcStatus::LocLenErr);
+        }
+        if last && out.lend(whole).is_none() {
+            return Taken::Later;
+        }
+        self.pieces.resize(whole, 0);
+        // SAFETY: there is room for the piece behind what is there.
+        unsafe { lane::copy_out(message, 0, self.pieces[filled..].as_mut_ptr(), len) };
+        if !last {
+            self.partial = Some(whole);
+            return Taken::Nothing;
+        }
+        self.partial = None;
+        if let Some(room) = out.lend(whole) {
+            room.copy_from_slice(&self.pieces);
+        }
+        Taken::Lent(self.completion(message, whole))
     }
 
     /// A piece of a message of a connected queue pair.
@@ -347,6 +431,8 @@ enum Taken {
     /// The message is done with, without a completion.
     Nothing,
     Completion(Wc),
+    /// The message is in the memory that the poller brought.
+    Lent(Wc),
     /// The message stays where it is.
     Later,
     /// The sender has closed the lane.

@@ -3,16 +3,17 @@
 //! The posting thread does the work: it copies into the peer's memory or lane, and makes the
 //! completion. Only what cannot be done at once is kept: when the peer has no RECV or no room, is
 //! not ready yet, or the queue pair is in SQD. Kept requests are carried on by whoever posts to the
-//! queue pair or polls its completion queue next.
+//! queue pair or polls its completion queue next, or by the NIC's own thread (`unfinished.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbs::attr::rnr_timer_us;
+use verbs::batch::Wqe;
 use verbs::{
-    Gid, Mtu, Op, Payload, PostError, PostReason, QpAttr, QpNum, QpState, SendFlags, SendWr, Sge,
-    Transport, UdDest, Wc, WcOpcode, WcStatus, mem, rules,
+    Dest, Gid, Op, Payload, PostError, PostReason, QpAttr, QpNum, QpState, SendBatch, SendFlags,
+    SendWr, Sge, Transport, UdDest, VerbsError, Wc, WcOpcode, WcStatus, mem, rules,
 };
 
 use crate::adapter::Adapter;
@@ -157,32 +158,58 @@ impl Sender {
         self.remote.clear();
     }
 
+    /// Looks a datagram's destination up. The caller has made contact with its process.
+    pub(crate) fn prepare(
+        &mut self,
+        adapter: &Arc<Adapter>,
+        to: &UdDest,
+    ) -> Result<Dest, VerbsError> {
+        let dest = self.dests.prepare(adapter, to);
+        dest.ok_or_else(|| VerbsError::Unreachable {
+            peer: format!("queue pair {}", to.qpn),
+            why: "its process has just gone".into(),
+        })
+    }
+
     /// Posts a batch.
     #[inline]
-    pub(crate) fn post(&mut self, qp: &Arc<QpShared>, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        let longest = match qp.transport {
-            Transport::Ud => Mtu::B4096.bytes() as u32,
-            _ => MESSAGE_LEN_MAX,
-        };
+    pub(crate) fn post(&mut self, qp: &Arc<QpShared>, batch: &SendBatch) -> Result<(), PostError> {
+        // What the batch has checked for the queue pair's limits holds for all of its requests.
+        let is_checked = *batch.limits() == qp.limits;
+        let mut is_usual = is_checked && qp.is_rts() && self.kept.is_empty();
+        let wqes = batch.wqes();
         let mut result = Ok(());
         let mut solicited = false;
-        for wr in wrs.iter().take(AHEAD) {
-            self.claim(wr);
+        if qp.transport == Transport::Ud {
+            self.dests.refresh(&qp.adapter);
+        } else {
+            for wqe in wqes.iter().take(AHEAD) {
+                self.claim(wqe);
+            }
         }
-        for (index, wr) in wrs.iter().enumerate() {
-            if let Some(later) = wrs.get(index + AHEAD) {
-                self.claim(later);
+        for (index, wqe) in wqes.iter().enumerate() {
+            if is_usual {
+                let done = if qp.transport == Transport::Ud {
+                    self.post_datagram(qp, batch, wqe)
+                } else {
+                    if let Some(later) = wqes.get(index + AHEAD) {
+                        self.claim(later);
+                    }
+                    self.post_write(qp, batch, wqe)
+                };
+                if done {
+                    is_usual = self.succeed(qp, wqe.id(), wqe.flags(), wqe.opcode(), wqe.len());
+                    continue;
+                }
             }
-            if self.post_short(qp, wr) {
-                continue;
-            }
-            match self.post_one(qp, wr, longest) {
-                Ok(()) => solicited |= wr.flags.contains(SendFlags::SOLICITED),
+            match self.post_one(qp, &batch.request(wqe)) {
+                Ok(()) => solicited |= wqe.flags().contains(SendFlags::SOLICITED),
                 Err(reason) => {
                     result = Err(PostError { index, reason });
                     break;
                 }
             }
+            is_usual = is_checked && qp.is_rts() && self.kept.is_empty();
         }
         if let Some(link) = &mut self.link {
             link.ring(solicited);
@@ -193,99 +220,96 @@ impl Sender {
     /// Asks for the line that a WRITE will go to, to be written: it may be in the peer's cache, from
     /// where it takes as long as carrying out some requests.
     #[inline(always)]
-    fn claim(&self, wr: &SendWr<'_>) {
-        if let Op::Write { remote, .. } = &wr.op
-            && let Payload::Inline(bytes) = wr.payload
+    fn claim(&self, wqe: &Wqe) {
+        if wqe.opcode() == WcOpcode::Write
+            && wqe.is_inline()
             && let Some(link) = &self.link
             && let Some(to) = self.remote.known(
                 &link.peer,
                 link.pd,
-                *remote,
-                bytes.len(),
+                wqe.remote(),
+                wqe.len() as usize,
                 verbs::Access::REMOTE_WRITE,
             )
         {
-            mem::prefetch_to_write(to.wrapping_add(bytes.len().saturating_sub(1)));
+            let last = (wqe.len() as usize).saturating_sub(1);
+            mem::prefetch_to_write(to.wrapping_add(last));
         }
     }
 
-    /// Carries out a request as most are, in far fewer instructions than any: inlined, a plain
-    /// WRITE to mapped memory or a datagram, with nothing before it to wait for. Returns false,
-    /// having done nothing, when it is another one or anything is odd.
+    /// Carries out a WRITE as most are, in far fewer instructions than any: inlined, without
+    /// immediate data, to mapped memory, with nothing before it to wait for. Returns false, having
+    /// done nothing, when it is another one or anything is odd.
     #[inline(always)]
-    fn post_short(&mut self, qp: &Arc<QpShared>, wr: &SendWr<'_>) -> bool {
-        let Payload::Inline(bytes) = wr.payload else {
+    fn post_write(&mut self, qp: &Arc<QpShared>, batch: &SendBatch, wqe: &Wqe) -> bool {
+        debug_assert!(qp.transport != Transport::Ud);
+        if !wqe.is_plain() || wqe.opcode() != WcOpcode::Write {
+            return false;
+        }
+        let Some(link) = &mut self.link else {
             return false;
         };
-        let longest = (qp.caps.inline_max as usize).min(PIECE_MAX);
-        if bytes.len() > longest || !qp.is_rts() || !self.kept.is_empty() {
+        let needed = verbs::Access::REMOTE_WRITE;
+        if !link.is_up(&self.us) || !link.allowed().contains(needed) {
             return false;
         }
-        let (from, len) = (bytes.as_ptr(), bytes.len());
-        match (&wr.op, &wr.to) {
-            (Op::Write { remote, imm: None }, None) if qp.transport != Transport::Ud => {
-                let Some(link) = &mut self.link else {
-                    return false;
-                };
-                let needed = verbs::Access::REMOTE_WRITE;
-                if !link.is_up(&self.us) || !link.allowed().contains(needed) {
-                    return false;
-                }
-                let known = self.remote.known(&link.peer, link.pd, *remote, len, needed);
-                let Some(to) = known else {
-                    return false;
-                };
-                // SAFETY: `known` has checked the place for this length.
-                unsafe { mem::place(to, from, len) };
-            }
-            (Op::Send { imm: None }, Some(to)) if qp.transport == Transport::Ud => {
-                let us = self.us;
-                // A datagram to nobody is lost, as datagrams are; to look again would only cost
-                // the time of another contact.
-                if let Some(link) = self.dests.link(&qp.adapter, to)
-                    && link.is_up(&us)
-                    && link.qkey == to.qkey.0
-                {
-                    // SAFETY: the lane has room for the bytes.
-                    let fill = |to: *mut u8| unsafe { mem::put(to, from, len) };
-                    let flags = message_flags(None, wr.flags) | FIRST | LAST;
-                    let pushed = link.push(
-                        &qp.adapter,
-                        &us,
-                        Kind::Send,
-                        flags,
-                        0,
-                        len as u32,
-                        len,
-                        fill,
-                    );
-                    // So it is without room.
-                    if pushed.is_ok() {
-                        link.ring(wr.flags.contains(SendFlags::SOLICITED));
-                    }
-                }
-            }
-            _ => return false,
+        let bytes = batch.inline_bytes(wqe);
+        let known = self
+            .remote
+            .known(&link.peer, link.pd, wqe.remote(), bytes.len(), needed);
+        let Some(to) = known else {
+            return false;
+        };
+        // SAFETY: `known` has checked the place for this length.
+        unsafe { mem::place(to, bytes.as_ptr(), bytes.len()) };
+        true
+    }
+
+    /// The same for a datagram.
+    #[inline(always)]
+    fn post_datagram(&mut self, qp: &Arc<QpShared>, batch: &SendBatch, wqe: &Wqe) -> bool {
+        if !wqe.is_plain() || wqe.len() as usize > PIECE_MAX {
+            return false;
         }
-        self.succeed(qp, wr, len as u32);
+        let us = self.us;
+        let dest = wqe.dest();
+        // A datagram to nobody is lost, as datagrams are; to look again would only cost the time
+        // of another contact.
+        let link = match self.dests.prepared(&dest) {
+            Some(_) => self.dests.prepared(&dest),
+            None => self.dests.link(&qp.adapter, &dest.to),
+        };
+        if let Some(link) = link
+            && link.is_up(&us)
+            && link.qkey == dest.to.qkey.0
+        {
+            let bytes = batch.inline_bytes(wqe);
+            let (from, len) = (bytes.as_ptr(), bytes.len());
+            // SAFETY: the lane has room for the bytes.
+            let fill = |to: *mut u8| unsafe { mem::put(to, from, len) };
+            let flags = message_flags(None, wqe.flags()) | FIRST | LAST;
+            let adapter = &qp.adapter;
+            let pushed = link.push(adapter, &us, Kind::Send, flags, 0, len as u32, len, fill);
+            // If the lane is full the datagram is dropped, as UD allows.
+            if pushed.is_ok() {
+                link.ring(wqe.flags().contains(SendFlags::SOLICITED));
+            }
+        }
         true
     }
 
     #[inline]
-    fn post_one(
-        &mut self,
-        qp: &Arc<QpShared>,
-        wr: &SendWr<'_>,
-        longest: u32,
-    ) -> Result<(), PostReason> {
+    fn post_one(&mut self, qp: &Arc<QpShared>, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let state = qp.state();
         if state != QpState::Rts || !self.kept.is_empty() {
-            return self.post_slowly(qp, wr, longest, state);
+            return self.post_slowly(qp, wr, state);
         }
-        let len = rules::check(qp.transport, &qp.caps, longest, wr)?;
+        let len = rules::check(&qp.limits, wr)?;
         let mut sent = 0;
         match self.execute(qp, wr, len, &mut sent) {
-            Step::Done(WcStatus::Success) => self.succeed(qp, wr, len),
+            Step::Done(WcStatus::Success) => {
+                self.succeed(qp, wr.id, wr.flags, opcode(&wr.op), len);
+            }
             Step::Done(status) => self.fail(qp, wr.id, status),
             Step::Wait(wait) => self.keep(wr, len, sent, Some((wait, Instant::now()))),
         }
@@ -297,14 +321,13 @@ impl Sender {
         &mut self,
         qp: &Arc<QpShared>,
         wr: &SendWr<'_>,
-        longest: u32,
         state: QpState,
     ) -> Result<(), PostReason> {
         match state {
             QpState::Reset | QpState::Init | QpState::Rtr => return Err(PostReason::State(state)),
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
         }
-        let len = rules::check(qp.transport, &qp.caps, longest, wr)?;
+        let len = rules::check(&qp.limits, wr)?;
         if matches!(state, QpState::Sqe | QpState::Err) {
             self.flush(qp);
             self.complete(qp, wr.id, WcStatus::WrFlushErr);
@@ -312,7 +335,7 @@ impl Sender {
         }
         self.progress(qp);
         if self.kept.is_empty() && qp.state() == QpState::Rts {
-            return self.post_one(qp, wr, longest);
+            return self.post_one(qp, wr);
         }
         if self.kept.len() >= qp.caps.send_wr_max as usize {
             return Err(PostReason::QueueFull);
@@ -321,20 +344,36 @@ impl Sender {
         Ok(())
     }
 
-    #[inline]
-    fn succeed(&mut self, qp: &Arc<QpShared>, wr: &SendWr<'_>, len: u32) {
-        if wr.flags.contains(SendFlags::SIGNALED) || qp.signal_all {
-            let wc = Wc {
-                id: wr.id,
-                opcode: opcode(&wr.op),
-                byte_len: len,
-                qpn: QpNum(qp.num),
-                ..Wc::default()
-            };
-            if !qp.send_cq.complete(&qp.adapter, wc) {
-                qp.enter_error(false);
-            }
+    /// Completes a request that was carried out; false when the queue pair did not survive that.
+    #[inline(always)]
+    fn succeed(
+        &mut self,
+        qp: &Arc<QpShared>,
+        id: u64,
+        flags: SendFlags,
+        opcode: WcOpcode,
+        len: u32,
+    ) -> bool {
+        if flags.contains(SendFlags::SIGNALED) || qp.signal_all {
+            return self.signal(qp, id, opcode, len);
         }
+        true
+    }
+
+    #[inline(never)]
+    fn signal(&mut self, qp: &Arc<QpShared>, id: u64, opcode: WcOpcode, len: u32) -> bool {
+        let wc = Wc {
+            id,
+            opcode,
+            byte_len: len,
+            qpn: QpNum(qp.num),
+            ..Wc::default()
+        };
+        let fits = qp.send_cq.complete(&qp.adapter, wc);
+        if !fits {
+            qp.enter_error(false);
+        }
+        fits
     }
 
     fn complete(&self, qp: &Arc<QpShared>, id: u64, status: WcStatus) {
@@ -427,7 +466,9 @@ impl Sender {
                 to: kept.to,
             };
             match self.execute(qp, &wr, kept.len, &mut kept.sent) {
-                Step::Done(WcStatus::Success) => self.succeed(qp, &wr, kept.len),
+                Step::Done(WcStatus::Success) => {
+                    self.succeed(qp, wr.id, wr.flags, opcode(&wr.op), kept.len);
+                }
                 Step::Done(status) => {
                     self.fail(qp, wr.id, status);
                     return false;

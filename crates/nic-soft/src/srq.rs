@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use verbs::nic::NicSrq;
-use verbs::{PostError, RecvWr, SrqNum};
+use verbs::nic::{NicSrq, RecvHalf};
+use verbs::{PostError, RecvBatch, SrqNum};
 
 use crate::adapter::Adapter;
 use crate::recv_queue::{Recv, RecvQueue};
@@ -43,10 +43,12 @@ impl NicSrq for SoftSrq {
     fn num(&self) -> SrqNum {
         SrqNum(self.shared.num as u32)
     }
+}
 
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+impl RecvHalf for SoftSrq {
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
         let entry = self.adapter.srq_entry(self.shared.num);
-        srq_entry::post(entry, &self.shared.recvs, wrs)
+        srq_entry::post(entry, &self.shared.recvs, batch)
     }
 }
 

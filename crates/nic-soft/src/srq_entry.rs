@@ -5,7 +5,7 @@
 //! taken, finds the RECV that it has seen: `posted` moves when the RECV is there, and `consumed`
 //! before its message completes.
 
-use verbs::{PostError, PostReason, RecvWr};
+use verbs::{PostError, PostReason, RecvBatch};
 
 use crate::layout::SrqEntry;
 use crate::recv_queue::{Recv, RecvQueue};
@@ -21,12 +21,12 @@ pub(crate) fn reset(entry: &SrqEntry) {
 pub(crate) fn post(
     entry: &SrqEntry,
     recvs: &RecvQueue,
-    wrs: &[RecvWr<'_>],
+    batch: &RecvBatch,
 ) -> Result<(), PostError> {
     let before = entry.posted.load(Ordering::Relaxed);
     let mut result = Ok(());
     let mut count = 0;
-    for (index, wr) in wrs.iter().enumerate() {
+    for (index, wr) in batch.iter().enumerate() {
         if wr.sges.len() > recvs.sge_max() {
             result = Err(PostError {
                 index,

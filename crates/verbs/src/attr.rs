@@ -193,6 +193,17 @@ impl Default for QpCaps {
     }
 }
 
+/// RECVs that the NIC owns, and posts again by itself: each message is lent to the poller
+/// ([`crate::polled::Polled`]), who posts none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LentRecvs {
+    /// How many there are, as with RECVs posted: on RC and UC no more messages than this wait to be
+    /// polled.
+    pub count: u32,
+    /// Bytes of a message at most; for UD without the route header.
+    pub len: u32,
+}
+
 /// What a queue pair is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit {
@@ -206,6 +217,8 @@ pub struct QpInit {
     pub recv_cq: CqNum,
     /// RECVs come from here instead of a queue of its own.
     pub srq: Option<SrqNum>,
+    /// RECVs are the NIC's; then there is no SRQ.
+    pub lent_recvs: Option<LentRecvs>,
     /// Queue sizes.
     pub caps: QpCaps,
     /// Every send work request is signaled, whatever its flags say.

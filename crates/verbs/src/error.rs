@@ -125,6 +125,9 @@ pub enum PostReason {
     /// The queue is full.
     #[error("the queue is full")]
     QueueFull,
+    /// The batch is full: post it and go on.
+    #[error("the batch is full")]
+    BatchFull,
     /// The queue pair's state does not take work requests of this kind.
     #[error("the queue pair is in state {0:?}")]
     State(QpState),
@@ -149,6 +152,9 @@ pub enum PostReason {
     /// The queue pair takes its RECVs from an SRQ.
     #[error("this queue pair receives from a shared receive queue")]
     SharedReceiveQueue,
+    /// The NIC posts the queue pair's RECVs itself.
+    #[error("the NIC posts this queue pair's RECVs")]
+    LentRecvs,
 }
 
 /// A batch stopped at a work request that was not accepted. Those before it were posted.

@@ -5,8 +5,9 @@
 //! (SRQ), address handle (AH), work request (WR), work completion (WC). There is no I/O here: a
 //! NIC is a value that somebody passes in.
 //!
-//! Two layers:
-//! - [`nic`]: object-safe traits. A NIC implements them, and decorators wrap them.
+//! Two layers (`docs/design/verbs.md` says why they look as they do):
+//! - [`nic`]: object-safe traits. A NIC implements them, and decorators wrap them. Posting takes a
+//!   [`batch`], polling fills a [`polled`]: one virtual call each.
 //! - [`typed`]: what a user holds. A queue pair's type carries its transport, so a datagram
 //!   without an address handle or a READ on UC does not compile.
 //!
@@ -14,6 +15,8 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`names`] | numbers with a meaning: keys, QP numbers, GIDs, addresses |
+//! | [`batch`] | batches of work requests, composed in place |
+//! | [`polled`] | completions, and the messages lent with them |
 //! | [`attr`] | attributes of devices, ports and queue pairs, access flags |
 //! | [`state`] | the queue pair state machine, the same for every NIC |
 //! | [`wr`], [`wc`] | work requests and work completions |
@@ -34,6 +37,18 @@
 //! let _write: Wr<Uc> = Wr::write_inline(b"hello", remote).unsignaled().id(1);
 //! let _read: Wr<Rc> = Wr::read(&[], remote);
 //! ```
+//! A region's implementer promises that its memory is there, so that safe code can rely on it:
+//! ```compile_fail
+//! #[derive(Debug)]
+//! struct Nowhere;
+//! impl verbs::nic::NicMr for Nowhere { // needs `unsafe`
+//!     fn addr(&self) -> u64 { 8 }
+//!     fn len(&self) -> usize { 8 }
+//!     fn lkey(&self) -> verbs::Lkey { verbs::Lkey(1) }
+//!     fn rkey(&self) -> verbs::Rkey { verbs::Rkey(1) }
+//!     fn base(&self) -> Option<std::ptr::NonNull<u8>> { std::ptr::NonNull::new(8 as *mut u8) }
+//! }
+//! ```
 //! ```compile_fail
 //! use verbs::typed::{Uc, Wr};
 //! use verbs::{RemoteAddr, Rkey};
@@ -46,11 +61,13 @@
 //! ```
 
 pub mod attr;
+pub mod batch;
 pub mod decorate;
 pub mod error;
 pub mod mem;
 pub mod names;
 pub mod nic;
+pub mod polled;
 pub mod rules;
 pub mod state;
 pub mod typed;
@@ -58,12 +75,14 @@ pub mod wc;
 pub mod wr;
 
 pub use attr::{
-    Access, AhAttr, CqInit, DeviceAttr, Mtu, PortAttr, PortState, QpAttr, QpCaps, QpInit, QpState,
-    SrqInit, Transport,
+    Access, AhAttr, CqInit, DeviceAttr, LentRecvs, Mtu, PortAttr, PortState, QpAttr, QpCaps,
+    QpInit, QpState, SrqInit, Transport,
 };
+pub use batch::{Dest, RecvBatch, SendBatch, SendLimits};
 pub use error::{CqError, PostError, PostReason, VerbsError};
 pub use names::{
     AhNum, ChannelNum, CqNum, Gid, Lkey, PdNum, Psn, Qkey, QpNum, RemoteAddr, Rkey, SrqNum,
 };
+pub use polled::Polled;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};
 pub use wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};

@@ -1,11 +1,12 @@
 //! What a NIC does, as object-safe traits, so that a NIC is a value.
 //!
-//! The split follows who calls: [`Nic`] is the control path, shared by all threads and allowed to
-//! be slow. [`NicQp`], [`NicCq`] and [`NicSrq`] are the data path: each has one owner at a time
-//! (`&mut self`), a batch costs one virtual call, and nothing in it allocates or locks.
+//! The split follows who calls. [`Nic`] and [`QpCtl`] are the control path, shared by all threads
+//! and allowed to be slow. [`SendHalf`], [`RecvHalf`], [`NicSrq`] and [`NicCq`] are the data path:
+//! each has one owner at a time (`&mut self`), who need not be the same for both halves of a queue
+//! pair; a batch costs one virtual call, and nothing in it allocates or locks.
 //!
-//! Dropping a boxed object destroys it. Posted but not completed requests of a destroyed queue
-//! pair vanish without a completion.
+//! Dropping a boxed object destroys it; a queue pair is destroyed when all of its parts have been
+//! dropped. Posted but not completed requests of a destroyed queue pair vanish without a completion.
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -15,11 +16,13 @@ use std::sync::Arc;
 use crate::attr::{
     Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
 };
-use crate::error::{CqError, PostError, VerbsError};
+use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
+use crate::error::{CqError, PostError, PostReason, VerbsError};
 use crate::mem;
 use crate::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, RemoteAddr, Rkey, SrqNum};
+use crate::polled::Polled;
 use crate::wc::Wc;
-use crate::wr::{RecvWr, SendWr};
+use crate::wr::{RecvWr, SendWr, UdDest};
 
 /// Something that happened outside any work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +106,7 @@ pub trait Nic: Send + Sync + Debug {
     ///
     /// # Errors
     /// `Limit`, `Exhausted`, `NoSuch` for what it refers to.
-    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError>;
+    fn create_qp(&self, init: &QpInit) -> Result<QpParts, VerbsError>;
 
     /// Makes an address handle.
     ///
@@ -119,11 +122,23 @@ pub trait Nic: Send + Sync + Debug {
 
     /// The next asynchronous event, if there is one.
     fn async_event(&self) -> Option<AsyncEvent>;
+
+    /// Does what has become due by `now_ns`, a time of any beginning that does not run backwards, and
+    /// says when it is to be called again: repeats and time-outs happen here and nowhere else that
+    /// has to be waited for. A NIC with a thread of its own has that call it with the clock it was
+    /// given when it was opened; otherwise whoever has the time does, such as a simulation. `None`
+    /// when nothing waits for a time.
+    fn progress(&self, now_ns: u64) -> Option<u64>;
 }
 
 /// A memory region. Dropping the last reference deregisters it; requests that name it afterwards
 /// fail with a protection or access error.
-pub trait NicMr: Send + Sync + Debug {
+///
+/// # Safety
+/// What [`base`](NicMr::base) points to is valid for reads and writes of [`len`](NicMr::len) bytes
+/// as long as the region lives, both always say the same, and all accesses to it are atomic, or by
+/// [`mem`], another process or hardware.
+pub unsafe trait NicMr: Send + Sync + Debug {
     /// The virtual address of its first byte.
     fn addr(&self) -> u64;
 
@@ -156,7 +171,7 @@ pub trait NicMr: Send + Sync + Debug {
             offset <= self.len() && bytes.len() <= self.len() - offset,
             "outside the region"
         );
-        // SAFETY: the range was checked; the region's memory is valid while it is registered.
+        // SAFETY: the range was checked, and the implementer's promise.
         unsafe { mem::fetch(bytes.as_mut_ptr(), base.as_ptr().add(offset), bytes.len()) };
     }
 
@@ -172,7 +187,7 @@ pub trait NicMr: Send + Sync + Debug {
             offset <= self.len() && bytes.len() <= self.len() - offset,
             "outside the region"
         );
-        // SAFETY: the range was checked; the region's memory is valid while it is registered.
+        // SAFETY: the range was checked, and the implementer's promise.
         unsafe { mem::place(base.as_ptr().add(offset), bytes.as_ptr(), bytes.len()) };
     }
 }
@@ -198,11 +213,12 @@ pub trait NicCq: Send + Debug {
     /// Its number.
     fn num(&self) -> CqNum;
 
-    /// Takes up to `out.len()` completions, in order per queue pair. Never blocks.
+    /// Empties `out` and puts completions into it, in order per queue pair, and the messages of
+    /// queue pairs with [`LentRecvs`](crate::attr::LentRecvs). Never blocks.
     ///
     /// # Errors
     /// `Overrun`, for ever after.
-    fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError>;
+    fn poll(&mut self, out: &mut Polled) -> Result<usize, CqError>;
 
     /// Asks for one event on the channel at the next completion (or the next solicited or failed
     /// one). A completion that came before arming raises no event, so poll once more after arming.
@@ -212,47 +228,196 @@ pub trait NicCq: Send + Debug {
     fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError>;
 }
 
-/// A shared receive queue.
-pub trait NicSrq: Send + Debug {
-    /// Its number.
-    fn num(&self) -> SrqNum;
-
-    /// Posts RECVs.
+/// A queue of RECVs: the receive half of a queue pair.
+pub trait RecvHalf: Send + Debug {
+    /// Posts RECVs, which are consumed in order. The batch stays as it is.
     ///
     /// # Errors
     /// The first request not accepted, and why; those before it are posted.
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError>;
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError>;
 }
 
-/// A queue pair.
-pub trait NicQp: Send + Debug {
+/// A shared receive queue.
+pub trait NicSrq: RecvHalf {
+    /// Its number.
+    fn num(&self) -> SrqNum;
+}
+
+/// The control half of a queue pair, for any thread.
+pub trait QpCtl: Send + Sync + Debug {
     /// Its number.
     fn num(&self) -> QpNum;
 
     /// Its transport.
     fn transport(&self) -> Transport;
 
-    /// Changes its state and attributes.
+    /// Changes its state and attributes. May be called while the other halves are in use.
     ///
     /// # Errors
     /// As [`crate::state::QpMachine::check`]; `Unreachable` when connecting to a peer that is not
     /// there.
-    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError>;
+    fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError>;
 
     /// Its state and attributes.
     fn query(&self) -> QpAttr;
+}
 
-    /// Posts send work requests, which are carried out in order.
+/// The send half of a queue pair.
+pub trait SendHalf: Send + Debug {
+    /// What it takes. Batches made with these are checked once, others request by request.
+    fn limits(&self) -> SendLimits;
+
+    /// Looks a datagram's destination up, once for all datagrams that go there, and makes contact
+    /// with it, which may block; posting never does.
+    ///
+    /// # Errors
+    /// `NoSuch` for the address handle, `Unreachable`, `Invalid` on other transports than UD.
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError>;
+
+    /// Posts send work requests, which are carried out in order. The batch stays as it is, so that
+    /// who wraps a NIC can look at it afterwards; whoever composed it clears it.
     ///
     /// # Errors
     /// The first request not accepted, and why; those before it are posted.
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError>;
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError>;
+}
 
-    /// Posts RECVs, which are consumed in order.
+/// A queue pair in parts, each with an owner of its own.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct QpParts {
+    /// State and attributes, for any thread.
+    pub ctl: Arc<dyn QpCtl>,
+    /// Posts send work requests.
+    pub send: Box<dyn SendHalf>,
+    /// Posts RECVs, which is refused when they are a shared queue's or the NIC's.
+    pub recv: Box<dyn RecvHalf>,
+    lists: Option<Box<(SendBatch, RecvBatch)>>,
+}
+
+/// Requests of a list that are posted at once.
+const LIST: usize = 32;
+
+impl QpParts {
+    /// Puts the parts of a queue pair together.
+    pub fn new(ctl: Arc<dyn QpCtl>, send: Box<dyn SendHalf>, recv: Box<dyn RecvHalf>) -> Self {
+        QpParts {
+            ctl,
+            send,
+            recv,
+            lists: None,
+        }
+    }
+
+    fn lists(&mut self) -> &mut (SendBatch, RecvBatch) {
+        let limits = self.send.limits();
+        self.lists
+            .get_or_insert_with(|| Box::new((SendBatch::new(limits, LIST), RecvBatch::default())))
+    }
+
+    /// Its number.
+    pub fn num(&self) -> QpNum {
+        self.ctl.num()
+    }
+
+    /// Its transport.
+    pub fn transport(&self) -> Transport {
+        self.ctl.transport()
+    }
+
+    /// As [`QpCtl::modify`].
     ///
     /// # Errors
-    /// The first request not accepted, and why; those before it are posted.
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError>;
+    /// As there.
+    pub fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
+        self.ctl.modify(attr)
+    }
+
+    /// As [`QpCtl::query`].
+    pub fn query(&self) -> QpAttr {
+        self.ctl.query()
+    }
+
+    /// Posts a list of send work requests by way of batches.
+    ///
+    /// # Errors
+    /// As [`SendHalf::post`].
+    pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.lists();
+        let Some(lists) = &mut self.lists else {
+            return Ok(());
+        };
+        post_list(&mut *self.send, &mut lists.0, wrs)
+    }
+
+    /// Posts a list of RECVs by way of a batch.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::post`].
+    pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.lists();
+        let Some(lists) = &mut self.lists else {
+            return Ok(());
+        };
+        lists.1.clear();
+        lists.1.extend(wrs);
+        self.recv.post(&lists.1)
+    }
+}
+
+/// Posts a list by way of a batch, which it empties.
+///
+/// # Errors
+/// As [`SendHalf::post`]; the position is the one in the list.
+#[inline]
+pub fn post_list(
+    half: &mut dyn SendHalf,
+    batch: &mut SendBatch,
+    wrs: &[SendWr<'_>],
+) -> Result<(), PostError> {
+    let mut done = 0;
+    loop {
+        batch.clear();
+        let taken = batch.extend(&wrs[done..]);
+        let later = |mut error: PostError| {
+            error.index += done;
+            error
+        };
+        // Those before a bad one are posted, and what the NIC says of them comes first.
+        half.post(batch).map_err(later)?;
+        match taken {
+            Ok(()) => return Ok(()),
+            Err(error) if error.reason == PostReason::BatchFull && error.index > 0 => {
+                done += error.index;
+            }
+            Err(error) => return Err(later(error)),
+        }
+    }
+}
+
+impl dyn NicSrq {
+    /// Posts a list of RECVs by way of a batch made for it.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::post`].
+    pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let mut batch = RecvBatch::default();
+        batch.extend(wrs);
+        self.post(&batch)
+    }
+}
+
+impl dyn NicCq {
+    /// Polls into a slice, by way of memory made for it; lent messages are lost.
+    ///
+    /// # Errors
+    /// As [`NicCq::poll`].
+    pub fn poll_slice(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+        let mut polled = Polled::new(out.len());
+        let count = self.poll(&mut polled)?;
+        out[..count].copy_from_slice(polled.completions());
+        Ok(count)
+    }
 }
 
 /// The remote address of a region's byte `offset`, as its owner tells it to peers.

@@ -8,7 +8,8 @@
 //!
 //! Source: HERD (SIGCOMM'14), Table 1, with READ and atomics on RC only.
 
-use crate::attr::{Access, QpCaps, Transport};
+use crate::attr::{Access, Transport};
+use crate::batch::SendLimits;
 use crate::error::PostReason;
 use crate::wr::{Op, Payload, SendWr};
 
@@ -36,47 +37,59 @@ pub fn remote_access(op: &Op) -> Access {
 }
 
 /// Checks a send work request against its transport and queue pair: everything that does not
-/// depend on memory or on the peer. `message_len_max` is the device's for RC and UC, the path's
-/// packet size for UD. Returns the payload's length in bytes.
+/// depend on memory or on the peer. Returns the payload's length in bytes.
+///
+/// # Errors
+/// Why no queue with these limits takes it.
 #[inline]
-pub fn check(
-    transport: Transport,
-    caps: &QpCaps,
-    message_len_max: u32,
-    wr: &SendWr<'_>,
-) -> Result<u32, PostReason> {
-    if !carries(transport, &wr.op) {
+pub fn check(limits: &SendLimits, wr: &SendWr<'_>) -> Result<u32, PostReason> {
+    let len = wr.payload.len();
+    let (inline, sges) = match wr.payload {
+        Payload::Gather(sges) => (false, sges.len()),
+        Payload::Inline(_) | Payload::InlineParts(_) => (true, 0),
+    };
+    check_shape(limits, &wr.op, wr.to.is_some(), inline, sges, len)?;
+    Ok(len as u32)
+}
+
+/// As [`check`], for a request that is not composed yet: `len` bytes inline, or in `sges` elements.
+///
+/// # Errors
+/// As there.
+#[inline(always)]
+pub fn check_shape(
+    limits: &SendLimits,
+    op: &Op,
+    has_dest: bool,
+    inline: bool,
+    sges: usize,
+    len: usize,
+) -> Result<(), PostReason> {
+    let transport = limits.transport;
+    if !carries(transport, op) {
         return Err(PostReason::Operation(transport));
     }
-    if wr.to.is_some() != (transport == Transport::Ud) {
+    if has_dest != (transport == Transport::Ud) {
         return Err(PostReason::Address);
     }
-    let len = wr.payload.len();
-    match wr.payload {
-        Payload::Gather(sges) => {
-            if sges.len() > caps.send_sge_max as usize {
-                return Err(PostReason::TooManySges);
-            }
-        }
-        Payload::Inline(_) | Payload::InlineParts(_) => {
-            if matches!(wr.op, Op::Read { .. }) {
-                return Err(PostReason::Payload);
-            }
-            if len > caps.inline_max as usize {
-                return Err(PostReason::InlineTooLong);
-            }
-        }
-    }
-    if matches!(wr.op, Op::CompareSwap { .. } | Op::FetchAdd { .. }) {
-        let one_word = matches!(wr.payload, Payload::Gather(sges) if sges.len() == 1 && len == 8);
-        if !one_word {
+    if inline {
+        if matches!(op, Op::Read { .. }) {
             return Err(PostReason::Payload);
         }
+        if len > limits.inline_max as usize {
+            return Err(PostReason::InlineTooLong);
+        }
+    } else if sges > limits.sge_max as usize {
+        return Err(PostReason::TooManySges);
     }
-    if len > message_len_max as usize {
+    let is_atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
+    if is_atomic && (inline || sges != 1 || len != 8) {
+        return Err(PostReason::Payload);
+    }
+    if len > limits.message_len_max as usize {
         return Err(PostReason::TooLong);
     }
-    Ok(len as u32)
+    Ok(())
 }
 
 /// Whether access flags make sense together: remote writing and atomics need local writing.

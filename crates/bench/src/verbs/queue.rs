@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use verbs::nic::NicQp;
+use verbs::nic::QpParts;
 use verbs::typed::CompletionQueue;
 use verbs::{Op, Payload, RemoteAddr, SendFlags, SendWr, Wc};
 
@@ -27,7 +27,7 @@ const NUMBER_BITS: u32 = 40;
 /// A send queue: how many work requests are under way, counting those that were not signaled.
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    qp: Box<dyn NicQp>,
+    qp: QpParts,
     index: u64,
     posted: u64,
     completed: u64,
@@ -38,7 +38,7 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(super) fn new(qp: Box<dyn NicQp>, index: usize, depth: u32, signal_every: u32) -> Self {
+    pub(super) fn new(qp: QpParts, index: usize, depth: u32, signal_every: u32) -> Self {
         SendQueue {
             qp,
             index: index as u64,
@@ -50,8 +50,8 @@ impl SendQueue {
         }
     }
 
-    pub(super) fn qp(&mut self) -> &mut dyn NicQp {
-        &mut *self.qp
+    pub(super) fn qp(&mut self) -> &mut QpParts {
+        &mut self.qp
     }
 
     /// Work requests posted so far: the number of the next one.
@@ -159,7 +159,7 @@ impl Control {
     /// Work requests under way.
     pub(super) const DEPTH: u32 = 64;
 
-    pub(super) fn new(qp: Box<dyn NicQp>, cq: CompletionQueue, remote: RemoteAddr) -> Self {
+    pub(super) fn new(qp: QpParts, cq: CompletionQueue, remote: RemoteAddr) -> Self {
         Control {
             queues: [SendQueue::new(qp, 0, Self::DEPTH, Self::DEPTH / 2)],
             cq,

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use verbs::nic::NicQp;
+use verbs::nic::QpParts;
 use verbs::typed::{AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain};
 use verbs::wr::GRH_LEN;
 use verbs::{
@@ -135,13 +135,14 @@ fn make_qp(
     transport: Transport,
     cqs: [&CompletionQueue; 2],
     caps: QpCaps,
-) -> Result<Box<dyn NicQp>, VerbsRunError> {
-    let mut qp = pd.context().nic().create_qp(&QpInit {
+) -> Result<QpParts, VerbsRunError> {
+    let qp = pd.context().nic().create_qp(&QpInit {
         pd: pd.num(),
         transport,
         send_cq: cqs[0].num(),
         recv_cq: cqs[1].num(),
         srq: None,
+        lent_recvs: None,
         caps,
         signal_all: false,
     })?;
@@ -165,7 +166,7 @@ fn psn(qpn: QpNum) -> Psn {
 }
 
 /// Goes from INIT to RTS, connected to a peer unless it is for datagrams.
-fn connect(qp: &mut dyn NicQp, gid: Gid, qpn: QpNum, rd_atomic: u8) -> Result<(), VerbsRunError> {
+fn connect(qp: &QpParts, gid: Gid, qpn: QpNum, rd_atomic: u8) -> Result<(), VerbsRunError> {
     let transport = qp.transport();
     let connected = transport != Transport::Ud;
     let reliable = transport == Transport::Rc;
@@ -240,8 +241,8 @@ impl Side {
             inline_max: 8,
         };
         let control_cqs = [&control_cq, &control_cq];
-        let mut control = make_qp(&pd, Transport::Rc, control_cqs, control_caps)?;
-        let numbers = |qps: &[Box<dyn NicQp>]| qps.iter().map(|qp| qp.num().0).collect();
+        let control = make_qp(&pd, Transport::Rc, control_cqs, control_caps)?;
+        let numbers = |qps: &[QpParts]| qps.iter().map(|qp| qp.num().0).collect();
         let remote = region.remote(0);
         link.send(&Message::Here(Here {
             gid: context.gid()?.0,
@@ -258,12 +259,12 @@ impl Side {
         let gid = Gid(there.gid);
         let rd_atomic = context.device().rd_atomic_max.min(16);
         for (qp, qpn) in requests.iter_mut().zip(&there.requests) {
-            connect(&mut **qp, gid, QpNum(*qpn), rd_atomic)?;
+            connect(qp, gid, QpNum(*qpn), rd_atomic)?;
         }
         for (qp, qpn) in answers.iter_mut().zip(&there.answers) {
-            connect(&mut **qp, gid, QpNum(*qpn), rd_atomic)?;
+            connect(qp, gid, QpNum(*qpn), rd_atomic)?;
         }
-        connect(&mut *control, gid, QpNum(there.control), rd_atomic)?;
+        connect(&control, gid, QpNum(there.control), rd_atomic)?;
         let has_datagrams = [Some(request), answer]
             .into_iter()
             .flatten()

@@ -147,8 +147,7 @@ impl World {
         let Some(recv) = self.first_recv(message.to).filter(|_| wanted) else {
             return false;
         };
-        let room: u64 = recv.sges.iter().map(|sge| u64::from(sge.len)).sum();
-        if room < (GRH_LEN + message.bytes.len()) as u64 {
+        if recv.room() < (GRH_LEN + message.bytes.len()) as u64 {
             return false;
         }
         let mut bytes = grh(message.gid, gid, message.bytes.len()).to_vec();
@@ -199,11 +198,12 @@ impl World {
             return Arrival::NoRecv;
         };
         let pd = qp.init.pd.0;
-        let room: u64 = recv.sges.iter().map(|sge| u64::from(sge.len)).sum();
         wc.id = recv.id;
-        let arrival = if room < message.len() as u64 {
+        let arrival = if recv.room() < message.len() as u64 {
             wc.status = WcStatus::LocLenErr;
             Arrival::TooLong
+        } else if recv.lent.is_some() {
+            Arrival::Taken
         } else if !message.is_empty() && !self.scatter(peer.0, pd, &recv.sges, message) {
             wc.status = WcStatus::LocProtErr;
             Arrival::BadBuffer
@@ -211,7 +211,9 @@ impl World {
             Arrival::Taken
         };
         let failed = !wc.is_ok();
-        self.complete_recv(peer, wc, solicited);
+        let is_lent = recv.lent.is_some() && !failed && wc.opcode == WcOpcode::Recv;
+        let lent = is_lent.then(|| message.to_vec());
+        self.complete_recv(peer, wc, solicited, &recv, lent);
         if failed {
             self.fail(peer, false);
         }

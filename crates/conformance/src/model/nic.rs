@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::ModelNic;
 use super::memory::Memory;
-use super::objects::{ModelChannel, ModelCq, ModelMr, ModelQp, ModelSrq};
+use super::objects::{self, ModelChannel, ModelCq, ModelMr, ModelSrq};
 use super::world::{Ah, Channel, Cq, Node, Qp, REMOTE_KEY, Region, Srq};
 use verbs::attr::{Access, AhAttr, CqInit, DeviceAttr, PortAttr, PortState, QpInit, SrqInit};
 use verbs::error::VerbsError;
 use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
-use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
+use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
 use verbs::rules;
 use verbs::state::QpMachine;
 
@@ -229,13 +229,21 @@ impl Nic for ModelNic {
         })
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError> {
+    fn create_qp(&self, init: &QpInit) -> Result<QpParts, VerbsError> {
         limit("send_wr_max", init.caps.send_wr_max, QP_WR_MAX)?;
         limit("recv_wr_max", init.caps.recv_wr_max, QP_WR_MAX)?;
         limit("send_sge_max", init.caps.send_sge_max, SGE_MAX)?;
         limit("recv_sge_max", init.caps.recv_sge_max, SGE_MAX)?;
         limit("inline_max", init.caps.inline_max, self.inline_max())?;
-        self.on_node(|node| {
+        if let Some(lent) = init.lent_recvs {
+            limit("lent RECVs", lent.count, QP_WR_MAX)?;
+            if init.srq.is_some() {
+                let why = "they are the NIC's, or a shared queue's";
+                return Err(VerbsError::invalid("RECVs", why));
+            }
+        }
+        let mtu = self.handle.lock().mtu().bytes() as u32;
+        let num = self.on_node(|node| {
             let pd = init.pd.0;
             exists("protection domain", node.pds.contains(&pd), pd)?;
             for CqNum(num) in [init.send_cq, init.recv_cq] {
@@ -246,7 +254,7 @@ impl Nic for ModelNic {
             }
             room("queue pairs", node.qps.len())?;
             let num = node.number();
-            let qp = Qp {
+            let mut qp = Qp {
                 init: *init,
                 machine: QpMachine::new(init.transport),
                 sends: VecDeque::new(),
@@ -256,13 +264,11 @@ impl Nic for ModelNic {
                 tries: 0,
                 turn_ns: None,
             };
+            qp.post_lent(init.lent_recvs.map_or(0, |lent| lent.count));
             node.qps.insert(num, qp);
-            Ok(Box::new(ModelQp {
-                handle: self.handle.clone(),
-                num: QpNum(num),
-                transport: init.transport,
-            }) as Box<dyn NicQp>)
-        })
+            Ok(QpNum(num))
+        })?;
+        Ok(objects::parts(self.handle.clone(), num, init, mtu))
     }
 
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
@@ -290,5 +296,10 @@ impl Nic for ModelNic {
         self.handle.lock().nodes[self.handle.node]
             .events
             .pop_front()
+    }
+
+    /// Nothing of it waits for a time: its clock is its polls, or its [`super::Network`].
+    fn progress(&self, _now_ns: u64) -> Option<u64> {
+        None
     }
 }

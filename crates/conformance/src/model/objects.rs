@@ -3,18 +3,20 @@
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::Handle;
 use super::memory::Memory;
 use super::nic::MESSAGE_LEN_MAX;
 use super::world::{Data, Qp, Receive, Request, World};
-use verbs::attr::{QpAttr, QpState, Transport};
+use verbs::attr::{QpAttr, QpInit, QpState, Transport};
+use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{ChannelNum, CqNum, Lkey, QpNum, Rkey, SrqNum};
-use verbs::nic::{NicChannel, NicCq, NicMr, NicQp, NicSrq};
+use verbs::nic::{NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf};
+use verbs::polled::Polled;
 use verbs::rules;
-use verbs::wc::Wc;
-use verbs::wr::{Payload, RecvWr, SendWr};
+use verbs::wr::{Payload, SendWr, UdDest};
 
 #[derive(Debug)]
 pub(super) struct ModelMr {
@@ -24,7 +26,9 @@ pub(super) struct ModelMr {
     pub(super) memory: Memory,
 }
 
-impl NicMr for ModelMr {
+// SAFETY: the region's memory is valid while it is registered, and accessed through `mem` and
+// atomics only: `Memory` sees to both.
+unsafe impl NicMr for ModelMr {
     fn addr(&self) -> u64 {
         self.memory.addr()
     }
@@ -107,7 +111,8 @@ impl NicCq for ModelCq {
         self.num
     }
 
-    fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+    fn poll(&mut self, out: &mut Polled) -> Result<usize, CqError> {
+        out.clear();
         let mut world = self.handle.lock();
         world.look();
         world.pump(true);
@@ -118,14 +123,32 @@ impl NicCq for ModelCq {
         if cq.overrun {
             return Err(CqError::Overrun);
         }
-        let count = out.len().min(cq.entries.len());
-        for (slot, entry) in out.iter_mut().zip(cq.entries.drain(..count)) {
-            *slot = entry.wc;
+        while !out.is_full()
+            && let Some(entry) = cq.entries.pop_front()
+        {
             let qp = node.qps.get_mut(&entry.wc.qpn.0);
-            if let (Some(sequence), Some(qp)) = (entry.frees, qp) {
+            match &entry.lent {
+                Some(message) => {
+                    let Some(room) = out.lend(message.len()) else {
+                        cq.entries.push_front(entry);
+                        break;
+                    };
+                    room.copy_from_slice(message);
+                    out.push_lent(entry.wc);
+                }
+                None => out.push(entry.wc),
+            }
+            let Some(qp) = qp else { continue };
+            if let Some(sequence) = entry.frees {
                 qp.freed = qp.freed.max(sequence + 1);
             }
+            if entry.reposts {
+                qp.post_lent(1);
+            }
         }
+        let count = out.completions().len();
+        // A RECV that was posted again may be what somebody waits for.
+        world.pump(false);
         Ok(count)
     }
 
@@ -152,14 +175,15 @@ impl Drop for ModelCq {
 
 /// Appends RECVs one by one, as far as they are acceptable.
 fn post_recvs(
-    wrs: &[RecvWr<'_>],
+    batch: &RecvBatch,
     sge_max: usize,
     mut append: impl FnMut(Receive) -> Result<(), PostReason>,
 ) -> Result<(), PostError> {
-    for (index, wr) in wrs.iter().enumerate() {
+    for (index, wr) in batch.iter().enumerate() {
         let recv = Receive {
             id: wr.id,
             sges: wr.sges.to_vec(),
+            lent: None,
         };
         let accepted = match wr.sges.len() > sge_max {
             true => Err(PostReason::TooManySges),
@@ -180,15 +204,17 @@ impl NicSrq for ModelSrq {
     fn num(&self) -> SrqNum {
         self.num
     }
+}
 
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+impl RecvHalf for ModelSrq {
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
         let mut world = self.handle.lock();
         let node = &mut world.nodes[self.handle.node];
         let srq = node
             .srqs
             .get_mut(&self.num.0)
             .expect("it lives as long as this handle");
-        let posted = post_recvs(wrs, srq.sge_max, |recv| {
+        let posted = post_recvs(batch, srq.sge_max, |recv| {
             if srq.recvs.len() >= srq.wr_max {
                 return Err(PostReason::QueueFull);
             }
@@ -207,11 +233,13 @@ impl Drop for ModelSrq {
     }
 }
 
+/// A queue pair, as all of its parts hold it; dropping the last destroys it.
 #[derive(Debug)]
-pub(super) struct ModelQp {
-    pub(super) handle: Handle,
-    pub(super) num: QpNum,
-    pub(super) transport: Transport,
+struct ModelQp {
+    handle: Handle,
+    num: QpNum,
+    transport: Transport,
+    limits: SendLimits,
 }
 
 impl ModelQp {
@@ -221,13 +249,42 @@ impl ModelQp {
     }
 }
 
-fn accept_send(qp: &mut Qp, wr: &SendWr<'_>, mtu: u32) -> Result<(), PostReason> {
+impl Drop for ModelQp {
+    fn drop(&mut self) {
+        let place = (self.handle.node, self.num.0);
+        let mut world = self.handle.lock();
+        world.nodes[place.0].qps.remove(&place.1);
+        world.busy.remove(&place);
+    }
+}
+
+/// The parts of a queue pair that has just been put into the world.
+pub(super) fn parts(handle: Handle, num: QpNum, init: &QpInit, mtu: u32) -> QpParts {
+    let transport = init.transport;
+    let qp = Arc::new(ModelQp {
+        handle,
+        num,
+        transport,
+        limits: SendLimits {
+            transport,
+            inline_max: init.caps.inline_max,
+            sge_max: init.caps.send_sge_max,
+            message_len_max: match transport {
+                Transport::Ud => mtu,
+                _ => MESSAGE_LEN_MAX,
+            },
+        },
+    });
+    QpParts::new(
+        Arc::new(ModelCtl(Arc::clone(&qp))),
+        Box::new(ModelSend(Arc::clone(&qp))),
+        Box::new(ModelRecv(qp)),
+    )
+}
+
+fn accept_send(qp: &mut Qp, limits: &SendLimits, wr: &SendWr<'_>) -> Result<(), PostReason> {
     qp.machine.takes_sends()?;
-    let len_max = match qp.init.transport {
-        Transport::Ud => mtu,
-        _ => MESSAGE_LEN_MAX,
-    };
-    rules::check(qp.init.transport, &qp.init.caps, len_max, wr)?;
+    rules::check(limits, wr)?;
     if qp.posted - qp.freed >= u64::from(qp.init.caps.send_wr_max) {
         return Err(PostReason::QueueFull);
     }
@@ -248,18 +305,22 @@ fn accept_send(qp: &mut Qp, wr: &SendWr<'_>, mtu: u32) -> Result<(), PostReason>
     Ok(())
 }
 
-impl NicQp for ModelQp {
+#[derive(Debug)]
+struct ModelCtl(Arc<ModelQp>);
+
+impl QpCtl for ModelCtl {
     fn num(&self) -> QpNum {
-        self.num
+        self.0.num
     }
 
     fn transport(&self) -> Transport {
-        self.transport
+        self.0.transport
     }
 
-    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
-        let mut world = self.handle.lock();
-        self.this(&mut world).machine.check(attr)?;
+    fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
+        let this = &self.0;
+        let mut world = this.handle.lock();
+        this.this(&mut world).machine.check(attr)?;
         if let Some(gid) = attr.dest_gid.filter(|gid| world.node_of(*gid).is_none()) {
             return Err(VerbsError::Unreachable {
                 peer: gid.to_string(),
@@ -270,44 +331,82 @@ impl NicQp for ModelQp {
             let (what, number) = ("port", u64::from(port));
             return Err(VerbsError::NoSuch { what, number });
         }
-        let qp = self.this(&mut world);
+        let qp = this.this(&mut world);
         if qp.machine.modify(attr)? == QpState::Reset {
             qp.sends.clear();
             qp.recvs.clear();
             (qp.freed, qp.tries, qp.turn_ns) = (qp.posted, 0, None);
+            qp.post_lent(qp.init.lent_recvs.map_or(0, |lent| lent.count));
         }
-        world.flush((self.handle.node, self.num.0));
+        world.flush((this.handle.node, this.num.0));
         world.pump(false);
         Ok(())
     }
 
     fn query(&self) -> QpAttr {
-        self.this(&mut self.handle.lock()).machine.attr()
+        self.0.this(&mut self.0.handle.lock()).machine.attr()
+    }
+}
+
+#[derive(Debug)]
+struct ModelSend(Arc<ModelQp>);
+
+impl SendHalf for ModelSend {
+    fn limits(&self) -> SendLimits {
+        self.0.limits
     }
 
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        let mut world = self.handle.lock();
-        let mtu = world.mtu().bytes() as u32;
-        let qp = self.this(&mut world);
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
+        let this = &self.0;
+        if this.transport != Transport::Ud {
+            let why = "only datagrams have destinations";
+            return Err(VerbsError::invalid("destination", why));
+        }
+        let world = this.handle.lock();
+        let node = &world.nodes[this.handle.node];
+        let qp = node.qps.get(&this.num.0);
+        let pd = qp.expect("it lives as long as this handle").init.pd.0;
+        match node.ahs.get(&to.ah.0) {
+            Some(ah) if ah.pd == pd => Ok(Dest::from(*to)),
+            _ => Err(VerbsError::NoSuch {
+                what: "address handle",
+                number: u64::from(to.ah.0),
+            }),
+        }
+    }
+
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
+        let this = &self.0;
+        let mut world = this.handle.lock();
+        let qp = this.this(&mut world);
         let mut posted = Ok(());
-        for (index, wr) in wrs.iter().enumerate() {
-            if let Err(reason) = accept_send(qp, wr, mtu) {
+        for (index, wr) in batch.iter().enumerate() {
+            if let Err(reason) = accept_send(qp, &this.limits, &wr) {
                 posted = Err(PostError { index, reason });
                 break;
             }
         }
-        world.busy.insert((self.handle.node, self.num.0));
+        world.busy.insert((this.handle.node, this.num.0));
         world.pump(false);
         posted
     }
+}
 
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let mut world = self.handle.lock();
-        let qp = self.this(&mut world);
-        let posted = post_recvs(wrs, qp.init.caps.recv_sge_max as usize, |recv| {
+#[derive(Debug)]
+struct ModelRecv(Arc<ModelQp>);
+
+impl RecvHalf for ModelRecv {
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
+        let this = &self.0;
+        let mut world = this.handle.lock();
+        let qp = this.this(&mut world);
+        let posted = post_recvs(batch, qp.init.caps.recv_sge_max as usize, |recv| {
             qp.machine.takes_recvs()?;
             if qp.init.srq.is_some() {
                 return Err(PostReason::SharedReceiveQueue);
+            }
+            if qp.init.lent_recvs.is_some() {
+                return Err(PostReason::LentRecvs);
             }
             if qp.recvs.len() >= qp.init.caps.recv_wr_max as usize {
                 return Err(PostReason::QueueFull);
@@ -316,17 +415,8 @@ impl NicQp for ModelQp {
             Ok(())
         });
         // In ERR what was just posted is flushed; otherwise somebody may have waited for it.
-        world.flush((self.handle.node, self.num.0));
+        world.flush((this.handle.node, this.num.0));
         world.pump(false);
         posted
-    }
-}
-
-impl Drop for ModelQp {
-    fn drop(&mut self) {
-        let place = (self.handle.node, self.num.0);
-        let mut world = self.handle.lock();
-        world.nodes[place.0].qps.remove(&place.1);
-        world.busy.remove(&place);
     }
 }

@@ -5,12 +5,12 @@ use std::io::{PipeWriter, Write};
 
 use super::memory::Memory;
 use super::network::Air;
-use verbs::attr::{Access, QpInit, QpState};
+use verbs::attr::{Access, QpInit, QpState, Transport};
 use verbs::names::{CqNum, Gid, QpNum, Rkey};
 use verbs::nic::AsyncEvent;
 use verbs::state::QpMachine;
 use verbs::wc::{Wc, WcOpcode, WcStatus};
-use verbs::wr::{Op, SendFlags, Sge, UdDest};
+use verbs::wr::{GRH_LEN, Op, SendFlags, Sge, UdDest};
 
 /// A queue pair's place in the world: its node, and its number there.
 pub(super) type Place = (usize, u32);
@@ -104,6 +104,10 @@ pub(super) struct Entry {
     pub(super) wc: Wc,
     /// The send work request's sequence number: polling the entry frees its slot and all before.
     pub(super) frees: Option<u64>,
+    /// The message that is lent with it.
+    pub(super) lent: Option<Vec<u8>>,
+    /// A RECV of the NIC's was used, which is posted again when the entry is polled.
+    pub(super) reposts: bool,
 }
 
 #[derive(Debug)]
@@ -150,6 +154,35 @@ pub(super) enum Data {
 pub(super) struct Receive {
     pub(super) id: u64,
     pub(super) sges: Vec<Sge>,
+    /// It is the NIC's own, with so many bytes of room.
+    pub(super) lent: Option<u64>,
+}
+
+impl Receive {
+    /// Bytes of room.
+    pub(super) fn room(&self) -> u64 {
+        let named = || self.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        self.lent.unwrap_or_else(named)
+    }
+}
+
+impl Qp {
+    /// Posts RECVs of the NIC's own.
+    pub(super) fn post_lent(&mut self, count: u32) {
+        let Some(lent) = self.init.lent_recvs else {
+            return;
+        };
+        let header = match self.init.transport {
+            Transport::Ud => GRH_LEN as u64,
+            _ => 0,
+        };
+        let recv = Receive {
+            id: 0,
+            sges: Vec::new(),
+            lent: Some(u64::from(lent.len) + header),
+        };
+        self.recvs.extend((0..count).map(|_| recv.clone()));
+    }
 }
 
 impl World {
@@ -225,19 +258,37 @@ impl World {
             ..Wc::default()
         };
         let cq = qp.init.send_cq;
-        let frees = Some(request.sequence);
-        self.complete(place.0, cq, Entry { wc, frees }, false);
+        let entry = Entry {
+            wc,
+            frees: Some(request.sequence),
+            lent: None,
+            reposts: false,
+        };
+        self.complete(place.0, cq, entry, false);
     }
 
     /// Puts a RECV's completion into its queue.
-    pub(super) fn complete_recv(&mut self, place: Place, wc: Wc, solicited: bool) {
+    pub(super) fn complete_recv(
+        &mut self,
+        place: Place,
+        wc: Wc,
+        solicited: bool,
+        recv: &Receive,
+        lent: Option<Vec<u8>>,
+    ) {
         let Some(qp) = self.qp(place) else { return };
         let cq = qp.init.recv_cq;
         let wc = Wc {
             qpn: QpNum(place.1),
             ..wc
         };
-        self.complete(place.0, cq, Entry { wc, frees: None }, solicited);
+        let entry = Entry {
+            wc,
+            frees: None,
+            lent,
+            reposts: recv.lent.is_some(),
+        };
+        self.complete(place.0, cq, entry, solicited);
     }
 
     fn complete(&mut self, node: usize, num: CqNum, entry: Entry, solicited: bool) {
@@ -307,14 +358,15 @@ impl World {
         for request in sends {
             self.complete_send(place, &request, WcStatus::WrFlushErr, 0);
         }
-        for recv in recvs {
+        // Nobody has posted the NIC's own.
+        for recv in recvs.into_iter().filter(|recv| recv.lent.is_none()) {
             let wc = Wc {
                 id: recv.id,
                 status: WcStatus::WrFlushErr,
                 opcode: WcOpcode::Recv,
                 ..Wc::default()
             };
-            self.complete_recv(place, wc, false);
+            self.complete_recv(place, wc, false, &recv, None);
         }
     }
 }

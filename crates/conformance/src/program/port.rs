@@ -7,12 +7,12 @@ use crate::rig::{Node, Options, steps, to_state};
 use verbs::attr::{CqInit, QpInit, QpState, Transport};
 use verbs::error::{PostError, VerbsError};
 use verbs::names::{CqNum, Gid, QpNum};
-use verbs::nic::{NicChannel, NicCq, NicQp};
+use verbs::nic::{NicChannel, NicCq, QpParts};
 use verbs::wc::Wc;
 use verbs::wr::{RecvWr, SendWr};
 
 /// A queue pair.
-pub(super) struct Pair(Box<dyn NicQp>);
+pub(super) struct Pair(QpParts);
 
 impl Pair {
     pub(super) fn new(node: &Node, init: &QpInit) -> Result<Pair, VerbsError> {
@@ -72,7 +72,7 @@ impl Events {
     }
 
     pub(super) fn poll(&mut self, out: &mut [Wc]) -> Result<usize, String> {
-        self.cq.poll(out).map_err(|e| format!("polling: {e}"))
+        self.cq.poll_slice(out).map_err(|e| format!("polling: {e}"))
     }
 
     pub(super) fn can_sleep(&self) -> bool {

@@ -9,15 +9,18 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::codec::{OwnedRecv, OwnedSend, Wire};
-use super::{Call, ChannelInfo, MrInfo, receive, send};
+use super::{Call, ChannelInfo, MrInfo, PolledWc, QpInfo, receive, send};
 use verbs::attr::{
     Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
 };
+use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, VerbsError};
 use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
-use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
-use verbs::wc::Wc;
-use verbs::wr::{RecvWr, SendWr};
+use verbs::nic::{
+    AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
+};
+use verbs::polled::Polled;
+use verbs::wr::UdDest;
 
 /// A NIC at the other end of a byte stream, where [`super::serve_nic`] runs.
 ///
@@ -145,13 +148,20 @@ impl Nic for RemoteNic {
         Ok(Box::new(RemoteSrq { line, num: made? }))
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError> {
-        let made: Result<QpNum, _> = self.line.ask(&Call::CreateQp { init: *init });
-        Ok(Box::new(RemoteQp {
+    fn create_qp(&self, init: &QpInit) -> Result<QpParts, VerbsError> {
+        let made: Result<QpInfo, _> = self.line.ask(&Call::CreateQp { init: *init });
+        let info = made?;
+        let qp = Arc::new(RemoteQp {
             line: self.line.clone(),
-            num: made?,
+            num: info.num,
             transport: init.transport,
-        }))
+            limits: info.limits,
+        });
+        Ok(QpParts::new(
+            Arc::new(RemoteCtl(Arc::clone(&qp))),
+            Box::new(RemoteSend(Arc::clone(&qp))),
+            Box::new(RemoteRecv(qp)),
+        ))
     }
 
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
@@ -164,6 +174,10 @@ impl Nic for RemoteNic {
 
     fn async_event(&self) -> Option<AsyncEvent> {
         self.line.ask(&Call::AsyncEvent)
+    }
+
+    fn progress(&self, now_ns: u64) -> Option<u64> {
+        self.line.ask(&Call::Progress { now_ns })
     }
 }
 
@@ -180,7 +194,8 @@ impl RemoteMr {
     }
 }
 
-impl NicMr for RemoteMr {
+// SAFETY: it has no memory in this process.
+unsafe impl NicMr for RemoteMr {
     fn addr(&self) -> u64 {
         self.info.addr
     }
@@ -260,11 +275,23 @@ impl NicCq for RemoteCq {
         self.num
     }
 
-    fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
-        let (cq, count) = (self.num, out.len());
-        let polled: Result<Vec<Wc>, CqError> = self.line.ask(&Call::PollCq { cq, count });
+    fn poll(&mut self, out: &mut Polled) -> Result<usize, CqError> {
+        out.clear();
+        let (cq, count, bytes) = (self.num, out.room(), out.bytes_max());
+        let call = Call::PollCq { cq, count, bytes };
+        let polled: Result<Vec<PolledWc>, CqError> = self.line.ask(&call);
         let polled = polled?;
-        out[..polled.len()].copy_from_slice(&polled);
+        for PolledWc { wc, lent } in &polled {
+            match lent {
+                Some(message) => {
+                    // The other end polled with the same room.
+                    let room = out.lend(message.len()).expect("room for a lent message");
+                    room.copy_from_slice(message);
+                    out.push_lent(*wc);
+                }
+                None => out.push(*wc),
+            }
+        }
         Ok(polled.len())
     }
 
@@ -290,9 +317,14 @@ impl NicSrq for RemoteSrq {
     fn num(&self) -> SrqNum {
         self.num
     }
+}
 
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let (srq, recvs) = (self.num, wrs.iter().map(OwnedRecv::copy).collect());
+impl RecvHalf for RemoteSrq {
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
+        let (srq, recvs) = (
+            self.num,
+            batch.iter().map(|wr| OwnedRecv::copy(&wr)).collect(),
+        );
         self.line.ask(&Call::PostSrq { srq, recvs })
     }
 }
@@ -303,44 +335,74 @@ impl Drop for RemoteSrq {
     }
 }
 
+/// A queue pair, as all of its parts hold it; dropping the last destroys it.
 #[derive(Debug)]
 struct RemoteQp {
     line: Line,
     num: QpNum,
     transport: Transport,
-}
-
-impl NicQp for RemoteQp {
-    fn num(&self) -> QpNum {
-        self.num
-    }
-
-    fn transport(&self) -> Transport {
-        self.transport
-    }
-
-    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
-        let (qp, attr) = (self.num, *attr);
-        self.line.ask(&Call::ModifyQp { qp, attr })
-    }
-
-    fn query(&self) -> QpAttr {
-        self.line.ask(&Call::QueryQp { qp: self.num })
-    }
-
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        let (qp, sends) = (self.num, wrs.iter().map(OwnedSend::copy).collect());
-        self.line.ask(&Call::PostSend { qp, sends })
-    }
-
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let (qp, recvs) = (self.num, wrs.iter().map(OwnedRecv::copy).collect());
-        self.line.ask(&Call::PostRecv { qp, recvs })
-    }
+    limits: SendLimits,
 }
 
 impl Drop for RemoteQp {
     fn drop(&mut self) {
         self.line.discard(&Call::DropQp { qp: self.num });
+    }
+}
+
+#[derive(Debug)]
+struct RemoteCtl(Arc<RemoteQp>);
+
+impl QpCtl for RemoteCtl {
+    fn num(&self) -> QpNum {
+        self.0.num
+    }
+
+    fn transport(&self) -> Transport {
+        self.0.transport
+    }
+
+    fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
+        let (qp, attr) = (self.0.num, *attr);
+        self.0.line.ask(&Call::ModifyQp { qp, attr })
+    }
+
+    fn query(&self) -> QpAttr {
+        self.0.line.ask(&Call::QueryQp { qp: self.0.num })
+    }
+}
+
+#[derive(Debug)]
+struct RemoteSend(Arc<RemoteQp>);
+
+impl SendHalf for RemoteSend {
+    fn limits(&self) -> SendLimits {
+        self.0.limits
+    }
+
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
+        let (qp, to) = (self.0.num, *to);
+        self.0.line.ask(&Call::Prepare { qp, to })
+    }
+
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
+        let (qp, sends) = (
+            self.0.num,
+            batch.iter().map(|wr| OwnedSend::copy(&wr)).collect(),
+        );
+        self.0.line.ask(&Call::PostSend { qp, sends })
+    }
+}
+
+#[derive(Debug)]
+struct RemoteRecv(Arc<RemoteQp>);
+
+impl RecvHalf for RemoteRecv {
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
+        let (qp, recvs) = (
+            self.0.num,
+            batch.iter().map(|wr| OwnedRecv::copy(&wr)).collect(),
+        );
+        self.0.line.ask(&Call::PostRecv { qp, recvs })
     }
 }

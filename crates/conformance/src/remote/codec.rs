@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use verbs::attr::{
-    Access, AhAttr, CqInit, DeviceAttr, Mtu, PortAttr, PortState, QpAttr, QpCaps, QpInit, QpState,
-    SrqInit, Transport,
+    Access, AhAttr, CqInit, DeviceAttr, LentRecvs, Mtu, PortAttr, PortState, QpAttr, QpCaps,
+    QpInit, QpState, SrqInit, Transport,
 };
+use verbs::batch::{Dest, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{
     AhNum, ChannelNum, CqNum, Gid, Lkey, PdNum, Psn, Qkey, QpNum, RemoteAddr, Rkey, SrqNum,
@@ -85,7 +86,10 @@ wire_struct! {
     CqInit { depth channel }
     SrqInit { pd wr_max sge_max }
     QpCaps { send_wr_max recv_wr_max send_sge_max recv_sge_max inline_max }
-    QpInit { pd transport send_cq recv_cq srq caps signal_all }
+    LentRecvs { count len }
+    QpInit { pd transport send_cq recv_cq srq lent_recvs caps signal_all }
+    SendLimits { transport inline_max sge_max message_len_max }
+    Dest { to hint }
     QpAttr {
         state access pkey_index port qkey dest_gid dest_qpn path_mtu rq_psn sq_psn rd_atomic_max
         dest_rd_atomic_max min_rnr_timer timeout retry_count rnr_retry
@@ -177,6 +181,8 @@ wire_enum! {
         6 TooLong
         7 Address
         8 SharedReceiveQueue
+        9 BatchFull
+        10 LentRecvs
     }
     VerbsError {
         0 Limit { what value max }

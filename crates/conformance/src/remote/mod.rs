@@ -25,7 +25,10 @@ use std::io::{self, Read, Write};
 
 use codec::{Corrupt, OwnedRecv, OwnedSend, Wire, wire_enum, wire_struct};
 use verbs::attr::{Access, AhAttr, CqInit, QpAttr, QpInit, SrqInit};
+use verbs::batch::SendLimits;
 use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::wc::Wc;
+use verbs::wr::UdDest;
 
 /// A call of one of the traits' methods.
 #[derive(Debug)]
@@ -74,6 +77,7 @@ enum Call {
     PollCq {
         cq: CqNum,
         count: usize,
+        bytes: usize,
     },
     ArmCq {
         cq: CqNum,
@@ -94,6 +98,10 @@ enum Call {
     },
     CreateQp {
         init: QpInit,
+    },
+    Prepare {
+        qp: QpNum,
+        to: UdDest,
     },
     ModifyQp {
         qp: QpNum,
@@ -121,6 +129,9 @@ enum Call {
         ah: AhNum,
     },
     AsyncEvent,
+    Progress {
+        now_ns: u64,
+    },
 }
 
 wire_enum! {
@@ -134,7 +145,7 @@ wire_enum! {
         6 WriteMr { mr offset bytes }
         7 DropMr { mr }
         8 CreateCq { init }
-        9 PollCq { cq count }
+        9 PollCq { cq count bytes }
         10 ArmCq { cq solicited_only }
         11 DropCq { cq }
         12 CreateSrq { init }
@@ -153,6 +164,8 @@ wire_enum! {
         25 CreateChannel
         26 TakeEvent { channel }
         27 DropChannel { channel }
+        28 Prepare { qp to }
+        29 Progress { now_ns }
     }
 }
 
@@ -176,9 +189,25 @@ struct ChannelInfo {
     fd: i32,
 }
 
+/// A queue pair as its owner describes it.
+#[derive(Debug)]
+struct QpInfo {
+    num: QpNum,
+    limits: SendLimits,
+}
+
+/// A completion, and the message that is lent with it.
+#[derive(Debug)]
+struct PolledWc {
+    wc: Wc,
+    lent: Option<Vec<u8>>,
+}
+
 wire_struct! {
     MrInfo { mr addr len lkey rkey }
     ChannelInfo { channel pid fd }
+    QpInfo { num limits }
+    PolledWc { wc lent }
 }
 
 /// Messages are no longer than this, so that a corrupt length does not ask for all memory.

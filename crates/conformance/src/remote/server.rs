@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::codec::{OwnedRecv, OwnedSend, Wire};
-use super::{Call, ChannelInfo, MrInfo, receive, send};
+use super::{Call, ChannelInfo, MrInfo, PolledWc, QpInfo, receive, send};
 use crate::rig::private_region;
-use verbs::nic::{Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
-use verbs::wc::Wc;
+use verbs::nic::{Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
+use verbs::polled::Polled;
 
 /// Carries out the calls that come from a [`super::RemoteNic`], until its end of the stream is
 /// closed. What it made and did not drop is destroyed then.
@@ -50,7 +50,7 @@ struct Server {
     channels: BTreeMap<u32, Box<dyn NicChannel>>,
     cqs: BTreeMap<u32, Box<dyn NicCq>>,
     srqs: BTreeMap<u32, Box<dyn NicSrq>>,
-    qps: BTreeMap<u32, Box<dyn NicQp>>,
+    qps: BTreeMap<u32, QpParts>,
     /// Regions made so far, which numbers them.
     made: u64,
 }
@@ -82,7 +82,7 @@ fn found<T>(object: Option<T>, what: &str) -> io::Result<T> {
 }
 
 impl Server {
-    fn qp(&mut self, num: u32) -> io::Result<&mut Box<dyn NicQp>> {
+    fn qp(&mut self, num: u32) -> io::Result<&mut QpParts> {
         found(self.qps.get_mut(&num), "queue pair")
     }
 
@@ -154,13 +154,14 @@ impl Server {
                 self.cqs.insert(num.0, cq);
                 num
             })),
-            Call::PollCq { cq, count } => {
-                let mut out = vec![Wc::default(); count];
+            Call::PollCq { cq, count, bytes } => {
+                let mut out = Polled::with_bytes(count, bytes);
                 let polled = self.cq(cq.0)?.poll(&mut out);
-                Answer::of(polled.map(|count| {
-                    out.truncate(count);
-                    out
-                }))
+                let one = |(wc, lent): (&_, Option<&[u8]>)| PolledWc {
+                    wc: *wc,
+                    lent: lent.map(<[u8]>::to_vec),
+                };
+                Answer::of(polled.map(|_| out.iter().map(one).collect::<Vec<_>>()))
             }
             Call::ArmCq { cq, solicited_only } => Answer::of(self.cq(cq.0)?.arm(solicited_only)),
             Call::DropCq { cq } => {
@@ -182,9 +183,9 @@ impl Server {
                 Answer::of(())
             }
             Call::CreateQp { init } => Answer::of(nic.create_qp(&init).map(|qp| {
-                let num = qp.num();
+                let (num, limits) = (qp.num(), qp.send.limits());
                 self.qps.insert(num.0, qp);
-                num
+                QpInfo { num, limits }
             })),
             Call::ModifyQp { qp, attr } => Answer::of(self.qp(qp.0)?.modify(&attr)),
             Call::QueryQp { qp } => Answer::of(self.qp(qp.0)?.query()),
@@ -203,6 +204,8 @@ impl Server {
             Call::CreateAh { pd, attr } => Answer::of(nic.create_ah(pd, &attr)),
             Call::DestroyAh { ah } => Answer::of(nic.destroy_ah(ah)),
             Call::AsyncEvent => Answer::of(nic.async_event()),
+            Call::Prepare { qp, to } => Answer::of(self.qp(qp.0)?.send.prepare(&to)),
+            Call::Progress { now_ns } => Answer::of(nic.progress(now_ns)),
         })
     }
 }

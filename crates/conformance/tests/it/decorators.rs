@@ -124,8 +124,9 @@ fn a_trace_tells_what_happened_in_order() {
     a.qp.post_send(&[Wr::send_inline(b"hello").id(5)])
         .expect("posted");
     let done = a.poll();
-    a.qp.post_send(&[Wr::send_inline(&[0; 1000])])
-        .expect_err("too long");
+    let sges = [a.region.sge(0..8); 5];
+    a.qp.post_recv(&[RecvWr { id: 9, sges: &sges }])
+        .expect_err("five elements");
     a.post_recvs(1);
     let events = std::mem::take(&mut *events.lock().expect("no panic"));
     let (qp, cq) = (a.qp.num(), a.cq.num());
@@ -146,7 +147,7 @@ fn a_trace_tells_what_happened_in_order() {
     assert_eq!(events[4], Event::Completion { cq, wc: done[0] });
     match events[5] {
         Event::Refused { qp: of, error } => {
-            assert_eq!((of, error.reason), (Some(qp), PostReason::InlineTooLong));
+            assert_eq!((of, error.reason), (Some(qp), PostReason::TooManySges));
         }
         other => panic!("not a refusal: {other:?}"),
     }
@@ -203,6 +204,9 @@ fn counters_add_up_and_outlive_their_objects() {
         .expect("posted");
     let stopped = [Wr::send_inline(b"9"), Wr::send_inline(&[0; 1000])];
     a.qp.post_send(&stopped).expect_err("too long");
+    let sges = [a.region.sge(0..8); 5];
+    a.qp.post_recv(&[RecvWr { id: 9, sges: &sges }])
+        .expect_err("five elements");
     a.post_recvs(2);
     assert_eq!(a.poll().len(), 3);
     a.qp.modify(&verbs::QpAttr {
@@ -218,7 +222,7 @@ fn counters_add_up_and_outlive_their_objects() {
     );
     assert_eq!(
         (counts.recv_batches, counts.recvs, counts.refusals),
-        (2, 2, 1)
+        (3, 2, 1)
     );
     assert_eq!((counts.polls_empty, counts.polls_full), (1, 2));
     assert_eq!(counts.completed(WcStatus::Success), 3);

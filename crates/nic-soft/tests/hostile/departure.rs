@@ -30,7 +30,7 @@ impl Node {
         let cq = context.create_cq_on(64, &channel).expect("a queue");
         let sends = context.create_cq(64).expect("a queue");
         let mut on = QpOptions::on(&cq);
-        on.send_cq = sends.num();
+        on.send_cq = sends.handle();
         let mut ud: QueuePair<Ud> = pd.create_qp(&on).expect("a queue pair");
         ud.activate(QKEY).expect("ready");
         Node {
@@ -96,7 +96,7 @@ fn one_that_goes_takes_its_descriptors_with_it_though_nobody_sends_again() {
         });
         here.uc = {
             let mut on = QpOptions::on(&here.cq);
-            on.send_cq = here.sends.num();
+            on.send_cq = here.sends.handle();
             here.pd.create_qp(&on).expect("a queue pair")
         };
     }
@@ -122,7 +122,7 @@ impl Guest {
             it.pd.create_qp(&on).expect("a queue pair")
         };
         let mut on = QpOptions::on(&here.cq);
-        on.send_cq = here.sends.num();
+        on.send_cq = here.sends.handle();
         let mut rc = here.pd.create_qp(&on).expect("a queue pair");
         let mut uc: QueuePair<Uc> = here.pd.create_qp(&on).expect("a queue pair");
         let options = ConnectOptions::default();

@@ -67,7 +67,7 @@ impl Victim {
         let cq = context.create_cq_on(1024, &channel).expect("a queue");
         let sends = context.create_cq(4096).expect("a queue");
         let mut on = QpOptions::on(&cq);
-        on.send_cq = sends.num();
+        on.send_cq = sends.handle();
         let memory = pd.allocate(1 << 16, Access::all()).expect("memory");
         let mut rc = [0, 1].map(|_| pd.create_qp(&on).expect("a queue pair"));
         let mut ud: QueuePair<Ud> = pd.create_qp(&on).expect("a queue pair");
@@ -121,7 +121,7 @@ impl Victim {
 
     fn front(&mut self) -> Front {
         let mut on = QpOptions::on(&self.cq);
-        on.send_cq = self.sends.num();
+        on.send_cq = self.sends.handle();
         Front {
             rc: self.pd.create_qp(&on).expect("a queue pair"),
             uc: self.pd.create_qp(&on).expect("a queue pair"),

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::trace::accepted;
 use super::wrap::{Layer, Made, Wrap};
 use crate::attr::{CqInit, QpAttr, QpInit, SrqInit};
+use crate::batch::{RecvBatch, SendBatch};
 use crate::error::{CqError, PostError, VerbsError};
 use crate::names::{CqNum, QpNum, SrqNum};
-use crate::nic::{Nic, NicCq, NicQp, NicSrq};
-use crate::wc::{Wc, WcOpcode, WcStatus};
-use crate::wr::{RecvWr, SendWr};
+use crate::nic::{Nic, NicCq, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf};
+use crate::polled::Polled;
+use crate::wc::{WcOpcode, WcStatus};
 
 /// A NIC that counts.
 ///
@@ -38,12 +39,17 @@ impl Counted {
     /// The counters of each object that has not been dropped.
     pub fn by_object(&self) -> Vec<(Object, Counts)> {
         let table = self.layer().lock();
-        let read = |(object, cells): &(Object, Arc<Cells>)| {
-            let mut counts = Counts::default();
-            cells.add_to(&mut counts);
-            (*object, counts)
-        };
-        table.alive.iter().map(read).collect()
+        let mut all: Vec<(Object, Counts)> = Vec::new();
+        for (object, cells) in &table.alive {
+            // A queue pair's parts have counters of their own.
+            let known = all.iter().position(|(one, _)| one == object);
+            let index = known.unwrap_or_else(|| {
+                all.push((*object, Counts::default()));
+                all.len() - 1
+            });
+            cells.add_to(&mut all[index].1);
+        }
+        all
     }
 }
 
@@ -133,6 +139,11 @@ impl Cell {
         self.0.store(sum, Ordering::Relaxed);
     }
 
+    /// Adds where several threads may.
+    fn add_shared(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
     fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -178,14 +189,6 @@ pub struct Kept {
     table: Arc<Mutex<Table>>,
 }
 
-impl Kept {
-    fn posted_recvs(&self, count: usize, posted: &Result<(), PostError>) {
-        self.cells.recv_batches.add(1);
-        self.cells.recvs.add(accepted(count, posted) as u64);
-        self.cells.refusals.add(u64::from(posted.is_err()));
-    }
-}
-
 impl Drop for Kept {
     fn drop(&mut self) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,13 +200,19 @@ impl Drop for Kept {
 }
 
 impl Layer for Count {
-    type Qp = Kept;
+    type Ctl = Kept;
+    type Send = Kept;
+    type Recv = Kept;
     type Cq = Kept;
-    type Srq = Kept;
 
-    fn make_qp(&self, nic: &dyn Nic, init: &QpInit) -> Result<Made<dyn NicQp, Kept>, VerbsError> {
+    fn make_qp(
+        &self,
+        nic: &dyn Nic,
+        init: &QpInit,
+    ) -> Result<(QpParts, (Kept, Kept, Kept)), VerbsError> {
         let qp = nic.create_qp(init)?;
-        let kept = self.add(Object::Qp(qp.num()));
+        let add = || self.add(Object::Qp(qp.num()));
+        let kept = (add(), add(), add());
         Ok((qp, kept))
     }
 
@@ -223,25 +232,25 @@ impl Layer for Count {
         Ok((srq, kept))
     }
 
-    fn modify(&self, kept: &mut Kept, qp: &mut dyn NicQp, attr: &QpAttr) -> Result<(), VerbsError> {
-        kept.cells.modifies.add(1);
-        qp.modify(attr)
+    fn modify(&self, kept: &Kept, ctl: &dyn QpCtl, attr: &QpAttr) -> Result<(), VerbsError> {
+        kept.cells.modifies.add_shared(1);
+        ctl.modify(attr)
     }
 
     #[inline]
     fn post_send(
         &self,
         kept: &mut Kept,
-        qp: &mut dyn NicQp,
-        wrs: &[SendWr<'_>],
+        half: &mut dyn SendHalf,
+        batch: &SendBatch,
     ) -> Result<(), PostError> {
-        let posted = qp.post_send(wrs);
-        let done = &wrs[..accepted(wrs.len(), &posted)];
-        let bytes: usize = done.iter().map(|wr| wr.payload.len()).sum();
+        let posted = half.post(batch);
+        let done = &batch.wqes()[..accepted(batch.len(), &posted)];
+        let bytes: u64 = done.iter().map(|wqe| u64::from(wqe.len())).sum();
         let cells = &kept.cells;
         cells.send_batches.add(1);
         cells.sends.add(done.len() as u64);
-        cells.send_bytes.add(bytes as u64);
+        cells.send_bytes.add(bytes);
         cells.refusals.add(u64::from(posted.is_err()));
         posted
     }
@@ -250,28 +259,24 @@ impl Layer for Count {
     fn post_recv(
         &self,
         kept: &mut Kept,
-        qp: &mut dyn NicQp,
-        wrs: &[RecvWr<'_>],
+        half: &mut dyn RecvHalf,
+        batch: &RecvBatch,
     ) -> Result<(), PostError> {
-        let posted = qp.post_recv(wrs);
-        kept.posted_recvs(wrs.len(), &posted);
+        let posted = half.post(batch);
+        let cells = &kept.cells;
+        cells.recv_batches.add(1);
+        cells.recvs.add(accepted(batch.len(), &posted) as u64);
+        cells.refusals.add(u64::from(posted.is_err()));
         posted
     }
 
     #[inline]
-    fn post_shared_recv(
+    fn poll(
         &self,
         kept: &mut Kept,
-        srq: &mut dyn NicSrq,
-        wrs: &[RecvWr<'_>],
-    ) -> Result<(), PostError> {
-        let posted = srq.post_recv(wrs);
-        kept.posted_recvs(wrs.len(), &posted);
-        posted
-    }
-
-    #[inline]
-    fn poll(&self, kept: &mut Kept, cq: &mut dyn NicCq, out: &mut [Wc]) -> Result<usize, CqError> {
+        cq: &mut dyn NicCq,
+        out: &mut Polled,
+    ) -> Result<usize, CqError> {
         let count = cq.poll(out)?;
         let cells = &kept.cells;
         if count == 0 {
@@ -279,7 +284,7 @@ impl Layer for Count {
             return Ok(0);
         }
         cells.polls_full.add(1);
-        for wc in &out[..count] {
+        for wc in out.completions() {
             cells.completions[wc.status as usize].add(1);
             // What was sent or written is counted when posted; its completion has no length.
             if wc.is_ok() && !matches!(wc.opcode, WcOpcode::Send | WcOpcode::Write) {

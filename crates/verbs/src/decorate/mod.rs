@@ -15,11 +15,11 @@
 //! use conformance::model::ModelNic;
 //! use verbs::decorate::Counted;
 //! use verbs::nic::Nic;
-//! use verbs::CqInit;
+//! use verbs::{CqInit, Polled};
 //!
 //! let nic = Counted::new(Arc::new(ModelNic::fabric(1).remove(0)));
 //! let mut cq = nic.create_cq(&CqInit { depth: 8, channel: None }).unwrap();
-//! cq.poll(&mut [Default::default()]).unwrap();
+//! cq.poll(&mut Polled::new(1)).unwrap();
 //! assert_eq!(nic.counts().polls_empty, 1);
 //! ```
 
@@ -30,5 +30,5 @@ mod wrap;
 
 pub use count::{Count, Counted, Counts, Kept, Object};
 pub use faulty::{Fault, FaultPlan, Faults, Faulty, Scripted};
-pub use trace::{Event, Printer, Sink, Trace, Traced};
+pub use trace::{Event, Printer, Receiver, Sink, Trace, Traced};
 pub use wrap::{Control, Layer, Made, Wrap};

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::wrap::{Layer, Made, Wrap};
 use crate::attr::{CqInit, QpAttr, QpInit, QpState, SrqInit};
+use crate::batch::{RecvBatch, SendBatch};
 use crate::error::{CqError, PostError, VerbsError};
 use crate::names::{CqNum, QpNum, SrqNum};
-use crate::nic::{Nic, NicCq, NicQp, NicSrq};
+use crate::nic::{Nic, NicCq, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf};
+use crate::polled::Polled;
 use crate::wc::Wc;
-use crate::wr::{Op, RecvWr, SendFlags, SendWr};
+use crate::wr::{Op, RecvWr, SendFlags};
 
 /// A NIC that tells a [`Sink`] what passes through it.
 pub type Traced<S> = Wrap<Trace<S>>;
@@ -195,28 +197,50 @@ pub(super) fn room(wr: &RecvWr<'_>) -> u32 {
     u32::try_from(room).unwrap_or(u32::MAX)
 }
 
-impl<S: Sink> Layer for Trace<S> {
-    type Qp = ();
-    type Cq = ();
-    type Srq = ();
+/// Which queue RECVs are posted to.
+#[derive(Clone, Copy, Debug)]
+pub enum Receiver {
+    /// A queue pair's own.
+    Qp(QpNum),
+    /// A shared receive queue.
+    Srq(SrqNum),
+}
 
-    fn make_qp(&self, nic: &dyn Nic, init: &QpInit) -> Result<Made<dyn NicQp, ()>, VerbsError> {
-        Ok((nic.create_qp(init)?, ()))
+impl<S: Sink> Layer for Trace<S> {
+    type Ctl = ();
+    type Send = QpNum;
+    type Recv = Receiver;
+    type Cq = ();
+
+    fn make_qp(
+        &self,
+        nic: &dyn Nic,
+        init: &QpInit,
+    ) -> Result<(QpParts, ((), QpNum, Receiver)), VerbsError> {
+        let qp = nic.create_qp(init)?;
+        let num = qp.num();
+        Ok((qp, ((), num, Receiver::Qp(num))))
     }
 
     fn make_cq(&self, nic: &dyn Nic, init: &CqInit) -> Result<Made<dyn NicCq, ()>, VerbsError> {
         Ok((nic.create_cq(init)?, ()))
     }
 
-    fn make_srq(&self, nic: &dyn Nic, init: &SrqInit) -> Result<Made<dyn NicSrq, ()>, VerbsError> {
-        Ok((nic.create_srq(init)?, ()))
+    fn make_srq(
+        &self,
+        nic: &dyn Nic,
+        init: &SrqInit,
+    ) -> Result<Made<dyn NicSrq, Receiver>, VerbsError> {
+        let srq = nic.create_srq(init)?;
+        let receiver = Receiver::Srq(srq.num());
+        Ok((srq, receiver))
     }
 
-    fn modify(&self, _: &mut (), qp: &mut dyn NicQp, attr: &QpAttr) -> Result<(), VerbsError> {
-        let from = qp.query().state.unwrap_or(QpState::Reset);
-        let modified = qp.modify(attr);
+    fn modify(&self, (): &(), ctl: &dyn QpCtl, attr: &QpAttr) -> Result<(), VerbsError> {
+        let from = ctl.query().state.unwrap_or(QpState::Reset);
+        let modified = ctl.modify(attr);
         self.sink.event(Event::Modify {
-            qp: qp.num(),
+            qp: ctl.num(),
             from,
             to: attr.state.unwrap_or(from),
             done: modified.is_ok(),
@@ -226,18 +250,18 @@ impl<S: Sink> Layer for Trace<S> {
 
     fn post_send(
         &self,
-        _: &mut (),
-        qp: &mut dyn NicQp,
-        wrs: &[SendWr<'_>],
+        qp: &mut QpNum,
+        half: &mut dyn SendHalf,
+        batch: &SendBatch,
     ) -> Result<(), PostError> {
-        let (posted, qp) = (qp.post_send(wrs), qp.num());
-        for wr in &wrs[..accepted(wrs.len(), &posted)] {
+        let (posted, qp) = (half.post(batch), *qp);
+        for wqe in &batch.wqes()[..accepted(batch.len(), &posted)] {
             self.sink.event(Event::Send {
                 qp,
-                id: wr.id,
-                op: wr.op,
-                len: wr.payload.len() as u32,
-                flags: wr.flags,
+                id: wqe.id(),
+                op: wqe.op(),
+                len: wqe.len(),
+                flags: wqe.flags(),
             });
         }
         if let Err(error) = posted {
@@ -249,44 +273,33 @@ impl<S: Sink> Layer for Trace<S> {
 
     fn post_recv(
         &self,
-        _: &mut (),
-        qp: &mut dyn NicQp,
-        wrs: &[RecvWr<'_>],
+        receiver: &mut Receiver,
+        half: &mut dyn RecvHalf,
+        batch: &RecvBatch,
     ) -> Result<(), PostError> {
-        let (posted, qp) = (qp.post_recv(wrs), qp.num());
-        for wr in &wrs[..accepted(wrs.len(), &posted)] {
-            let (id, len) = (wr.id, room(wr));
-            self.sink.event(Event::Recv { qp, id, len });
+        let posted = half.post(batch);
+        for wr in batch.iter().take(accepted(batch.len(), &posted)) {
+            let (id, len) = (wr.id, room(&wr));
+            self.sink.event(match *receiver {
+                Receiver::Qp(qp) => Event::Recv { qp, id, len },
+                Receiver::Srq(srq) => Event::SharedRecv { srq, id, len },
+            });
         }
         if let Err(error) = posted {
-            let qp = Some(qp);
+            let qp = match *receiver {
+                Receiver::Qp(qp) => Some(qp),
+                Receiver::Srq(_) => None,
+            };
             self.sink.event(Event::Refused { qp, error });
         }
         posted
     }
 
-    fn post_shared_recv(
-        &self,
-        _: &mut (),
-        srq: &mut dyn NicSrq,
-        wrs: &[RecvWr<'_>],
-    ) -> Result<(), PostError> {
-        let (posted, srq) = (srq.post_recv(wrs), srq.num());
-        for wr in &wrs[..accepted(wrs.len(), &posted)] {
-            let (id, len) = (wr.id, room(wr));
-            self.sink.event(Event::SharedRecv { srq, id, len });
-        }
-        if let Err(error) = posted {
-            self.sink.event(Event::Refused { qp: None, error });
-        }
-        posted
-    }
-
-    fn poll(&self, _: &mut (), cq: &mut dyn NicCq, out: &mut [Wc]) -> Result<usize, CqError> {
+    fn poll(&self, (): &mut (), cq: &mut dyn NicCq, out: &mut Polled) -> Result<usize, CqError> {
         let (polled, cq) = (cq.poll(out), cq.num());
         match polled {
-            Ok(count) => {
-                for wc in &out[..count] {
+            Ok(_) => {
+                for wc in out.completions() {
                     self.sink.event(Event::Completion { cq, wc: *wc });
                 }
             }

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use crate::attr::{
     Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
 };
+use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, VerbsError};
 use crate::names::{AhNum, CqNum, PdNum, QpNum, SrqNum};
-use crate::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
-use crate::wc::Wc;
-use crate::wr::{RecvWr, SendWr};
+use crate::nic::{
+    AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
+};
+use crate::polled::Polled;
+use crate::wr::UdDest;
 
 /// A call of the control path that makes or changes something, about to be forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +36,7 @@ pub enum Control {
     CreateQp,
     /// [`Nic::create_ah`].
     CreateAh,
-    /// [`NicQp::modify`].
+    /// [`QpCtl::modify`].
     Modify,
 }
 
@@ -41,22 +44,25 @@ pub enum Control {
 ///
 /// The associated types are what it keeps with each object.
 pub trait Layer: Debug + Send + Sync + Sized + 'static {
-    /// Kept with a queue pair.
-    type Qp: Debug + Send + 'static;
+    /// Kept with the control half of a queue pair.
+    type Ctl: Debug + Send + Sync + 'static;
+    /// Kept with the send half of a queue pair.
+    type Send: Debug + Send + 'static;
+    /// Kept with the receive half of a queue pair, or with a shared receive queue.
+    type Recv: Debug + Send + 'static;
     /// Kept with a completion queue.
     type Cq: Debug + Send + 'static;
-    /// Kept with a shared receive queue.
-    type Srq: Debug + Send + 'static;
 
-    /// Makes a queue pair and what is kept with it.
+    /// Makes a queue pair and what is kept with its parts.
     ///
     /// # Errors
     /// As [`Nic::create_qp`].
+    #[allow(clippy::type_complexity, reason = "what is kept, part by part")]
     fn make_qp(
         &self,
         nic: &dyn Nic,
         init: &QpInit,
-    ) -> Result<Made<dyn NicQp, Self::Qp>, VerbsError>;
+    ) -> Result<(QpParts, (Self::Ctl, Self::Send, Self::Recv)), VerbsError>;
 
     /// Makes a completion queue and what is kept with it.
     ///
@@ -76,7 +82,7 @@ pub trait Layer: Debug + Send + Sync + Sized + 'static {
         &self,
         nic: &dyn Nic,
         init: &SrqInit,
-    ) -> Result<Made<dyn NicSrq, Self::Srq>, VerbsError>;
+    ) -> Result<Made<dyn NicSrq, Self::Recv>, VerbsError>;
 
     /// A call of the control path is about to be forwarded.
     ///
@@ -89,59 +95,40 @@ pub trait Layer: Debug + Send + Sync + Sized + 'static {
     /// A region was made.
     fn made_mr(&self, _mr: &Arc<dyn NicMr>) {}
 
-    /// Forwards [`NicQp::modify`].
+    /// Forwards [`QpCtl::modify`].
     ///
     /// # Errors
     /// As there.
-    fn modify(
-        &self,
-        _kept: &mut Self::Qp,
-        qp: &mut dyn NicQp,
-        attr: &QpAttr,
-    ) -> Result<(), VerbsError> {
-        qp.modify(attr)
+    fn modify(&self, _kept: &Self::Ctl, ctl: &dyn QpCtl, attr: &QpAttr) -> Result<(), VerbsError> {
+        ctl.modify(attr)
     }
 
-    /// Forwards [`NicQp::post_send`].
+    /// Forwards [`SendHalf::post`]. What is posted instead may be another batch.
     ///
     /// # Errors
     /// As there.
     #[inline]
     fn post_send(
         &self,
-        _kept: &mut Self::Qp,
-        qp: &mut dyn NicQp,
-        wrs: &[SendWr<'_>],
+        _kept: &mut Self::Send,
+        half: &mut dyn SendHalf,
+        batch: &SendBatch,
     ) -> Result<(), PostError> {
-        qp.post_send(wrs)
+        half.post(batch)
     }
 
-    /// Forwards [`NicQp::post_recv`].
+    /// Forwards [`RecvHalf::post`].
     ///
     /// # Errors
     /// As there.
     #[inline]
     fn post_recv(
         &self,
-        _kept: &mut Self::Qp,
-        qp: &mut dyn NicQp,
-        wrs: &[RecvWr<'_>],
+        _kept: &mut Self::Recv,
+        half: &mut dyn RecvHalf,
+        batch: &RecvBatch,
     ) -> Result<(), PostError> {
-        qp.post_recv(wrs)
-    }
-
-    /// Forwards [`NicSrq::post_recv`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    fn post_shared_recv(
-        &self,
-        _kept: &mut Self::Srq,
-        srq: &mut dyn NicSrq,
-        wrs: &[RecvWr<'_>],
-    ) -> Result<(), PostError> {
-        srq.post_recv(wrs)
+        half.post(batch)
     }
 
     /// Forwards [`NicCq::poll`].
@@ -153,7 +140,7 @@ pub trait Layer: Debug + Send + Sync + Sized + 'static {
         &self,
         _kept: &mut Self::Cq,
         cq: &mut dyn NicCq,
-        out: &mut [Wc],
+        out: &mut Polled,
     ) -> Result<usize, CqError> {
         cq.poll(out)
     }
@@ -199,7 +186,7 @@ impl<L: Layer> Wrap<L> {
         &self.nic
     }
 
-    fn wrap<T: ?Sized, K>(&self, (inner, kept): Made<T, K>) -> Wrapped<L, T, K> {
+    fn wrap<T, K>(&self, (inner, kept): (T, K)) -> Wrapped<L, T, K> {
         Wrapped {
             inner,
             kept,
@@ -269,10 +256,14 @@ impl<L: Layer> Nic for Wrap<L> {
         Ok(Box::new(self.wrap(made)))
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError> {
+    fn create_qp(&self, init: &QpInit) -> Result<QpParts, VerbsError> {
         self.layer.control(Control::CreateQp)?;
-        let made = self.layer.make_qp(&*self.nic, init)?;
-        Ok(Box::new(self.wrap(made)))
+        let (parts, (ctl, send, recv)) = self.layer.make_qp(&*self.nic, init)?;
+        Ok(QpParts::new(
+            Arc::new(self.wrap((parts.ctl, ctl))),
+            Box::new(self.wrap((parts.send, send))),
+            Box::new(self.wrap((parts.recv, recv))),
+        ))
     }
 
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
@@ -287,23 +278,27 @@ impl<L: Layer> Nic for Wrap<L> {
     fn async_event(&self) -> Option<AsyncEvent> {
         self.nic.async_event()
     }
+
+    fn progress(&self, now_ns: u64) -> Option<u64> {
+        self.nic.progress(now_ns)
+    }
 }
 
 /// An object of the NIC inside, which goes first when it is dropped, with its layer.
 #[derive(Debug)]
-struct Wrapped<L, T: ?Sized, K> {
-    inner: Box<T>,
+struct Wrapped<L, T, K> {
+    inner: T,
     kept: K,
     layer: Arc<L>,
 }
 
-impl<L: Layer> NicCq for Wrapped<L, dyn NicCq, L::Cq> {
+impl<L: Layer> NicCq for Wrapped<L, Box<dyn NicCq>, L::Cq> {
     fn num(&self) -> CqNum {
         self.inner.num()
     }
 
     #[inline]
-    fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+    fn poll(&mut self, out: &mut Polled) -> Result<usize, CqError> {
         self.layer.poll(&mut self.kept, &mut *self.inner, out)
     }
 
@@ -313,19 +308,21 @@ impl<L: Layer> NicCq for Wrapped<L, dyn NicCq, L::Cq> {
     }
 }
 
-impl<L: Layer> NicSrq for Wrapped<L, dyn NicSrq, L::Srq> {
-    fn num(&self) -> SrqNum {
-        self.inner.num()
-    }
-
+impl<L: Layer> RecvHalf for Wrapped<L, Box<dyn NicSrq>, L::Recv> {
     #[inline]
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
         let (kept, inner) = (&mut self.kept, &mut *self.inner);
-        self.layer.post_shared_recv(kept, inner, wrs)
+        self.layer.post_recv(kept, inner, batch)
     }
 }
 
-impl<L: Layer> NicQp for Wrapped<L, dyn NicQp, L::Qp> {
+impl<L: Layer> NicSrq for Wrapped<L, Box<dyn NicSrq>, L::Recv> {
+    fn num(&self) -> SrqNum {
+        self.inner.num()
+    }
+}
+
+impl<L: Layer> QpCtl for Wrapped<L, Arc<dyn QpCtl>, L::Ctl> {
     fn num(&self) -> QpNum {
         self.inner.num()
     }
@@ -334,22 +331,36 @@ impl<L: Layer> NicQp for Wrapped<L, dyn NicQp, L::Qp> {
         self.inner.transport()
     }
 
-    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
+    fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
         self.layer.control(Control::Modify)?;
-        self.layer.modify(&mut self.kept, &mut *self.inner, attr)
+        self.layer.modify(&self.kept, &*self.inner, attr)
     }
 
     fn query(&self) -> QpAttr {
         self.inner.query()
     }
+}
 
-    #[inline]
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.layer.post_send(&mut self.kept, &mut *self.inner, wrs)
+impl<L: Layer> SendHalf for Wrapped<L, Box<dyn SendHalf>, L::Send> {
+    fn limits(&self) -> SendLimits {
+        self.inner.limits()
+    }
+
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
+        self.inner.prepare(to)
     }
 
     #[inline]
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.layer.post_recv(&mut self.kept, &mut *self.inner, wrs)
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
+        let (kept, inner) = (&mut self.kept, &mut *self.inner);
+        self.layer.post_send(kept, inner, batch)
+    }
+}
+
+impl<L: Layer> RecvHalf for Wrapped<L, Box<dyn RecvHalf>, L::Recv> {
+    #[inline]
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
+        let (kept, inner) = (&mut self.kept, &mut *self.inner);
+        self.layer.post_recv(kept, inner, batch)
     }
 }

@@ -70,10 +70,11 @@ impl Context {
     /// # Errors
     /// `Limit`, `Exhausted`.
     pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue, VerbsError> {
-        Ok(CompletionQueue::new(self.nic.create_cq(&CqInit {
+        let cq = self.nic.create_cq(&CqInit {
             depth,
             channel: None,
-        })?))
+        })?;
+        Ok(CompletionQueue::new(cq, self))
     }
 
     /// Makes a completion queue whose events go to a channel.
@@ -89,7 +90,7 @@ impl Context {
             depth,
             channel: Some(channel.num()),
         };
-        Ok(CompletionQueue::new(self.nic.create_cq(&init)?))
+        Ok(CompletionQueue::new(self.nic.create_cq(&init)?, self))
     }
 
     /// Makes a completion channel.
@@ -180,37 +181,44 @@ impl ProtectionDomain {
             .nic
             .create_ah(self.num(), &AhAttr { gid, port: 1 })?;
         Ok(AddressHandle {
-            num,
-            gid,
-            pd: self.clone(),
+            inner: Arc::new(AhInner {
+                num,
+                gid,
+                pd: self.clone(),
+            }),
         })
     }
 }
 
-/// Where datagrams go.
 #[derive(Debug)]
-pub struct AddressHandle {
+struct AhInner {
     num: AhNum,
     gid: Gid,
     pd: ProtectionDomain,
+}
+
+impl Drop for AhInner {
+    fn drop(&mut self) {
+        // The number came from this device, so the only refusal is a device that has gone.
+        let _ = self.pd.context().nic.destroy_ah(self.num);
+    }
+}
+
+/// Where datagrams go. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct AddressHandle {
+    inner: Arc<AhInner>,
 }
 
 impl AddressHandle {
     /// Its number.
     #[inline]
     pub fn num(&self) -> AhNum {
-        self.num
+        self.inner.num
     }
 
     /// The peer's GID.
     pub fn gid(&self) -> Gid {
-        self.gid
-    }
-}
-
-impl Drop for AddressHandle {
-    fn drop(&mut self) {
-        // The number came from this device, so the only refusal is a device that has gone.
-        let _ = self.pd.context().nic.destroy_ah(self.num);
+        self.inner.gid
     }
 }

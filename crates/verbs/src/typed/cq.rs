@@ -1,21 +1,35 @@
 //! Completion queues and channels.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::Context;
 use crate::error::{CqError, VerbsError};
 use crate::names::{ChannelNum, CqNum};
 use crate::nic::{NicChannel, NicCq};
+use crate::polled::Polled;
 use crate::wc::Wc;
+
+/// Completions taken at once by [`CompletionQueue::poll`].
+const SLICE: usize = 32;
 
 /// A completion queue.
 #[derive(Debug)]
 pub struct CompletionQueue {
     cq: Box<dyn NicCq>,
+    handle: CqRef,
+    slice: Polled,
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(cq: Box<dyn NicCq>) -> Self {
-        CompletionQueue { cq }
+    pub(crate) fn new(cq: Box<dyn NicCq>, context: &Context) -> Self {
+        let handle = CqRef(Handle::new(cq.num(), context));
+        CompletionQueue {
+            cq,
+            handle,
+            slice: Polled::new(SLICE),
+        }
     }
 
     /// Its number.
@@ -23,13 +37,42 @@ impl CompletionQueue {
         self.cq.num()
     }
 
-    /// Takes up to `out.len()` completions. Never blocks.
+    /// A reference to it, by which others make queue pairs that complete here.
+    pub fn handle(&self) -> CqRef {
+        self.handle.clone()
+    }
+
+    /// Takes completions and lent messages. Never blocks: one virtual call.
     ///
     /// # Errors
     /// `Overrun`, for ever after.
     #[inline]
-    pub fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+    pub fn poll_into(&mut self, out: &mut Polled) -> Result<usize, CqError> {
         self.cq.poll(out)
+    }
+
+    /// Takes up to `out.len()` completions; messages that are lent with them are lost. Never blocks.
+    ///
+    /// # Errors
+    /// `Overrun`, for ever after.
+    pub fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+        let mut taken = 0;
+        while taken < out.len() {
+            let now = (out.len() - taken).min(SLICE);
+            self.slice.set_max(now);
+            let count = match self.cq.poll(&mut self.slice) {
+                Ok(count) => count,
+                // What was taken is told first.
+                Err(_) if taken > 0 => break,
+                Err(error) => return Err(error),
+            };
+            out[taken..taken + count].copy_from_slice(self.slice.completions());
+            taken += count;
+            if count < now {
+                break;
+            }
+        }
+        Ok(taken)
     }
 
     /// Asks for one event at the next completion. Poll once more after arming: what came before
@@ -39,6 +82,52 @@ impl CompletionQueue {
     /// `Invalid` for a queue without a channel.
     pub fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
         self.cq.arm(solicited_only)
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        self.handle.0.end();
+    }
+}
+
+/// A reference to a completion queue: queue pairs are often made by another thread (a control
+/// thread) than the one that owns and polls the queue (a core). It does not keep the queue alive;
+/// once that is gone, making a queue pair with the reference fails.
+#[derive(Clone, Debug)]
+pub struct CqRef(pub(super) Handle<CqNum>);
+
+/// A number on a device, as long as its object lives.
+#[derive(Clone, Debug)]
+pub(super) struct Handle<N> {
+    num: N,
+    context: Context,
+    lives: Arc<AtomicBool>,
+}
+
+impl<N: Copy + std::fmt::Debug> Handle<N> {
+    pub(super) fn new(num: N, context: &Context) -> Self {
+        Handle {
+            num,
+            context: context.clone(),
+            lives: Arc::new(AtomicBool::new(true)),
+        }
+    }
+
+    /// The object goes.
+    pub(super) fn end(&self) {
+        self.lives.store(false, Ordering::Release);
+    }
+
+    /// The number, if it still names the object on this device.
+    pub(super) fn on(&self, context: &Context, what: &'static str) -> Result<N, VerbsError> {
+        if !Arc::ptr_eq(self.context.nic(), context.nic()) {
+            return Err(VerbsError::invalid(what, "it is another device's"));
+        }
+        if !self.lives.load(Ordering::Acquire) {
+            return Err(VerbsError::invalid(what, "it has been destroyed"));
+        }
+        Ok(self.num)
     }
 }
 

@@ -5,18 +5,24 @@
 //! | --- | --- |
 //! | `context.rs` | an opened device, protection domains, address handles |
 //! | `memory.rs` | memory regions and pieces of them |
+//! | `batch.rs` | batches with their transport, destinations of datagrams |
 //! | `cq.rs` | completion queues and channels |
 //! | `qp.rs` | queue pairs, shared receive queues, connecting |
 //! | `request.rs` | work requests with their transport |
 
+mod batch;
 mod context;
 mod cq;
 mod memory;
 mod qp;
 mod request;
 
+pub use batch::{Batch, Destination};
 pub use context::{AddressHandle, Context, ProtectionDomain};
-pub use cq::{CompletionChannel, CompletionQueue};
+pub use cq::{CompletionChannel, CompletionQueue, CqRef};
 pub use memory::MemoryRegion;
-pub use qp::{ConnectOptions, Endpoint, QpOptions, QueuePair, SharedReceiveQueue};
+pub use qp::{
+    ConnectOptions, Endpoint, QpControl, QpOptions, QueuePair, ReceiveQueue, SendQueue,
+    SharedReceiveQueue, SrqRef,
+};
 pub use request::{Connected, Rc, TransportType, Uc, Ud, Wr};

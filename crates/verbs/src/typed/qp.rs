@@ -2,12 +2,18 @@
 
 use std::marker::PhantomData;
 
-use super::{CompletionQueue, Connected, ProtectionDomain, Rc, TransportType, Ud, Wr};
-use crate::attr::{Access, Mtu, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport};
+use super::cq::Handle;
+use super::{
+    AddressHandle, Batch, CompletionQueue, Connected, CqRef, Destination, ProtectionDomain, Rc,
+    TransportType, Ud, Wr,
+};
+use crate::attr::{Access, LentRecvs, Mtu, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport};
+use crate::batch::RecvBatch;
 use crate::error::{PostError, VerbsError};
-use crate::names::{CqNum, Gid, Psn, Qkey, QpNum, SrqNum};
-use crate::nic::{NicQp, NicSrq};
-use crate::wr::RecvWr;
+use crate::names::{Gid, Psn, Qkey, QpNum, SrqNum};
+use crate::nic::{NicSrq, QpCtl, QpParts, RecvHalf, SendHalf};
+use crate::wr::{RecvWr, UdDest};
+use std::sync::Arc;
 
 /// What a peer must know to reach a queue pair; peers exchange it by other means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,17 +27,16 @@ pub struct Endpoint {
 }
 
 /// Choices made when creating a queue pair.
-///
-/// Queues are named by number, because whoever makes queue pairs (a control thread) is often not
-/// the one that owns and polls the completion queue (a core).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct QpOptions {
     /// Where completions of send work requests go.
-    pub send_cq: CqNum,
+    pub send_cq: CqRef,
     /// Where completions of RECVs go.
-    pub recv_cq: CqNum,
+    pub recv_cq: CqRef,
     /// RECVs come from here instead of a queue of its own.
-    pub srq: Option<SrqNum>,
+    pub srq: Option<SrqRef>,
+    /// RECVs are the NIC's, which lends each message to the poller.
+    pub lent_recvs: Option<LentRecvs>,
     /// Queue sizes.
     pub caps: QpCaps,
 }
@@ -39,12 +44,25 @@ pub struct QpOptions {
 impl QpOptions {
     /// The same queue for both kinds of completions, default sizes.
     pub fn on(cq: &CompletionQueue) -> Self {
+        QpOptions::between(&cq.handle(), &cq.handle())
+    }
+
+    /// A queue for each kind of completions, default sizes.
+    pub fn between(send_cq: &CqRef, recv_cq: &CqRef) -> Self {
         QpOptions {
-            send_cq: cq.num(),
-            recv_cq: cq.num(),
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
             srq: None,
+            lent_recvs: None,
             caps: QpCaps::default(),
         }
+    }
+
+    /// Sets the queue sizes.
+    #[must_use]
+    pub fn caps(mut self, caps: QpCaps) -> Self {
+        self.caps = caps;
+        self
     }
 }
 
@@ -87,7 +105,7 @@ impl Default for ConnectOptions {
 /// A queue pair of transport `T`.
 #[derive(Debug)]
 pub struct QueuePair<T> {
-    qp: Box<dyn NicQp>,
+    qp: QpParts,
     pd: ProtectionDomain,
     transport: PhantomData<fn() -> T>,
 }
@@ -96,17 +114,22 @@ impl ProtectionDomain {
     /// Makes a queue pair in state RESET.
     ///
     /// # Errors
-    /// `Limit`, `Exhausted`.
+    /// `Limit`, `Exhausted`; `Invalid` for queues of another device, or that are gone.
     pub fn create_qp<T: TransportType>(
         &self,
         options: &QpOptions,
     ) -> Result<QueuePair<T>, VerbsError> {
-        let qp = self.context().nic().create_qp(&QpInit {
+        let context = self.context();
+        let srq = options.srq.as_ref();
+        let qp = context.nic().create_qp(&QpInit {
             pd: self.num(),
             transport: T::TRANSPORT,
-            send_cq: options.send_cq,
-            recv_cq: options.recv_cq,
-            srq: options.srq,
+            send_cq: options.send_cq.0.on(context, "completion queue")?,
+            recv_cq: options.recv_cq.0.on(context, "completion queue")?,
+            srq: srq
+                .map(|srq| srq.0.on(context, "shared receive queue"))
+                .transpose()?,
+            lent_recvs: options.lent_recvs,
             caps: options.caps,
             signal_all: false,
         })?;
@@ -128,8 +151,11 @@ impl ProtectionDomain {
             sge_max,
         };
         let srq = self.context().nic().create_srq(&init)?;
+        let handle = SrqRef(Handle::new(srq.num(), self.context()));
         Ok(SharedReceiveQueue {
             srq,
+            handle,
+            list: RecvBatch::default(),
             _pd: self.clone(),
         })
     }
@@ -159,7 +185,7 @@ impl<T: TransportType> QueuePair<T> {
     /// Changes its state and attributes one by one; `connect` and `activate` do the usual ones.
     ///
     /// # Errors
-    /// As [`NicQp::modify`].
+    /// As [`QpCtl::modify`].
     pub fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
         self.qp.modify(attr)
     }
@@ -177,22 +203,188 @@ impl<T: TransportType> QueuePair<T> {
         })
     }
 
-    /// Posts a batch of send work requests: one virtual call.
-    ///
-    /// # Errors
-    /// The first request not accepted, and why; those before it are posted.
-    #[inline]
-    pub fn post_send(&mut self, batch: &[Wr<'_, T>]) -> Result<(), PostError> {
-        self.qp.post_send(Wr::raw_slice(batch))
+    /// A batch of up to `capacity` requests for it.
+    pub fn batch(&self, capacity: usize) -> Batch<T> {
+        Batch::new(self.qp.send.limits(), capacity)
     }
 
-    /// Posts a batch of RECVs: one virtual call.
+    /// Posts a batch, which is empty afterwards: one virtual call.
+    ///
+    /// # Errors
+    /// The first request not accepted, and why; those before it are posted, the others are gone.
+    #[inline]
+    pub fn post(&mut self, batch: &mut Batch<T>) -> Result<(), PostError> {
+        let posted = self.qp.send.post(&batch.raw);
+        batch.clear();
+        posted
+    }
+
+    /// Posts a list of send work requests, whose bytes are copied once more than those of a batch.
     ///
     /// # Errors
     /// The first request not accepted, and why; those before it are posted.
+    pub fn post_send(&mut self, list: &[Wr<'_, T>]) -> Result<(), PostError> {
+        self.qp.post_send(Wr::raw_slice(list))
+    }
+
+    /// Posts a list of RECVs.
+    ///
+    /// # Errors
+    /// The first request not accepted, and why; those before it are posted.
+    pub fn post_recv(&mut self, list: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.qp.post_recv(list)
+    }
+
+    /// Parts it, so that each part can have an owner of its own.
+    pub fn split(self) -> (QpControl<T>, SendQueue<T>, ReceiveQueue) {
+        let (pd, transport) = (self.pd, PhantomData);
+        let control = QpControl {
+            ctl: self.qp.ctl,
+            pd: pd.clone(),
+            transport,
+        };
+        let send = SendQueue {
+            half: self.qp.send,
+            pd: pd.clone(),
+            transport,
+        };
+        let recv = ReceiveQueue {
+            half: self.qp.recv,
+            _pd: pd,
+        };
+        (control, send, recv)
+    }
+}
+
+/// The control half of a queue pair of transport `T`. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct QpControl<T> {
+    ctl: Arc<dyn QpCtl>,
+    pd: ProtectionDomain,
+    transport: PhantomData<fn() -> T>,
+}
+
+impl<T: TransportType> QpControl<T> {
+    /// The queue pair's number.
+    pub fn num(&self) -> QpNum {
+        self.ctl.num()
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// Its state now.
+    pub fn state(&self) -> QpState {
+        self.ctl.query().state.unwrap_or(QpState::Reset)
+    }
+
+    /// Changes its state and attributes.
+    ///
+    /// # Errors
+    /// As [`QpCtl::modify`].
+    pub fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
+        self.ctl.modify(attr)
+    }
+}
+
+/// The send half of a queue pair of transport `T`.
+#[derive(Debug)]
+pub struct SendQueue<T> {
+    half: Box<dyn SendHalf>,
+    pd: ProtectionDomain,
+    transport: PhantomData<fn() -> T>,
+}
+
+impl<T: TransportType> SendQueue<T> {
+    /// A batch of up to `capacity` requests for it.
+    pub fn batch(&self, capacity: usize) -> Batch<T> {
+        Batch::new(self.half.limits(), capacity)
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// As [`QueuePair::post`].
+    ///
+    /// # Errors
+    /// As there.
     #[inline]
-    pub fn post_recv(&mut self, batch: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.qp.post_recv(batch)
+    pub fn post(&mut self, batch: &mut Batch<T>) -> Result<(), PostError> {
+        let posted = self.half.post(&batch.raw);
+        batch.clear();
+        posted
+    }
+}
+
+fn prepare(
+    half: &mut dyn SendHalf,
+    ah: &AddressHandle,
+    qpn: QpNum,
+    qkey: Qkey,
+) -> Result<Destination, VerbsError> {
+    let to = UdDest {
+        ah: ah.num(),
+        qpn,
+        qkey,
+    };
+    Ok(Destination {
+        dest: half.prepare(&to)?,
+        _ah: ah.clone(),
+    })
+}
+
+impl SendQueue<Ud> {
+    /// As [`QueuePair::prepare`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prepare(
+        &mut self,
+        ah: &AddressHandle,
+        qpn: QpNum,
+        qkey: Qkey,
+    ) -> Result<Destination, VerbsError> {
+        prepare(&mut *self.half, ah, qpn, qkey)
+    }
+}
+
+impl QueuePair<Ud> {
+    /// Looks a destination up for all datagrams that go there, and makes contact with it: posting
+    /// never waits for that.
+    ///
+    /// # Errors
+    /// `NoSuch`, `Unreachable`.
+    pub fn prepare(
+        &mut self,
+        ah: &AddressHandle,
+        qpn: QpNum,
+        qkey: Qkey,
+    ) -> Result<Destination, VerbsError> {
+        prepare(&mut *self.qp.send, ah, qpn, qkey)
+    }
+}
+
+/// The receive half of a queue pair.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    half: Box<dyn RecvHalf>,
+    _pd: ProtectionDomain,
+}
+
+impl ReceiveQueue {
+    /// Posts a batch of RECVs, which is empty afterwards: one virtual call.
+    ///
+    /// # Errors
+    /// The first request not accepted, and why; those before it are posted, the others are gone.
+    #[inline]
+    pub fn post(&mut self, batch: &mut RecvBatch) -> Result<(), PostError> {
+        let posted = self.half.post(batch);
+        batch.clear();
+        posted
     }
 }
 
@@ -200,7 +392,7 @@ impl<T: Connected> QueuePair<T> {
     /// Goes from RESET to RTS, connected to a peer that does the same.
     ///
     /// # Errors
-    /// As [`NicQp::modify`]; `Unreachable` when the peer is not there.
+    /// As [`QpCtl::modify`]; `Unreachable` when the peer is not there.
     pub fn connect(&mut self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), VerbsError> {
         self.modify(&QpAttr {
             state: Some(QpState::Init),
@@ -247,7 +439,7 @@ impl QueuePair<Rc> {
     /// [`QueuePair::resume`].
     ///
     /// # Errors
-    /// As [`NicQp::modify`].
+    /// As [`QpCtl::modify`].
     pub fn drain(&mut self) -> Result<(), VerbsError> {
         self.modify(&QpAttr {
             state: Some(QpState::Sqd),
@@ -258,7 +450,7 @@ impl QueuePair<Rc> {
     /// Goes on after [`QueuePair::drain`].
     ///
     /// # Errors
-    /// As [`NicQp::modify`].
+    /// As [`QpCtl::modify`].
     pub fn resume(&mut self) -> Result<(), VerbsError> {
         self.modify(&QpAttr {
             state: Some(QpState::Rts),
@@ -271,7 +463,7 @@ impl QueuePair<Ud> {
     /// Goes from RESET to RTS.
     ///
     /// # Errors
-    /// As [`NicQp::modify`].
+    /// As [`QpCtl::modify`].
     pub fn activate(&mut self, qkey: Qkey) -> Result<(), VerbsError> {
         self.modify(&QpAttr {
             state: Some(QpState::Init),
@@ -297,8 +489,14 @@ impl QueuePair<Ud> {
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     srq: Box<dyn NicSrq>,
+    handle: SrqRef,
+    list: RecvBatch,
     _pd: ProtectionDomain,
 }
+
+/// A reference to a shared receive queue, with which queue pairs are made; see [`CqRef`].
+#[derive(Clone, Debug)]
+pub struct SrqRef(Handle<SrqNum>);
 
 impl SharedReceiveQueue {
     /// Its number.
@@ -306,12 +504,35 @@ impl SharedReceiveQueue {
         self.srq.num()
     }
 
-    /// Posts a batch of RECVs: one virtual call.
+    /// A reference to it.
+    pub fn handle(&self) -> SrqRef {
+        self.handle.clone()
+    }
+
+    /// Posts a batch of RECVs, which is empty afterwards: one virtual call.
+    ///
+    /// # Errors
+    /// The first request not accepted, and why; those before it are posted, the others are gone.
+    #[inline]
+    pub fn post(&mut self, batch: &mut RecvBatch) -> Result<(), PostError> {
+        let posted = self.srq.post(batch);
+        batch.clear();
+        posted
+    }
+
+    /// Posts a list of RECVs.
     ///
     /// # Errors
     /// The first request not accepted, and why; those before it are posted.
-    #[inline]
-    pub fn post_recv(&mut self, batch: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.srq.post_recv(batch)
+    pub fn post_recv(&mut self, list: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.list.clear();
+        self.list.extend(list);
+        self.srq.post(&self.list)
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        self.handle.0.end();
     }
 }

@@ -92,7 +92,7 @@ impl Side {
             uc: pd.create_qp(&options)?,
             ud: pd.create_qp(&options)?,
             shared: pd.create_qp(&QpOptions {
-                srq: Some(srq.num()),
+                srq: Some(srq.handle()),
                 ..options
             })?,
             memory: pd.allocate(LEN, Access::all())?,

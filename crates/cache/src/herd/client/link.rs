@@ -86,12 +86,8 @@ impl<S: Control> Link<S> {
         };
         let mut halves = Vec::with_capacity(cores);
         for core in 0..cores {
-            let options = |caps| QpOptions {
-                send_cq: send_cq.num(),
-                recv_cq: recv_cq.num(),
-                srq: None,
-                caps,
-            };
+            let options =
+                |caps| QpOptions::between(&send_cq.handle(), &recv_cq.handle()).caps(caps);
             let mut ud = pd.create_qp::<Ud>(&options(QpCaps {
                 send_wr_max: 1,
                 recv_wr_max: recvs_per_lane as u32,

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use verbs::typed::{AddressHandle, ConnectOptions, ProtectionDomain, QpOptions, Uc};
-use verbs::{Access, CqNum, QpCaps, QpNum, SrqNum, VerbsError};
+use verbs::typed::{AddressHandle, ConnectOptions, CqRef, ProtectionDomain, QpOptions, SrqRef, Uc};
+use verbs::{Access, QpCaps, QpNum, VerbsError};
 
 use super::attachment::{Attachment, Stored};
 use super::config::{self, ServerConfig};
@@ -18,8 +18,8 @@ use crate::herd::wire::handshake::{
 /// What the acceptor must know of a core.
 #[derive(Clone, Debug)]
 pub struct CorePort {
-    pub(super) recv_cq: CqNum,
-    pub(super) srq: SrqNum,
+    pub(super) recv_cq: CqRef,
+    pub(super) srq: SrqRef,
     pub(super) ud_qpn: QpNum,
 }
 
@@ -210,9 +210,7 @@ impl Acceptor {
         for (core, (port, wish)) in self.cores.iter().zip(&connect.lanes).enumerate() {
             let chunk_at = core * geometry.chunk_len();
             let mut uc = pd.create_qp::<Uc>(&QpOptions {
-                send_cq: port.recv_cq,
-                recv_cq: port.recv_cq,
-                srq: Some(port.srq),
+                srq: Some(port.srq.clone()),
                 caps: QpCaps {
                     send_wr_max: 1,
                     recv_wr_max: 1,
@@ -220,6 +218,7 @@ impl Acceptor {
                     recv_sge_max: 1,
                     inline_max: 0,
                 },
+                ..QpOptions::between(&port.recv_cq, &port.recv_cq)
             })?;
             uc.connect(
                 &wish.uc,

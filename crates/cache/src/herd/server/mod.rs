@@ -168,8 +168,8 @@ impl Server {
             .map_err(|error| VerbsError::invalid("receive queue", error.to_string()))?;
         let outbox = Outbox::new(pd, batch_max, answer_len_max, config.qkey)?;
         let port = CorePort {
-            recv_cq: recv_cq.num(),
-            srq: srq.num(),
+            recv_cq: recv_cq.handle(),
+            srq: srq.handle(),
             ud_qpn: outbox.qpn(),
         };
         let server = Server {

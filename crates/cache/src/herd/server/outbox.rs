@@ -3,7 +3,7 @@
 //! An answer that fits the NIC's inline limit is carried in the work request; a longer one lies in
 //! a registered ring. One completion in [`SIGNAL_EVERY`] frees queue and ring entries.
 
-use verbs::typed::{CompletionQueue, ProtectionDomain, QueuePair, Ud, Wr};
+use verbs::typed::{CompletionQueue, ProtectionDomain, QpOptions, QueuePair, Ud, Wr};
 use verbs::{Access, Qkey, QpAttr, QpCaps, QpNum, QpState, Sge, VerbsError, Wc};
 
 use super::ServerStats;
@@ -69,18 +69,13 @@ impl Outbox {
         let context = pd.context();
         let inline_max = (context.device().inline_max as usize).min(256);
         let cq = context.create_cq(SEND_WR_MAX)?;
-        let mut qp = pd.create_qp::<Ud>(&verbs::typed::QpOptions {
-            send_cq: cq.num(),
-            recv_cq: cq.num(),
-            srq: None,
-            caps: QpCaps {
-                send_wr_max: SEND_WR_MAX,
-                recv_wr_max: 1,
-                send_sge_max: 1,
-                recv_sge_max: 1,
-                inline_max: inline_max as u32,
-            },
-        })?;
+        let mut qp = pd.create_qp::<Ud>(&QpOptions::on(&cq).caps(QpCaps {
+            send_wr_max: SEND_WR_MAX,
+            recv_wr_max: 1,
+            send_sge_max: 1,
+            recv_sge_max: 1,
+            inline_max: inline_max as u32,
+        }))?;
         qp.activate(qkey)?;
         let ring_slot_len = answer_len_max.next_multiple_of(64) + 64;
         let ring = pd.allocate(ring_slot_len * RING_SLOTS as usize, Access::empty())?;

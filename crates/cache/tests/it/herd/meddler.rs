@@ -3,10 +3,11 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicQp, NicSrq};
+use verbs::batch::{Dest, SendBatch, SendLimits};
+use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts, SendHalf};
 use verbs::{
     Access, AhAttr, AhNum, CqInit, DeviceAttr, Mtu, Op, Payload, PdNum, PortAttr, PostError,
-    QpAttr, QpInit, QpNum, RecvWr, Rkey, SendFlags, SendWr, SrqInit, Transport, UdDest, VerbsError,
+    PostReason, QpInit, QpNum, Rkey, SendFlags, SendWr, SrqInit, UdDest, VerbsError,
 };
 
 /// What happens to a message.
@@ -118,13 +119,17 @@ impl Nic for Meddler {
     fn create_srq(&self, init: &SrqInit) -> Result<Box<dyn NicSrq>, VerbsError> {
         self.nic.create_srq(init)
     }
-    fn create_qp(&self, init: &QpInit) -> Result<Box<dyn NicQp>, VerbsError> {
-        Ok(Box::new(MeddledQp {
-            qp: self.nic.create_qp(init)?,
+    fn create_qp(&self, init: &QpInit) -> Result<QpParts, VerbsError> {
+        let qp = self.nic.create_qp(init)?;
+        let send = MeddledSend {
+            qpn: qp.num(),
+            batch: SendBatch::new(qp.send.limits(), 1),
+            half: qp.send,
             script: Arc::clone(&self.script),
             last: Arc::clone(&self.last),
             held: None,
-        }))
+        };
+        Ok(QpParts::new(qp.ctl, Box::new(send), qp.recv))
     }
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
         self.nic.create_ah(pd, attr)
@@ -135,18 +140,24 @@ impl Nic for Meddler {
     fn async_event(&self) -> Option<AsyncEvent> {
         self.nic.async_event()
     }
+    fn progress(&self, now_ns: u64) -> Option<u64> {
+        self.nic.progress(now_ns)
+    }
 }
 
-struct MeddledQp {
-    qp: Box<dyn NicQp>,
+struct MeddledSend {
+    qpn: QpNum,
+    half: Box<dyn SendHalf>,
+    /// Holds one request on its way to `half`.
+    batch: SendBatch,
     script: Script,
     last: Arc<Mutex<Option<Datagram>>>,
     held: Option<(Vec<u8>, UdDest)>,
 }
 
-impl std::fmt::Debug for MeddledQp {
+impl std::fmt::Debug for MeddledSend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Meddled({:?})", self.qp)
+        write!(f, "Meddled({:?})", self.half)
     }
 }
 
@@ -163,8 +174,15 @@ fn astray<'a>(wr: &SendWr<'a>) -> SendWr<'a> {
     lost
 }
 
-impl MeddledQp {
-    fn post(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+impl MeddledSend {
+    fn pass(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        self.batch.clear();
+        self.batch.push(wr)?;
+        let posted = self.half.post(&self.batch);
+        posted.map_err(|error| error.reason)
+    }
+
+    fn meddle(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let message = match wr.op {
             Op::Write { imm: Some(_), .. } => Message::Kick,
             Op::Write { .. } => Message::Request,
@@ -172,63 +190,52 @@ impl MeddledQp {
         };
         let fate = (self.script.lock().unwrap())(message);
         if let (Fate::Lose, Payload::Inline(bytes), Some(to)) = (fate, wr.payload, wr.to) {
-            *self.last.lock().unwrap() = Some((self.qp.num(), to, bytes.to_vec()));
+            *self.last.lock().unwrap() = Some((self.qpn, to, bytes.to_vec()));
         }
         let before = self.held.take();
         match fate {
-            Fate::Pass => self.qp.post_send(&[*wr])?,
-            Fate::Lose => self.qp.post_send(&[astray(wr)])?,
+            Fate::Pass => self.pass(wr)?,
+            Fate::Lose => self.pass(&astray(wr))?,
             Fate::Double => {
                 let mut again = *wr;
                 again.flags.remove(SendFlags::SIGNALED);
-                self.qp.post_send(&[*wr])?;
-                let _ = self.qp.post_send(&[again]);
+                self.pass(wr)?;
+                let _ = self.pass(&again);
             }
             Fate::Hold => {
                 let Payload::Inline(bytes) = wr.payload else {
                     panic!("only inlined datagrams can be held");
                 };
                 self.held = Some((bytes.to_vec(), wr.to.expect("a datagram")));
-                self.qp.post_send(&[astray(wr)])?;
+                self.pass(&astray(wr))?;
             }
         }
         if let Some((bytes, to)) = before {
             // With a full queue it is lost; the message itself has been posted.
-            let _ = self.qp.post_send(&[SendWr {
+            let _ = self.pass(&SendWr {
                 id: 0,
                 op: Op::Send { imm: None },
                 payload: Payload::Inline(&bytes),
                 flags: SendFlags::empty(),
                 to: Some(to),
-            }]);
+            });
         }
         Ok(())
     }
 }
 
-impl NicQp for MeddledQp {
-    fn num(&self) -> QpNum {
-        self.qp.num()
+impl SendHalf for MeddledSend {
+    fn limits(&self) -> SendLimits {
+        self.half.limits()
     }
-    fn transport(&self) -> Transport {
-        self.qp.transport()
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
+        self.half.prepare(to)
     }
-    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
-        self.qp.modify(attr)
-    }
-    fn query(&self) -> QpAttr {
-        self.qp.query()
-    }
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        for (index, wr) in wrs.iter().enumerate() {
-            self.post(wr).map_err(|error| PostError {
-                index,
-                reason: error.reason,
-            })?;
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
+        for (index, wr) in batch.iter().enumerate() {
+            self.meddle(&wr)
+                .map_err(|reason| PostError { index, reason })?;
         }
         Ok(())
-    }
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.qp.post_recv(wrs)
     }
 }

@@ -160,3 +160,45 @@ fn a_visitor_meets_neither_the_owner_nor_a_helper() {
     loom::model(move || met(false));
     bounded_model(move || met(true));
 }
+
+#[test]
+fn a_visit_of_the_owner_leaves_another_visitor_his() {
+    bounded_model(|| {
+        let value = Arc::new(Handover::new(Work::default()));
+        let quiescence = Arc::new(Quiescence::new());
+        let activity = quiescence.activity();
+        let visit = |value: &Handover<Work>, mark| {
+            let work = |work: &mut Work| {
+                work.done.push(mark);
+                ((), false)
+            };
+            // SAFETY: recalled by the caller, and what the owner began before that is over.
+            unsafe { value.visit_waiting(work) };
+        };
+        let visitor = {
+            let (value, quiescence) = (Arc::clone(&value), Arc::clone(&quiescence));
+            thread::spawn(move || {
+                value.recall();
+                quiescence.wait();
+                visit(&value, 9);
+            })
+        };
+        value.recall();
+        visit(&value, 8);
+        {
+            let _active = activity.enter();
+            // SAFETY: this thread alone owns the value.
+            unsafe {
+                value.own(|work| {
+                    work.done.push(7);
+                    ((), false)
+                });
+            }
+        }
+        visitor.join().expect("the visitor ends");
+        // SAFETY: as above.
+        let mut done = unsafe { value.own(|work| (std::mem::take(&mut work.done), false)) };
+        done.sort_unstable();
+        assert_eq!(done, [7, 8, 9]);
+    });
+}

@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use verbs::RecvWr;
+use verbs::RecvBatch;
 
 use crate::bounded_model;
 use crate::layout::SrqEntry;
@@ -29,9 +29,9 @@ impl Queue {
     }
 
     fn post(&self, ids: &[u64]) -> bool {
-        let recv = |id: &u64| RecvWr { id: *id, sges: &[] };
-        let wrs: Vec<_> = ids.iter().map(recv).collect();
-        post(&self.entry, &self.recvs, &wrs).is_ok()
+        let mut batch = RecvBatch::default();
+        ids.iter().for_each(|id| batch.push(*id, &[]));
+        post(&self.entry, &self.recvs, &batch).is_ok()
     }
 
     /// The number of the RECV taken, if there was one.

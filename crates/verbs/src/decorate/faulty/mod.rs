@@ -31,11 +31,12 @@ use super::wrap::{Control, Layer, Made, Wrap};
 use crate::attr::{Access, CqInit, QpInit, SrqInit, Transport};
 use crate::error::{CqError, VerbsError};
 use crate::names::{CqNum, Lkey, PdNum, QpNum};
-use crate::nic::{Nic, NicCq, NicMr, NicQp, NicSrq};
+use crate::nic::{Nic, NicCq, NicMr, NicSrq, QpParts};
+use crate::polled::Polled;
 use crate::wc::{Wc, WcOpcode, WcStatus};
 use crate::wr::Sge;
 use plan::Random;
-use qp::{Core, FaultyQp};
+use qp::{Core, FaultyCtl, FaultySend};
 
 /// A NIC on which things go wrong.
 pub type Faulty = Wrap<Faults>;
@@ -226,26 +227,29 @@ impl Shared {
 }
 
 impl Layer for Faults {
-    type Qp = ();
+    type Ctl = ();
+    type Send = ();
+    type Recv = ();
     type Cq = ();
-    type Srq = ();
 
-    fn make_qp(&self, nic: &dyn Nic, init: &QpInit) -> Result<Made<dyn NicQp, ()>, VerbsError> {
+    fn make_qp(&self, nic: &dyn Nic, init: &QpInit) -> Result<(QpParts, ((), (), ())), VerbsError> {
         let shared = Arc::clone(&self.shared);
-        let core = Arc::new(Mutex::new(Core::new(nic, init, shared)?));
-        let num = lock(&core).num();
+        let (core, recv) = Core::new(nic, init, shared)?;
+        let (num, transport) = (core.num(), init.transport);
+        let core = Arc::new(Mutex::new(core));
         let mut qps = lock(&self.shared.qps);
         qps.retain(|_, qp| qp.strong_count() > 0);
         qps.insert(num.0, Arc::downgrade(&core));
-        let transport = init.transport;
-        Ok((
-            Box::new(FaultyQp {
-                core,
-                num,
-                transport,
-            }),
-            (),
-        ))
+        let send = FaultySend {
+            core: Arc::clone(&core),
+        };
+        let ctl = FaultyCtl {
+            core,
+            num,
+            transport,
+        };
+        let parts = QpParts::new(Arc::new(ctl), Box::new(send), recv);
+        Ok((parts, ((), (), ())))
     }
 
     fn make_cq(&self, nic: &dyn Nic, init: &CqInit) -> Result<Made<dyn NicCq, ()>, VerbsError> {
@@ -287,18 +291,12 @@ impl Layer for Faults {
         }
     }
 
-    fn poll(&self, _: &mut (), cq: &mut dyn NicCq, out: &mut [Wc]) -> Result<usize, CqError> {
+    fn poll(&self, (): &mut (), cq: &mut dyn NicCq, out: &mut Polled) -> Result<usize, CqError> {
         self.shared.tick(cq.num());
         loop {
             let polled = cq.poll(out)?;
-            let mut kept = 0;
-            for index in 0..polled {
-                let mut wc = out[index];
-                if self.shared.dress(&mut wc) {
-                    out[kept] = wc;
-                    kept += 1;
-                }
-            }
+            out.retain(|wc| self.shared.dress(wc));
+            let kept = out.completions().len();
             // Zero has to mean that there was nothing.
             if kept > 0 || polled == 0 {
                 return Ok(kept);

@@ -6,25 +6,26 @@ use std::sync::{Arc, Mutex};
 use super::plan::{Fault, Random};
 use super::{Change, OWN, Rewrite, Shared, lock};
 use crate::attr::{Access, QpAttr, QpInit, QpState, Transport};
+use crate::batch::{Dest, SendBatch, SendLimits};
 use crate::error::{PostError, PostReason, VerbsError};
 use crate::names::{CqNum, Qkey, QpNum, RemoteAddr};
-use crate::nic::{Nic, NicMr, NicQp};
+use crate::nic::{Nic, NicMr, QpCtl, RecvHalf, SendHalf};
 use crate::rules;
 use crate::wc::WcOpcode;
-use crate::wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};
+use crate::wr::{Op, Payload, SendFlags, SendWr, Sge, UdDest};
 
 /// Late datagrams of a queue pair at most; when there are as many, the next is not late.
 const SLOTS: usize = 64;
 
-/// A queue pair that polls of completion queues may also reach.
+/// The control half.
 #[derive(Debug)]
-pub(super) struct FaultyQp {
+pub(super) struct FaultyCtl {
     pub(super) core: Arc<Mutex<Core>>,
     pub(super) num: QpNum,
     pub(super) transport: Transport,
 }
 
-impl NicQp for FaultyQp {
+impl QpCtl for FaultyCtl {
     fn num(&self) -> QpNum {
         self.num
     }
@@ -33,29 +34,45 @@ impl NicQp for FaultyQp {
         self.transport
     }
 
-    fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
+    fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
         lock(&self.core).modify(attr)
     }
 
     fn query(&self) -> QpAttr {
-        lock(&self.core).qp.query()
+        lock(&self.core).ctl.query()
+    }
+}
+
+/// The send half, which polls of completion queues may also reach.
+#[derive(Debug)]
+pub(super) struct FaultySend {
+    pub(super) core: Arc<Mutex<Core>>,
+}
+
+impl SendHalf for FaultySend {
+    fn limits(&self) -> SendLimits {
+        lock(&self.core).limits
     }
 
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        lock(&self.core).post_send(wrs)
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
+        lock(&self.core).send.prepare(to)
     }
 
-    fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        lock(&self.core).qp.post_recv(wrs)
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
+        lock(&self.core).post_send(batch)
     }
 }
 
 /// A queue pair and what is late on it.
 #[derive(Debug)]
 pub(super) struct Core {
-    qp: Box<dyn NicQp>,
+    ctl: Arc<dyn QpCtl>,
+    send: Box<dyn SendHalf>,
+    /// Holds one request on its way to `send`.
+    batch: SendBatch,
     init: QpInit,
-    message_len_max: u32,
+    /// What users may post; `send` takes a little more.
+    limits: SendLimits,
     shared: Arc<Shared>,
     rng: Random,
     /// Requests accepted so far.
@@ -99,7 +116,7 @@ impl Core {
         nic: &dyn Nic,
         init: &QpInit,
         shared: Arc<Shared>,
-    ) -> Result<Core, VerbsError> {
+    ) -> Result<(Core, Box<dyn RecvHalf>), VerbsError> {
         let device = nic.device();
         let late = init.transport == Transport::Ud && shared.injects();
         let mut inner = *init;
@@ -118,15 +135,18 @@ impl Core {
             false => None,
         };
         let qp = nic.create_qp(&inner)?;
-        let message_len_max = match init.transport {
-            Transport::Ud => slot_len as u32,
-            _ => device.message_len_max,
+        let inner = qp.send.limits();
+        let limits = SendLimits {
+            sge_max: init.caps.send_sge_max,
+            ..inner
         };
-        Ok(Core {
+        let core = Core {
             rng: Random(shared.plan.seed ^ (u64::from(qp.num().0) << 32)),
-            qp,
+            ctl: qp.ctl,
+            send: qp.send,
+            batch: SendBatch::new(inner, 1),
             init: *init,
-            message_len_max,
+            limits,
             shared,
             accepted: 0,
             stalled: VecDeque::new(),
@@ -136,11 +156,12 @@ impl Core {
             slot_len,
             free: (0..SLOTS as u32).collect(),
             epoch: 0,
-        })
+        };
+        Ok((core, qp.recv))
     }
 
     pub(super) fn num(&self) -> QpNum {
-        self.qp.num()
+        self.ctl.num()
     }
 
     pub(super) fn completes_on(&self, cq: CqNum) -> bool {
@@ -148,7 +169,7 @@ impl Core {
     }
 
     fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
-        self.qp.modify(attr)?;
+        self.ctl.modify(attr)?;
         match attr.state {
             Some(QpState::Reset) => {
                 self.stalled.clear();
@@ -164,12 +185,12 @@ impl Core {
         Ok(())
     }
 
-    fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+    fn post_send(&mut self, batch: &SendBatch) -> Result<(), PostError> {
         if self.shared.plan.spares(self.init.transport) {
-            return self.qp.post_send(wrs);
+            return self.send.post(batch);
         }
-        for (index, wr) in wrs.iter().enumerate() {
-            let posted = self.post_one(wr);
+        for (index, wr) in batch.iter().enumerate() {
+            let posted = self.post_one(&wr);
             posted.map_err(|reason| PostError { index, reason })?;
             self.tick();
         }
@@ -177,8 +198,8 @@ impl Core {
     }
 
     fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        let (transport, caps) = (self.init.transport, &self.init.caps);
-        rules::check(transport, caps, self.message_len_max, wr)?;
+        let transport = self.init.transport;
+        rules::check(&self.limits, wr)?;
         let shared = Arc::clone(&self.shared);
         let fault = shared.plan.fault(transport, self.accepted, &mut self.rng);
         match fault {
@@ -213,7 +234,9 @@ impl Core {
     }
 
     fn pass(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        let posted = self.qp.post_send(std::slice::from_ref(wr));
+        self.batch.clear();
+        self.batch.push(wr)?;
+        let posted = self.send.post(&self.batch);
         posted.map_err(|error| error.reason)
     }
 
@@ -263,7 +286,7 @@ impl Core {
 
     /// Holds a UC request back.
     fn hold(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        match self.qp.query().state.unwrap_or(QpState::Reset) {
+        match self.ctl.query().state.unwrap_or(QpState::Reset) {
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
             state => return Err(PostReason::State(state)),
         }
@@ -339,7 +362,7 @@ impl Core {
 
     /// Posts the first late datagram; `false` when there is no room for it yet.
     fn post_copy(&mut self) -> bool {
-        let (Some(staging), Some(late)) = (&self.staging, self.late.front()) else {
+        let (Some(staging), Some(late)) = (self.staging.clone(), self.late.pop_front()) else {
             return false;
         };
         let sges = [Sge {
@@ -354,12 +377,14 @@ impl Core {
             flags: late.flags,
             to: Some(late.to),
         };
-        match self.qp.post_send(&[wr]) {
-            Err(error) if error.reason == PostReason::QueueFull => return false,
+        match self.pass(&wr) {
+            Err(PostReason::QueueFull) => {
+                self.late.push_front(late);
+                return false;
+            }
             Err(_) => self.free.push(late.slot), // It is late for ever.
             Ok(()) => {}
         }
-        self.late.pop_front();
         true
     }
 
@@ -372,7 +397,7 @@ impl Core {
 
     /// Posts what was held back, as far as there is room.
     fn resume(&mut self) {
-        while let Some(held) = self.stalled.front() {
+        while let Some(held) = self.stalled.pop_front() {
             let payload = match &held.bytes {
                 Some(bytes) => Payload::Inline(bytes),
                 None => Payload::Gather(&held.sges),
@@ -384,13 +409,15 @@ impl Core {
                 flags: held.flags,
                 to: None,
             };
-            match self.qp.post_send(&[wr]) {
-                Err(error) if error.reason == PostReason::QueueFull => return,
+            match self.pass(&wr) {
+                Err(PostReason::QueueFull) => {
+                    self.stalled.push_front(held);
+                    return;
+                }
                 // Nothing else can be wrong with it: it was checked when it was accepted, and
                 // RESET, the only state after RTS that takes no requests, has dropped it.
                 posted => debug_assert!(posted.is_ok(), "{posted:?}"),
             }
-            self.stalled.pop_front();
         }
     }
 }

@@ -4,9 +4,11 @@
 //! address order up to the cache line, and the last bytes last. A reader that sees the last word
 //! of a message therefore sees all of it.
 //!
-//! These functions are the only place where registered memory is touched by a CPU. Bulk bytes
-//! move by plain copies whose order is fenced by the atomic word at the end; both sides treat what
-//! they find as untrusted bytes, so a race can yield odd bytes but nothing worse.
+//! These functions are the only place where registered memory is touched by a CPU. They are no data
+//! races ([`moves`]), and copy each aligned word of 8 bytes as a whole; both sides treat what they
+//! find as untrusted bytes, so a race can yield odd bytes but nothing worse.
+
+mod moves;
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -31,8 +33,8 @@ pub unsafe fn place(dst: *mut u8, src: *const u8, len: usize) {
         let head = len - 8;
         // SAFETY: both ranges are valid by the caller's promise; the last word is aligned.
         unsafe {
-            copy_short(dst, src, head);
-            let word = src.add(head).cast::<u64>().read_unaligned();
+            moves::copy(dst, src, head, dst.addr());
+            let word = moves::load(src.add(head));
             AtomicU64::from_ptr(dst.add(head).cast()).store(word, Ordering::Release);
         }
     } else {
@@ -56,41 +58,23 @@ unsafe fn place_long(dst: *mut u8, src: *const u8, len: usize) {
         tail >>= 1;
     }
     let head = len - tail;
-    let mut done = 0;
-    // SAFETY: every range lies in the first `head` bytes, valid by the caller's promise.
+    // SAFETY: the first `head` bytes are valid by the caller's promise. The word lies inside both
+    // ranges and is aligned to `tail`, because `end` is a multiple of `tail`, a power of two.
     unsafe {
-        let to_line = (dst as usize).wrapping_neg() % LINE;
-        if to_line != 0 && head > 0 {
-            done = to_line.min(head);
-            copy_short(dst, src, done);
-        }
-        while head - done >= LINE {
-            // A release fence between lines keeps their order; on x86 it is no instruction.
-            fence(Ordering::Release);
-            std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), LINE);
-            done += LINE;
-        }
-        fence(Ordering::Release);
-        copy_short(dst.add(done), src.add(done), head - done);
-    }
-    // SAFETY: the word lies inside both ranges and is aligned to `tail`, because `end` is a
-    // multiple of `tail`, which is a power of two.
-    unsafe {
-        let last = dst.add(head);
+        moves::copy(dst, src, head, dst.addr());
+        let (last, from) = (dst.add(head), src.add(head));
+        let word = if tail == 8 {
+            moves::load(from).to_le()
+        } else {
+            let mut bytes = [0; 8];
+            moves::copy(bytes.as_mut_ptr(), from, tail, from.addr());
+            u64::from_le_bytes(bytes)
+        };
         match tail {
-            8 => {
-                let word = src.add(head).cast::<u64>().read_unaligned();
-                AtomicU64::from_ptr(last.cast()).store(word, Ordering::Release);
-            }
-            4 => {
-                let word = src.add(head).cast::<u32>().read_unaligned();
-                AtomicU32::from_ptr(last.cast()).store(word, Ordering::Release);
-            }
-            2 => {
-                let word = src.add(head).cast::<u16>().read_unaligned();
-                AtomicU16::from_ptr(last.cast()).store(word, Ordering::Release);
-            }
-            _ => AtomicU8::from_ptr(last).store(src.add(head).read(), Ordering::Release),
+            8 => AtomicU64::from_ptr(last.cast()).store(word.to_le(), Ordering::Release),
+            4 => AtomicU32::from_ptr(last.cast()).store((word as u32).to_le(), Ordering::Release),
+            2 => AtomicU16::from_ptr(last.cast()).store((word as u16).to_le(), Ordering::Release),
+            _ => AtomicU8::from_ptr(last).store(word as u8, Ordering::Release),
         }
     }
 }
@@ -104,54 +88,13 @@ unsafe fn place_long(dst: *mut u8, src: *const u8, len: usize) {
 pub unsafe fn put(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(are_disjoint(dst, src, len), "copying onto itself");
     // SAFETY: the caller's promise.
-    unsafe {
-        if len <= LINE {
-            copy_short(dst, src, len);
-        } else {
-            std::ptr::copy_nonoverlapping(src, dst, len);
-        }
-    }
+    unsafe { moves::copy(dst, src, len, dst.addr()) };
 }
 
 /// Whether two ranges of `len` bytes exist and do not overlap.
 fn are_disjoint(one: *const u8, other: *const u8, len: usize) -> bool {
     let (low, high) = (one.addr().min(other.addr()), one.addr().max(other.addr()));
     len == 0 || (low > 0 && high.checked_add(len).is_some() && high - low >= len)
-}
-
-/// Copies at most `LINE` bytes without a call to `memcpy`. Two copies may overlap in the middle,
-/// so that there is one branch a power of two.
-///
-/// # Safety
-/// `src` is readable and `dst` writable for `len` bytes, and they do not overlap.
-#[inline(always)]
-unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
-    debug_assert!(len <= LINE);
-    // SAFETY: each piece lies inside the first `len` bytes.
-    unsafe {
-        let copy = |at: usize, count: usize| {
-            std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), count);
-        };
-        if len > 32 {
-            copy(0, 16);
-            copy(16, 16);
-            copy(len - 32, 16);
-            copy(len - 16, 16);
-        } else if len >= 16 {
-            copy(0, 16);
-            copy(len - 16, 16);
-        } else if len >= 8 {
-            copy(0, 8);
-            copy(len - 8, 8);
-        } else if len >= 4 {
-            copy(0, 4);
-            copy(len - 4, 4);
-        } else if len > 0 {
-            copy(0, 1);
-            copy(len / 2, 1);
-            copy(len - 1, 1);
-        }
-    }
 }
 
 /// Copies `len` bytes out of shared memory: what was visible before the call, or newer.
@@ -163,13 +106,7 @@ pub unsafe fn fetch(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(are_disjoint(dst, src, len), "copying onto itself");
     fence(Ordering::Acquire);
     // SAFETY: both ranges are valid by the caller's promise.
-    unsafe {
-        if len <= LINE {
-            copy_short(dst, src, len);
-        } else {
-            std::ptr::copy_nonoverlapping(src, dst, len);
-        }
-    }
+    unsafe { moves::copy(dst, src, len, src.addr()) };
     fence(Ordering::Acquire);
 }
 
@@ -211,6 +148,7 @@ pub fn prefetch_to_write<T>(address: *const T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn every_length_and_alignment_is_copied_exactly() {
@@ -235,6 +173,85 @@ mod tests {
                 unsafe { fetch(back.as_mut_ptr(), target.as_ptr().add(16 + start), len) };
                 assert_eq!(back, &source[..len]);
             }
+        }
+    }
+
+    /// Copies words that another thread changes, and counts those that it never wrote.
+    fn torn_words(offset: usize, len: usize, out: bool) -> usize {
+        const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
+        let shared: [AtomicU64; 40] = std::array::from_fn(|_| AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        let base = shared.as_ptr().cast::<u8>().cast_mut();
+        let whole = |word: u64| word == 0 || word == u64::MAX;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut torn = 0;
+                let mut round = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    for word in &shared {
+                        if out {
+                            word.store(0u64.wrapping_sub(round & 1), Ordering::Relaxed);
+                        } else {
+                            torn += usize::from(!whole(word.load(Ordering::Relaxed)));
+                        }
+                    }
+                    round += 1;
+                }
+                torn
+            });
+            let mut torn = 0;
+            for round in 0..ROUNDS {
+                let mut private = [0u64.wrapping_sub(round & 1); 41];
+                let at = private.as_mut_ptr().cast::<u8>().wrapping_add(offset);
+                // SAFETY: both ranges lie inside their arrays, and the other thread uses atomics.
+                unsafe {
+                    if out {
+                        fetch(at, base.add(offset), len);
+                    } else if round % 4 < 2 {
+                        place(base.add(offset), at, len);
+                    } else {
+                        put(base.add(offset), at, len);
+                    }
+                }
+                if out {
+                    let words = private[offset.div_ceil(8)..(offset + len) / 8].iter();
+                    torn += words.filter(|word| !whole(**word)).count();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            torn + other.join().expect("the other thread ends")
+        })
+    }
+
+    #[test]
+    fn an_aligned_word_is_copied_as_a_whole_whatever_the_length() {
+        for (offset, len) in [
+            (0, 9),
+            (0, 12),
+            (0, 15),
+            (0, 17),
+            (0, 31),
+            (0, 33),
+            (0, 63),
+            (0, 65),
+            (0, 257),
+            (3, 13),
+            (3, 30),
+            (5, 70),
+            (7, 300),
+        ] {
+            assert_eq!(
+                torn_words(offset, len, true),
+                0,
+                "fetch {len} bytes at {offset}"
+            );
+            if offset == 0 && len.is_multiple_of(8) {
+                assert_eq!(torn_words(offset, len, false), 0, "put {len} bytes");
+            }
+        }
+        for len in [8, 16, 24, 40, 64, 72, 320] {
+            assert_eq!(torn_words(0, len, true), 0, "fetch {len} bytes");
+            assert_eq!(torn_words(0, len, false), 0, "put {len} bytes");
         }
     }
 }

@@ -1,0 +1,591 @@
+//! Batches of work requests, owned and composed in place by whoever posts them.
+//!
+//! A NIC gets a whole batch in one virtual call. Its entries (work queue elements, WQEs) have a
+//! fixed form: 64 bytes each, inline bytes in one buffer, elements in another. Nothing here
+//! allocates after the batch was made, as long as its entries fit the limits it was made with.
+//!
+//! ```text
+//! SendBatch   wqes    | Wqe | Wqe | ...            64 bytes each, a cache line
+//!             bytes   | inline bytes of the first | of the second | ...
+//!             sges    | elements of the first | ...
+//! ```
+//! What does not depend on memory or on the peer is checked when a request is composed
+//! ([`rules::check`]), so that the NIC checks one thing a batch: that it was made with its limits.
+//!
+//! # Example
+//! ```
+//! use verbs::batch::{SendBatch, SendLimits};
+//! use verbs::{Op, SendFlags, Transport};
+//!
+//! let limits = SendLimits { transport: Transport::Uc, inline_max: 64, sge_max: 1, message_len_max: 1 << 20 };
+//! let mut batch = SendBatch::new(limits, 16);
+//! let mut draft = batch.inline(Op::Send { imm: None }, None, 64).unwrap();
+//! draft.bytes()[..5].copy_from_slice(b"hello");
+//! draft.id(7).flags(SendFlags::SIGNALED).commit(5);
+//! drop(batch.inline(Op::Send { imm: None }, None, 64)); // abandoned
+//! assert_eq!(batch.len(), 1);
+//! ```
+
+use crate::attr::Transport;
+use crate::error::{PostError, PostReason};
+use crate::names::{AhNum, Qkey, QpNum, RemoteAddr, Rkey};
+use crate::rules;
+use crate::wc::WcOpcode;
+use crate::wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};
+
+/// What a send queue takes: a batch made with these is not checked again request by request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendLimits {
+    /// The queue pair's transport.
+    pub transport: Transport,
+    /// Bytes inline at most.
+    pub inline_max: u32,
+    /// Gather elements at most.
+    pub sge_max: u32,
+    /// Bytes of a message at most: for UD the path's packet size, otherwise the device's.
+    pub message_len_max: u32,
+}
+
+/// A datagram's destination, with a NIC's own hint of where it is. A hint may be out of date: a NIC
+/// checks that what it finds there is `to`, and looks `to` up when it is not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dest {
+    /// The destination.
+    pub to: UdDest,
+    /// The NIC's hint, [`Dest::NO_HINT`] when it has given none.
+    pub hint: u32,
+}
+
+impl Dest {
+    /// No hint.
+    pub const NO_HINT: u32 = u32::MAX;
+}
+
+impl From<UdDest> for Dest {
+    #[inline]
+    fn from(to: UdDest) -> Self {
+        let hint = Dest::NO_HINT;
+        Dest { to, hint }
+    }
+}
+
+/// Has immediate data.
+const IMM: u8 = 1;
+/// Carries its bytes; otherwise they are gathered.
+const INLINE: u8 = 1 << 1;
+
+/// A send work request as it stands in a batch.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Wqe {
+    id: u64,
+    addr: u64,
+    /// An atomic's operands, or a datagram's destination.
+    words: [u64; 2],
+    rkey: u32,
+    imm: u32,
+    /// The first inline byte, or the first element.
+    start: u32,
+    /// Elements.
+    count: u32,
+    len: u32,
+    opcode: WcOpcode,
+    flags: SendFlags,
+    shape: u8,
+}
+
+const _: () = assert!(size_of::<Wqe>() == 64);
+
+impl Wqe {
+    #[inline(always)]
+    fn new(op: &Op, dest: Option<Dest>) -> Self {
+        let (mut addr, mut rkey, mut words, mut imm) = (0, 0, [0; 2], None);
+        let mut at = |remote: &RemoteAddr| (addr, rkey) = (remote.addr, remote.rkey.0);
+        let opcode = match op {
+            Op::Send { imm: with } => {
+                imm = *with;
+                WcOpcode::Send
+            }
+            Op::Write { remote, imm: with } => {
+                at(remote);
+                imm = *with;
+                WcOpcode::Write
+            }
+            Op::Read { remote } => {
+                at(remote);
+                WcOpcode::Read
+            }
+            Op::CompareSwap {
+                remote,
+                expect,
+                swap,
+            } => {
+                at(remote);
+                words = [*expect, *swap];
+                WcOpcode::CompareSwap
+            }
+            Op::FetchAdd { remote, add } => {
+                at(remote);
+                words = [*add, 0];
+                WcOpcode::FetchAdd
+            }
+        };
+        if let Some(Dest { to, hint }) = dest {
+            words = [
+                u64::from(to.ah.0) << 32 | u64::from(to.qpn.0),
+                u64::from(to.qkey.0) << 32 | u64::from(hint),
+            ];
+        }
+        Wqe {
+            id: 0,
+            addr,
+            words,
+            rkey,
+            imm: imm.unwrap_or(0),
+            start: 0,
+            count: 0,
+            len: 0,
+            opcode,
+            flags: SendFlags::empty(),
+            shape: if imm.is_some() { IMM } else { 0 },
+        }
+    }
+
+    /// Comes back in the completion.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What kind of completion it makes.
+    #[inline]
+    pub fn opcode(&self) -> WcOpcode {
+        self.opcode
+    }
+
+    /// How it is carried out.
+    #[inline]
+    pub fn flags(&self) -> SendFlags {
+        self.flags
+    }
+
+    /// Bytes of its payload.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether its payload has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it carries its bytes.
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        self.shape & INLINE != 0
+    }
+
+    /// Its immediate data.
+    #[inline]
+    pub fn imm(&self) -> Option<u32> {
+        (self.shape & IMM != 0).then_some(self.imm)
+    }
+
+    /// Whether it carries its bytes and has no immediate data, as most requests.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.shape == INLINE
+    }
+
+    /// The place in the peer's memory, for what has one.
+    #[inline]
+    pub fn remote(&self) -> RemoteAddr {
+        RemoteAddr {
+            addr: self.addr,
+            rkey: Rkey(self.rkey),
+        }
+    }
+
+    /// A datagram's destination; without a meaning on other transports.
+    #[inline]
+    pub fn dest(&self) -> Dest {
+        let [place, rest] = self.words;
+        Dest {
+            to: UdDest {
+                ah: AhNum((place >> 32) as u32),
+                qpn: QpNum(place as u32),
+                qkey: Qkey((rest >> 32) as u32),
+            },
+            hint: rest as u32,
+        }
+    }
+
+    /// What it does.
+    #[inline]
+    pub fn op(&self) -> Op {
+        let (remote, imm) = (self.remote(), self.imm());
+        match self.opcode {
+            WcOpcode::Write => Op::Write { remote, imm },
+            WcOpcode::Read => Op::Read { remote },
+            WcOpcode::CompareSwap => Op::CompareSwap {
+                remote,
+                expect: self.words[0],
+                swap: self.words[1],
+            },
+            WcOpcode::FetchAdd => Op::FetchAdd {
+                remote,
+                add: self.words[0],
+            },
+            _ => Op::Send { imm },
+        }
+    }
+}
+
+/// A batch of send work requests. Reused: whoever posts it clears it afterwards, and the typed
+/// handles do that themselves.
+#[derive(Debug)]
+pub struct SendBatch {
+    limits: SendLimits,
+    wqes: Vec<Wqe>,
+    capacity: usize,
+    bytes: Box<[u8]>,
+    bytes_used: usize,
+    sges: Vec<Sge>,
+    sges_used: usize,
+}
+
+impl SendBatch {
+    /// A batch of up to `capacity` requests of a send queue with these limits.
+    ///
+    /// Cost: memory for `capacity` entries, each with its inline bytes and elements.
+    pub fn new(limits: SendLimits, capacity: usize) -> Self {
+        let inline_max = limits.inline_max as usize;
+        SendBatch {
+            limits,
+            wqes: Vec::with_capacity(capacity),
+            capacity,
+            bytes: vec![0; inline_max.next_multiple_of(8) * capacity].into(),
+            bytes_used: 0,
+            sges: Vec::with_capacity(capacity.saturating_mul(limits.sge_max as usize)),
+            sges_used: 0,
+        }
+    }
+
+    /// The limits it was made with.
+    #[inline]
+    pub fn limits(&self) -> &SendLimits {
+        &self.limits
+    }
+
+    /// Requests in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.wqes.len()
+    }
+
+    /// Whether it has none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.wqes.is_empty()
+    }
+
+    /// Requests that still fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.capacity - self.wqes.len()
+    }
+
+    /// Empties it.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.wqes.clear();
+        self.bytes_used = 0;
+        self.sges_used = 0;
+        self.sges.clear();
+    }
+
+    /// Begins a request that carries its bytes, up to `len_max` of them: [`Draft::bytes`] lends
+    /// the room, [`Draft::commit`] appends the request, and dropping the draft abandons it.
+    ///
+    /// # Errors
+    /// `BatchFull`; `InlineTooLong`, `Operation`, `Address`, `Payload`, `TooLong`.
+    #[inline]
+    pub fn inline(
+        &mut self,
+        op: Op,
+        dest: Option<Dest>,
+        len_max: usize,
+    ) -> Result<Draft<'_>, PostReason> {
+        rules::check_shape(&self.limits, &op, dest.is_some(), true, 0, len_max)?;
+        if self.wqes.len() == self.capacity {
+            return Err(PostReason::BatchFull);
+        }
+        let mut wqe = Wqe::new(&op, dest);
+        wqe.shape |= INLINE;
+        wqe.start = self.bytes_used as u32;
+        // Every entry so far has used at most its part of the buffer.
+        debug_assert!(self.bytes_used + len_max <= self.bytes.len());
+        Ok(Draft {
+            batch: self,
+            wqe,
+            len_max,
+        })
+    }
+
+    /// Begins a request whose bytes are gathered from (or scattered to) registered memory.
+    ///
+    /// # Errors
+    /// `BatchFull`; `TooManySges`, `Operation`, `Address`, `Payload`, `TooLong`.
+    #[inline]
+    pub fn gather(
+        &mut self,
+        op: Op,
+        dest: Option<Dest>,
+        sges: &[Sge],
+    ) -> Result<Draft<'_>, PostReason> {
+        let len = sges.iter().map(|sge| sge.len as usize).sum();
+        rules::check_shape(&self.limits, &op, dest.is_some(), false, sges.len(), len)?;
+        if self.wqes.len() == self.capacity {
+            return Err(PostReason::BatchFull);
+        }
+        // A draft that was abandoned left its elements behind.
+        self.sges.truncate(self.sges_used);
+        let mut wqe = Wqe::new(&op, dest);
+        wqe.start = self.sges.len() as u32;
+        wqe.count = sges.len() as u32;
+        wqe.len = len as u32;
+        self.sges.extend_from_slice(sges);
+        Ok(Draft {
+            batch: self,
+            wqe,
+            len_max: 0,
+        })
+    }
+
+    /// Appends one request, copying its bytes or elements.
+    ///
+    /// # Errors
+    /// `BatchFull`, or why no such queue takes it.
+    #[inline]
+    pub fn push(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        self.push_to(wr, wr.to.map(Dest::from))
+    }
+
+    /// As [`push`](Self::push), to a destination that was prepared.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn push_to(&mut self, wr: &SendWr<'_>, dest: Option<Dest>) -> Result<(), PostReason> {
+        match wr.payload {
+            Payload::Gather(sges) => {
+                let draft = self.gather(wr.op, dest, sges)?;
+                draft.id(wr.id).flags(wr.flags).commit_gathered();
+            }
+            Payload::Inline(bytes) => {
+                let mut draft = self.inline(wr.op, dest, bytes.len())?;
+                draft.bytes().copy_from_slice(bytes);
+                draft.id(wr.id).flags(wr.flags).commit(bytes.len());
+            }
+            Payload::InlineParts(parts) => {
+                let len = wr.payload.len();
+                let mut draft = self.inline(wr.op, dest, len)?;
+                let mut room = draft.bytes();
+                for part in parts {
+                    let (now, rest) = room.split_at_mut(part.len());
+                    now.copy_from_slice(part);
+                    room = rest;
+                }
+                draft.id(wr.id).flags(wr.flags).commit(len);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a list of requests: those up to the first that is not accepted.
+    ///
+    /// # Errors
+    /// That request's position in the list, and why: `BatchFull` when the batch has no room.
+    pub fn extend<'a>(
+        &mut self,
+        wrs: impl IntoIterator<Item = &'a SendWr<'a>>,
+    ) -> Result<(), PostError> {
+        for (index, wr) in wrs.into_iter().enumerate() {
+            self.push(wr)
+                .map_err(|reason| PostError { index, reason })?;
+        }
+        Ok(())
+    }
+
+    /// The entries, for a NIC.
+    #[inline]
+    pub fn wqes(&self) -> &[Wqe] {
+        &self.wqes
+    }
+
+    /// The bytes that an entry carries; none when they are gathered.
+    #[inline]
+    pub fn inline_bytes(&self, wqe: &Wqe) -> &[u8] {
+        if !wqe.is_inline() {
+            return &[];
+        }
+        let start = wqe.start as usize;
+        &self.bytes[start..start + wqe.len as usize]
+    }
+
+    /// An entry as a work request.
+    #[inline]
+    pub fn request(&self, wqe: &Wqe) -> SendWr<'_> {
+        let payload = if wqe.is_inline() {
+            Payload::Inline(self.inline_bytes(wqe))
+        } else {
+            let start = wqe.start as usize;
+            Payload::Gather(&self.sges[start..start + wqe.count as usize])
+        };
+        let to = match self.limits.transport {
+            Transport::Ud => Some(wqe.dest().to),
+            _ => None,
+        };
+        SendWr {
+            id: wqe.id,
+            op: wqe.op(),
+            payload,
+            flags: wqe.flags,
+            to,
+        }
+    }
+
+    /// The entries as work requests.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = SendWr<'_>> {
+        self.wqes.iter().map(|wqe| self.request(wqe))
+    }
+}
+
+/// A request under composition.
+#[derive(Debug)]
+#[must_use = "a draft that is not committed is abandoned"]
+pub struct Draft<'b> {
+    batch: &'b mut SendBatch,
+    wqe: Wqe,
+    len_max: usize,
+}
+
+impl Draft<'_> {
+    /// The room for its bytes, `len_max` of them; what they hold is not defined.
+    #[inline]
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let start = self.batch.bytes_used;
+        &mut self.batch.bytes[start..start + self.len_max]
+    }
+
+    /// Sets the number that comes back in the completion.
+    #[inline]
+    pub fn id(mut self, id: u64) -> Self {
+        self.wqe.id = id;
+        self
+    }
+
+    /// Sets how it is carried out.
+    #[inline]
+    pub fn flags(mut self, flags: SendFlags) -> Self {
+        self.wqe.flags = flags;
+        self
+    }
+
+    /// Appends the request with the first `len` bytes of the room.
+    ///
+    /// # Panics
+    /// When `len` is more than was asked for.
+    #[inline]
+    pub fn commit(mut self, len: usize) {
+        assert!(len <= self.len_max, "longer than the room that was lent");
+        self.wqe.len = len as u32;
+        // The next one's bytes start on a word.
+        self.batch.bytes_used += len.next_multiple_of(8);
+        self.batch.wqes.push(self.wqe);
+    }
+
+    /// Appends a request that gathers.
+    #[inline]
+    pub fn commit_gathered(self) {
+        debug_assert!(!self.wqe.is_inline());
+        self.batch.sges_used = self.batch.sges.len();
+        self.batch.wqes.push(self.wqe);
+    }
+}
+
+/// A RECV as it stands in a batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecvWqe {
+    id: u64,
+    start: u32,
+    count: u32,
+}
+
+/// A batch of RECVs. Reused like a [`SendBatch`].
+#[derive(Debug, Default)]
+pub struct RecvBatch {
+    wqes: Vec<RecvWqe>,
+    sges: Vec<Sge>,
+}
+
+impl RecvBatch {
+    /// A batch with memory for so many RECVs of so many elements. It grows if there are more.
+    pub fn with_capacity(recvs: usize, sges: usize) -> Self {
+        RecvBatch {
+            wqes: Vec::with_capacity(recvs),
+            sges: Vec::with_capacity(recvs * sges),
+        }
+    }
+
+    /// Appends a RECV.
+    #[inline]
+    pub fn push(&mut self, id: u64, sges: &[Sge]) {
+        self.wqes.push(RecvWqe {
+            id,
+            start: self.sges.len() as u32,
+            count: sges.len() as u32,
+        });
+        self.sges.extend_from_slice(sges);
+    }
+
+    /// Appends a list of RECVs.
+    pub fn extend<'a>(&mut self, wrs: impl IntoIterator<Item = &'a RecvWr<'a>>) {
+        for wr in wrs {
+            self.push(wr.id, wr.sges);
+        }
+    }
+
+    /// RECVs in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.wqes.len()
+    }
+
+    /// Whether it has none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.wqes.is_empty()
+    }
+
+    /// Empties it.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.wqes.clear();
+        self.sges.clear();
+    }
+
+    /// The RECVs.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = RecvWr<'_>> {
+        self.wqes.iter().map(|wqe| {
+            let start = wqe.start as usize;
+            RecvWr {
+                id: wqe.id,
+                sges: &self.sges[start..start + wqe.count as usize],
+            }
+        })
+    }
+}
