@@ -41,6 +41,9 @@ pub struct StoreEngine {
     limits: Limits,
 }
 
+/// Commands that wait for one before them, and where their answers go.
+type Held = VecDeque<(Weak<Slot>, Work)>;
+
 struct Inner {
     session: Session,
     core: rt::Handle,
@@ -48,7 +51,7 @@ struct Inner {
     limits: Limits,
     /// Commands of askers that have to fetch a long value first, in their order. The first one of
     /// each is that of the value.
-    held: RefCell<HashMap<u64, VecDeque<(Weak<Slot>, Work)>>>,
+    held: RefCell<HashMap<u64, Held>>,
 }
 
 /// A command, in memory of its own.
