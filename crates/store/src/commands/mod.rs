@@ -3,11 +3,11 @@
 //! | file | what |
 //! | --- | --- |
 //! | `mod.rs` | [`StoreEngine`]: tickets, and how much of their answers waits in memory |
-//! | `lines.rs` | the order of commands on one key |
+//! | `key_locks.rs` | the order of commands on one key |
 //! | `carry_out.rs` | a command as operations of a session |
 
 mod carry_out;
-mod lines;
+mod key_locks;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use ::engine::{Answer, Ask, Asker, Command, Engine, Failure, Limits, Segments, StatsPage};
 
 use self::carry_out::{Reply, carry_out};
-use self::lines::{Lines, Turn};
+use self::key_locks::{KeyLocks, Permit};
 use crate::index::{Candidates, Place};
 use crate::session::Session;
 
@@ -47,7 +47,7 @@ type Held = VecDeque<(Weak<Slot>, Work)>;
 struct Inner {
     session: Session,
     core: rt::Handle,
-    lines: Rc<Lines>,
+    locks: Rc<KeyLocks>,
     limits: Limits,
     /// Commands of askers that have to fetch a long value first, in their order. The first one of
     /// each is that of the value.
@@ -114,7 +114,7 @@ impl StoreEngine {
             inner: Rc::new(Inner {
                 session,
                 core,
-                lines: Rc::default(),
+                locks: Rc::default(),
                 limits,
                 held: RefCell::default(),
             }),
@@ -168,11 +168,11 @@ impl Inner {
     fn take(self: &Rc<Self>, slot: &Rc<Slot>, work: Work) {
         let connection = work.asker.connection;
         let mut held = self.held.borrow_mut();
-        if let Some(line) = held.get_mut(&connection) {
-            line.push_back((Rc::downgrade(slot), work));
+        if let Some(queue) = held.get_mut(&connection) {
+            queue.push_back((Rc::downgrade(slot), work));
         } else if self.is_long(&work) {
-            let line = VecDeque::from([(Rc::downgrade(slot), work)]);
-            held.insert(connection, line);
+            let queue = VecDeque::from([(Rc::downgrade(slot), work)]);
+            held.insert(connection, queue);
         } else {
             drop(held);
             self.begin(slot, work);
@@ -182,22 +182,22 @@ impl Inner {
     /// Has a command carried out by a task of its own.
     fn begin(self: &Rc<Self>, slot: &Rc<Slot>, work: Work) {
         *slot.state.borrow_mut() = State::Started(None);
-        let turn = self
-            .lines
-            .join(self.session.shared.hash(&work.key), work.changes());
+        let permit = self
+            .locks
+            .request(self.session.shared.hash(&work.key), work.changes());
         let (inner, slot) = (Rc::clone(self), Rc::downgrade(slot));
         // A change ends though nobody waits for its answer; the task ends by itself.
         drop(self.core.spawn(async move {
-            run(&inner, &slot, &work, turn).await;
+            run(&inner, &slot, &work, permit).await;
         }));
     }
 
     /// Begins what an asker has started behind a long value, up to the next one.
     fn go_on(self: &Rc<Self>, connection: u64) {
-        let Some(mut line) = self.held.borrow_mut().remove(&connection) else {
+        let Some(mut queue) = self.held.borrow_mut().remove(&connection) else {
             return;
         };
-        while let Some((slot, work)) = line.pop_front() {
+        while let Some((slot, work)) = queue.pop_front() {
             let Some(slot) = slot.upgrade() else {
                 // Nobody wants a read any more; a change was asked for all the same.
                 if work.changes() {
@@ -206,8 +206,8 @@ impl Inner {
                 continue;
             };
             if self.is_long(&work) {
-                line.push_front((Rc::downgrade(&slot), work));
-                self.held.borrow_mut().insert(connection, line);
+                queue.push_front((Rc::downgrade(&slot), work));
+                self.held.borrow_mut().insert(connection, queue);
                 return;
             }
             self.begin(&slot, work);
@@ -215,13 +215,13 @@ impl Inner {
     }
 }
 
-async fn run(inner: &Inner, slot: &Weak<Slot>, work: &Work, turn: Turn) {
-    turn.come().await;
+async fn run(inner: &Inner, slot: &Weak<Slot>, work: &Work, permit: Permit) {
+    permit.granted().await;
     if slot.strong_count() == 0 && !work.changes() {
         return;
     }
     let reply = carry_out(&inner.session, &work.command(), &inner.limits).await;
-    drop(turn);
+    drop(permit);
     let Some(slot) = slot.upgrade() else {
         return;
     };
@@ -301,13 +301,13 @@ impl Engine for StoreEngine {
 }
 
 impl Inner {
-    /// Begins the command of a ticket that is the first of its asker's line, and those behind it.
+    /// Begins the command of a ticket that is the first of its asker's queue, and those behind it.
     fn fetch_held(self: &Rc<Self>, ticket: &Ticket) {
-        let Some(mut line) = self.held.borrow_mut().remove(&ticket.connection) else {
+        let Some(mut queue) = self.held.borrow_mut().remove(&ticket.connection) else {
             return;
         };
         // Those before it have no ticket any more.
-        while let Some((slot, work)) = line.pop_front() {
+        while let Some((slot, work)) = queue.pop_front() {
             let is_it = slot.as_ptr() == Rc::as_ptr(&ticket.slot);
             if is_it {
                 self.begin(&ticket.slot, work);
@@ -317,7 +317,7 @@ impl Inner {
                 self.begin(&Rc::default(), work);
             }
         }
-        self.held.borrow_mut().insert(ticket.connection, line);
+        self.held.borrow_mut().insert(ticket.connection, queue);
         self.go_on(ticket.connection);
     }
 }
@@ -331,15 +331,19 @@ impl Drop for Ticket {
             return;
         };
         // If it is what the others wait for, they go on.
-        let is_first = |line: &VecDeque<(Weak<Slot>, Work)>| {
-            line.front()
+        let is_first = |queue: &VecDeque<(Weak<Slot>, Work)>| {
+            queue
+                .front()
                 .is_some_and(|(slot, _)| slot.as_ptr() == Rc::as_ptr(&self.slot))
         };
         let mut held = engine.held.borrow_mut();
-        let Some(line) = held.get_mut(&self.connection).filter(|line| is_first(line)) else {
+        let Some(queue) = held
+            .get_mut(&self.connection)
+            .filter(|queue| is_first(queue))
+        else {
             return;
         };
-        let first = line.pop_front();
+        let first = queue.pop_front();
         drop(held);
         if let Some((_, work)) = first
             && work.changes()
