@@ -3,17 +3,15 @@
 //! A change holds the right to its key, writes its record, and then has the index point at it. The
 //! record that was current before is looked for while the new one is on its way.
 
-use block::Disk;
-
 use crate::batch::{Placed, Ticket};
-use crate::counters::add;
+use crate::counters::count;
 use crate::error::StoreError;
 use crate::flights::Right;
 use crate::format::Version;
 use crate::format::record::{Meta, Record};
 use crate::hash::KeyHash;
 use crate::index::Candidates;
-use crate::read::{Found, Old, Want, find, find_old};
+use crate::read::{Found, Old, View, Want, find, find_old};
 use crate::session::{Session, Value};
 use crate::shared::Shared;
 
@@ -107,7 +105,7 @@ impl Session {
         let under_way = UnderWay::begin(self, right, hash, &record)?;
         // What the index did not know then it does not know now: nobody else may change the key.
         let old = if may_replace {
-            find_old(shared, &self.disk, hash, key).await
+            find_old(self.view(), hash, key).await
         } else {
             Old::none()
         };
@@ -219,11 +217,11 @@ impl Session {
     pub async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
         let hash = self.shared.hash(key);
         let right = self.shared.flights.change(hash).await;
-        let old = find_old(&self.shared, &self.disk, hash, key).await;
+        let old = find_old(self.view(), hash, key).await;
         let seen = old.found.as_ref().is_some_and(|old| self.is_seen(old));
         let was_there = seen || !old.doubtful.is_empty();
         if self.remove(right, hash, key, old).await? {
-            add(&self.shared.counters.deletes, 1);
+            count(&self.counters.deletes, 1);
         }
         Ok(was_there)
     }
@@ -310,7 +308,7 @@ impl Session {
             Update::Delete => {
                 let old = Old::of(value.map(Value::into_found));
                 if self.remove(right, hash, key, old).await? {
-                    add(&self.shared.counters.deletes, 1);
+                    count(&self.counters.deletes, 1);
                 }
                 Ok(None)
             }
@@ -327,7 +325,7 @@ impl Session {
         key: &[u8],
         want: Want,
     ) -> Result<Option<Found>, StoreError> {
-        find(&self.shared, &self.disk, hash, key, want).await
+        find(self.view(), hash, key, want).await
     }
 
     /// Writes a value over the one that was found.
@@ -364,7 +362,7 @@ impl Session {
         old: Old,
         placed: Placed,
     ) -> Result<bool, StoreError> {
-        if point(&self.shared, &self.disk, hash, key, old, placed).await {
+        if point(self.view(), hash, key, old, placed).await {
             return Ok(true);
         }
         let fence = self.shared.segments.next_seq();
@@ -392,7 +390,7 @@ impl Session {
         let under_way = UnderWay::new(self, right, hash, key, Some(fence), tombstone);
         let tombstone = under_way.ticket();
         self.bury(tombstone, key, fence).await?;
-        forget(shared, &self.disk, hash, key, old).await;
+        forget(self.view(), hash, key, old).await;
         // A copy of the record may be on its way into a segment that was opened since: the
         // tombstone has to outlive that one too.
         let fence_now = shared.segments.next_seq();
@@ -420,9 +418,9 @@ impl Session {
     }
 
     fn count_put(&self, record: &Record<'_>) {
-        let counters = &self.shared.counters;
-        add(&counters.puts, 1);
-        add(
+        let counters = &self.counters;
+        count(&counters.puts, 1);
+        count(
             &counters.user_bytes,
             (record.key.len() + record.value.len()) as u64,
         );
@@ -447,14 +445,8 @@ fn count_tombstone(shared: &Shared, placed: Placed, key: &[u8], fence: u64) {
 }
 
 /// Has the index point at a new record of the key in place of the old one, if it has room.
-async fn point(
-    shared: &Shared,
-    disk: &Disk,
-    hash: KeyHash,
-    key: &[u8],
-    mut old: Old,
-    placed: Placed,
-) -> bool {
+async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: Placed) -> bool {
+    let shared = view.shared;
     loop {
         let Some(found) = old.found else {
             if !old.doubtful.is_empty() {
@@ -475,18 +467,19 @@ async fn point(
             return true;
         }
         // It was moved or evicted since.
-        old = find_old(shared, disk, hash, key).await;
+        old = find_old(view, hash, key).await;
     }
 }
 
 /// Takes the key's record out of the index.
-async fn forget(shared: &Shared, disk: &Disk, hash: KeyHash, key: &[u8], mut old: Old) {
+async fn forget(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old) {
+    let shared = view.shared;
     while let Some(found) = old.found {
         if shared.index.remove(hash.index(), found.place) {
             shared.sub_live(found.place);
             return;
         }
-        old = find_old(shared, disk, hash, key).await;
+        old = find_old(view, hash, key).await;
     }
     if !old.doubtful.is_empty() {
         shared.unsettled.supersede(hash, &old.doubtful);
@@ -566,17 +559,23 @@ impl Drop for UnderWay<'_> {
         let right = right.into_owned(shared);
         let (shared, disk) = (shared.clone(), self.session.disk.clone());
         let (hash, key, fence) = (self.hash, self.key.to_vec(), self.fence);
+        let counters = self.session.counters.clone();
         self.session.writer.go_on_with(async move {
+            let view = View {
+                shared: &shared,
+                disk: &disk,
+                counters: &counters,
+            };
             let is_settled = match (ticket.written().await, fence) {
                 (Err(_), _) => !ticket.is_placed(),
                 (Ok(placed), None) => {
-                    let old = find_old(&shared, &disk, hash, &key).await;
-                    point(&shared, &disk, hash, &key, old, placed).await
+                    let old = find_old(view, hash, &key).await;
+                    point(view, hash, &key, old, placed).await
                 }
                 (Ok(placed), Some(fence)) => {
                     count_tombstone(&shared, placed, &key, fence);
-                    let old = find_old(&shared, &disk, hash, &key).await;
-                    forget(&shared, &disk, hash, &key, old).await;
+                    let old = find_old(view, hash, &key).await;
+                    forget(view, hash, &key, old).await;
                     // Otherwise a copy in a newer segment may outlive the tombstone.
                     shared.segments.next_seq() == fence
                 }

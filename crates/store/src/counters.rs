@@ -1,6 +1,7 @@
 //! What a store has done.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -11,16 +12,16 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
+        /// What one session has done, or everybody else. On lines of its own: sessions do not meet here.
         #[derive(Debug, Default)]
+        #[repr(align(128))]
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
         }
 
         impl Counters {
-            pub(crate) fn stats(&self) -> Stats {
-                Stats {
-                    $($name: self.$name.load(Ordering::Relaxed),)*
-                }
+            fn add_to(&self, stats: &mut Stats) {
+                $(stats.$name += self.$name.load(Ordering::Relaxed);)*
             }
         }
     };
@@ -65,6 +66,62 @@ counters! {
     damaged,
 }
 
+/// What all of a store's sessions have done, and what is done beside them.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    state: Mutex<Sessions>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    open: Vec<Arc<Counters>>,
+    /// What those have done that are gone.
+    gone: Stats,
+}
+
+impl Tally {
+    fn state(&self) -> MutexGuard<'_, Sessions> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counters for another session.
+    pub(crate) fn session(&self) -> Arc<Counters> {
+        let counters = Arc::new(Counters::default());
+        let mut state = self.state();
+        let Sessions { open, gone } = &mut *state;
+        open.retain(|counters| {
+            let is_held = Arc::strong_count(counters) > 1;
+            if !is_held {
+                // What its last holder has counted is seen once it has let go.
+                fence(Ordering::Acquire);
+                counters.add_to(gone);
+            }
+            is_held
+        });
+        open.push(counters.clone());
+        counters
+    }
+
+    /// The sum of all, those of `others` included.
+    pub(crate) fn stats(&self, others: &Counters) -> Stats {
+        let state = self.state();
+        let mut stats = state.gone;
+        for counters in &state.open {
+            counters.add_to(&mut stats);
+        }
+        others.add_to(&mut stats);
+        stats
+    }
+}
+
+/// Counts for a session, in counters that its thread alone writes: no other core's addition is lost, and none is
+/// waited for.
+#[inline]
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+/// Counts in what several threads write.
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }

@@ -149,11 +149,8 @@ impl Maintainer {
             return least.copied();
         }
         let size = shared.layout().segment_bytes() >> shared.layout().grain_shift;
-        let worth = |c: &&Candidate| {
-            // Greedy, with age: what was left alone for long is likely to stay as it is.
-            let freed = size.saturating_sub(c.kept);
-            freed * (u64::from(shared.layout().segments) + now - c.seq)
-        };
+        let segments = shared.layout().segments;
+        let worth = |c: &&Candidate| worth(c, size, segments, now);
         // Moving nearly everything gains nearly nothing.
         let gains = |c: &&Candidate| c.kept <= size - size / 32;
         let best = candidates.iter().filter(gains).max_by_key(worth);
@@ -331,6 +328,13 @@ impl Maintainer {
     }
 }
 
+/// What giving a segment up is worth: greedy, with age, since what was left alone for long is likely to stay
+/// as it is.
+fn worth(candidate: &Candidate, size: u64, segments: u32, now: u64) -> u64 {
+    let freed = size.saturating_sub(candidate.kept);
+    freed * (u64::from(segments) + now - candidate.seq)
+}
+
 /// Whether everything in a segment that the index points at is about to leave.
 async fn accounts_for_all(shared: &Shared, segment: u32, leaving: &[(KeyHash, Place)]) -> bool {
     // A change that has had the index point elsewhere counts a moment later.
@@ -442,4 +446,23 @@ pub(crate) async fn destroy_header(
     let at = shared.layout().block_at(segment, 0);
     let (result, _) = disk.write(buf, at, Durable::Yes).await;
     result.map_err(StoreError::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_old_is_worth_more_than_what_is_a_little_emptier() {
+        let candidate = |seq, kept| Candidate {
+            segment: 1,
+            seq,
+            kept,
+            touched: seq,
+        };
+        let worth = |seq, kept| worth(&candidate(seq, kept), 1000, 10, 100);
+        assert!(worth(20, 500) > worth(95, 400), "an old one is preferred");
+        assert!(worth(95, 400) > worth(94, 500), "of one age the emptier");
+        assert!(worth(20, 1000) == 0, "what frees nothing is worth nothing");
+    }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use block::{BlockError, Buf, Disk};
 
-use crate::counters::add;
+use crate::counters::{Counters, count};
 use crate::error::StoreError;
 use crate::format::FormatError;
 use crate::format::Version;
@@ -25,6 +25,15 @@ pub(crate) struct Found {
     pub(crate) meta: Meta,
     pub(crate) place: Place,
     pub(crate) version: Version,
+}
+
+/// What a session reads and writes with.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'s> {
+    pub(crate) shared: &'s Shared,
+    pub(crate) disk: &'s Disk,
+    /// Of the session.
+    pub(crate) counters: &'s Counters,
 }
 
 /// How much of a record somebody wants.
@@ -70,7 +79,10 @@ impl Old {
 }
 
 /// Finds what a change of a key replaces. Damage is no error: what is replaced need not be read.
-pub(crate) async fn find_old(shared: &Shared, disk: &Disk, hash: KeyHash, key: &[u8]) -> Old {
+pub(crate) async fn find_old(view: View<'_>, hash: KeyHash, key: &[u8]) -> Old {
+    let View {
+        shared, counters, ..
+    } = view;
     let mut candidates = Candidates::new();
     loop {
         shared.index.candidates(hash.index(), &mut candidates);
@@ -79,17 +91,17 @@ pub(crate) async fn find_old(shared: &Shared, disk: &Disk, hash: KeyHash, key: &
             if shared.unsettled.is_superseded(hash, place) {
                 continue;
             }
-            let mut there = look(shared, disk, key, place, Want::Place).await;
+            let mut there = look(view, key, place, Want::Place).await;
             if matches!(there, There::Unreadable(_)) {
                 // Most errors pass.
-                there = look(shared, disk, key, place, Want::Place).await;
+                there = look(view, key, place, Want::Place).await;
             }
             match there {
                 There::Key(found) | There::Seems(found, _) => {
                     let found = Some(found);
                     return Old { found, doubtful };
                 }
-                There::OtherKey => add(&shared.counters.false_matches, 1),
+                There::OtherKey => count(&counters.false_matches, 1),
                 There::Nothing(_) | There::Unreadable(_) => doubtful.push(place),
             }
         }
@@ -112,12 +124,14 @@ fn has_changed(shared: &Shared, hash: KeyHash, candidates: &Candidates) -> bool 
 /// Cost: one read of the device for each place that the index gives, which is one in all but few
 /// cases if the key is there, and none in all but few cases if it is not.
 pub(crate) async fn find(
-    shared: &Shared,
-    disk: &Disk,
+    view: View<'_>,
     hash: KeyHash,
     key: &[u8],
     want: Want,
 ) -> Result<Option<Found>, StoreError> {
+    let View {
+        shared, counters, ..
+    } = view;
     let mut candidates = Candidates::new();
     loop {
         shared.index.candidates(hash.index(), &mut candidates);
@@ -129,9 +143,9 @@ pub(crate) async fn find(
             if shared.unsettled.is_superseded(hash, place) {
                 continue;
             }
-            match look(shared, disk, key, place, want).await {
+            match look(view, key, place, want).await {
                 There::Key(found) => return Ok(Some(found)),
-                There::OtherKey => add(&shared.counters.false_matches, 1),
+                There::OtherKey => count(&counters.false_matches, 1),
                 There::Seems(_, error) | There::Nothing(error) => {
                     let at = shared.layout().place_at(place.grain());
                     unknown.get_or_insert_with(|| shared.damaged(at, error));
@@ -148,7 +162,7 @@ pub(crate) async fn find(
             None => Ok(None),
             Some(error) => {
                 if matches!(error, StoreError::Damaged { .. }) {
-                    add(&shared.counters.damaged, 1);
+                    count(&counters.damaged, 1);
                 }
                 Err(error)
             }
@@ -156,20 +170,20 @@ pub(crate) async fn find(
     }
 }
 
-async fn look(shared: &Shared, disk: &Disk, key: &[u8], place: Place, want: Want) -> There {
-    match try_look(shared, disk, key, place, want).await {
+async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
+    match try_look(view, key, place, want).await {
         Ok(there) => there,
         Err(error) => There::Unreadable(error),
     }
 }
 
 async fn try_look(
-    shared: &Shared,
-    disk: &Disk,
+    view: View<'_>,
     key: &[u8],
     place: Place,
     want: Want,
 ) -> Result<There, BlockError> {
+    let shared = view.shared;
     let layout = shared.layout();
     let (segment, grain) = layout.segment_of(place.grain());
     let seq = shared.segments.seq(segment);
@@ -177,7 +191,7 @@ async fn try_look(
         Some(grains) => grains as usize * layout.grain(),
         // The record says itself how long it is.
         None => {
-            let buf = read(shared, disk, place, HEADER_MAX).await?;
+            let buf = read(view, place, HEADER_MAX).await?;
             let at = offset(shared, place);
             match Header::parse(&buf[at..]) {
                 Ok(header) => header.record_len(),
@@ -188,7 +202,7 @@ async fn try_look(
     if want == Want::Place {
         let beginning = HEADER_MAX + key.len();
         if layout.blocks_of(beginning) < layout.blocks_of(whole) {
-            let buf = read(shared, disk, place, beginning).await?;
+            let buf = read(view, place, beginning).await?;
             let at = offset(shared, place);
             if let Some(meta) = seems(&buf[at..], key) {
                 return Ok(There::Key(Found {
@@ -202,7 +216,7 @@ async fn try_look(
             // Not it, as far as an unchecked header tells: the checksum has to say so.
         }
     }
-    let buf = read(shared, disk, place, whole).await?;
+    let buf = read(view, place, whole).await?;
     let at = offset(shared, place);
     let seed = shared.superblock.check_seed;
     let record = match Record::parse(&buf[at..], seed, seq, grain) {
@@ -257,7 +271,12 @@ fn offset(shared: &Shared, place: Place) -> usize {
 
 /// Reads the blocks that hold the first `len` bytes of a place, or what there is of them in its
 /// segment.
-async fn read(shared: &Shared, disk: &Disk, place: Place, len: usize) -> Result<Buf, BlockError> {
+async fn read(view: View<'_>, place: Place, len: usize) -> Result<Buf, BlockError> {
+    let View {
+        shared,
+        disk,
+        counters,
+    } = view;
     let layout = shared.layout();
     let (segment, _) = layout.segment_of(place.grain());
     let at = shared.layout().place_at(place.grain());
@@ -265,8 +284,8 @@ async fn read(shared: &Shared, disk: &Disk, place: Place, len: usize) -> Result<
     let last = layout.segment_at(segment) + layout.segment_bytes();
     let end = (at + len as u64).next_multiple_of(layout.block() as u64);
     let blocks = (end.min(last) - first) as usize;
-    add(&shared.counters.reads, 1);
-    add(&shared.counters.read_bytes, blocks as u64);
+    count(&counters.reads, 1);
+    count(&counters.read_bytes, blocks as u64);
     let (result, buf) = disk.read(disk.buffer(blocks), first).await;
     result?;
     Ok(buf)

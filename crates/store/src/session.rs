@@ -9,14 +9,14 @@ use std::task::Poll;
 
 use block::{Buf, Disk};
 
-use crate::counters::add;
+use crate::counters::{Counters, count};
 use crate::error::StoreError;
 use crate::format::Version;
-use crate::read::{Found, Want, find};
+use crate::read::{Found, View, Want, find};
 use crate::shared::Shared;
 use crate::writer::Writer;
 
-/// What a core or a thread holds of a store: operations as futures. Cloning costs three increments;
+/// What a core or a thread holds of a store: operations as futures. Cloning costs four increments;
 /// not `Send`.
 ///
 /// Something has to drive it: [`crate::Store::session_on`] has a core of `rt` do so, and
@@ -26,16 +26,19 @@ pub struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk: Disk,
     pub(crate) writer: Writer,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Session {
     pub(crate) fn open(shared: Arc<Shared>, queue_depth: usize) -> Result<Self, StoreError> {
         let disk = Disk::open(&*shared.device, queue_depth)?;
-        let writer = Writer::new(shared.clone(), disk.clone());
+        let counters = shared.tally.session();
+        let writer = Writer::new(shared.clone(), disk.clone(), counters.clone());
         Ok(Self {
             shared,
             disk,
             writer,
+            counters,
         })
     }
 
@@ -49,14 +52,14 @@ impl Session {
     /// [`StoreError::Device`] or [`StoreError::Damaged`].
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         let shared = &self.shared;
-        add(&shared.counters.gets, 1);
+        count(&self.counters.gets, 1);
         let hash = shared.hash(key);
-        let found = find(shared, &self.disk, hash, key, Want::Value).await?;
+        let found = find(self.view(), hash, key, Want::Value).await?;
         let Some(found) = found.filter(|found| !shared.is_expired(found.meta.expiry)) else {
             shared.gate.meet(hash);
             return Ok(None);
         };
-        add(&shared.counters.hits, 1);
+        count(&self.counters.hits, 1);
         if shared.superblock.cache {
             let (segment, _) = shared.layout().segment_of(found.place.grain());
             shared.segments.touch(segment);
@@ -86,6 +89,14 @@ impl Session {
             self.writer.step(cx);
             poll
         }))
+    }
+
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            shared: &self.shared,
+            disk: &self.disk,
+            counters: &self.counters,
+        }
     }
 
     /// Whether it has nothing under way.

@@ -7,7 +7,7 @@ use block::{Device, Durable};
 use rt::cross::Notifier;
 
 use crate::admission::Gate;
-use crate::counters::Counters;
+use crate::counters::{Counters, Stats, Tally};
 use crate::error::StoreError;
 use crate::flights::Flights;
 use crate::format::FormatError;
@@ -35,7 +35,9 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) flights: Flights,
     pub(crate) unsettled: Unsettled,
+    /// What is done beside the sessions.
     pub(crate) counters: Counters,
+    pub(crate) tally: Tally,
     /// Grains of live records.
     pub(crate) live: AtomicU64,
     pub(crate) maintainer: Notifier,
@@ -53,6 +55,11 @@ impl Shared {
 
     pub(crate) fn wake_maintainer(&self) {
         self.maintainer.notify();
+    }
+
+    /// What the store has done since it was opened.
+    pub(crate) fn stats(&self) -> Stats {
+        self.tally.stats(&self.counters)
     }
 
     pub(crate) fn durable(&self) -> Durable {

@@ -15,7 +15,7 @@ use rt::cross::Notified;
 
 use crate::admission::Gate;
 use crate::change::{Attributes, Put, Swap, Update};
-use crate::counters::{Counters, Stats};
+use crate::counters::{Counters, Stats, Tally};
 use crate::error::StoreError;
 use crate::flights::Flights;
 use crate::format::layout::Layout;
@@ -390,7 +390,7 @@ impl Store {
 
     /// What the store has done since it was opened.
     pub fn stats(&self) -> Stats {
-        self.shared.counters.stats()
+        self.shared.stats()
     }
 
     /// What it was formatted with.
@@ -541,6 +541,7 @@ fn prepare(
         flights: Flights::new(),
         unsettled: Unsettled::default(),
         counters: Counters::default(),
+        tally: Tally::default(),
         live: AtomicU64::new(0),
         maintainer,
         is_closed: AtomicBool::new(false),

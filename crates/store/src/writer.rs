@@ -17,11 +17,12 @@ use std::task::{Context, Waker};
 use block::{Buf, Disk};
 
 use crate::batch::{Batch, Held, Member, Ticket};
-use crate::counters::add;
+use crate::counters::{Counters, count};
 use crate::error::StoreError;
 use crate::format::batch::BatchHeader;
 use crate::format::layout::Layout;
 use crate::format::record::{self, Record};
+use crate::read::View;
 use crate::shared::Shared;
 use crate::stream::Room;
 
@@ -48,6 +49,7 @@ pub(crate) struct Writer(Rc<Inner>);
 pub(crate) struct Inner {
     shared: Arc<Shared>,
     disk: Disk,
+    counters: Arc<Counters>,
     open: RefCell<Option<Open>>,
     /// Large ones that wait for their write to begin.
     full: RefCell<VecDeque<Open>>,
@@ -71,10 +73,11 @@ impl Deref for Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, disk: Disk) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, disk: Disk, counters: Arc<Counters>) -> Self {
         Self(Rc::new(Inner {
             shared,
             disk,
+            counters,
             open: RefCell::default(),
             full: RefCell::default(),
             writing: RefCell::default(),
@@ -185,7 +188,8 @@ impl Writer {
                 let len = open.len.next_power_of_two();
                 self.buffer_len.set(len.clamp(USUAL, LARGE));
                 let (shared, disk) = (self.shared.clone(), self.disk.clone());
-                writing.push(Box::pin(write(shared, disk, open)));
+                let counters = self.counters.clone();
+                writing.push(Box::pin(write(shared, disk, counters, open)));
                 continue;
             }
             let before = writing.len();
@@ -197,10 +201,15 @@ impl Writer {
     }
 }
 
-async fn write(shared: Arc<Shared>, disk: Disk, open: Open) {
+async fn write(shared: Arc<Shared>, disk: Disk, counters: Arc<Counters>, open: Open) {
     let Open { buf, len, batch } = open;
     let members = batch.members.take();
-    let outcome = write_parts(&shared, &disk, buf, len, &batch, &members).await;
+    let view = View {
+        shared: &shared,
+        disk: &disk,
+        counters: &counters,
+    };
+    let outcome = write_parts(view, buf, len, &batch, &members).await;
     batch.members.replace(members);
     batch.end(outcome);
 }
@@ -208,13 +217,17 @@ async fn write(shared: Arc<Shared>, disk: Disk, open: Open) {
 /// Writes a batch: at once if its segment has room for it, otherwise what fits, and the rest to
 /// the next segment.
 async fn write_parts(
-    shared: &Shared,
-    disk: &Disk,
+    view: View<'_>,
     buf: Buf,
     len: usize,
     batch: &Batch,
     members: &[Member],
 ) -> Result<(), StoreError> {
+    let View {
+        shared,
+        disk,
+        counters,
+    } = view;
     let layout = &shared.superblock.layout;
     let mut whole = Some(buf);
     let mut rest = members;
@@ -225,9 +238,9 @@ async fn write_parts(
             .take(&shared.segments, fit, || shared.wake_maintainer());
         let room = room.await?;
         batch.hold(room.segment);
-        let (count, bytes) = fitting(layout, rest, room.blocks);
+        let (fitting, bytes) = fitting(layout, rest, room.blocks);
         let padded = room.blocks as usize * layout.block();
-        let (part, after) = rest.split_at(count);
+        let (part, after) = rest.split_at(fitting);
         let shift = first.at - layout.batch_start();
         let mut buf = if shift == 0 && after.is_empty() && padded <= capacity(&whole) {
             let mut buf = whole.take().expect("the first part is the last one");
@@ -248,9 +261,8 @@ async fn write_parts(
         }
         rest = after;
         let at = shared.layout().block_at(room.segment, room.block);
-        let counters = &shared.counters;
-        add(&counters.batches, 1);
-        add(&counters.written_bytes, padded as u64);
+        count(&counters.batches, 1);
+        count(&counters.written_bytes, padded as u64);
         let (result, _) = disk.write(buf, at, shared.durable()).await;
         result?;
     }

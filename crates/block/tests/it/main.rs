@@ -5,6 +5,7 @@ mod model;
 mod refusals;
 mod sim;
 mod striped;
+mod waking;
 
 use std::path::PathBuf;
 

@@ -124,7 +124,7 @@ impl StoreEngine {
 
     fn stats(&self, page: &mut StatsPage) {
         let shared = &self.inner.session.shared;
-        let stats = shared.counters.stats();
+        let stats = shared.stats();
         let live = shared.live.load(Ordering::Relaxed);
         page.add("cmd_get", stats.gets);
         page.add("get_hits", stats.hits);

@@ -9,6 +9,7 @@ mod commands;
 mod concurrent;
 mod cores;
 mod dropped;
+mod edges;
 mod faults;
 mod iterate;
 mod kill;

@@ -1,0 +1,108 @@
+//! Who blocks on a disk, and who wakes it.
+
+use std::future::poll_fn;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+
+use block::{BlockError, Device, Disk, Done, Geometry, Queue, Request};
+use rt::Arm;
+
+/// A device that never ends anything.
+struct Silent;
+
+/// Its descriptor is one end of a pipe into which nobody writes.
+struct SilentQueue(OwnedFd, OwnedFd);
+
+impl Device for Silent {
+    fn name(&self) -> Arc<str> {
+        "silent".into()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            len: 1 << 20,
+            block: 512,
+            io_max: 1 << 20,
+            boundary: None,
+        }
+    }
+
+    fn queue(&self, _: usize) -> Result<Box<dyn Queue>, BlockError> {
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        Ok(Box::new(SilentQueue(read, write)))
+    }
+}
+
+// SAFETY: it never touches the memory of a request.
+unsafe impl Queue for SilentQueue {
+    unsafe fn submit(&mut self, _: &[Request]) {}
+
+    fn poll(&mut self, _: &mut [Done]) -> usize {
+        0
+    }
+
+    fn arm(&mut self) -> Arm<'_> {
+        let _ = &self.1;
+        Arm::Sleep {
+            fd: Some(self.0.as_fd()),
+            deadline: None,
+        }
+    }
+
+    fn disarm(&mut self) {}
+}
+
+/// The thread sleeps for the device's sake; the other thread's wake must reach it all the same.
+#[test]
+fn another_thread_wakes_one_that_sleeps_for_the_device() {
+    let disk = Disk::open(&Silent, 4).expect("a queue");
+    for is_busy in [true, false] {
+        // With something under way the device has a descriptor to sleep on.
+        let read = is_busy.then(|| disk.read(disk.buffer(512), 0));
+        let is_set = AtomicBool::new(false);
+        let waiting: Mutex<Option<Waker>> = Mutex::new(None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Once it is there, it has been polled, and is about to sleep or sleeps.
+                let waker = loop {
+                    if let Some(waker) = waiting.lock().expect("not poisoned").take() {
+                        break waker;
+                    }
+                    std::thread::yield_now();
+                };
+                for _ in 0..1000 {
+                    std::thread::yield_now();
+                }
+                is_set.store(true, Ordering::Release);
+                waker.wake();
+            });
+            disk.block_on(poll_fn(|cx| {
+                if is_set.load(Ordering::Acquire) {
+                    return Poll::Ready(());
+                }
+                *waiting.lock().expect("not poisoned") = Some(cx.waker().clone());
+                Poll::Pending
+            }));
+        });
+        drop(read);
+    }
+}
+
+/// One that is called within another one leaves the outer one's wakes to it.
+#[test]
+fn a_wake_that_comes_while_another_future_is_awaited_is_not_lost() {
+    let disk = Disk::open(&Silent, 4).expect("a queue");
+    let mut polls = 0;
+    disk.block_on(poll_fn(|cx| {
+        polls += 1;
+        if polls == 1 {
+            cx.waker().wake_by_ref();
+            disk.block_on(std::future::ready(()));
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }));
+    assert_eq!(polls, 2);
+}

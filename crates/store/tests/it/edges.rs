@@ -1,0 +1,233 @@
+//! What has ended, is full, or is about to be closed: an answer, and nothing left behind.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use block::Device;
+use block::sim::Loss;
+use store::examine::examine;
+use store::format::record::Header;
+use store::{Attributes, State, Store, StoreError, Swap};
+
+use super::regions::read;
+use super::world::{Task, World, blank, open, options, shared, value, with_image};
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key {i:04}").into_bytes()
+}
+
+fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Nobody drives a session whose store is closed: who asks then has to be told at once.
+#[test]
+fn changes_after_close_are_refused() {
+    let device = blank(1, 8);
+    let mut world = World::open(&device, &options(), 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let put = world.finish(session.put(&key(1), b"value"));
+    put.expect("it ends").expect("put");
+    world.close().expect("closed");
+    let name = key(1);
+    let mut delete = pin!(session.delete(&name));
+    for _ in 0..1000 {
+        if let Poll::Ready(outcome) = poll(delete.as_mut()) {
+            assert!(matches!(outcome, Err(StoreError::Closed)), "{outcome:?}");
+            return;
+        }
+        session.disk().poll();
+    }
+    panic!("a DELETE after close hangs");
+}
+
+/// Maintenance has ended: nobody opens another segment.
+#[test]
+fn who_waits_for_a_segment_hears_that_the_store_is_closed() {
+    let device = blank(1, 8);
+    let (store, _maintenance) = Store::unmaintained(shared(&device), &options()).expect("a store");
+    let session = store.session().expect("a session");
+    let values: Vec<_> = (0..4).map(|i| value(&key(i), 0, 50_000)).collect();
+    let outcomes = RefCell::new(Vec::new());
+    let put = |i: u32| {
+        let (session, outcomes, value) = (&session, &outcomes, &values[i as usize]);
+        Box::pin(async move {
+            let outcome = session.put(&key(i), value).await;
+            outcomes.borrow_mut().push(outcome.map(drop));
+        }) as Task<'_>
+    };
+    let mut puts: Vec<_> = (0..4).map(put).collect();
+    let mut driver = pin!(session.drive());
+    let mut go = |puts: &mut Vec<Task<'_>>| {
+        for _ in 0..100 {
+            puts.retain_mut(|put| poll(put.as_mut()).is_pending());
+            let _ = poll(driver.as_mut()).is_ready();
+            session.disk().poll();
+        }
+    };
+    go(&mut puts);
+    assert!(!puts.is_empty(), "the maintenance does not run");
+    drop(store);
+    let mut ended = false;
+    for _ in 0..100 {
+        puts.retain_mut(|put| poll(put.as_mut()).is_pending());
+        ended = ended || poll(driver.as_mut()).is_ready();
+        if ended && puts.is_empty() {
+            break;
+        }
+        session.disk().poll();
+    }
+    assert!(puts.is_empty(), "{} changes hang", puts.len());
+    drop(puts);
+    let outcomes = outcomes.into_inner();
+    let is_closed = |outcome: &&Result<(), StoreError>| matches!(outcome, Err(StoreError::Closed));
+    assert!(
+        outcomes.iter().any(|outcome| is_closed(&outcome)),
+        "{outcomes:?}"
+    );
+}
+
+/// A core that ends while a write of its session is under way lets go of the device, and of the segment.
+#[test]
+fn a_core_that_goes_in_the_middle_of_a_write_leaves_nothing_behind() {
+    let device: Arc<dyn Device> = Arc::new(blank(1, 8));
+    let held = Arc::downgrade(&device);
+    let (store, maintenance) = Store::unmaintained(device, &options()).expect("a store");
+    {
+        let session = store.session().expect("a session");
+        let mut put = pin!(session.put(b"key", b"value"));
+        assert!(poll(put.as_mut()).is_pending());
+        // The write begins, and nobody sees its end.
+        assert!(poll(pin!(session.drive())).is_pending());
+    }
+    drop(maintenance);
+    store.close().expect("closed without waiting for anybody");
+    assert!(held.upgrade().is_none(), "somebody holds the device");
+}
+
+/// A value that takes the place of one as long needs no room in the end.
+#[test]
+fn a_full_store_takes_values_over_as_long_ones() {
+    let device = blank(1, 12);
+    let mut world = World::open(&device, &options(), 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let mut stored = 0;
+    let mut put = |i: u32, number: u32, len: usize| {
+        let new = value(&key(i), number, len);
+        world.finish(session.put(&key(i), &new)).expect("it ends")
+    };
+    while put(stored, 0, 3000).is_ok() {
+        stored += 1;
+    }
+    assert!(stored > 100, "{stored}");
+    for round in 1..5 {
+        for i in 0..stored {
+            put(i, round, 3000).unwrap_or_else(|error| panic!("round {round}, key {i}: {error}"));
+        }
+    }
+    assert!(
+        matches!(put(0, 9, 6000), Err(StoreError::Full)),
+        "a longer one"
+    );
+    assert!(
+        matches!(put(stored, 9, 3000), Err(StoreError::Full)),
+        "a new one"
+    );
+    for i in 0..stored {
+        let found = world.finish(session.get(&key(i))).expect("it ends");
+        let found = found.expect("got").expect("there");
+        assert_eq!(found[..], value(&key(i), 4, 3000)[..]);
+    }
+}
+
+/// A PUT that the index has no room for leaves no record that would come back.
+#[test]
+fn a_full_index_takes_its_record_back() {
+    let device = blank(1, 30);
+    let mut options = options();
+    options.index_bytes_max = Some(160 << 10);
+    let mut world = World::open(&device, &options, 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let mut refused = None;
+    for i in 0..60_000 {
+        match world.finish(session.put(&key(i), b"")).expect("it ends") {
+            Ok(_) => {}
+            Err(StoreError::IndexFull) => {
+                refused = Some(i);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let refused = refused.expect("the index becomes full");
+    let got = world.finish(session.get(&key(refused))).expect("it ends");
+    assert!(got.expect("got").is_none());
+    let len = world.store.len();
+    drop(world);
+    let cut = with_image(1, device.snapshot().after(Loss::All));
+    options.index_bytes_max = None;
+    let store = open(&cut, &options).expect("recovered");
+    assert_eq!(store.get(&key(refused)).expect("got"), None);
+    assert_eq!(store.len(), len);
+}
+
+/// The version in a long record's header has rotted. A swap that believes it replaces what it must not.
+#[test]
+fn a_swap_believes_no_header_that_was_not_checked() {
+    let device = blank(1, 8);
+    let mut world = World::open(&device, &options(), 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let with = Attributes {
+        flags: 1,
+        expiry: 0xf000_0000,
+    };
+    let name = key(1);
+    let long = value(&name, 0, 5000);
+    let put = session.put_with(&name, &long, with);
+    let put = world.finish(put).expect("it ends").expect("put");
+    let mut at = 0;
+    let found = examine(&shared(&device), |_, _| (), |record| at = record.at);
+    found.expect("examined");
+    let head = Header::parse(&read(&device.image(), at, 64)).expect("a header");
+    // Each bit of what stands before the key.
+    for bit in 0..head.key_at as u64 * 8 {
+        device.flip_bit(at + bit / 8, (bit % 8) as u8);
+        let swap = session.compare_and_swap(&name, put.version, b"new", with);
+        let swap = world.finish(swap).expect("it ends");
+        let absent = session.put_if_absent(&name, b"new", with);
+        let absent = world.finish(absent).expect("it ends");
+        assert!(!matches!(swap, Ok(Swap::Swapped(_))), "bit {bit}");
+        assert!(!matches!(absent, Ok(Some(_))), "bit {bit}");
+        device.flip_bit(at + bit / 8, (bit % 8) as u8);
+    }
+    let swap = session.compare_and_swap(&name, put.version, b"new", with);
+    let swap = world.finish(swap).expect("it ends").expect("swapped");
+    assert!(matches!(swap, Swap::Swapped(_)));
+}
+
+/// The segment that was free the longest is used first: no part of the drive is worn out before others.
+#[test]
+fn all_segments_are_used_alike() {
+    let device = blank(1, 24);
+    let mut world = World::open(&device, &options(), 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let mut opened = vec![0; 24];
+    let mut before = world.store.segments();
+    for round in 0..1500 {
+        let new = value(&key(round % 40), round, 5000);
+        let put = world.finish(session.put(&key(round % 40), &new));
+        put.expect("it ends").expect("put");
+        let now = world.store.segments();
+        for (segment, (before, now)) in before.iter().zip(&now).enumerate() {
+            let is_opened = matches!(now, State::Open(_)) && !matches!(before, State::Open(_));
+            opened[segment] += usize::from(is_opened);
+        }
+        before = now;
+    }
+    let (least, most) = (opened.iter().min(), opened.iter().max());
+    assert!(least.is_some_and(|&least| least >= 3), "{opened:?}");
+    assert!(most <= least.map(|least| 2 * least).as_ref(), "{opened:?}");
+}
