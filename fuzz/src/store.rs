@@ -11,7 +11,9 @@ use store::examine::examine;
 use store::format::Version;
 use store::format::batch::{BATCH_HEADER_LEN, BatchHeader};
 use store::format::record::{Meta, Record, tie};
-use store::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader};
+use store::format::segment::{
+    Contents, Kind, SEGMENT_HEADER_LEN, SegmentHeader, SegmentState, Settled,
+};
 use store::format::superblock::{SUPERBLOCK_LEN, Superblock};
 use store::{Options, Store};
 
@@ -32,6 +34,8 @@ enum Deed<'a> {
         block: u16,
         bytes: u32,
         records: u32,
+        kind: u8,
+        settled: u32,
     },
     /// A record, with a checksum that is right, of a key that the store knows.
     Record {
@@ -44,13 +48,15 @@ enum Deed<'a> {
     },
     /// A piece of an index, or what says how to put it together.
     Piece { at: u32, key: u64, value: &'a [u8] },
-    /// The header of a segment, with a checksum that is right.
+    /// A header of a segment, with a checksum that is right.
     Segment {
         segment: u8,
+        copy: bool,
         seq: u64,
-        session: u64,
         kind: u8,
-        torn: bool,
+        state: u8,
+        contents: [u32; 3],
+        settled: [(u64, u32); 2],
     },
     /// A superblock of other sizes.
     Superblock {
@@ -88,6 +94,10 @@ fn value(key: u8, version: u8) -> Vec<u8> {
     vec![key ^ version; 20 + usize::from(key) * 40]
 }
 
+fn kind_of(kind: u8) -> Kind {
+    [Kind::User, Kind::Moved, Kind::Index][usize::from(kind) % 3]
+}
+
 fn filled(is_closed: bool) -> &'static Filled {
     static FILLED: [OnceLock<Filled>; 2] = [const { OnceLock::new() }; 2];
     FILLED[usize::from(is_closed)].get_or_init(|| {
@@ -118,7 +128,8 @@ impl Deed<'_> {
         let seq_of = |image: &Image, segment: u32| {
             let mut bytes = [0; SEGMENT_HEADER_LEN];
             image.read(layout.segment_at(segment), &mut bytes);
-            SegmentHeader::parse(&bytes, superblock.store, segment).map_or(1, |header| header.seq)
+            SegmentHeader::parse(&bytes, superblock.store, segment, layout.seq_end())
+                .map_or(1, |header| header.seq)
         };
         let put = |image: &mut Image, at: u64, bytes: &[u8]| {
             let at = at.min(LEN - bytes.len() as u64);
@@ -141,9 +152,13 @@ impl Deed<'_> {
                 block,
                 bytes,
                 records,
+                kind,
+                settled,
             } => {
                 let (segment, block) = (u32::from(block) / 128 % SEGMENTS, u32::from(block) % 128);
                 let header = BatchHeader {
+                    kind: kind_of(kind),
+                    settled,
                     seq: seq_of(image, segment),
                     block,
                     bytes,
@@ -191,23 +206,35 @@ impl Deed<'_> {
             ),
             Self::Segment {
                 segment,
+                copy,
                 seq,
-                session,
                 kind,
-                torn,
+                state,
+                contents: [end, batches, records],
+                settled,
             } => {
                 let segment = u32::from(segment) % SEGMENTS;
+                let states = [SegmentState::Open, SegmentState::Closed, SegmentState::Free];
+                let [user, moved] = settled.map(|(seq, block)| Settled { seq, block });
                 let header = SegmentHeader {
                     store: superblock.store,
                     seq,
-                    session,
                     segment,
-                    kind: [Kind::User, Kind::Moved, Kind::Index][usize::from(kind) % 3],
-                    torn,
+                    kind: kind_of(kind),
+                    state: states[usize::from(state) % 3],
+                    contents: Contents {
+                        end,
+                        batches,
+                        records,
+                        sum: 0,
+                    },
+                    user,
+                    moved,
                 };
                 let mut out = [0; SEGMENT_HEADER_LEN];
                 header.emit(&mut out);
-                put(image, layout.segment_at(segment), &out);
+                let block = if copy { layout.copy_block() } else { 0 };
+                put(image, layout.block_at(segment, block), &out);
             }
             Self::Superblock {
                 copy,

@@ -148,6 +148,7 @@ pub(super) struct OpenFile {
     fd: OwnedFd,
     name: Arc<str>,
     geometry: Geometry,
+    physical_block: u32,
     is_direct: bool,
 }
 
@@ -207,6 +208,10 @@ impl Device for FileDevice {
 
     fn geometry(&self) -> Geometry {
         self.file.geometry
+    }
+
+    fn physical_block(&self) -> u32 {
+        self.file.physical_block
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, BlockError> {
@@ -279,6 +284,7 @@ impl Opening<'_> {
                 io_max: IO_MAX,
                 boundary: None,
             },
+            physical_block: physical_block(&stat).unwrap_or(0).max(block),
             is_direct,
         })
     }
@@ -394,6 +400,20 @@ fn best_engine(file: &Arc<OpenFile>) -> Engine {
         tracing::warn!(doing, %error, %engine, "io_uring is not available for block devices");
     });
     engine
+}
+
+/// What the drive that holds a file, or is one, writes at once, if the system knows.
+fn physical_block(stat: &rustix::fs::Stat) -> Option<u32> {
+    let is_drive = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+    let device = if is_drive { stat.st_rdev } else { stat.st_dev };
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // A partition has its drive's.
+    ["queue", "../queue"].into_iter().find_map(|queue| {
+        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/physical_block_size");
+        let text = fs::read_to_string(path).ok()?;
+        let bytes: u32 = text.trim().parse().ok()?;
+        bytes.is_power_of_two().then_some(bytes)
+    })
 }
 
 /// What direct transfers of this file must be aligned to; `None` if there are none.

@@ -145,6 +145,12 @@ pub trait Device: Send + Sync {
     /// Its size and rules.
     fn geometry(&self) -> Geometry;
 
+    /// What the device writes at once, if that is more than it can be addressed by: a write of less that
+    /// is cut short may damage what is beside it.
+    fn physical_block(&self) -> u32 {
+        self.geometry().block
+    }
+
     /// Opens a queue that takes `depth` requests in flight.
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, BlockError>;
 }

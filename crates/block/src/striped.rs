@@ -5,7 +5,15 @@
 //!          | a 0     | b 0     | c 0     | a unit  | b unit  | c unit  | ...
 //! ```
 //!
-//! The devices' order is part of the format: with another one, the same devices hold something else.
+//! The devices' order is part of the format: with another one, the same devices hold something else. So
+//! the last block of each begins with a label that says which set it belongs to and which place it has:
+//!
+//! ```text
+//!  0       8         10  12     16    32       36      40    44
+//!  +-------+---------+---+------+-----+--------+-------+-----+
+//!  | magic | version | 0 | unit | set | number | count | crc |
+//!  +-------+---------+---+------+-----+--------+-------+-----+
+//! ```
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -14,7 +22,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::{BlockError, Device, Done, Geometry, Op, Queue, Region, Request};
+use super::{BlockError, Device, Disk, Done, Durable, Geometry, Op, Queue, Region, Request};
 use rt::Arm;
 
 /// Several devices as one, as fast and as large as all together, and lost with any of them.
@@ -26,12 +34,76 @@ pub struct Striped {
 }
 
 impl Striped {
-    /// Takes the devices in this order, `unit` bytes of each at a time. The shortest bounds the use of
-    /// all.
+    /// Makes one device of several, in this order, `unit` bytes of each at a time. The shortest bounds
+    /// the use of all. `set` is a number that nobody has used before. What the devices hold counts no
+    /// more, and [`Striped::open`] finds them from now on.
     ///
     /// # Errors
-    /// If there is no device, or the unit does not fit the devices' blocks.
-    pub fn new(devices: Vec<Box<dyn Device>>, unit: u32) -> Result<Self, BlockError> {
+    /// If there is no device, one belongs to a set already, or the unit does not fit the devices' blocks;
+    /// and whatever the devices say.
+    pub fn format(devices: Vec<Box<dyn Device>>, unit: u32, set: u128) -> Result<Self, BlockError> {
+        let striped = Self::over(devices, unit)?;
+        for device in &striped.devices {
+            if Label::read(&**device)?.is_some() {
+                return Err(BlockError::Layout {
+                    device: striped.name(),
+                    reason: format!("{} belongs to a set already", device.name()),
+                });
+            }
+        }
+        let count = striped.devices.len() as u32;
+        for (number, device) in (0..).zip(&striped.devices) {
+            let label = Label {
+                unit,
+                set,
+                number,
+                count,
+            };
+            label.write(&**device)?;
+        }
+        Ok(striped)
+    }
+
+    /// Takes devices that [`Striped::format`] has made one of, given in any order.
+    ///
+    /// # Errors
+    /// If they are not all of one set, each once; and whatever the devices say.
+    pub fn open(devices: Vec<Box<dyn Device>>) -> Result<Self, BlockError> {
+        let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
+        let refuse = |reason: String| BlockError::Layout {
+            device: names.join("+").into(),
+            reason,
+        };
+        let mut members = Vec::new();
+        for device in devices {
+            let name = device.name();
+            let label = Label::read(&*device)?;
+            let label = label.ok_or_else(|| refuse(format!("{name} belongs to no set")))?;
+            members.push((label, device));
+        }
+        members.sort_by_key(|(label, _)| label.number);
+        let Some(&(first, _)) = members.first() else {
+            return Err(refuse("there is no device to stripe over".into()));
+        };
+        if members.len() != first.count as usize {
+            let (there, count) = (members.len(), first.count);
+            return Err(refuse(format!("the set has {count} devices, not {there}")));
+        }
+        for (number, (label, device)) in (0..).zip(&members) {
+            let name = device.name();
+            let expected = Label { number, ..first };
+            if (label.set, label.unit, label.count) != (first.set, first.unit, first.count) {
+                return Err(refuse(format!("{name} belongs to another set")));
+            }
+            if *label != expected {
+                return Err(refuse(format!("device {number} of the set is missing")));
+            }
+        }
+        let devices = members.into_iter().map(|(_, device)| device).collect();
+        Self::over(devices, first.unit)
+    }
+
+    fn over(devices: Vec<Box<dyn Device>>, unit: u32) -> Result<Self, BlockError> {
         let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
         let name: Arc<str> = names.join("+").into();
         let refuse = |reason: String| {
@@ -59,11 +131,11 @@ impl Striped {
                     "a stripe of {unit} bytes does not divide {name}'s own"
                 ));
             }
-            if geometry.len < wide {
+            if Label::at(geometry) < wide {
                 return refuse(format!("{name} is shorter than a stripe of {unit} bytes"));
             }
         }
-        let shortest = geometries().map(|geometry| geometry.len).min();
+        let shortest = geometries().map(Label::at).min();
         let each = shortest.unwrap_or(0) / wide * wide;
         let io_max = geometries().map(|geometry| geometry.io_max).min();
         let io_max = io_max.unwrap_or(block);
@@ -82,6 +154,75 @@ impl Striped {
     }
 }
 
+/// What a device says of the set that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Label {
+    unit: u32,
+    set: u128,
+    number: u32,
+    count: u32,
+}
+
+const LABEL_LEN: usize = 44;
+const LABEL_MAGIC: &[u8; 8] = b"vrvstrip";
+const LABEL_VERSION: u16 = 1;
+
+impl Label {
+    /// Where a device's label is: nothing of the set comes that far.
+    fn at(geometry: Geometry) -> u64 {
+        geometry.len - u64::from(geometry.block)
+    }
+
+    fn read(device: &dyn Device) -> Result<Option<Self>, BlockError> {
+        let disk = Disk::open(device, 1)?;
+        let buf = disk.buffer(device.geometry().block as usize);
+        let (result, buf) = disk.block_on(disk.read(buf, Self::at(device.geometry())));
+        result?;
+        Ok(Self::parse(&buf))
+    }
+
+    fn write(&self, device: &dyn Device) -> Result<(), BlockError> {
+        let disk = Disk::open(device, 1)?;
+        let mut buf = disk.buffer(device.geometry().block as usize);
+        buf.fill(0);
+        buf[..LABEL_LEN].copy_from_slice(&self.emit());
+        let at = Self::at(device.geometry());
+        disk.block_on(disk.write(buf, at, Durable::Yes)).0
+    }
+
+    fn emit(&self) -> [u8; LABEL_LEN] {
+        let mut out = [0; LABEL_LEN];
+        out[..8].copy_from_slice(LABEL_MAGIC);
+        out[8..10].copy_from_slice(&LABEL_VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&self.unit.to_le_bytes());
+        out[16..32].copy_from_slice(&self.set.to_le_bytes());
+        out[32..36].copy_from_slice(&self.number.to_le_bytes());
+        out[36..40].copy_from_slice(&self.count.to_le_bytes());
+        let crc = crc32fast::hash(&out[..40]);
+        out[40..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The label at the beginning of some bytes, if there is one of this version.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; LABEL_LEN] = bytes.first_chunk()?;
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let is_right = bytes.starts_with(LABEL_MAGIC)
+            && bytes[8..10] == LABEL_VERSION.to_le_bytes()
+            && word(40) == crc32fast::hash(&bytes[..40]);
+        let set = [16, 20, 24, 28].map(word);
+        is_right.then(|| Self {
+            unit: word(12),
+            set: set
+                .iter()
+                .rev()
+                .fold(0, |set, &word| set << 32 | u128::from(word)),
+            number: word(32),
+            count: word(36),
+        })
+    }
+}
+
 impl Device for Striped {
     fn name(&self) -> Arc<str> {
         self.name.clone()
@@ -89,6 +230,11 @@ impl Device for Striped {
 
     fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    fn physical_block(&self) -> u32 {
+        let physical = self.devices.iter().map(|device| device.physical_block());
+        physical.max().unwrap_or(self.geometry.block)
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, BlockError> {

@@ -68,7 +68,7 @@ impl Batch {
         self.placed.borrow_mut().push(Placed {
             segment,
             place: Place::new(layout.place(segment, grain), SizeCode::of(grains)),
-            version: Version::new(seq, grain),
+            version: layout.version(seq, grain),
         });
     }
 

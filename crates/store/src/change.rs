@@ -193,6 +193,7 @@ impl Session {
         // All of it: a condition must not hold because of a bit that has rotted.
         let old = self.find(hash, key, Want::Value).await?;
         let seen = old.as_ref().filter(|old| self.is_seen(old));
+        seen.map_or(Ok(()), |seen| self.shared.trust(seen))?;
         let replaced = seen.is_some();
         if !condition(seen) {
             return Ok(None);
@@ -295,6 +296,7 @@ impl Session {
         let right = self.shared.flights.change(hash).await;
         let old = self.find(hash, key, Want::Value).await?;
         let is_seen = old.as_ref().is_some_and(|old| self.is_seen(old));
+        old.as_ref().map_or(Ok(()), |old| self.shared.trust(old))?;
         let value = old.map(Value::new);
         let seen = value.as_ref().filter(|_| is_seen);
         match update(seen) {

@@ -24,10 +24,12 @@ pub enum StoreError {
         source: FormatError,
     },
     /// There is something on the device, and formatting it would destroy that.
-    #[error("{device} holds something else already (its first bytes are not zero)")]
+    #[error("{device} holds something else already (byte {at} is not zero)")]
     NotEmpty {
         /// The device.
         device: Arc<str>,
+        /// Where something is.
+        at: u64,
     },
     /// The device cannot be formatted in this way.
     #[error("{device} cannot hold such a store: {source}")]
@@ -56,6 +58,17 @@ pub enum StoreError {
         at: u64,
         /// What is wrong.
         source: FormatError,
+    },
+    /// A value was found, but newer ones are lost, and nobody knows of which keys.
+    #[error(
+        "the value at byte {at} of {device} may be an older one: newer records are damaged, and their keys \
+         cannot be read (`vervain store check` says where, `vervain store repair` gives them up)"
+    )]
+    MaybeOld {
+        /// The device.
+        device: Arc<str>,
+        /// Where on it the value is.
+        at: u64,
     },
     /// There is no room for more.
     #[error("the store is full")]

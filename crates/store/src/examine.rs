@@ -6,12 +6,14 @@ use block::{Device, Disk};
 
 use crate::error::StoreError;
 use crate::format::record::Meta;
-use crate::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segment::{Kind, SegmentHeader, SegmentState};
 use crate::format::superblock::{SUPERBLOCKS, Superblock};
 use crate::format::{FormatError, Version};
 use crate::read::version;
+use crate::recovery::headers;
+pub use crate::scan::{Damage, Flaw};
 use crate::scan::{Passed, Scan};
-use crate::store::{read_superblock, write_superblock};
+use crate::store::{read_superblocks, write_superblock};
 
 /// What is on a device.
 #[derive(Clone, Debug)]
@@ -20,7 +22,7 @@ pub struct Examined {
     pub superblock: Superblock,
     /// What is wrong with the superblock, and with its copy.
     pub superblock_problems: [Option<FormatError>; 2],
-    /// Every segment that is in use, or whose header is damaged.
+    /// Every segment that is in use, or one of whose headers is damaged.
     pub segments: Vec<ExaminedSegment>,
     /// Segments that are not in use.
     pub free: u32,
@@ -31,8 +33,10 @@ pub struct Examined {
 pub struct ExaminedSegment {
     /// Its number.
     pub segment: u32,
-    /// Its header, or what is wrong with it.
+    /// The newer of its two headers, or what is wrong with the first if neither can be read.
     pub header: Result<SegmentHeader, FormatError>,
+    /// What is wrong with its header, and with the copy.
+    pub header_problems: [Option<FormatError>; 2],
     /// Batches in it.
     pub batches: u64,
     /// Records in it, current or not.
@@ -41,8 +45,14 @@ pub struct ExaminedSegment {
     pub tombstones: u64,
     /// Bytes of its batches.
     pub bytes: u64,
-    /// Stretches in which no record was where one had been.
+    /// Stretches in which something is lost that had been written.
     pub damaged: u64,
+    /// Stretches of writes that may have been cut short.
+    pub torn: u64,
+    /// These stretches.
+    pub flaws: Vec<Flaw>,
+    /// The keys of damaged records, as far as they can be read.
+    pub damaged_keys: Vec<Vec<u8>>,
 }
 
 /// A record as it stands on the device.
@@ -65,13 +75,17 @@ pub struct ExaminedRecord<'a> {
 impl Examined {
     /// Whether everything is as it was written.
     pub fn is_sound(&self) -> bool {
-        let is_sound = |s: &ExaminedSegment| s.header.is_ok() && s.damaged == 0;
+        let is_sound = |s: &ExaminedSegment| {
+            let has_headers = s.header_problems.iter().all(Option::is_none);
+            s.header.is_ok() && has_headers && s.flaws.is_empty()
+        };
         self.superblock_problems.iter().all(Option::is_none) && self.segments.iter().all(is_sound)
     }
 
     /// Whether the store was closed, so that it opens without reading its log.
     pub fn is_closed(&self) -> bool {
-        let newest = self.segments.iter().filter_map(|s| s.header.ok());
+        let used = self.segments.iter().filter_map(|s| s.header.ok());
+        let newest = used.filter(|header| header.state != SegmentState::Free);
         let newest = newest.max_by_key(|header| header.seq);
         newest.is_some_and(|header| header.kind == Kind::Index)
     }
@@ -92,33 +106,37 @@ pub fn examine(
     disk.block_on(async {
         let (superblock, superblock_problems) = superblocks(device, &disk).await?;
         let layout = superblock.layout;
+        let headers = headers::read(&superblock, &disk).await?;
         let mut segments = Vec::new();
         let mut free = 0;
-        for segment in 0..layout.segments {
+        for known in &headers.segments {
+            let segment = known.segment;
             on_segment(segment, layout.segments);
-            let (result, buf) = disk
-                .read(disk.buffer(layout.block()), layout.segment_at(segment))
-                .await;
-            result?;
-            let header = SegmentHeader::parse(&buf, superblock.store, segment);
+            let problem = known.problems[0].unwrap_or(FormatError::Unfinished);
             let mut examined = ExaminedSegment {
                 segment,
-                header,
+                header: known.header.ok_or(problem),
+                header_problems: known.problems,
                 batches: 0,
                 records: 0,
                 tombstones: 0,
                 bytes: 0,
                 damaged: 0,
+                torn: 0,
+                flaws: Vec::new(),
+                damaged_keys: Vec::new(),
             };
-            let Ok(header) = header else {
-                if buf[..SEGMENT_HEADER_LEN].iter().all(|&byte| byte == 0) {
-                    free += 1;
-                } else {
+            let used = |header: &SegmentHeader| header.state != SegmentState::Free;
+            let Some(header) = known.header.filter(used) else {
+                free += u32::from(known.header.is_some());
+                if known.problems.iter().any(Option::is_some) {
                     segments.push(examined);
                 }
                 continue;
             };
-            let mut scan = Scan::new(&superblock, &disk, segment, header.seq);
+            let scan = Scan::new(&superblock, &disk, segment, header.seq);
+            let scan = scan.closed(known.contents());
+            let mut scan = scan.settled(headers.settled(header.seq)).tolerant();
             while let Some(mut batch) = scan.next().await? {
                 examined.batches += 1;
                 examined.bytes += batch.len() as u64;
@@ -128,14 +146,19 @@ pub fn examine(
                     on_record(ExaminedRecord {
                         segment,
                         at: layout.place_at(layout.place(segment, grain)),
-                        version: version(record.meta, header.seq, grain),
+                        version: version(&layout, record.meta, header.seq, grain),
                         meta: record.meta,
                         key: record.key,
                         value_len: record.value.len(),
                     });
                 }
             }
-            examined.damaged = scan.damaged;
+            let outcome = scan.finish();
+            examined.damaged = outcome.damaged();
+            examined.torn = outcome.torn();
+            examined.flaws = outcome.flaws;
+            let keys = outcome.suspects.into_iter().map(|suspect| suspect.key);
+            examined.damaged_keys = keys.collect();
             segments.push(examined);
         }
         on_segment(layout.segments, layout.segments);
@@ -152,24 +175,15 @@ async fn superblocks(
     device: &Arc<dyn Device>,
     disk: &Disk,
 ) -> Result<(Superblock, [Option<FormatError>; 2]), StoreError> {
-    let mut found = None;
-    let mut problems = [None, None];
-    for (at, problem) in SUPERBLOCKS.into_iter().zip(&mut problems) {
-        match read_superblock(&**device, disk, at).await? {
-            Ok(superblock) => found = found.or(Some(superblock)),
-            Err(error) => *problem = Some(error),
-        }
-    }
-    match (found, problems[0]) {
-        (Some(superblock), _) => {
+    let (found, problems) = read_superblocks(&**device, disk).await?;
+    match found {
+        Some(superblock) if superblock.ready => {
             crate::store::check(&device.name(), &superblock, device.geometry())?;
             Ok((superblock, problems))
         }
-        (None, problem) => Err(StoreError::NoStore {
+        _ => Err(StoreError::NoStore {
             device: device.name(),
-            source: problem.unwrap_or(FormatError::Foreign {
-                what: "a superblock",
-            }),
+            source: problems[0].unwrap_or(FormatError::Unfinished),
         }),
     }
 }

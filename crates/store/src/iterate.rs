@@ -12,7 +12,7 @@ use crate::format::segment::Kind;
 use crate::index::{Place, SizeCode};
 use crate::maintain::is_live;
 use crate::read::version;
-use crate::scan::{Passed, Scan};
+use crate::scan::{Outcome, Passed, Scan};
 use crate::segments::State;
 use crate::session::Session;
 
@@ -69,7 +69,7 @@ impl Session {
             };
             next = seq + 1;
             let live = shared.segments.live(segment);
-            let mut scan = Scan::new(&shared.superblock, &self.disk, segment, seq);
+            let mut scan = Scan::of(shared, &self.disk, segment, seq);
             while let Some(mut batch) = scan.next().await? {
                 while let Some(Passed { record, grain }) = batch.next() {
                     let grains = record.encoded_len().div_ceil(layout.grain()) as u64;
@@ -80,27 +80,29 @@ impl Session {
                     if !is_shown {
                         continue;
                     }
+                    let version = version(&layout, record.meta, seq, grain);
+                    shared.trust_version(version, place)?;
                     let flow = visit(Visited {
                         key: record.key,
                         value: record.value,
                         flags: record.meta.flags,
                         expiry: record.meta.expiry,
-                        version: version(record.meta, seq, grain),
+                        version,
                     });
                     if flow.is_break() {
                         return Ok(());
                     }
                 }
             }
-            self.check_suspects(&scan, segment, live)?;
+            self.check_suspects(&scan.finish(), segment, live)?;
         }
     }
 
     /// Says so if a damaged record is a current one.
-    fn check_suspects(&self, scan: &Scan<'_>, segment: u32, live: u64) -> Result<(), StoreError> {
+    fn check_suspects(&self, outcome: &Outcome, segment: u32, live: u64) -> Result<(), StoreError> {
         let shared = &self.shared;
         let layout = shared.layout();
-        for suspect in scan.suspects.iter().filter(|_| live > 0) {
+        for suspect in outcome.suspects.iter().filter(|_| live > 0) {
             let grains = suspect.len.div_ceil(layout.grain()) as u64;
             let place = layout.place(segment, suspect.grain);
             let hash = shared.hash(&suspect.key).index();

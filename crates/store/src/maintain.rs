@@ -12,14 +12,15 @@ use rt::cross::Notified;
 use crate::counters::add;
 use crate::effort::{Effort, Postponed};
 use crate::error::StoreError;
+use crate::format::layout::Layout;
 use crate::format::record::{Meta, Record};
-use crate::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segment::{Contents, Kind, SEGMENT_HEADER_LEN, SegmentHeader, SegmentState};
 use crate::hash::KeyHash;
 use crate::index::{Candidates, Place, SizeCode};
 use crate::mover::Mover;
 use crate::read::version;
 use crate::scan::{Passed, Scan};
-use crate::segments::Candidate;
+use crate::segments::{Candidate, Closable};
 use crate::shared::Shared;
 use crate::stream::Room;
 
@@ -95,6 +96,10 @@ impl Maintainer {
                 return Ok(true);
             }
         }
+        if let Err(error) = close_segments(&shared, &self.disk).await {
+            self.mover.abandon();
+            return Err(error);
+        }
         let segments = shared.layout().segments;
         let low = spare + 1 + segments as usize / 32;
         if shared.segments.free_len() >= low {
@@ -169,15 +174,24 @@ impl Maintainer {
         }
         let leaving = self.empty(victim).await;
         let moved = self.mover.write().await;
+        let before = shared.segments.closable();
         if let Err(error) = self.disk.flush().await {
             // The copies may be lost, and a further flush would not tell: what they are copies of
             // has to stay.
+            for closable in before {
+                shared.segments.note_failure(closable.segment);
+            }
             self.mover.take_back();
+            self.mover.abandon();
             shared.segments.stay(segment);
             self.postpone(segment, victim.seq);
             return Err(error.into());
         }
-        self.mover.flushed();
+        self.mover.settle();
+        // Before the headers of what was moved say that it counts no more.
+        if let Err(error) = close_flushed(&shared, &self.disk, before).await {
+            tracing::warn!(%error, device = %shared.device.name(), "closing a segment");
+        }
         let leaving = match moved.and(leaving) {
             Ok(leaving) => leaving,
             Err(error) => {
@@ -199,7 +213,7 @@ impl Maintainer {
             self.postpone(segment, victim.seq);
             return Ok(());
         }
-        if let Err(error) = destroy_header(&shared, &self.disk, segment).await {
+        if let Err(error) = free_segment(&shared, &self.disk, segment).await {
             shared.segments.stay(segment);
             self.postpone(segment, victim.seq);
             return Err(error);
@@ -229,10 +243,10 @@ impl Maintainer {
         let layout = *shared.layout();
         let oldest = shared.segments.oldest_but(victim.segment);
         let mut leaving = Vec::new();
-        let mut scan = Scan::new(&shared.superblock, &disk, victim.segment, victim.seq);
+        let mut scan = Scan::of(&shared, &disk, victim.segment, victim.seq);
         while let Some(mut batch) = scan.next().await? {
             while let Some(Passed { record, grain }) = batch.next() {
-                let version = version(record.meta, victim.seq, grain);
+                let version = version(&layout, record.meta, victim.seq, grain);
                 let moved = |meta| Record {
                     meta: Meta {
                         origin: Some(version),
@@ -308,7 +322,7 @@ impl Maintainer {
                 leaving.push((hash, place));
             }
         }
-        add(&shared.counters.damaged, scan.damaged);
+        add(&shared.counters.damaged, scan.finish().damaged());
         Ok(leaving)
     }
 
@@ -392,7 +406,7 @@ pub(crate) async fn begin_segment(
         shared.segments.doubt(segment);
         return Err(error);
     }
-    Ok(Room::whole(shared.layout(), segment, seq))
+    Ok(Room::whole(shared.layout(), segment, seq, kind))
 }
 
 /// Whether the index points at this place for this hash.
@@ -402,7 +416,8 @@ pub(crate) fn is_live(shared: &Shared, hash: u64, place: Place) -> bool {
     candidates.contains(&place)
 }
 
-/// Durably writes the header of a segment that is about to be used.
+/// Durably writes the header of a segment that is about to be used, and its copy. The copy is written
+/// first: if only one of them is newer, it is that one.
 pub(crate) async fn write_header(
     shared: &Shared,
     disk: &Disk,
@@ -411,14 +426,116 @@ pub(crate) async fn write_header(
     kind: Kind,
 ) -> Result<(), StoreError> {
     let header = SegmentHeader {
-        store: shared.superblock.store,
         seq,
-        session: shared.session,
-        segment,
         kind,
-        torn: false,
+        state: SegmentState::Open,
+        ..header(shared, segment)
     };
-    put_header(shared, disk, &header).await
+    put_header(shared, disk, &header, Which::Copy).await?;
+    put_header(shared, disk, &header, Which::First).await
+}
+
+/// Has the header's copy say what a segment holds to which nobody writes any more. All of it is durable.
+pub(crate) async fn close_segment(
+    shared: &Shared,
+    disk: &Disk,
+    (segment, seq): (u32, u64),
+    kind: Kind,
+    contents: Contents,
+) -> Result<(), StoreError> {
+    let header = SegmentHeader {
+        seq,
+        kind,
+        state: SegmentState::Closed,
+        contents,
+        ..header(shared, segment)
+    };
+    put_header(shared, disk, &header, Which::Copy).await
+}
+
+/// Durably says in the header of a segment, and in the copy, that it is free from now on.
+pub(crate) async fn free_segment(
+    shared: &Shared,
+    disk: &Disk,
+    segment: u32,
+) -> Result<(), StoreError> {
+    let header = SegmentHeader {
+        seq: shared.segments.last_seq(segment),
+        state: SegmentState::Free,
+        ..header(shared, segment)
+    };
+    put_header(shared, disk, &header, Which::First).await?;
+    put_header(shared, disk, &header, Which::Copy).await
+}
+
+/// Closes segments to which nobody writes any more, as far as all that was written to them is known.
+pub(crate) async fn close_segments(shared: &Shared, disk: &Disk) -> Result<(), StoreError> {
+    let closable = shared.segments.closable();
+    let is_durable = |kind| kind == Kind::User && shared.durable() == Durable::Yes;
+    if closable.iter().any(|closable| !is_durable(closable.kind))
+        && let Err(error) = disk.flush().await
+    {
+        // What was lost then, no further flush tells.
+        for closable in closable.iter().filter(|c| !is_durable(c.kind)) {
+            shared.segments.note_failure(closable.segment);
+        }
+        return Err(error.into());
+    }
+    close_flushed(shared, disk, closable).await
+}
+
+/// Closes segments whose batches are durable.
+async fn close_flushed(
+    shared: &Shared,
+    disk: &Disk,
+    closable: Vec<Closable>,
+) -> Result<(), StoreError> {
+    for closable in closable {
+        let Closable {
+            segment,
+            seq,
+            kind,
+            contents,
+        } = closable;
+        let closed = close_segment(shared, disk, (segment, seq), kind, contents).await;
+        if let Err(error) = closed {
+            // It counts as open, whether that has reached the device or not.
+            shared.segments.note_failure(segment);
+            return Err(error);
+        }
+        shared.segments.note_closed(segment);
+    }
+    Ok(())
+}
+
+/// The header that a segment gets now.
+fn header(shared: &Shared, segment: u32) -> SegmentHeader {
+    SegmentHeader {
+        user: shared.user.settled(),
+        moved: shared.segments.moved(),
+        ..SegmentHeader::unused(shared.superblock.store, segment)
+    }
+}
+
+/// Which of a segment's two headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// In the first block.
+    First,
+    /// In the last block.
+    Copy,
+}
+
+impl Which {
+    pub(crate) const BOTH: [Self; 2] = [Self::First, Self::Copy];
+
+    /// The block of the segment.
+    pub(crate) fn block(self, layout: &Layout) -> u32 {
+        match self {
+            Self::First => 0,
+            Self::Copy => layout.copy_block(),
+        }
+    }
 }
 
 /// Durably writes a header.
@@ -426,24 +543,13 @@ pub(crate) async fn put_header(
     shared: &Shared,
     disk: &Disk,
     header: &SegmentHeader,
+    which: Which,
 ) -> Result<(), StoreError> {
-    let mut buf = disk.buffer(shared.layout().block());
+    let layout = shared.layout();
+    let mut buf = disk.buffer(layout.block());
     buf[SEGMENT_HEADER_LEN..].fill(0);
     header.emit(&mut buf);
-    let at = shared.layout().segment_at(header.segment);
-    let (result, _) = disk.write(buf, at, Durable::Yes).await;
-    result.map_err(StoreError::from)
-}
-
-/// Durably destroys the header of a segment: it is free from now on.
-pub(crate) async fn destroy_header(
-    shared: &Shared,
-    disk: &Disk,
-    segment: u32,
-) -> Result<(), StoreError> {
-    let mut buf = disk.buffer(shared.layout().block());
-    buf.fill(0);
-    let at = shared.layout().block_at(segment, 0);
+    let at = layout.block_at(header.segment, which.block(layout));
     let (result, _) = disk.write(buf, at, Durable::Yes).await;
     result.map_err(StoreError::from)
 }

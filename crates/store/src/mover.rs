@@ -12,13 +12,13 @@ use crate::batch::Member;
 use crate::counters::add;
 use crate::error::StoreError;
 use crate::format::record::Record;
-use crate::format::segment::Kind;
+use crate::format::segment::{Kind, Settled};
 use crate::hash::KeyHash;
 use crate::index::{Place, SizeCode};
 use crate::maintain::begin_segment;
 use crate::shared::Shared;
 use crate::stream::Room;
-use crate::writer::compose;
+use crate::writer::{Unended, compose};
 
 /// How much is written at once.
 const BATCH: usize = 256 << 10;
@@ -146,12 +146,13 @@ impl Mover {
         }
         buf.set_len(padded);
         buf[self.len..].fill(0);
-        compose(&shared, place, &mut buf[..self.len], &self.members, 0);
+        let crc = compose(&shared, place, &mut buf[..self.len], &self.members, 0);
         self.room = Some(Room {
             block: room.block + blocks,
             blocks: room.blocks - blocks,
             ..room
         });
+        let unended = Unended::new(&shared, room.segment);
         let at = shared.layout().block_at(room.segment, room.block);
         // Durable before the segment they come from is given up: its collector flushes.
         let (result, mut buf) = self.disk.write(buf, at, Durable::No).await;
@@ -166,6 +167,7 @@ impl Mover {
             shared.segments.seal(room.segment);
             return Err(error.into());
         }
+        unended.end(room.block + blocks, crc, members.len() as u32);
         add(&shared.counters.moved_bytes, padded as u64);
         for (member, then) in members.iter().zip(then) {
             let grains = member.len.div_ceil(layout.grain()) as u64;
@@ -194,9 +196,16 @@ impl Mover {
         Ok(())
     }
 
-    /// A flush has covered all copies.
-    pub(crate) fn flushed(&mut self) {
+    /// A flush has covered all copies: everything that was written so far is durable.
+    pub(crate) fn settle(&mut self) {
         self.unflushed.clear();
+        if let Some(room) = &mut self.room {
+            room.settled = room.block;
+            self.shared.segments.settle_moved(Settled {
+                seq: room.seq,
+                block: room.block,
+            });
+        }
     }
 
     /// A flush has failed: the copies may be lost, whatever a later flush says. The index points at what
@@ -211,6 +220,14 @@ impl Mover {
                 shared.sub_live(old);
             }
         }
+    }
+
+    /// A flush has failed: what was written since the last one is lost, and the next one does not tell.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(room) = &self.room {
+            self.shared.segments.note_failure(room.segment);
+        }
+        self.end();
     }
 
     /// Ends the open segment.

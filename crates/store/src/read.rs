@@ -12,6 +12,7 @@ use crate::counters::{Counters, count};
 use crate::error::StoreError;
 use crate::format::FormatError;
 use crate::format::Version;
+use crate::format::layout::Layout;
 use crate::format::record::{HEADER_MAX, Header, Meta, Record};
 use crate::hash::KeyHash;
 use crate::index::{Candidates, Place};
@@ -210,7 +211,7 @@ async fn try_look(
                     value: 0..0,
                     meta,
                     place,
-                    version: version(meta, seq, grain),
+                    version: version(layout, meta, seq, grain),
                 }));
             }
             // Not it, as far as an unchecked header tells: the checksum has to say so.
@@ -229,7 +230,7 @@ async fn try_look(
                         value: 0..0,
                         meta,
                         place,
-                        version: version(meta, seq, grain),
+                        version: version(layout, meta, seq, grain),
                     };
                     There::Seems(found, error)
                 }
@@ -247,7 +248,7 @@ async fn try_look(
         value: end - len..end,
         meta,
         place,
-        version: version(meta, seq, grain),
+        version: version(layout, meta, seq, grain),
     }))
 }
 
@@ -260,8 +261,8 @@ fn seems(bytes: &[u8], key: &[u8]) -> Option<Meta> {
 }
 
 /// The version of a record that stands at a grain of a segment.
-pub(crate) fn version(meta: Meta, seq: u64, grain: u32) -> Version {
-    meta.origin.unwrap_or(Version::new(seq, grain))
+pub(crate) fn version(layout: &Layout, meta: Meta, seq: u64, grain: u32) -> Version {
+    meta.origin.unwrap_or(layout.version(seq, grain))
 }
 
 /// Where a record begins in the blocks that are read for it.

@@ -1,15 +1,15 @@
 //! What the segments of a device are used for, and how much of each is live.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::format::segment::Kind;
+use crate::format::segment::{Contents, Kind, Settled};
 
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// For nothing: it has no header.
+    /// For nothing: its header says so.
     Free,
     /// It is written to.
     Open(Kind),
@@ -30,6 +30,8 @@ pub(crate) struct Counts {
     /// The sequence number, 0 if it is free. Changes when what the segment held is given up: who
     /// has read a record looks here again before he believes that it was not there.
     seq: AtomicU64,
+    /// The last sequence number, also if it is free since.
+    last_seq: AtomicU64,
     /// Grains of live records, as their places tell.
     live: AtomicU64,
     /// Grains of tombstones.
@@ -40,6 +42,40 @@ pub(crate) struct Counts {
     in_flight: AtomicU32,
     /// When a record in it was last asked for, in sequence numbers.
     touched: AtomicU64,
+    /// Something in it is damaged, and nobody has given that up.
+    is_damaged: AtomicBool,
+    /// What was written to it, and whether its header says so.
+    written: Mutex<Written>,
+}
+
+/// What was written to a segment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    contents: Contents,
+    /// Everything before this block was durably written when the store was opened.
+    settled: u32,
+    closing: Closing,
+}
+
+/// Whether the header of a segment says what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Closing {
+    /// It will, when everything that was begun has ended.
+    #[default]
+    Due,
+    /// It does.
+    Done,
+    /// Nobody knows: something could not be written, or is damaged.
+    Never,
+}
+
+/// A segment whose header can be told what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closable {
+    pub(crate) segment: u32,
+    pub(crate) seq: u64,
+    pub(crate) kind: Kind,
+    pub(crate) contents: Contents,
 }
 
 #[derive(Debug)]
@@ -70,6 +106,10 @@ pub(crate) struct Segments {
     counts: Box<[Counts]>,
     table: Mutex<Table>,
     next_seq: AtomicU64,
+    /// Up to where everything that was moved is durable.
+    moved: Mutex<Settled>,
+    /// Sequence numbers are below this.
+    seq_end: u64,
 }
 
 /// A segment that may be given up.
@@ -91,11 +131,13 @@ pub(crate) struct Held {
     pub(crate) tombstones: u64,
     pub(crate) fence: u64,
     pub(crate) touched: u64,
+    /// Something in it is damaged, and nobody has given that up: it stays.
+    pub(crate) is_damaged: bool,
 }
 
 impl Segments {
-    /// All free; the first opened one has the sequence number 1.
-    pub(crate) fn new(segments: u32) -> Self {
+    /// All free; the first opened one has the sequence number 1, and all are below `seq_end`.
+    pub(crate) fn new(segments: u32, seq_end: u64) -> Self {
         Self {
             counts: (0..segments).map(|_| Counts::default()).collect(),
             table: Mutex::new(Table {
@@ -107,6 +149,8 @@ impl Segments {
                 next_seq: 1,
             }),
             next_seq: AtomicU64::new(1),
+            moved: Mutex::default(),
+            seq_end,
         }
     }
 
@@ -122,8 +166,15 @@ impl Segments {
         table.next_seq = table.next_seq.max(seq + 1);
         self.next_seq.store(table.next_seq, Ordering::Release);
         let counts = &self.counts[segment as usize];
+        counts.last_seq.store(seq, Ordering::Relaxed);
         counts.seq.store(seq, Ordering::Release);
         counts.touched.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    /// A segment that is free had this sequence number last.
+    pub(crate) fn note_last_seq(&self, segment: u32, seq: u64) {
+        let last_seq = &self.counts[segment as usize].last_seq;
+        last_seq.store(seq, Ordering::Relaxed);
     }
 
     /// The segments of the log that have a header.
@@ -140,13 +191,19 @@ impl Segments {
             ) {
                 continue;
             }
+            let seq = counts.seq.load(Ordering::Acquire);
+            if seq == 0 {
+                // Neither of its headers can be read.
+                continue;
+            }
             held.push(Held {
                 segment: segment as u32,
-                seq: counts.seq.load(Ordering::Acquire),
+                seq,
                 live: counts.live.load(Ordering::Relaxed),
                 tombstones: counts.tombstones.load(Ordering::Relaxed),
                 fence: counts.fence.load(Ordering::Relaxed),
                 touched: counts.touched.load(Ordering::Relaxed),
+                is_damaged: counts.is_damaged.load(Ordering::Relaxed),
             });
         }
         held
@@ -159,6 +216,86 @@ impl Segments {
         counts.tombstones.store(held.tombstones, Ordering::Relaxed);
         counts.fence.store(held.fence, Ordering::Relaxed);
         counts.touched.store(held.touched, Ordering::Relaxed);
+        if held.is_damaged {
+            self.retire_damaged(held.segment);
+        }
+    }
+
+    fn written(&self, segment: u32) -> MutexGuard<'_, Written> {
+        let written = &self.counts[segment as usize].written;
+        written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A batch has been written: it ends before the block `end`.
+    pub(crate) fn note_batch(&self, segment: u32, end: u32, crc: u32, records: u32) {
+        self.written(segment).contents.add(end, crc, records);
+    }
+
+    /// Whether something was written to a segment is not known.
+    pub(crate) fn note_failure(&self, segment: u32) {
+        self.written(segment).closing = Closing::Never;
+    }
+
+    /// What a segment holds, if its header says so; otherwise up to which block everything in it is
+    /// known to have been written.
+    pub(crate) fn extent(&self, segment: u32) -> (Option<Contents>, u32) {
+        let written = self.written(segment);
+        let is_done = written.closing == Closing::Done;
+        (is_done.then_some(written.contents), written.settled)
+    }
+
+    /// What was found of a segment when the store was opened: what its header says that it holds, or up
+    /// to which block everything had been written.
+    pub(crate) fn adopt_extent(&self, segment: u32, contents: Option<Contents>, settled: u32) {
+        *self.written(segment) = Written {
+            contents: contents.unwrap_or_default(),
+            settled,
+            closing: match contents {
+                Some(_) => Closing::Done,
+                None => Closing::Never,
+            },
+        };
+    }
+
+    /// The segments that nobody writes to any more, and whose headers do not say yet what they hold.
+    pub(crate) fn closable(&self) -> Vec<Closable> {
+        let table = self.table();
+        let mut closable = Vec::new();
+        for (segment, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
+            let State::Sealed(kind) = *state else {
+                continue;
+            };
+            let segment = segment as u32;
+            if counts.in_flight.load(Ordering::Acquire) != 0 {
+                continue;
+            }
+            let written = *self.written(segment);
+            if written.closing == Closing::Due {
+                closable.push(Closable {
+                    segment,
+                    seq: counts.seq.load(Ordering::Acquire),
+                    kind,
+                    contents: written.contents,
+                });
+            }
+        }
+        closable
+    }
+
+    /// The header of a segment says what it holds.
+    pub(crate) fn note_closed(&self, segment: u32) {
+        self.written(segment).closing = Closing::Done;
+    }
+
+    /// Everything that was moved up to here is durable.
+    pub(crate) fn settle_moved(&self, settled: Settled) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        *moved = settled.max(*moved);
+    }
+
+    /// Up to where everything that was moved is durable.
+    pub(crate) fn moved(&self) -> Settled {
+        *self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The sequence number that no segment has had yet.
@@ -176,7 +313,7 @@ impl Segments {
     /// Opens a free segment if more than `spare` are free: its number and its sequence number.
     pub(crate) fn open(&self, kind: Kind, spare: usize) -> Option<(u32, u64)> {
         let mut table = self.table();
-        if table.free.len() <= spare {
+        if table.free.len() <= spare || table.next_seq >= self.seq_end {
             return None;
         }
         // Users can wait for another one if this fails again; who moves would have to begin anew.
@@ -193,7 +330,7 @@ impl Segments {
     /// `spare` are free or doubtful.
     pub(crate) fn open_doubtful(&self, kind: Kind, spare: usize) -> Option<(u32, u64)> {
         let mut table = self.table();
-        if table.free.len() + table.doubtful.len() <= spare {
+        if table.free.len() + table.doubtful.len() <= spare || table.next_seq >= self.seq_end {
             return None;
         }
         let waiting = table.doubtful.iter().enumerate();
@@ -212,7 +349,9 @@ impl Segments {
             zero.store(0, Ordering::Relaxed);
         }
         counts.touched.store(seq, Ordering::Relaxed);
+        counts.last_seq.store(seq, Ordering::Relaxed);
         counts.seq.store(seq, Ordering::Release);
+        *self.written(segment) = Written::default();
         (segment, seq)
     }
 
@@ -287,7 +426,16 @@ impl Segments {
 
     /// The segment is not used again.
     pub(crate) fn retire(&self, segment: u32) {
-        self.table().states[segment as usize] = State::Retired;
+        let mut table = self.table();
+        table.states[segment as usize] = State::Retired;
+        table.free.retain(|&free| free != segment);
+    }
+
+    /// The segment holds damage that nobody has given up: it stays as it is.
+    pub(crate) fn retire_damaged(&self, segment: u32) {
+        let is_damaged = &self.counts[segment as usize].is_damaged;
+        is_damaged.store(true, Ordering::Relaxed);
+        self.retire(segment);
     }
 
     /// How many segments are free.
@@ -351,6 +499,13 @@ impl Segments {
             Some(counts) => counts.seq.load(Ordering::SeqCst),
             None => 0,
         }
+    }
+
+    /// The sequence number that a segment has or had last.
+    pub(crate) fn last_seq(&self, segment: u32) -> u64 {
+        self.counts[segment as usize]
+            .last_seq
+            .load(Ordering::Relaxed)
     }
 
     pub(crate) fn add_live(&self, segment: u32, grains: u64) {
@@ -419,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_segment_whose_header_fails_is_tried_again_after_more_and_more_openings() {
-        let segments = Segments::new(8);
+        let segments = Segments::new(8, 1 << 40);
         let open = || segments.open(Kind::User, 2).expect("one is free");
         let (bad, _) = open();
         segments.doubt(bad);
@@ -453,7 +608,7 @@ mod tests {
 
     #[test]
     fn what_is_doubtful_is_opened_before_its_time_if_nothing_else_is_left() {
-        let segments = Segments::new(4);
+        let segments = Segments::new(4, 1 << 40);
         while let Some((segment, _)) = segments.open(Kind::Moved, 0) {
             segments.doubt(segment);
         }

@@ -49,7 +49,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Device`] or [`StoreError::Damaged`].
+    /// [`StoreError::Device`], [`StoreError::Damaged`] or [`StoreError::MaybeOld`].
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         let shared = &self.shared;
         count(&self.counters.gets, 1);
@@ -59,6 +59,7 @@ impl Session {
             shared.gate.meet(hash);
             return Ok(None);
         };
+        shared.trust(&found)?;
         count(&self.counters.hits, 1);
         if shared.superblock.cache {
             let (segment, _) = shared.layout().segment_of(found.place.grain());

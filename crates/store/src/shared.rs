@@ -7,15 +7,16 @@ use block::{Device, Durable};
 use rt::cross::Notifier;
 
 use crate::admission::Gate;
-use crate::counters::{Counters, Stats, Tally};
+use crate::counters::{Counters, Stats, Tally, add};
 use crate::error::StoreError;
 use crate::flights::Flights;
-use crate::format::FormatError;
 use crate::format::layout::Layout;
 use crate::format::superblock::Superblock;
+use crate::format::{FormatError, Version};
 use crate::hash::KeyHash;
 use crate::index::{Index, Place, SizeCode};
 use crate::options::Settings;
+use crate::read::Found;
 use crate::segments::Segments;
 use crate::stream::Stream;
 use crate::unsettled::Unsettled;
@@ -29,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) segments: Segments,
     /// The first sequence number since the store was opened.
     pub(crate) session: u64,
+    /// Records of lesser versions may be older ones of their keys: newer ones are lost, nobody knows of
+    /// which keys. 0 if nothing is lost.
+    pub(crate) doubt: AtomicU64,
     /// What users write.
     pub(crate) user: Stream,
     /// What a cache takes up.
@@ -120,6 +124,28 @@ impl Shared {
             return Ok(());
         }
         Err(StoreError::Full)
+    }
+
+    /// Values of lesser versions are not to be believed.
+    pub(crate) fn doubt_before(&self, version: Version) {
+        self.doubt.fetch_max(version.0, Ordering::Relaxed);
+    }
+
+    /// Refuses a value that may be an older one of its key.
+    pub(crate) fn trust(&self, found: &Found) -> Result<(), StoreError> {
+        self.trust_version(found.version, found.place)
+    }
+
+    /// Refuses a value of this version, which stands there, if it may be an older one of its key.
+    pub(crate) fn trust_version(&self, version: Version, place: Place) -> Result<(), StoreError> {
+        if version.0 >= self.doubt.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        add(&self.counters.damaged, 1);
+        Err(StoreError::MaybeOld {
+            device: self.device.name(),
+            at: self.layout().place_at(place.grain()),
+        })
     }
 
     pub(crate) fn damaged(&self, at: u64, source: FormatError) -> StoreError {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use block::{BlockError, Buf, Device, Disk, Durable, Engine, FileDevice};
+use block::{BlockError, Device, Disk, Durable, Engine, FileDevice};
 use rt::cross::Notified;
 
 use crate::admission::Gate;
@@ -19,13 +19,15 @@ use crate::counters::{Counters, Stats, Tally};
 use crate::error::StoreError;
 use crate::flights::Flights;
 use crate::format::layout::Layout;
+use crate::format::segment::SegmentHeader;
 use crate::format::superblock::{SUPERBLOCKS, Superblock};
 use crate::format::{FormatError, Version};
 use crate::index::{self, Index};
 use crate::iterate::Visited;
-use crate::maintain::{Maintainer, destroy_header, prepare_segment, spare};
+use crate::maintain::{Maintainer, close_segments, free_segment, prepare_segment, spare};
 use crate::options::{Options, Settings};
 use crate::recovery::{Recovery, checkpoint, recover};
+use crate::scan::is_of_medium;
 use crate::segments::{Segments, State};
 use crate::session::{Session, Value};
 use crate::shared::Shared;
@@ -441,12 +443,13 @@ impl Store {
         disk.block_on(async {
             disk.flush().await?;
             for room in unused {
-                destroy_header(shared, &disk, room.segment).await?;
+                free_segment(shared, &disk, room.segment).await?;
                 shared.segments.free(room.segment);
             }
+            close_segments(shared, &disk).await?;
             for segment in shared.segments.doubtful() {
                 // With a header that the index does not know of, the log will be read.
-                match destroy_header(shared, &disk, segment).await {
+                match free_segment(shared, &disk, segment).await {
                     Ok(()) => shared.segments.free(segment),
                     Err(error) => {
                         tracing::warn!(%error, device = %shared.device.name(), segment, "a segment's header");
@@ -534,8 +537,9 @@ fn prepare(
             now: options.now.clone(),
         },
         index,
-        segments: Segments::new(layout.segments),
+        segments: Segments::new(layout.segments, layout.seq_end()),
         session: 1,
+        doubt: AtomicU64::new(0),
         user: Stream::default(),
         gate: Gate::new(options.admission),
         flights: Flights::new(),
@@ -571,46 +575,121 @@ async fn superblock(
 ) -> Result<(Superblock, bool), StoreError> {
     let name = device.name();
     let geometry = device.geometry();
-    let block = geometry.block.max(512) as usize;
-    let mut errors = Vec::new();
-    let mut is_blank = true;
-    for at in SUPERBLOCKS {
-        if at + block as u64 > geometry.len {
-            break;
+    let (found, problems) = read_superblocks(device, disk).await?;
+    if let Some(superblock) = found.filter(|superblock| superblock.ready) {
+        for problem in problems.into_iter().flatten() {
+            tracing::warn!(device = %name, error = %problem, "a superblock is damaged: its copy is used");
         }
-        let buf = read_first(disk, block, at).await?;
-        match Superblock::parse(&buf) {
-            Ok(superblock) => {
-                if let Some(error) = errors.first() {
-                    tracing::warn!(device = %name, %error, "the superblock is damaged: its copy is used");
-                }
-                check(&name, &superblock, geometry)?;
-                return Ok((superblock, false));
-            }
-            Err(error) => errors.push(error),
-        }
-        is_blank &= buf.iter().all(|&byte| byte == 0);
+        check(&name, &superblock, geometry)?;
+        return Ok((superblock, false));
     }
-    if !is_blank || !options.create {
-        // What is certainly a store's says more than that the copy is none.
-        let foreign = |error: &FormatError| matches!(error, FormatError::Foreign { .. });
-        let told = errors.iter().find(|error| !foreign(error));
-        return Err(match told.or(errors.first()) {
-            Some(error) if !is_blank && foreign(error) => StoreError::NotEmpty { device: name },
-            Some(&source) => StoreError::NoStore {
-                device: name,
-                source,
-            },
-            None => StoreError::CutShort {
-                device: name,
-                len: geometry.len,
-                needed: SUPERBLOCKS[0] + block as u64,
-            },
+    if geometry.len < SUPERBLOCKS[1] {
+        return Err(StoreError::CutShort {
+            device: name,
+            len: geometry.len,
+            needed: SUPERBLOCKS[1],
         });
+    }
+    let foreign = |error: &&FormatError| matches!(error, FormatError::Foreign { .. });
+    let is_ours = found.is_some();
+    if !options.create || (!is_ours && !options.force) {
+        // What is certainly a store's says more than that the copy is none.
+        let told = problems.iter().flatten().find(|error| !foreign(error));
+        let foreign = problems[0].unwrap_or(FormatError::Unfinished);
+        match (told, first_used(device, disk).await?) {
+            (Some(&source), _) => {
+                return Err(StoreError::NoStore {
+                    device: name,
+                    source,
+                });
+            }
+            (None, Some(at)) if !is_ours => return Err(StoreError::NotEmpty { device: name, at }),
+            (None, _) if !options.create => {
+                return Err(StoreError::NoStore {
+                    device: name,
+                    source: foreign,
+                });
+            }
+            (None, _) => {}
+        }
     }
     format(device, disk, options)
         .await
         .map(|superblock| (superblock, true))
+}
+
+/// Reads both superblocks: the one that counts, and what is wrong with each. One whose formatting has
+/// ended comes before one that has not.
+pub(crate) async fn read_superblocks(
+    device: &dyn Device,
+    disk: &Disk,
+) -> Result<(Option<Superblock>, [Option<FormatError>; 2]), StoreError> {
+    let geometry = device.geometry();
+    let block = geometry.block.max(512) as usize;
+    let mut found: Option<Superblock> = None;
+    let mut problems = [None, None];
+    let mut failed = Vec::new();
+    let places = ["the superblock", "the copy of the superblock"];
+    for ((at, what), problem) in SUPERBLOCKS.into_iter().zip(places).zip(&mut problems) {
+        if at + block as u64 > geometry.len {
+            *problem = Some(FormatError::Short { what });
+            continue;
+        }
+        let (result, buf) = disk.read(disk.buffer(block), at).await;
+        let parsed = match result {
+            Ok(()) => Superblock::parse(&buf).map_err(|error| error.of(what)),
+            Err(error) if is_of_medium(&error) => {
+                failed.push(error);
+                Err(FormatError::Unreadable { what })
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match parsed {
+            Ok(superblock) if found.is_none_or(|found| !found.ready && superblock.ready) => {
+                found = Some(superblock);
+            }
+            Ok(_) => {}
+            Err(error) => *problem = Some(error),
+        }
+    }
+    if found.is_none()
+        && let Some(error) = failed.into_iter().next()
+    {
+        return Err(error.into());
+    }
+    Ok((found, problems))
+}
+
+/// The longest block.
+const BLOCK_MAX: u32 = 32 << 10;
+
+/// How much at a device's beginning and end must be zero before a store is made there.
+const BLANK: u64 = 1 << 20;
+/// How many places between must be.
+const BLANK_PLACES: u64 = 256;
+
+/// The first byte that is found not to be zero: at the beginning of a device, at its end, or in places
+/// between, all over it. File systems, partition tables, volume managers and whatever else keep what they
+/// know themselves by within a MiB of either end. No list of them is asked, which would miss some.
+async fn first_used(device: &dyn Device, disk: &Disk) -> Result<Option<u64>, StoreError> {
+    let geometry = device.geometry();
+    let block = u64::from(geometry.block.max(512));
+    let ends = BLANK.next_multiple_of(block).min(geometry.len);
+    let down = |at: u64| at - at % block;
+    let apart = geometry.len / BLANK_PLACES;
+    let between = (1..BLANK_PLACES).map(|place| (down(place * apart), block));
+    let places = std::iter::once((0, ends))
+        .chain([(down(geometry.len - ends), ends)])
+        .chain(between);
+    for (at, len) in places {
+        let len = len.min(down(geometry.len) - at);
+        let (result, buf) = disk.read(disk.buffer(len as usize), at).await;
+        result?;
+        if let Some(used) = buf.iter().position(|&byte| byte != 0) {
+            return Ok(Some(at + used as u64));
+        }
+    }
+    Ok(None)
 }
 
 pub(crate) fn check(
@@ -650,7 +729,13 @@ async fn format(
     options: &Options,
 ) -> Result<Superblock, StoreError> {
     let geometry = device.geometry();
-    let block = geometry.block.max(512);
+    // What a drive writes at once it also loses at once: blocks are not shorter, so that a write that is
+    // cut short damages nothing beside it.
+    let block = geometry
+        .block
+        .max(512)
+        .max(device.physical_block())
+        .min(BLOCK_MAX);
     let layout = Layout::new(geometry.len, block, options.segment_bytes);
     let layout = layout.map_err(|source| StoreError::Layout {
         device: device.name(),
@@ -663,45 +748,39 @@ async fn format(
         check_seed,
         layout,
         cache: options.cache,
+        ready: false,
+        required_features: 0,
+        optional_features: 0,
     };
-    // First of all what would be taken for segments in use: a drive may hold anything there.
-    let blank = |at| {
+    // Whoever finds these knows that nothing is lost.
+    for at in SUPERBLOCKS {
+        write_superblock(disk, &superblock, at).await?;
+    }
+    // Every segment says that it is free.
+    let unused = |(segment, block)| {
         let mut buf = disk.buffer(layout.block());
         buf.fill(0);
-        disk.write(buf, at, Durable::No)
+        SegmentHeader::unused(superblock.store, segment).emit(&mut buf);
+        disk.write(buf, layout.block_at(segment, block), Durable::No)
     };
-    let all: Vec<u32> = (0..layout.segments).collect();
-    for some in all.chunks(64) {
-        let writes: Vec<_> = some.iter().map(|&s| blank(layout.segment_at(s))).collect();
+    let all: Vec<(u32, u32)> = (0..layout.segments)
+        .flat_map(|segment| [(segment, 0), (segment, layout.copy_block())])
+        .collect();
+    for some in all.chunks(128) {
+        let writes: Vec<_> = some.iter().copied().map(unused).collect();
         for write in writes {
             write.await.0?;
         }
     }
     disk.flush().await?;
+    let superblock = Superblock {
+        ready: true,
+        ..superblock
+    };
     for at in SUPERBLOCKS.into_iter().rev() {
         write_superblock(disk, &superblock, at).await?;
     }
     Ok(superblock)
-}
-
-async fn read_first(disk: &Disk, len: usize, at: u64) -> Result<Buf, StoreError> {
-    let (result, buf) = disk.read(disk.buffer(len), at).await;
-    result?;
-    Ok(buf)
-}
-
-/// Reads the superblock that is to be at `at`.
-pub(crate) async fn read_superblock(
-    device: &dyn Device,
-    disk: &Disk,
-    at: u64,
-) -> Result<Result<Superblock, FormatError>, StoreError> {
-    let block = device.geometry().block.max(512) as usize;
-    if at + block as u64 > device.geometry().len {
-        let what = "a superblock";
-        return Ok(Err(FormatError::Short { what }));
-    }
-    Ok(Superblock::parse(&read_first(disk, block, at).await?))
 }
 
 /// Durably writes the superblock to `at`.

@@ -5,12 +5,14 @@
 //! order of positions is an order in time: who takes room after a change has ended gets the greater
 //! position.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::error::StoreError;
 use crate::format::layout::Layout;
+use crate::format::segment::{Kind, Settled};
 use crate::segments::Segments;
 
 /// The block of a segment at which its first batch begins, behind the header.
@@ -20,16 +22,22 @@ pub(crate) const FIRST_BLOCK: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) segment: u32,
+    pub(crate) kind: Kind,
     pub(crate) seq: u64,
     /// The first block of it.
     pub(crate) block: u32,
     pub(crate) blocks: u32,
+    /// Everything in the segment before this block has been durably written.
+    pub(crate) settled: u32,
 }
 
 #[derive(Debug, Default)]
 struct State {
     current: Option<Room>,
     next: Option<Room>,
+    /// The batches of the current segment, from the first on that has not been durably written: where
+    /// each begins, and whether it has.
+    unsettled: VecDeque<(u32, bool)>,
     waiting: Vec<Waker>,
     /// Why there will be no next segment.
     refusal: Option<StoreError>,
@@ -45,12 +53,14 @@ pub(crate) struct Stream(Mutex<State>);
 
 impl Room {
     /// All of a segment.
-    pub(crate) fn whole(layout: &Layout, segment: u32, seq: u64) -> Self {
+    pub(crate) fn whole(layout: &Layout, segment: u32, seq: u64, kind: Kind) -> Self {
         Self {
             segment,
+            kind,
             seq,
             block: FIRST_BLOCK,
-            blocks: layout.segment_blocks() - FIRST_BLOCK,
+            blocks: layout.copy_block() - FIRST_BLOCK,
+            settled: FIRST_BLOCK,
         }
     }
 }
@@ -71,10 +81,20 @@ impl Stream {
         poll_fn(|cx| {
             let mut state = self.state();
             loop {
-                if let Some(open) = &mut state.current {
+                let State {
+                    current, unsettled, ..
+                } = &mut *state;
+                if let Some(open) = current {
                     let (segment, blocks) = (open.segment, fit(open.blocks));
                     if blocks > 0 {
-                        let room = Room { blocks, ..*open };
+                        let first = unsettled.front();
+                        let settled = first.map_or(open.block, |&(block, _)| block);
+                        let room = Room {
+                            blocks,
+                            settled,
+                            ..*open
+                        };
+                        unsettled.push_back((open.block, false));
                         open.block += blocks;
                         open.blocks -= blocks;
                         segments.begin(segment);
@@ -103,10 +123,38 @@ impl Stream {
                 };
                 state.lost += state.current.map_or(0, |open| u64::from(open.blocks));
                 state.current = Some(next);
+                state.unsettled.clear();
                 want_next();
             }
         })
         .await
+    }
+
+    /// A batch has been durably written.
+    pub(crate) fn settle(&self, room: &Room) {
+        let mut state = self.state();
+        if state.current.is_none_or(|open| open.seq != room.seq) {
+            return;
+        }
+        let unsettled = &mut state.unsettled;
+        if let Ok(batch) = unsettled.binary_search_by_key(&room.block, |&(block, _)| block) {
+            unsettled[batch].1 = true;
+        }
+        while unsettled.front().is_some_and(|&(_, settled)| settled) {
+            unsettled.pop_front();
+        }
+    }
+
+    /// Up to where in the current segment everything has been durably written.
+    pub(crate) fn settled(&self) -> Settled {
+        let state = self.state();
+        state.current.map_or(Settled::default(), |open| {
+            let first = state.unsettled.front();
+            Settled {
+                seq: open.seq,
+                block: first.map_or(open.block, |&(block, _)| block),
+            }
+        })
     }
 
     /// Blocks at the ends of segments for which the next batch was too long.

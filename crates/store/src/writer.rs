@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use block::{Buf, Disk};
+use block::{Buf, Disk, Durable};
 
 use crate::batch::{Batch, Held, Member, Ticket};
 use crate::counters::{Counters, count};
@@ -254,7 +254,8 @@ async fn write_parts(
         };
         debug_assert!(shift + bytes <= len);
         buf[bytes..].fill(0);
-        compose(shared, room, &mut buf[..bytes], part, shift);
+        let unended = Unended::new(shared, room.segment);
+        let crc = compose(shared, room, &mut buf[..bytes], part, shift);
         for member in part {
             let grain = grain_of(layout, room, member.at - shift);
             batch.place(room.segment, room.seq, grain, member.len);
@@ -265,8 +266,47 @@ async fn write_parts(
         count(&counters.written_bytes, padded as u64);
         let (result, _) = disk.write(buf, at, shared.durable()).await;
         result?;
+        let end = room.block + room.blocks;
+        unended.end(end, crc, part.len() as u32);
+        if shared.durable() == Durable::Yes {
+            shared.user.settle(&room);
+        }
     }
     Ok(())
+}
+
+/// A batch on its way to a segment. If it is dropped before it has ended, nobody knows what the segment
+/// holds.
+pub(crate) struct Unended<'s> {
+    shared: &'s Shared,
+    segment: u32,
+    has_ended: bool,
+}
+
+impl<'s> Unended<'s> {
+    pub(crate) fn new(shared: &'s Shared, segment: u32) -> Self {
+        Self {
+            shared,
+            segment,
+            has_ended: false,
+        }
+    }
+
+    /// The batch was written, up to the block `end`.
+    pub(crate) fn end(mut self, end: u32, crc: u32, records: u32) {
+        self.has_ended = true;
+        self.shared
+            .segments
+            .note_batch(self.segment, end, crc, records);
+    }
+}
+
+impl Drop for Unended<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.shared.segments.note_failure(self.segment);
+        }
+    }
 }
 
 fn capacity(buf: &Option<Buf>) -> usize {
@@ -293,25 +333,28 @@ fn grain_of(layout: &Layout, room: Room, at: usize) -> u32 {
 }
 
 /// Puts the header before the records of a batch, whose members' places are `shift` too great, and
-/// ties them to their place.
+/// ties them to their place. Returns the header's checksum.
 pub(crate) fn compose(
     shared: &Shared,
     room: Room,
     bytes: &mut [u8],
     members: &[Member],
     shift: usize,
-) {
+) -> u32 {
     let (layout, seed) = (&shared.superblock.layout, shared.superblock.check_seed);
     let header = BatchHeader {
+        kind: room.kind,
         seq: room.seq,
         block: room.block,
         bytes: bytes.len() as u32,
         records: members.len() as u32,
+        settled: room.settled,
     };
     bytes[..layout.batch_start()].fill(0);
-    header.emit(seed, bytes);
+    let crc = header.emit(seed, bytes);
     for member in members {
         let at = member.at - shift;
         record::tie(&mut bytes[at..], seed, room.seq, grain_of(layout, room, at));
     }
+    crc
 }

@@ -172,6 +172,7 @@ pub struct Totals {
 pub struct SimDevice {
     name: Arc<str>,
     geometry: Geometry,
+    sector: u32,
     state: Arc<Mutex<State>>,
 }
 
@@ -208,6 +209,7 @@ impl SimDevice {
         Self {
             name: config.name.clone(),
             geometry: config.geometry,
+            sector: config.sector,
             state: Arc::new(Mutex::new(State::new(config, image))),
         }
     }
@@ -313,6 +315,10 @@ impl Device for SimDevice {
 
     fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    fn physical_block(&self) -> u32 {
+        self.sector.max(self.geometry.block)
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, BlockError> {

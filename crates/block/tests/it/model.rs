@@ -102,9 +102,11 @@ fn awkward(seed: u64, len: u64, boundary: Option<u64>) -> SimDevice {
 
 /// Three parts of unequal length, of which 64 stripes of 4 KiB each are the same length as the model.
 fn striped(unit: u32, mut part: impl FnMut(u64) -> Box<dyn Device>) -> Striped {
-    let parts = [LEN, LEN + 4096, LEN + 100 * 4096].map(|len| part(len / 4));
-    let extra = part(LEN / 4);
-    Striped::new(parts.into_iter().chain([extra]).collect(), unit).unwrap()
+    // Each has a label behind its stripes.
+    let mut part = |len| part(len / 4 + u64::from(unit));
+    let parts = [LEN, LEN + 4096, LEN + 100 * 4096].map(&mut part);
+    let extra = part(LEN);
+    Striped::format(parts.into_iter().chain([extra]).collect(), unit, 1).unwrap()
 }
 
 proptest! {

@@ -16,8 +16,69 @@ fn parts(lens: &[u64]) -> Vec<SimDevice> {
 }
 
 fn striped(parts: &[SimDevice], unit: u32) -> Result<Striped, BlockError> {
+    Striped::format(boxed(parts), unit, 1)
+}
+
+fn boxed(parts: &[SimDevice]) -> Vec<Box<dyn Device>> {
     let part = |part: &SimDevice| -> Box<dyn Device> { Box::new(part.clone()) };
-    Striped::new(parts.iter().map(part).collect(), unit)
+    parts.iter().map(part).collect()
+}
+
+/// Whatever the order in which the devices are given; and no others are taken for them.
+#[test]
+fn the_devices_of_a_set_find_their_order() {
+    let parts = parts(&[1 << 20; 3]);
+    let write = |device: Striped| {
+        let disk = disk(&device, 4);
+        disk.block_on(async {
+            let mut buf = disk.buffer(9 * 4096);
+            for (number, stripe) in buf.chunks_mut(4096).enumerate() {
+                stripe.fill(number as u8 + 1);
+            }
+            disk.write(buf, 0, Durable::Yes).await.0.unwrap();
+        });
+    };
+    write(striped(&parts, 4096).unwrap());
+    for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0], [1, 2, 0]] {
+        let given: Vec<_> = order.iter().map(|&i| parts[i].clone()).collect();
+        let device = Striped::open(boxed(&given)).unwrap();
+        assert_eq!(&*device.name(), "part0+part1+part2");
+        let disk = disk(&device, 4);
+        let (result, buf) = disk.block_on(disk.read(disk.buffer(9 * 4096), 0));
+        result.unwrap();
+        for (number, stripe) in buf.chunks(4096).enumerate() {
+            assert!(stripe.iter().all(|&byte| usize::from(byte) == number + 1));
+        }
+    }
+    let refuses = |given: &[&SimDevice], why: &str| {
+        let given: Vec<_> = given.iter().map(|&part| part.clone()).collect();
+        let error = Striped::open(boxed(&given)).err().unwrap().to_string();
+        assert!(error.ends_with(why), "{error}");
+    };
+    let others = self::parts(&[1 << 20; 3]);
+    refuses(
+        &[&parts[0], &parts[1], &others[2]],
+        "part2 belongs to no set",
+    );
+    Striped::format(boxed(&others), 4096, 2).unwrap();
+    refuses(
+        &[&parts[0], &parts[1], &others[2]],
+        "part2 belongs to another set",
+    );
+    refuses(&[&parts[0], &parts[1]], "the set has 3 devices, not 2");
+    refuses(
+        &[&parts[0], &parts[1], &parts[1]],
+        "device 2 of the set is missing",
+    );
+    refuses(&[], "there is no device to stripe over");
+    // Its label is in its last block.
+    parts[2].flip_bit((1 << 20) - 512 + 20, 3);
+    refuses(
+        &[&parts[0], &parts[1], &parts[2]],
+        "part2 belongs to no set",
+    );
+    let error = striped(&others, 4096).err().unwrap().to_string();
+    assert!(error.ends_with("part0 belongs to a set already"), "{error}");
 }
 
 #[test]
@@ -35,7 +96,7 @@ fn a_flush_reaches_all_parts_and_any_may_fail_it() {
     });
     for part in &parts {
         assert_eq!(part.totals().flushes, 2);
-        assert_eq!(part.totals().writes, 1);
+        assert_eq!(part.totals().writes, 2, "its label, and its part");
         let mut byte = [0];
         part.snapshot().crash(0).read(4095, &mut byte);
         assert_eq!(byte, [1], "durable on each");
@@ -58,8 +119,9 @@ fn a_long_transfer_uses_all_parts_at_once() {
         .0
         .unwrap();
     for part in &parts {
-        assert_eq!(part.totals().read_bytes, 1 << 18);
-        assert_eq!(part.totals().reads, 4);
+        // It was asked for its label too.
+        assert_eq!(part.totals().read_bytes, (1 << 18) + 512);
+        assert_eq!(part.totals().reads, 5);
     }
 }
 
@@ -78,7 +140,9 @@ fn what_does_not_fit_together_is_refused() {
     assert!(says(&[long, 4096], 8192).ends_with("part1 is shorter than a stripe of 8192 bytes"));
     // Stripes of stripes have to fit into each other.
     let inner = striped(&parts(&[long, long]), 12288).unwrap();
-    let error = Striped::new(vec![Box::new(inner)], 8192).err().unwrap();
+    let error = Striped::format(vec![Box::new(inner)], 8192, 2)
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("does not divide"), "{error}");
 }
 

@@ -1,7 +1,7 @@
 //! Where segments lie on the device, and where a place in the log is.
 
-use super::FormatError;
 use super::batch::BATCH_HEADER_LEN;
+use super::{FormatError, VERSION_END, Version};
 
 /// Where the first segment begins; the superblock and its copy are before it.
 pub const FIRST_SEGMENT: u64 = 64 << 10;
@@ -116,9 +116,14 @@ impl Layout {
         1 << self.segment_shift
     }
 
-    /// How many blocks a segment has; the first holds its header.
+    /// How many blocks a segment has; the first holds its header, and the last one the copy of that.
     pub fn segment_blocks(&self) -> u32 {
         1 << (self.segment_shift - self.block_shift)
+    }
+
+    /// The block of a segment that holds the copy of its header: batches end before it.
+    pub fn copy_block(&self) -> u32 {
+        self.segment_blocks() - 1
     }
 
     /// Where a segment begins on the device.
@@ -149,7 +154,24 @@ impl Layout {
 
     /// The longest record that a segment takes, in bytes.
     pub fn record_max(&self) -> usize {
-        (self.segment_blocks() as usize - 1) * self.block() - self.batch_start()
+        (self.segment_blocks() as usize - 2) * self.block() - self.batch_start()
+    }
+
+    /// How many bits number the grains of a segment.
+    fn grain_bits(&self) -> u8 {
+        self.segment_shift - self.grain_shift
+    }
+
+    /// The version of what is written to a grain of the segment with this sequence number.
+    pub fn version(&self, seq: u64, grain: u32) -> Version {
+        debug_assert!(seq < 2 * self.seq_end() && u64::from(grain) >> self.grain_bits() == 0);
+        Version(seq << self.grain_bits() | u64::from(grain))
+    }
+
+    /// Sequence numbers on a device are less than this, a half of what versions have room for: a store
+    /// that finds one goes on with greater ones.
+    pub fn seq_end(&self) -> u64 {
+        VERSION_END >> self.grain_bits() >> 1
     }
 
     /// The number of a grain of a segment among those of the device.
@@ -204,6 +226,18 @@ mod tests {
         }
         assert!(Layout::new(FIRST_SEGMENT + (8 << 16) - 1, 512, None).is_err());
         assert!(Layout::new(FIRST_SEGMENT + (8 << 16), 512, None).is_ok());
+    }
+
+    #[test]
+    fn versions_grow_with_the_log_and_never_overflow() {
+        for segment in [64 << 10, 1 << 30] {
+            let layout = Layout::new(1 << 40, 512, Some(segment)).expect("a layout");
+            let grains = (layout.segment_bytes() >> layout.grain_shift) as u32;
+            assert!(layout.version(1, grains - 1) < layout.version(2, 0));
+            assert!(layout.version(2, 0) < layout.version(2, 1));
+            let last = layout.version(2 * layout.seq_end() - 1, grains - 1);
+            assert_eq!(last, Version(VERSION_END - 1));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! The checksum covers everything behind itself but the padding, and is tied to the place. A short
 //! record costs 8 bytes beside its key and value: uDepot's 6 + 2, with a checksum over the data.
 
-use super::{FormatError, Reader, Version, Writer, bind, varint_len};
+use super::{FormatError, Reader, VERSION_END, Version, Writer, bind, varint_len};
 
 /// The longest key.
 pub const KEY_MAX: usize = 64 << 10;
@@ -24,7 +24,7 @@ const EXPIRY: u8 = 1 << 3;
 const FLAGS: u8 = 1 << 4;
 const ALL: u8 = TOMBSTONE | REPLACES | ORIGIN | EXPIRY | FLAGS;
 
-const CRC_LEN: usize = 4;
+pub(super) const CRC_LEN: usize = 4;
 
 /// The longest header: what has to be read to find a key.
 pub const HEADER_MAX: usize = CRC_LEN + 1 + 3 + 5 + 8 + 8 + 4 + 4;
@@ -99,7 +99,11 @@ impl Header {
             ..Meta::default()
         };
         if bits & ORIGIN != 0 {
-            meta.origin = Some(Version(reader.u64().ok_or(short)?));
+            let origin = reader.u64().ok_or(short)?;
+            if origin >= VERSION_END {
+                return Err(field("the origin"));
+            }
+            meta.origin = Some(Version(origin));
         }
         if bits & TOMBSTONE != 0 {
             meta.tombstone = Some(reader.u64().ok_or(short)?);
@@ -224,7 +228,7 @@ mod tests {
         (
             any::<Option<u64>>(),
             any::<bool>(),
-            any::<Option<u64>>(),
+            proptest::option::of(0..VERSION_END),
             any::<u32>(),
             any::<u32>(),
         )

@@ -2,15 +2,19 @@
 //! impossible; a copy guards against rot.
 //!
 //! ```text
-//!  0        8         10      11      12        13      14    16         32          40
-//!  +--------+---------+-------+-------+---------+-------+-----+----------+-----------+
-//!  | magic  | version | block | grain | segment | cache | 0   | store id | hash seed |
-//!  +--------+---------+-------+-------+---------+-------+-----+----------+-----------+
-//!  40           48         52    56      64
-//!  +------------+----------+-----+-------+
-//!  | check seed | segments | 0   | xxh3  |     sizes as log2
-//!  +------------+----------+-----+-------+
+//!  0        8         10      11      12        13      14      15   16         32          40
+//!  +--------+---------+-------+-------+---------+-------+-------+----+----------+-----------+
+//!  | magic  | version | block | grain | segment | cache | ready | 0  | store id | hash seed |
+//!  +--------+---------+-------+-------+---------+-------+-------+----+----------+-----------+
+//!  40           48         52         56         60   64      72
+//!  +------------+----------+----------+----------+----+-------+
+//!  | check seed | segments | required | optional | 0  | xxh3  |     sizes as log2
+//!  +------------+----------+----------+----------+----+-------+
 //! ```
+//!
+//! `required` and `optional` are bits of features that later programs may add: a store with a required
+//! one that this program does not know is refused, an optional one is left as it is. There are none yet.
+//! While a store is being formatted its superblock is not `ready`; formatting begins again then.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -18,10 +22,13 @@ use super::layout::Layout;
 use super::{FORMAT_VERSION, FormatError, Reader, Writer};
 
 /// The length of a superblock.
-pub const SUPERBLOCK_LEN: usize = 64;
+pub const SUPERBLOCK_LEN: usize = 72;
 
 /// Where the superblock and its copy are.
 pub const SUPERBLOCKS: [u64; 2] = [0, 32 << 10];
+
+/// The required features that this program knows.
+const KNOWN_FEATURES: u32 = 0;
 
 const MAGIC: &[u8; 8] = b"vrvstore";
 const WHAT: &str = "a superblock";
@@ -39,6 +46,12 @@ pub struct Superblock {
     pub layout: Layout,
     /// Whether this is a cache, which forgets what was not used for long when it is full.
     pub cache: bool,
+    /// Whether formatting has ended.
+    pub ready: bool,
+    /// Features without which the store cannot be read.
+    pub required_features: u32,
+    /// Features that a program may ignore.
+    pub optional_features: u32,
 }
 
 impl Superblock {
@@ -58,13 +71,15 @@ impl Superblock {
                 layout.grain_shift,
                 layout.segment_shift,
                 self.cache.into(),
-                0,
+                self.ready.into(),
                 0,
             ])
             .bytes(&self.store.to_le_bytes())
             .u64(self.hash_seed)
             .u64(self.check_seed)
             .u32(layout.segments)
+            .u32(self.required_features)
+            .u32(self.optional_features)
             .u32(0);
         let sum = xxh3_64(&out[..SUPERBLOCK_LEN - 8]);
         out[SUPERBLOCK_LEN - 8..].copy_from_slice(&sum.to_le_bytes());
@@ -74,7 +89,8 @@ impl Superblock {
     ///
     /// # Errors
     ///
-    /// [`FormatError`]: no store's, rotten, or of a version that this program does not know.
+    /// [`FormatError`]: no store's, rotten, or of a version or with features that this program does
+    /// not know.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let bytes: &[u8; SUPERBLOCK_LEN] = bytes
             .first_chunk()
@@ -91,16 +107,22 @@ impl Superblock {
         }
         let mut byte = || reader.u8().ok_or_else(short);
         let (block_shift, grain_shift, segment_shift) = (byte()?, byte()?, byte()?);
-        let cache = byte()? != 0;
-        reader.bytes(2).ok_or_else(short)?;
+        let (cache, ready) = (byte()? != 0, byte()? != 0);
+        byte()?;
         let (low, high) = (reader.u64(), reader.u64());
         let (low, high) = (low.ok_or_else(short)?, high.ok_or_else(short)?);
         let hash_seed = reader.u64().ok_or_else(short)?;
         let check_seed = reader.u64().ok_or_else(short)?;
         let segments = reader.u32().ok_or_else(short)?;
+        let required_features = reader.u32().ok_or_else(short)?;
+        let optional_features = reader.u32().ok_or_else(short)?;
         reader.u32();
         if reader.u64() != Some(xxh3_64(&bytes[..SUPERBLOCK_LEN - 8])) {
             return Err(FormatError::Checksum { what: WHAT });
+        }
+        let unknown = required_features & !KNOWN_FEATURES;
+        if unknown != 0 {
+            return Err(FormatError::Features { unknown });
         }
         let layout = Layout {
             block_shift,
@@ -116,6 +138,9 @@ impl Superblock {
             check_seed,
             layout,
             cache,
+            ready,
+            required_features,
+            optional_features,
         })
     }
 }
@@ -132,6 +157,9 @@ mod tests {
             check_seed: 6,
             layout: Layout::new(1 << 30, 4096, None).expect("a layout"),
             cache: true,
+            ready: true,
+            required_features: 0,
+            optional_features: 5,
         };
         let mut bytes = [0; 512];
         superblock.emit(&mut bytes);
@@ -144,8 +172,15 @@ mod tests {
         bytes[8] = 9;
         let newer = FormatError::Version { found: 9 };
         assert_eq!(Superblock::parse(&bytes), Err(newer));
-        let words = "format version 9, but this program reads 1";
+        let words = "format version 9, but this program reads 2";
         assert_eq!(newer.to_string(), words);
-        assert!(Superblock::parse(&bytes[..63]).is_err());
+        assert!(Superblock::parse(&bytes[..71]).is_err());
+        let later = Superblock {
+            required_features: 4,
+            ..superblock
+        };
+        later.emit(&mut bytes);
+        let unknown = FormatError::Features { unknown: 4 };
+        assert_eq!(Superblock::parse(&bytes), Err(unknown));
     }
 }

@@ -4,19 +4,21 @@
 //! for pieces of one stream, and `END` for the last record, which says how to take it apart:
 //!
 //! ```text
-//!  END:                                     the stream:
-//!  0        8            16       20        +--------------+---------------+-------------------+
-//!  +--------+------------+--------+-------+ | shards, each | their lengths | segments of the   |
-//!  | pieces | newest     | shards | seg-  | | as the index | 4 bytes each  | log, 44 bytes each|
-//!  |        | segment    |        | ments | | dumps it     |               |                   |
-//!  +--------+------------+--------+-------+ +--------------+---------------+-------------------+
+//!  END:                                             the stream:
+//!  0        8            16       20      24     32 +--------------+---------------+-------------------+
+//!  +--------+------------+--------+-------+-------+ | shards, each | their lengths | segments of the   |
+//!  | pieces | newest     | shards | seg-  | doubt | | as the index | 4 bytes each  | log, 48 bytes each|
+//!  |        | segment    |        | ments |       | | dumps it     |               |                   |
+//!  +--------+------------+--------+-------+-------+ +--------------+---------------+-------------------+
 //!
-//!  a segment:  sequence 8 | live 8 | tombstones 8 | fence 8 | touched 8 | number 4
+//!  a segment:  sequence 8 | live 8 | tombstones 8 | fence 8 | touched 8 | number 4 | damaged 4
 //! ```
 //!
+//! `doubt` is the version before which values may be older ones, because newer ones are lost.
 //! It counts only if no segment of the log is newer, and only once: opening the store destroys it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use block::{Disk, Durable};
 
@@ -24,21 +26,21 @@ use crate::batch::Member;
 use crate::error::StoreError;
 use crate::format::record::{Meta, Record};
 use crate::format::segment::{Kind, SegmentHeader};
-use crate::format::{Reader, Writer};
+use crate::format::{Reader, Version, Writer};
 use crate::index::{self, Index};
-use crate::maintain::write_header;
+use crate::maintain::{close_segments, write_header};
 use crate::scan::{Passed, Scan};
 use crate::segments::Held;
 use crate::shared::Shared;
 use crate::stream::Room;
-use crate::writer::compose;
+use crate::writer::{Unended, compose};
 
 /// The key of the last record.
 const END: u64 = u64::MAX;
 /// The longest piece.
 const PIECE: usize = 256 << 10;
-const HEAD: usize = 24;
-const ENTRY: usize = 44;
+const HEAD: usize = 32;
+const ENTRY: usize = 48;
 
 /// Writes the index; nobody changes it meanwhile. Says whether there was room.
 pub(crate) async fn write(shared: &Shared, disk: &Disk) -> Result<bool, StoreError> {
@@ -76,7 +78,8 @@ pub(crate) async fn write(shared: &Shared, disk: &Disk) -> Result<bool, StoreErr
             .u64(held.tombstones)
             .u64(held.fence)
             .u64(held.touched)
-            .u32(held.segment);
+            .u32(held.segment)
+            .u32(held.is_damaged.into());
     }
     for piece in table.chunks(piece_max) {
         if !out.write(pieces, piece).await? {
@@ -90,8 +93,14 @@ pub(crate) async fn write(shared: &Shared, disk: &Disk) -> Result<bool, StoreErr
         .u64(pieces)
         .u64(newest)
         .u32(shared.index.shards())
-        .u32(held.len() as u32);
-    out.write(END, &last).await
+        .u32(held.len() as u32)
+        .u64(shared.doubt.load(Ordering::Relaxed));
+    if !out.write(END, &last).await? {
+        return Ok(false);
+    }
+    out.end();
+    close_segments(shared, disk).await?;
+    Ok(true)
 }
 
 struct Output<'s> {
@@ -116,14 +125,12 @@ impl Output<'_> {
         let end = (start + len).next_multiple_of(layout.grain());
         let blocks = layout.blocks_of(end);
         if self.room.is_none_or(|room| room.blocks < blocks) {
-            if let Some(room) = self.room.take() {
-                shared.segments.seal(room.segment);
-            }
+            self.end();
             let Some((segment, seq)) = shared.segments.open(Kind::Index, 0) else {
                 return Ok(false);
             };
             write_header(shared, disk, segment, seq, Kind::Index).await?;
-            self.room = Some(Room::whole(&layout, segment, seq));
+            self.room = Some(Room::whole(&layout, segment, seq, Kind::Index));
         }
         let room = self.room.as_mut().expect("made above");
         let mut buf = disk.buffer(blocks as usize * layout.block());
@@ -131,13 +138,23 @@ impl Output<'_> {
         buf[start + len..].fill(0);
         let place = Room { blocks, ..*room };
         let member = Member { at: start, len };
-        compose(shared, place, &mut buf[..end], &[member], 0);
+        let unended = Unended::new(shared, room.segment);
+        let crc = compose(shared, place, &mut buf[..end], &[member], 0);
         let at = shared.layout().block_at(room.segment, room.block);
         room.block += blocks;
         room.blocks -= blocks;
         let (result, _) = disk.write(buf, at, Durable::Yes).await;
         result?;
+        unended.end(room.block, crc, 1);
+        room.settled = room.block;
         Ok(true)
+    }
+
+    /// Ends the open segment.
+    fn end(&mut self) {
+        if let Some(room) = self.room.take() {
+            self.shared.segments.seal(room.segment);
+        }
     }
 }
 
@@ -150,7 +167,8 @@ pub(crate) async fn load(
 ) -> Result<bool, StoreError> {
     let mut pieces: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for header in segments {
-        let mut scan = Scan::new(&shared.superblock, disk, header.segment, header.seq);
+        let scan = Scan::of(shared, disk, header.segment, header.seq);
+        let mut scan = scan.tolerant();
         while let Some(mut batch) = scan.next().await? {
             while let Some(Passed { record, .. }) = batch.next() {
                 let key = Reader(record.key).u64().unwrap_or(END - 1);
@@ -180,6 +198,7 @@ pub(crate) async fn load(
     for held in &checkpoint.held {
         shared.segments.restore(held);
     }
+    shared.doubt_before(Version(checkpoint.doubt));
     let live = checkpoint.held.iter().map(|held| held.live).sum();
     shared.live = std::sync::atomic::AtomicU64::new(live);
     Ok(true)
@@ -187,6 +206,7 @@ pub(crate) async fn load(
 
 struct Checkpoint {
     newest: u64,
+    doubt: u64,
     shards: Vec<Vec<u8>>,
     held: Vec<Held>,
 }
@@ -198,6 +218,7 @@ impl Checkpoint {
         let mut reader = Reader(&last);
         let (count, newest) = (reader.u64()?, reader.u64()?);
         let (shards, segments) = (reader.u32()? as usize, reader.u32()? as usize);
+        let doubt = reader.u64()?;
         if pieces.len() as u64 != count || pieces.keys().last().is_some_and(|&key| key >= count) {
             return None;
         }
@@ -215,6 +236,7 @@ impl Checkpoint {
                 fence: reader.u64()?,
                 touched: reader.u64()?,
                 segment: reader.u32()?,
+                is_damaged: reader.u32()? != 0,
             });
         }
         let mut rest = &bytes[..lengths_at];
@@ -226,6 +248,7 @@ impl Checkpoint {
         }
         rest.is_empty().then_some(Self {
             newest,
+            doubt,
             shards: dumps,
             held,
         })

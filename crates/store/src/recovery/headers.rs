@@ -1,77 +1,277 @@
-//! Which segments are in use.
-
-use std::collections::HashSet;
+//! What each segment is used for.
 
 use block::Disk;
 
 use crate::error::StoreError;
+use crate::format::FormatError;
 use crate::format::batch::BatchHeader;
-use crate::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::maintain::put_header;
-use crate::shared::Shared;
+use crate::format::segment::{Contents, SegmentHeader, SegmentState, Settled};
+use crate::format::superblock::Superblock;
+use crate::maintain::Which;
+use crate::scan::is_of_medium;
 
-/// Headers that are read at the same time.
+/// Segments whose headers are read at the same time.
 const AT_ONCE: u32 = 64;
 
-/// The segments that are in use, the oldest first.
-pub(crate) struct Used {
-    pub(crate) headers: Vec<SegmentHeader>,
-    /// The sequence numbers of those in which a batch stands where the first one belongs.
-    pub(crate) begun: HashSet<u64>,
+const FIRST: &str = "the header of a segment";
+const COPY: &str = "the copy of a segment's header";
+
+/// What is known of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) segment: u32,
+    /// The newer of its two headers; `None` if neither can be read.
+    pub(crate) header: Option<SegmentHeader>,
+    /// What is wrong with each.
+    pub(crate) problems: [Option<FormatError>; 2],
+    /// Whether both say what they should; otherwise they are to be written anew, which is no damage if
+    /// there are no problems: a crash came between the two writes.
+    pub(crate) agree: bool,
+}
+
+impl Known {
+    /// What it holds, if it is closed.
+    pub(crate) fn contents(&self) -> Option<Contents> {
+        let header = self.header?;
+        (header.state == SegmentState::Closed).then_some(header.contents)
+    }
+
+    /// What each of the two headers is to be.
+    pub(crate) fn expected(header: &SegmentHeader) -> [SegmentHeader; 2] {
+        let mut first = *header;
+        if first.state == SegmentState::Closed {
+            first.state = SegmentState::Open;
+            first.contents = Contents::default();
+        }
+        [first, *header]
+    }
+}
+
+/// What is known of all segments.
+pub(crate) struct Headers {
+    pub(crate) segments: Vec<Known>,
+    /// For what users wrote and for what was moved, positions before which everything in their segment
+    /// had been durably written.
+    settled: Vec<Settled>,
+    /// The greatest sequence number.
+    pub(crate) newest: u64,
+}
+
+impl Headers {
+    /// The block before which everything in the segment with this sequence number had been written, as
+    /// far as headers tell.
+    pub(crate) fn settled(&self, seq: u64) -> u32 {
+        let of_segment = self.settled.iter().filter(|settled| settled.seq == seq);
+        of_segment.map(|settled| settled.block).max().unwrap_or(0)
+    }
 }
 
 /// Reads the headers of all segments.
-///
-/// One that is damaged is restored from the segment's first batch: a segment whose header is not
-/// zero was in use.
-pub(crate) async fn read(shared: &Shared, disk: &Disk) -> Result<Used, StoreError> {
-    let layout = *shared.layout();
-    let store = shared.superblock.store;
-    let seed = shared.superblock.check_seed;
-    let mut used = Vec::new();
-    let mut begun = HashSet::new();
+pub(crate) async fn read(superblock: &Superblock, disk: &Disk) -> Result<Headers, StoreError> {
+    let layout = superblock.layout;
+    let mut headers = Headers {
+        segments: Vec::new(),
+        settled: Vec::new(),
+        newest: 0,
+    };
     for first in (0..layout.segments).step_by(AT_ONCE as usize) {
         let last = (first + AT_ONCE).min(layout.segments);
-        // The second block too: it holds the first batch's header.
-        let start = |segment| {
-            disk.read(
-                disk.buffer(2 * layout.block()),
-                shared.layout().block_at(segment, 0),
-            )
+        let start = |(segment, which): (u32, Which)| {
+            let at = layout.block_at(segment, which.block(&layout));
+            disk.read(disk.buffer(layout.block()), at)
         };
-        let reads: Vec<_> = (first..last).map(start).collect();
-        for (segment, read) in (first..last).zip(reads) {
-            let (result, buf) = read.await;
-            result?;
-            let seq_of_first = BatchHeader::seq_of_first(&buf[layout.block()..], seed);
-            begun.extend(seq_of_first);
-            match SegmentHeader::parse(&buf, store, segment) {
-                Ok(header) => used.push(header),
-                Err(_) if buf[..SEGMENT_HEADER_LEN].iter().all(|&byte| byte == 0) => {}
-                Err(error) => {
-                    let device = shared.device.name();
-                    let Some(seq) = seq_of_first else {
-                        tracing::warn!(%device, segment, %error, "a segment without a batch is free");
-                        continue;
-                    };
-                    tracing::warn!(%device, segment, %error, "a segment's header is restored");
-                    let header = SegmentHeader {
-                        store,
-                        seq,
-                        session: 0,
-                        segment,
-                        kind: Kind::User,
-                        torn: false,
-                    };
-                    put_header(shared, disk, &header).await?;
-                    used.push(header);
-                }
+        let both = |segment| Which::BOTH.map(|which| (segment, which));
+        let reads: Vec<_> = (first..last).flat_map(both).map(start).collect();
+        let mut reads = reads.into_iter();
+        for segment in first..last {
+            let mut found = [Err(FormatError::Foreign { what: FIRST }); 2];
+            for (found, what) in found.iter_mut().zip([FIRST, COPY]) {
+                let read = reads.next().expect("two reads for each segment");
+                let (result, buf) = read.await;
+                *found = match result {
+                    Ok(()) => {
+                        SegmentHeader::parse(&buf, superblock.store, segment, layout.seq_end())
+                            .map_err(|error| error.of(what))
+                    }
+                    Err(error) if is_of_medium(&error) => Err(FormatError::Unreadable { what }),
+                    Err(error) => return Err(error.into()),
+                };
             }
+            let mut known = judge(segment, found);
+            if known.header.is_none() {
+                known.header = from_batches(superblock, disk, segment).await?;
+            }
+            let both = found.iter().flatten().chain(&known.header);
+            for header in both {
+                headers.settled.extend([header.user, header.moved]);
+                let seqs = [header.seq, header.user.seq, header.moved.seq];
+                headers.newest = seqs.into_iter().fold(headers.newest, u64::max);
+            }
+            headers.segments.push(known);
         }
     }
-    used.sort_unstable_by_key(|header| header.seq);
-    Ok(Used {
-        headers: used,
-        begun,
-    })
+    headers.settled.sort_unstable();
+    headers.settled.dedup();
+    // Of each segment only the last position says anything.
+    let mut newest_first: Vec<Settled> = headers.settled.into_iter().rev().collect();
+    newest_first.dedup_by_key(|settled| settled.seq);
+    headers.settled = newest_first;
+    Ok(headers)
+}
+
+/// Which of two headers counts, and whether the other one should be what it is.
+fn judge(segment: u32, found: [Result<SegmentHeader, FormatError>; 2]) -> Known {
+    let [first, copy] = found;
+    let mut problems = [first.err(), copy.err()];
+    let header = match (first, copy) {
+        (Ok(first), Ok(copy)) => {
+            // The copy is opened first and freed last. Whatever else differs was lost.
+            if first.age() > copy.age() && first.state != SegmentState::Free {
+                problems[1] = Some(FormatError::Stale { what: COPY });
+            }
+            let is_opening = copy.state == SegmentState::Open && first.seq < copy.seq;
+            let is_closed = first.state == SegmentState::Open
+                && copy.state == SegmentState::Closed
+                && first.seq == copy.seq;
+            if first.age() < copy.age() && !is_opening && !is_closed {
+                problems[0] = Some(FormatError::Stale { what: FIRST });
+            }
+            Some(if first.age() > copy.age() {
+                first
+            } else {
+                copy
+            })
+        }
+        (Ok(header), Err(_)) | (Err(_), Ok(header)) => Some(header),
+        (Err(_), Err(_)) => None,
+    };
+    let ages = |headers: [SegmentHeader; 2]| headers.map(|header| Ok(header.age()));
+    let found = [first, copy].map(|found| found.map(|header| header.age()));
+    Known {
+        segment,
+        header,
+        problems,
+        agree: header.is_some_and(|header| ages(Known::expected(&header)) == found),
+    }
+}
+
+/// The header of a segment neither of whose headers can be read, as the batches in it tell.
+async fn from_batches(
+    superblock: &Superblock,
+    disk: &Disk,
+    segment: u32,
+) -> Result<Option<SegmentHeader>, StoreError> {
+    let layout = &superblock.layout;
+    let mut newest: Option<BatchHeader> = None;
+    let mut buf = disk.buffer(layout.block());
+    for block in 1..layout.copy_block() {
+        let (result, returned) = disk.read(buf, layout.block_at(segment, block)).await;
+        buf = returned;
+        match result {
+            Ok(()) => {}
+            Err(error) if is_of_medium(&error) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let header = BatchHeader::identify(&buf, superblock.check_seed, block);
+        let Some(header) = header.filter(|header| (1..layout.seq_end()).contains(&header.seq))
+        else {
+            continue;
+        };
+        if newest.is_none_or(|newest| newest.seq < header.seq) {
+            newest = Some(header);
+        }
+    }
+    Ok(newest.map(|batch| SegmentHeader {
+        seq: batch.seq,
+        kind: batch.kind,
+        state: SegmentState::Open,
+        ..SegmentHeader::unused(superblock.store, segment)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::segment::Kind;
+
+    fn header(seq: u64, state: SegmentState) -> Result<SegmentHeader, FormatError> {
+        Ok(SegmentHeader {
+            seq,
+            state,
+            kind: Kind::User,
+            ..SegmentHeader::unused(1, 0)
+        })
+    }
+
+    #[test]
+    fn the_newer_header_counts_and_a_cut_between_two_writes_is_no_damage() {
+        use SegmentState::{Closed, Free, Open};
+        let lost = Err(FormatError::Checksum { what: "a header" });
+        let free = header(3, Free);
+        let cases = [
+            // In the first block, in the last one, which counts, is either damaged, do they agree.
+            (free, free, free, false, true),
+            (free, header(9, Open), header(9, Open), false, false),
+            (
+                header(9, Open),
+                header(9, Open),
+                header(9, Open),
+                false,
+                true,
+            ),
+            (
+                header(9, Open),
+                header(9, Closed),
+                header(9, Closed),
+                false,
+                true,
+            ),
+            (
+                header(9, Free),
+                header(9, Closed),
+                header(9, Free),
+                false,
+                false,
+            ),
+            (
+                header(9, Free),
+                header(9, Open),
+                header(9, Free),
+                false,
+                false,
+            ),
+            (
+                header(9, Free),
+                header(9, Free),
+                header(9, Free),
+                false,
+                true,
+            ),
+            // Nobody has written these in this order.
+            (header(9, Open), free, header(9, Open), true, false),
+            (free, header(9, Closed), header(9, Closed), true, false),
+            (free, header(9, Free), header(9, Free), true, false),
+            (
+                header(9, Open),
+                header(9, Free),
+                header(9, Free),
+                true,
+                false,
+            ),
+            (lost, header(9, Closed), header(9, Closed), true, false),
+            (header(9, Open), lost, header(9, Open), true, false),
+        ];
+        for (first, copy, counts, is_damaged, agree) in cases {
+            let known = judge(0, [first, copy]);
+            let what = format!("{first:?} and {copy:?}");
+            assert_eq!(known.header, counts.ok(), "{what}");
+            assert_eq!(
+                known.problems.iter().any(Option::is_some),
+                is_damaged,
+                "{what}"
+            );
+            assert_eq!(known.agree, agree, "{what}");
+        }
+        assert_eq!(judge(0, [lost, lost]).header, None);
+    }
 }

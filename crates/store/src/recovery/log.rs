@@ -4,7 +4,6 @@
 //! the notes are sorted, and of each key the newest counts. When the notes take more memory than
 //! they may, those of greater hashes are dropped, and found in a further pass.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,12 +12,12 @@ use block::Disk;
 use super::{OnProgress, Progress, Recovery};
 use crate::counters::add;
 use crate::error::StoreError;
-use crate::format::segment::{Kind, SegmentHeader};
+use crate::format::segment::SegmentHeader;
 use crate::index::{Place, SizeCode};
-use crate::maintain::put_header;
+use crate::maintain::{close_segment, free_segment};
 use crate::options::Options;
 use crate::read::version;
-use crate::scan::{Passed, Scan};
+use crate::scan::{Outcome, Passed, Scan};
 use crate::shared::Shared;
 
 /// What is noted of a record, in 32 bytes; of the same hash, the last in order is the newest.
@@ -49,9 +48,8 @@ struct Pass<'s> {
     /// The parts that this pass is about; the end may shrink.
     first: usize,
     end: AtomicU32,
-    /// Segments from this sequence number on may have been written to when the store crashed: what
-    /// is damaged in them had not been acknowledged.
-    torn_from: [u64; 2],
+    /// What is on the device is durable.
+    is_flushed: bool,
     notes: AtomicU64,
     notes_max: u64,
     found: Mutex<Vec<Vec<Note>>>,
@@ -63,6 +61,7 @@ struct Pass<'s> {
 struct Counts {
     records: u64,
     damaged: u64,
+    torn: u64,
     bytes: u64,
 }
 
@@ -70,14 +69,30 @@ struct Counts {
 pub(super) fn recover(
     shared: &Shared,
     segments: &[SegmentHeader],
-    begun: &HashSet<u64>,
+    lost: &[u32],
+    headers_damaged: u64,
     options: &Options,
 ) -> Result<Recovery, StoreError> {
+    let disk = Disk::open(&*shared.device, options.queue_depth)?;
+    let flushed = disk.block_on(disk.flush());
+    if let Err(error) = &flushed {
+        tracing::warn!(%error, device = %shared.device.name(), "recovering a store");
+    }
+    for &segment in lost {
+        // What it held nobody knows.
+        if shared.settings.forget_damaged {
+            disk.block_on(free_segment(shared, &disk, segment))?;
+            shared.segments.free(segment);
+        } else {
+            let next = shared.segments.next_seq();
+            shared.doubt_before(shared.layout().version(next, 0));
+        }
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = options.recovery_threads.unwrap_or(cores).max(1);
     let mut first = 0;
     let mut passes = 0;
-    let (mut records, mut damaged, mut bytes) = (0, 0, 0);
+    let (mut records, mut damaged, mut torn, mut bytes) = (0, headers_damaged, 0, 0);
     while first < PARTS && !segments.is_empty() {
         let pass = Pass {
             shared,
@@ -85,7 +100,7 @@ pub(super) fn recover(
             next: AtomicU32::new(0),
             first,
             end: AtomicU32::new(PARTS as u32),
-            torn_from: torn_from(segments, begun),
+            is_flushed: flushed.is_ok(),
             notes: AtomicU64::new(0),
             notes_max: (options.recovery_bytes_max / size_of::<Note>() as u64).max(1 << 16),
             found: Mutex::new(vec![Vec::new(); PARTS]),
@@ -100,7 +115,9 @@ pub(super) fn recover(
             .unwrap_or_else(PoisonError::into_inner);
         bytes += counts.bytes;
         if passes == 0 {
-            (records, damaged) = (counts.records, counts.damaged);
+            records = counts.records;
+            damaged += counts.damaged;
+            torn = counts.torn;
         }
         let mut found = pass
             .found
@@ -125,24 +142,9 @@ pub(super) fn recover(
         records,
         bytes,
         damaged,
+        torn,
         passes,
     })
-}
-
-/// The sequence numbers of the oldest segments of users' and of moved records that may have been
-/// written to at the end: batches are under way to few segments at a time. Those that nothing has come to
-/// do not count: there may be many, if the device failed when they were opened.
-fn torn_from(segments: &[SegmentHeader], begun: &HashSet<u64>) -> [u64; 2] {
-    let newest = |kind, count: usize| {
-        let of_kind = segments.iter().rev().filter(|header| header.kind == kind);
-        of_kind
-            .filter(|header| begun.contains(&header.seq))
-            .nth(count - 1)
-            .map_or(0, |header| header.seq)
-    };
-    // Nor were those of earlier sessions.
-    let session = segments.last().map_or(0, |header| header.session);
-    [Kind::User, Kind::Moved].map(|kind| newest(kind, 3).max(session))
 }
 
 /// Runs the same on several threads; the first error is everyone's.
@@ -161,11 +163,6 @@ fn run(threads: usize, work: impl Fn() -> Result<(), StoreError> + Sync) -> Resu
 }
 
 impl Pass<'_> {
-    fn torn_from(&self, kind: Kind) -> u64 {
-        let [user, moved] = self.torn_from;
-        if kind == Kind::User { user } else { moved }
-    }
-
     /// Reads segments until there are none left.
     fn read(&self, queue_depth: usize, is_first: bool) -> Result<(), StoreError> {
         let disk = Disk::open(&*self.shared.device, queue_depth)?;
@@ -197,6 +194,7 @@ impl Pass<'_> {
         let mut sum = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         sum.records += counts.records;
         sum.damaged += counts.damaged;
+        sum.torn += counts.torn;
         sum.bytes += disk.counts().read_bytes;
         Ok(())
     }
@@ -211,7 +209,8 @@ impl Pass<'_> {
     ) -> Result<(), StoreError> {
         let shared = self.shared;
         let layout = *shared.layout();
-        let mut scan = Scan::new(&shared.superblock, disk, header.segment, header.seq);
+        let scan = Scan::of(shared, disk, header.segment, header.seq);
+        let mut scan = scan.tolerant();
         let mut noted = 0;
         while let Some(mut batch) = scan.next().await? {
             let end = self.end.load(Ordering::Relaxed) as usize;
@@ -230,34 +229,34 @@ impl Pass<'_> {
                 noted += 1;
                 found[part(hash)].push(Note {
                     hash,
-                    rank: version(record.meta, header.seq, grain).0 << 1
+                    rank: version(&layout, record.meta, header.seq, grain).0 << 1
                         | u64::from(record.meta.tombstone.is_some()),
                     place: Place::new(layout.place(header.segment, grain), SizeCode::of(grains)),
                 });
             }
         }
-        counts.damaged += scan.damaged;
-        let is_torn = header.torn || header.seq >= self.torn_from(header.kind);
-        if is_torn && !header.torn && scan.damaged > 0 && is_first {
-            let header = SegmentHeader {
-                torn: true,
-                ..*header
-            };
-            put_header(shared, disk, &header).await?;
+        let outcome = scan.finish();
+        counts.damaged += outcome.damaged();
+        counts.torn += outcome.torn();
+        let forgets = shared.settings.forget_damaged;
+        if is_first {
+            self.close(disk, header, &outcome).await?;
         }
-        let keeps_damage = !shared.settings.forget_damaged && !is_torn;
-        for suspect in scan.suspects.iter().filter(|_| keeps_damage) {
-            // What its key was, most likely. The index points at it, so that whoever asks for the
-            // key is told, and not given an older version.
+        for suspect in outcome.suspects.iter().filter(|_| !forgets) {
+            // The index points at it, so that whoever asks for the key is told, and not given an
+            // older version. So with a tombstone.
             let hash = shared.hash(&suspect.key).whole();
             let end = self.end.load(Ordering::Relaxed) as usize;
-            if suspect.meta.tombstone.is_some() || !(self.first..end).contains(&part(hash)) {
+            if !(self.first..end).contains(&part(hash)) {
                 continue;
             }
             let grains = suspect.len.div_ceil(layout.grain()) as u64;
+            // One that was moved is older than its place, if that can be read.
+            let place = layout.version(header.seq, suspect.grain);
+            let version = version(&layout, suspect.meta, header.seq, suspect.grain).min(place);
             found[part(hash)].push(Note {
                 hash,
-                rank: version(suspect.meta, header.seq, suspect.grain).0 << 1,
+                rank: version.0 << 1,
                 place: Place::new(
                     layout.place(header.segment, suspect.grain),
                     SizeCode::of(grains),
@@ -265,6 +264,45 @@ impl Pass<'_> {
             });
         }
         self.notes.fetch_add(noted, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says in the header of a segment that was open what has become of it, so that what is lost later is
+    /// noticed. What is lost already stays so, until somebody gives it up.
+    async fn close(
+        &self,
+        disk: &Disk,
+        header: &SegmentHeader,
+        outcome: &Outcome,
+    ) -> Result<(), StoreError> {
+        let shared = self.shared;
+        let layout = shared.layout();
+        let segment = header.segment;
+        let is_given_up = shared.settings.forget_damaged;
+        if outcome.damaged() > 0 && !is_given_up {
+            if let Some(block) = outcome.doubt {
+                let grain = block << (layout.block_shift - layout.grain_shift);
+                shared.doubt_before(layout.version(header.seq, grain));
+            }
+            shared.segments.retire_damaged(segment);
+            return Ok(());
+        }
+        let (contents, _) = shared.segments.extent(segment);
+        let is_closed = contents.is_some() && outcome.damaged() == 0;
+        if is_closed || !self.is_flushed {
+            return Ok(());
+        }
+        let at = (segment, header.seq);
+        match close_segment(shared, disk, at, header.kind, outcome.found).await {
+            Ok(()) => {
+                let segments = &shared.segments;
+                segments.adopt_extent(segment, Some(outcome.found), 0);
+            }
+            Err(error) => {
+                let device = shared.device.name();
+                tracing::warn!(%device, segment, %error, "closing a segment");
+            }
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `headers.rs` | which segments are in use, and since when |
+//! | `headers.rs` | what each segment is used for |
 //! | `checkpoint.rs` | the index as it was when the store was closed |
 //! | `log.rs` | the index from the records themselves |
 
@@ -15,10 +15,11 @@ use std::sync::Arc;
 use block::Disk;
 
 use crate::error::StoreError;
-use crate::format::segment::Kind;
-use crate::maintain::{destroy_header, prepare_segment, spare};
+use crate::format::segment::{Kind, SegmentHeader, SegmentState};
+use crate::maintain::{Which, free_segment, prepare_segment, put_header, spare};
 use crate::options::Options;
 use crate::shared::Shared;
+use headers::{Headers, Known};
 
 /// How a store came to its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +34,10 @@ pub enum Recovery {
         records: u64,
         /// Bytes read.
         bytes: u64,
-        /// Stretches in which no record was where one had been: of writes that were cut short, or
-        /// of damage.
+        /// Stretches in which something is lost that had been written.
         damaged: u64,
+        /// Stretches of writes that the crash had cut short.
+        torn: u64,
         /// How often the log was read.
         passes: u32,
     },
@@ -61,43 +63,83 @@ pub(crate) fn recover(
     disk: &Disk,
     options: &Options,
 ) -> Result<Recovery, StoreError> {
-    let used = disk.block_on(headers::read(shared, disk))?;
-    let newest = used
-        .headers
-        .iter()
-        .map(|header| header.seq)
-        .max()
-        .unwrap_or(0);
-    shared.segments.skip_to(newest + 1);
-    shared.session = newest + 1;
-    let (index, records): (Vec<_>, Vec<_>) = used
-        .headers
-        .into_iter()
-        .partition(|header| header.kind == Kind::Index);
+    let headers = disk.block_on(headers::read(&shared.superblock, disk))?;
+    shared.segments.skip_to(headers.newest + 1);
+    shared.session = headers.newest + 1;
+    let mut index = Vec::new();
+    let mut records = Vec::new();
+    for known in &headers.segments {
+        let segment = known.segment;
+        match known.header {
+            Some(header) if header.state == SegmentState::Free => {
+                shared.segments.note_last_seq(segment, header.seq);
+            }
+            Some(header) => {
+                shared.segments.adopt(segment, header.seq, header.kind);
+                let settled = headers.settled(header.seq);
+                let segments = &shared.segments;
+                segments.adopt_extent(segment, known.contents(), settled);
+                match header.kind {
+                    Kind::Index => index.push(header),
+                    Kind::User | Kind::Moved => records.push(header),
+                }
+            }
+            // It may have held anything.
+            None => shared.segments.retire(segment),
+        }
+    }
+    let by_age = |header: &SegmentHeader| header.seq;
+    index.sort_unstable_by_key(by_age);
+    records.sort_unstable_by_key(by_age);
+    let mended = disk.block_on(mend(shared, disk, &headers));
     let is_closed =
         options.believe_index && disk.block_on(checkpoint::load(shared, disk, &index, &records))?;
-    for header in records.iter().chain(&index) {
-        shared
-            .segments
-            .adopt(header.segment, header.seq, header.kind);
-    }
     let recovery = if is_closed {
         Recovery::Closed
     } else {
-        log::recover(shared, &records, &used.begun, options)?
+        let lost = headers
+            .segments
+            .iter()
+            .filter(|known| known.header.is_none());
+        let lost: Vec<u32> = lost.map(|known| known.segment).collect();
+        log::recover(shared, &records, &lost, mended, options)?
     };
     disk.block_on(async {
-        // The first of this session: it says that all others are not written to any more.
+        // The first of this session.
         if let Err(error) = prepare_segment(shared, disk, spare(shared)).await {
             // Maintenance begins another one.
             tracing::error!(%error, device = %shared.device.name(), "opening a store");
         }
         // What they say is about to become untrue; durably so before anything is written.
         for header in &index {
-            destroy_header(shared, disk, header.segment).await?;
+            free_segment(shared, disk, header.segment).await?;
             shared.segments.free(header.segment);
         }
         Ok::<(), StoreError>(())
     })?;
     Ok(recovery)
+}
+
+/// Writes damaged headers anew where the other one says what is to be there, and ends what a crash cut
+/// short between the two. Returns how many were damaged.
+async fn mend(shared: &Shared, disk: &Disk, headers: &Headers) -> u64 {
+    let mut damaged = 0;
+    for known in &headers.segments {
+        let problems = known.problems.iter().flatten();
+        for error in problems.clone() {
+            let device = shared.device.name();
+            tracing::warn!(%device, segment = known.segment, %error, "recovering a store");
+        }
+        damaged += problems.count() as u64;
+        let Some(header) = known.header.filter(|_| !known.agree) else {
+            continue;
+        };
+        for (header, which) in Known::expected(&header).into_iter().zip(Which::BOTH) {
+            if let Err(error) = put_header(shared, disk, &header, which).await {
+                let device = shared.device.name();
+                tracing::warn!(%device, segment = known.segment, %error, "mending a header");
+            }
+        }
+    }
+    damaged
 }

@@ -7,7 +7,7 @@ use block::sim::{Image, SimDevice};
 use store::examine::examine;
 use store::format::batch::{BATCH_HEADER_LEN, BatchHeader};
 use store::format::record::{Header, Record};
-use store::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader};
+use store::format::segment::{Kind, SEGMENT_HEADER_LEN, SegmentHeader, SegmentState};
 use store::format::superblock::{SUPERBLOCK_LEN, SUPERBLOCKS};
 
 use super::world::shared;
@@ -39,19 +39,37 @@ pub(crate) fn regions(device: &SimDevice) -> Vec<Region> {
     for segment in 0..layout.segments {
         let start = layout.segment_at(segment);
         let bytes = read(&image, start, layout.segment_bytes() as usize);
-        let Ok(header) = SegmentHeader::parse(&bytes, superblock.store, segment) else {
-            add("a free segment's first block", start, layout.block());
+        let copy_at = layout.copy_block() as usize * layout.block();
+        let parse = |bytes| {
+            SegmentHeader::parse(bytes, superblock.store, segment, layout.seq_end())
+                .expect("whole headers")
+        };
+        let (first, header) = (parse(&bytes), parse(&bytes[copy_at..]));
+        let copy = start + copy_at as u64;
+        if header.state == SegmentState::Free {
+            assert_eq!(first.state, SegmentState::Free);
+            add("a free segment's header", start, SEGMENT_HEADER_LEN);
+            add(
+                "the copy of a free segment's header",
+                copy,
+                SEGMENT_HEADER_LEN,
+            );
             add("free", start + 2 * layout.block() as u64, layout.block());
             continue;
-        };
+        }
         let (name, is_index) = match header.kind {
             Kind::User => ("a user segment's header", false),
             Kind::Moved => ("a moved segment's header", false),
             Kind::Index => ("an index segment's header", true),
         };
+        let name_of_copy = match header.state {
+            SegmentState::Closed => "what a closed segment says that it holds",
+            _ => "the copy of an open segment's header",
+        };
         add(name, start, SEGMENT_HEADER_LEN);
+        add(name_of_copy, copy, SEGMENT_HEADER_LEN);
         let mut block = 1;
-        while block < layout.segment_blocks() {
+        while block < layout.copy_block() {
             let at = block as usize * layout.block();
             let Ok(batch) = BatchHeader::parse(&bytes[at..], seed, header.seq, block) else {
                 block += 1;
@@ -86,7 +104,6 @@ pub(crate) fn regions(device: &SimDevice) -> Vec<Region> {
             }
             block += layout.blocks_of(batch.bytes as usize);
         }
-        add("a segment's end", start + layout.segment_bytes() - 64, 64);
     }
     found
 }

@@ -144,7 +144,7 @@ fn judge(aged: &Aged, device: &SimDevice) -> Result<(), String> {
                 judged.map_err(|error| format!("counted {is_counted}: {error}"))?;
                 shown.insert(key, found.is_some());
             }
-            Err(StoreError::Damaged { .. }) if is_counted => {}
+            Err(StoreError::Damaged { .. } | StoreError::MaybeOld { .. }) if is_counted => {}
             Err(error @ StoreError::Damaged { .. }) => {
                 return Err(format!("check says sound, but {name}: {error}"));
             }

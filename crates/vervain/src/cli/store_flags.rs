@@ -21,7 +21,7 @@ pub(crate) struct StoreFlags {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum StoreWhat {
-    /// Make a store in a new file, or on a drive whose first bytes are zero.
+    /// Make a store in a new file, or on a drive that holds nothing.
     Create(StoreCreate),
     /// Print values. Exits with 1 if any is missing.
     Get(StoreKeys),
@@ -66,6 +66,9 @@ pub(crate) struct StoreCreate {
     /// Make a cache: when it is full, it forgets what was not used for long.
     #[arg(long)]
     pub(crate) cache: bool,
+    /// Make it whatever the file or drive holds, unless that is a store.
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `vervain store get` and `del`.

@@ -4,8 +4,11 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::json;
-use store::examine::{Examined, ExaminedRecord, ExaminedSegment, examine, repair_superblocks};
-use store::format::segment::Kind;
+use store::examine::{
+    Examined, ExaminedRecord, ExaminedSegment, Flaw, examine, repair_superblocks,
+};
+use store::format::FormatError;
+use store::format::segment::{Kind, SegmentState};
 use store::{Options, Recovery};
 
 use super::{device, open};
@@ -21,6 +24,14 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::User => "user",
         Kind::Moved => "moved",
         Kind::Index => "index",
+    }
+}
+
+fn state_name(state: SegmentState) -> &'static str {
+    match state {
+        SegmentState::Open => "open",
+        SegmentState::Closed => "closed",
+        SegmentState::Free => "free",
     }
 }
 
@@ -100,21 +111,23 @@ pub(super) fn inspect(inspect: &StoreInspect, as_json: bool) -> anyhow::Result<b
     writeln!(out)?;
     writeln!(
         out,
-        "segment  sequence  kind   batches   records  tombstones       bytes  damaged"
+        "segment  sequence  kind   state   batches   records  tombstones       bytes  damaged  torn"
     )?;
     for segment in &examined.segments {
         let number = segment.segment;
         match segment.header {
             Ok(header) => writeln!(
                 out,
-                "{number:>7}  {:>8}  {:<5}  {:>7}  {:>8}  {:>10}  {:>10}  {:>7}",
+                "{number:>7}  {:>8}  {:<5}  {:<6}  {:>7}  {:>8}  {:>10}  {:>10}  {:>7}  {:>4}",
                 header.seq,
                 kind_name(header.kind),
+                state_name(header.state),
                 segment.batches,
                 segment.records,
                 segment.tombstones,
                 segment.bytes,
-                segment.damaged
+                segment.damaged,
+                segment.torn
             )?,
             Err(error) => writeln!(out, "{number:>7}  {error}")?,
         }
@@ -133,18 +146,18 @@ fn as_value(examined: &Examined) -> serde_json::Value {
                 "segment": segment.segment,
                 "sequence": segment.header.ok().map(|header| header.seq),
                 "kind": segment.header.ok().map(|header| kind_name(header.kind)),
+                "state": segment.header.ok().map(|header| state_name(header.state)),
                 "problem": segment.header.err().map(|error| error.to_string()),
+                "header_problems": problems(&segment.header_problems),
                 "batches": segment.batches, "records": segment.records,
                 "tombstones": segment.tombstones, "bytes": segment.bytes,
-                "damaged": segment.damaged,
+                "damaged": segment.damaged, "torn": segment.torn,
+                "flaws": flaws(segment),
+                "damaged_keys": segment.damaged_keys.iter().map(|key| text(key)).collect::<Vec<_>>(),
             })
         })
         .collect();
-    let problems: Vec<_> = examined
-        .superblock_problems
-        .iter()
-        .map(|problem| problem.map(|problem| problem.to_string()))
-        .collect();
+    let problems = problems(&examined.superblock_problems);
     json!({
         "store": format!("{:032x}", superblock.store), "cache": superblock.cache,
         "segments": layout.segments, "segment_bytes": layout.segment_bytes(),
@@ -154,28 +167,52 @@ fn as_value(examined: &Examined) -> serde_json::Value {
     })
 }
 
+fn problems(problems: &[Option<FormatError>]) -> Vec<Option<String>> {
+    let text = |problem: &Option<FormatError>| problem.map(|problem| problem.to_string());
+    problems.iter().map(text).collect()
+}
+
+fn flaws(segment: &ExaminedSegment) -> Vec<serde_json::Value> {
+    let told = |flaw: &Flaw| {
+        json!({
+            "damage": flaw.damage.to_string(), "blocks": [flaw.blocks.start, flaw.blocks.end],
+            "torn": flaw.torn, "keys_known": flaw.explained,
+        })
+    };
+    segment.flaws.iter().map(told).collect()
+}
+
 /// What is damaged, a line each.
 fn damage(examined: &Examined) -> Vec<String> {
     let mut lines = Vec::new();
-    let places = ["the superblock", "the superblock's copy"];
-    for (place, problem) in places.into_iter().zip(examined.superblock_problems) {
-        lines.extend(problem.map(|problem| format!("{place}: {problem}")));
+    for problem in examined.superblock_problems.iter().flatten() {
+        lines.push(problem.to_string());
     }
     for segment in &examined.segments {
         let number = segment.segment;
-        if let Err(error) = segment.header {
-            lines.push(format!("segment {number}: {error}"));
+        for problem in segment.header_problems.iter().flatten() {
+            lines.push(format!("segment {number}: {problem}"));
         }
-        let torn = segment.header.is_ok_and(|header| header.torn);
-        let why = if torn {
-            ", of writes that a crash cut short"
-        } else {
-            ""
-        };
-        match segment.damaged {
-            0 => {}
-            1 => lines.push(format!("segment {number}: damaged in one place{why}")),
-            places => lines.push(format!("segment {number}: damaged in {places} places{why}")),
+        if segment.header.is_err() {
+            lines.push(format!(
+                "segment {number}: neither header can be read, nor any batch: whatever it held is lost"
+            ));
+        }
+        for flaw in &segment.flaws {
+            let Flaw { damage, blocks, .. } = flaw;
+            let whose = match (flaw.torn, flaw.explained) {
+                (true, _) => " (maybe of a write that a crash cut short)",
+                (false, true) => "",
+                (false, false) => " (which keys it was is not known)",
+            };
+            lines.push(format!(
+                "segment {number}, blocks {} to {}: {damage}{whose}",
+                blocks.start,
+                blocks.end - 1
+            ));
+        }
+        for key in &segment.damaged_keys {
+            lines.push(format!("segment {number}: key {}", text(key)));
         }
     }
     lines

@@ -101,6 +101,7 @@ fn create(create: &StoreCreate, as_json: bool) -> anyhow::Result<bool> {
     };
     let mut options = Options::default();
     options.cache = create.cache;
+    options.force = create.force;
     options.segment_bytes = create.segment.map(|bytes| bytes as u64);
     if let Some(len) = file.create_len {
         // Before there is a file: what cannot become a store leaves nothing behind.

@@ -116,8 +116,9 @@ fn damage_is_found_and_mended() {
     let damaged = ask(dir, &["check", "my.store"]);
     assert_eq!(damaged.code, Some(1));
     for words in [
-        "the superblock: the checksum",
-        "damaged in one place",
+        "the checksum of the superblock is wrong",
+        "records are damaged",
+        "key one\n",
         "damaged: ",
     ] {
         assert!(damaged.text().contains(words), "{}", damaged.text());
