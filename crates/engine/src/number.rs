@@ -2,17 +2,23 @@
 
 use crate::Direction;
 
-/// Reads a value as a counter: blanks, a plus sign, digits; what follows a blank is ignored.
+/// Reads a value as a counter, by memcached's rules: blanks, a sign, digits; what follows a blank or a
+/// NUL is ignored.
 ///
-/// Returns none for anything else, and for numbers beyond 64 bits.
+/// Returns none for anything else, for numbers below zero, and for numbers beyond 64 bits.
 #[must_use]
 pub fn parse(value: &[u8]) -> Option<u64> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = value.iter().position(|byte| !is_blank(byte))?;
     let value = &value[start..];
-    let value = value.strip_prefix(b"+").unwrap_or(value);
+    let (value, max) = match value.first() {
+        Some(b'+') => (&value[1..], u64::MAX),
+        // Zero has a sign as well.
+        Some(b'-') => (&value[1..], 0),
+        _ => (value, u64::MAX),
+    };
     let end = value.iter().position(|byte| is_blank(byte) || *byte == 0);
-    parse_digits(&value[..end.unwrap_or(value.len())])
+    parse_digits(&value[..end.unwrap_or(value.len())]).filter(|number| *number <= max)
 }
 
 /// The number a counter moves to: up wraps at 64 bits, down stops at zero.
@@ -120,6 +126,8 @@ mod tests {
             (b" 12", 12),
             (b"\n12", 12),
             (b"+12", 12),
+            (b"-0", 0),
+            (b" -00 ", 0),
             (b"1 2", 1),
             (b"12\0", 12),
             (b"000000000000000000001", 1),
@@ -139,6 +147,9 @@ mod tests {
             b"abc",
             b"+",
             b"++1",
+            b"- 0",
+            b"-+0",
+            b"--0",
             b"18446744073709551616",
         ] {
             assert_eq!(parse(value), None, "{value:?}");

@@ -9,7 +9,7 @@ use crate::ahead;
 use crate::reply::{self, Form};
 use crate::sequence::{Sequence, empty};
 use crate::text::{self, Line, Refusal, Store};
-use crate::{Event, Host, Limits};
+use crate::{Event, Host, Limits, VERSION};
 
 /// First byte of a request of the binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
@@ -618,11 +618,10 @@ impl<T> Connection<T> {
             }
             Line::Stats { section } => self.serve_stats(call, section),
             Line::Version => {
-                let version = call.engine.version().as_bytes();
                 self.sequence.write(|out| {
-                    out.extend_from_slice(b"VERSION ");
-                    out.extend_from_slice(version);
-                    out.extend_from_slice(b"\r\n");
+                    for part in ["VERSION ", VERSION, "\r\n"] {
+                        out.extend_from_slice(part.as_bytes());
+                    }
                 });
             }
             // What is logged is the operator's to say, not a client's.

@@ -20,9 +20,6 @@ pub enum Event {
 
 /// An engine, and the program that serves it.
 pub trait Host: Engine {
-    /// The version that clients are told.
-    fn version(&self) -> &str;
-
     /// Learns what befell a connection.
     fn note(&mut self, _event: Event) {}
 
@@ -42,20 +39,12 @@ pub trait Host: Engine {
 
 /// For tests: there is no program.
 impl Host for MapEngine {
-    fn version(&self) -> &str {
-        env!("CARGO_PKG_VERSION")
-    }
-
     fn allows_upgrade(&self, arguments: &[u8]) -> bool {
         arguments == b"test"
     }
 }
 
 impl Host for LateEngine<MapEngine> {
-    fn version(&self) -> &str {
-        self.inner.version()
-    }
-
     fn allows_upgrade(&self, arguments: &[u8]) -> bool {
         self.inner.allows_upgrade(arguments)
     }

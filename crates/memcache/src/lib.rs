@@ -59,6 +59,10 @@ mod sequence;
 mod server;
 mod text;
 
+/// The version that clients are told: that of the memcached whose protocol this is. Clients parse it,
+/// and choose by it what they may ask for.
+pub const VERSION: &str = "1.6.18";
+
 pub use connection::{Connection, Progress, Step};
 pub use host::{Event, Host};
 pub use limits::{Limits, Pressure};

@@ -371,17 +371,17 @@ impl Inner {
     /// Drops every task and poller. Handles stay valid, and what they spawn is cancelled.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        loop {
-            let next = self
-                .tasks
-                .borrow()
-                .iter()
-                .find(|(_, task)| task.header.stage.get() != Stage::Done)
-                .map(|(_, task)| task.header.clone());
-            match next {
-                Some(header) => self.abort(header.key(), &header),
-                None => break,
-            }
+        // None is added any more, though dropping one may end others.
+        let alive: Vec<_> = {
+            let tasks = self.tasks.borrow();
+            let headers = tasks.iter().map(|(_, task)| &task.header);
+            headers
+                .filter(|header| header.stage.get() != Stage::Done)
+                .cloned()
+                .collect()
+        };
+        for header in alive {
+            self.abort(header.key(), &header);
         }
         self.pollers.clear();
         self.collect_wakes();

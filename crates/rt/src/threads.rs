@@ -180,8 +180,8 @@ pub fn cpus() -> Vec<usize> {
     }
 }
 
-/// Keeps this thread on one CPU. A refusal costs speed only, so it is reported once.
-fn pin(cpu: usize) {
+/// Keeps this thread, and those that it starts from here on, on one CPU. A refusal costs speed only, so it is reported once.
+pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     let result = if cpu < CpuSet::MAX_CPU {
         set.set(cpu);

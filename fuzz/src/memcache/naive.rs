@@ -4,7 +4,7 @@
 //! It shares nothing with the door but the engine, so that a mistake would have to be made twice.
 
 use engine::{Answer, Command, Direction, Engine, Expiry, KEY_SIZE_MAX, MapEngine, Mode};
-use memcache::{Host, Step};
+use memcache::Step;
 
 use super::{Ended, LINE_SIZE_MAX, NOW_S};
 
@@ -139,7 +139,7 @@ impl Naive<'_> {
             b"touch" => self.touch(words, loud),
             b"flush_all" => self.flush_all(words, loud),
             b"stats" => self.stats(words.first().copied().unwrap_or_default()),
-            b"version" => self.say(&format!("VERSION {}", self.engine.version())),
+            b"version" => self.say(&format!("VERSION {}", memcache::VERSION)),
             b"verbosity" => match words {
                 [] | [_, _, _, ..] => self.say(ERROR),
                 [level, ..] if number(level).is_none() => self.say_if(loud, BAD_FORMAT),

@@ -1,94 +1,11 @@
-//! Conversations kept in `tests/corpus`, replayed whole, at every split, up to every prefix, and
-//! with late answers.
-//!
-//! A file is a list of conversations. `#` begins one with its name, `>` lines are what the client
-//! says, `<` lines what it hears, `!` says how it ends if the connection does not stay. Spaces
-//! around a line count, except the one behind its mark. `\r`, `\n`, `\t`, `\xNN` and `\\` are escapes,
-//! `{s*9}` is `s` nine times. A conversation marked `~` is one that memcached 1.6.18 answers otherwise.
+//! The conversations of `tests/corpus`, replayed whole, at every split, up to every prefix, and with
+//! late answers. What a file of them looks like is in `corpus.rs`.
 
 use engine::{LateEngine, MapEngine};
 use memcache::{Limits, Step};
 
+use crate::corpus::{Conversation, Ends, conversations};
 use crate::driver::{Ended, cut, show, talk, talk_at_once};
-
-struct Conversation {
-    name: String,
-    says: Vec<u8>,
-    hears: Vec<u8>,
-    ends: Step,
-}
-
-const CORPUS: [&str; 6] = [
-    include_str!("../corpus/retrieval.txt"),
-    include_str!("../corpus/storage.txt"),
-    include_str!("../corpus/change.txt"),
-    include_str!("../corpus/administration.txt"),
-    include_str!("../corpus/lines.txt"),
-    include_str!("../corpus/large.txt"),
-];
-
-fn conversations() -> Vec<Conversation> {
-    let mut list: Vec<Conversation> = Vec::new();
-    for line in CORPUS.iter().flat_map(|file| file.lines()) {
-        let (mark, text) = line.split_at(line.len().min(2));
-        if mark == "# " {
-            let (says, hears) = (Vec::new(), Vec::new());
-            list.push(Conversation {
-                name: text.to_owned(),
-                says,
-                hears,
-                ends: Step::Input,
-            });
-            continue;
-        }
-        let Some(last) = list.last_mut() else {
-            panic!("a line before the first name: {line}")
-        };
-        match mark {
-            "> " => last.says.extend(unescape(text)),
-            "< " => last.hears.extend(unescape(text)),
-            "! " if text == "closes" => last.ends = Step::Close,
-            "! " if text == "upgrades" => last.ends = Step::Upgrade,
-            "~ " | "" => {}
-            _ => panic!("not a line of a conversation: {line}"),
-        }
-    }
-    assert!(list.len() > 100, "the corpus was not read");
-    list
-}
-
-fn unescape(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        rest = &rest[first.len_utf8()..];
-        match first {
-            '\\' => {
-                let (escape, after) = rest.split_at(1);
-                rest = after;
-                match escape {
-                    "r" => bytes.push(b'\r'),
-                    "n" => bytes.push(b'\n'),
-                    "t" => bytes.push(b'\t'),
-                    "\\" => bytes.push(b'\\'),
-                    "x" => {
-                        bytes.push(u8::from_str_radix(&rest[..2], 16).expect("two hex digits"));
-                        rest = &rest[2..];
-                    }
-                    _ => panic!("not an escape: \\{escape} in {text}"),
-                }
-            }
-            '{' => {
-                let (repeat, after) = rest.split_once('}').expect("a closing brace");
-                let (what, times) = repeat.rsplit_once('*').expect("a number of times");
-                bytes.extend(what.repeat(times.parse().expect("a number")).into_bytes());
-                rest = after;
-            }
-            _ => bytes.extend(first.to_string().into_bytes()),
-        }
-    }
-    bytes
-}
 
 fn check(conversation: &Conversation, how: &str, ended: &Ended) {
     assert_eq!(
@@ -98,11 +15,12 @@ fn check(conversation: &Conversation, how: &str, ended: &Ended) {
         conversation.name,
         show(&conversation.says[..conversation.says.len().min(200)])
     );
-    assert_eq!(
-        ended.step, conversation.ends,
-        "{}, {how}",
-        conversation.name
-    );
+    let ends = match conversation.ends {
+        Ends::Stays => Step::Input,
+        Ends::Closes => Step::Close,
+        Ends::Upgrades => Step::Upgrade,
+    };
+    assert_eq!(ended.step, ends, "{}, {how}", conversation.name);
 }
 
 #[test]

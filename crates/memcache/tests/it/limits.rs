@@ -181,7 +181,7 @@ fn a_failing_key_ends_its_get_and_no_other() {
                 break;
             }
         }
-        let heard = "SERVER_ERROR busy\r\nEND\r\nSERVER_ERROR busy\r\nVERSION 0.1.0\r\n";
+        let heard = "SERVER_ERROR busy\r\nEND\r\nSERVER_ERROR busy\r\nVERSION 1.6.18\r\n";
         assert_eq!(show(connection.output()), show(heard.as_bytes()));
     }
 }

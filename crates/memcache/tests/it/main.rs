@@ -3,6 +3,7 @@
 mod ahead;
 mod allocation;
 mod conversations;
+mod corpus;
 mod dates;
 mod driver;
 mod limits;

@@ -188,6 +188,25 @@ fn dropping_a_core_drops_its_tasks() {
     assert!(matches!(late.try_take(), Some(Err(JoinError::Cancelled))));
 }
 
+/// With a look at every task for every task this would not end.
+#[test]
+fn a_core_with_a_million_tasks_closes() {
+    let mut core = core();
+    let handle = core.handle();
+    let alive = Rc::new(());
+    for _ in 0..1_000_000 {
+        let held = alive.clone();
+        drop(handle.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        }));
+    }
+    core.block_on(handle.yield_now());
+    assert_eq!(Rc::strong_count(&alive), 1_000_001);
+    drop(core);
+    assert_eq!(Rc::strong_count(&alive), 1);
+}
+
 #[test]
 fn timers_fire_in_order() {
     let clock = Arc::new(ManualClock::new(0));

@@ -17,7 +17,7 @@ use rt::{Clock, SystemClock};
 
 enum Job {
     /// A line of the handshake.
-    Line(Vec<u8>, OneshotSender<ControlReply>),
+    Line(Vec<u8>, OneshotSender<Answered>),
     /// An attachment that its core has let go.
     Release(Box<Attachment>),
 }
@@ -43,6 +43,43 @@ impl Queue {
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
         // Every change is a single step.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give(&self, job: Job) {
+        self.jobs().waiting.push_back(job);
+        self.came.notify_one();
+    }
+}
+
+/// The answer to a line of the handshake. The attachments in it go back to the acceptor unless they
+/// are taken: a connection may end while it waits, or with its answer unread.
+pub(super) struct Answered {
+    reply: ControlReply,
+    queue: Arc<Queue>,
+}
+
+impl Answered {
+    /// What to send, without the line's end.
+    pub(super) fn line(&self) -> &str {
+        &self.reply.line
+    }
+
+    /// Whether to close the stream once the line is sent.
+    pub(super) fn closes(&self) -> bool {
+        self.reply.close
+    }
+
+    /// The client's number and its attachments, once.
+    pub(super) fn take_attached(&mut self) -> Option<(u32, Vec<Attachment>)> {
+        self.reply.attached.take()
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        for attachment in self.take_attached().into_iter().flat_map(|(_, all)| all) {
+            self.queue.give(Job::Release(Box::new(attachment)));
+        }
     }
 }
 
@@ -75,11 +112,14 @@ pub(super) fn start(acceptor: Arc<Acceptor>) -> std::io::Result<(Control, Vec<Jo
     Ok((Control { end }, threads.collect::<Result<_, _>>()?))
 }
 
-fn work(acceptor: &Acceptor, queue: &Queue) {
+fn work(acceptor: &Acceptor, queue: &Arc<Queue>) {
     while let Some(job) = next(acceptor, queue) {
         let now_ns = SystemClock.now().as_ns();
         match job {
-            Job::Line(line, reply) => reply.send(acceptor.answer(&line, now_ns)),
+            Job::Line(line, asker) => asker.send(Answered {
+                reply: acceptor.answer(&line, now_ns),
+                queue: Arc::clone(queue),
+            }),
             Job::Release(attachment) => acceptor.release(*attachment, now_ns),
         }
     }
@@ -109,19 +149,120 @@ fn next(acceptor: &Acceptor, queue: &Queue) -> Option<Job> {
 impl Control {
     /// Has a line of the handshake answered. A thread that dies of it drops the sender, which the
     /// receiver sees.
-    pub(super) fn answer(&self, line: Vec<u8>) -> OneshotReceiver<ControlReply> {
+    pub(super) fn answer(&self, line: Vec<u8>) -> OneshotReceiver<Answered> {
         let (reply, answered) = oneshot();
-        self.give(Job::Line(line, reply));
+        self.end.0.give(Job::Line(line, reply));
         answered
     }
 
     /// Gives an attachment back.
     pub(super) fn release(&self, attachment: Box<Attachment>) {
-        self.give(Job::Release(attachment));
+        self.end.0.give(Job::Release(attachment));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::time::Instant;
+
+    use cache::herd::client::{Client, ClientConfig, Control as Stream};
+    use cache::herd::{Server, ServerConfig};
+    use nic_soft::{SoftNic, SoftOptions};
+    use verbs::typed::Context;
+
+    use super::*;
+
+    /// A client's control stream that leads to the control threads, and ends with the answer to the
+    /// line that asks for a connection unread.
+    struct Impatient {
+        control: Control,
+        lines: usize,
+        said: Vec<u8>,
+        heard: Vec<u8>,
     }
 
-    fn give(&self, job: Job) {
-        self.end.0.jobs().waiting.push_back(job);
-        self.end.0.came.notify_one();
+    impl std::fmt::Debug for Impatient {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Impatient").finish_non_exhaustive()
+        }
+    }
+
+    impl Write for Impatient {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.said.extend_from_slice(bytes);
+            if self.said.ends_with(b"\n") {
+                self.lines += 1;
+                let answered = self.control.answer(std::mem::take(&mut self.said));
+                let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+                let answered = core.block_on(answered).expect("an answer");
+                if self.lines == 1 {
+                    self.heard = format!("{}\r\n", answered.line()).into_bytes();
+                }
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Impatient {
+        fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+            let len = self.heard.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&self.heard[..len]);
+            self.heard.drain(..len);
+            Ok(len)
+        }
+    }
+
+    impl Stream for Impatient {
+        fn is_closed(&mut self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_goes_back() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || {
+            let nic = SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+            Context::new(nic)
+        };
+        let server_pd = open().alloc_pd().expect("a protection domain");
+        let config = ServerConfig {
+            clients_max: 1,
+            ..ServerConfig::default()
+        };
+        let (_server, port) = Server::new(&server_pd, 0, &config).expect("a core");
+        let acceptor = Acceptor::new(server_pd, &config, vec![port]).expect("an acceptor");
+        let acceptor = Arc::new(acceptor);
+        let (control, threads) = start(Arc::clone(&acceptor)).expect("threads");
+        let client_pd = open().alloc_pd().expect("a protection domain");
+        // There is room for one client: each finds what the one before it has left.
+        for _ in 0..3 {
+            let dial = || {
+                Ok(Impatient {
+                    control: control.clone(),
+                    lines: 0,
+                    said: Vec::new(),
+                    heard: Vec::new(),
+                })
+            };
+            let client = Client::connect(client_pd.clone(), ClientConfig::default(), dial, 0);
+            assert!(client.is_err(), "the stream has ended");
+            let give_up = Instant::now() + Duration::from_secs(120);
+            while acceptor.usage().clients > 0 {
+                assert!(Instant::now() < give_up, "a client's place is lost");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        drop(control);
+        for thread in threads {
+            thread.join().expect("a thread that ends");
+        }
+        // None was turned away.
+        assert_eq!(acceptor.usage().refused, 0);
     }
 }

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use cache::herd::{Armed, Server};
 use cache::mica::{Partition, seconds};
+use engine::Command;
 use memcache::Pool;
 use rt::cross::{ChannelReceiver, ChannelSender};
 use rt::net::Listener;
@@ -25,7 +26,7 @@ use super::mail::{Errand, Mail, Parked, Post};
 use super::stats::Board;
 use super::watch::Watch;
 
-/// How often counters are published while there is work.
+/// How often counters are published while the core is awake.
 const PUBLISH_EVERY_NS: u64 = 10_000_000;
 /// Messages taken at once.
 const MAIL_AT_ONCE: usize = 64;
@@ -57,6 +58,7 @@ pub(super) async fn run(
     let post = Rc::new(Post::new(number, parts.post, Arc::clone(&parts.pool)));
     let engine = CoreEngine::new(
         Rc::clone(&partition),
+        Rc::clone(&server),
         Rc::clone(&post),
         Arc::clone(&parts.board),
         Arc::clone(&parts.clock),
@@ -102,6 +104,7 @@ pub(super) async fn run(
         post,
         parked: RefCell::default(),
         control: parts.control,
+        board: parts.board,
     };
     tasks.push(core.spawn(reader.read(parts.mail)));
     // None of these tasks ends by itself.
@@ -140,6 +143,7 @@ struct MailReader {
     post: Rc<Post>,
     parked: RefCell<Parked>,
     control: Control,
+    board: Arc<Board>,
 }
 
 impl MailReader {
@@ -157,22 +161,45 @@ impl MailReader {
         let buffer = self.post.buffer();
         let reply = {
             let mut partition = self.partition.borrow_mut();
-            let command = errand.command();
+            // What ends its item with its value must not do so before the value can go.
+            let waits = errand.touch().is_some()
+                && !errand.is_fetch()
+                && self.is_too_long(&mut partition, &errand, now_s);
+            let command = match errand.command() {
+                Command::Get { key, .. } if waits => Command::Get { key, touch: None },
+                command => command,
+            };
             let carry_out = |partition: &mut Partition| {
                 partition.run(errand.hash, &command, now_s, |answer| {
                     errand.reply(answer, buffer)
                 })
             };
-            if errand.is_fetch() {
+            if waits || (errand.is_fetch() && errand.touch().is_none()) {
                 partition.uncounted(carry_out)
             } else {
                 carry_out(&mut partition)
             }
         };
+        if matches!(errand.command(), Command::ResetStats) {
+            self.server.borrow_mut().reset_stats();
+            self.board
+                .publish_reset(self.post.core, &self.partition.borrow());
+        }
         let holds_up = reply.holds_up();
         self.post.keep(errand.into_bytes());
         self.post.send(from, Mail::Answer(reply));
         holds_up
+    }
+
+    /// Whether the value of an errand's key is longer than its asker has room for.
+    fn is_too_long(&self, partition: &mut Partition, errand: &Errand, now_s: u64) -> bool {
+        let command = errand.command();
+        let key = command.key().unwrap_or_default();
+        let len = partition.uncounted(|partition| {
+            let item = partition.get(errand.hash, key, seconds(now_s));
+            item.map_or(0, |item| item.value.len())
+        });
+        errand.is_too_long(len)
     }
 
     fn deal_with(&self, mail: Mail, now_s: u64) {
@@ -231,7 +258,8 @@ impl Poller for Herd {
         let mut partition = self.partition.borrow_mut();
         let done = server.poll(&mut partition, now_ns, self.date_s, budget);
         drop((server, partition));
-        if done > 0 && now_ns.wrapping_sub(self.publish_ns) >= PUBLISH_EVERY_NS {
+        // Whatever the core does: its sockets' requests count as well.
+        if now_ns.wrapping_sub(self.publish_ns) >= PUBLISH_EVERY_NS {
             self.publish_ns = now_ns;
             self.publish();
         }

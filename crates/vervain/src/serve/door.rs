@@ -135,10 +135,10 @@ async fn herd_client(
     let mut line = [LINE_WORD.as_bytes(), b" ", &arguments].concat();
     let mut client = Client { herd, number: None };
     loop {
-        let Some(reply) = herd.control.answer(line).await else {
+        let Some(mut reply) = herd.control.answer(line).await else {
             return;
         };
-        if let Some((number, attachments)) = reply.attached {
+        if let Some((number, attachments)) = reply.take_attached() {
             client.leave();
             client.number = Some(number);
             // From here on it speaks over the NIC.
@@ -149,9 +149,9 @@ async fn herd_client(
             }
         }
         let (sent, _) = sender
-            .send_all(format!("{}\r\n", reply.line).into_bytes())
+            .send_all(format!("{}\r\n", reply.line()).into_bytes())
             .await;
-        if sent.is_err() || reply.close {
+        if sent.is_err() || reply.closes() {
             return;
         }
         line = loop {

@@ -82,6 +82,25 @@ impl Doors {
         }
     }
 
+    /// Sets all counters but that of the connections there are to zero.
+    pub(super) fn reset(&self) {
+        for counter in [
+            &self.connections_total,
+            &self.rejected,
+            &self.pauses,
+            &self.paused_us,
+            &self.idle_kicks,
+            &self.memory_kicks,
+            &self.yields,
+            &self.values_too_large,
+            &self.lines_too_long,
+            &self.too_many_keys,
+            &self.out_of_memory,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Tells the counters, by memcached's names where it has them.
     pub(super) fn tell(&self, tell: &mut impl FnMut(&str, u64)) {
         tell("max_connections", self.connections_max);

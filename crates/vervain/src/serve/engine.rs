@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use cache::herd::Server;
 use cache::mica::{KeyHash, Partition};
 use engine::{Answer, Ask, Command, Engine, Failure, Limits, StatsPage};
 use memcache::{Event, Host};
@@ -19,6 +20,7 @@ pub(super) struct CoreEngine {
     post: Rc<Post>,
     board: Arc<Board>,
     clock: Arc<ServeClock>,
+    server: Rc<RefCell<Server>>,
     hash_seed: u64,
     limits: Limits,
 }
@@ -26,6 +28,7 @@ pub(super) struct CoreEngine {
 impl CoreEngine {
     pub(super) fn new(
         partition: Rc<RefCell<Partition>>,
+        server: Rc<RefCell<Server>>,
         post: Rc<Post>,
         board: Arc<Board>,
         clock: Arc<ServeClock>,
@@ -34,6 +37,7 @@ impl CoreEngine {
         let limits = partition.borrow().limits();
         CoreEngine {
             partition,
+            server,
             post,
             board,
             clock,
@@ -112,6 +116,11 @@ impl Engine for CoreEngine {
             Command::FlushAll { .. } | Command::ResetStats => {
                 let mut partition = self.partition.borrow_mut();
                 let done = partition.run(hash, command, ask.now_s, |_| Answer::Done);
+                if matches!(command, Command::ResetStats) {
+                    self.server.borrow_mut().reset_stats();
+                    self.board.publish_reset(here, &partition);
+                    self.board.reset();
+                }
                 if cores == 1 {
                     return Ok(answer(done));
                 }
@@ -162,10 +171,6 @@ impl Engine for CoreEngine {
 }
 
 impl Host for CoreEngine {
-    fn version(&self) -> &str {
-        concat!("vervain-", env!("CARGO_PKG_VERSION"))
-    }
-
     fn note(&mut self, event: Event) {
         self.board.doors().note(event);
     }

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 use cache::herd::Attachment;
 use cache::mica::KeyHash;
-use engine::{Answer, Asker, Command, Failure, Segments};
+use engine::{Answer, Asker, Command, Expiry, Failure, Segments};
 use memcache::{Pool, Pressure};
 use rt::cross::{ChannelSender, TrySendError};
 use rt::sync::Notify;
@@ -83,6 +83,7 @@ enum What {
         connection: u64,
         hash: KeyHash,
         len: usize,
+        touch: Option<Expiry>,
     },
 }
 
@@ -97,12 +98,13 @@ impl Errand {
     pub(super) fn reply(&self, answer: Answer<'_>, mut bytes: Vec<u8>) -> Reply {
         bytes.clear();
         let what = match answer.value() {
-            Some(value) if value.len() > self.asker.room => {
+            Some(value) if self.is_too_long(value.len()) => {
                 bytes.extend_from_slice(&self.bytes[..self.key_len]);
                 What::Later {
                     connection: self.asker.connection,
                     hash: self.hash,
                     len: value.len(),
+                    touch: self.touch(),
                 }
             }
             value => {
@@ -121,6 +123,20 @@ impl Errand {
     /// Whether its request was carried out once already, when there was no room for the value.
     pub(super) fn is_fetch(&self) -> bool {
         self.turn == Turn::Fetch
+    }
+
+    /// The expiry that the item gets with its value. It gets it when the value goes, and not before:
+    /// it may end the item.
+    pub(super) fn touch(&self) -> Option<Expiry> {
+        match self.shape {
+            Command::Get { touch, .. } => touch,
+            _ => None,
+        }
+    }
+
+    /// Whether there is no room for a value of so many bytes.
+    pub(super) fn is_too_long(&self, len: usize) -> bool {
+        len > self.asker.room
     }
 
     /// The buffer, for use again.
@@ -392,7 +408,10 @@ impl Post {
     /// Has the owner of a value for which there was no room go on with the connection's errands.
     fn go_on(&self, token: usize, answer: Reply, turn: Turn) {
         let What::Later {
-            connection, hash, ..
+            connection,
+            hash,
+            touch,
+            ..
         } = answer.what
         else {
             return self.keep(answer.bytes);
@@ -401,10 +420,7 @@ impl Post {
             from: self.core,
             token,
             hash,
-            shape: Command::Get {
-                key: b"",
-                touch: None,
-            },
+            shape: Command::Get { key: b"", touch },
             key_len: answer.bytes.len(),
             bytes: answer.bytes,
             asker: Asker {

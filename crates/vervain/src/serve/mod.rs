@@ -274,16 +274,8 @@ fn make_cores(
         .map(|_| rt::cross::channel(mail::MAIL_MAX))
         .unzip();
     let mut parts = Vec::new();
-    for (server, mail) in servers.into_iter().zip(receivers) {
-        let options = Options {
-            index_permille: INDEX_PERMILLE,
-            prefault: flags.prefault,
-            first_version: fastrand::u32(..),
-            ..Options::new(flags.memory / cores)
-        };
-        let mut partition = Partition::new(&options)
-            .with_context(|| format!("cannot have {} of memory", show_size(flags.memory)))?;
-        partition.limit_values(flags.item_max);
+    let partitions = make_partitions(flags, cores)?;
+    for ((server, mail), partition) in servers.into_iter().zip(receivers).zip(partitions) {
         let mut sockets = vec![listeners.tcp.try_clone()?];
         if let Some(unix) = &listeners.unix {
             sockets.push(unix.try_clone()?);
@@ -308,6 +300,46 @@ fn make_cores(
     })
 }
 
+/// Makes each core's partition on the CPU that the core will run on: memory lies on the node of
+/// whoever touches it first.
+fn make_partitions(flags: &ServeFlags, cores: usize) -> anyhow::Result<Vec<Partition>> {
+    let cpus = rt::threads::cpus();
+    let make = |core: usize| {
+        if let Some(cpu) = cpu_of(flags, core, &cpus) {
+            rt::threads::pin(cpu);
+        }
+        let options = Options {
+            index_permille: INDEX_PERMILLE,
+            prefault: flags.prefault,
+            first_version: fastrand::u32(..),
+            ..Options::new(flags.memory / cores)
+        };
+        Partition::new(&options).map(|mut partition| {
+            partition.limit_values(flags.item_max);
+            partition
+        })
+    };
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = (0..cores)
+            .map(|core| scope.spawn(move || make(core)))
+            .collect();
+        makers
+            .into_iter()
+            .map(|maker| {
+                let made = maker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                made.with_context(|| format!("cannot have {} of memory", show_size(flags.memory)))
+            })
+            .collect()
+    })
+}
+
+/// The CPU that a core is kept on, if it is.
+fn cpu_of(flags: &ServeFlags, core: usize, cpus: &[usize]) -> Option<usize> {
+    flags.pin.then(|| cpus[core % cpus.len()])
+}
+
 fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize], clock: &Arc<ServeClock>) -> Config {
     let mut config = Config::default();
     config.clock = Arc::<ServeClock>::clone(clock);
@@ -322,7 +354,7 @@ fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize], clock: &Arc<Serv
         Io::Uring => Some(IoKind::Uring),
         Io::Epoll => Some(IoKind::Epoll),
     };
-    config.cpu = flags.pin.then(|| cpus[core % cpus.len()]);
+    config.cpu = cpu_of(flags, core, cpus);
     config
 }
 

@@ -43,8 +43,24 @@ pub(super) struct Settings {
     pub(super) counted: Option<Arc<Counted>>,
 }
 
-/// Where cores publish their counters, at most every few milliseconds and before they sleep. The
-/// lock is never waited for by a core that serves.
+/// The counters of a core's HERD engine, by the names that they are told by.
+const HERD_COUNTERS: [(&str, fn(&ServerStats) -> u64); 11] = [
+    ("requests", |one| one.requests),
+    ("batches", |one| one.batches),
+    ("sweeps", |one| one.sweeps),
+    ("kicks", |one| one.kicks),
+    ("replays", |one| one.replays),
+    ("invalid", |one| one.invalid),
+    ("wrong_core", |one| one.wrong_core),
+    ("answers", |one| one.answers),
+    ("answers_not_inlined", |one| one.answers_ring),
+    ("post_errors", |one| one.post_errors),
+    ("send_errors", |one| one.send_errors),
+];
+
+/// Where cores publish their counters, every few milliseconds and before they sleep. A core that
+/// publishes never waits for a lock; one whose client asks for counters, or resets them, waits while
+/// another one copies a few hundred bytes.
 pub(super) struct Board {
     started: Instant,
     settings: Settings,
@@ -91,6 +107,23 @@ impl Board {
         if let Some((stats, clients)) = herd {
             snapshot.herd = stats;
             snapshot.herd_clients = clients;
+        }
+    }
+
+    /// Publishes a core's counters at once, for whoever is told that they count from zero.
+    pub(super) fn publish_reset(&self, core: usize, partition: &Partition) {
+        let mut snapshot = self.cores[core]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        snapshot.cache = *partition.stats();
+        snapshot.herd = ServerStats::default();
+    }
+
+    /// Sets what belongs to no core to zero.
+    pub(super) fn reset(&self) {
+        self.doors.reset();
+        if let Some(acceptor) = self.acceptor.get() {
+            acceptor.reset_stats();
         }
     }
 
@@ -170,7 +203,8 @@ impl Board {
             all.iter().map(|one| one.herd.requests).sum(),
         );
         tell("herd_clients_rejected", self.usage().refused);
-        out("version", concat!("vervain-", env!("CARGO_PKG_VERSION")));
+        out("version", memcache::VERSION);
+        out("vervain_version", env!("CARGO_PKG_VERSION"));
     }
 
     fn settings(&self, out: &mut dyn FnMut(&str, &str)) {
@@ -246,17 +280,9 @@ impl Board {
         tell("clients_rejected", usage.refused);
         tell("queue_pairs", usage.queue_pairs as u64);
         tell("registered_bytes", usage.registered_bytes);
-        tell("requests", sum(|one| one.requests));
-        tell("batches", sum(|one| one.batches));
-        tell("sweeps", sum(|one| one.sweeps));
-        tell("kicks", sum(|one| one.kicks));
-        tell("replays", sum(|one| one.replays));
-        tell("invalid", sum(|one| one.invalid));
-        tell("wrong_core", sum(|one| one.wrong_core));
-        tell("answers", sum(|one| one.answers));
-        tell("answers_not_inlined", sum(|one| one.answers_ring));
-        tell("post_errors", sum(|one| one.post_errors));
-        tell("send_errors", sum(|one| one.send_errors));
+        for (name, counter) in HERD_COUNTERS {
+            tell(name, sum(counter));
+        }
     }
 
     /// What is in use of the NIC, and its work if that is counted.
@@ -314,5 +340,43 @@ fn seconds(time: Duration) -> String {
         time.as_secs().to_string()
     } else {
         time.as_secs_f64().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_counter_of_herd_is_told_by_its_own_name() {
+        let mut stats = ServerStats::default();
+        stats.requests = 1;
+        stats.batches = 2;
+        stats.sweeps = 3;
+        stats.kicks = 4;
+        stats.replays = 5;
+        stats.invalid = 6;
+        stats.wrong_core = 7;
+        stats.answers = 8;
+        stats.answers_ring = 9;
+        stats.post_errors = 10;
+        stats.send_errors = 11;
+        let told = HERD_COUNTERS.map(|(name, counter)| (name, counter(&stats)));
+        assert_eq!(
+            told,
+            [
+                ("requests", 1),
+                ("batches", 2),
+                ("sweeps", 3),
+                ("kicks", 4),
+                ("replays", 5),
+                ("invalid", 6),
+                ("wrong_core", 7),
+                ("answers", 8),
+                ("answers_not_inlined", 9),
+                ("post_errors", 10),
+                ("send_errors", 11),
+            ]
+        );
     }
 }

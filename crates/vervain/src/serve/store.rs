@@ -269,10 +269,6 @@ impl Engine for StoreHost {
 }
 
 impl Host for StoreHost {
-    fn version(&self) -> &str {
-        concat!("vervain-", env!("CARGO_PKG_VERSION"))
-    }
-
     fn note(&mut self, event: Event) {
         self.shared.doors.note(event);
     }

@@ -164,7 +164,7 @@ impl Watch {
 
     /// Ends those that have stood still for longest and hold memory, until enough is free.
     fn make_room(&self, now: Instant, members: &Slab<Rc<Member>>) {
-        let mut stalled: Vec<_> = members
+        let stalled = members
             .iter()
             .map(|(_, member)| member)
             .filter(|member| {
@@ -173,16 +173,45 @@ impl Watch {
                     && !member.may_idle.get()
                     && member.ended().is_none()
             })
+            .map(|member| (member.seat.active_at(), member.seat.held(), member))
             .collect();
-        stalled.sort_by_key(|member| member.seat.active_at());
-        let mut missing = self.pool.used().saturating_sub(self.pool.limit() / 4 * 3);
-        for member in stalled {
-            if missing == 0 {
-                return;
-            }
-            missing = missing.saturating_sub(member.seat.held());
+        for member in longest_still(stalled, self.pool.used(), self.pool.limit()) {
             self.doors.kicked(Cause::Memory);
             member.end(Cause::Memory);
         }
+    }
+}
+
+/// Of those that have stood still since some time and hold some bytes: as few as bring what is used
+/// down to three quarters of the limit, and those first that have stood still for longest.
+fn longest_still<T>(
+    mut stalled: Vec<(impl Ord + Copy, usize, T)>,
+    used: usize,
+    limit: usize,
+) -> impl Iterator<Item = T> {
+    stalled.sort_by_key(|(since, ..)| *since);
+    let mut missing = used.saturating_sub(limit / 4 * 3);
+    stalled.into_iter().map_while(move |(_, held, one)| {
+        if missing == 0 {
+            return None;
+        }
+        missing = missing.saturating_sub(held);
+        Some(one)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_stood_still_for_longest_make_room_and_no_more_than_is_needed() {
+        let stalled = || vec![(30, 10, 'c'), (10, 10, 'a'), (40, 10, 'd'), (20, 10, 'b')];
+        let ended = |used| longest_still(stalled(), used, 100).collect::<String>();
+        assert_eq!(ended(75), "");
+        assert_eq!(ended(76), "a");
+        assert_eq!(ended(85), "a");
+        assert_eq!(ended(100), "abc");
+        assert_eq!(ended(1000), "abcd");
     }
 }

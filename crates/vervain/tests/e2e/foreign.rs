@@ -81,6 +81,57 @@ fn memccapable_is_content() {
     );
 }
 
+/// What libmemcached's programs must say and how they must end, in this order.
+#[test]
+fn libmemcached_does_all_it_can() {
+    if Command::new("memcping").arg("--version").output().is_err() {
+        return leave_out("libmemcached's programs are not installed");
+    }
+    let place = Place::new();
+    let server = place.start(&["--cores", "2"]);
+    let file = place.path("lettre");
+    std::fs::write(&file, "from a file").expect("a file");
+    let file = file.to_str().expect("a path in text");
+    let run = |program: &str, words: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .arg(format!("--servers={}", server.address))
+            .args(words);
+        let said = run(&mut command, b"");
+        let all = format!("{}{}", said.text(), said.err);
+        (said.code, all)
+    };
+    let nothing = String::new;
+    assert_eq!(run("memcping", &[]), (Some(0), nothing()));
+    assert_eq!(run("memcexist", &["lettre"]), (Some(1), nothing()));
+    assert_eq!(run("memccp", &["--flag=7", file]), (Some(0), nothing()));
+    assert_eq!(run("memcexist", &["lettre"]), (Some(0), nothing()));
+    let text = "from a file\n".to_string();
+    assert_eq!(run("memccat", &["lettre"]), (Some(0), text));
+    let item = "VALUE lettre 7 11\r\nfrom a file\r\nEND\r\n";
+    server.raw().ask("get lettre\r\n", item);
+    assert_eq!(
+        run("memctouch", &["--expire=1000", "lettre"]),
+        (Some(0), nothing())
+    );
+    assert_eq!(run("memctouch", &["--expire=1000", "nobody"]).0, Some(1));
+    assert_eq!(run("memcrm", &["lettre"]), (Some(0), nothing()));
+    assert_eq!(run("memccat", &["lettre"]).0, Some(1));
+    assert_eq!(run("memccp", &[file]), (Some(0), nothing()));
+    assert_eq!(run("memcflush", &[]), (Some(0), nothing()));
+    assert_eq!(run("memcexist", &["lettre"]), (Some(1), nothing()));
+    // It parses the version before it asks anything else.
+    let (code, said) = run("memcstat", &["--server-version"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(memcache::VERSION), "{said}");
+    let (code, said) = run("memcstat", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for line in ["pid: ", "cmd_flush: 1", "threads: 2", "version: "] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert_eq!(server.stderr(), "");
+}
+
 #[test]
 fn pymemcache_does_all_it_can() {
     let Some(interpreter) = Python::interpreter() else {

@@ -3,23 +3,26 @@
 //! | file | what |
 //! | --- | --- |
 //! | `../harness` | servers, commands, shells and raw connections, all bounded and cleaned up |
+//! | `beside` | random conversations with memcached and the product, compared; the door's corpus |
 //! | `bench_store` | the benchmarks of the store, with tiny inputs |
 //! | `cli` | the command line as a stranger uses it |
 //! | `refusals` | what is said when something cannot be done |
 //! | `door` | the Memcache door over raw sockets |
 //! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
 //! | `idle` | what a server without work costs |
+//! | `memcached` | memcached itself, to compare with |
 //! | `measure` | the benchmarks, with tiny inputs |
 //! | `signals` | SIGTERM, SIGINT, SIGSTOP |
 //! | `soak` | the soak passes a correct cache and catches one that lies |
 //! | `store`, `store_door` | stores in files; one behind the Memcache door |
 //! | `peers` | memcached's clients and HERD together, while processes are killed |
-//! | `foreign` | other people's programs: memccapable, and the Python client of `peers` |
+//! | `foreign` | other people's programs: memccapable, libmemcached's others, and the Python client of `peers` |
 //!
 //! Tests with other people's programs say that they are left out where those are missing, and
 //! fail instead when `VERVAIN_TEST_PEERS` is `required`.
 
 mod bench_store;
+mod beside;
 mod cli;
 mod door;
 mod foreign;
@@ -28,6 +31,7 @@ mod harness;
 mod idle;
 mod io;
 mod measure;
+mod memcached;
 mod peers;
 mod refusals;
 mod signals;

@@ -163,12 +163,11 @@ fn floods_of_connects_disturb_nobody() {
                     }
                 });
             }
-            std::thread::sleep(Duration::from_secs(2));
+            eventually("many have come and gone", || {
+                connects.load(Ordering::Relaxed) >= 2000
+            });
             stop.store(true, Ordering::Relaxed);
         });
-        let connects = connects.load(Ordering::Relaxed);
-        eprintln!("{io}: {connects} connects");
-        assert!(connects > 100);
         before.expect_growth_below(&server, 16 * MIB);
         bystanders.finish();
         before.expect_released(&server);

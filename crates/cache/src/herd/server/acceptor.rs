@@ -314,6 +314,11 @@ impl Acceptor {
         }
     }
 
+    /// Counts refused clients from zero.
+    pub fn reset_stats(&self) {
+        self.lock().refused = 0;
+    }
+
     /// Gives a client a number.
     fn admit(&self, registered: usize) -> Result<u32, AcceptError> {
         let mut clients = self.lock();

@@ -532,6 +532,11 @@ impl Server {
         self.stats
     }
 
+    /// Sets the counters to zero.
+    pub fn reset_stats(&mut self) {
+        self.stats = ServerStats::default();
+    }
+
     /// Buffers of large values in use.
     pub fn staging_in_use(&self) -> usize {
         self.staging.in_use()

@@ -45,6 +45,45 @@ fn lose(kind: Message, numbers: &'static [usize]) -> impl FnMut(Message) -> Fate
     }
 }
 
+/// Half of a window stays for others while a large value is on its way.
+#[test]
+fn a_large_value_leaves_half_the_window_to_others() {
+    let rig = Rig::new(server(1));
+    let mut client = rig.client(ClientConfig {
+        window: 8,
+        ..patient()
+    });
+    let value = vec![b'v'; 100_000];
+    let put = Command::Store {
+        mode: StoreMode::Set,
+        key: b"large",
+        value: &value,
+        flags: 0,
+        expiry_s: 0,
+    };
+    client.submit(&put, false, 0).unwrap();
+    // The first piece goes alone; when it is answered the others follow, as many as may.
+    for _ in 0..3 {
+        client.poll(rig.now_ns(), &mut |_, _| {});
+        rig.step();
+    }
+    rig.world.borrow_mut().frozen.push(0);
+    for _ in 0..3 {
+        client.poll(rig.now_ns(), &mut |_, _| {});
+        rig.step();
+    }
+    let get = Command::Get { key: b"small" };
+    let mut taken = 0;
+    while client.submit(&get, false, 1).is_ok() {
+        taken += 1;
+    }
+    assert_eq!(taken, 4);
+    rig.world.borrow_mut().frozen.clear();
+    let mut outcomes = 0;
+    finish(&rig, &mut client, |_, _| outcomes += 1);
+    assert_eq!(outcomes, 5);
+}
+
 /// Polls until everything has an outcome.
 fn finish<D: cache::herd::client::Dial>(
     rig: &Rig,

@@ -291,6 +291,27 @@ fn kicks_do_not_pile_up_at_a_busy_core() {
     assert_eq!((stats.requests, stats.kicks), (sent, sent));
 }
 
+/// A core that finds new requests whenever it looks hears of repeats all the same.
+#[test]
+fn a_repeat_is_answered_within_64_polls_of_a_busy_core() {
+    let rig = Rig::new(server(1));
+    let noop = |raw: &mut Raw, id| {
+        let mut slot = [0; 64];
+        let len = Request::Noop.emit(id, false, &mut slot).unwrap();
+        raw.write(id, &slot[64 - len..], None);
+    };
+    let (mut waiting, mut busy) = (Raw::connect(&rig, 0), Raw::connect(&rig, 0));
+    noop(&mut waiting, 1);
+    rig.step();
+    waiting.kick_only(1);
+    for id in 1..=64 {
+        noop(&mut busy, id);
+        assert!(rig.step() > 0, "the core is busy in each poll");
+    }
+    let stats = rig.machine(|machine| machine.servers[0].stats());
+    assert_eq!((stats.requests, stats.replays), (65, 1));
+}
+
 #[test]
 fn repeats_are_answered_when_more_come_than_a_batch_holds() {
     const REQUESTS: u32 = 16;
