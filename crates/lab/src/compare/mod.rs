@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `ways.rs` | [`Comparison`](ways::Comparison): two servers in turn, each at its best |
+//! | `ways.rs` | [`Comparison`]: two servers in turn, each at its best |
 //! | `door.rs` | [`DoorMatrix`]: our socket door beside memcached's |
 //! | `show.rs` | these as tables |
 
