@@ -19,7 +19,7 @@ use crate::layout::{qp_index, qp_instance};
 use crate::link::{self, Link};
 use crate::memory;
 use crate::pair_entry::{self, Pair};
-use crate::peer::peer_of;
+use crate::peer::peer_at_once;
 use crate::quiescence::Activity;
 use crate::recv::gid_words;
 use crate::recv_queue::{Recv, RecvQueue};
@@ -552,7 +552,8 @@ impl SendHalf for SoftSend {
             let tables = adapter.tables();
             *tables.ahs.get(to.ah.0 as usize)?
         };
-        peer_of(adapter, ah.gid, qp_instance(to.qpn.0))?;
+        // A process that was contacted before is not waited for.
+        peer_at_once(adapter, ah.gid, qp_instance(to.qpn.0))?;
         shared.send.recall();
         // SAFETY: recalled, and this is the send half, which is not posting.
         unsafe {

@@ -20,6 +20,8 @@ pub struct Polled {
     max: usize,
     bytes: Box<[u8]>,
     used: usize,
+    /// A message did not fit.
+    is_short: bool,
 }
 
 impl Polled {
@@ -37,6 +39,7 @@ impl Polled {
             max,
             bytes: vec![0; bytes].into(),
             used: 0,
+            is_short: false,
         }
     }
 
@@ -49,6 +52,12 @@ impl Polled {
     #[inline]
     pub fn completions(&self) -> &[Wc] {
         &self.wcs
+    }
+
+    /// Whether the last poll may have left something for want of room.
+    #[inline]
+    pub fn was_short(&self) -> bool {
+        self.is_full() || self.is_short
     }
 
     /// The completions with their messages, which are lent until the next poll. A datagram's
@@ -67,6 +76,7 @@ impl Polled {
         self.wcs.clear();
         self.places.clear();
         self.used = 0;
+        self.is_short = false;
     }
 
     /// Completions that still fit, for a NIC.
@@ -99,6 +109,7 @@ impl Polled {
     pub fn lend(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.bytes.len() - self.used {
             if self.used > 0 {
+                self.is_short = true;
                 return None;
             }
             self.bytes = vec![0; len].into();

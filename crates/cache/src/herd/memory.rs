@@ -3,14 +3,12 @@
 //! The only file of this module with unsafe code: it keeps the address of a region, so that a
 //! sweep over many clients costs one load each and not a virtual call.
 
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use verbs::typed::MemoryRegion;
-use verbs::wr::GRH_LEN;
 use verbs::{Sge, mem};
 
 /// Bytes of a cache line.
@@ -99,96 +97,6 @@ impl DerefMut for Lines {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and any bytes are a line.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * LINE) }
-    }
-}
-
-/// Where datagrams arrive: a region cut into places of one length, each of whole cache lines and for
-/// one datagram behind its route header. Small checks, because a client looks into one for every
-/// answer.
-#[derive(Debug)]
-pub(super) struct Arrivals {
-    memory: Memory,
-    place_len: usize,
-    places: usize,
-    /// What was taken out last; as long as a place without the header.
-    payload: Vec<u8>,
-}
-
-/// The route header in one of the places, if a datagram has brought one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RouteHeader<'a> {
-    start: NonNull<u8>,
-    _place: PhantomData<&'a Arrivals>,
-}
-
-impl Arrivals {
-    /// Cuts a region.
-    ///
-    /// # Panics
-    /// When its memory is not in this process, or a place is not of whole cache lines.
-    pub(super) fn new(region: MemoryRegion, place_len: usize) -> Self {
-        assert!(
-            place_len > GRH_LEN && place_len.is_multiple_of(LINE),
-            "a place is of whole cache lines"
-        );
-        let memory = Memory::new(region);
-        Arrivals {
-            places: memory.len / place_len,
-            payload: vec![0; place_len - GRH_LEN],
-            memory,
-            place_len,
-        }
-    }
-
-    /// Takes the payload of a datagram of `byte_len` bytes with its header, if it is `wanted`:
-    /// a snapshot that may be torn when a NIC writes at the same time.
-    ///
-    /// # Panics
-    /// When there are fewer places.
-    #[inline]
-    pub(super) fn take(
-        &mut self,
-        place: usize,
-        byte_len: u32,
-        wanted: impl FnOnce(RouteHeader<'_>) -> bool,
-    ) -> Option<&[u8]> {
-        assert!(place < self.places, "outside the region");
-        // SAFETY: so many places of this length lie in the region, and this is one of them.
-        let start = unsafe { self.memory.base.add(place * self.place_len) };
-        let header = RouteHeader {
-            start,
-            _place: PhantomData,
-        };
-        if !wanted(header) {
-            return None;
-        }
-        // Less than a header is, by this, more than there is room for.
-        let len = (byte_len as usize).wrapping_sub(GRH_LEN);
-        let payload = self.payload.get_mut(..len)?;
-        // SAFETY: a place is as long as the header and `self.payload`, and the region is alive as
-        // long as `self`.
-        unsafe { mem::fetch(payload.as_mut_ptr(), start.as_ptr().add(GRH_LEN), len) };
-        Some(payload)
-    }
-}
-
-impl RouteHeader<'_> {
-    /// The four bytes at `AT`, as they lie there.
-    #[inline]
-    pub(super) fn word<const AT: usize>(self) -> u32 {
-        const { assert!(AT.is_multiple_of(4) && AT + 4 <= GRH_LEN) };
-        // SAFETY: aligned, because the region is and a place is of whole lines; it has a header,
-        // and is alive as long as the region.
-        let word = unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(AT).cast()) };
-        word.load(Ordering::Relaxed)
-    }
-
-    /// All of it.
-    pub(super) fn bytes(self) -> [u8; GRH_LEN] {
-        let mut bytes = [0; GRH_LEN];
-        // SAFETY: as for `word`.
-        unsafe { mem::fetch(bytes.as_mut_ptr(), self.start.as_ptr(), GRH_LEN) };
-        bytes
     }
 }
 

@@ -21,7 +21,6 @@
 pub mod client;
 pub mod local;
 mod memory;
-mod recycle;
 pub mod server;
 pub mod slots;
 pub mod wire;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::{AddressHandle, Connected, Rc, TransportType, Ud, Wr};
 use crate::batch::{Dest, Draft, SendBatch, SendLimits};
 use crate::error::{PostError, PostReason};
-use crate::names::RemoteAddr;
+use crate::names::{Qkey, QpNum, RemoteAddr};
 use crate::wr::{Op, Sge, UdDest};
 
 /// A datagram's destination, looked up once ([`super::SendQueue::prepare`]). It keeps its address
@@ -17,6 +17,19 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// A destination that a queue pair looks up with each datagram.
+    pub fn unprepared(ah: &AddressHandle, qpn: QpNum, qkey: Qkey) -> Self {
+        let to = UdDest {
+            ah: ah.num(),
+            qpn,
+            qkey,
+        };
+        Destination {
+            dest: Dest::from(to),
+            _ah: ah.clone(),
+        }
+    }
+
     /// The destination itself.
     pub fn to(&self) -> UdDest {
         self.dest.to

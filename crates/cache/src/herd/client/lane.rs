@@ -1,13 +1,13 @@
 //! A client's side of one core: the window of requests under way.
 
-use verbs::typed::{QueuePair, Uc, Ud, Wr};
-use verbs::{QpNum, RemoteAddr, Sge};
+use verbs::typed::{Batch, QueuePair, Uc, Ud};
+use verbs::{QpNum, RemoteAddr, SendFlags, Sge};
 
 use super::source::Source;
 use super::transfer::{Kind, Phase, Transfer};
 use super::{ClientConfig, ClientStats, Outcome};
+use crate::bytes;
 use crate::herd::memory::{Lines, Memory};
-use crate::herd::recycle::Recycled;
 use crate::herd::slots::{Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
 use crate::herd::wire::request::{
@@ -103,7 +103,8 @@ pub(super) struct LaneParts {
 pub(super) struct Lane {
     number: u16,
     uc: QueuePair<Uc>,
-    pub(super) ud: QueuePair<Ud>,
+    /// Where answers come in; the completion queue's poller takes them.
+    _ud: QueuePair<Ud>,
     pub(super) server_ud: QpNum,
     pub(super) server: Source,
     chunk: RemoteAddr,
@@ -136,7 +137,7 @@ pub(super) struct Lane {
     transfers: Vec<Transfer>,
     transfers_live: usize,
     transfer_next: u32,
-    batch: Recycled<Wr<'static, Uc>>,
+    batch: Batch<Uc>,
     sges: Vec<Sge>,
 }
 
@@ -145,8 +146,9 @@ impl Lane {
         let window = parts.geometry.window;
         Lane {
             number: parts.number,
+            batch: parts.uc.batch(window),
             uc: parts.uc,
-            ud: parts.ud,
+            _ud: parts.ud,
             server_ud: parts.server_ud,
             server: parts.server,
             chunk: parts.chunk,
@@ -173,7 +175,6 @@ impl Lane {
             transfers: Vec::new(),
             transfers_live: 0,
             transfer_next: 1,
-            batch: Recycled::with_capacity(window),
             sges: Vec::with_capacity(window),
         }
     }
@@ -408,10 +409,9 @@ impl Lane {
         let retry_at_ns = now_ns + config.retry_ns;
         let number = u64::from(self.number) << 48;
         let mut check_ns = self.check_ns.min(retry_at_ns);
-        let mut batch = self.batch.take();
         let mut sges = self.sges.chunks_exact(1);
         let mut id = first;
-        while id != self.next && batch.len() < room {
+        while id != self.next && self.batch.len() < room {
             let index = self.geometry.slot(id);
             let slot = &mut self.slots[index];
             slot.state = State::Sent;
@@ -425,15 +425,9 @@ impl Lane {
             } else {
                 None
             };
-            let mut request = match long {
-                Some(sge) => Wr::write(sge, remote),
-                None => {
-                    let end = (index + 1) * slot_len;
-                    Wr::write_inline(&self.mirror[end - len..end], remote)
-                }
-            };
+            let mut imm = None;
             if id == first && self.idle_ns > 0 && now_ns >= self.awake_until_ns {
-                request = request.imm(kick(id, false));
+                imm = Some(kick(id, false));
                 stats.kicks += 1;
             }
             self.sends_posted = self.sends_posted.wrapping_add(1);
@@ -442,20 +436,33 @@ impl Lane {
                 self.sends_signaled = self.sends_posted;
             }
             let wr_id = number | u64::from(self.sends_posted);
-            batch.push(request.id(wr_id).signaled_if(signaled));
+            let mut flags = SendFlags::empty();
+            flags.set(SendFlags::SIGNALED, signaled);
+            let composed = match long {
+                Some(sge) => self
+                    .batch
+                    .write_from(remote, imm, sge)
+                    .map(|draft| draft.id(wr_id).flags(flags).commit_gathered()),
+                None => self.batch.write(remote, imm, len).map(|mut draft| {
+                    let end = (index + 1) * slot_len;
+                    bytes::copy(draft.bytes(), &self.mirror[end - len..end]);
+                    draft.id(wr_id).flags(flags).commit(len);
+                }),
+            };
+            debug_assert_eq!(composed, Ok(()), "a batch as large as the window");
             id = next_id(id);
         }
         self.check_ns = check_ns;
         self.unposted = id;
-        stats.posted += batch.len() as u64;
-        if let Err(error) = self.uc.post_send(&batch) {
+        let count = self.batch.len();
+        stats.posted += count as u64;
+        if let Err(error) = self.uc.post(&mut self.batch) {
             // Those not posted are sent again like those that were lost.
-            let lost = (batch.len() - error.index) as u32;
+            let lost = (count - error.index) as u32;
             stats.post_errors += u64::from(lost);
             self.sends_posted = self.sends_posted.wrapping_sub(lost);
             self.sends_signaled = self.sends_posted.wrapping_sub(self.signal_every);
         }
-        self.batch.put_back(batch);
     }
 
     /// Describes the memory of the requests among the next `room` that are too long for inlining.
@@ -492,18 +499,21 @@ impl Lane {
         let remote = self
             .chunk
             .offset((self.geometry.slot_end(slot.id) - len) as u64);
-        let sges = [self.send_memory.sge(end - len..end)];
-        let request = if len > self.inline_max {
-            Wr::write(&sges, remote)
-        } else {
-            Wr::write_inline(&self.mirror[end - len..end], remote)
-        };
         let posted = self.sends_posted.wrapping_add(1);
         let wr_id = u64::from(self.number) << 48 | (index as u64 + 1) << 32 | u64::from(posted);
-        match self
-            .uc
-            .post_send(&[request.imm(kick(slot.id, true)).id(wr_id)])
-        {
+        let (imm, flags) = (Some(kick(slot.id, true)), SendFlags::SIGNALED);
+        let composed = if len > self.inline_max {
+            let sges = [self.send_memory.sge(end - len..end)];
+            let draft = self.batch.write_from(remote, imm, &sges);
+            draft.map(|draft| draft.id(wr_id).flags(flags).commit_gathered())
+        } else {
+            self.batch.write(remote, imm, len).map(|mut draft| {
+                bytes::copy(draft.bytes(), &self.mirror[end - len..end]);
+                draft.id(wr_id).flags(flags).commit(len);
+            })
+        };
+        debug_assert_eq!(composed, Ok(()), "every flush has left the batch empty");
+        match self.uc.post(&mut self.batch) {
             Ok(()) => {
                 slot.repeats_in_flight += 1;
                 self.repeats_in_flight += 1;

@@ -4,14 +4,13 @@ use verbs::typed::{
     CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Uc, Ud,
 };
 use verbs::wr::GRH_LEN;
-use verbs::{Access, CqError, Gid, Qkey, QpCaps, RecvWr, Sge, Wc, WcFlags, WcStatus};
+use verbs::{Access, CqError, Gid, LentRecvs, Polled, Qkey, QpCaps, QpNum, Wc, WcFlags, WcStatus};
 
 use super::dial::{ConnectError, Control, converse};
 use super::lane::{Lane, LaneParts};
 use super::source::Source;
 use super::{ClientConfig, ClientStats, Outcome};
-use crate::herd::memory::{Arrivals, Memory, RouteHeader};
-use crate::herd::recycle::Recycled;
+use crate::herd::memory::Memory;
 use crate::herd::slots::Geometry;
 use crate::herd::wire::handshake::{
     Accept, CORES_MAX, Connect, ConnectLane, Message, ServerInfo, VERSION,
@@ -20,6 +19,8 @@ use crate::mica::VALUE_BYTES_MAX;
 
 /// Completions taken at once.
 const WC_BATCH: usize = 32;
+/// Bytes of an answer, as room for so many completions' is counted.
+const ANSWER_LEN_USUAL: usize = 256;
 
 /// A connection to all cores of a server.
 #[derive(Debug)]
@@ -29,13 +30,10 @@ pub(super) struct Link<S> {
     pub(super) stream: S,
     recv_cq: CompletionQueue,
     send_cq: CompletionQueue,
-    answers: Arrivals,
-    /// One element per RECV, in the lanes' order.
-    recv_sges: Vec<Sge>,
-    recvs_per_lane: usize,
-    recv_batch: Recycled<RecvWr<'static>>,
-    /// Per lane, the RECVs to be posted again.
-    used: Vec<Vec<u32>>,
+    /// The answers polled last, lent by the NIC, which owns the RECVs.
+    answers: Polled,
+    /// The queue pairs that answers come in by, in the lanes' order.
+    answer_qpns: Vec<QpNum>,
     broken: bool,
 }
 
@@ -68,15 +66,6 @@ impl<S: Control> Link<S> {
         let inline_max = (context.device().inline_max as usize).min(256);
 
         let answer_len_max = info.answer_len_max as usize;
-        let answer_stride = (GRH_LEN + answer_len_max).next_multiple_of(64);
-        let answers = pd.allocate(answer_stride * recvs_per_lane * cores, Access::LOCAL_WRITE)?;
-        let recv_sges: Vec<Sge> = (0..recvs_per_lane * cores)
-            .map(|index| {
-                let at = index * answer_stride;
-                answers.sge(at..at + GRH_LEN + answer_len_max)
-            })
-            .collect();
-
         let caps = QpCaps {
             send_wr_max,
             recv_wr_max: 1,
@@ -85,23 +74,21 @@ impl<S: Control> Link<S> {
             inline_max: inline_max as u32,
         };
         let mut halves = Vec::with_capacity(cores);
-        for core in 0..cores {
+        for _ in 0..cores {
             let options =
                 |caps| QpOptions::between(&send_cq.handle(), &recv_cq.handle()).caps(caps);
-            let mut ud = pd.create_qp::<Ud>(&options(QpCaps {
-                send_wr_max: 1,
-                recv_wr_max: recvs_per_lane as u32,
-                ..caps
-            }))?;
-            ud.activate(qkey)?;
-            let first = core * recvs_per_lane;
-            let recvs: Vec<RecvWr<'_>> = (first..first + recvs_per_lane)
-                .map(|index| RecvWr {
-                    id: index as u64,
-                    sges: &recv_sges[index..=index],
+            let lent_recvs = Some(LentRecvs {
+                count: recvs_per_lane as u32,
+                len: info.answer_len_max,
+            });
+            let mut ud = pd.create_qp::<Ud>(&QpOptions {
+                lent_recvs,
+                ..options(QpCaps {
+                    send_wr_max: 1,
+                    ..caps
                 })
-                .collect();
-            ud.post_recv(&recvs)?;
+            })?;
+            ud.activate(qkey)?;
             halves.push(HalfLane {
                 uc: pd.create_qp::<Uc>(&options(caps))?,
                 ud,
@@ -112,6 +99,7 @@ impl<S: Control> Link<S> {
         let accept = ask(&mut stream, &info, window, context.gid()?, qkey, &halves)?;
         check_accept(&accept, window, geometry, cores)?;
         let mtu = context.port(1)?.mtu_max;
+        let answer_qpns = halves.iter().map(|half| half.ud.num()).collect();
         let mut lanes = Vec::with_capacity(cores);
         for (core, (mut half, peer)) in halves.into_iter().zip(&accept.lanes).enumerate() {
             let options = ConnectOptions {
@@ -139,17 +127,16 @@ impl<S: Control> Link<S> {
             };
             lanes.push(Lane::new(parts, now_ns));
         }
+        let bytes = WC_BATCH * (GRH_LEN + ANSWER_LEN_USUAL);
+        let room = bytes.max(GRH_LEN + answer_len_max);
         Ok(Link {
             info,
             lanes,
             stream,
             recv_cq,
             send_cq,
-            answers: Arrivals::new(answers, answer_stride),
-            recv_sges,
-            recvs_per_lane,
-            recv_batch: Recycled::with_capacity(recvs_per_lane),
-            used: vec![Vec::with_capacity(WC_BATCH); cores],
+            answers: Polled::with_bytes(WC_BATCH, room),
+            answer_qpns,
             broken: false,
         })
     }
@@ -163,9 +150,8 @@ impl<S: Control> Link<S> {
         sink: &mut impl FnMut(u64, Outcome<'_>),
     ) -> usize {
         let mut taken = 0;
-        let mut completions = [Wc::default(); WC_BATCH];
         loop {
-            let count = match self.recv_cq.poll(&mut completions) {
+            let count = match self.recv_cq.poll_into(&mut self.answers) {
                 Ok(count) => count,
                 Err(CqError::Overrun | _) => {
                     self.broken = true;
@@ -176,51 +162,28 @@ impl<S: Control> Link<S> {
                 return taken;
             }
             taken += count;
-            for completion in &completions[..count] {
-                let buffer = completion.id as usize;
-                let lane_number = buffer / self.recvs_per_lane;
-                let lane = &mut self.lanes[lane_number];
-                self.used[lane_number].push(buffer as u32);
-                // Without a header there, the bytes are an earlier datagram's.
-                let is_ours = |header: RouteHeader<'_>| {
-                    completion.is_ok()
-                        && completion.src_qpn == lane.server_ud
-                        && completion.flags.contains(WcFlags::GRH)
-                        && lane.server.has_sent(header)
-                };
-                let Some(bytes) = self.answers.take(buffer, completion.byte_len, is_ours) else {
-                    if may_be_anybodys(completion) {
-                        stats.strays += 1;
-                    } else {
-                        self.broken = true;
-                    }
+            for (completion, message) in self.answers.iter() {
+                let to = |qpn: &QpNum| *qpn == completion.qpn;
+                let Some(number) = self.answer_qpns.iter().position(to) else {
+                    self.broken = true;
                     continue;
                 };
-                lane.answer(bytes, now_ns, stats, sink);
+                let lane = &mut self.lanes[number];
+                match message.and_then(<[u8]>::split_first_chunk::<GRH_LEN>) {
+                    Some((header, bytes))
+                        if completion.src_qpn == lane.server_ud
+                            && completion.flags.contains(WcFlags::GRH)
+                            && lane.server.has_sent(header) =>
+                    {
+                        lane.answer(bytes, now_ns, stats, sink);
+                    }
+                    _ if may_be_anybodys(completion) => stats.strays += 1,
+                    _ => self.broken = true,
+                }
             }
-            self.repost(stats);
-            if count < WC_BATCH {
+            if !self.answers.was_short() {
                 return taken;
             }
-        }
-    }
-
-    #[inline]
-    fn repost(&mut self, stats: &mut ClientStats) {
-        for (lane, used) in self.lanes.iter_mut().zip(&mut self.used) {
-            if used.is_empty() {
-                continue;
-            }
-            let mut batch = self.recv_batch.take();
-            batch.extend(used.drain(..).map(|index| RecvWr {
-                id: u64::from(index),
-                sges: &self.recv_sges[index as usize..=index as usize],
-            }));
-            if lane.ud.post_recv(&batch).is_err() {
-                stats.post_errors += 1;
-                self.broken = true;
-            }
-            self.recv_batch.put_back(batch);
         }
     }
 

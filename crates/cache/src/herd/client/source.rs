@@ -2,8 +2,7 @@
 //! may have one of the same number. The address is in the global route header before the payload.
 
 use verbs::Gid;
-
-use crate::herd::memory::RouteHeader;
+use verbs::wr::GRH_LEN;
 
 /// Where an IPv6 header has its version, its sender and its receiver.
 const V6_VERSION: usize = 0;
@@ -43,14 +42,13 @@ impl Source {
 
     /// Whether a datagram with this header is from there.
     #[inline]
-    pub(super) fn has_sent(&self, header: RouteHeader<'_>) -> bool {
-        header.word::<V4_SENDER>() == self.word
+    pub(super) fn has_sent(&self, header: &[u8; GRH_LEN]) -> bool {
+        header[V4_SENDER..][..4] == self.word.to_ne_bytes()
             && self.v6.as_ref().is_none_or(|v6| has_v6_sent(v6, header))
     }
 }
 
 #[cold]
-fn has_v6_sent(address: &[u8; 16], header: RouteHeader<'_>) -> bool {
-    let header = header.bytes();
+fn has_v6_sent(address: &[u8; 16], header: &[u8; GRH_LEN]) -> bool {
     header[V6_VERSION] >> 4 == 6 && header[V6_SENDER..][..16] == *address
 }

@@ -217,6 +217,7 @@ impl Server {
         });
         let index = self.clients.len() as u32;
         self.by_qpn.insert(attachment.uc.num(), index);
+        self.outbox.attach(&attachment);
         self.clients.push(attachment);
     }
 
@@ -231,6 +232,7 @@ impl Server {
         let index = self.clients.iter().position(|at| at.client == client)?;
         self.cursors.swap_remove(index);
         let gone = self.clients.swap_remove(index);
+        self.outbox.detach(index);
         self.by_qpn.remove(&gone.uc.num());
         if let Some(moved) = self.clients.get(index) {
             self.by_qpn.insert(moved.uc.num(), index as u32);
@@ -410,7 +412,7 @@ impl Server {
         }
         self.stats.batches += 1;
         self.items.clear();
-        self.outbox.post(&self.clients, &mut self.stats);
+        self.outbox.post(&mut self.stats);
     }
 
     /// Takes kicks, and puts requests whose answers were lost into the batch once more. A kick

@@ -1,15 +1,16 @@
-//! Answers on their way out: composed one by one, posted in one batch.
+//! Answers on their way out: composed in a batch, posted with it in one call.
 //!
 //! An answer that fits the NIC's inline limit is carried in the work request; a longer one lies in
 //! a registered ring. One completion in [`SIGNAL_EVERY`] frees queue and ring entries.
 
-use verbs::typed::{CompletionQueue, ProtectionDomain, QpOptions, QueuePair, Ud, Wr};
-use verbs::{Access, Qkey, QpAttr, QpCaps, QpNum, QpState, Sge, VerbsError, Wc};
+use verbs::typed::{
+    Batch, CompletionQueue, Destination, ProtectionDomain, QpOptions, QueuePair, Ud,
+};
+use verbs::{Access, Qkey, QpAttr, QpCaps, QpNum, QpState, SendFlags, VerbsError, Wc};
 
 use super::ServerStats;
 use super::attachment::Attachment;
 use crate::herd::memory::Memory;
-use crate::herd::recycle::Recycled;
 use crate::herd::wire::answer::Head;
 
 /// A completion is asked for once in so many sends.
@@ -23,33 +24,19 @@ const ROOM_ENOUGH: u32 = 64;
 /// Depth of the send queue.
 const SEND_WR_MAX: u32 = 256;
 
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// In `inline`, at this offset.
-    Inline(u32),
-    /// In the ring: this entry of `sges`.
-    Ring(u32),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    client: u32,
-    len: u32,
-    place: Place,
-}
-
 /// The sending side of a core.
 #[derive(Debug)]
 pub(super) struct Outbox {
     qp: QueuePair<Ud>,
     cq: CompletionQueue,
     inline_max: usize,
-    inline: Vec<u8>,
     ring: Memory,
     ring_slot_len: usize,
-    entries: Vec<Entry>,
-    sges: Vec<Sge>,
-    batch: Recycled<Wr<'static, Ud>>,
+    batch: Batch<Ud>,
+    /// Positions in the batch of answers that lie in the ring.
+    in_ring: Vec<u32>,
+    /// Where each client's answers go.
+    to: Vec<Destination>,
     // Running counts, wrapping; completions bring the counts at their post.
     sends_posted: u32,
     sends_done: u32,
@@ -80,15 +67,14 @@ impl Outbox {
         let ring_slot_len = answer_len_max.next_multiple_of(64) + 64;
         let ring = pd.allocate(ring_slot_len * RING_SLOTS as usize, Access::empty())?;
         Ok(Outbox {
+            batch: qp.batch(batch_max),
             qp,
             cq,
             inline_max,
-            inline: vec![0; batch_max * inline_max],
             ring: Memory::new(ring),
             ring_slot_len,
-            entries: Vec::with_capacity(batch_max),
-            sges: Vec::with_capacity(batch_max),
-            batch: Recycled::with_capacity(batch_max),
+            in_ring: Vec::with_capacity(batch_max),
+            to: Vec::new(),
             sends_posted: 0,
             sends_done: 0,
             ring_used: 0,
@@ -155,25 +141,40 @@ impl Outbox {
         }
     }
 
+    /// Takes a client on, behind those that are there.
+    pub(super) fn attach(&mut self, client: &Attachment) {
+        let (ah, qpn, qkey) = (&client.ah, client.ud_qpn, client.qkey);
+        let to = self.qp.prepare(ah, qpn, qkey);
+        // One that cannot be reached just now may be later.
+        self.to
+            .push(to.unwrap_or_else(|_| Destination::unprepared(ah, qpn, qkey)));
+    }
+
+    /// Lets a client go, whose place the last one takes.
+    pub(super) fn detach(&mut self, index: usize) {
+        self.to.swap_remove(index);
+    }
+
     /// Composes an answer. The caller has asked for room.
     #[inline(always)]
     pub(super) fn push(&mut self, client: u32, head: &Head, body: &[u8]) {
         let len = head.len() + body.len();
-        let place = if len <= self.inline_max {
-            let at = self.entries.len() * self.inline_max;
-            head.emit(body, &mut self.inline[at..at + self.inline_max]);
-            Place::Inline(at as u32)
-        } else {
-            self.push_long(head, body)
-        };
-        self.entries.push(Entry {
-            client,
-            len: len as u32,
-            place,
-        });
+        if len > self.inline_max {
+            return self.push_long(client, head, body);
+        }
+        let (id, flags) = self.count();
+        let to = &self.to[client as usize];
+        match self.batch.send_to(to, None, len) {
+            Ok(mut draft) => {
+                head.emit(body, draft.bytes());
+                draft.id(id).flags(flags).commit(len);
+            }
+            Err(error) => debug_assert!(false, "an answer that does not fit: {error}"),
+        }
     }
 
-    fn push_long(&mut self, head: &Head, body: &[u8]) -> Place {
+    #[inline(never)]
+    fn push_long(&mut self, client: u32, head: &Head, body: &[u8]) {
         let slot = self.ring_used % RING_SLOTS;
         let at = slot as usize * self.ring_slot_len;
         let mut bytes = [0; 24];
@@ -182,65 +183,54 @@ impl Outbox {
         self.ring.write(at, &bytes[..head_len]);
         self.ring.write(at + head_len, body);
         let len = head_len + body.len();
-        self.sges.push(self.ring.sge(at..at + len));
         self.ring_used = self.ring_used.wrapping_add(1);
-        Place::Ring(self.sges.len() as u32 - 1)
+        self.in_ring.push(self.batch.len() as u32);
+        let (id, flags) = self.count();
+        let (to, sges) = (&self.to[client as usize], [self.ring.sge(at..at + len)]);
+        match self.batch.send_from_to(to, None, &sges) {
+            Ok(draft) => draft.id(id).flags(flags).commit_gathered(),
+            Err(error) => debug_assert!(false, "an answer that does not fit: {error}"),
+        }
+    }
+
+    /// Counts one more answer: its number, and whether it is to complete.
+    #[inline(always)]
+    fn count(&mut self) -> (u64, SendFlags) {
+        self.sends_posted = self.sends_posted.wrapping_add(1);
+        let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= SIGNAL_EVERY
+            || self.ring_used.wrapping_sub(self.ring_signaled) >= SIGNAL_EVERY_RING;
+        let mut flags = SendFlags::empty();
+        if signaled {
+            flags = SendFlags::SIGNALED;
+            self.sends_signaled = self.sends_posted;
+            self.ring_signaled = self.ring_used;
+        }
+        let id = u64::from(self.sends_posted) << 32 | u64::from(self.ring_used);
+        (id, flags)
     }
 
     /// Posts what was composed. An answer that the NIC does not take is lost; its client asks
     /// again.
     #[inline]
-    pub(super) fn post(&mut self, clients: &[Attachment], stats: &mut ServerStats) {
-        if self.entries.is_empty() {
+    pub(super) fn post(&mut self, stats: &mut ServerStats) {
+        let count = self.batch.len();
+        if count == 0 {
             return;
         }
-        let mut batch = self.batch.take();
-        let mut ring_used = self.ring_used.wrapping_sub(self.sges.len() as u32);
-        for entry in &self.entries {
-            let client = &clients[entry.client as usize];
-            let request = match entry.place {
-                Place::Inline(at) => {
-                    let at = at as usize;
-                    let bytes = &self.inline[at..at + entry.len as usize];
-                    Wr::send_inline_to(&client.ah, client.ud_qpn, client.qkey, bytes)
-                }
-                Place::Ring(index) => {
-                    let index = index as usize;
-                    ring_used = ring_used.wrapping_add(1);
-                    let sges = &self.sges[index..=index];
-                    Wr::send_to(&client.ah, client.ud_qpn, client.qkey, sges)
-                }
-            };
-            self.sends_posted = self.sends_posted.wrapping_add(1);
-            let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= SIGNAL_EVERY
-                || ring_used.wrapping_sub(self.ring_signaled) >= SIGNAL_EVERY_RING;
-            if signaled {
-                self.sends_signaled = self.sends_posted;
-                self.ring_signaled = ring_used;
-            }
-            let counts = u64::from(self.sends_posted) << 32 | u64::from(ring_used);
-            batch.push(request.id(counts).signaled_if(signaled));
-        }
-        stats.answers += self.entries.len() as u64;
-        stats.answers_ring += self.sges.len() as u64;
-        let posted = self.qp.post_send(&batch);
-        if let Err(error) = posted {
+        stats.answers += count as u64;
+        stats.answers_ring += self.in_ring.len() as u64;
+        if let Err(error) = self.qp.post(&mut self.batch) {
             // Those not posted take no room. Which of them was to be signaled does not matter:
             // the next one is.
-            let unposted = &self.entries[error.index..];
-            let in_ring = |entry: &&Entry| matches!(entry.place, Place::Ring(_));
-            let ring_lost = unposted.iter().filter(in_ring).count() as u32;
-            let lost = unposted.len() as u32;
+            let unposted = |at: &&u32| **at as usize >= error.index;
+            let ring_lost = self.in_ring.iter().filter(unposted).count() as u32;
+            let lost = (count - error.index) as u32;
             self.ring_used = self.ring_used.wrapping_sub(ring_lost);
             stats.post_errors += u64::from(lost);
             self.sends_posted = self.sends_posted.wrapping_sub(lost);
             self.sends_signaled = self.sends_posted.wrapping_sub(SIGNAL_EVERY);
-        }
-        self.batch.put_back(batch);
-        if posted.is_err() {
             self.reap(stats);
         }
-        self.entries.clear();
-        self.sges.clear();
+        self.in_ring.clear();
     }
 }

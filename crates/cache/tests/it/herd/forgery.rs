@@ -132,5 +132,6 @@ fn a_datagram_longer_than_any_answer_breaks_no_connection() {
         .unwrap();
     assert_eq!(outcomes(&rig, &mut client), [true]);
     let stats = client.stats();
-    assert_eq!((stats.strays, stats.connects), (1, 1), "{stats:?}");
+    // It has no room among the RECVs, which are the NIC's, so that the client never sees it.
+    assert_eq!((stats.strays, stats.connects), (0, 1), "{stats:?}");
 }
