@@ -29,9 +29,7 @@ fn refused(index: usize, reason: PostReason) -> Result<(), PostError> {
 /// A send queue takes as many requests as it was made for, and no more while all of them are under
 /// way. When they have completed and the completions have been polled, as many fit again.
 ///
-/// A slot is free at the latest when the completion of its request, or of a later one, has been
-/// polled. A NIC may free it earlier, as soon as the request is carried out; here none can be,
-/// because the peer has no RECV.
+/// A slot is free when the completion of its request, or of a later one, has been polled.
 pub fn a_send_queue_holds_what_it_was_made_for(fixture: &Fixture) {
     let mut pair = Pair::with(fixture, Transport::Rc, &shallow());
     for round in 0..3 {
@@ -56,8 +54,8 @@ pub fn a_send_queue_holds_what_it_was_made_for(fixture: &Fixture) {
     }
 }
 
-/// Slots of unsignaled requests are free at the latest when the completion of a later signaled one
-/// has been polled.
+/// Slots of unsignaled requests are free when the completion of a later signaled one has been
+/// polled.
 pub fn unsignaled_slots_are_freed_by_a_later_completion(fixture: &Fixture) {
     let mut pair = Pair::with(fixture, Transport::Rc, &shallow());
     let remote = pair.b.remote(0);

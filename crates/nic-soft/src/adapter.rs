@@ -164,6 +164,8 @@ pub(crate) struct Adapter {
     pub(crate) events: ArrayQueue<AsyncEvent>,
     pub(crate) quiescence: Quiescence,
     pub(crate) unfinished: Unfinished,
+    /// For each queue pair, how far its requests' completions have been polled.
+    released: Box<[AtomicU64]>,
     /// The agent's epoll descriptor, to which outgoing connections are added.
     pub(crate) agent_epoll: OwnedFd,
     // Dropped last: whoever takes the number next uses the same names in the run directory.
@@ -222,6 +224,7 @@ impl Adapter {
             departures: Departures::new(),
             events: ArrayQueue::new(1024),
             unfinished: Unfinished::new(&quiescence)?,
+            released: (0..QPS).map(|_| AtomicU64::new(0)).collect(),
             quiescence,
             agent_epoll,
             instance,
@@ -291,6 +294,29 @@ impl Adapter {
 
     pub(crate) fn credits(&self, qp_index: usize) -> &[Credit; RECVS] {
         &self.published().credits[qp_index]
+    }
+
+    /// How far a queue pair's requests have been seen to complete.
+    pub(crate) fn released(&self, qp_index: usize) -> u64 {
+        self.released[qp_index].load(Ordering::Relaxed)
+    }
+
+    /// A completion has been polled, by the one who polls the queue.
+    #[inline]
+    pub(crate) fn release(&self, qp_index: usize, position: u64) {
+        let released = &self.released[qp_index];
+        // One of an earlier queue pair, or of before RESET, says nothing.
+        if position > released.load(Ordering::Relaxed) {
+            released.store(position, Ordering::Relaxed);
+        }
+    }
+
+    /// Where a new queue pair counts its requests from: beyond what an earlier one of its number
+    /// can have posted and left in a completion queue.
+    pub(crate) fn first_position(&self, qp_index: usize) -> u64 {
+        let first = ((self.released(qp_index) >> 40) + 1) << 40;
+        self.release(qp_index, first);
+        first
     }
 
     pub(crate) fn qpn(&self, index: usize) -> u32 {
@@ -384,7 +410,9 @@ impl Adapter {
     /// nothing but its messages.
     pub(crate) fn fail_connections(&self, peer: &Peer) {
         for qp in self.qps() {
-            if qp.transport == Transport::Rc && qp.is_connected_to(peer.gid, peer.instance) {
+            let leads_there = qp.is_connected_to(peer.gid, peer.instance)
+                && qp.peer_incarnation() == peer.incarnation;
+            if qp.transport == Transport::Rc && leads_there {
                 self.events.force_push(AsyncEvent::PeerGone(QpNum(qp.num)));
                 qp.enter_error(false);
             }

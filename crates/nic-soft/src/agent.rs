@@ -21,6 +21,8 @@ use crate::peer::{self, Peer};
 
 /// Set in the tokens of connections that this adapter opened; see [`watch`].
 const TOKEN_OUTGOING: u64 = 1 << 63;
+/// Turns in which [`catch_up`] serves peers at most.
+const CATCH_UP_TURNS: usize = 256;
 /// Events taken at once.
 const EVENTS: usize = 64;
 
@@ -156,21 +158,34 @@ fn run(adapter: &Weak<Adapter>, epoll: &OwnedFd, clock: fn() -> u64) {
 /// Does what the agent has to do for known peers, without waiting for the agent's turn: lanes that
 /// they have announced by now are taken up when this returns.
 pub(crate) fn catch_up(adapter: &Adapter) {
+    // A peer has so many lanes at most.
+    for _ in 0..CATCH_UP_TURNS {
+        if !serve_peers(adapter) {
+            break;
+        }
+    }
+    // What the agent has read by now it deals with before it gives this lock back.
+    drop(adapter.incoming());
+}
+
+/// Serves known peers that have something to say; false when none has.
+fn serve_peers(adapter: &Adapter) -> bool {
     let mut space = [MaybeUninit::<Event>::uninit(); EVENTS];
     let now = Timespec::default();
     // The agent looks again, whatever went wrong here.
     let Ok((events, _)) = epoll::wait(&adapter.agent_epoll, &mut space, Some(&now)) else {
-        return;
+        return false;
     };
+    let mut any = false;
     for event in events {
         let token = event.data.u64();
         let others = matches!(token, TOKEN_STOP | TOKEN_LISTENER | TOKEN_UNFINISHED);
         if !others && token & TOKEN_OUTGOING == 0 {
             incoming::serve_known(adapter, token);
+            any = true;
         }
     }
-    // What the agent has read by now it deals with before it gives this lock back.
-    drop(adapter.incoming());
+    any
 }
 
 fn outgoing_ended(adapter: &Adapter, token: u64) {

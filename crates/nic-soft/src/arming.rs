@@ -16,7 +16,9 @@ use crate::sync::{Ordering, fence};
 /// Asks for a ring with the next completion, or the next solicited one. Afterwards the caller polls
 /// once more before it sleeps.
 pub(crate) fn arm(entry: &CqEntry, solicited_only: bool) {
-    let armed = if solicited_only { 2 } else { 1 };
+    // Only the owner asks. To ask for fewer does not take back what was asked for before.
+    let any = !solicited_only || entry.armed.load(Ordering::Relaxed) == 1;
+    let armed = if any { 1 } else { 2 };
     entry.armed.store(armed, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }

@@ -64,6 +64,18 @@ impl ChannelShared {
         self.bell.ring(cq);
     }
 
+    /// Notes which queues were rung for, so that one of them can be armed anew; the channel stays
+    /// readable while there are events.
+    pub(crate) fn note_rings(&self, adapter: &Adapter) -> Result<(), VerbsError> {
+        let cqs = self.cqs();
+        let sleepers = cqs.iter().map(|cq| cq.sleeper(adapter));
+        rings::take_rings(sleepers.clone(), self.full, || self.take_ring())?;
+        if sleepers.clone().any(|one| one.has_event()) {
+            self.bell.ring_for_nobody();
+        }
+        Ok(())
+    }
+
     fn cqs(&self) -> Vec<Arc<CqShared>> {
         let cqs = self.cqs.lock().unwrap_or_else(PoisonError::into_inner);
         cqs.iter().filter_map(Weak::upgrade).collect()
@@ -136,13 +148,22 @@ impl Bell {
 
     /// Makes the channel readable, and says for which queue. Waits for nobody.
     pub(crate) fn ring(&self, cq: u32) {
+        self.send(&cq.to_le_bytes());
+    }
+
+    /// Makes the channel readable, for events that its owner knows of.
+    fn ring_for_nobody(&self) {
+        self.send(&[]);
+    }
+
+    fn send(&self, ring: &[u8]) {
         let socket = self.socket.read().unwrap_or_else(PoisonError::into_inner);
         let Some(socket) = &*socket else {
             return;
         };
         let send = || {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            rustix::net::send(socket, &cq.to_le_bytes(), flags)
+            rustix::net::send(socket, ring, flags)
         };
         let rung = match send() {
             // The channel was closed; another one may have its name by now.
@@ -195,7 +216,7 @@ impl NicChannel for SoftChannel {
         let cqs = self.shared.cqs();
         let sleepers = cqs.iter().map(|cq| cq.sleeper(&self.adapter));
         let take = || self.shared.take_ring();
-        let ring = |other| self.shared.ring(other);
+        let ring = |_| self.shared.bell.ring_for_nobody();
         let event = rings::event(sleepers, &mut self.last, self.shared.full, take, ring)?;
         Ok(event.map(CqNum))
     }

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use verbs::nic::{AsyncEvent, NicCq};
-use verbs::{CqError, CqNum, Polled, QpState, VerbsError, Wc};
+use verbs::{CqError, CqNum, Polled, VerbsError, Wc};
 
 use crate::adapter::Adapter;
 use crate::agent;
 use crate::arming;
 use crate::channel::ChannelShared;
 use crate::departures::Seen;
+use crate::layout::qp_index;
 use crate::qp::QpShared;
 use crate::quiescence::Activity;
 use crate::recv::RecvLane;
@@ -32,13 +33,22 @@ const NEW_LANES_MAX: usize = 1 << 13;
 #[derive(Debug)]
 pub(crate) struct CqShared {
     pub(crate) num: usize,
-    local: ArrayQueue<Wc>,
+    local: ArrayQueue<Completed>,
     overrun: AtomicBool,
     /// Closed when the queue's owner has dropped it: then completions go nowhere.
     todo: Todo<Waiting>,
     pub(crate) channel: Option<(usize, Arc<ChannelShared>)>,
     /// Whoever rang the queue's channel for it marked it so.
     fired: AtomicBool,
+    /// The event of an earlier arming has not been taken yet.
+    owed: AtomicBool,
+}
+
+/// The completion of a send work request, and how far its polling frees the send queue.
+#[derive(Debug)]
+struct Completed {
+    wc: Wc,
+    position: u64,
 }
 
 /// What waits for the poller.
@@ -77,6 +87,7 @@ impl CqShared {
             todo: Todo::new(),
             channel,
             fired: AtomicBool::new(false),
+            owed: AtomicBool::new(false),
         }
     }
 
@@ -84,8 +95,8 @@ impl CqShared {
     /// pairs do not survive.
     #[inline]
     #[must_use]
-    pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc) -> bool {
-        let fits = self.local.push(wc).is_ok();
+    pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc, position: u64) -> bool {
+        let fits = self.local.push(Completed { wc, position }).is_ok();
         if !fits {
             self.overrun(adapter);
         }
@@ -127,6 +138,7 @@ impl CqShared {
             number: self.num as u32,
             entry: adapter.cq_entry(self.num),
             fired: &self.fired,
+            owed: &self.owed,
         }
     }
 
@@ -185,7 +197,15 @@ impl SoftCq {
     /// Takes up new lanes, and looks after queue pairs that need it.
     #[cold]
     fn attend(&mut self, out: &mut Polled) {
-        let Waiting { qps, lanes } = self.shared.todo.take();
+        let mut waiting = self.shared.todo.take();
+        if waiting.qps.iter().any(|qp| qp.is_draining()) {
+            // What was sent through lanes that are new came before the queue pair failed, too.
+            agent::catch_up(&self.adapter);
+            let Waiting { qps, lanes } = self.shared.todo.take();
+            qps.iter().for_each(|qp| waiting.attend(qp));
+            waiting.lanes.extend(lanes);
+        }
+        let Waiting { qps, lanes } = waiting;
         for mut lane in lanes {
             lane.note_departures();
             self.lanes.push(lane);
@@ -199,9 +219,10 @@ impl SoftCq {
             }
             if qp.recv_cq.num == self.shared.num {
                 self.lanes.retain_mut(|lane| lane.is_current());
-                if qp.state() == QpState::Err {
-                    again |= !qp.flush_recvs(out);
+                if qp.is_draining() && self.drain_to_the_end(&qp, out) {
+                    qp.start_flushing();
                 }
+                again |= qp.is_draining() || (qp.is_flushed() && !qp.flush_recvs(out));
             }
             if again {
                 unfinished.push(qp);
@@ -212,6 +233,17 @@ impl SoftCq {
                 .todo
                 .change(|todo| unfinished.iter().for_each(|qp| todo.attend(qp)));
         }
+    }
+
+    /// Receives what is left for a queue pair that has failed; false when there is more than fits.
+    fn drain_to_the_end(&mut self, qp: &QpShared, out: &mut Polled) -> bool {
+        let mut lanes = self.lanes.iter_mut().filter(|lane| lane.leads_to(qp));
+        let is_over = lanes.all(|lane| lane.drain(&self.adapter, out));
+        if is_over {
+            let lanes = self.lanes.iter_mut().filter(|lane| lane.leads_to(qp));
+            lanes.for_each(RecvLane::give_up_message);
+        }
+        is_over
     }
 
     /// Ends the lanes of senders that have gone, once they are empty.
@@ -245,9 +277,10 @@ impl NicCq for SoftCq {
             self.attend(out);
         }
         while !out.is_full() && !self.shared.local.is_empty() {
-            let Some(wc) = self.shared.local.pop() else {
+            let Some(Completed { wc, position }) = self.shared.local.pop() else {
                 break;
             };
+            self.adapter.release(qp_index(wc.qpn.0), position);
             out.push(wc);
         }
         let mut ended = false;
@@ -277,12 +310,14 @@ impl NicCq for SoftCq {
     }
 
     fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
-        if self.shared.channel.is_none() {
+        let Some((_, channel)) = &self.shared.channel else {
             let why = "it was made without a completion channel";
             return Err(VerbsError::invalid("completion queue", why));
-        }
+        };
         // What peers sent through new lanes before this is not to raise an event.
         agent::catch_up(&self.adapter);
+        // An event that has not been taken yet is not to be taken for one of this arming.
+        channel.note_rings(&self.adapter)?;
         self.look_at_all = true;
         self.shared.sleeper(&self.adapter).arm(solicited_only);
         Ok(())

@@ -11,12 +11,14 @@ use crate::channel::Bell;
 use crate::credit::{self, Ready};
 use crate::lane::{Full, Writer};
 use crate::layout::{
-    CqEntry, Credit, Kind, QpEntry, RECEIVES, RECVS, SRQS, SrqEntry, qp_index, qp_instance,
+    CqEntry, Credit, Kind, QpEntry, RECEIVES, RECVS, SOLICITED, SRQS, SrqEntry, qp_index,
+    qp_instance,
 };
 use crate::pair_entry;
 use crate::peer::{Peer, peer_of};
 use crate::recv::gid_words;
 use crate::srq_entry;
+use crate::sync::light_barrier;
 
 /// How to wake the peer's poller.
 #[derive(Debug)]
@@ -34,7 +36,10 @@ struct Lane {
     writer: Writer,
     waking: Option<Waking>,
     /// Something was sent since the bell was last looked at.
+    /// Messages that the peer was not woken for.
     unrung: bool,
+    /// One of them raises a solicited event.
+    solicited: bool,
 }
 
 /// A link to a peer's queue pair.
@@ -56,6 +61,8 @@ pub(crate) struct Link {
     credits: *const [Credit; RECVS],
     /// RECVs of the peer that this link has consumed.
     sent: u64,
+    /// The connection on which the last message was pushed, while it is not known to be delivered.
+    unconfirmed: Option<u16>,
     lane: Option<Lane>,
 }
 
@@ -112,6 +119,7 @@ impl Link {
             recv_depth: 0,
             credits,
             sent: 0,
+            unconfirmed: None,
             lane: None,
         }
     }
@@ -211,6 +219,28 @@ impl Link {
         self.sent += 1;
     }
 
+    /// Whether the message pushed last was delivered: the peer's queue pair still takes messages, on
+    /// the same connection. Then it is received, even if the queue pair fails right after: whoever
+    /// fails says so, has all senders pass a fence, and reads its lanes to their end.
+    #[inline]
+    pub(crate) fn has_delivered(&mut self, us: &Us) -> bool {
+        light_barrier();
+        // SAFETY: the entry stays mapped.
+        let word = unsafe { &*self.entry }.word.load(Ordering::Acquire);
+        if word == self.word {
+            return true;
+        }
+        let epoch = self.epoch;
+        self.unconfirmed = Some(epoch);
+        self.is_up(us) && self.confirm()
+    }
+
+    /// Whether a message that was pushed when the peer's queue pair was changing was delivered, now
+    /// that it takes messages again: yes, if this is the same connection still.
+    pub(crate) fn confirm(&mut self) -> bool {
+        self.unconfirmed.take() == Some(self.epoch)
+    }
+
     /// Opens the lane, if it is not open.
     fn lane(&mut self, adapter: &Adapter, us: &Us) -> Result<&mut Lane, VerbsError> {
         if self.lane.is_none() {
@@ -250,6 +280,7 @@ impl Link {
             writer: Writer::new(lines, &head.consumed, Arc::<Peer>::clone(peer)),
             waking,
             unrung: false,
+            solicited: false,
         })
     }
 
@@ -275,18 +306,25 @@ impl Link {
             })?,
         };
         lane.unrung = true;
+        // What fails counts as solicited.
+        lane.solicited |= flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm);
         let pushed = lane.writer.push(kind, flags, imm, reported_len, len, fill);
-        pushed.map_err(|Full| NoLane::Full)
+        pushed.map_err(|Full| {
+            // Nobody makes room but the peer's poller, for whatever completions it may wait.
+            lane.solicited = true;
+            NoLane::Full
+        })
     }
 
     /// Wakes the peer's poller if it sleeps and something was sent since. Called once after a
     /// batch.
     #[inline]
-    pub(crate) fn ring(&mut self, solicited: bool) {
+    pub(crate) fn ring(&mut self) {
         let Some(lane) = &mut self.lane else {
             return;
         };
         let unrung = std::mem::take(&mut lane.unrung);
+        let solicited = std::mem::take(&mut lane.solicited);
         let Some(waking) = lane.waking.as_ref().filter(|_| unrung) else {
             return;
         };

@@ -1,6 +1,6 @@
 //! Queue pairs: their state, and posting to them.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs::nic::{AsyncEvent, QpCtl, QpParts, RecvHalf, SendHalf};
@@ -25,6 +25,7 @@ use crate::recv::gid_words;
 use crate::recv_queue::{Recv, RecvQueue};
 use crate::send::{MESSAGE_LEN_MAX, Sender};
 use crate::srq::SrqShared;
+use crate::sync::light_barrier;
 
 /// What a queue pair's owner, its pollers and its adapter share.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct QpShared {
     pub(crate) srq: Option<Arc<SrqShared>>,
     pub(crate) lent: Option<LentRecvs>,
     pub(crate) limits: SendLimits,
+    /// Where its requests are counted from, apart from those of earlier queue pairs of its number.
+    pub(crate) posted_first: u64,
     recvs: RecvQueue,
     /// RECVs that have a credit each.
     credit_slots: usize,
@@ -51,7 +54,20 @@ pub(crate) struct QpShared {
     /// Changes when the queue pair starts anew from RESET.
     epoch: AtomicU16,
     destroyed: AtomicBool,
+    /// How far it has come with failing: [`DRAINING`], [`FLUSHED`], or neither.
+    failing: AtomicU8,
+    /// RECVs that were taken for messages whose ends did not come.
+    held: Mutex<Vec<Recv>>,
+    has_held: AtomicBool,
+    /// The incarnation of the adapter that it was connected to.
+    peer_incarnation: AtomicU64,
 }
+
+/// In ERR: no sender takes a message for delivered any more that is not in its lane. What is there
+/// is still received.
+const DRAINING: u8 = 1;
+/// In ERR: the lanes are empty, and RECVs are flushed.
+const FLUSHED: u8 = 2;
 
 const STATES: [QpState; 7] = [
     QpState::Reset,
@@ -131,9 +147,81 @@ impl QpShared {
             && attr.dest_qpn.is_some_and(there)
     }
 
+    /// Completes a send work request, the `position`th; false when the completion queue overran.
+    #[inline]
+    #[must_use]
+    pub(crate) fn complete_send(&self, wc: Wc, position: u64) -> bool {
+        let position = self.posted_first + position;
+        self.send_cq.complete(&self.adapter, wc, position)
+    }
+
+    pub(crate) fn peer_incarnation(&self) -> u64 {
+        self.peer_incarnation.load(Ordering::Acquire)
+    }
+
+    /// Whether it takes what is in its lanes: it has not failed, or is reading them to their end.
+    #[inline]
+    pub(crate) fn takes_messages(&self) -> bool {
+        self.receives() || self.is_before_flush()
+    }
+
+    #[cold]
+    fn is_before_flush(&self) -> bool {
+        self.state() == QpState::Err && self.failing.load(Ordering::Acquire) != FLUSHED
+    }
+
+    /// Whether the poller is to read the lanes to their end now.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state() == QpState::Err && self.failing.load(Ordering::Acquire) == DRAINING
+    }
+
+    /// Whether its RECVs are to be flushed.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.state() == QpState::Err && self.failing.load(Ordering::Acquire) == FLUSHED
+    }
+
+    /// The lanes are empty.
+    pub(crate) fn start_flushing(&self) {
+        self.failing.store(FLUSHED, Ordering::Release);
+    }
+
+    /// Peers can see by now that it has failed. Has the poller read its lanes to their end, and flush
+    /// its RECVs then.
+    fn drain_and_flush(self: &Arc<Self>) {
+        self.adapter.quiescence.fence_everybody();
+        self.failing.store(DRAINING, Ordering::Release);
+        self.recv_cq.attend(&self.adapter, self);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Recv>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a RECV back that was taken for a message whose end does not come.
+    #[cold]
+    pub(crate) fn hold(&self, recv: Recv) {
+        self.held().push(recv);
+        self.has_held.store(true, Ordering::Release);
+    }
+
+    #[cold]
+    fn take_held(&self, into: &mut Recv) -> bool {
+        let mut held = self.held();
+        let first = (!held.is_empty()).then(|| held.remove(0));
+        self.has_held.store(!held.is_empty(), Ordering::Release);
+        drop(held);
+        first.is_some_and(|recv| {
+            *into = recv;
+            true
+        })
+    }
+
     /// Takes the next RECV.
     #[inline]
     pub(crate) fn next_recv(&self, adapter: &Adapter, into: &mut Recv) -> bool {
+        if self.has_held.load(Ordering::Relaxed) && self.take_held(into) {
+            return true;
+        }
         match &self.srq {
             None => self.recvs.pop(into),
             Some(srq) => srq.pop(adapter, into),
@@ -186,7 +274,7 @@ impl QpShared {
             self.adapter
                 .events
                 .force_push(AsyncEvent::QpFatal(QpNum(self.num)));
-            self.recv_cq.attend(&self.adapter, self);
+            self.drain_and_flush();
         }
         // Sends that wait are flushed by the poller of their completion queue.
         if self.send.is_shared() {
@@ -199,7 +287,8 @@ impl QpShared {
     pub(crate) fn flush_recvs(&self, out: &mut Polled) -> bool {
         let mut recv = Recv::default();
         while !out.is_full() {
-            if self.lent.is_some() || !self.recvs.pop(&mut recv) {
+            let held = self.has_held.load(Ordering::Relaxed) && self.take_held(&mut recv);
+            if self.lent.is_some() || !(held || self.recvs.pop(&mut recv)) {
                 return true;
             }
             let status = WcStatus::WrFlushErr;
@@ -335,6 +424,7 @@ pub(crate) fn create(adapter: &Arc<Adapter>, parts: Parts) -> (Arc<QpShared>, Qp
         srq: parts.srq,
         lent: parts.lent,
         limits,
+        posted_first: adapter.first_position(qp_index(parts.num)),
         recvs: RecvQueue::new(recv_depth, sge_max),
         credit_slots: (credited as usize).max(1).next_power_of_two(),
         send: Handover::new(Sender::new(adapter.gid, parts.num, parts.transport)),
@@ -343,6 +433,10 @@ pub(crate) fn create(adapter: &Arc<Adapter>, parts: Parts) -> (Arc<QpShared>, Qp
         state: AtomicU8::new(QpState::Reset as u8),
         epoch: AtomicU16::new(1),
         destroyed: AtomicBool::new(false),
+        failing: AtomicU8::new(0),
+        held: Mutex::new(Vec::new()),
+        has_held: AtomicBool::new(false),
+        peer_incarnation: AtomicU64::new(0),
     });
     for _ in 0..shared.lent.map_or(0, |lent| lent.count) {
         shared.post_lent();
@@ -421,6 +515,9 @@ impl QpShared {
         // drop the lanes first.
         self.interrupt(activity, |_, sender| sender.clear());
         self.recvs.restart();
+        self.failing.store(0, Ordering::Release);
+        self.held().clear();
+        self.has_held.store(false, Ordering::Release);
         if self.srq.is_none() {
             for credit in &self.adapter.credits(qp_index(self.num))[..self.credit_slots] {
                 credit.store(0, Ordering::Relaxed);
@@ -461,7 +558,12 @@ impl QpCtl for SoftCtl {
             && to == QpState::Rtr
             && let (Some(gid), Some(qpn)) = (attr.dest_gid, attr.dest_qpn)
         {
-            opened = Some(Link::open(&shared.adapter, gid, qpn.0)?);
+            let link = Link::open(&shared.adapter, gid, qpn.0)?;
+            let incarnation = link.peer.incarnation;
+            shared
+                .peer_incarnation
+                .store(incarnation, Ordering::Release);
+            opened = Some(link);
         }
         let attr = {
             let mut machine = shared.machine();
@@ -496,7 +598,7 @@ impl QpCtl for SoftCtl {
         }
         if to == QpState::Err && before != QpState::Err {
             shared.interrupt(&activity, |shared, sender| sender.flush(shared));
-            shared.recv_cq.attend(&shared.adapter, shared);
+            shared.drain_and_flush();
         }
         if before == QpState::Sqd && to == QpState::Rts {
             shared.interrupt(&activity, |shared, sender| sender.progress(shared));
@@ -572,16 +674,17 @@ impl SendHalf for SoftSend {
         if !shared.takes_posts() {
             return self.refuse(batch);
         }
-        let was_shared = shared.send.is_shared();
         // SAFETY: only the owner of the send half gets here, through `&mut self`.
-        let result = unsafe {
+        let (result, began) = unsafe {
             shared.send.own(|sender| {
+                let was_unfinished = sender.is_unfinished();
                 let result = sender.post(&self.shared, batch);
-                (result, sender.is_unfinished())
+                let is_unfinished = sender.is_unfinished();
+                ((result, is_unfinished && !was_unfinished), is_unfinished)
             })
         };
         drop(active);
-        if !was_shared && shared.send.is_shared() {
+        if began {
             self.shared.has_unfinished();
         }
         result
@@ -657,7 +760,10 @@ impl RecvHalf for SoftRecv {
                 self.publish_credit(number, &wr);
             }
         }
-        if state == QpState::Err {
+        // Pairs with the fence of whoever fails: one that does so now either finds the RECVs, or is
+        // found to have failed.
+        light_barrier();
+        if shared.state() == QpState::Err {
             shared.recv_cq.attend(&shared.adapter, shared);
         }
         Ok(())

@@ -58,6 +58,9 @@ pub(crate) struct Quiescence {
 const MEMBARRIER_PRIVATE_EXPEDITED: i32 = 1 << 3;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 
+const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
+const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
+
 #[cfg(not(loom))]
 fn membarrier(command: i32) -> bool {
     // SAFETY: membarrier touches no memory of the caller.
@@ -74,7 +77,8 @@ fn membarrier(_command: i32) -> bool {
 
 impl Quiescence {
     pub(crate) fn new() -> Self {
-        let available = membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED);
+        let available = membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED)
+            && membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED);
         if !available {
             tracing::warn!("the kernel refuses membarrier; deregistering memory takes longer");
         }
@@ -94,6 +98,15 @@ impl Quiescence {
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&activity));
         activity
+    }
+
+    /// Has all threads of all processes with an adapter pass a fence, between two instructions of
+    /// theirs: whoever then finds what was there before this has written what it wrote before.
+    pub(crate) fn fence_everybody(&self) {
+        if !self.membarrier.load(Ordering::Relaxed) || !membarrier(MEMBARRIER_GLOBAL_EXPEDITED) {
+            // Store buffers drain in far less time than this.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     /// Waits until every operation that was under way has ended. Operations are short, so this

@@ -34,6 +34,8 @@ pub(crate) struct RecvLane {
     partial: Option<usize>,
     /// The pieces so far of a message that is to be lent.
     pieces: Vec<u8>,
+    /// A RECV has failed: what comes behind it is not received.
+    is_broken: bool,
     /// Bytes of a message that is thrown away are skipped until its last piece.
     skipping: bool,
     state: State,
@@ -78,6 +80,7 @@ impl RecvLane {
             recv: Recv::default(),
             partial: None,
             pieces: Vec::new(),
+            is_broken: false,
             skipping: false,
             state: State::Open,
         })
@@ -115,9 +118,9 @@ impl RecvLane {
     }
 
     /// Moves messages into RECVs and makes their completions. Stops when the lane is empty, the
-    /// RECVs are used up or `out` is full.
+    /// RECVs are used up or `out` is full. Says whether there is nothing more to be had.
     #[inline]
-    pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut Polled) {
+    pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut Polled) -> bool {
         let mut wasted = 0;
         while !out.is_full() {
             let message = match self.reader.peek() {
@@ -126,11 +129,11 @@ impl RecvLane {
                     if self.state == State::Orphaned {
                         self.sender_left();
                     }
-                    break;
+                    return true;
                 }
                 Found::Garbage => {
                     self.fail("unreadable bytes in a lane");
-                    break;
+                    return true;
                 }
             };
             match self.take(adapter, &message, out) {
@@ -153,19 +156,49 @@ impl RecvLane {
                     out.push_lent(wc);
                     self.qp.post_lent();
                 }
-                Taken::Later => break,
+                Taken::Later => return true,
                 Taken::Ended => {
                     self.reader.consume(&message);
                     self.state = State::Closed;
-                    break;
+                    return true;
                 }
             }
         }
+        self.has_ended()
+    }
+
+    /// Whether it leads to a queue pair.
+    pub(crate) fn leads_to(&self, qp: &QpShared) -> bool {
+        std::ptr::eq(&raw const *self.qp, qp)
+    }
+
+    /// Puts the RECV back of a message whose end does not come.
+    pub(crate) fn give_up_message(&mut self) {
+        if self.partial.take().is_some() {
+            self.qp.hold(self.recv);
+        }
+    }
+
+    /// Takes the next RECV for a message. When a shared queue has none, the poller is rung as soon as
+    /// there is one.
+    #[inline]
+    fn next_recv(&mut self, adapter: &Adapter, message: &Message) -> bool {
+        self.qp.next_recv(adapter, &mut self.recv) || self.await_recv(adapter, message)
+    }
+
+    #[cold]
+    fn await_recv(&mut self, adapter: &Adapter, message: &Message) -> bool {
+        let Some(srq) = &self.qp.srq else {
+            return false;
+        };
+        srq.await_post(&self.qp.recv_cq, message.flags & SOLICITED != 0);
+        // One that was posted before is there; those that are posted from now on ring.
+        self.qp.next_recv(adapter, &mut self.recv)
     }
 
     #[inline]
     fn take(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
-        if !self.qp.receives() {
+        if self.is_broken || !self.qp.takes_messages() {
             return match message.kind {
                 Kind::Close => Taken::Ended,
                 _ => Taken::Nothing,
@@ -321,8 +354,8 @@ impl RecvLane {
         let last = message.flags & LAST != 0;
         let filled = if message.flags & FIRST != 0 {
             self.skipping = false;
-            self.partial = None;
-            if !self.qp.next_recv(adapter, &mut self.recv) {
+            self.give_up_message();
+            if !self.next_recv(adapter, message) {
                 return self.no_recv();
             }
             0
@@ -355,7 +388,7 @@ impl RecvLane {
             self.fail("a longer message than there can be");
             return Taken::Nothing;
         }
-        if !self.qp.next_recv(adapter, &mut self.recv) {
+        if !self.next_recv(adapter, message) {
             return self.no_recv();
         }
         let mut wc = self.completion(message, message.len as usize);
@@ -385,6 +418,7 @@ impl RecvLane {
 
     /// The RECV taken last completes with an error, which its queue pair does not survive.
     fn recv_failed(&mut self, status: WcStatus) -> Taken {
+        self.is_broken = true;
         self.qp.enter_error(false);
         Taken::Completion(Wc {
             id: self.recv.id,
@@ -420,6 +454,9 @@ impl RecvLane {
 
 impl Drop for RecvLane {
     fn drop(&mut self) {
+        if self.is_current() {
+            self.give_up_message();
+        }
         match self.state {
             State::Closed => self.inbox.release(self.lane),
             _ => self.inbox.retire(self.lane),

@@ -19,6 +19,8 @@ pub(crate) struct Sleeper<'a> {
     pub(crate) entry: &'a CqEntry,
     /// Whoever rang the queue's channel for it marked it so, or the owner when he found the ring.
     pub(crate) fired: &'a AtomicBool,
+    /// The event of an earlier arming has not been taken yet.
+    pub(crate) owed: &'a AtomicBool,
 }
 
 /// What comes out of a channel's socket.
@@ -35,6 +37,11 @@ impl Sleeper<'_> {
     /// Asks for a ring with the next completion, or the next solicited one. Afterwards the caller
     /// polls once more before it sleeps.
     pub(crate) fn arm(self, solicited_only: bool) {
+        if self.is_due() {
+            // What was asked for before has come: this asks anew.
+            self.owed.store(true, Ordering::Release);
+            arming::disarm(self.entry);
+        }
         // Before it is armed: whoever finds it armed marks it after this.
         self.fired.store(false, Ordering::Relaxed);
         arming::arm(self.entry, solicited_only);
@@ -53,11 +60,20 @@ impl Sleeper<'_> {
         self.fired.store(true, Ordering::Release);
     }
 
+    /// Whether there is an event to be taken.
+    pub(crate) fn has_event(&self) -> bool {
+        self.owed.load(Ordering::Acquire) || self.is_due()
+    }
+
     fn is_due(&self) -> bool {
         arming::is_armed(self.entry) && self.fired.load(Ordering::Acquire)
     }
 
-    fn disarm(self) {
+    /// Takes an event: the oldest one, which leaves what was asked for since.
+    fn take_event(self) {
+        if self.owed.swap(false, Ordering::AcqRel) {
+            return;
+        }
         arming::disarm(self.entry);
         self.fired.store(false, Ordering::Release);
     }
@@ -75,20 +91,21 @@ pub(crate) fn event<'a, E>(
     ring: impl FnOnce(u32),
 ) -> Result<Option<u32>, E> {
     take_rings(sleepers.clone(), full, take)?;
-    let mut due = sleepers.filter(Sleeper::is_due);
+    let due = sleepers.clone().filter(Sleeper::has_event);
     let after = due.clone().find(|one| one.number > *last);
     let Some(named) = after.or_else(|| due.clone().next()) else {
         return Ok(None);
     };
     *last = named.number;
-    named.disarm();
-    if let Some(other) = due.find(|one| one.number != named.number) {
+    named.take_event();
+    if let Some(other) = sleepers.clone().find(Sleeper::has_event) {
         ring(other.number);
     }
     Ok(Some(named.number))
 }
 
-fn take_rings<'a, E>(
+/// Takes the rings that are there: what was rung for is marked so.
+pub(crate) fn take_rings<'a, E>(
     sleepers: impl Iterator<Item = Sleeper<'a>> + Clone,
     full: usize,
     mut take: impl FnMut() -> Result<Ring, E>,
@@ -117,16 +134,18 @@ mod tests {
 
     #[test]
     fn rings_for_one_queue_keep_no_other_asleep() {
-        let queues: Vec<(CqEntry, AtomicBool)> = (0..3)
+        let queues: Vec<(CqEntry, AtomicBool, AtomicBool)> = (0..3)
             .map(|_| {
                 let armed = Default::default();
-                (CqEntry { armed }, AtomicBool::new(false))
+                let fresh = || AtomicBool::new(false);
+                (CqEntry { armed }, fresh(), fresh())
             })
             .collect();
         let sleeper = |number: usize| Sleeper {
             number: number as u32,
             entry: &queues[number].0,
             fired: &queues[number].1,
+            owed: &queues[number].2,
         };
         (0..3).for_each(|number| sleeper(number).arm(false));
         sleeper(2).notify(false, || {});
@@ -141,5 +160,37 @@ mod tests {
             sleeper(0).arm(false);
         }
         assert_eq!(named, [2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn an_event_that_was_not_taken_does_not_disarm_what_is_armed_anew() {
+        let fresh = || AtomicBool::new(false);
+        let (armed, fired, owed) = (Default::default(), fresh(), fresh());
+        let entry = CqEntry { armed };
+        let sleeper = Sleeper {
+            number: 7,
+            entry: &entry,
+            fired: &fired,
+            owed: &owed,
+        };
+        let mut last = 0;
+        let mut events = || {
+            let take = || Ok::<_, Infallible>(Ring::End);
+            event([sleeper].into_iter(), &mut last, 10, take, |_| {}).unwrap()
+        };
+        sleeper.arm(false);
+        sleeper.notify(false, || {});
+        sleeper.arm(false);
+        assert_eq!((events(), events()), (Some(7), None));
+        sleeper.notify(false, || {});
+        assert_eq!((events(), events()), (Some(7), None));
+        // To ask for solicited ones only does not take back what was asked for.
+        sleeper.arm(false);
+        sleeper.arm(true);
+        sleeper.notify(false, || {});
+        assert_eq!(events(), Some(7));
+        sleeper.arm(true);
+        sleeper.notify(false, || {});
+        assert_eq!(events(), None);
     }
 }

@@ -20,7 +20,7 @@ use crate::adapter::Adapter;
 use crate::credit::Ready;
 use crate::dests::Dests;
 use crate::lane::PIECE_MAX;
-use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
+use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED, qp_index};
 use crate::link::{Link, NoLane, Us};
 use crate::payload::Local;
 use crate::qp::QpShared;
@@ -28,6 +28,11 @@ use crate::remote::{Region, RemoteMemory};
 
 /// Bytes of a message at most (RC and UC).
 pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
+
+/// In `Kept::sent`: the data of a WRITE with immediate data is in place.
+const PLACED: usize = usize::MAX - 1;
+/// In `Kept::sent`: all is in the lane, but the peer's queue pair was changing.
+const UNCONFIRMED: usize = usize::MAX;
 
 /// Requests of a list between asking for a WRITE's line and writing it.
 const AHEAD: usize = 8;
@@ -52,6 +57,8 @@ enum Step {
 /// A kept request.
 #[derive(Debug)]
 struct Kept {
+    /// Requests posted up to this one.
+    position: u64,
     id: u64,
     op: Op,
     flags: SendFlags,
@@ -82,6 +89,10 @@ pub(crate) struct Sender {
     dests: Dests,
     remote: RemoteMemory,
     kept: VecDeque<Kept>,
+    /// Requests taken so far, counted from `QpShared::posted_first`.
+    posted: u64,
+    /// Those whose room in the queue was free when last looked.
+    freed: u64,
     timeout: Option<Duration>,
     retries: u32,
     rnr_retries: Option<u32>,
@@ -110,6 +121,8 @@ impl Sender {
             dests: Dests::default(),
             remote: RemoteMemory::default(),
             kept: VecDeque::new(),
+            posted: 0,
+            freed: 0,
             timeout: None,
             retries: 0,
             rnr_retries: None,
@@ -152,6 +165,7 @@ impl Sender {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
+        self.freed = self.posted;
         self.link = None;
         self.peer_gone = false;
         self.dests.clear();
@@ -179,7 +193,6 @@ impl Sender {
         let mut is_usual = is_checked && qp.is_rts() && self.kept.is_empty();
         let wqes = batch.wqes();
         let mut result = Ok(());
-        let mut solicited = false;
         if qp.transport == Transport::Ud {
             self.dests.refresh(&qp.adapter);
         } else {
@@ -187,7 +200,14 @@ impl Sender {
                 self.claim(wqe);
             }
         }
+        let depth = u64::from(qp.caps.send_wr_max);
         for (index, wqe) in wqes.iter().enumerate() {
+            if self.posted - self.freed >= depth && !self.has_room(qp) {
+                let reason = self.refusal(qp, &batch.request(wqe));
+                result = Err(PostError { index, reason });
+                break;
+            }
+            self.posted += 1;
             if is_usual {
                 let done = if qp.transport == Transport::Ud {
                     self.post_datagram(qp, batch, wqe)
@@ -198,13 +218,15 @@ impl Sender {
                     self.post_write(qp, batch, wqe)
                 };
                 if done {
-                    is_usual = self.succeed(qp, wqe.id(), wqe.flags(), wqe.opcode(), wqe.len());
+                    let (id, flags) = (wqe.id(), wqe.flags());
+                    is_usual = self.succeed(qp, self.posted, id, flags, wqe.opcode(), wqe.len());
                     continue;
                 }
             }
             match self.post_one(qp, &batch.request(wqe)) {
-                Ok(()) => solicited |= wqe.flags().contains(SendFlags::SOLICITED),
+                Ok(()) => {}
                 Err(reason) => {
+                    self.posted -= 1;
                     result = Err(PostError { index, reason });
                     break;
                 }
@@ -212,9 +234,33 @@ impl Sender {
             is_usual = is_checked && qp.is_rts() && self.kept.is_empty();
         }
         if let Some(link) = &mut self.link {
-            link.ring(solicited);
+            link.ring();
         }
         result
+    }
+
+    /// Whether the queue has room, now that the completions polled meanwhile are counted. A request
+    /// takes room until its completion, or that of a later one, has been polled.
+    #[cold]
+    fn has_room(&mut self, qp: &QpShared) -> bool {
+        let released = qp.adapter.released(qp_index(qp.num));
+        // What was posted before RESET is not waited for, whenever it is polled.
+        let freed = released.wrapping_sub(qp.posted_first);
+        if freed <= self.posted {
+            self.freed = self.freed.max(freed);
+        }
+        self.posted - self.freed < u64::from(qp.caps.send_wr_max)
+    }
+
+    /// Why a request is refused that finds no room.
+    #[cold]
+    fn refusal(&self, qp: &QpShared, wr: &SendWr<'_>) -> PostReason {
+        match qp.state() {
+            state @ (QpState::Reset | QpState::Init | QpState::Rtr) => PostReason::State(state),
+            _ => rules::check(&qp.limits, wr)
+                .err()
+                .unwrap_or(PostReason::QueueFull),
+        }
     }
 
     /// Asks for the line that a WRITE will go to, to be written: it may be in the peer's cache, from
@@ -292,7 +338,7 @@ impl Sender {
             let pushed = link.push(adapter, &us, Kind::Send, flags, 0, len as u32, len, fill);
             // If the lane is full the datagram is dropped, as UD allows.
             if pushed.is_ok() {
-                link.ring(wqe.flags().contains(SendFlags::SOLICITED));
+                link.ring();
             }
         }
         true
@@ -308,9 +354,9 @@ impl Sender {
         let mut sent = 0;
         match self.execute(qp, wr, len, &mut sent) {
             Step::Done(WcStatus::Success) => {
-                self.succeed(qp, wr.id, wr.flags, opcode(&wr.op), len);
+                self.succeed(qp, self.posted, wr.id, wr.flags, opcode(&wr.op), len);
             }
-            Step::Done(status) => self.fail(qp, wr.id, status),
+            Step::Done(status) => self.fail(qp, self.posted, wr.id, status),
             Step::Wait(wait) => self.keep(wr, len, sent, Some((wait, Instant::now()))),
         }
         Ok(())
@@ -330,15 +376,12 @@ impl Sender {
         let len = rules::check(&qp.limits, wr)?;
         if matches!(state, QpState::Sqe | QpState::Err) {
             self.flush(qp);
-            self.complete(qp, wr.id, WcStatus::WrFlushErr);
+            self.complete(qp, self.posted, wr.id, WcStatus::WrFlushErr);
             return Ok(());
         }
         self.progress(qp);
         if self.kept.is_empty() && qp.state() == QpState::Rts {
             return self.post_one(qp, wr);
-        }
-        if self.kept.len() >= qp.caps.send_wr_max as usize {
-            return Err(PostReason::QueueFull);
         }
         self.keep(wr, len, 0, None);
         Ok(())
@@ -347,21 +390,29 @@ impl Sender {
     /// Completes a request that was carried out; false when the queue pair did not survive that.
     #[inline(always)]
     fn succeed(
-        &mut self,
+        &self,
         qp: &Arc<QpShared>,
+        position: u64,
         id: u64,
         flags: SendFlags,
         opcode: WcOpcode,
         len: u32,
     ) -> bool {
         if flags.contains(SendFlags::SIGNALED) || qp.signal_all {
-            return self.signal(qp, id, opcode, len);
+            return self.signal(qp, position, id, opcode, len);
         }
         true
     }
 
     #[inline(never)]
-    fn signal(&mut self, qp: &Arc<QpShared>, id: u64, opcode: WcOpcode, len: u32) -> bool {
+    fn signal(
+        &self,
+        qp: &Arc<QpShared>,
+        position: u64,
+        id: u64,
+        opcode: WcOpcode,
+        len: u32,
+    ) -> bool {
         let wc = Wc {
             id,
             opcode,
@@ -369,14 +420,14 @@ impl Sender {
             qpn: QpNum(qp.num),
             ..Wc::default()
         };
-        let fits = qp.send_cq.complete(&qp.adapter, wc);
+        let fits = qp.complete_send(wc, position);
         if !fits {
             qp.enter_error(false);
         }
         fits
     }
 
-    fn complete(&self, qp: &Arc<QpShared>, id: u64, status: WcStatus) {
+    fn complete(&self, qp: &Arc<QpShared>, position: u64, id: u64, status: WcStatus) {
         let qpn = QpNum(qp.num);
         let wc = Wc {
             id,
@@ -384,7 +435,7 @@ impl Sender {
             qpn,
             ..Wc::default()
         };
-        if !qp.send_cq.complete(&qp.adapter, wc) {
+        if !qp.complete_send(wc, position) {
             qp.enter_error(false);
         }
     }
@@ -392,8 +443,8 @@ impl Sender {
     /// A request has failed: it completes with its error, the queue pair goes to the state of
     /// failure, and everything behind it is flushed.
     #[cold]
-    fn fail(&mut self, qp: &Arc<QpShared>, id: u64, status: WcStatus) {
-        self.complete(qp, id, status);
+    fn fail(&mut self, qp: &Arc<QpShared>, position: u64, id: u64, status: WcStatus) {
+        self.complete(qp, position, id, status);
         qp.enter_error(true);
         let by_peer = matches!(status, WcStatus::RemAccessErr | WcStatus::RemInvReqErr);
         if by_peer && let Some(link) = &mut self.link {
@@ -403,7 +454,7 @@ impl Sender {
                 .push(&qp.adapter, &self.us, Kind::Fail, 0, 0, 0, 0, nothing)
                 .is_ok()
             {
-                link.ring(true);
+                link.ring();
             }
         }
         self.flush(qp);
@@ -418,7 +469,7 @@ impl Sender {
                 Some(_) if dead => WcStatus::RetryExcErr,
                 _ => WcStatus::WrFlushErr,
             };
-            self.complete(qp, kept.id, status);
+            self.complete(qp, kept.position, kept.id, status);
         }
     }
 
@@ -430,6 +481,7 @@ impl Sender {
             Payload::Gather(sges) => (None, sges.into()),
         };
         self.kept.push_back(Kept {
+            position: self.posted,
             id: wr.id,
             op: wr.op,
             flags: wr.flags,
@@ -445,6 +497,15 @@ impl Sender {
 
     /// Carries on with kept requests; true while some are left.
     pub(crate) fn progress(&mut self, qp: &Arc<QpShared>) -> bool {
+        let unfinished = self.try_again(qp);
+        // Also for a part of a message, which may have filled the lane.
+        if let Some(link) = &mut self.link {
+            link.ring();
+        }
+        unfinished
+    }
+
+    fn try_again(&mut self, qp: &Arc<QpShared>) -> bool {
         match qp.state() {
             QpState::Rts => {}
             QpState::Sqe | QpState::Err => {
@@ -453,7 +514,6 @@ impl Sender {
             }
             _ => return !self.kept.is_empty(),
         }
-        let mut any = false;
         while let Some(mut kept) = self.kept.pop_front() {
             let wr = SendWr {
                 id: kept.id,
@@ -467,25 +527,22 @@ impl Sender {
             };
             match self.execute(qp, &wr, kept.len, &mut kept.sent) {
                 Step::Done(WcStatus::Success) => {
-                    self.succeed(qp, wr.id, wr.flags, opcode(&wr.op), kept.len);
+                    let (flags, len) = (wr.flags, kept.len);
+                    self.succeed(qp, kept.position, wr.id, flags, opcode(&wr.op), len);
                 }
                 Step::Done(status) => {
-                    self.fail(qp, wr.id, status);
+                    self.fail(qp, kept.position, kept.id, status);
                     return false;
                 }
                 Step::Wait(wait) => {
                     if let Some(status) = self.give_up(&mut kept, wait) {
-                        self.fail(qp, kept.id, status);
+                        self.fail(qp, kept.position, kept.id, status);
                         return false;
                     }
                     self.kept.push_front(kept);
                     break;
                 }
             }
-            any = true;
-        }
-        if any && let Some(link) = &mut self.link {
-            link.ring(true);
         }
         !self.kept.is_empty()
     }
@@ -576,26 +633,34 @@ impl Sender {
                 remote,
                 imm: Some(imm),
             } => {
-                match link.ready() {
-                    Ready::No if us.transport == Transport::Rc => return Step::Wait(Wait::Recv),
-                    _ => {}
+                if *sent == UNCONFIRMED {
+                    return confirmed(link);
                 }
-                let has_recv = link.ready() != Ready::No;
-                Self::write(
-                    adapter,
-                    &mut self.remote,
-                    link,
-                    remote,
-                    &local,
-                    len as usize,
-                )
-                .and_then(|()| {
-                    if has_recv {
-                        announce(adapter, &us, link, imm, wr.flags, len)
-                    } else {
-                        Ok(())
+                // Asked once: with a shared queue, others may take the RECV at any time.
+                let has_recv = *sent > 0 || link.ready() != Ready::No;
+                if !has_recv && us.transport == Transport::Rc {
+                    return Step::Wait(Wait::Recv);
+                }
+                let written = match *sent {
+                    // The data is in place, and may have been used since.
+                    PLACED => Ok(()),
+                    _ => {
+                        let memory = &mut self.remote;
+                        Self::write(adapter, memory, link, remote, &local, len as usize)
                     }
-                })
+                };
+                let announced = written.and_then(|()| {
+                    *sent = PLACED;
+                    match has_recv {
+                        true => announce(adapter, &us, link, imm, wr.flags, len),
+                        false => Ok(()),
+                    }
+                });
+                if announced.is_ok() && us.transport == Transport::Rc && !link.has_delivered(&us) {
+                    *sent = UNCONFIRMED;
+                    return Step::Wait(Wait::Peer);
+                }
+                announced
             }
             Op::Read { remote } => {
                 let needed = rules::remote_access(&wr.op);
@@ -727,7 +792,7 @@ impl Sender {
                 fill,
             );
             if pushed.is_ok() {
-                link.ring(flags.contains(SendFlags::SOLICITED));
+                link.ring();
             }
         }
         Step::Done(WcStatus::Success)
@@ -739,6 +804,16 @@ impl Sender {
 enum Refused {
     Status(WcStatus),
     Wait(Wait),
+}
+
+/// What has become of a message that was in the lane when the peer's queue pair changed, and takes
+/// messages again.
+#[cold]
+fn confirmed(link: &mut Link) -> Step {
+    match link.confirm() {
+        true => Step::Done(WcStatus::Success),
+        false => Step::Done(WcStatus::RetryExcErr),
+    }
 }
 
 fn message_flags(imm: Option<u32>, flags: SendFlags) -> u8 {
@@ -816,6 +891,9 @@ fn send(
     };
     let message_flags = message_flags(imm, flags);
     let imm = imm.unwrap_or(0);
+    if *sent == UNCONFIRMED {
+        return confirmed(link);
+    }
     if *sent == 0 {
         let (kind, status) = match link.ready() {
             Ready::No => return lost(Wait::Recv),
@@ -873,7 +951,32 @@ fn send(
         }
         if last != 0 {
             link.consume();
+            if reliable && !link.has_delivered(us) {
+                *sent = UNCONFIRMED;
+                return Step::Wait(Wait::Peer);
+            }
             return Step::Done(WcStatus::Success);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_outs_are_those_of_their_codes() {
+        let mut sender = Sender::new(Gid::default(), 2, Transport::Rc);
+        let mut timeout = |code| {
+            sender.set_retries(&QpAttr {
+                timeout: Some(code),
+                ..QpAttr::default()
+            });
+            sender.timeout
+        };
+        assert_eq!(timeout(0), None);
+        assert_eq!(timeout(1), Some(Duration::from_nanos(8192)));
+        assert_eq!(timeout(14), Some(Duration::from_nanos(4096 << 14)));
+        assert_eq!(timeout(31), Some(Duration::from_nanos(4096 << 31)));
     }
 }

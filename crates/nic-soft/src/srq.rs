@@ -1,11 +1,13 @@
 //! Shared receive queues.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use verbs::nic::{NicSrq, RecvHalf};
 use verbs::{PostError, RecvBatch, SrqNum};
 
 use crate::adapter::Adapter;
+use crate::cq::CqShared;
 use crate::recv_queue::{Recv, RecvQueue};
 use crate::srq_entry;
 
@@ -15,6 +17,10 @@ pub(crate) struct SrqShared {
     pub(crate) num: usize,
     pub(crate) pd: usize,
     recvs: RecvQueue,
+    /// Whether some poller has found no RECV for a message.
+    is_awaited: AtomicBool,
+    /// The queues of such pollers, and whether the message raises a solicited event.
+    awaiting: Mutex<Vec<(Weak<CqShared>, bool)>>,
 }
 
 impl SrqShared {
@@ -23,6 +29,43 @@ impl SrqShared {
             num,
             pd,
             recvs: RecvQueue::new(depth, sge_max),
+            is_awaited: AtomicBool::new(false),
+            awaiting: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Has the next post ring a poller whose message waits for a RECV. Afterwards the poller looks
+    /// once more.
+    pub(crate) fn await_post(&self, cq: &Arc<CqShared>, solicited: bool) {
+        let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = awaiting
+            .iter_mut()
+            .find(|(one, _)| one.as_ptr() == Arc::as_ptr(cq));
+        match known {
+            Some((_, any_solicited)) => *any_solicited |= solicited,
+            None => awaiting.push((Arc::downgrade(cq), solicited)),
+        }
+        self.is_awaited.store(true, Ordering::Relaxed);
+        drop(awaiting);
+        // Pairs with the fence in `ring`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Rings those who wait for RECVs, some of which have been posted.
+    fn ring(&self, adapter: &Adapter) {
+        fence(Ordering::SeqCst);
+        if !self.is_awaited.load(Ordering::Relaxed) {
+            return;
+        }
+        let awaiting = {
+            let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
+            self.is_awaited.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *awaiting)
+        };
+        for (cq, solicited) in awaiting {
+            if let Some(cq) = cq.upgrade() {
+                cq.notify(adapter, solicited);
+            }
         }
     }
 
@@ -48,7 +91,9 @@ impl NicSrq for SoftSrq {
 impl RecvHalf for SoftSrq {
     fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
         let entry = self.adapter.srq_entry(self.shared.num);
-        srq_entry::post(entry, &self.shared.recvs, batch)
+        let posted = srq_entry::post(entry, &self.shared.recvs, batch);
+        self.shared.ring(&self.adapter);
+        posted
     }
 }
 

@@ -17,9 +17,6 @@ use verbs::Gid;
 /// Names the socket over which a child process is told what to do.
 const CHILD: &str = "NIC_SOFT_TEST_CHILD";
 
-/// Cases that the NIC does not pass yet.
-const KNOWN: &[&str] = &["random_programs_match_the_model"];
-
 fn readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     let timeout = Timespec::try_from(patience).expect("a short time");
@@ -51,7 +48,6 @@ pub(crate) fn within_a_process() -> Fixture {
     let path = run_dir.path().to_owned();
     Fixture::new(a, b)
         .waiting_with(readable)
-        .known_to_fail(KNOWN)
         .with_mortals(move || dropped(open(&path)))
         .keeping(run_dir)
 }
@@ -79,7 +75,6 @@ pub(crate) fn across_gids() -> Fixture {
     };
     Fixture::new(on(1), on(2))
         .waiting_with(readable)
-        .known_to_fail(KNOWN)
         .with_mortals(move || dropped(on(3)))
         .keeping(run_dir)
 }
@@ -147,7 +142,6 @@ pub(crate) fn across_processes() -> Fixture {
     let path = run_dir.path().to_owned();
     Fixture::new(open(run_dir.path()), b)
         .waiting_with(readable)
-        .known_to_fail(KNOWN)
         .with_mortals(move || killed(&path))
         .keeping((process, run_dir))
 }

@@ -30,7 +30,7 @@ fn a_queue_pair_starts_anew_under_a_poller_that_takes_its_recvs() {
     let memory = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
     let sges = [memory.sge(0..64)];
     let their_pd = sending.alloc_pd().expect("a domain");
-    let their_cq = sending.create_cq(64).expect("a queue");
+    let mut their_cq = sending.create_cq(64).expect("a queue");
     let mut their_qp: QueuePair<Ud> = their_pd
         .create_qp(&QpOptions::on(&their_cq))
         .expect("a queue pair");
@@ -42,8 +42,10 @@ fn a_queue_pair_starts_anew_under_a_poller_that_takes_its_recvs() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                let datagram = Wr::send_inline_to(&ah, qpn, QKEY, b"datagram").unsignaled();
+                let datagram = Wr::send_inline_to(&ah, qpn, QKEY, b"datagram");
                 their_qp.post_send(&[datagram]).expect("posted");
+                // It takes room in the queue until it is known to be sent.
+                their_cq.poll(&mut [Wc::default()]).expect("no overrun");
             }
         });
         scope.spawn(|| {

@@ -63,6 +63,7 @@ struct Queue {
     number: u32,
     entry: CqEntry,
     fired: AtomicBool,
+    owed: AtomicBool,
     completions: AtomicUsize,
 }
 
@@ -72,6 +73,7 @@ impl Queue {
             number: self.number,
             entry: &self.entry,
             fired: &self.fired,
+            owed: &self.owed,
         }
     }
 }
@@ -94,6 +96,7 @@ impl Channel {
                 armed: Default::default(),
             },
             fired: AtomicBool::new(false),
+            owed: AtomicBool::new(false),
             completions: AtomicUsize::new(0),
         };
         Channel {

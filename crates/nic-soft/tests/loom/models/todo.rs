@@ -67,6 +67,7 @@ fn a_poller_that_sleeps_finds_what_was_added() {
             todo: Todo<Things>,
             entry: CqEntry,
             fired: AtomicBool,
+            owed: AtomicBool,
             bell: Bell,
         }
         impl Shared {
@@ -75,6 +76,7 @@ fn a_poller_that_sleeps_finds_what_was_added() {
                     number: 0,
                     entry: &self.entry,
                     fired: &self.fired,
+                    owed: &self.owed,
                 }
             }
         }
@@ -84,6 +86,7 @@ fn a_poller_that_sleeps_finds_what_was_added() {
                 armed: Default::default(),
             },
             fired: AtomicBool::new(false),
+            owed: AtomicBool::new(false),
             bell: Bell::new(1),
         });
         let gone = Arc::new(AtomicUsize::new(0));
