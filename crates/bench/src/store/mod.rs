@@ -327,6 +327,8 @@ impl StoreRun {
         // Room for PUTs is kept by their number.
         options.live_share = 0.95;
         options.seed = Some(self.seed);
+        // The file is the benchmark's own, and holds what the bare transfers have written.
+        options.force = true;
         options
     }
 }
