@@ -81,8 +81,8 @@ impl Loaded {
         let in_use = segments
             .iter()
             .filter(|state| !matches!(state, State::Free | State::Doubtful));
-        // Each segment begins with a block for its header.
-        let headers = in_use.count() * layout.block();
+        // Each segment begins and ends with a block for its header.
+        let headers = in_use.count() * 2 * layout.block();
         Loaded {
             seconds: elapsed.as_secs_f64(),
             user_bytes: stats.user_bytes,
