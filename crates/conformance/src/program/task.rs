@@ -156,7 +156,8 @@ impl<'w> Task<'w> {
                 inline_max: self.world.plan.inline_max as u32,
             },
             rnr_retry: link.rnr_retry,
-            timeout: 10,
+            // Two seconds with all retries: a peer that a busy machine does not run answers late.
+            timeout: 16,
             signal_all: plan.signal_all,
             ..Options::default()
         };
