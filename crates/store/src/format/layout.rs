@@ -152,9 +152,11 @@ impl Layout {
         BATCH_HEADER_LEN.next_multiple_of(self.grain())
     }
 
-    /// The longest record that a segment takes, in bytes.
+    /// The longest record that is taken up, in bytes. One that is moved grows by the version it had,
+    /// and its key's tombstone has a fence: both have to fit a segment as well.
     pub fn record_max(&self) -> usize {
-        (self.segment_blocks() as usize - 2) * self.block() - self.batch_start()
+        const GROWS: usize = 16;
+        (self.segment_blocks() as usize - 2) * self.block() - self.batch_start() - GROWS
     }
 
     /// How many bits number the grains of a segment.

@@ -231,3 +231,37 @@ fn all_segments_are_used_alike() {
     assert!(least.is_some_and(|&least| least >= 3), "{opened:?}");
     assert!(most <= least.map(|least| 2 * least).as_ref(), "{opened:?}");
 }
+
+/// A copy of a record is longer than the record, and so is the tombstone of a key without a value.
+#[test]
+fn the_longest_record_can_be_moved_and_removed() {
+    let device = blank(1, 8);
+    let mut world = World::open(&device, &options(), 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let longest = (0..64 << 10)
+        .rev()
+        .map(|len| value(b"long", 0, len))
+        .find(|value| {
+            let put = world.finish(session.put(b"long", value)).expect("it ends");
+            match put {
+                Ok(_) => true,
+                Err(StoreError::TooLong { .. }) => false,
+                Err(error) => panic!("{error}"),
+            }
+        })
+        .expect("something fits");
+    assert!(longest.len() > 60 << 10, "{} bytes", longest.len());
+    // Every eighth segment that is collected is the oldest one, whatever it holds.
+    for i in 0..600 {
+        let small = value(&key(i % 3), i, 9000);
+        let put = world.finish(session.put(&key(i % 3), &small));
+        put.expect("it ends").expect("put");
+    }
+    let moved = world.store.stats().moved_bytes;
+    assert!(moved > longest.len() as u64, "{moved} bytes moved");
+    let got = world.finish(session.get(b"long")).expect("it ends");
+    assert!(got.expect("read").as_deref() == Some(&longest[..]));
+    let deleted = world.finish(session.delete(b"long")).expect("it ends");
+    assert!(deleted.expect("removed"));
+    world.close().expect("closed");
+}
