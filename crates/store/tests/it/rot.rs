@@ -206,7 +206,7 @@ fn rot(is_closed: bool) {
                 let Some(device) = damaged(aged, at, damage, &mut random) else {
                     continue;
                 };
-                cases.run(name, || {
+                cases.run(&format!("{name}, {kind}"), || {
                     let told = |error| format!("in {kind}, {damage:?} at {at}: {error}");
                     judge(aged, &device).map_err(told)
                 });
