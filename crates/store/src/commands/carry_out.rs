@@ -45,7 +45,7 @@ pub(super) fn failure(error: &StoreError) -> Failure {
     match error {
         StoreError::Full | StoreError::IndexFull => Failure::OutOfMemory,
         StoreError::KeyTooLong { .. } | StoreError::TooLong { .. } => Failure::TooLarge,
-        StoreError::Damaged { .. } => Failure::Damaged,
+        StoreError::Damaged { .. } | StoreError::MaybeOld { .. } => Failure::Damaged,
         StoreError::Closed => Failure::Busy("the store is closed"),
         _ => Failure::Device,
     }
@@ -94,7 +94,7 @@ pub(super) async fn carry_out(session: &Session, command: &Command<'_>, limits: 
         }
     };
     Reply::Plain(done.unwrap_or_else(|error| {
-        tracing::warn!(%error, "a command failed");
+        tracing::debug!(%error, "a command failed");
         Answer::Failed(failure(&error))
     }))
 }
@@ -201,7 +201,7 @@ async fn change(session: &Session, command: &Command<'_>, key: &[u8], limits: &L
         }
         (Ok(_), None) => Reply::Plain(Answer::Miss),
         (Err(error), _) => {
-            tracing::warn!(%error, "a command failed");
+            tracing::debug!(%error, "a command failed");
             Reply::Plain(Answer::Failed(failure(&error)))
         }
     }

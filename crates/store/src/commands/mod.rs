@@ -128,7 +128,8 @@ impl StoreEngine {
         let live = shared.live.load(Ordering::Relaxed);
         page.add("cmd_get", stats.gets);
         page.add("get_hits", stats.hits);
-        page.add("get_misses", stats.gets - stats.hits);
+        // Other cores count meanwhile.
+        page.add("get_misses", stats.gets.saturating_sub(stats.hits));
         page.add("cmd_set", stats.puts);
         page.add("delete_hits", stats.deletes);
         page.add("curr_items", shared.index.len());

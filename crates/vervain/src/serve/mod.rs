@@ -46,7 +46,7 @@ use memcache::Pool;
 use nic_soft::SoftOptions;
 use rt::net::{Addr, ListenOptions};
 use rt::threads::{Shutdown, Threads};
-use rt::{Config, IdleMode, IoKind};
+use rt::{Clock, Config, IdleMode, IoKind};
 use serde::Serialize;
 use verbs::decorate::Counted;
 use verbs::nic::Nic;
@@ -166,7 +166,7 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     stop_on_signals(&shutdown)?;
     let configs = (0..cores)
-        .map(|core| core_config(flags, core, &cpus, &clock))
+        .map(|core| core_config(flags, core, &cpus, Arc::<ServeClock>::clone(&clock)))
         .collect();
     let slots: Vec<_> = parts
         .cores
@@ -340,9 +340,9 @@ fn cpu_of(flags: &ServeFlags, core: usize, cpus: &[usize]) -> Option<usize> {
     flags.pin.then(|| cpus[core % cpus.len()])
 }
 
-fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize], clock: &Arc<ServeClock>) -> Config {
+fn core_config(flags: &ServeFlags, core: usize, cpus: &[usize], clock: Arc<dyn Clock>) -> Config {
     let mut config = Config::default();
-    config.clock = Arc::<ServeClock>::clone(clock);
+    config.clock = clock;
     config.idle = if flags.poll {
         IdleMode::Poll
     } else {

@@ -13,17 +13,16 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use block::{BlockError, FileDevice};
 use engine::{Answer, Ask, Command, Engine, Failure, Limits as ItemLimits, StatsPage};
 use memcache::{Event, Host, Pool};
 use rt::net::Listener;
 use rt::threads::{Shutdown, Threads};
-use rt::{Clock, Handle};
+use rt::{Clock, Handle, SystemClock};
 use serde::Serialize;
 use store::{Durability, Options, Recovery, Store, StoreEngine};
 
-use super::clock::{Ahead, Machine, ServeClock};
 use super::door::{Door, accept};
 use super::limits::Limits;
 use super::stats::Doors;
@@ -35,7 +34,6 @@ use crate::cli::{Durable, ServeFlags, show_size};
 #[derive(Clone)]
 struct Shared {
     store: Arc<Store>,
-    clock: Arc<ServeClock>,
     doors: Arc<Doors>,
     pool: Arc<Pool>,
     limits: Limits,
@@ -56,14 +54,9 @@ pub(super) fn run(
     let limits = Limits::new(flags, cores)?;
     let (tcp, address) = bind_tcp(flags.listen)?;
     let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
-    let clock = Arc::new(match &flags.clock_ahead {
-        Some(path) => ServeClock::start(Ahead::new(path)?),
-        None => ServeClock::start(Machine),
-    });
-    let store = open(flags, path, &clock)?;
+    let store = open(flags, path)?;
     let shared = Shared {
         store: Arc::new(store),
-        clock: Arc::clone(&clock),
         doors: Arc::new(Doors::new(limits.connections)),
         pool: Arc::new(Pool::new(limits.connections_memory)),
         limits,
@@ -77,10 +70,46 @@ pub(super) fn run(
         }
         slots.push(Mutex::new(Some((listeners, shared.clone()))));
     }
+    let served = serve_until_told(flags, cores, cpus, slots, || {
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            cores,
+            listen: address.to_string(),
+            store: path,
+            keys: shared.store.len(),
+        };
+        if let Err(error) = hello.say(json, flags) {
+            // Whoever started us may not care to hear it; the store serves all the same.
+            tracing::warn!(%error, "nobody takes the greeting");
+        }
+    });
+    // However the cores have ended: otherwise the next start reads the whole log.
+    let closed = match Arc::try_unwrap(shared.store) {
+        Ok(store) => store.close().context("closing the store"),
+        Err(_) => Err(anyhow!(
+            "the store is still in use; the next start reads its log"
+        )),
+    };
+    served.and(closed)
+}
+
+/// What a core's thread takes with it.
+type Slot = Mutex<Option<(Vec<OwnedFd>, Shared)>>;
+
+/// Runs the cores until SIGINT or SIGTERM, or until one of them fails.
+fn serve_until_told(
+    flags: &ServeFlags,
+    cores: usize,
+    cpus: &[usize],
+    slots: Vec<Slot>,
+    greet: impl FnOnce(),
+) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     stop_on_signals(&shutdown)?;
+    // Items outlive the server, so they expire by the wall clock, and not by one that began with it.
     let configs = (0..cores)
-        .map(|core| core_config(flags, core, cpus, &clock))
+        .map(|core| core_config(flags, core, cpus, Arc::new(SystemClock)))
         .collect();
     let signal = shutdown.clone();
     let threads = Threads::start(configs, &shutdown, move |handle, number| {
@@ -91,35 +120,28 @@ pub(super) fn run(
         let signal = signal.clone();
         async move {
             match taken {
-                Some((listeners, shared)) => serve(handle, listeners, shared, signal).await,
+                Some((listeners, shared)) => {
+                    let served = serve(handle, listeners, shared, signal.clone()).await;
+                    if served.is_err() {
+                        // The others would serve on, and nobody would hear of it.
+                        signal.trigger();
+                    }
+                    served
+                }
                 None => Ok(()),
             }
         }
     })
     .context("cannot start the cores")?;
-    let hello = Hello {
-        version: env!("CARGO_PKG_VERSION"),
-        pid: std::process::id(),
-        cores,
-        listen: address.to_string(),
-        store: path,
-        keys: shared.store.len(),
-    };
-    if let Err(error) = hello.say(json, flags) {
-        // Whoever started us may not care to hear it; the store serves all the same.
-        tracing::warn!(%error, "nobody takes the greeting");
-    }
+    greet();
     for end in threads.join().context("a core has ended badly")? {
         end.context("a core could not serve")?;
     }
-    match Arc::try_unwrap(shared.store) {
-        Ok(store) => store.close().context("closing the store"),
-        Err(_) => bail!("the store is still in use; the next start reads its log"),
-    }
+    Ok(())
 }
 
 /// Opens the store, or makes one in a new file.
-fn open(flags: &ServeFlags, path: &Path, clock: &Arc<ServeClock>) -> anyhow::Result<Store> {
+fn open(flags: &ServeFlags, path: &Path) -> anyhow::Result<Store> {
     let is_there = std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() > 0);
     let file = if is_there {
         block::Options::existing()
@@ -133,8 +155,6 @@ fn open(flags: &ServeFlags, path: &Path, clock: &Arc<ServeClock>) -> anyhow::Res
         Durable::PowerCut => Durability::PowerCut,
         Durable::Process => Durability::Process,
     };
-    let clock = Arc::clone(clock);
-    options.now = Arc::new(move || u32::try_from(clock.unix_s()).unwrap_or(u32::MAX));
     let store =
         Store::on(device, &options).with_context(|| format!("cannot serve {}", path.display()))?;
     if let Recovery::Log {
@@ -191,7 +211,6 @@ async fn serve(
         }
         let mut ended = tasks.iter_mut().map(|task| pin!(task).poll(context));
         if ended.any(|ended| ended.is_ready()) {
-            shutdown.trigger();
             return Poll::Ready(Err(std::io::Error::other("a task of the core has ended")));
         }
         Poll::Pending
@@ -209,14 +228,10 @@ impl StoreHost {
     /// The counters of the process; the engine's follow.
     fn stats(&self, page: &mut StatsPage) {
         let Shared {
-            clock,
-            doors,
-            pool,
-            cores,
-            ..
+            doors, pool, cores, ..
         } = &self.shared;
         page.add("pid", std::process::id());
-        page.add("time", clock.unix_s());
+        page.add("time", SystemClock.unix_s());
         page.add("pointer_size", usize::BITS);
         doors.tell(&mut |name, value| page.add(name, value));
         page.add("connections_bytes", pool.used());
@@ -271,10 +286,6 @@ impl Engine for StoreHost {
 impl Host for StoreHost {
     fn note(&mut self, event: Event) {
         self.shared.doors.note(event);
-    }
-
-    fn moment_s(&self, date_s: u64) -> u64 {
-        self.shared.clock.moment_s(date_s)
     }
 }
 
