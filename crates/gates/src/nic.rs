@@ -6,11 +6,11 @@ use anyhow::ensure;
 use gates::Mark;
 use nic_soft::{SoftNic, SoftOptions};
 use verbs::typed::{
-    AddressHandle, CompletionQueue, ConnectOptions, Context, MemoryRegion, QpOptions, QueuePair,
-    Rc, Ud, Wr,
+    Batch, CompletionQueue, ConnectOptions, Context, Destination, MemoryRegion, QpOptions,
+    QueuePair, Rc, Ud, Wr,
 };
 use verbs::wr::GRH_LEN;
-use verbs::{Access, Qkey, RecvWr, Wc};
+use verbs::{Access, PostReason, Qkey, RecvWr, SendFlags, Wc};
 
 use crate::Path;
 use crate::tell::mark;
@@ -26,6 +26,28 @@ fn adapters(run_dir: &std::path::Path) -> anyhow::Result<[Arc<SoftNic>; 2]> {
     Ok([SoftNic::open(&options)?, SoftNic::open(&options)?])
 }
 
+fn flags(number: usize) -> SendFlags {
+    if number + 1 == ROUND {
+        SendFlags::SIGNALED
+    } else {
+        SendFlags::empty()
+    }
+}
+
+/// Composes a WRITE in the batch.
+#[inline]
+fn write(
+    batch: &mut Batch<Rc>,
+    remote: &MemoryRegion,
+    number: usize,
+    bytes: &[u8; LEN],
+) -> Result<(), PostReason> {
+    let mut draft = batch.write(remote.remote(number * LEN), None, LEN)?;
+    draft.bytes()[..LEN].copy_from_slice(bytes);
+    draft.flags(flags(number)).commit(LEN);
+    Ok(())
+}
+
 fn ensure_completed(count: usize, completion: &Wc) -> anyhow::Result<()> {
     ensure!(count == 1 && completion.is_ok(), "{completion:?}");
     Ok(())
@@ -34,9 +56,9 @@ fn ensure_completed(count: usize, completion: &Wc) -> anyhow::Result<()> {
 /// What is posted over a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Verb {
-    /// WRITEs of 64 bytes inline, one a call.
+    /// WRITEs of 64 bytes composed in a batch each.
     Write,
-    /// The same in one call.
+    /// The same in one batch.
     WriteList,
     /// READs of 64 bytes, each with its completion.
     Read,
@@ -48,6 +70,7 @@ pub(crate) struct Connected {
     verb: Verb,
     cq: CompletionQueue,
     qp: QueuePair<Rc>,
+    batch: Batch<Rc>,
     local: MemoryRegion,
     remote: MemoryRegion,
     _peer: QueuePair<Rc>,
@@ -73,6 +96,7 @@ impl Connected {
         Ok(Connected {
             verb,
             cq,
+            batch: qp.batch(ROUND),
             qp,
             local: pd.allocate(REGION_LEN, access)?,
             remote: peer_pd.allocate(REGION_LEN, access)?,
@@ -91,17 +115,14 @@ impl Path for Connected {
     fn round(&mut self) -> anyhow::Result<()> {
         let bytes = [7; LEN];
         let mut completion = [Wc::default()];
-        let write = |remote: &MemoryRegion, number: usize| {
-            Wr::<Rc>::write_inline(&bytes, remote.remote(number * LEN))
-                .signaled_if(number + 1 == ROUND)
-        };
         match self.verb {
             Verb::Write => {
                 for number in 0..ROUND {
-                    let wr = [write(&self.remote, number)];
                     mark(Mark::Client);
-                    let posted = self.qp.post_send(&wr);
+                    let written = write(&mut self.batch, &self.remote, number, &bytes);
+                    let posted = self.qp.post(&mut self.batch);
                     mark(Mark::Nobody);
+                    written?;
                     posted?;
                 }
                 mark(Mark::Client);
@@ -110,11 +131,13 @@ impl Path for Connected {
                 ensure_completed(count, &completion[0])?;
             }
             Verb::WriteList => {
-                let list: [_; ROUND] = std::array::from_fn(|number| write(&self.remote, number));
                 mark(Mark::Client);
-                let posted = self.qp.post_send(&list);
+                let written: Result<(), PostReason> = (0..ROUND)
+                    .try_for_each(|number| write(&mut self.batch, &self.remote, number, &bytes));
+                let posted = self.qp.post(&mut self.batch);
                 let count = self.cq.poll(&mut completion)?;
                 mark(Mark::Nobody);
+                written?;
                 posted?;
                 ensure_completed(count, &completion[0])?;
             }
@@ -147,7 +170,8 @@ impl Path for Connected {
 pub(crate) struct Datagrams {
     cq: CompletionQueue,
     qp: QueuePair<Ud>,
-    ah: AddressHandle,
+    batch: Batch<Ud>,
+    to: Destination,
     peer: QueuePair<Ud>,
     peer_cq: CompletionQueue,
     buffers: MemoryRegion,
@@ -174,8 +198,10 @@ impl Datagrams {
         server_nic.catch_up();
         let lost = peer_cq.poll(&mut [Wc::default()])?;
         ensure!(lost == 0, "a datagram without a RECV");
+        let to = qp.prepare(&ah, peer.num(), QKEY)?;
         Ok(Datagrams {
-            ah,
+            batch: qp.batch(ROUND),
+            to,
             buffers: peer_pd.allocate(ROUND * BUFFER_LEN, Access::LOCAL_WRITE)?,
             cq,
             qp,
@@ -205,10 +231,11 @@ impl Path for Datagrams {
             let posted = self.peer.post_recv(&recv);
             mark(Mark::Nobody);
             posted?;
-            let wr = [Wr::send_inline_to(&self.ah, self.peer.num(), QKEY, &bytes)
-                .signaled_if(number + 1 == ROUND)];
             mark(Mark::Client);
-            let posted = self.qp.post_send(&wr);
+            let mut draft = self.batch.send_to(&self.to, None, LEN)?;
+            draft.bytes()[..LEN].copy_from_slice(&bytes);
+            draft.flags(flags(number)).commit(LEN);
+            let posted = self.qp.post(&mut self.batch);
             mark(Mark::Server);
             let count = self.peer_cq.poll(&mut completion)?;
             mark(Mark::Nobody);
