@@ -5,7 +5,7 @@
 //! of a message therefore sees all of it.
 //!
 //! These functions are the only place where registered memory is touched by a CPU. They are no data
-//! races ([`moves`]), and copy each aligned word of 8 bytes as a whole; both sides treat what they
+//! races (`moves.rs`), and copy each aligned word of 8 bytes as a whole; both sides treat what they
 //! find as untrusted bytes, so a race can yield odd bytes but nothing worse.
 
 mod moves;
