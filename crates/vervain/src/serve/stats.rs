@@ -43,8 +43,11 @@ pub(super) struct Settings {
     pub(super) counted: Option<Arc<Counted>>,
 }
 
+/// A counter's name, and where it is found.
+type HerdCounter = (&'static str, fn(&ServerStats) -> u64);
+
 /// The counters of a core's HERD engine, by the names that they are told by.
-const HERD_COUNTERS: [(&str, fn(&ServerStats) -> u64); 11] = [
+const HERD_COUNTERS: [HerdCounter; 11] = [
     ("requests", |one| one.requests),
     ("batches", |one| one.batches),
     ("sweeps", |one| one.sweeps),
