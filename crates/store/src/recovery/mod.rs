@@ -105,7 +105,7 @@ pub(crate) fn recover(
         log::recover(shared, &records, &lost, mended, options)?
     };
     disk.block_on(async {
-        // The first of this session.
+        // The first since the store was opened.
         if let Err(error) = prepare_segment(shared, disk, spare(shared)).await {
             // Maintenance begins another one.
             tracing::error!(%error, device = %shared.device.name(), "opening a store");

@@ -52,7 +52,7 @@ struct Generator {
     keys: Vec<Vec<u8>>,
     /// Flushes are for later: one for later brings back to memcached what one at once took.
     flushes_later: bool,
-    /// Keys that this session has read: memcached shortens no number whose item an answer still holds.
+    /// Keys that this conversation has read: memcached shortens no number whose item an answer still holds.
     read: Vec<Vec<u8>>,
 }
 
