@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
-use cache::mica::{Arith, KeyHash, NewValue, Options, PagePolicy, Partition, Store, StoreError};
+use cache::mica::{
+    Arith, KeyHash, NewValue, Options, PagePolicy, Partition, Probe, Store, StoreError,
+};
 
 /// Operations of an input.
 const STEPS_MAX: usize = 400;
@@ -103,6 +105,8 @@ struct Pair {
     items: HashMap<Vec<u8>, Item>,
     flush_due_s: Option<u32>,
     now_s: u32,
+    /// Of when a key was first asked for, or last looked ahead for: operations get along with any.
+    probes: HashMap<Vec<u8>, Probe>,
 }
 
 /// Carries out the operations that the input spells.
@@ -126,6 +130,7 @@ fn steps(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         items: HashMap::new(),
         flush_due_s: None,
         now_s: 1000,
+        probes: HashMap::new(),
     };
     for _ in 0..STEPS_MAX {
         if input.is_empty() {
@@ -158,6 +163,21 @@ impl Pair {
         }
     }
 
+    /// A new probe, one that has looked ahead, or an old one.
+    fn probe(&mut self, key: &[u8], kind: u8) -> Probe {
+        let hash = self.hash(key);
+        let mut new = self.partition.probe(hash);
+        self.partition.refine(&mut new);
+        match kind {
+            0 => hash.into(),
+            1 => {
+                self.probes.insert(key.to_vec(), new);
+                new
+            }
+            _ => *self.probes.entry(key.to_vec()).or_insert(new),
+        }
+    }
+
     fn pass(&mut self, pause_s: u32) {
         self.now_s += pause_s;
         let now_s = self.now_s;
@@ -172,8 +192,6 @@ impl Pair {
     /// What is there must be right; what is missing was forgotten.
     fn look(&mut self, key: &[u8]) -> Option<Item> {
         let hash = self.hash(key);
-        self.partition.prefetch_bucket(hash);
-        self.partition.prefetch_entry(hash);
         let found = self.partition.get(hash, key, self.now_s).map(|item| Item {
             value: item.value.to_vec(),
             flags: item.flags,
@@ -199,7 +217,7 @@ impl Pair {
         if key.is_empty() || key.len() > KEY_LEN_MAX {
             return self.refuse(&key);
         }
-        let hash = self.hash(&key);
+        let probe = self.probe(&key, step.pause_s >> 6);
         let old = self.look(&key);
         let new = |bytes| NewValue {
             bytes,
@@ -216,17 +234,17 @@ impl Pair {
         let (stored, value) = match step.op {
             Op::Get => return,
             Op::GetAndTouch => {
-                let item = partition.get_and_touch(hash, &key, expiry_s, now_s);
+                let item = partition.get_and_touch(probe, &key, expiry_s, now_s);
                 let item = item.map(|item| (item.value.to_vec(), item.expiry_s));
                 assert_eq!(item, old.map(|old| (old.value, expiry_s)));
                 return self.touched(&key, expiry_s);
             }
             Op::Touch => {
-                assert_eq!(partition.touch(hash, &key, expiry_s, now_s), old.is_some());
+                assert_eq!(partition.touch(probe, &key, expiry_s, now_s), old.is_some());
                 return self.touched(&key, expiry_s);
             }
             Op::Delete => {
-                assert_eq!(partition.delete(hash, &key, now_s), old.is_some());
+                assert_eq!(partition.delete(probe, &key, now_s), old.is_some());
                 self.items.remove(&key);
                 return;
             }
@@ -237,20 +255,20 @@ impl Pair {
                 return self.pass(0);
             }
             Op::Incr(delta) => {
-                let told = partition.incr(hash, &key, delta, now_s);
+                let told = partition.incr(probe, &key, delta, now_s);
                 return self.moved(key, old, told, |number| number.wrapping_add(delta));
             }
             Op::Decr(delta) => {
-                let told = partition.decr(hash, &key, delta, now_s);
+                let told = partition.decr(probe, &key, delta, now_s);
                 return self.moved(key, old, told, |number| number.saturating_sub(delta));
             }
             Op::Set(bytes) => {
                 let bytes = bytes.to_vec();
-                (partition.set(hash, &key, new(&bytes), now_s), bytes)
+                (partition.set(probe, &key, new(&bytes), now_s), bytes)
             }
             Op::Add(bytes) => {
                 let bytes = bytes.to_vec();
-                let told = partition.add(hash, &key, new(&bytes), now_s);
+                let told = partition.add(probe, &key, new(&bytes), now_s);
                 if old.is_some() {
                     return refused(&told, bytes.len(), Store::NotStored);
                 }
@@ -258,7 +276,7 @@ impl Pair {
             }
             Op::Replace(bytes) => {
                 let bytes = bytes.to_vec();
-                let told = partition.replace(hash, &key, new(&bytes), now_s);
+                let told = partition.replace(probe, &key, new(&bytes), now_s);
                 if old.is_none() {
                     return refused(&told, bytes.len(), Store::NotStored);
                 }
@@ -268,7 +286,7 @@ impl Pair {
                 let bytes = bytes.to_vec();
                 let off = u64::from(off & 3);
                 let token = old.as_ref().map_or(0, |old| old.cas).wrapping_add(off);
-                let told = partition.cas(hash, &key, new(&bytes), token, now_s);
+                let told = partition.cas(probe, &key, new(&bytes), token, now_s);
                 match &old {
                     None => return refused(&told, bytes.len(), Store::NotFound),
                     Some(_) if off != 0 => return refused(&told, bytes.len(), Store::Exists),
@@ -279,9 +297,9 @@ impl Pair {
                 let bytes = bytes.to_vec();
                 let behind = matches!(step.op, Op::Append(_));
                 let told = if behind {
-                    partition.append(hash, &key, &bytes, now_s)
+                    partition.append(probe, &key, &bytes, now_s)
                 } else {
-                    partition.prepend(hash, &key, &bytes, now_s)
+                    partition.prepend(probe, &key, &bytes, now_s)
                 };
                 let Some(old) = old else {
                     return refused(&told, bytes.len(), Store::NotStored);

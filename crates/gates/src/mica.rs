@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use anyhow::ensure;
-use cache::mica::{KeyHash, NewValue, Options, Partition};
+use cache::mica::{KeyHash, NewValue, Options, Partition, Probe};
 use gates::Mark;
 
 use crate::Path;
@@ -71,27 +71,26 @@ impl Path for Mica {
         let keys: [[u8; 16]; BATCH] =
             std::array::from_fn(|_| self.items[self.random.usize(..self.items.len())]);
         let value = black_box([8; 32]);
-        let mut hashes = [KeyHash::from_bits(0); BATCH];
+        let mut probes = [Probe::default(); BATCH];
         let mut done = 0;
         mark(Mark::Server);
-        for (hash, key) in hashes.iter_mut().zip(&keys) {
-            *hash = KeyHash::new(SEED, key);
-            self.partition.prefetch_bucket(*hash);
+        for (probe, key) in probes.iter_mut().zip(&keys) {
+            *probe = self.partition.probe(KeyHash::new(SEED, key));
         }
-        for hash in &hashes {
-            self.partition.prefetch_entry(*hash);
+        for probe in &mut probes {
+            self.partition.refine(probe);
         }
-        for (hash, key) in hashes.iter().zip(&keys) {
+        for (probe, key) in probes.iter().zip(&keys) {
             match self.ask {
                 Ask::Get => {
-                    if let Some(item) = self.partition.get(*hash, key, 1) {
+                    if let Some(item) = self.partition.get(*probe, key, 1) {
                         black_box(item.value);
                         done += 1;
                     }
                 }
                 Ask::Put => {
                     let new = NewValue::new(&value);
-                    let stored = self.partition.set(*hash, key, new, 1);
+                    let stored = self.partition.set(*probe, key, new, 1);
                     done += usize::from(stored.is_ok_and(|stored| stored.cas().is_some()));
                 }
             }

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use cache::mica::{CreateError, KeyHash, NewValue, Options, Partition};
+use cache::mica::{CreateError, KeyHash, NewValue, Options, Partition, Probe};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -262,22 +262,21 @@ impl MicaRun {
 
 /// The pipeline that a server runs: each stage for the whole batch.
 fn get_batch(seed: u64, partition: &mut Partition, keys: &[Key]) -> (u64, u64) {
-    let mut hashes = [KeyHash::from_bits(0); BATCH_MAX];
-    let hashes = &mut hashes[..keys.len()];
+    let mut probes = [Probe::default(); BATCH_MAX];
+    let probes = &mut probes[..keys.len()];
     if let [key] = keys {
-        hashes[0] = KeyHash::new(seed, key);
+        probes[0] = KeyHash::new(seed, key).into();
     } else {
-        for (hash, key) in hashes.iter_mut().zip(keys) {
-            *hash = KeyHash::new(seed, key);
-            partition.prefetch_bucket(*hash);
+        for (probe, key) in probes.iter_mut().zip(keys) {
+            *probe = partition.probe(KeyHash::new(seed, key));
         }
-        for hash in hashes.iter() {
-            partition.prefetch_entry(*hash);
+        for probe in probes.iter_mut() {
+            partition.refine(probe);
         }
     }
     let (mut hits, mut sum) = (0, 0u64);
-    for (hash, key) in hashes.iter().zip(keys) {
-        if let Some(item) = partition.get(*hash, key, NOW_S) {
+    for (probe, key) in probes.iter().zip(keys) {
+        if let Some(item) = partition.get(*probe, key, NOW_S) {
             hits += 1;
             sum = sum.wrapping_add(checksum(item.value));
         }

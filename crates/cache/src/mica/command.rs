@@ -4,9 +4,8 @@
 
 use engine::{Answer, Command, Direction, Expiry, Failure, Limits, Mode, Segments};
 
-use super::hash::KeyHash;
 use super::operations::{Arith, NewValue, Store, StoreError};
-use super::partition::Partition;
+use super::partition::{Partition, Probe};
 
 /// Unix seconds as a partition keeps them; times beyond 2106 never come.
 pub fn seconds(unix_s: u64) -> u32 {
@@ -40,7 +39,7 @@ impl Partition {
         }
     }
 
-    /// Carries a command out and calls `answer` with its answer, which may borrow the item. The hash
+    /// Carries a command out and calls `answer` with its answer, which may borrow the item. The probe
     /// is that of the command's key.
     ///
     /// `FlushAll` and `ResetStats` concern this partition alone; who has several asks each. Counters
@@ -51,16 +50,16 @@ impl Partition {
     #[inline]
     pub fn run<R>(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         command: &Command<'_>,
         now_s: u64,
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> R {
-        let now_s = seconds(now_s);
+        let (probe, now_s) = (probe.into(), seconds(now_s));
         if let Command::Get { key, touch } = *command {
             let item = match touch {
-                None => self.get(hash, key, now_s),
-                Some(expiry) => self.get_and_touch(hash, key, expiry_s(expiry), now_s),
+                None => self.get(probe, key, now_s),
+                Some(expiry) => self.get_and_touch(probe, key, expiry_s(expiry), now_s),
             };
             return answer(match item {
                 Some(item) => Answer::Item {
@@ -71,10 +70,10 @@ impl Partition {
                 None => Answer::Miss,
             });
         }
-        answer(self.change(hash, command, now_s))
+        answer(self.change(probe, command, now_s))
     }
 
-    fn change(&mut self, hash: KeyHash, command: &Command<'_>, now_s: u32) -> Answer<'static> {
+    fn change(&mut self, probe: Probe, command: &Command<'_>, now_s: u32) -> Answer<'static> {
         match *command {
             Command::Store {
                 mode,
@@ -89,13 +88,13 @@ impl Partition {
                         flags,
                         expiry_s: expiry_s(expiry),
                     };
-                    self.store_as(hash, mode, key, new, now_s)
+                    self.store_as(probe, mode, key, new, now_s)
                 }
-                None => self.store_pieces(hash, mode, key, value, (flags, expiry), now_s),
+                None => self.store_pieces(probe, mode, key, value, (flags, expiry), now_s),
             },
-            Command::Delete { key } => found(self.delete(hash, key, now_s), Answer::Deleted),
+            Command::Delete { key } => found(self.delete(probe, key, now_s), Answer::Deleted),
             Command::Touch { key, expiry } => {
-                let touched = self.touch(hash, key, expiry_s(expiry), now_s);
+                let touched = self.touch(probe, key, expiry_s(expiry), now_s);
                 found(touched, Answer::Touched)
             }
             Command::Arith {
@@ -104,8 +103,8 @@ impl Partition {
                 direction,
             } => {
                 let done = match direction {
-                    Direction::Up => self.incr(hash, key, delta, now_s),
-                    Direction::Down => self.decr(hash, key, delta, now_s),
+                    Direction::Up => self.incr(probe, key, delta, now_s),
+                    Direction::Down => self.decr(probe, key, delta, now_s),
                 };
                 match done {
                     Ok(Arith::Number { value, cas }) => Answer::Number { value, cas },
@@ -129,23 +128,23 @@ impl Partition {
 
     fn store_as(
         &mut self,
-        hash: KeyHash,
+        probe: Probe,
         mode: Mode,
         key: &[u8],
         new: NewValue<'_>,
         now_s: u32,
     ) -> Answer<'static> {
         match mode {
-            Mode::Set => stored(self.set(hash, key, new, now_s)),
-            Mode::Add => stored(self.add(hash, key, new, now_s)),
-            Mode::Replace => stored(self.replace(hash, key, new, now_s)),
-            Mode::Cas(token) => stored(self.cas(hash, key, new, token, now_s)),
+            Mode::Set => stored(self.set(probe, key, new, now_s)),
+            Mode::Add => stored(self.add(probe, key, new, now_s)),
+            Mode::Replace => stored(self.replace(probe, key, new, now_s)),
+            Mode::Cas(token) => stored(self.cas(probe, key, new, token, now_s)),
             // An item that would grow too large stays as it is.
-            Mode::Append => match self.append(hash, key, new.bytes, now_s) {
+            Mode::Append => match self.append(probe, key, new.bytes, now_s) {
                 Err(_) => Answer::NotStored,
                 done => stored(done),
             },
-            Mode::Prepend => match self.prepend(hash, key, new.bytes, now_s) {
+            Mode::Prepend => match self.prepend(probe, key, new.bytes, now_s) {
                 Err(_) => Answer::NotStored,
                 done => stored(done),
             },
@@ -156,7 +155,7 @@ impl Partition {
     #[cold]
     fn store_pieces(
         &mut self,
-        hash: KeyHash,
+        probe: Probe,
         mode: Mode,
         key: &[u8],
         value: Segments<'_>,
@@ -169,6 +168,6 @@ impl Partition {
             flags,
             expiry_s: expiry_s(expiry),
         };
-        self.store_as(hash, mode, key, new, now_s)
+        self.store_as(probe, mode, key, new, now_s)
     }
 }

@@ -102,6 +102,13 @@ impl Header {
         self.meta & DEAD != 0
     }
 
+    /// Whether the entry is live and its key has `key_len` bytes: one comparison, since all bits
+    /// above the key's length are zero in a live entry.
+    #[inline]
+    pub(crate) fn is_live_of(self, key_len: usize) -> bool {
+        self.meta >> VALUE_LEN_BITS == key_len as u32
+    }
+
     pub(crate) fn is_pad(self) -> bool {
         self.meta & PAD != 0
     }
@@ -150,6 +157,8 @@ mod tests {
         assert_eq!(Header::parse(&bytes), header);
         assert_eq!((header.key_len(), header.value_len()), (250, 1 << 20));
         assert!(!header.is_dead() && !header.is_pad());
+        assert!(header.is_live_of(250) && !header.is_live_of(249));
+        assert!(!header.into_dead().is_live_of(250));
 
         let dead = Header::parse(&header.into_dead().emit());
         assert!(dead.is_dead() && !dead.is_pad());

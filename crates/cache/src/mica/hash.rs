@@ -30,6 +30,10 @@ impl KeyHash {
     /// choose keys that meet in one bucket, short of watching evictions.
     #[inline]
     pub fn new(seed: u64, key: &[u8]) -> KeyHash {
+        // For the usual key the hash is compiled for its length.
+        if let Ok(short) = <&[u8; 16]>::try_from(key) {
+            return KeyHash(xxh3_64_with_seed(short, seed));
+        }
         KeyHash(xxh3_64_with_seed(key, seed))
     }
 
@@ -55,8 +59,8 @@ impl KeyHash {
     #[inline]
     pub const fn bucket(self, buckets: u64) -> u64 {
         debug_assert!(buckets > 0 && buckets <= KeyHash::BUCKETS_MAX);
-        let bits = self.0 as u32 as u128;
-        ((bits * buckets as u128) >> 32) as u64
+        // Two factors of 32 bits, or one of them 2^32: the product fits.
+        (self.0 as u32 as u64 * buckets) >> 32
     }
 
     /// What tells the keys of one bucket apart without going to the log: 1 to

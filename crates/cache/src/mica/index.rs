@@ -42,6 +42,12 @@ impl Window {
         (slot != 0 && age.wrapping_sub(1) < self.len).then(|| self.head - age)
     }
 
+    /// Whether an offset is in the window, whatever it is.
+    #[inline]
+    pub(crate) fn holds(self, offset: u64) -> bool {
+        self.head.wrapping_sub(offset).wrapping_sub(1) < self.len
+    }
+
     #[inline]
     fn age(self, slot: u64) -> u64 {
         self.head.wrapping_sub(slot) & OFFSET_MASK
@@ -89,19 +95,14 @@ impl Index {
     /// Starts loading the bucket of `hash`.
     #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash) {
-        prefetch(&self.buckets[self.bucket(hash)]);
+        // Nothing is read, so that no bound needs a check.
+        prefetch(self.buckets.as_ptr().wrapping_add(self.bucket(hash)));
     }
 
-    /// The slots in the window that carry the tag of `hash`, with the offsets
-    /// that they refer to.
+    /// The offsets that the slots in the window with the tag of `hash` refer to.
     #[inline]
-    pub(crate) fn candidates(
-        &self,
-        hash: KeyHash,
-        window: Window,
-    ) -> impl Iterator<Item = (SlotAt, u64)> {
-        let bucket = self.bucket(hash);
-        let slots = &self.buckets[bucket].0;
+    pub(crate) fn candidates(&self, hash: KeyHash, window: Window) -> impl Iterator<Item = u64> {
+        let slots = &self.buckets[self.bucket(hash)].0;
         // One pass without branches finds the tags; the loop over its result
         // nearly always has one round.
         let mut matches = tag_matches(slots, hash.tag());
@@ -110,7 +111,7 @@ impl Index {
                 let slot = (matches.trailing_zeros() / MATCH_BITS) as usize % SLOTS;
                 matches &= matches - 1;
                 if let Some(offset) = window.offset(slots[slot]) {
-                    return Some((SlotAt { bucket, slot }, offset));
+                    return Some(offset);
                 }
             }
             None
@@ -146,13 +147,19 @@ impl Index {
 
     #[inline]
     pub(crate) fn set(&mut self, at: SlotAt, hash: KeyHash, offset: u64) {
-        let tag = u64::from(hash.tag());
-        self.buckets[at.bucket].0[at.slot] = tag << OFFSET_BITS | offset & OFFSET_MASK;
+        self.buckets[at.bucket].0[at.slot] = word(hash, offset);
     }
 
-    #[inline]
-    pub(crate) fn clear(&mut self, at: SlotAt) {
-        self.buckets[at.bucket].0[at.slot] = 0;
+    /// Lets the slot that refers to the live entry at `old` refer to `offset`, or to nothing.
+    pub(crate) fn replace(&mut self, hash: KeyHash, old: u64, offset: Option<u64>) {
+        let bucket = self.bucket(hash);
+        let before = word(hash, old);
+        let slots = &mut self.buckets[bucket].0;
+        let slot = slots.iter_mut().find(|slot| **slot == before);
+        debug_assert!(slot.is_some(), "a live entry has a slot");
+        if let Some(slot) = slot {
+            *slot = offset.map_or(0, |offset| word(hash, offset));
+        }
     }
 
     /// Empties the slots outside the window in the next bucket, round and round.
@@ -177,6 +184,12 @@ impl Index {
         let slots = self.buckets.iter().flat_map(|bucket| &bucket.0);
         slots.filter_map(move |slot| window.offset(*slot))
     }
+}
+
+/// A slot that refers to `offset`.
+#[inline]
+fn word(hash: KeyHash, offset: u64) -> u64 {
+    u64::from(hash.tag()) << OFFSET_BITS | offset & OFFSET_MASK
 }
 
 #[cfg(test)]
@@ -243,10 +256,7 @@ mod tests {
             insert(&mut index, hash(7, bucket), offset, window);
         }
         let found = |hash, window| {
-            let mut offsets: Vec<_> = index
-                .candidates(hash, window)
-                .map(|(_, offset)| offset)
-                .collect();
+            let mut offsets: Vec<_> = index.candidates(hash, window).collect();
             offsets.sort_unstable();
             offsets
         };

@@ -14,6 +14,9 @@ use super::entry::{HEADER_BYTES, HEADER_UNITS, Header, UNIT_BYTES};
 use crate::bytes::{copy, same};
 use verbs::mem::prefetch;
 
+/// Bytes of the usual key.
+const SHORT: usize = 16;
+
 /// A value in up to three pieces, so that an item can grow without a copy
 /// outside the log.
 #[derive(Clone, Copy, Default)]
@@ -88,15 +91,22 @@ impl Log {
         self.write(at, &header.emit());
     }
 
-    /// The header of the entry at `offset` if its key is `key`.
-    #[inline]
+    /// The header of the live entry at `offset` if its key is `key`.
+    #[inline(always)]
     pub(crate) fn header_if_key(&self, offset: u64, key: &[u8]) -> Option<Header> {
         let entry = &self.bytes[self.position(offset)..];
+        // The usual key: both are compared as a whole.
+        if let Ok(short) = <&[u8; SHORT]>::try_from(key) {
+            let start = entry.first_chunk::<{ HEADER_BYTES + SHORT }>()?;
+            let (header, of_entry) = start.split_first_chunk().expect("the header comes first");
+            let header = Header::parse(header);
+            return (header.is_live_of(SHORT) && *of_entry == *short).then_some(header);
+        }
         let (header, rest) = entry
             .split_first_chunk()
             .expect("an entry's header is in the log");
         let header = Header::parse(header);
-        let same = header.key_len() == key.len() && same(&rest[..key.len()], key);
+        let same = header.is_live_of(key.len()) && same(&rest[..key.len()], key);
         same.then_some(header)
     }
 
@@ -112,10 +122,11 @@ impl Log {
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         let at = self.position(offset);
-        prefetch(&self.bytes[at]);
-        let next = at + LINE_BYTES;
-        if !at.is_multiple_of(LINE_BYTES) && next < self.bytes.len() {
-            prefetch(&self.bytes[next]);
+        // Nothing is read, so that no bound needs a check.
+        let first = self.bytes.as_ptr().wrapping_add(at);
+        prefetch(first);
+        if !at.is_multiple_of(LINE_BYTES) {
+            prefetch(first.wrapping_add(LINE_BYTES));
         }
     }
 

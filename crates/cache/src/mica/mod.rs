@@ -4,7 +4,7 @@
 //! other cores want of it reaches them as messages. It takes the memory that it
 //! was given and no more: when that is full, the oldest items make way. A GET
 //! costs two random memory accesses and a SET one or two, and both can be
-//! started ahead of time: see [`Partition::prefetch_bucket`].
+//! started ahead of time: see [`Partition::probe`].
 //!
 //! | module | concern |
 //! | --- | --- |
@@ -53,5 +53,5 @@ pub use command::seconds;
 pub use entry::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use hash::KeyHash;
 pub use operations::{Arith, Item, NewValue, Store, StoreError};
-pub use partition::{Census, CreateError, Options, Partition};
+pub use partition::{Census, CreateError, Options, Partition, Probe};
 pub use stats::Stats;

@@ -7,7 +7,7 @@ use engine::number::{Digits, parse};
 use super::entry::KEY_BYTES_MAX;
 use super::hash::KeyHash;
 use super::log::Pieces;
-use super::partition::{Found, NewEntry, Partition};
+use super::partition::{Found, NewEntry, Partition, Probe};
 
 /// What a caller stores.
 #[derive(Clone, Copy, Debug)]
@@ -111,9 +111,19 @@ impl Partition {
     /// The item of `key`, in place; take a part of the value by slicing.
     /// Two random memory accesses.
     #[inline]
-    pub fn get(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> Option<Item<'_>> {
+    pub fn get(&mut self, probe: impl Into<Probe>, key: &[u8], now_s: u32) -> Option<Item<'_>> {
+        let probe = probe.into();
         self.stats.gets += 1;
-        let found = self.find(hash, key, now_s);
+        if let Some(found) = self.found_ahead(probe, key, now_s) {
+            self.stats.hits += 1;
+            return Some(self.item(found));
+        }
+        self.get_by_index(probe.hash(), key, now_s)
+    }
+
+    /// The rest of a get whose probe did not hold.
+    fn get_by_index(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> Option<Item<'_>> {
+        let found = self.look_up(hash, key, now_s);
         self.count_get(found.is_some());
         found.map(|found| self.item(found))
     }
@@ -121,13 +131,13 @@ impl Partition {
     /// As [`get`](Partition::get), and gives the item a new expiry. Its token stays.
     pub fn get_and_touch(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         expiry_s: u32,
         now_s: u32,
     ) -> Option<Item<'_>> {
         self.stats.gets += 1;
-        let found = self.find_and_touch(hash, key, expiry_s, now_s);
+        let found = self.find_and_touch(probe.into(), key, expiry_s, now_s);
         self.count_get(found.is_some());
         found.map(|found| self.item(found))
     }
@@ -145,8 +155,15 @@ impl Partition {
     }
 
     /// Gives the item a new expiry, and says whether there is one. Its token stays.
-    pub fn touch(&mut self, hash: KeyHash, key: &[u8], expiry_s: u32, now_s: u32) -> bool {
-        self.find_and_touch(hash, key, expiry_s, now_s).is_some()
+    pub fn touch(
+        &mut self,
+        probe: impl Into<Probe>,
+        key: &[u8],
+        expiry_s: u32,
+        now_s: u32,
+    ) -> bool {
+        self.find_and_touch(probe.into(), key, expiry_s, now_s)
+            .is_some()
     }
 
     /// Stores the value, whether or not there is one.
@@ -157,14 +174,15 @@ impl Partition {
     #[inline]
     pub fn set(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         value: NewValue<'_>,
         now_s: u32,
     ) -> Result<Store, StoreError> {
+        let probe = probe.into();
         self.stats.sets += 1;
         check_key(key)?;
-        let old = self.find(hash, key, now_s);
+        let old = self.find(probe, key, now_s);
         if let Some(old) = old
             && let Some(cas) = self.overwrite(old, value)
         {
@@ -173,11 +191,11 @@ impl Partition {
         }
         if let Err(error) = self.check_size(key, value.bytes.len()) {
             if let Some(old) = old {
-                self.remove(old);
+                self.remove(probe.hash(), old);
             }
             return Err(error);
         }
-        Ok(self.store(hash, whole(key, value), old, now_s))
+        Ok(self.store(probe.hash(), whole(key, value), old, now_s))
     }
 
     /// Stores the value if there is none.
@@ -186,17 +204,18 @@ impl Partition {
     /// If key or value are too long.
     pub fn add(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         value: NewValue<'_>,
         now_s: u32,
     ) -> Result<Store, StoreError> {
+        let probe = probe.into();
         self.stats.sets += 1;
         check_key(key)?;
         self.check_size(key, value.bytes.len())?;
-        match self.find(hash, key, now_s) {
+        match self.find(probe, key, now_s) {
             Some(_) => Ok(Store::NotStored),
-            None => Ok(self.store(hash, whole(key, value), None, now_s)),
+            None => Ok(self.store(probe.hash(), whole(key, value), None, now_s)),
         }
     }
 
@@ -206,16 +225,17 @@ impl Partition {
     /// If key or value are too long.
     pub fn replace(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         value: NewValue<'_>,
         now_s: u32,
     ) -> Result<Store, StoreError> {
+        let probe = probe.into();
         self.stats.sets += 1;
         check_key(key)?;
         self.check_size(key, value.bytes.len())?;
-        match self.find(hash, key, now_s) {
-            Some(old) => Ok(self.store(hash, whole(key, value), Some(old), now_s)),
+        match self.find(probe, key, now_s) {
+            Some(old) => Ok(self.store(probe.hash(), whole(key, value), Some(old), now_s)),
             None => Ok(Store::NotStored),
         }
     }
@@ -226,19 +246,20 @@ impl Partition {
     /// If key or value are too long.
     pub fn cas(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         value: NewValue<'_>,
         cas: u64,
         now_s: u32,
     ) -> Result<Store, StoreError> {
+        let probe = probe.into();
         self.stats.sets += 1;
         check_key(key)?;
         self.check_size(key, value.bytes.len())?;
-        match self.find(hash, key, now_s) {
+        match self.find(probe, key, now_s) {
             None => Ok(Store::NotFound),
             Some(old) if Partition::token(old.offset, old.header) != cas => Ok(Store::Exists),
-            Some(old) => Ok(self.store(hash, whole(key, value), Some(old), now_s)),
+            Some(old) => Ok(self.store(probe.hash(), whole(key, value), Some(old), now_s)),
         }
     }
 
@@ -248,12 +269,12 @@ impl Partition {
     /// If the result is too long.
     pub fn append(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         bytes: &[u8],
         now_s: u32,
     ) -> Result<Store, StoreError> {
-        self.extend(hash, key, &[], bytes, now_s)
+        self.extend(probe.into(), key, &[], bytes, now_s)
     }
 
     /// Puts `bytes` before the value; flags and expiry stay.
@@ -262,20 +283,21 @@ impl Partition {
     /// If the result is too long.
     pub fn prepend(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         bytes: &[u8],
         now_s: u32,
     ) -> Result<Store, StoreError> {
-        self.extend(hash, key, bytes, &[], now_s)
+        self.extend(probe.into(), key, bytes, &[], now_s)
     }
 
     /// Drops the item, and says whether there was one.
-    pub fn delete(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> bool {
+    pub fn delete(&mut self, probe: impl Into<Probe>, key: &[u8], now_s: u32) -> bool {
+        let probe = probe.into();
         self.stats.deletes += 1;
-        let found = self.find(hash, key, now_s);
+        let found = self.find(probe, key, now_s);
         if let Some(found) = found {
-            self.remove(found);
+            self.remove(probe.hash(), found);
             self.stats.delete_hits += 1;
         }
         found.is_some()
@@ -287,12 +309,17 @@ impl Partition {
     /// If the result has more digits and is too long.
     pub fn incr(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         delta: u64,
         now_s: u32,
     ) -> Result<Arith, StoreError> {
-        self.arith(hash, key, |number| number.wrapping_add(delta), now_s)
+        self.arith(
+            probe.into(),
+            key,
+            |number| number.wrapping_add(delta),
+            now_s,
+        )
     }
 
     /// Subtracts from a decimal number, down to zero. A shorter result is padded
@@ -302,23 +329,28 @@ impl Partition {
     /// None in practice; the type is that of [`incr`](Partition::incr).
     pub fn decr(
         &mut self,
-        hash: KeyHash,
+        probe: impl Into<Probe>,
         key: &[u8],
         delta: u64,
         now_s: u32,
     ) -> Result<Arith, StoreError> {
-        self.arith(hash, key, |number| number.saturating_sub(delta), now_s)
+        self.arith(
+            probe.into(),
+            key,
+            |number| number.saturating_sub(delta),
+            now_s,
+        )
     }
 
     fn find_and_touch(
         &mut self,
-        hash: KeyHash,
+        probe: Probe,
         key: &[u8],
         expiry_s: u32,
         now_s: u32,
     ) -> Option<Found> {
         self.stats.touches += 1;
-        let mut found = self.find(hash, key, now_s)?;
+        let mut found = self.find(probe, key, now_s)?;
         self.stats.touch_hits += 1;
         found.header.expiry = expiry_s;
         self.log.set_header(found.offset, found.header);
@@ -327,7 +359,7 @@ impl Partition {
 
     fn extend(
         &mut self,
-        hash: KeyHash,
+        probe: Probe,
         key: &[u8],
         before: &[u8],
         after: &[u8],
@@ -335,7 +367,7 @@ impl Partition {
     ) -> Result<Store, StoreError> {
         self.stats.sets += 1;
         check_key(key)?;
-        let Some(old) = self.find(hash, key, now_s) else {
+        let Some(old) = self.find(probe, key, now_s) else {
             return Ok(Store::NotStored);
         };
         let value_len = before.len() + old.header.value_len() + after.len();
@@ -351,18 +383,18 @@ impl Partition {
             flags: old.header.flags,
             expiry: old.header.expiry,
         };
-        Ok(self.store(hash, entry, Some(old), now_s))
+        Ok(self.store(probe.hash(), entry, Some(old), now_s))
     }
 
     fn arith(
         &mut self,
-        hash: KeyHash,
+        probe: Probe,
         key: &[u8],
         compute: impl FnOnce(u64) -> u64,
         now_s: u32,
     ) -> Result<Arith, StoreError> {
         self.stats.ariths += 1;
-        let Some(old) = self.find(hash, key, now_s) else {
+        let Some(old) = self.find(probe, key, now_s) else {
             return Ok(Arith::NotFound);
         };
         let Some(number) = parse(self.log.value(old.offset, old.header)) else {
@@ -377,7 +409,7 @@ impl Partition {
                 flags: old.header.flags,
                 expiry_s: old.header.expiry,
             };
-            self.place(hash, whole(key, new), Some(old), now_s)
+            self.place(probe.hash(), whole(key, new), Some(old), now_s)
         };
         let cas = digits.with_text(entry);
         self.stats.arith_hits += 1;

@@ -120,10 +120,47 @@ pub struct Partition {
     pages: PageKind,
 }
 
+/// What looking ahead has told of a key: its hash, and where its entry probably is.
+///
+/// An operation that is given one checks it, and looks the key up where it does not hold, so that a
+/// probe may be as old as it likes. That of a bare hash knows nothing yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    hash: KeyHash,
+    /// Of an entry of the log, [`Probe::NOWHERE`] when none is known.
+    offset: u64,
+}
+
+impl Probe {
+    /// An offset that is never in the log.
+    const NOWHERE: u64 = u64::MAX;
+
+    /// The key's hash.
+    #[inline]
+    pub fn hash(self) -> KeyHash {
+        self.hash
+    }
+}
+
+impl From<KeyHash> for Probe {
+    #[inline]
+    fn from(hash: KeyHash) -> Probe {
+        Probe {
+            hash,
+            offset: Probe::NOWHERE,
+        }
+    }
+}
+
+impl Default for Probe {
+    fn default() -> Probe {
+        KeyHash::default().into()
+    }
+}
+
 /// An entry that was looked up.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
-    pub(super) at: SlotAt,
     pub(super) offset: u64,
     pub(super) header: Header,
 }
@@ -245,19 +282,22 @@ impl Partition {
     }
 
     /// Starts loading the bucket of `hash`. The first stage of a pipeline: call
-    /// it for a batch of requests, then [`prefetch_entry`](Partition::prefetch_entry)
-    /// for all of them, then the operations.
+    /// it for a batch of requests, then [`refine`](Partition::refine) for all of
+    /// their probes, then the operations with them.
     #[inline]
-    pub fn prefetch_bucket(&self, hash: KeyHash) {
+    pub fn probe(&self, hash: KeyHash) -> Probe {
         self.index.prefetch(hash);
+        Probe::from(hash)
     }
 
-    /// Starts loading the entries that `hash` may mean: header, key and the line
-    /// behind. It reads the bucket, so that one should be in the cache by then.
+    /// Starts loading the entry that the probe's hash most likely means: header,
+    /// key and the line behind. It reads the bucket, which should be in the cache
+    /// by then, and notes the entry, so that the operation need not look for it.
     #[inline]
-    pub fn prefetch_entry(&self, hash: KeyHash) {
-        for (_, offset) in self.index.candidates(hash, self.window()) {
+    pub fn refine(&self, probe: &mut Probe) {
+        if let Some(offset) = self.index.candidates(probe.hash, self.window()).next() {
             self.log.prefetch(offset);
+            probe.offset = offset;
         }
     }
 
@@ -310,36 +350,58 @@ impl Partition {
     /// The live entry of `key`, after a pending flush; one that has expired is
     /// removed.
     #[inline(always)]
-    pub(super) fn find(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> Option<Found> {
+    pub(super) fn find(&mut self, probe: Probe, key: &[u8], now_s: u32) -> Option<Found> {
+        match self.found_ahead(probe, key, now_s) {
+            Some(found) => Some(found),
+            None => self.look_up(probe.hash, key, now_s),
+        }
+    }
+
+    /// The live entry of `key`, if the probe has it and nothing that comes first is due.
+    ///
+    /// An offset in the window is that of an entry, for offsets are never used again, and an entry
+    /// that is not dead is the one that the index has for its key.
+    #[inline(always)]
+    pub(super) fn found_ahead(&self, probe: Probe, key: &[u8], now_s: u32) -> Option<Found> {
+        let offset = probe.offset;
+        if !self.window().holds(offset) || u64::from(now_s) >= self.flush_due_s {
+            return None;
+        }
+        let header = self.log.header_if_key(offset, key)?;
+        (!header.is_expired(now_s)).then_some(Found { offset, header })
+    }
+
+    /// As [`find`](Partition::find), by the index.
+    #[inline(never)]
+    pub(super) fn look_up(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> Option<Found> {
         self.run_flush(now_s);
-        let found = self.look_up(hash, key)?;
+        let found = self
+            .index
+            .candidates(hash, self.window())
+            .find_map(|offset| {
+                debug_assert!(
+                    !self.log.header(offset).is_dead(),
+                    "a slot refers to a dead entry"
+                );
+                let header = self.log.header_if_key(offset, key)?;
+                Some(Found { offset, header })
+            })?;
         if found.header.is_expired(now_s) {
-            self.expire(found);
+            self.expire(hash, found);
             return None;
         }
         Some(found)
     }
 
     #[cold]
-    fn expire(&mut self, found: Found) {
+    fn expire(&mut self, hash: KeyHash, found: Found) {
         self.stats.expired += 1;
-        self.remove(found);
-    }
-
-    #[inline(always)]
-    fn look_up(&self, hash: KeyHash, key: &[u8]) -> Option<Found> {
-        for (at, offset) in self.index.candidates(hash, self.window()) {
-            if let Some(header) = self.log.header_if_key(offset, key) {
-                debug_assert!(!header.is_dead(), "a slot refers to a dead entry");
-                return Some(Found { at, offset, header });
-            }
-        }
-        None
+        self.remove(hash, found);
     }
 
     /// Takes an entry out of index and accounts.
-    pub(super) fn remove(&mut self, found: Found) {
-        self.index.clear(found.at);
+    pub(super) fn remove(&mut self, hash: KeyHash, found: Found) {
+        self.index.replace(hash, found.offset, None);
         self.kill(found.offset, found.header);
     }
 
@@ -379,11 +441,13 @@ impl Partition {
             self.kill(old.offset, old.header);
         }
         let offset = self.append_entry(header, entry, now_s);
-        let at = match old {
-            Some(old) => old.at,
-            None => self.vacate(hash, offset, now_s),
-        };
-        self.index.set(at, hash, offset);
+        match old {
+            Some(old) => self.index.replace(hash, old.offset, Some(offset)),
+            None => {
+                let at = self.vacate(hash, offset, now_s);
+                self.index.set(at, hash, offset);
+            }
+        }
         self.stats.live_items += 1;
         self.stats.live_bytes += entry_bytes(header);
         self.sweep();

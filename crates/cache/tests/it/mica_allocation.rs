@@ -64,8 +64,8 @@ fn no_operation_allocates() {
             flags: 1,
             expiry_s: now_s + 2,
         };
-        partition.prefetch_bucket(hash);
-        partition.prefetch_entry(hash);
+        let mut probe = partition.probe(hash);
+        partition.refine(&mut probe);
         let cas = partition.set(hash, key, new, now_s).unwrap().cas().unwrap();
         let _ = partition.cas(hash, key, new, cas, now_s).unwrap();
         let _ = partition.add(hash, key, new, now_s).unwrap();
@@ -76,7 +76,7 @@ fn no_operation_allocates() {
         let _ = partition.decr(hash, key, 7, now_s).unwrap();
         partition.touch(hash, key, now_s + 1, now_s);
         partition.get_and_touch(hash, key, now_s + 1, now_s);
-        partition.get(hash, key, now_s + number % 2);
+        partition.get(probe, key, now_s + number % 2);
         assert!(
             partition
                 .set(hash, key, NewValue::new(&[0; 30_000]), now_s)

@@ -1,13 +1,19 @@
 //! MICA's short ways mean what the rules of an item say: a partition and an engine that asks
 //! [`engine::item::decide`] answer the same commands alike.
 
-use cache::mica::{KeyHash, Options, PagePolicy, Partition};
+use cache::mica::{KeyHash, Options, PagePolicy, Partition, Probe};
 use engine::{Answer, Command, Direction, Engine, Expiry, MapEngine, Mode, OwnedAnswer, Segments};
 use proptest::prelude::*;
 
 const SEED: u64 = 7;
 const START_S: u64 = 1_000_000;
-const KEYS: [&[u8]; 4] = [b"a", b"another", b"a third key", &[b'k'; 250]];
+const KEYS: [&[u8]; 5] = [
+    b"a",
+    b"another",
+    b"a third key",
+    b"sixteen bytes it",
+    &[b'k'; 250],
+];
 
 #[derive(Clone, Debug)]
 enum Ask {
@@ -140,7 +146,7 @@ proptest! {
 
     #[test]
     fn a_partition_does_what_the_rules_say(
-        steps in prop::collection::vec((0..KEYS.len(), asks(), 0_u64..3), 1..60),
+        steps in prop::collection::vec((0..KEYS.len(), asks(), 0_u64..3, 0_u8..3), 1..60),
     ) {
         let options = Options {
             pages: PagePolicy::Plain,
@@ -151,10 +157,18 @@ proptest! {
         let mut map = MapEngine::with_limits(limits);
         let mut now_s = START_S;
         let mut tokens = [[0_u64; 2]; KEYS.len()];
-        for (at, ask, pause_s) in &steps {
+        // What a partition was told ahead may be as old as it likes.
+        let mut probes = KEYS.map(|key| Probe::from(KeyHash::new(SEED, key)));
+        for (at, ask, pause_s, ahead) in &steps {
             now_s += pause_s;
             let key = KEYS[*at];
-            let hash = KeyHash::new(SEED, key);
+            if *ahead == 0 {
+                partition.refine(&mut probes[*at]);
+            }
+            let probe = match ahead {
+                2 => KeyHash::new(SEED, key).into(),
+                _ => probes[*at],
+            };
             let value = match ask {
                 Ask::Store(_, value, ..) => &value[..],
                 _ => &[],
@@ -168,7 +182,7 @@ proptest! {
             let pieces = if cut % 3 == 0 { &[value][..] } else { &pieces[..] };
             let [left, right] = tokens[*at];
             let by_partition =
-                partition.run(hash, &command(ask, key, pieces, left), now_s, OwnedAnswer::new);
+                partition.run(probe, &command(ask, key, pieces, left), now_s, OwnedAnswer::new);
             let Ok(by_rules) = map.ask(now_s, command(ask, key, pieces, right), OwnedAnswer::new);
             prop_assert_eq!(said(&by_partition), said(&by_rules), "{:?} of {:?}", ask, key);
             tokens[*at] = [

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cache::mica::{Arith, KeyHash, NewValue, Options, PagePolicy, Partition, Store};
+use cache::mica::{Arith, KeyHash, NewValue, Options, PagePolicy, Partition, Probe, Store};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -34,6 +34,18 @@ struct Step {
     key: usize,
     op: Op,
     pause_s: u32,
+    ahead: Ahead,
+}
+
+/// How much the partition was told of a key ahead of the operation.
+#[derive(Clone, Copy, Debug)]
+enum Ahead {
+    /// Nothing.
+    Never,
+    /// It has looked right before.
+    Now,
+    /// It has looked before an earlier operation, after which anything may have happened.
+    Long,
 }
 
 const KEYS: usize = 48;
@@ -85,7 +97,13 @@ fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (0_u32..20).prop_map(|delay_s| Op::FlushAll { delay_s }),
     ];
     let pause = prop_oneof![4 => Just(0), 1 => 0_u32..4];
-    let step = (0..KEYS, op, pause).prop_map(|(key, op, pause_s)| Step { key, op, pause_s });
+    let ahead = prop::sample::select(vec![Ahead::Never, Ahead::Now, Ahead::Long, Ahead::Long]);
+    let step = (0..KEYS, op, pause, ahead).prop_map(|(key, op, pause_s, ahead)| Step {
+        key,
+        op,
+        pause_s,
+        ahead,
+    });
     prop::collection::vec(step, 1..len)
 }
 
@@ -115,10 +133,11 @@ struct Pair {
     now_s: u32,
     /// Items that were found missing.
     lost: u64,
+    probes: HashMap<Vec<u8>, Probe>,
 }
 
 fn key(number: usize) -> Vec<u8> {
-    let mut key = vec![b'k'; 1 + number % 5 * 9];
+    let mut key = vec![b'k'; [1, 16, 10, 28, 37][number % 5]];
     key[0] = number as u8;
     key
 }
@@ -133,6 +152,7 @@ impl Pair {
             flush_due_s: None,
             now_s: 1000,
             lost: 0,
+            probes: HashMap::new(),
         }
     }
 
@@ -143,6 +163,20 @@ impl Pair {
                 let number = u64::from(key[0]);
                 KeyHash::from_bits((number % 3) << 48 | (number % 4) << 30)
             }
+        }
+    }
+
+    fn probe(&mut self, key: &[u8], ahead: Ahead) -> Probe {
+        let hash = self.hash(key);
+        let mut new = self.partition.probe(hash);
+        self.partition.refine(&mut new);
+        match ahead {
+            Ahead::Never => hash.into(),
+            Ahead::Now => {
+                self.probes.insert(key.to_vec(), new);
+                new
+            }
+            Ahead::Long => *self.probes.entry(key.to_vec()).or_insert(new),
         }
     }
 
@@ -162,9 +196,9 @@ impl Pair {
     }
 
     /// What is there must be right; what is missing is noted and forgotten.
-    fn look(&mut self, key: &[u8]) {
-        let hash = self.hash(key);
-        let found = self.partition.get(hash, key, self.now_s);
+    fn look(&mut self, key: &[u8], ahead: Ahead) {
+        let probe = self.probe(key, ahead);
+        let found = self.partition.get(probe, key, self.now_s);
         match (found, self.items.get(key)) {
             (None, None) => {}
             (None, Some(_)) => {
@@ -205,18 +239,16 @@ impl Pair {
     fn run(&mut self, step: Step) {
         self.pass(step.pause_s);
         let (key, now_s) = (key(step.key), self.now_s);
-        let hash = self.hash(&key);
-        self.look(&key);
+        self.look(&key, step.ahead);
+        let probe = self.probe(&key, step.ahead);
         let old = self.items.get(&key).cloned();
         let exists = old.is_some();
         let partition = &mut self.partition;
-        partition.prefetch_bucket(hash);
-        partition.prefetch_entry(hash);
         match step.op {
             Op::Get => {}
             Op::GetAndTouch { ttl_s } => {
                 let expiry_s = self.expiry_s(ttl_s);
-                let item = self.partition.get_and_touch(hash, &key, expiry_s, now_s);
+                let item = self.partition.get_and_touch(probe, &key, expiry_s, now_s);
                 assert_eq!(
                     item.map(|item| (item.value.to_vec(), item.expiry_s)),
                     old.map(|old| (old.value, expiry_s))
@@ -227,19 +259,19 @@ impl Pair {
             }
             Op::Touch { ttl_s } => {
                 let expiry_s = self.expiry_s(ttl_s);
-                assert_eq!(self.partition.touch(hash, &key, expiry_s, now_s), exists);
+                assert_eq!(self.partition.touch(probe, &key, expiry_s, now_s), exists);
                 if let Some(item) = self.items.get_mut(&key) {
                     item.expiry_s = expiry_s;
                 }
             }
             Op::Set(new) => {
                 let value = self.new_value(&new);
-                let store = self.partition.set(hash, &key, value, now_s).unwrap();
+                let store = self.partition.set(probe, &key, value, now_s).unwrap();
                 self.check_store(key, new, store, Ok(()));
             }
             Op::Add(new) => {
                 let value = self.new_value(&new);
-                let store = self.partition.add(hash, &key, value, now_s).unwrap();
+                let store = self.partition.add(probe, &key, value, now_s).unwrap();
                 let expected = if exists {
                     Err(Store::NotStored)
                 } else {
@@ -249,7 +281,7 @@ impl Pair {
             }
             Op::Replace(new) => {
                 let value = self.new_value(&new);
-                let store = self.partition.replace(hash, &key, value, now_s).unwrap();
+                let store = self.partition.replace(probe, &key, value, now_s).unwrap();
                 let expected = if exists {
                     Ok(())
                 } else {
@@ -260,7 +292,10 @@ impl Pair {
             Op::Cas { new, stale } => {
                 let value = self.new_value(&new);
                 let token = old.as_ref().map_or(1, |old| old.cas) ^ u64::from(stale);
-                let store = self.partition.cas(hash, &key, value, token, now_s).unwrap();
+                let store = self
+                    .partition
+                    .cas(probe, &key, value, token, now_s)
+                    .unwrap();
                 let expected = match (exists, stale) {
                     (false, _) => Err(Store::NotFound),
                     (true, true) => Err(Store::Exists),
@@ -271,15 +306,15 @@ impl Pair {
             Op::Append(bytes) => self.extend(key, old, &[], &bytes),
             Op::Prepend(bytes) => self.extend(key, old, &bytes, &[]),
             Op::Delete => {
-                assert_eq!(partition.delete(hash, &key, now_s), exists);
+                assert_eq!(partition.delete(probe, &key, now_s), exists);
                 self.items.remove(&key);
             }
             Op::Incr(delta) => {
-                let result = partition.incr(hash, &key, delta, now_s).unwrap();
+                let result = partition.incr(probe, &key, delta, now_s).unwrap();
                 self.check_arith(key, old, result, |number| number.wrapping_add(delta));
             }
             Op::Decr(delta) => {
-                let result = partition.decr(hash, &key, delta, now_s).unwrap();
+                let result = partition.decr(probe, &key, delta, now_s).unwrap();
                 self.check_arith(key, old, result, |number| number.saturating_sub(delta));
             }
             Op::FlushAll { delay_s } => {
@@ -300,11 +335,11 @@ impl Pair {
     }
 
     fn extend(&mut self, key: Vec<u8>, old: Option<Stored>, before: &[u8], after: &[u8]) {
-        let (hash, now_s) = (self.hash(&key), self.now_s);
+        let (probe, now_s) = (self.probe(&key, Ahead::Long), self.now_s);
         let result = if before.is_empty() {
-            self.partition.append(hash, &key, after, now_s)
+            self.partition.append(probe, &key, after, now_s)
         } else {
-            self.partition.prepend(hash, &key, before, now_s)
+            self.partition.prepend(probe, &key, before, now_s)
         };
         let Some(old) = old else {
             return assert_eq!(result, Ok(Store::NotStored));
@@ -355,7 +390,7 @@ impl Pair {
 
     fn look_at_all(&mut self) {
         for number in 0..KEYS {
-            self.look(&key(number));
+            self.look(&key(number), Ahead::Now);
         }
     }
 }

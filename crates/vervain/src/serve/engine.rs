@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use cache::herd::Server;
-use cache::mica::{KeyHash, Partition};
+use cache::mica::{KeyHash, Partition, Probe};
 use engine::{Answer, Ask, Command, Engine, Failure, Limits, StatsPage};
 use memcache::{Event, Host};
 
@@ -84,21 +84,21 @@ impl CoreEngine {
 }
 
 impl Engine for CoreEngine {
-    type Probe = KeyHash;
+    type Probe = Probe;
     type Ticket = Ticket;
 
     #[inline]
-    fn probe(&self, key: &[u8]) -> KeyHash {
+    fn probe(&self, key: &[u8]) -> Probe {
         let hash = KeyHash::new(self.hash_seed, key);
         if self.is_ours(hash) {
-            self.partition.borrow().prefetch_bucket(hash);
+            return self.partition.borrow().probe(hash);
         }
-        hash
+        hash.into()
     }
 
-    fn refine(&self, hash: &mut KeyHash) {
-        if self.is_ours(*hash) {
-            self.partition.borrow().prefetch_entry(*hash);
+    fn refine(&self, probe: &mut Probe) {
+        if self.is_ours(probe.hash()) {
+            self.partition.borrow().refine(probe);
         }
     }
 
@@ -106,9 +106,10 @@ impl Engine for CoreEngine {
     fn start<R>(
         &mut self,
         ask: &Ask<'_>,
-        hash: KeyHash,
+        probe: Probe,
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Ticket> {
+        let hash = probe.hash();
         let (here, cores) = (self.post.core, self.post.cores());
         let command = &ask.command;
         let token = match *command {
@@ -135,7 +136,7 @@ impl Engine for CoreEngine {
                 let owner = hash.partition(cores as u32) as usize;
                 if owner == here {
                     let mut partition = self.partition.borrow_mut();
-                    return Ok(partition.run(hash, command, ask.now_s, answer));
+                    return Ok(partition.run(probe, command, ask.now_s, answer));
                 }
                 self.post
                     .ask(std::iter::once(owner), hash, command, ask.asker)

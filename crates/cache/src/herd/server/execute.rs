@@ -6,7 +6,7 @@ use super::staging::{Staging, StagingError};
 use super::{Item, ServerStats};
 use crate::herd::wire::answer::{CAS_LEN, HEADER_LEN, Head, Status};
 use crate::herd::wire::request::{self, Command, Op, Request, StoreMode, WANT_CAS};
-use crate::mica::{Arith, KeyHash, NewValue, Partition, Store, StoreError};
+use crate::mica::{Arith, NewValue, Partition, Probe, Store, StoreError};
 
 /// All that the requests of a batch need.
 pub(super) struct Execution<'a> {
@@ -65,7 +65,7 @@ impl Execution<'_> {
     pub(super) fn run(&mut self, item: &Item, bytes: &[u8]) {
         self.stats.requests += u64::from(!item.replay);
         // Most requests are plain GETs and SETs, which need not be taken apart by parts.
-        let ours = item.sound && item.hash.partition(self.cores) == self.core;
+        let ours = item.sound && item.probe.hash().partition(self.cores) == self.core;
         if ours && item.op == Op::Get {
             let (key, header) = bytes.split_at(bytes.len() - request::HEADER_LEN);
             self.read(item, key, None, header[0] & WANT_CAS != 0);
@@ -79,7 +79,7 @@ impl Execution<'_> {
                 flags: set.flags,
                 expiry_s: self.dates.moment(set.expiry_s),
             };
-            let stored = self.partition.set(item.hash, set.key, value, self.now_s);
+            let stored = self.partition.set(item.probe, set.key, value, self.now_s);
             self.tell(item, set.wants_cas, told_of_store(stored));
         } else {
             self.run_any(item, bytes);
@@ -98,11 +98,11 @@ impl Execution<'_> {
         if item.replay && !request.op().is_read() {
             return self.repeat(item, request.op());
         }
-        if item.op.has_key() && item.hash.partition(self.cores) != self.core {
+        if item.op.has_key() && item.probe.hash().partition(self.cores) != self.core {
             self.stats.wrong_core += 1;
             return self.tell(item, false, Told::status(Status::WrongCore));
         }
-        let hash = item.hash;
+        let probe = item.probe;
         match request {
             Request::Command(Command::Get { key }) => {
                 self.read(item, key, None, wants_cas);
@@ -118,7 +118,7 @@ impl Execution<'_> {
                 cas,
             } => self.read_range(item, key, (offset, len), cas),
             Request::Command(command) => {
-                let told = mutate(self.partition, hash, &command, self.now_s, self.dates);
+                let told = mutate(self.partition, probe, &command, self.now_s, self.dates);
                 self.tell(item, wants_cas, told);
             }
             Request::PutPart {
@@ -150,7 +150,7 @@ impl Execution<'_> {
                             flags,
                             expiry_s,
                         };
-                        let told = mutate(self.partition, hash, &command, self.now_s, self.dates);
+                        let told = mutate(self.partition, probe, &command, self.now_s, self.dates);
                         self.staging.release(owner);
                         told
                     }
@@ -216,8 +216,8 @@ impl Execution<'_> {
         let found = match expiry_s {
             Some(expiry_s) => self
                 .partition
-                .get_and_touch(item.hash, key, expiry_s, self.now_s),
-            None => self.partition.get(item.hash, key, self.now_s),
+                .get_and_touch(item.probe, key, expiry_s, self.now_s),
+            None => self.partition.get(item.probe, key, self.now_s),
         };
         let Some(found) = found else {
             let head = Head::bare(item.id, Status::NotFound);
@@ -239,7 +239,7 @@ impl Execution<'_> {
 
     fn read_range(&mut self, item: &Item, key: &[u8], (offset, len): (u32, u32), cas: u64) {
         let bare = |status| Head::bare(item.id, status);
-        let Some(found) = self.partition.get(item.hash, key, self.now_s) else {
+        let Some(found) = self.partition.get(item.probe, key, self.now_s) else {
             let head = bare(Status::NotFound);
             return self.outbox.push(item.client, &head, &[]);
         };
@@ -283,7 +283,7 @@ fn status_of(error: StagingError) -> Status {
 #[inline]
 fn mutate(
     partition: &mut Partition,
-    hash: KeyHash,
+    probe: Probe,
     command: &Command<'_>,
     now_s: u32,
     dates: Dates,
@@ -302,20 +302,20 @@ fn mutate(
                 expiry_s: dates.moment(expiry_s),
             };
             told_of_store(match mode {
-                StoreMode::Set => partition.set(hash, key, new, now_s),
-                StoreMode::Add => partition.add(hash, key, new, now_s),
-                StoreMode::Replace => partition.replace(hash, key, new, now_s),
-                StoreMode::Append => partition.append(hash, key, value, now_s),
-                StoreMode::Prepend => partition.prepend(hash, key, value, now_s),
-                StoreMode::Cas(cas) => partition.cas(hash, key, new, cas, now_s),
+                StoreMode::Set => partition.set(probe, key, new, now_s),
+                StoreMode::Add => partition.add(probe, key, new, now_s),
+                StoreMode::Replace => partition.replace(probe, key, new, now_s),
+                StoreMode::Append => partition.append(probe, key, value, now_s),
+                StoreMode::Prepend => partition.prepend(probe, key, value, now_s),
+                StoreMode::Cas(cas) => partition.cas(probe, key, new, cas, now_s),
             })
         }
-        Command::Delete { key } => told_of_bool(partition.delete(hash, key, now_s)),
+        Command::Delete { key } => told_of_bool(partition.delete(probe, key, now_s)),
         Command::Touch { key, expiry_s } => {
-            told_of_bool(partition.touch(hash, key, dates.moment(expiry_s), now_s))
+            told_of_bool(partition.touch(probe, key, dates.moment(expiry_s), now_s))
         }
-        Command::Incr { key, delta } => told_of_arith(partition.incr(hash, key, delta, now_s)),
-        Command::Decr { key, delta } => told_of_arith(partition.decr(hash, key, delta, now_s)),
+        Command::Incr { key, delta } => told_of_arith(partition.incr(probe, key, delta, now_s)),
+        Command::Decr { key, delta } => told_of_arith(partition.decr(probe, key, delta, now_s)),
         // Reads are carried out where their value goes.
         Command::Get { .. } | Command::GetAndTouch { .. } => Told::status(Status::Invalid),
     }

@@ -34,7 +34,7 @@ use self::staging::Staging;
 use super::memory::{Chunk, Lines};
 use super::slots::{Geometry, is_before, kick, next_id, parse_kick};
 use super::wire::request::{HEADER_LEN, Header, Op};
-use crate::mica::{KeyHash, Partition};
+use crate::mica::{KeyHash, Partition, Probe};
 
 /// Bytes that a small request takes at most; the first copy out of a slot.
 const LINE: usize = 64;
@@ -108,7 +108,7 @@ struct Item {
     sound: bool,
     replay: bool,
     /// Of the key, where there is one.
-    hash: KeyHash,
+    probe: Probe,
 }
 
 /// One core's engine.
@@ -363,7 +363,7 @@ impl Server {
             op: Op::Noop,
             sound: false,
             replay,
-            hash: KeyHash::from_bits(0),
+            probe: Probe::default(),
         };
         let header = Header::parse(line).expect("a line holds a header");
         if header.id == id
@@ -378,8 +378,7 @@ impl Server {
             if op.has_key() {
                 let key_end = slot_len - HEADER_LEN - op.extras_len();
                 let key = &scratch[key_end - usize::from(header.key_len)..key_end];
-                item.hash = KeyHash::new(self.config.hash_seed, key);
-                partition.prefetch_bucket(item.hash);
+                item.probe = partition.probe(KeyHash::new(self.config.hash_seed, key));
             }
         }
         self.items.push(item);
@@ -388,9 +387,9 @@ impl Server {
     /// The rest of the pipeline: all entries are fetched, then all requests are carried out.
     #[inline]
     fn carry_out(&mut self, partition: &mut Partition, now_ns: u64, now_s: u32) {
-        let keyed = |item: &&Item| item.op.has_key();
-        for item in self.items.iter().filter(keyed) {
-            partition.prefetch_entry(item.hash);
+        let keyed = |item: &&mut Item| item.op.has_key();
+        for item in self.items.iter_mut().filter(keyed) {
+            partition.refine(&mut item.probe);
         }
         let mut execution = execute::Execution {
             partition,
