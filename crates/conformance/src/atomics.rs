@@ -62,7 +62,7 @@ pub fn a_misaligned_atomic_is_refused(fixture: &Fixture) {
 pub fn additions_of_several_threads_add_up(fixture: &Fixture) {
     const ADDITIONS: usize = 100;
     let target = Node::new(&fixture.b);
-    let counter = target.region(64, Access::all());
+    let counter = target.region(64, Access::EVERYTHING);
     let remote = verbs::nic::remote_addr(&*counter, 0);
     let options = Options::default();
     let mut seen: Vec<u64> = Vec::new();

@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Fixture;
-use super::rig::{
-    CONNECTED, Options, Pair, QKEY, SEND, TRANSPORTS, pattern, steps, to_state, until,
-};
-use verbs::attr::{LentRecvs, QpState, Transport};
+use super::rig::{CONNECTED, Options, Pair, QKEY, SEND, TRANSPORTS, pattern, steps, until};
+use verbs::attr::{LentRecvs, QpAttr, QpState, Transport};
 use verbs::batch::{Dest, SendBatch};
 use verbs::error::PostReason;
 use verbs::polled::Polled;
@@ -229,12 +227,12 @@ pub fn lent_recvs_are_not_the_users(fixture: &Fixture) {
     let sges = [pair.b.sge(0, 64)];
     let refused = pair.b.qp.post_recv(&[RecvWr { id: 1, sges: &sges }]);
     assert_eq!(refused.map_err(|e| e.reason), Err(PostReason::LentRecvs));
-    pair.b.qp.modify(&to_state(QpState::Err)).expect("ERR");
+    pair.b.qp.modify(&QpAttr::to(QpState::Err)).expect("ERR");
     pair.stays_quiet("nobody posted a RECV");
     // From RESET on they are there again.
     let options = Options::default();
     for qp in [&pair.a.qp, &pair.b.qp] {
-        qp.modify(&to_state(QpState::Reset)).expect("RESET");
+        qp.modify(&QpAttr::to(QpState::Reset)).expect("RESET");
     }
     pair.connect(&options);
     for id in 0..4 {
@@ -292,8 +290,8 @@ pub fn states_change_while_the_halves_are_in_use(fixture: &Fixture) {
                 } else {
                     QpState::Reset
                 };
-                ctl.modify(&to_state(via)).expect("from RTS");
-                ctl.modify(&to_state(QpState::Reset)).expect("RESET");
+                ctl.modify(&QpAttr::to(via)).expect("from RTS");
+                ctl.modify(&QpAttr::to(QpState::Reset)).expect("RESET");
                 for attr in steps(transport, ctl.num(), peer, &options) {
                     ctl.modify(&attr).expect("to RTS");
                 }

@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::rig::{End, Options, Pair, Queue, SEND, to_state};
+use super::rig::{End, Options, Pair, Queue, SEND};
 use super::{Fixture, Outcome, WaitReadable};
-use verbs::attr::{CqInit, QpState, Transport};
+use verbs::attr::{CqInit, QpAttr, QpState, Transport};
 use verbs::error::VerbsError;
 use verbs::names::CqNum;
 use verbs::nic::NicChannel;
@@ -37,10 +37,7 @@ impl Rung {
         let options = Options::default();
         let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
         let node = pair.a.node.clone();
-        let init = CqInit {
-            depth: 64,
-            channel: Some(channel.num()),
-        };
+        let init = CqInit::new(64).on(channel.num());
         let recv = Queue::new(node.nic.create_cq(&init).expect("a queue with a channel"));
         let send = node.queue(64);
         pair.a = End {
@@ -143,7 +140,7 @@ pub fn arming_for_solicited_passes_over_others(fixture: &Fixture) -> Outcome {
     rung.arm(true);
     rung.message(SendFlags::empty());
     rung.no_event("the message is not solicited");
-    let failed = rung.pair.a.qp.modify(&to_state(QpState::Err));
+    let failed = rung.pair.a.qp.modify(&QpAttr::to(QpState::Err));
     failed.expect("any state leads to ERR");
     assert_eq!(rung.event(), num);
     Outcome::Holds
@@ -201,10 +198,7 @@ pub fn no_message_is_missed_between_polling_and_arming(fixture: &Fixture) -> Out
 pub fn an_event_names_its_queue(fixture: &Fixture) -> Outcome {
     let mut rung = rung!(fixture);
     let num = rung.channel.num();
-    let init = CqInit {
-        depth: 16,
-        channel: Some(num),
-    };
+    let init = CqInit::new(16).on(num);
     let mut other = rung
         .pair
         .a

@@ -140,7 +140,7 @@ pub fn a_datagram_before_rtr_is_lost(fixture: &Fixture) {
     let mut pair = Pair::new(fixture, Transport::Ud);
     pair.b
         .qp
-        .modify(&super::rig::to_state(QpState::Reset))
+        .modify(&verbs::attr::QpAttr::to(QpState::Reset))
         .expect("to RESET");
     pair.a.post(1, SEND, Payload::Inline(b"early"));
     pair.sent_ok(1);

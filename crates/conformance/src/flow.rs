@@ -112,7 +112,7 @@ pub fn a_peer_in_error_does_not_answer(fixture: &Fixture) {
         ..Options::default()
     };
     let mut pair = Pair::with(fixture, Transport::Rc, &options);
-    let error = super::rig::to_state(QpState::Err);
+    let error = verbs::attr::QpAttr::to(QpState::Err);
     pair.b.qp.modify(&error).expect("to ERR");
     let remote = pair.b.remote(0);
     pair.a.post(

@@ -129,6 +129,7 @@ macro_rules! conformance_tests {
                 a_region_is_reached_from_its_first_to_its_last_byte
                 nothing_outside_a_region_is_reached
                 every_missing_right_is_refused
+                optional_rights_are_taken
                 an_unknown_remote_key_is_refused
                 protection_domains_are_apart
                 a_bad_local_element_is_a_protection_error
@@ -168,6 +169,7 @@ macro_rules! conformance_tests {
                 recvs_posted_before_connecting_are_used
                 wrong_transitions_are_refused
                 a_query_tells_what_was_set
+                names_outside_the_ports_tables_are_refused
                 error_flushes_everything_in_order
                 a_drained_send_queue_keeps_its_requests
                 a_send_error_spares_the_receive_queue

@@ -1,8 +1,8 @@
 //! Queues that are full, requests that are too large, and what was asked beyond the device.
 
 use super::Fixture;
-use super::rig::{Node, Options, Pair, SEND, TRANSPORTS, to_state, until};
-use verbs::attr::{CqInit, DeviceAttr, QpCaps, QpInit, QpState, SrqInit, Transport};
+use super::rig::{Node, Options, Pair, SEND, TRANSPORTS, until};
+use verbs::attr::{CqInit, DeviceAttr, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{CqNum, PdNum, SrqNum};
 use verbs::wc::{Wc, WcStatus};
@@ -242,10 +242,7 @@ pub fn sizes_beyond_the_device_are_refused(fixture: &Fixture) {
             "{what}: {made:?}"
         );
     };
-    let cq = CqInit {
-        depth: device.cqe_max + 1,
-        channel: None,
-    };
+    let cq = CqInit::new(device.cqe_max + 1);
     limited(node.nic.create_cq(&cq).map(drop), "CQ depth");
     let queue = node.queue(16);
     let init = node.init(Transport::Rc, queue.num(), queue.num());
@@ -273,23 +270,29 @@ pub fn sizes_beyond_the_device_are_refused(fixture: &Fixture) {
         },
     ];
     for caps in too_large {
-        let init = QpInit { caps, ..init };
+        let mut init = init;
+        init.caps = caps;
         limited(node.nic.create_qp(&init).map(drop), &format!("{caps:?}"));
     }
-    let srq = |wr_max, sge_max| SrqInit {
-        pd: node.pd,
-        wr_max,
-        sge_max,
+    let srq = |wr_max, sge_max| SrqInit::new(node.pd, wr_max, sge_max);
+    let (wrs, sges) = (device.srq_wr_max + 1, device.srq_sge_max + 1);
+    limited(node.nic.create_srq(&srq(wrs, 1)).map(drop), "SRQ RECVs");
+    limited(node.nic.create_srq(&srq(1, sges)).map(drop), "SRQ elements");
+    let qp = node.nic.create_qp(&init).expect("sizes within the limits");
+    let granted = qp.ctl.caps();
+    let sizes = |caps: &QpCaps| {
+        [
+            (caps.send_wr_max, device.qp_wr_max),
+            (caps.recv_wr_max, device.qp_wr_max),
+            (caps.send_sge_max, device.sge_max),
+            (caps.recv_sge_max, device.sge_max),
+            (caps.inline_max, device.inline_max),
+        ]
     };
-    limited(
-        node.nic.create_srq(&srq(device.qp_wr_max + 1, 1)).map(drop),
-        "SRQ RECVs",
-    );
-    limited(
-        node.nic.create_srq(&srq(1, device.sge_max + 1)).map(drop),
-        "SRQ elements",
-    );
-    node.nic.create_qp(&init).expect("sizes within the limits");
+    for (asked, got) in sizes(&caps).iter().zip(sizes(&granted)) {
+        let fits = (asked.0..=got.1).contains(&got.0);
+        assert!(fits, "{caps:?} were asked for, {granted:?} granted");
+    }
 }
 
 /// Objects that refer to what is not there cannot be made.
@@ -321,6 +324,6 @@ pub fn references_to_nothing_are_refused(fixture: &Fixture) {
     node.nic.destroy_ah(ah).expect("an address handle");
     nothing(node.nic.destroy_ah(ah), "address handle");
     let qp = node.qp(&init);
-    qp.modify(&to_state(QpState::Err))
+    qp.modify(&QpAttr::to(QpState::Err))
         .expect("any state leads to ERR");
 }

@@ -114,7 +114,7 @@ pub fn nothing_outside_a_region_is_reached(fixture: &Fixture) {
 pub fn every_missing_right_is_refused(fixture: &Fixture) {
     for index in 0..4 {
         let right = reaching(RemoteAddr::default())[index].1;
-        let without = Access::all() - right;
+        let without = Access::EVERYTHING - right;
         let region_lacks = Options {
             region_access: without,
             ..small()
@@ -134,6 +134,26 @@ pub fn every_missing_right_is_refused(fixture: &Fixture) {
     }
 }
 
+/// Bits of the optional range are taken, whether the NIC knows them or not, and give no right.
+pub fn optional_rights_are_taken(fixture: &Fixture) {
+    for index in 0..4 {
+        let right = reaching(RemoteAddr::default())[index].1;
+        let options = |rights: Access| Options {
+            region_access: rights | Access::OPTIONAL,
+            access: Access::EVERYTHING,
+            ..small()
+        };
+        let mut pair = Pair::with(fixture, Transport::Rc, &options(Access::EVERYTHING));
+        let op = reaching(pair.b.remote(64))[index].0;
+        let sges = [pair.a.sge(0, 8)];
+        pair.a.post(1, op, Payload::Gather(&sges));
+        pair.sent_ok(1);
+        let pair = Pair::with(fixture, Transport::Rc, &options(Access::EVERYTHING - right));
+        let op = reaching(pair.b.remote(64))[index].0;
+        is_refused(pair, op, "only an optional right is there");
+    }
+}
+
 /// A key that no region has is refused.
 pub fn an_unknown_remote_key_is_refused(fixture: &Fixture) {
     for index in 0..4 {
@@ -148,7 +168,7 @@ pub fn an_unknown_remote_key_is_refused(fixture: &Fixture) {
 pub fn protection_domains_are_apart(fixture: &Fixture) {
     for index in 0..4 {
         let pair = Pair::with(fixture, Transport::Rc, &small());
-        let other = Node::new(&fixture.b).region(4096, Access::all());
+        let other = Node::new(&fixture.b).region(4096, Access::EVERYTHING);
         let op = reaching(remote_addr(&*other, 0))[index].0;
         is_refused(pair, op, "another protection domain");
         let mut bytes = [0; 16];
@@ -156,7 +176,7 @@ pub fn protection_domains_are_apart(fixture: &Fixture) {
         assert_eq!(bytes, [0; 16]);
     }
     let mut pair = Pair::with(fixture, Transport::Rc, &small());
-    let other = Node::new(&fixture.a).region(4096, Access::all());
+    let other = Node::new(&fixture.a).region(4096, Access::EVERYTHING);
     let sges = [Sge {
         addr: other.addr(),
         len: 8,
@@ -253,13 +273,13 @@ pub fn what_an_unreliable_peer_refuses_is_lost(fixture: &Fixture) {
 pub fn a_deregistered_region_is_out_of_reach(fixture: &Fixture) {
     for index in 0..4 {
         let pair = Pair::with(fixture, Transport::Rc, &small());
-        let region = pair.b.node.region(4096, Access::all());
+        let region = pair.b.node.region(4096, Access::EVERYTHING);
         let op = reaching(remote_addr(&*region, 0))[index].0;
         drop(region);
         is_refused(pair, op, "a region that is gone");
     }
     let mut pair = Pair::with(fixture, Transport::Rc, &small());
-    let region = pair.a.node.region(4096, Access::all());
+    let region = pair.a.node.region(4096, Access::EVERYTHING);
     let sges = [Sge {
         addr: region.addr(),
         len: 8,
@@ -275,7 +295,7 @@ pub fn a_deregistered_region_is_out_of_reach(fixture: &Fixture) {
 pub fn deregistering_in_use_is_survived(fixture: &Fixture) {
     for transport in CONNECTED {
         let mut pair = Pair::with(fixture, transport, &small());
-        let region = pair.b.node.region(1 << 16, Access::all());
+        let region = pair.b.node.region(1 << 16, Access::EVERYTHING);
         let remote = remote_addr(&*region, 0);
         let sges = [pair.a.sge(0, 4096)];
         for id in 0..32 {
@@ -309,7 +329,7 @@ pub fn senseless_regions_are_refused(fixture: &Fixture) {
             "{len} bytes with {access:?}: {made:?}"
         );
     };
-    refused(0, Access::all());
+    refused(0, Access::EVERYTHING);
     refused(64, Access::REMOTE_WRITE);
     refused(64, Access::REMOTE_ATOMIC | Access::REMOTE_READ);
 }
@@ -320,7 +340,7 @@ pub fn allocated_memory_is_zeroed_and_aligned(fixture: &Fixture) {
         let node = Node::new(nic);
         for len in [1, 64, 5000] {
             for _ in 0..3 {
-                let region = node.region(len, Access::all());
+                let region = node.region(len, Access::EVERYTHING);
                 assert_eq!((region.len(), region.addr() % 64), (len, 0));
                 let mut bytes = vec![1; len];
                 region.read(0, &mut bytes);
@@ -342,7 +362,7 @@ pub fn memory_of_the_caller_can_be_registered(fixture: &Fixture) {
     let start = NonNull::from(words.as_slice()).cast();
     let node = &pair.a.node;
     // Not every NIC reaches such memory by atomics.
-    let access = Access::all() - Access::REMOTE_ATOMIC;
+    let access = Access::EVERYTHING - Access::REMOTE_ATOMIC;
     // SAFETY: `page` outlives the region, which is dropped below, and is accessed through atomics.
     let made = unsafe { node.nic.register(node.pd, start, 4096, access) };
     let region = made.expect("a region");
@@ -378,13 +398,13 @@ pub fn memory_of_the_caller_can_be_registered(fixture: &Fixture) {
 /// A protection domain in use cannot be given back; afterwards it can, once.
 pub fn a_protection_domain_in_use_is_busy(fixture: &Fixture) {
     let Node { nic, pd, .. } = Node::new(&fixture.a);
-    let region = nic.allocate(pd, 64, Access::all()).expect("a region");
+    let region = nic.allocate(pd, 64, Access::EVERYTHING).expect("a region");
     let busy = nic.dealloc_pd(pd);
     assert!(matches!(busy, Err(VerbsError::Busy { .. })), "{busy:?}");
     drop(region);
     nic.dealloc_pd(pd).expect("not in use any more");
     let gone = nic.dealloc_pd(pd);
     assert!(matches!(gone, Err(VerbsError::NoSuch { .. })), "{gone:?}");
-    let gone = nic.allocate(pd, 64, Access::all());
+    let gone = nic.allocate(pd, 64, Access::EVERYTHING);
     assert!(matches!(gone, Err(VerbsError::NoSuch { .. })), "{gone:?}");
 }

@@ -13,8 +13,9 @@ use super::Fixture;
 use verbs::attr::{
     Access, AhAttr, CqInit, Mtu, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport,
 };
+use verbs::connect::{ConnectOptions, Endpoint, first_psn, to_init, to_rtr, to_rts};
 use verbs::error::VerbsError;
-use verbs::names::{CqNum, Gid, Lkey, PdNum, Psn, Qkey, QpNum, RemoteAddr, Rkey};
+use verbs::names::{CqNum, Gid, Lkey, PdNum, Qkey, QpNum, RemoteAddr, Rkey};
 use verbs::nic::{Nic, NicCq, NicMr, NicSrq, QpParts, remote_addr};
 use verbs::polled::Polled;
 use verbs::wc::{Wc, WcOpcode, WcStatus};
@@ -77,8 +78,8 @@ impl Default for Options {
                 recv_sge_max: 4,
                 inline_max: 64,
             },
-            access: Access::all(),
-            region_access: Access::all(),
+            access: Access::EVERYTHING,
+            region_access: Access::EVERYTHING,
             region_len: 64 << 10,
             mtu: Mtu::B1024,
             timeout: 14,
@@ -104,16 +105,16 @@ impl Node {
         Node {
             nic: Arc::clone(nic),
             pd: nic.alloc_pd().expect("a protection domain"),
-            gid: *port.gids.first().expect("port 1 has a GID"),
+            gid: port.gids.first().expect("port 1 has a GID").gid,
         }
     }
 
     pub(super) fn queue(&self, depth: u32) -> Queue {
-        let init = CqInit {
-            depth,
-            channel: None,
-        };
-        Queue::new(self.nic.create_cq(&init).expect("a completion queue"))
+        Queue::new(
+            self.nic
+                .create_cq(&CqInit::new(depth))
+                .expect("a completion queue"),
+        )
     }
 
     pub(super) fn region(&self, len: usize, access: Access) -> Arc<dyn NicMr> {
@@ -128,30 +129,19 @@ impl Node {
             &*self.nic,
             self.pd,
             len,
-            Access::all() - Access::REMOTE_ATOMIC,
+            Access::EVERYTHING - Access::REMOTE_ATOMIC,
         )
     }
 
     pub(super) fn srq(&self, wr_max: u32) -> Box<dyn NicSrq> {
-        let init = SrqInit {
-            pd: self.pd,
-            wr_max,
-            sge_max: 4,
-        };
+        let init = SrqInit::new(self.pd, wr_max, 4);
         self.nic.create_srq(&init).expect("a shared receive queue")
     }
 
     pub(super) fn init(&self, transport: Transport, send_cq: CqNum, recv_cq: CqNum) -> QpInit {
-        QpInit {
-            pd: self.pd,
-            transport,
-            send_cq,
-            recv_cq,
-            srq: None,
-            lent_recvs: None,
-            caps: Options::default().caps,
-            signal_all: false,
-        }
+        let mut init = QpInit::new(self.pd, transport, send_cq, recv_cq);
+        init.caps = Options::default().caps;
+        init
     }
 
     pub(super) fn qp(&self, init: &QpInit) -> QpParts {
@@ -160,7 +150,7 @@ impl Node {
 
     /// Where datagrams for a queue pair go.
     pub(super) fn dest(&self, gid: Gid, qpn: QpNum) -> UdDest {
-        let ah = self.nic.create_ah(self.pd, &AhAttr { gid, port: 1 });
+        let ah = self.nic.create_ah(self.pd, &AhAttr::to(gid));
         UdDest {
             ah: ah.expect("an address handle"),
             qpn,
@@ -273,14 +263,6 @@ impl Queue {
     }
 }
 
-/// A state change with nothing else.
-pub(super) fn to_state(state: QpState) -> QpAttr {
-    QpAttr {
-        state: Some(state),
-        ..QpAttr::default()
-    }
-}
-
 /// The changes that lead from RESET to RTS.
 pub(super) fn steps(
     transport: Transport,
@@ -288,33 +270,24 @@ pub(super) fn steps(
     peer: (Gid, QpNum),
     options: &Options,
 ) -> [QpAttr; 3] {
-    let rc = transport == Transport::Rc;
-    let ud = transport == Transport::Ud;
+    let peer = Endpoint {
+        gid: peer.0,
+        qpn: peer.1,
+        psn: first_psn(peer.1),
+    };
+    let choices = ConnectOptions {
+        access: options.access,
+        mtu: options.mtu,
+        timeout: options.timeout,
+        retry_count: options.retry_count,
+        rnr_retry: options.rnr_retry,
+        min_rnr_timer: 1,
+        rd_atomic_max: 4,
+    };
     [
-        QpAttr {
-            pkey_index: Some(0),
-            port: Some(1),
-            access: (!ud).then_some(options.access),
-            qkey: ud.then_some(QKEY),
-            ..to_state(QpState::Init)
-        },
-        QpAttr {
-            dest_gid: (!ud).then_some(peer.0),
-            dest_qpn: (!ud).then_some(peer.1),
-            path_mtu: (!ud).then_some(options.mtu),
-            rq_psn: (!ud).then_some(Psn(peer.1.0 & 0x00ff_ffff)),
-            dest_rd_atomic_max: rc.then_some(4),
-            min_rnr_timer: rc.then_some(1),
-            ..to_state(QpState::Rtr)
-        },
-        QpAttr {
-            sq_psn: Some(Psn(own.0 & 0x00ff_ffff)),
-            rd_atomic_max: rc.then_some(4),
-            timeout: rc.then_some(options.timeout),
-            retry_count: rc.then_some(options.retry_count),
-            rnr_retry: rc.then_some(options.rnr_retry),
-            ..to_state(QpState::Rts)
-        },
+        to_init(transport, options.access, QKEY),
+        to_rtr(transport, &peer, &choices),
+        to_rts(transport, first_psn(own), &choices),
     ]
 }
 
@@ -343,11 +316,9 @@ impl End {
     pub(super) fn new(nic: &Arc<dyn Nic>, transport: Transport, options: &Options) -> End {
         let node = Node::new(nic);
         let (send, recv) = (node.queue(options.cq_depth), node.queue(options.cq_depth));
-        let init = QpInit {
-            caps: options.caps,
-            signal_all: options.signal_all,
-            ..node.init(transport, send.num(), recv.num())
-        };
+        let mut init = node.init(transport, send.num(), recv.num());
+        init.caps = options.caps;
+        init.signal_all = options.signal_all;
         End {
             qp: node.qp(&init),
             region: node.region(options.region_len, options.region_access),

@@ -7,7 +7,7 @@ use super::Fixture;
 use super::rig::{
     CONNECTED, End, Node, Options, Pair, QKEY, Queue, SEND, TRANSPORTS, connect, pattern, until,
 };
-use verbs::attr::{Access, QpInit, Transport};
+use verbs::attr::{Access, Transport};
 use verbs::error::{PostError, PostReason};
 use verbs::nic::remote_addr;
 use verbs::wc::{WcOpcode, WcStatus};
@@ -21,13 +21,11 @@ pub fn a_shared_recv_is_consumed_once(fixture: &Fixture) {
     for transport in TRANSPORTS {
         let (a, b) = (Node::new(&fixture.a), Node::new(&fixture.b));
         let (mut sends, mut recvs) = (a.queue(64), b.queue(64));
-        let region = b.region(64 * QPS * MESSAGES, Access::all());
+        let region = b.region(64 * QPS * MESSAGES, Access::EVERYTHING);
         let mut srq = b.srq((QPS * MESSAGES) as u32);
         let options = Options::default();
-        let init = QpInit {
-            srq: Some(srq.num()),
-            ..b.init(transport, recvs.num(), recvs.num())
-        };
+        let mut init = b.init(transport, recvs.num(), recvs.num());
+        init.srq = Some(srq.num());
         let mut pairs: Vec<_> = (0..QPS)
             .map(|_| {
                 let from = a.qp(&a.init(transport, sends.num(), sends.num()));
@@ -131,7 +129,7 @@ pub fn many_connections_are_kept_apart(fixture: &Fixture) {
         let (a, b) = (Node::new(&fixture.a), Node::new(&fixture.b));
         let mut sends = a.queue(count as u32);
         let queue = b.queue(16);
-        let region = b.region(8 * count, Access::all());
+        let region = b.region(8 * count, Access::EVERYTHING);
         let options = Options::default();
         let mut pairs: Vec<_> = (0..count)
             .map(|_| {

@@ -1,8 +1,8 @@
 //! The states of a queue pair: what they take, keep, flush and drop.
 
 use super::Fixture;
-use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, steps, to_state};
-use verbs::attr::{QpAttr, QpState, Transport};
+use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, steps};
+use verbs::attr::{AhAttr, QpAttr, QpState, Transport};
 use verbs::error::{PostError, PostReason, VerbsError};
 use verbs::names::{Lkey, Qkey};
 use verbs::wc::{Wc, WcStatus};
@@ -79,7 +79,9 @@ pub fn wrong_transitions_are_refused(fixture: &Fixture) {
         matches!(early, Err(VerbsError::Transition { .. })),
         "{early:?}"
     );
-    let lacking = pair.a.qp.modify(&QpAttr { port: None, ..init });
+    let mut lacking = init;
+    lacking.port = None;
+    let lacking = pair.a.qp.modify(&lacking);
     assert!(
         matches!(
             lacking,
@@ -90,10 +92,8 @@ pub fn wrong_transitions_are_refused(fixture: &Fixture) {
         ),
         "{lacking:?}"
     );
-    let superfluous = QpAttr {
-        qkey: Some(Qkey(1)),
-        ..init
-    };
+    let mut superfluous = init;
+    superfluous.qkey = Some(Qkey(1));
     let superfluous = pair.a.qp.modify(&superfluous);
     assert!(
         matches!(
@@ -105,9 +105,51 @@ pub fn wrong_transitions_are_refused(fixture: &Fixture) {
         ),
         "{superfluous:?}"
     );
-    assert_eq!(pair.a.qp.query(), to_state(QpState::Reset));
+    assert_eq!(pair.a.qp.query(), QpAttr::to(QpState::Reset));
     pair.a.qp.modify(&init).expect("to INIT");
     assert_eq!(pair.a.qp.query(), init);
+}
+
+/// Ports, partitions and addresses that a queue pair or an address handle names have to be in the
+/// port's tables, and numbers of a path within their bits; a refusal changes nothing.
+pub fn names_outside_the_ports_tables_are_refused(fixture: &Fixture) {
+    let pair = Pair::unconnected(fixture, Transport::Rc, &Options::default());
+    let (a, node) = (&pair.a.qp, &pair.a.node);
+    let peer = (pair.b.node.gid, pair.b.qp.num());
+    let [init, rtr, _] = steps(Transport::Rc, a.num(), peer, &Options::default());
+    let port = node.nic.port(1).expect("port 1");
+    let refused = |made: Result<(), VerbsError>, what: &str| {
+        let refusal = match &made {
+            Err(VerbsError::NoSuch { what, .. } | VerbsError::Invalid { what, .. }) => *what,
+            _ => "",
+        };
+        assert_eq!(refusal, what, "{made:?}");
+    };
+    let mut wrong = init;
+    wrong.port = Some(200);
+    refused(a.modify(&wrong), "port");
+    let mut wrong = init;
+    wrong.pkey_index = Some(port.pkeys.len() as u16);
+    refused(a.modify(&wrong), "P_Key index");
+    assert_eq!(a.query(), QpAttr::to(QpState::Reset));
+    a.modify(&init).expect("to INIT");
+    let good = AhAttr::to(peer.0);
+    let mut paths = [good; 4];
+    paths[0].port = 200;
+    paths[1].gid_index = port.gids.len() as u8;
+    paths[2].flow_label = 1 << 20;
+    paths[3].service_level = 16;
+    let whats = ["port", "GID index", "flow label", "service level"];
+    for (path, what) in paths.into_iter().zip(whats) {
+        let mut wrong = rtr;
+        wrong.path = Some(path);
+        refused(a.modify(&wrong), what);
+        refused(node.nic.create_ah(node.pd, &path).map(drop), what);
+    }
+    assert_eq!(a.query(), init);
+    a.modify(&rtr).expect("to RTR");
+    let ah = node.nic.create_ah(node.pd, &good).expect("a handle");
+    node.nic.destroy_ah(ah).expect("it is there");
 }
 
 /// A query tells what was set on the way.
@@ -117,22 +159,17 @@ pub fn a_query_tells_what_was_set(fixture: &Fixture) {
         let pair = Pair::with(fixture, transport, &options);
         let peer = (pair.b.node.gid, pair.b.qp.num());
         let [init, rtr, rts] = steps(transport, pair.a.qp.num(), peer, &options);
-        let expected = QpAttr {
-            access: init.access,
-            pkey_index: init.pkey_index,
-            port: init.port,
-            qkey: init.qkey,
-            sq_psn: rts.sq_psn,
-            rd_atomic_max: rts.rd_atomic_max,
-            timeout: rts.timeout,
-            retry_count: rts.retry_count,
-            rnr_retry: rts.rnr_retry,
-            ..rtr
-        };
-        let expected = QpAttr {
-            state: rts.state,
-            ..expected
-        };
+        let mut expected = rts;
+        expected.access = init.access;
+        expected.pkey_index = init.pkey_index;
+        expected.port = init.port;
+        expected.qkey = init.qkey;
+        expected.path = rtr.path;
+        expected.dest_qpn = rtr.dest_qpn;
+        expected.path_mtu = rtr.path_mtu;
+        expected.rq_psn = rtr.rq_psn;
+        expected.dest_rd_atomic_max = rtr.dest_rd_atomic_max;
+        expected.min_rnr_timer = rtr.min_rnr_timer;
         assert_eq!(pair.a.qp.query(), expected, "{transport:?}");
         assert_eq!(pair.a.qp.transport(), transport);
     }
@@ -154,7 +191,7 @@ pub fn error_flushes_everything_in_order(fixture: &Fixture) {
         } else {
             sends.end = 0;
         }
-        pair.a.qp.modify(&to_state(QpState::Err)).expect("to ERR");
+        pair.a.qp.modify(&QpAttr::to(QpState::Err)).expect("to ERR");
         for id in 2..4 {
             pair.a.post(id, SEND, Payload::Inline(b"y"));
             pair.a.post_recv(11 + id, 0, 64);
@@ -180,7 +217,7 @@ pub fn a_drained_send_queue_keeps_its_requests(fixture: &Fixture) {
     for transport in TRANSPORTS {
         let mut pair = Pair::new(fixture, transport);
         pair.flush_through();
-        pair.a.qp.modify(&to_state(QpState::Sqd)).expect("to SQD");
+        pair.a.qp.modify(&QpAttr::to(QpState::Sqd)).expect("to SQD");
         assert_eq!(pair.a.state(), QpState::Sqd);
         for id in 0..3 {
             pair.b.post_recv(id, 0, 64);
@@ -193,7 +230,7 @@ pub fn a_drained_send_queue_keeps_its_requests(fixture: &Fixture) {
         assert_eq!((wc.id, wc.status), (9, WcStatus::Success));
         let wc = pair.until("its completion", |pair| pair.b.send.seen.pop_front());
         assert_eq!((wc.id, wc.status), (9, WcStatus::Success));
-        pair.a.qp.modify(&to_state(QpState::Rts)).expect("to RTS");
+        pair.a.qp.modify(&QpAttr::to(QpState::Rts)).expect("to RTS");
         for id in 0..3 {
             pair.sent_ok(id);
             pair.received_ok(id);
@@ -232,7 +269,7 @@ pub fn a_send_error_spares_the_receive_queue(fixture: &Fixture) {
         assert_eq!((wc.id, wc.status), (7, WcStatus::Success), "{transport:?}");
         let wc = pair.until("its completion", |pair| pair.b.send.seen.pop_front());
         assert!(wc.is_ok(), "{wc:?}");
-        pair.a.qp.modify(&to_state(QpState::Rts)).expect("to RTS");
+        pair.a.qp.modify(&QpAttr::to(QpState::Rts)).expect("to RTS");
         pair.flush_through();
     }
 }
@@ -280,8 +317,10 @@ pub fn reset_drops_everything(fixture: &Fixture) {
             }
         }
         for end in [&mut pair.a, &mut pair.b] {
-            end.qp.modify(&to_state(QpState::Reset)).expect("to RESET");
-            assert_eq!(end.qp.query(), to_state(QpState::Reset));
+            end.qp
+                .modify(&QpAttr::to(QpState::Reset))
+                .expect("to RESET");
+            assert_eq!(end.qp.query(), QpAttr::to(QpState::Reset));
         }
         pair.connect(&options);
         pair.b.post_recv(1, 0, 64);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_queue::ArrayQueue;
 use rustix::process::Pid;
 use verbs::nic::AsyncEvent;
-use verbs::{Gid, QpNum, Transport, VerbsError};
+use verbs::{Gid, Mtu, PortAttr, QpNum, Transport, VerbsError};
 
 use crate::channel::ChannelShared;
 use crate::cq::CqShared;
@@ -30,6 +30,11 @@ use crate::quiescence::Quiescence;
 use crate::segment::{Mapping, Source, Writers};
 use crate::srq::SrqShared;
 use crate::unfinished::Unfinished;
+
+/// Protection domains of an adapter at most.
+pub(crate) const PDS: usize = 1 << 16;
+/// Address handles of an adapter at most.
+pub(crate) const AHS: usize = 1 << 20;
 
 /// A table of numbered objects. Numbers are reused only after all others were used, so that an old
 /// number is unlikely to name a new object.
@@ -205,13 +210,13 @@ impl Adapter {
             published_file,
             published,
             tables: Mutex::new(Tables {
-                pds: Table::new("protection domains", 1, 1 << 16),
+                pds: Table::new("protection domains", 1, PDS),
                 mrs: Table::new("memory regions", 1, MRS),
                 cqs: Table::new("completion queues", 0, CQS),
                 srqs: Table::new("shared receive queues", 0, SRQS),
                 channels: Table::new("completion channels", 0, CHANNELS),
                 qps: Table::new("queue pairs", 2, QPS),
-                ahs: Table::new("address handles", 0, 1 << 20),
+                ahs: Table::new("address handles", 0, AHS),
                 variant: incarnation as u16,
                 generation: (incarnation >> 32) as u32 | 1,
             }),
@@ -263,6 +268,15 @@ impl Adapter {
     pub(crate) fn incoming(&self) -> MutexGuard<'_, Incoming> {
         // A panic while the lock was held left a connection half served, which is dropped later.
         self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A port: there is one, with one address.
+    pub(crate) fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
+        if port != 1 {
+            let (what, number) = ("port", u64::from(port));
+            return Err(VerbsError::NoSuch { what, number });
+        }
+        Ok(PortAttr::active(self.gid, Mtu::B4096))
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {

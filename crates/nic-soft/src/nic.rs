@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
 use verbs::{
-    Access, AhAttr, AhNum, CqInit, DeviceAttr, Gid, Mtu, PdNum, PortAttr, PortState, QpInit,
-    SrqInit, VerbsError,
+    Access, AhAttr, AhNum, AtomicScope, CqInit, DeviceAttr, Gid, PdNum, PortAttr, QpInit, SrqInit,
+    VerbsError, rules,
 };
 
-use crate::adapter::{Adapter, Ah};
+use crate::adapter::{AHS, Adapter, Ah, PDS};
 use crate::agent::{self, Agent};
 use crate::channel::{ChannelShared, SoftChannel};
 use crate::cq::{CqShared, SoftCq};
@@ -151,13 +151,23 @@ fn limit(what: &'static str, value: u32, max: u32) -> Result<(), VerbsError> {
 impl Nic for SoftNic {
     fn device(&self) -> DeviceAttr {
         let mut device = DeviceAttr::named(self.adapter.name.clone());
+        device.firmware = env!("CARGO_PKG_VERSION").into();
+        // Adapters with one address are one device, in several processes.
+        device.guid = self.adapter.gid.low();
+        device.pd_max = PDS as u32;
+        device.ah_max = AHS as u32;
         device.qp_max = QPS as u32 - 2;
         device.qp_wr_max = RECVS as u32;
         device.sge_max = SGE_MAX as u32;
         device.cq_max = CQS as u32;
         device.cqe_max = CQE_MAX;
         device.mr_max = MRS as u32 - 1;
+        device.mr_len_max = isize::MAX as u64;
         device.srq_max = SRQS as u32;
+        device.srq_wr_max = RECVS as u32;
+        device.srq_sge_max = SGE_MAX as u32;
+        // By the processors' own instructions on the memory itself.
+        device.atomics = AtomicScope::Global;
         device.rd_atomic_max = 128;
         device.inline_max = INLINE_MAX;
         device.message_len_max = MESSAGE_LEN_MAX;
@@ -165,17 +175,7 @@ impl Nic for SoftNic {
     }
 
     fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
-        if port != 1 {
-            return Err(VerbsError::NoSuch {
-                what: "port",
-                number: port.into(),
-            });
-        }
-        Ok(PortAttr {
-            state: PortState::Active,
-            mtu_max: Mtu::B4096,
-            gids: vec![self.adapter.gid],
-        })
+        self.adapter.port(port)
     }
 
     fn alloc_pd(&self) -> Result<PdNum, VerbsError> {
@@ -333,7 +333,7 @@ impl Nic for SoftNic {
     }
 
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
-        self.port(attr.port)?;
+        rules::check_path(attr, |port| self.port(port))?;
         let mut tables = self.adapter.tables();
         let pd = pd.0 as usize;
         tables.pds.get(pd)?;

@@ -9,6 +9,7 @@ use verbs::wr::GRH_LEN;
 use verbs::{
     Access, Dest, Gid, LentRecvs, Mtu, Polled, PostError, PostReason, QpAttr, QpCaps, QpNum,
     QpState, RecvBatch, RecvWr, SendBatch, SendLimits, Transport, UdDest, VerbsError, Wc, WcStatus,
+    rules,
 };
 
 use crate::adapter::Adapter;
@@ -133,7 +134,7 @@ impl QpShared {
     /// Whether this connected queue pair's peer is that one.
     pub(crate) fn is_peer(&self, gid: Gid, qpn: u32) -> bool {
         let attr = self.machine().attr();
-        attr.dest_gid == Some(gid) && attr.dest_qpn == Some(QpNum(qpn))
+        attr.dest_gid() == Some(gid) && attr.dest_qpn == Some(QpNum(qpn))
     }
 
     /// Whether this queue pair is connected to one of a process.
@@ -143,7 +144,7 @@ impl QpShared {
         let there = |qpn: QpNum| qp_instance(qpn.0) == instance;
         self.transport != Transport::Ud
             && connected
-            && attr.dest_gid == Some(gid)
+            && attr.dest_gid() == Some(gid)
             && attr.dest_qpn.is_some_and(there)
     }
 
@@ -246,7 +247,7 @@ impl QpShared {
         let channel = self.recv_cq.channel.as_ref();
         let timer = u32::from(attr.min_rnr_timer.unwrap_or(0));
         let pair = Pair {
-            peer_gid: gid_words(attr.dest_gid.unwrap_or_default()),
+            peer_gid: gid_words(attr.dest_gid().unwrap_or_default()),
             peer_qpn: attr.dest_qpn.map_or(u32::MAX, |qpn| qpn.0),
             qkey: attr.qkey.unwrap_or_default().0,
             recv_cq: self.recv_cq.num as u32,
@@ -541,22 +542,15 @@ impl QpCtl for SoftCtl {
     fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
         let shared = &self.shared;
         let activity = shared.lock_control();
-        let (before, to) = {
+        let (before, to, own_port) = {
             let machine = shared.machine();
-            (machine.state(), machine.check(attr)?)
+            (machine.state(), machine.check(attr)?, machine.attr().port)
         };
-        if let Some(port) = attr.port
-            && port != 1
-        {
-            return Err(VerbsError::NoSuch {
-                what: "port",
-                number: port.into(),
-            });
-        }
+        rules::check_names(attr, own_port, |port| shared.adapter.port(port))?;
         let mut opened = None;
         if before == QpState::Init
             && to == QpState::Rtr
-            && let (Some(gid), Some(qpn)) = (attr.dest_gid, attr.dest_qpn)
+            && let (Some(gid), Some(qpn)) = (attr.dest_gid(), attr.dest_qpn)
         {
             let link = Link::open(&shared.adapter, gid, qpn.0)?;
             let incarnation = link.peer.incarnation;
@@ -607,6 +601,10 @@ impl QpCtl for SoftCtl {
             }
         }
         Ok(())
+    }
+
+    fn caps(&self) -> QpCaps {
+        self.shared.caps
     }
 
     fn query(&self) -> QpAttr {

@@ -968,10 +968,9 @@ mod tests {
     fn time_outs_are_those_of_their_codes() {
         let mut sender = Sender::new(Gid::default(), 2, Transport::Rc);
         let mut timeout = |code| {
-            sender.set_retries(&QpAttr {
-                timeout: Some(code),
-                ..QpAttr::default()
-            });
+            let mut attr = QpAttr::default();
+            attr.timeout = Some(code);
+            sender.set_retries(&attr);
             sender.timeout
         };
         assert_eq!(timeout(0), None);

@@ -1,6 +1,6 @@
 //! Attributes of devices, ports and queue pairs.
 
-use crate::names::{ChannelNum, CqNum, Gid, PdNum, Psn, Qkey, QpNum, SrqNum};
+use crate::names::{ChannelNum, CqNum, Gid, Guid, PdNum, Pkey, Psn, Qkey, QpNum, SrqNum};
 
 bitflags::bitflags! {
     /// What may be done with a memory region, or through a queue pair. Local reading is always
@@ -15,7 +15,20 @@ bitflags::bitflags! {
         const REMOTE_READ = 1 << 2;
         /// Peers may do atomics. Needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = 1 << 3;
+        /// Peers' writes may appear in any order until their message completes.
+        const RELAXED_ORDERING = 1 << 20;
+        /// What a NIC that knows nothing of it may ignore: bits 20 to 29, those of
+        /// `IBV_ACCESS_OPTIONAL_RANGE`. All other bits are granted or refused.
+        const OPTIONAL = 0x3ff0_0000;
     }
+}
+
+impl Access {
+    /// All that peers and the NIC may do: every right, and no optional bit.
+    pub const EVERYTHING: Access = Access::LOCAL_WRITE
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_READ)
+        .union(Access::REMOTE_ATOMIC);
 }
 
 /// A queue pair's transport service.
@@ -49,13 +62,14 @@ pub enum QpState {
 }
 
 /// The largest packet of a path, in bytes of payload.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub enum Mtu {
     /// 256 bytes.
     B256,
     /// 512 bytes.
     B512,
     /// 1024 bytes.
+    #[default]
     B1024,
     /// 2048 bytes.
     B2048,
@@ -76,14 +90,40 @@ impl Mtu {
     }
 }
 
+/// Among whom a device's atomics are atomic.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub enum AtomicScope {
+    /// There are none.
+    #[default]
+    None,
+    /// Among queue pairs of the device.
+    Device,
+    /// With the processors' and other devices' too.
+    Global,
+}
+
 /// A device's name and limits.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceAttr {
     /// What the device is called, e.g. `soft0`.
     pub name: String,
+    /// The version of what runs on it.
+    pub firmware: String,
+    /// The device's identity.
+    pub guid: Guid,
+    /// The vendor: an IEEE company number; 0 for none.
+    pub vendor: u32,
+    /// The vendor's number of the model.
+    pub part: u32,
+    /// The revision of the hardware.
+    pub revision: u32,
     /// Number of ports.
     pub ports: u8,
+    /// Protection domains at most.
+    pub pd_max: u32,
+    /// Address handles at most.
+    pub ah_max: u32,
     /// Queue pairs at most.
     pub qp_max: u32,
     /// Work requests at most in one queue.
@@ -96,10 +136,18 @@ pub struct DeviceAttr {
     pub cqe_max: u32,
     /// Memory regions at most.
     pub mr_max: u32,
+    /// Bytes at most in a memory region.
+    pub mr_len_max: u64,
     /// Shared receive queues at most.
     pub srq_max: u32,
+    /// RECVs at most in a shared receive queue.
+    pub srq_wr_max: u32,
+    /// Scatter elements at most in one of its RECVs.
+    pub srq_sge_max: u32,
     /// READs and atomics that may be under way on a queue pair, as initiator and as responder.
     pub rd_atomic_max: u8,
+    /// Among whom atomics are atomic.
+    pub atomics: AtomicScope,
     /// Bytes at most that a work request may carry inline.
     pub inline_max: u32,
     /// Bytes at most in one message.
@@ -107,47 +155,106 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    /// Attributes with every limit at zero, for a NIC to fill in.
+    /// Attributes of a device with one port and every limit at zero, for a NIC to fill in.
     pub fn named(name: impl Into<String>) -> Self {
         DeviceAttr {
             name: name.into(),
             ports: 1,
-            qp_max: 0,
-            qp_wr_max: 0,
-            sge_max: 0,
-            cq_max: 0,
-            cqe_max: 0,
-            mr_max: 0,
-            srq_max: 0,
-            rd_atomic_max: 0,
-            inline_max: 0,
-            message_len_max: 0,
+            ..DeviceAttr::default()
         }
     }
 }
 
 /// Whether a port carries traffic.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum PortState {
     /// No link.
+    #[default]
     Down,
+    /// There is a link, and it is being set up.
+    Init,
+    /// It is set up, and carries only what management sends.
+    Armed,
     /// Up.
     Active,
 }
 
+/// What a port's link speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum LinkLayer {
+    /// Ports have LIDs, and a subnet manager.
+    InfiniBand,
+    /// Ports have GIDs made from their IP addresses.
+    #[default]
+    Ethernet,
+}
+
+/// How packets to and from a GID look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum GidKind {
+    /// InfiniBand's own.
+    InfiniBand,
+    /// In Ethernet frames.
+    RoceV1,
+    /// In UDP datagrams.
+    #[default]
+    RoceV2,
+}
+
+/// An entry of a port's GID table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GidEntry {
+    /// The GID.
+    pub gid: Gid,
+    /// How its packets look.
+    pub kind: GidKind,
+}
+
 /// A port.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct PortAttr {
     /// Whether it carries traffic.
     pub state: PortState,
-    /// The largest packet it carries.
+    /// What its link speaks.
+    pub link_layer: LinkLayer,
+    /// The largest packet it could carry.
     pub mtu_max: Mtu,
-    /// Its addresses.
-    pub gids: Vec<Gid>,
+    /// The largest packet it carries now: what a path through it may use.
+    pub mtu: Mtu,
+    /// Megabits a second of the link; 0 where no link limits it.
+    pub rate_mbps: u32,
+    /// Its local identifier (InfiniBand); 0 on Ethernet.
+    pub lid: u16,
+    /// Its addresses: the GID table. An address vector names one by its index.
+    pub gids: Vec<GidEntry>,
+    /// Its partitions: the P_Key table. A queue pair names one by its index.
+    pub pkeys: Vec<Pkey>,
+}
+
+impl PortAttr {
+    /// An Ethernet port that is up and has one address, in the default partition.
+    pub fn active(gid: Gid, mtu: Mtu) -> Self {
+        PortAttr {
+            state: PortState::Active,
+            mtu_max: mtu,
+            mtu,
+            gids: vec![GidEntry {
+                gid,
+                kind: GidKind::RoceV2,
+            }],
+            pkeys: vec![Pkey::DEFAULT],
+            ..PortAttr::default()
+        }
+    }
 }
 
 /// What a completion queue is made with.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct CqInit {
     /// Completions it must be able to hold. More than that at once is an overrun, which is fatal.
     pub depth: u32,
@@ -155,8 +262,26 @@ pub struct CqInit {
     pub channel: Option<ChannelNum>,
 }
 
+impl CqInit {
+    /// A queue that is only polled.
+    pub const fn new(depth: u32) -> Self {
+        CqInit {
+            depth,
+            channel: None,
+        }
+    }
+
+    /// Has its events go to a channel.
+    #[must_use]
+    pub const fn on(mut self, channel: ChannelNum) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+}
+
 /// What a shared receive queue is made with.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SrqInit {
     /// Its protection domain.
     pub pd: PdNum,
@@ -166,7 +291,18 @@ pub struct SrqInit {
     pub sge_max: u32,
 }
 
-/// Queue sizes of a queue pair.
+impl SrqInit {
+    /// A queue of this size.
+    pub const fn new(pd: PdNum, wr_max: u32, sge_max: u32) -> Self {
+        SrqInit {
+            pd,
+            wr_max,
+            sge_max,
+        }
+    }
+}
+
+/// Queue sizes of a queue pair: what is asked for, and what was granted, which may be more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpCaps {
     /// Send work requests that may be under way.
@@ -206,6 +342,7 @@ pub struct LentRecvs {
 
 /// What a queue pair is made with.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct QpInit {
     /// Its protection domain.
     pub pd: PdNum,
@@ -225,18 +362,65 @@ pub struct QpInit {
     pub signal_all: bool,
 }
 
-/// Where datagrams go: the peer's port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+impl QpInit {
+    /// A queue pair with a receive queue of its own and usual sizes.
+    pub fn new(pd: PdNum, transport: Transport, send_cq: CqNum, recv_cq: CqNum) -> Self {
+        QpInit {
+            pd,
+            transport,
+            send_cq,
+            recv_cq,
+            srq: None,
+            lent_recvs: None,
+            caps: QpCaps::default(),
+            signal_all: false,
+        }
+    }
+}
+
+/// An address vector: the way to a peer's port (`ibv_ah_attr`). NICs whose packets do not have one
+/// of these fields ignore it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 pub struct AhAttr {
     /// The peer's GID.
     pub gid: Gid,
     /// Our port, counted from 1.
     pub port: u8,
+    /// Our own address: an index into the port's GID table.
+    pub gid_index: u8,
+    /// Routers that a packet may pass.
+    pub hop_limit: u8,
+    /// How routers are to treat it.
+    pub traffic_class: u8,
+    /// What packets of one flow have in common, 20 bits; 0 for none.
+    pub flow_label: u32,
+    /// The peer's local identifier (InfiniBand); 0 on Ethernet.
+    pub lid: u16,
+    /// Which lane of the link it takes, 4 bits; the priority on Ethernet.
+    pub service_level: u8,
+}
+
+impl AhAttr {
+    /// From port 1's first address to this one, as flows go by default.
+    pub const fn to(gid: Gid) -> Self {
+        AhAttr {
+            gid,
+            port: 1,
+            gid_index: 0,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+            lid: 0,
+            service_level: 0,
+        }
+    }
 }
 
 /// Attributes to change with a state transition. What a transition needs and allows is in
 /// [`crate::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct QpAttr {
     /// The state to go to; `None` changes attributes within the state.
     pub state: Option<QpState>,
@@ -248,8 +432,8 @@ pub struct QpAttr {
     pub port: Option<u8>,
     /// Queue key (UD).
     pub qkey: Option<Qkey>,
-    /// The peer's port (RC, UC).
-    pub dest_gid: Option<Gid>,
+    /// The way to the peer's port (RC, UC).
+    pub path: Option<AhAttr>,
     /// The peer's queue pair (RC, UC).
     pub dest_qpn: Option<QpNum>,
     /// The path's packet size (RC, UC).
@@ -271,6 +455,22 @@ pub struct QpAttr {
     pub retry_count: Option<u8>,
     /// Retries after "receiver not ready", 0..=6; 7 retries for ever (RC).
     pub rnr_retry: Option<u8>,
+}
+
+impl QpAttr {
+    /// Goes to a state, and changes nothing else.
+    pub fn to(state: QpState) -> Self {
+        QpAttr {
+            state: Some(state),
+            ..QpAttr::default()
+        }
+    }
+
+    /// The GID that the path leads to.
+    #[inline]
+    pub fn dest_gid(&self) -> Option<Gid> {
+        self.path.map(|path| path.gid)
+    }
 }
 
 /// Microseconds of a "receiver not ready" timer code (InfiniBand specification, volume 1,

@@ -62,6 +62,7 @@
 
 pub mod attr;
 pub mod batch;
+pub mod connect;
 pub mod decorate;
 pub mod error;
 pub mod mem;
@@ -75,13 +76,14 @@ pub mod wc;
 pub mod wr;
 
 pub use attr::{
-    Access, AhAttr, CqInit, DeviceAttr, LentRecvs, Mtu, PortAttr, PortState, QpAttr, QpCaps,
-    QpInit, QpState, SrqInit, Transport,
+    Access, AhAttr, AtomicScope, CqInit, DeviceAttr, GidEntry, GidKind, LentRecvs, LinkLayer, Mtu,
+    PortAttr, PortState, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport,
 };
 pub use batch::{Dest, RecvBatch, SendBatch, SendLimits};
 pub use error::{CqError, PostError, PostReason, VerbsError};
 pub use names::{
-    AhNum, ChannelNum, CqNum, Gid, Lkey, PdNum, Psn, Qkey, QpNum, RemoteAddr, Rkey, SrqNum,
+    AhNum, ChannelNum, CqNum, Gid, Guid, Lkey, PdNum, Pkey, Psn, Qkey, QpNum, RemoteAddr, Rkey,
+    SrqNum,
 };
 pub use polled::Polled;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};

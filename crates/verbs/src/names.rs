@@ -59,6 +59,20 @@ number!(
     Qkey, u32
 );
 
+number!(
+    /// A partition key: 15 bits that name the partition, and the top one for full membership.
+    Pkey, u16
+);
+number!(
+    /// A device's identity: an EUI-64.
+    Guid, u64
+);
+
+impl Pkey {
+    /// The partition that everybody is in, as a full member.
+    pub const DEFAULT: Pkey = Pkey(0xffff);
+}
+
 impl QpNum {
     /// The largest queue pair number: 24 bits.
     pub const MAX: QpNum = QpNum(0x00ff_ffff);
@@ -72,6 +86,12 @@ impl Gid {
     /// The GID of an IPv4 address: `::ffff:a.b.c.d`.
     pub fn from_ipv4(address: Ipv4Addr) -> Self {
         Gid(address.to_ipv6_mapped().octets())
+    }
+
+    /// Its second half: the interface's identifier.
+    pub fn low(&self) -> Guid {
+        let all = u128::from_be_bytes(self.0);
+        Guid(all as u64)
     }
 
     /// The GID's IPv4 address, when it is an IPv4-mapped one.

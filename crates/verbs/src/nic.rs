@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::attr::{
-    Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
+    Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpCaps, QpInit, SrqInit, Transport,
 };
 use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, PostReason, VerbsError};
@@ -260,6 +260,9 @@ pub trait QpCtl: Send + Sync + Debug {
 
     /// Its state and attributes.
     fn query(&self) -> QpAttr;
+
+    /// Its queue sizes, as granted: at least what was asked for.
+    fn caps(&self) -> QpCaps;
 }
 
 /// The send half of a queue pair.

@@ -8,9 +8,9 @@
 //!
 //! Source: HERD (SIGCOMM'14), Table 1, with READ and atomics on RC only.
 
-use crate::attr::{Access, Transport};
+use crate::attr::{Access, AhAttr, PortAttr, QpAttr, Transport};
 use crate::batch::SendLimits;
-use crate::error::PostReason;
+use crate::error::{PostReason, VerbsError};
 use crate::wr::{Op, Payload, SendWr};
 
 /// Whether a transport carries an operation.
@@ -34,6 +34,50 @@ pub fn remote_access(op: &Op) -> Access {
         Op::Read { .. } => Access::REMOTE_READ,
         Op::CompareSwap { .. } | Op::FetchAdd { .. } => Access::REMOTE_ATOMIC,
     }
+}
+
+/// Checks an address vector: its port by asking `port`, its GID index by that port's table, its
+/// numbers by the bits that they have in a packet.
+///
+/// # Errors
+/// `port`'s; `NoSuch` for the GID index, `Invalid` for a number with too many bits.
+pub fn check_path(
+    path: &AhAttr,
+    port: impl FnOnce(u8) -> Result<PortAttr, VerbsError>,
+) -> Result<(), VerbsError> {
+    if usize::from(path.gid_index) >= port(path.port)?.gids.len() {
+        let (what, number) = ("GID index", u64::from(path.gid_index));
+        return Err(VerbsError::NoSuch { what, number });
+    }
+    if path.flow_label >= 1 << 20 {
+        let why = "it has more than 20 bits";
+        return Err(VerbsError::invalid("flow label", why));
+    }
+    if path.service_level >= 1 << 4 {
+        let why = "it has more than 4 bits";
+        return Err(VerbsError::invalid("service level", why));
+    }
+    Ok(())
+}
+
+/// Checks what a queue pair's attributes name of its port, found by asking `port`: the port itself,
+/// the partition, the path's own address.
+///
+/// # Errors
+/// As [`check_path`]; `NoSuch` for the P_Key index.
+pub fn check_names(
+    attr: &QpAttr,
+    own_port: Option<u8>,
+    port: impl Fn(u8) -> Result<PortAttr, VerbsError>,
+) -> Result<(), VerbsError> {
+    let own_port = attr.port.or(own_port).map(&port).transpose()?;
+    if let (Some(index), Some(own)) = (attr.pkey_index, &own_port)
+        && usize::from(index) >= own.pkeys.len()
+    {
+        let (what, number) = ("P_Key index", u64::from(index));
+        return Err(VerbsError::NoSuch { what, number });
+    }
+    attr.path.map_or(Ok(()), |path| check_path(&path, port))
 }
 
 /// Checks a send work request against its transport and queue pair: everything that does not

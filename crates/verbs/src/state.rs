@@ -21,7 +21,7 @@ bitflags::bitflags! {
         const PKEY = 1 << 1;
         const PORT = 1 << 2;
         const QKEY = 1 << 3;
-        const DEST_GID = 1 << 4;
+        const PATH = 1 << 4;
         const DEST_QPN = 1 << 5;
         const MTU = 1 << 6;
         const RQ_PSN = 1 << 7;
@@ -42,7 +42,7 @@ impl Set {
         set.set(Set::PKEY, attr.pkey_index.is_some());
         set.set(Set::PORT, attr.port.is_some());
         set.set(Set::QKEY, attr.qkey.is_some());
-        set.set(Set::DEST_GID, attr.dest_gid.is_some());
+        set.set(Set::PATH, attr.path.is_some());
         set.set(Set::DEST_QPN, attr.dest_qpn.is_some());
         set.set(Set::MTU, attr.path_mtu.is_some());
         set.set(Set::RQ_PSN, attr.rq_psn.is_some());
@@ -62,7 +62,7 @@ impl Set {
             "pkey_index",
             "port",
             "qkey",
-            "dest_gid",
+            "path",
             "dest_qpn",
             "path_mtu",
             "rq_psn",
@@ -100,7 +100,7 @@ fn transition(transport: Transport, from: QpState, to: QpState) -> Option<(Set, 
         (Reset, Init) => (initial, none),
         (Init, Init) => (none, initial),
         (Init, Rtr) => {
-            let connected = Set::DEST_GID | Set::DEST_QPN | Set::MTU | Set::RQ_PSN;
+            let connected = Set::PATH | Set::DEST_QPN | Set::MTU | Set::RQ_PSN;
             let needed = match transport {
                 Rc => connected | Set::DEST_RD_ATOMIC | Set::RNR_TIMER,
                 Uc => connected,
@@ -126,7 +126,7 @@ fn transition(transport: Transport, from: QpState, to: QpState) -> Option<(Set, 
         (Rts, Rts) | (Sqd, Rts) => (none, adjust),
         (Rts, Sqd) => (none, none),
         (Sqd, Sqd) => {
-            let path = Set::DEST_GID | Set::TIMEOUT | Set::RETRY | Set::RNR_RETRY;
+            let path = Set::PATH | Set::TIMEOUT | Set::RETRY | Set::RNR_RETRY;
             (
                 none,
                 adjust | Set::PKEY | if transport == Rc { path } else { none },
@@ -232,7 +232,7 @@ impl QpMachine {
         old.pkey_index = attr.pkey_index.or(old.pkey_index);
         old.port = attr.port.or(old.port);
         old.qkey = attr.qkey.or(old.qkey);
-        old.dest_gid = attr.dest_gid.or(old.dest_gid);
+        old.path = attr.path.or(old.path);
         old.dest_qpn = attr.dest_qpn.or(old.dest_qpn);
         old.path_mtu = attr.path_mtu.or(old.path_mtu);
         old.rq_psn = attr.rq_psn.or(old.rq_psn);
@@ -313,7 +313,7 @@ fn check_ranges(attr: &QpAttr) -> Result<(), VerbsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attr::Mtu;
+    use crate::attr::{AhAttr, Mtu};
     use crate::names::{Gid, Psn, Qkey, QpNum};
 
     const STATES: [QpState; 7] = [
@@ -333,11 +333,11 @@ mod tests {
         let has = |flag| set.contains(flag);
         QpAttr {
             state: Some(to),
-            access: has(Set::ACCESS).then_some(Access::all()),
+            access: has(Set::ACCESS).then_some(Access::EVERYTHING),
             pkey_index: has(Set::PKEY).then_some(0),
             port: has(Set::PORT).then_some(1),
             qkey: has(Set::QKEY).then_some(Qkey(1)),
-            dest_gid: has(Set::DEST_GID).then_some(Gid::default()),
+            path: has(Set::PATH).then_some(AhAttr::to(Gid::default())),
             dest_qpn: has(Set::DEST_QPN).then_some(QpNum(1)),
             path_mtu: has(Set::MTU).then_some(Mtu::B4096),
             rq_psn: has(Set::RQ_PSN).then_some(Psn(1)),
@@ -398,7 +398,7 @@ mod tests {
                         Set::PKEY => lacking.pkey_index = None,
                         Set::PORT => lacking.port = None,
                         Set::QKEY => lacking.qkey = None,
-                        Set::DEST_GID => lacking.dest_gid = None,
+                        Set::PATH => lacking.path = None,
                         Set::DEST_QPN => lacking.dest_qpn = None,
                         Set::MTU => lacking.path_mtu = None,
                         Set::RQ_PSN => lacking.rq_psn = None,
@@ -456,28 +456,12 @@ mod tests {
             .modify(&needed(Transport::Rc, QpState::Reset, QpState::Init))
             .expect("to INIT");
         let before = machine.attr();
-        assert!(
-            machine
-                .modify(&QpAttr {
-                    state: Some(QpState::Rtr),
-                    ..QpAttr::default()
-                })
-                .is_err()
-        );
+        assert!(machine.modify(&QpAttr::to(QpState::Rtr)).is_err());
         assert_eq!(machine.attr(), before);
         machine
-            .modify(&QpAttr {
-                state: Some(QpState::Reset),
-                ..QpAttr::default()
-            })
+            .modify(&QpAttr::to(QpState::Reset))
             .expect("to RESET");
-        assert_eq!(
-            machine.attr(),
-            QpAttr {
-                state: Some(QpState::Reset),
-                ..QpAttr::default()
-            }
-        );
+        assert_eq!(machine.attr(), QpAttr::to(QpState::Reset));
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl VerbsRun {
     }
 
     fn cases(&self) -> Result<Vec<Case>, VerbsRunError> {
-        let mtu = self.context.port(1)?.mtu_max.bytes();
+        let mtu = self.context.port(1)?.mtu.bytes();
         let device = self.context.device();
         plan::plan(&self.experiments, &self.wishes, &device, mtu)
     }

@@ -9,13 +9,11 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use verbs::connect::{ConnectOptions, Endpoint, first_psn, to_init, to_rtr, to_rts};
 use verbs::nic::QpParts;
 use verbs::typed::{AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain};
 use verbs::wr::GRH_LEN;
-use verbs::{
-    Access, Gid, Mtu, Psn, Qkey, QpAttr, QpCaps, QpInit, QpNum, QpState, RemoteAddr, Rkey, Sge,
-    Transport, UdDest,
-};
+use verbs::{Access, Gid, Qkey, QpCaps, QpInit, QpNum, RemoteAddr, Rkey, Sge, Transport, UdDest};
 
 use super::case::{Case, Verb, Way};
 use super::error::VerbsRunError;
@@ -136,60 +134,24 @@ fn make_qp(
     cqs: [&CompletionQueue; 2],
     caps: QpCaps,
 ) -> Result<QpParts, VerbsRunError> {
-    let qp = pd.context().nic().create_qp(&QpInit {
-        pd: pd.num(),
-        transport,
-        send_cq: cqs[0].num(),
-        recv_cq: cqs[1].num(),
-        srq: None,
-        lent_recvs: None,
-        caps,
-        signal_all: false,
-    })?;
-    let connected = transport != Transport::Ud;
-    let access =
-        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-    qp.modify(&QpAttr {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: connected.then_some(access),
-        qkey: (!connected).then_some(QKEY),
-        ..QpAttr::default()
-    })?;
+    let mut init = QpInit::new(pd.num(), transport, cqs[0].num(), cqs[1].num());
+    init.caps = caps;
+    let qp = pd.context().nic().create_qp(&init)?;
+    qp.modify(&to_init(transport, Access::EVERYTHING, QKEY))?;
     Ok(qp)
-}
-
-/// The first sequence number that a queue pair sends.
-fn psn(qpn: QpNum) -> Psn {
-    Psn(qpn.0 & 0x00ff_ffff)
 }
 
 /// Goes from INIT to RTS, connected to a peer unless it is for datagrams.
 fn connect(qp: &QpParts, gid: Gid, qpn: QpNum, rd_atomic: u8) -> Result<(), VerbsRunError> {
     let transport = qp.transport();
-    let connected = transport != Transport::Ud;
-    let reliable = transport == Transport::Rc;
-    qp.modify(&QpAttr {
-        state: Some(QpState::Rtr),
-        dest_gid: connected.then_some(gid),
-        dest_qpn: connected.then_some(qpn),
-        path_mtu: connected.then_some(Mtu::B4096),
-        rq_psn: connected.then_some(psn(qpn)),
-        dest_rd_atomic_max: reliable.then_some(rd_atomic),
-        min_rnr_timer: reliable.then_some(1),
-        ..QpAttr::default()
-    })?;
-    let first = psn(qp.num());
-    qp.modify(&QpAttr {
-        state: Some(QpState::Rts),
-        sq_psn: Some(first),
-        rd_atomic_max: reliable.then_some(rd_atomic),
-        timeout: reliable.then_some(14),
-        retry_count: reliable.then_some(7),
-        rnr_retry: reliable.then_some(7),
-        ..QpAttr::default()
-    })?;
+    let psn = first_psn(qpn);
+    let options = ConnectOptions {
+        min_rnr_timer: 1,
+        rd_atomic_max: rd_atomic,
+        ..ConnectOptions::default()
+    };
+    qp.modify(&to_rtr(transport, &Endpoint { gid, qpn, psn }, &options))?;
+    qp.modify(&to_rts(transport, first_psn(qp.num()), &options))?;
     Ok(())
 }
 

@@ -69,7 +69,7 @@ impl World {
     pub(super) fn hears(&self, to: Place, gid: Gid, from: Place, transport: Transport) -> bool {
         self.qp(to).is_some_and(|qp| {
             let attr = qp.machine.attr();
-            attr.dest_gid == Some(gid)
+            attr.dest_gid() == Some(gid)
                 && attr.dest_qpn == Some(QpNum(from.1))
                 && qp.init.transport == transport
                 && qp.machine.receives()

@@ -203,7 +203,7 @@ impl World {
     fn peer(&self, place: Place) -> Option<Place> {
         let from = self.qp(place)?;
         let attr = from.machine.attr();
-        let peer = (self.node_of(attr.dest_gid?)?, attr.dest_qpn?.0);
+        let peer = (self.node_of(attr.dest_gid()?)?, attr.dest_qpn?.0);
         let gid = self.nodes[place.0].gid;
         self.hears(peer, gid, place, from.init.transport)
             .then_some(peer)
@@ -237,7 +237,7 @@ impl World {
                 (ah.gid, to.qpn, Body::Datagram { to, gid: ah.gid })
             }
             _ => {
-                let (Some(gid), Some(qpn)) = (attr.dest_gid, attr.dest_qpn) else {
+                let (Some(gid), Some(qpn)) = (attr.dest_gid(), attr.dest_qpn) else {
                     return Verdict::Done(0);
                 };
                 let write = remote.map(|remote| Body::Write { remote });

@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::arrive::{Body, Message};
 use super::world::{Place, World};
-use verbs::attr::{Mtu, Transport};
+use verbs::attr::{Mtu, PortAttr, Transport};
+use verbs::error::VerbsError;
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;
@@ -390,6 +391,15 @@ impl World {
     /// Bytes of a packet.
     pub(super) fn mtu(&self) -> Mtu {
         self.air.as_ref().map_or(Mtu::B4096, |air| air.options.mtu)
+    }
+
+    /// A node's port: there is one.
+    pub(super) fn port(&self, node: usize, port: u8) -> Result<PortAttr, VerbsError> {
+        if port != 1 {
+            let (what, number) = ("port", u64::from(port));
+            return Err(VerbsError::NoSuch { what, number });
+        }
+        Ok(PortAttr::active(self.nodes[node].gid, self.mtu()))
     }
 
     /// Lets a step of time pass, where looking does.

@@ -9,9 +9,9 @@ use super::ModelNic;
 use super::memory::Memory;
 use super::objects::{self, ModelChannel, ModelCq, ModelMr, ModelSrq};
 use super::world::{Ah, Channel, Cq, Node, Qp, REMOTE_KEY, Region, Srq};
-use verbs::attr::{Access, AhAttr, CqInit, DeviceAttr, PortAttr, PortState, QpInit, SrqInit};
+use verbs::attr::{Access, AhAttr, AtomicScope, CqInit, DeviceAttr, PortAttr, QpInit, SrqInit};
 use verbs::error::VerbsError;
-use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Guid, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
 use verbs::rules;
 use verbs::state::QpMachine;
@@ -101,13 +101,20 @@ impl ModelNic {
 impl Nic for ModelNic {
     fn device(&self) -> DeviceAttr {
         let mut device = DeviceAttr::named(format!("model{}", self.handle.node));
+        device.guid = Guid(self.handle.node as u64 + 1);
+        device.pd_max = OBJECTS_MAX;
+        device.ah_max = OBJECTS_MAX;
         device.qp_max = OBJECTS_MAX;
         device.qp_wr_max = QP_WR_MAX;
         device.sge_max = SGE_MAX;
         device.cq_max = OBJECTS_MAX;
         device.cqe_max = CQE_MAX;
         device.mr_max = OBJECTS_MAX;
+        device.mr_len_max = isize::MAX as u64;
         device.srq_max = OBJECTS_MAX;
+        device.srq_wr_max = QP_WR_MAX;
+        device.srq_sge_max = SGE_MAX;
+        device.atomics = AtomicScope::Global;
         device.rd_atomic_max = 16;
         device.inline_max = self.inline_max();
         device.message_len_max = MESSAGE_LEN_MAX;
@@ -115,13 +122,7 @@ impl Nic for ModelNic {
     }
 
     fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
-        exists("port", port == 1, u32::from(port))?;
-        let world = self.handle.lock();
-        Ok(PortAttr {
-            state: PortState::Active,
-            mtu_max: world.mtu(),
-            gids: vec![world.nodes[self.handle.node].gid],
-        })
+        self.handle.lock().port(self.handle.node, port)
     }
 
     fn alloc_pd(&self) -> Result<PdNum, VerbsError> {
@@ -272,7 +273,7 @@ impl Nic for ModelNic {
     }
 
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
-        exists("port", attr.port == 1, u32::from(attr.port))?;
+        rules::check_path(attr, |port| self.port(port))?;
         let mut world = self.handle.lock();
         if world.node_of(attr.gid).is_none() {
             return Err(VerbsError::Unreachable {

@@ -9,7 +9,7 @@ use super::Handle;
 use super::memory::Memory;
 use super::nic::MESSAGE_LEN_MAX;
 use super::world::{Data, Qp, Receive, Request, World};
-use verbs::attr::{QpAttr, QpInit, QpState, Transport};
+use verbs::attr::{QpAttr, QpCaps, QpInit, QpState, Transport};
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{ChannelNum, CqNum, Lkey, QpNum, Rkey, SrqNum};
@@ -320,16 +320,15 @@ impl QpCtl for ModelCtl {
     fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
         let this = &self.0;
         let mut world = this.handle.lock();
-        this.this(&mut world).machine.check(attr)?;
-        if let Some(gid) = attr.dest_gid.filter(|gid| world.node_of(*gid).is_none()) {
+        let qp = this.this(&mut world);
+        qp.machine.check(attr)?;
+        let own_port = qp.machine.attr().port;
+        rules::check_names(attr, own_port, |port| world.port(this.handle.node, port))?;
+        if let Some(gid) = attr.dest_gid().filter(|gid| world.node_of(*gid).is_none()) {
             return Err(VerbsError::Unreachable {
                 peer: gid.to_string(),
                 why: "no node has this GID".into(),
             });
-        }
-        if let Some(port) = attr.port.filter(|port| *port != 1) {
-            let (what, number) = ("port", u64::from(port));
-            return Err(VerbsError::NoSuch { what, number });
         }
         let qp = this.this(&mut world);
         if qp.machine.modify(attr)? == QpState::Reset {
@@ -345,6 +344,10 @@ impl QpCtl for ModelCtl {
 
     fn query(&self) -> QpAttr {
         self.0.this(&mut self.0.handle.lock()).machine.attr()
+    }
+
+    fn caps(&self) -> QpCaps {
+        self.0.this(&mut self.0.handle.lock()).init.caps
     }
 }
 

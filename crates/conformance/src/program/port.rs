@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::WaitReadable;
-use crate::rig::{Node, Options, steps, to_state};
-use verbs::attr::{CqInit, QpInit, QpState, Transport};
+use crate::rig::{Node, Options, steps};
+use verbs::attr::{CqInit, QpAttr, QpInit, QpState, Transport};
 use verbs::error::{PostError, VerbsError};
 use verbs::names::{CqNum, Gid, QpNum};
 use verbs::nic::{NicChannel, NicCq, QpParts};
@@ -32,7 +32,7 @@ impl Pair {
     }
 
     pub(super) fn go_to(&mut self, state: QpState) -> Result<(), VerbsError> {
-        self.0.modify(&to_state(state))
+        self.0.modify(&QpAttr::to(state))
     }
 
     pub(super) fn connect(
@@ -63,7 +63,9 @@ impl Events {
             None => None,
         };
         let channel = sleeper.as_ref().map(|(channel, _)| channel.num());
-        let cq = node.nic.create_cq(&CqInit { depth, channel })?;
+        let mut init = CqInit::new(depth);
+        init.channel = channel;
+        let cq = node.nic.create_cq(&init)?;
         Ok(Events { cq, sleeper })
     }
 

@@ -215,7 +215,7 @@ impl SharedRecvs {
     fn new(node: &Node, srq: SrqNum, depth: usize) -> Self {
         SharedRecvs {
             srq,
-            region: node.region(depth * SHARED_ROOM, Access::all()),
+            region: node.region(depth * SHARED_ROOM, Access::EVERYTHING),
             free: Mutex::new((0..depth).map(|slot| slot * SHARED_ROOM).collect()),
             posted: Mutex::new(BTreeMap::new()),
             last: AtomicUsize::new(0),

@@ -13,7 +13,7 @@ use super::port::{Events, Pair};
 use super::run::{SharedRecvs, World, lock};
 use crate::fixture::{Asleep, Fixture, Mortal};
 use crate::rig::{Node, Options};
-use verbs::attr::{Access, QpCaps, QpInit, QpState, Transport};
+use verbs::attr::{Access, QpCaps, QpState, Transport};
 use verbs::error::{PostError, PostReason};
 use verbs::names::QpNum;
 use verbs::nic::{NicMr, NicSrq, remote_addr};
@@ -142,7 +142,7 @@ impl<'w> Task<'w> {
         let plan = link.ends[id.1].clone();
         let region = match plan.private {
             true => node.private_region(REGION_LEN)?,
-            false => node.region(REGION_LEN, Access::all()),
+            false => node.region(REGION_LEN, Access::EVERYTHING),
         };
         let known = self.world.known(id);
         region.write(0, &known.out);
@@ -188,12 +188,10 @@ impl<'w> Task<'w> {
     fn make_pair(&self, end: &mut End) -> Result<(), verbs::error::VerbsError> {
         let (node, events) = (self.node(), self.events());
         let shared = self.shared.as_ref().filter(|_| end.plan.shared);
-        let init = QpInit {
-            caps: end.options.caps,
-            signal_all: end.options.signal_all,
-            srq: shared.map(|shared| shared.srq),
-            ..node.init(end.transport, events.num(), events.num())
-        };
+        let mut init = node.init(end.transport, events.num(), events.num());
+        init.caps = end.options.caps;
+        init.signal_all = end.options.signal_all;
+        init.srq = shared.map(|shared| shared.srq);
         let pair = Pair::new(node, &init)?;
         *lock(&self.world.known(end.id).address) = (node.gid, pair.num());
         end.pair = Some(pair);

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::codec::{OwnedRecv, OwnedSend, Wire};
 use super::{Call, ChannelInfo, MrInfo, PolledWc, QpInfo, receive, send};
 use verbs::attr::{
-    Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
+    Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpCaps, QpInit, SrqInit, Transport,
 };
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, VerbsError};
@@ -369,6 +369,10 @@ impl QpCtl for RemoteCtl {
 
     fn query(&self) -> QpAttr {
         self.0.line.ask(&Call::QueryQp { qp: self.0.num })
+    }
+
+    fn caps(&self) -> QpCaps {
+        self.0.line.ask(&Call::QpCaps { qp: self.0.num })
     }
 }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use verbs::attr::{
-    Access, AhAttr, CqInit, DeviceAttr, LentRecvs, Mtu, PortAttr, PortState, QpAttr, QpCaps,
-    QpInit, QpState, SrqInit, Transport,
+    Access, AhAttr, AtomicScope, CqInit, DeviceAttr, GidEntry, GidKind, LentRecvs, LinkLayer, Mtu,
+    PortAttr, PortState, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport,
 };
 use verbs::batch::{Dest, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{
-    AhNum, ChannelNum, CqNum, Gid, Lkey, PdNum, Psn, Qkey, QpNum, RemoteAddr, Rkey, SrqNum,
+    AhNum, ChannelNum, CqNum, Gid, Guid, Lkey, PdNum, Pkey, Psn, Qkey, QpNum, RemoteAddr, Rkey,
+    SrqNum,
 };
 use verbs::nic::AsyncEvent;
 use verbs::wc::{Wc, WcFlags, WcOpcode, WcStatus};
@@ -75,25 +76,39 @@ pub(super) use wire_struct;
 
 wire_struct! {
     DeviceAttr::named(String::new()) => DeviceAttr {
-        name ports qp_max qp_wr_max sge_max cq_max cqe_max mr_max srq_max rd_atomic_max inline_max
+        name firmware guid vendor part revision ports pd_max ah_max qp_max qp_wr_max sge_max cq_max
+        cqe_max mr_max mr_len_max srq_max srq_wr_max srq_sge_max rd_atomic_max atomics inline_max
         message_len_max
     }
 }
 wire_struct! {
-    RemoteAddr { addr rkey }
-    PortAttr { state mtu_max gids }
-    AhAttr { gid port }
-    CqInit { depth channel }
-    SrqInit { pd wr_max sge_max }
-    QpCaps { send_wr_max recv_wr_max send_sge_max recv_sge_max inline_max }
-    LentRecvs { count len }
-    QpInit { pd transport send_cq recv_cq srq lent_recvs caps signal_all }
-    SendLimits { transport inline_max sge_max message_len_max }
-    Dest { to hint }
-    QpAttr {
-        state access pkey_index port qkey dest_gid dest_qpn path_mtu rq_psn sq_psn rd_atomic_max
+    PortAttr::default() => PortAttr { state link_layer mtu_max mtu rate_mbps lid gids pkeys }
+}
+wire_struct! {
+    AhAttr::to(Gid::default()) => AhAttr {
+        gid port gid_index hop_limit traffic_class flow_label lid service_level
+    }
+}
+wire_struct! { CqInit::new(0) => CqInit { depth channel } }
+wire_struct! { SrqInit::new(PdNum(0), 0, 0) => SrqInit { pd wr_max sge_max } }
+wire_struct! {
+    QpInit::new(PdNum(0), Transport::Rc, CqNum(0), CqNum(0)) => QpInit {
+        pd transport send_cq recv_cq srq lent_recvs caps signal_all
+    }
+}
+wire_struct! {
+    QpAttr::default() => QpAttr {
+        state access pkey_index port qkey path dest_qpn path_mtu rq_psn sq_psn rd_atomic_max
         dest_rd_atomic_max min_rnr_timer timeout retry_count rnr_retry
     }
+}
+wire_struct! {
+    RemoteAddr { addr rkey }
+    GidEntry { gid kind }
+    QpCaps { send_wr_max recv_wr_max send_sge_max recv_sge_max inline_max }
+    LentRecvs { count len }
+    SendLimits { transport inline_max sge_max message_len_max }
+    Dest { to hint }
     Sge { addr len lkey }
     UdDest { ah qpn qkey }
     Wc { id status opcode flags byte_len imm qpn src_qpn }
@@ -114,7 +129,7 @@ macro_rules! wire_number {
         }
     )* };
 }
-wire_number!(PdNum CqNum ChannelNum SrqNum AhNum QpNum Lkey Rkey Psn Qkey);
+wire_number!(PdNum CqNum ChannelNum SrqNum AhNum QpNum Lkey Rkey Psn Qkey Pkey Guid);
 
 /// Enums: a tag, then the fields of the variant.
 macro_rules! wire_enum {
@@ -153,7 +168,10 @@ wire_enum! {
     Transport { 0 Rc 1 Uc 2 Ud }
     QpState { 0 Reset 1 Init 2 Rtr 3 Rts 4 Sqd 5 Sqe 6 Err }
     Mtu { 0 B256 1 B512 2 B1024 3 B2048 4 B4096 }
-    PortState { 0 Down 1 Active }
+    PortState { 0 Down 1 Init 2 Armed 3 Active }
+    LinkLayer { 0 InfiniBand 1 Ethernet }
+    GidKind { 0 InfiniBand 1 RoceV1 2 RoceV2 }
+    AtomicScope { 0 None 1 Device 2 Global }
     Op {
         0 Send { imm }
         1 Write { remote imm }

@@ -110,6 +110,9 @@ enum Call {
     QueryQp {
         qp: QpNum,
     },
+    QpCaps {
+        qp: QpNum,
+    },
     PostSend {
         qp: QpNum,
         sends: Vec<OwnedSend>,
@@ -166,6 +169,7 @@ wire_enum! {
         27 DropChannel { channel }
         28 Prepare { qp to }
         29 Progress { now_ns }
+        30 QpCaps { qp }
     }
 }
 

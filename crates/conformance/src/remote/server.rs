@@ -189,6 +189,7 @@ impl Server {
             })),
             Call::ModifyQp { qp, attr } => Answer::of(self.qp(qp.0)?.modify(&attr)),
             Call::QueryQp { qp } => Answer::of(self.qp(qp.0)?.query()),
+            Call::QpCaps { qp } => Answer::of(self.qp(qp.0)?.ctl.caps()),
             Call::PostSend { qp, sends } => {
                 let sends: Vec<_> = sends.iter().map(OwnedSend::borrow).collect();
                 Answer::of(self.qp(qp.0)?.post_send(&sends))

@@ -30,7 +30,7 @@ impl<T: TransportType> End<T> {
         let context = Context::new(nic);
         let pd = context.alloc_pd().expect("a protection domain");
         let cq = context.create_cq(512).expect("a completion queue");
-        let region = pd.allocate(1 << 16, Access::all()).expect("a region");
+        let region = pd.allocate(1 << 16, Access::EVERYTHING).expect("a region");
         let qp = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
         End {
             context,
@@ -209,11 +209,7 @@ fn counters_add_up_and_outlive_their_objects() {
         .expect_err("five elements");
     a.post_recvs(2);
     assert_eq!(a.poll().len(), 3);
-    a.qp.modify(&verbs::QpAttr {
-        state: Some(QpState::Err),
-        ..verbs::QpAttr::default()
-    })
-    .expect("ERR");
+    a.qp.modify(&verbs::QpAttr::to(QpState::Err)).expect("ERR");
     assert_eq!(a.poll().len(), 2);
     let counts = counted.counts();
     assert_eq!(
@@ -386,11 +382,7 @@ fn a_stalled_connection_that_fails_flushes_what_it_held() {
     let batch = [Wr::send_inline(b"0").id(0), Wr::send_inline(b"1").id(1)];
     a.qp.post_send(&batch).expect("held");
     assert!(a.poll().is_empty());
-    a.qp.modify(&verbs::QpAttr {
-        state: Some(QpState::Err),
-        ..verbs::QpAttr::default()
-    })
-    .expect("ERR");
+    a.qp.modify(&verbs::QpAttr::to(QpState::Err)).expect("ERR");
     let done: Vec<_> = a.poll().iter().map(|wc| (wc.id, wc.status)).collect();
     assert_eq!(done, [(0, WcStatus::WrFlushErr), (1, WcStatus::WrFlushErr)]);
     assert!(b.poll().is_empty());
@@ -430,7 +422,7 @@ fn control_calls_are_refused_by_plan() {
     let pd = context.alloc_pd().expect("the first call");
     let refused = |error| matches!(error, VerbsError::Exhausted { .. });
     assert!(refused(
-        pd.allocate(64, Access::all()).expect_err("the second")
+        pd.allocate(64, Access::EVERYTHING).expect_err("the second")
     ));
     assert!(refused(context.create_cq(4).expect_err("the third")));
     context.create_cq(4).expect("the fourth");

@@ -105,7 +105,7 @@ impl Victim {
         let context = Context::new(nic.clone());
         let pd = context.alloc_pd().expect("a domain");
         let cq = context.create_cq(64).expect("a queue");
-        let memory = pd.allocate(1 << 20, Access::all()).expect("memory");
+        let memory = pd.allocate(1 << 20, Access::EVERYTHING).expect("memory");
         Victim {
             _nic: nic,
             pd,
@@ -337,11 +337,11 @@ fn a_region_that_changes_under_its_key_is_mapped_anew_or_refused() {
     second.post_send(&[Wr::read(&result, far)]).expect("posted");
     assert_eq!(pair.victim.status("a READ"), WcStatus::RemAccessErr);
     // The same key, writable all at once: what is mapped is not, so it is mapped anew.
-    describe(LEN, Access::all());
+    describe(LEN, Access::EVERYTHING);
     let mut third = pair.connect(4);
     assert_eq!(pair.write(&mut third, 0), WcStatus::Success);
     // The queue pair that knows the region is not misled either.
-    describe(1 << 40, Access::all());
+    describe(1 << 40, Access::EVERYTHING);
     first.post_send(&[Wr::read(&result, far)]).expect("posted");
     assert_eq!(pair.victim.status("a READ"), WcStatus::RemAccessErr);
     assert!(pair.speaker.instance == INSTANCE);

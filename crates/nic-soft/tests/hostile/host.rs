@@ -102,7 +102,7 @@ pub(crate) fn publish_qp(entry: &QpEntry, transport: Transport, peer_qpn: u32, g
     entry.recv_depth.store(64, Ordering::Relaxed);
     entry.pd.store(1, Ordering::Relaxed);
     entry.epoch_and_timer.store(1 << 16, Ordering::Relaxed);
-    let access = u64::from(Access::all().bits());
+    let access = u64::from(Access::EVERYTHING.bits());
     let word = u64::from(generation) << 32 | access << 8 | kind << 4 | RECEIVES;
     entry.word.store(word, Ordering::Release);
 }
@@ -116,7 +116,9 @@ pub(crate) fn publish_credits(published: &Published, index: usize) {
 
 /// Publishes a shared region with all rights.
 pub(crate) fn publish_region(entry: &MrEntry, key: u32, len: u64) {
-    entry.access.store(Access::all().bits(), Ordering::Relaxed);
+    entry
+        .access
+        .store(Access::EVERYTHING.bits(), Ordering::Relaxed);
     entry.pd.store(1, Ordering::Relaxed);
     entry.kind.store(KIND_SHARED, Ordering::Relaxed);
     entry.addr.store(0x10_0000, Ordering::Relaxed);

@@ -43,11 +43,11 @@ fn a_region_goes_where_a_queue_pair_of_its_domain_leads_and_nowhere_else() {
         context.alloc_pd().expect("a domain"),
         context.alloc_pd().expect("a domain"),
     );
-    let all = pd.allocate(4096, Access::all()).expect("memory");
+    let all = pd.allocate(4096, Access::EVERYTHING).expect("memory");
     let local = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
     let reads = Access::LOCAL_WRITE | Access::REMOTE_READ;
     let readable = pd.allocate(4096, reads).expect("memory");
-    let elsewhere = other.allocate(4096, Access::all()).expect("memory");
+    let elsewhere = other.allocate(4096, Access::EVERYTHING).expect("memory");
     let layout = Layout::from_size_align(4096, 4096).expect("a layout");
     // SAFETY: the layout has a size.
     let own = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");

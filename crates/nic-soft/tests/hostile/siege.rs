@@ -68,7 +68,7 @@ impl Victim {
         let sends = context.create_cq(4096).expect("a queue");
         let mut on = QpOptions::on(&cq);
         on.send_cq = sends.handle();
-        let memory = pd.allocate(1 << 16, Access::all()).expect("memory");
+        let memory = pd.allocate(1 << 16, Access::EVERYTHING).expect("memory");
         let mut rc = [0, 1].map(|_| pd.create_qp(&on).expect("a queue pair"));
         let mut ud: QueuePair<Ud> = pd.create_qp(&on).expect("a queue pair");
         ud.activate(QKEY).expect("ready");
@@ -253,10 +253,7 @@ impl Victim {
     /// Works with the hostile process as if it were honest.
     fn hostile_round(&mut self, front: &mut Front) {
         let connected = |state| !matches!(state, QpState::Reset | QpState::Init | QpState::Err);
-        let reset = QpAttr {
-            state: Some(QpState::Reset),
-            ..QpAttr::default()
-        };
+        let reset = QpAttr::to(QpState::Reset);
         if !connected(front.rc.state()) {
             front.failures += 1;
             front.rc.modify(&reset).expect("any state leads to RESET");

@@ -61,7 +61,7 @@ impl Honest {
         let qp = pd.create_qp(&options).expect("a queue pair");
         let mut ud: QueuePair<Ud> = pd.create_qp(&options).expect("a queue pair");
         ud.activate(QKEY).expect("ready");
-        let memory = pd.allocate(4096, Access::all()).expect("memory");
+        let memory = pd.allocate(4096, Access::EVERYTHING).expect("memory");
         Honest {
             qp,
             ud,

@@ -70,7 +70,7 @@ impl End {
         let uc = pd.create_qp(&options).expect("a queue pair");
         let mut ud: QueuePair<Ud> = pd.create_qp(&options).expect("a queue pair");
         ud.activate(QKEY).expect("ready");
-        let memory = pd.allocate(4096, Access::all()).expect("memory");
+        let memory = pd.allocate(4096, Access::EVERYTHING).expect("memory");
         End {
             context,
             pd,

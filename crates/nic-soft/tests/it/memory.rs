@@ -116,7 +116,7 @@ fn use_from(peer: Arc<dyn Nic>, context: &Context, region: &MemoryRegion, atomic
     );
 }
 
-const WORDS: Access = Access::all();
+const WORDS: Access = Access::EVERYTHING;
 
 fn bytes_only() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ

@@ -66,10 +66,7 @@ fn a_queue_pair_starts_anew_under_a_poller_that_takes_its_recvs() {
             while round % 8 == 0 && taken.load(Ordering::Relaxed) < before + 2 {
                 std::thread::yield_now();
             }
-            let reset = QpAttr {
-                state: Some(QpState::Reset),
-                ..QpAttr::default()
-            };
+            let reset = QpAttr::to(QpState::Reset);
             qp.modify(&reset).expect("reset");
         }
         done.store(true, Ordering::Relaxed);

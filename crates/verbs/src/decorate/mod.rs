@@ -18,7 +18,7 @@
 //! use verbs::{CqInit, Polled};
 //!
 //! let nic = Counted::new(Arc::new(ModelNic::fabric(1).remove(0)));
-//! let mut cq = nic.create_cq(&CqInit { depth: 8, channel: None }).unwrap();
+//! let mut cq = nic.create_cq(&CqInit::new(8)).unwrap();
 //! cq.poll(&mut Polled::new(1)).unwrap();
 //! assert_eq!(nic.counts().polls_empty, 1);
 //! ```

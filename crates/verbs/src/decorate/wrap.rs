@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::attr::{
-    Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpInit, SrqInit, Transport,
+    Access, AhAttr, CqInit, DeviceAttr, PortAttr, QpAttr, QpCaps, QpInit, SrqInit, Transport,
 };
 use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, VerbsError};
@@ -338,6 +338,10 @@ impl<L: Layer> QpCtl for Wrapped<L, Arc<dyn QpCtl>, L::Ctl> {
 
     fn query(&self) -> QpAttr {
         self.inner.query()
+    }
+
+    fn caps(&self) -> QpCaps {
+        self.inner.caps()
     }
 }
 

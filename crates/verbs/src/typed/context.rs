@@ -45,10 +45,12 @@ impl Context {
     /// `NoSuch` when the port has none.
     pub fn gid(&self) -> Result<Gid, VerbsError> {
         let gids = self.nic.port(1)?.gids;
-        gids.first().copied().ok_or(VerbsError::NoSuch {
-            what: "GID",
-            number: 0,
-        })
+        gids.first()
+            .map(|entry| entry.gid)
+            .ok_or(VerbsError::NoSuch {
+                what: "GID",
+                number: 0,
+            })
     }
 
     /// Makes a protection domain.
@@ -70,10 +72,7 @@ impl Context {
     /// # Errors
     /// `Limit`, `Exhausted`.
     pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue, VerbsError> {
-        let cq = self.nic.create_cq(&CqInit {
-            depth,
-            channel: None,
-        })?;
+        let cq = self.nic.create_cq(&CqInit::new(depth))?;
         Ok(CompletionQueue::new(cq, self))
     }
 
@@ -86,10 +85,7 @@ impl Context {
         depth: u32,
         channel: &CompletionChannel,
     ) -> Result<CompletionQueue, VerbsError> {
-        let init = CqInit {
-            depth,
-            channel: Some(channel.num()),
-        };
+        let init = CqInit::new(depth).on(channel.num());
         Ok(CompletionQueue::new(self.nic.create_cq(&init)?, self))
     }
 
@@ -179,7 +175,7 @@ impl ProtectionDomain {
             .inner
             .context
             .nic
-            .create_ah(self.num(), &AhAttr { gid, port: 1 })?;
+            .create_ah(self.num(), &AhAttr::to(gid))?;
         Ok(AddressHandle {
             inner: Arc::new(AhInner {
                 num,

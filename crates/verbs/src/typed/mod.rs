@@ -17,12 +17,12 @@ mod memory;
 mod qp;
 mod request;
 
+pub use crate::connect::{ConnectOptions, Endpoint};
 pub use batch::{Batch, Destination};
 pub use context::{AddressHandle, Context, ProtectionDomain};
 pub use cq::{CompletionChannel, CompletionQueue, CqRef};
 pub use memory::MemoryRegion;
 pub use qp::{
-    ConnectOptions, Endpoint, QpControl, QpOptions, QueuePair, ReceiveQueue, SendQueue,
-    SharedReceiveQueue, SrqRef,
+    QpControl, QpOptions, QueuePair, ReceiveQueue, SendQueue, SharedReceiveQueue, SrqRef,
 };
 pub use request::{Connected, Rc, TransportType, Uc, Ud, Wr};

@@ -7,24 +7,14 @@ use super::{
     AddressHandle, Batch, CompletionQueue, Connected, CqRef, Destination, ProtectionDomain, Rc,
     TransportType, Ud, Wr,
 };
-use crate::attr::{Access, LentRecvs, Mtu, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport};
+use crate::attr::{Access, LentRecvs, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport};
 use crate::batch::RecvBatch;
+use crate::connect::{ConnectOptions, Endpoint, first_psn, to_init, to_rtr, to_rts};
 use crate::error::{PostError, VerbsError};
-use crate::names::{Gid, Psn, Qkey, QpNum, SrqNum};
+use crate::names::{Qkey, QpNum, SrqNum};
 use crate::nic::{NicSrq, QpCtl, QpParts, RecvHalf, SendHalf};
 use crate::wr::{RecvWr, UdDest};
 use std::sync::Arc;
-
-/// What a peer must know to reach a queue pair; peers exchange it by other means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Endpoint {
-    /// The port.
-    pub gid: Gid,
-    /// The queue pair.
-    pub qpn: QpNum,
-    /// The first sequence number it sends.
-    pub psn: Psn,
-}
 
 /// Choices made when creating a queue pair.
 #[derive(Clone, Debug)]
@@ -66,42 +56,6 @@ impl QpOptions {
     }
 }
 
-/// Choices made when connecting.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectOptions {
-    /// What the peer may do through this queue pair.
-    pub access: Access,
-    /// The path's packet size.
-    pub mtu: Mtu,
-    /// See [`QpAttr::timeout`] (RC).
-    pub timeout: u8,
-    /// See [`QpAttr::retry_count`] (RC).
-    pub retry_count: u8,
-    /// See [`QpAttr::rnr_retry`] (RC).
-    pub rnr_retry: u8,
-    /// See [`QpAttr::min_rnr_timer`] (RC).
-    pub min_rnr_timer: u8,
-    /// READs and atomics under way, each way (RC).
-    pub rd_atomic_max: u8,
-}
-
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        ConnectOptions {
-            access: Access::LOCAL_WRITE
-                | Access::REMOTE_WRITE
-                | Access::REMOTE_READ
-                | Access::REMOTE_ATOMIC,
-            mtu: Mtu::B4096,
-            timeout: 14,
-            retry_count: 7,
-            rnr_retry: 7,
-            min_rnr_timer: 12,
-            rd_atomic_max: 16,
-        }
-    }
-}
-
 /// A queue pair of transport `T`.
 #[derive(Debug)]
 pub struct QueuePair<T> {
@@ -121,18 +75,15 @@ impl ProtectionDomain {
     ) -> Result<QueuePair<T>, VerbsError> {
         let context = self.context();
         let srq = options.srq.as_ref();
-        let qp = context.nic().create_qp(&QpInit {
-            pd: self.num(),
-            transport: T::TRANSPORT,
-            send_cq: options.send_cq.0.on(context, "completion queue")?,
-            recv_cq: options.recv_cq.0.on(context, "completion queue")?,
-            srq: srq
-                .map(|srq| srq.0.on(context, "shared receive queue"))
-                .transpose()?,
-            lent_recvs: options.lent_recvs,
-            caps: options.caps,
-            signal_all: false,
-        })?;
+        let send_cq = options.send_cq.0.on(context, "completion queue")?;
+        let recv_cq = options.recv_cq.0.on(context, "completion queue")?;
+        let mut init = QpInit::new(self.num(), T::TRANSPORT, send_cq, recv_cq);
+        init.srq = srq
+            .map(|srq| srq.0.on(context, "shared receive queue"))
+            .transpose()?;
+        init.lent_recvs = options.lent_recvs;
+        init.caps = options.caps;
+        let qp = context.nic().create_qp(&init)?;
         Ok(QueuePair {
             qp,
             pd: self.clone(),
@@ -145,11 +96,7 @@ impl ProtectionDomain {
     /// # Errors
     /// `Limit`, `Exhausted`.
     pub fn create_srq(&self, wr_max: u32, sge_max: u32) -> Result<SharedReceiveQueue, VerbsError> {
-        let init = SrqInit {
-            pd: self.num(),
-            wr_max,
-            sge_max,
-        };
+        let init = SrqInit::new(self.num(), wr_max, sge_max);
         let srq = self.context().nic().create_srq(&init)?;
         let handle = SrqRef(Handle::new(srq.num(), self.context()));
         Ok(SharedReceiveQueue {
@@ -177,6 +124,11 @@ impl<T: TransportType> QueuePair<T> {
         self.query().state.unwrap_or(QpState::Reset)
     }
 
+    /// Its queue sizes, as granted.
+    pub fn caps(&self) -> QpCaps {
+        self.qp.ctl.caps()
+    }
+
     /// Its state and attributes.
     pub fn query(&self) -> QpAttr {
         self.qp.query()
@@ -199,7 +151,7 @@ impl<T: TransportType> QueuePair<T> {
         Ok(Endpoint {
             gid,
             qpn,
-            psn: Psn(qpn.0 & 0x00ff_ffff),
+            psn: first_psn(qpn),
         })
     }
 
@@ -394,13 +346,7 @@ impl<T: Connected> QueuePair<T> {
     /// # Errors
     /// As [`QpCtl::modify`]; `Unreachable` when the peer is not there.
     pub fn connect(&mut self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), VerbsError> {
-        self.modify(&QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(options.access),
-            ..QpAttr::default()
-        })?;
+        self.modify(&to_init(T::TRANSPORT, options.access, Qkey::default()))?;
         self.ready(peer, options)
     }
 
@@ -410,27 +356,8 @@ impl<T: Connected> QueuePair<T> {
     /// # Errors
     /// As [`QueuePair::connect`].
     pub fn ready(&mut self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), VerbsError> {
-        let reliable = T::TRANSPORT == Transport::Rc;
-        let psn = self.endpoint()?.psn;
-        self.modify(&QpAttr {
-            state: Some(QpState::Rtr),
-            dest_gid: Some(peer.gid),
-            dest_qpn: Some(peer.qpn),
-            path_mtu: Some(options.mtu),
-            rq_psn: Some(peer.psn),
-            dest_rd_atomic_max: reliable.then_some(options.rd_atomic_max),
-            min_rnr_timer: reliable.then_some(options.min_rnr_timer),
-            ..QpAttr::default()
-        })?;
-        self.modify(&QpAttr {
-            state: Some(QpState::Rts),
-            sq_psn: Some(psn),
-            rd_atomic_max: reliable.then_some(options.rd_atomic_max),
-            timeout: reliable.then_some(options.timeout),
-            retry_count: reliable.then_some(options.retry_count),
-            rnr_retry: reliable.then_some(options.rnr_retry),
-            ..QpAttr::default()
-        })
+        self.modify(&to_rtr(T::TRANSPORT, peer, options))?;
+        self.modify(&to_rts(T::TRANSPORT, first_psn(self.num()), options))
     }
 }
 
@@ -441,10 +368,7 @@ impl QueuePair<Rc> {
     /// # Errors
     /// As [`QpCtl::modify`].
     pub fn drain(&mut self) -> Result<(), VerbsError> {
-        self.modify(&QpAttr {
-            state: Some(QpState::Sqd),
-            ..QpAttr::default()
-        })
+        self.modify(&QpAttr::to(QpState::Sqd))
     }
 
     /// Goes on after [`QueuePair::drain`].
@@ -452,10 +376,7 @@ impl QueuePair<Rc> {
     /// # Errors
     /// As [`QpCtl::modify`].
     pub fn resume(&mut self) -> Result<(), VerbsError> {
-        self.modify(&QpAttr {
-            state: Some(QpState::Rts),
-            ..QpAttr::default()
-        })
+        self.modify(&QpAttr::to(QpState::Rts))
     }
 }
 
@@ -465,23 +386,10 @@ impl QueuePair<Ud> {
     /// # Errors
     /// As [`QpCtl::modify`].
     pub fn activate(&mut self, qkey: Qkey) -> Result<(), VerbsError> {
-        self.modify(&QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            qkey: Some(qkey),
-            ..QpAttr::default()
-        })?;
-        self.modify(&QpAttr {
-            state: Some(QpState::Rtr),
-            ..QpAttr::default()
-        })?;
-        let sq_psn = Some(self.endpoint()?.psn);
-        self.modify(&QpAttr {
-            state: Some(QpState::Rts),
-            sq_psn,
-            ..QpAttr::default()
-        })
+        self.modify(&to_init(Transport::Ud, Access::empty(), qkey))?;
+        self.modify(&QpAttr::to(QpState::Rtr))?;
+        let psn = first_psn(self.num());
+        self.modify(&to_rts(Transport::Ud, psn, &ConnectOptions::default()))
     }
 }
 

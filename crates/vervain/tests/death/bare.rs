@@ -95,7 +95,7 @@ impl Side {
                 srq: Some(srq.handle()),
                 ..options
             })?,
-            memory: pd.allocate(LEN, Access::all())?,
+            memory: pd.allocate(LEN, Access::EVERYTHING)?,
             ah: pd.create_ah(context.gid()?)?,
             srq,
             cq,
@@ -243,9 +243,9 @@ impl Pages {
         let start = NonNull::new(start).ok_or("no address")?;
         // Memory that is not whole pages stays where it is, where nobody else has atomics.
         let access = if offset == 0 {
-            Access::all()
+            Access::EVERYTHING
         } else {
-            Access::all() - Access::REMOTE_ATOMIC
+            Access::EVERYTHING - Access::REMOTE_ATOMIC
         };
         // SAFETY: the pages are dropped after the region, and nobody here looks at them.
         Ok(unsafe { pd.register(start, LEN - offset, access)? })
@@ -311,7 +311,7 @@ fn play_all(run_dir: &Path) -> Result<(), Failed> {
     drop(own);
     for round in 0..3 {
         let own = pages.register(&side.pd, if round == 1 { 64 } else { 0 })?;
-        let other = side.pd.allocate(LEN << round, Access::all())?;
+        let other = side.pd.allocate(LEN << round, Access::EVERYTHING)?;
         drop(own);
         drop(other);
     }

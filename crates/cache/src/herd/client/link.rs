@@ -98,7 +98,7 @@ impl<S: Control> Link<S> {
 
         let accept = ask(&mut stream, &info, window, context.gid()?, qkey, &halves)?;
         check_accept(&accept, window, geometry, cores)?;
-        let mtu = context.port(1)?.mtu_max;
+        let mtu = context.port(1)?.mtu;
         let answer_qpns = halves.iter().map(|half| half.ud.num()).collect();
         let mut lanes = Vec::with_capacity(cores);
         for (core, (mut half, peer)) in halves.into_iter().zip(&accept.lanes).enumerate() {

@@ -114,7 +114,7 @@ impl Acceptor {
         if cores.len() != config.cores as usize {
             return Err(VerbsError::invalid("cores", "not as many as configured"));
         }
-        let answer_len_max = config::ANSWER_LEN_MAX.min(pd.context().port(1)?.mtu_max.bytes());
+        let answer_len_max = config::ANSWER_LEN_MAX.min(pd.context().port(1)?.mtu.bytes());
         Ok(Acceptor {
             geometry: config.geometry()?,
             answer_len_max,
@@ -224,7 +224,7 @@ impl Acceptor {
                 &wish.uc,
                 &ConnectOptions {
                     access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-                    mtu: pd.context().port(1)?.mtu_max,
+                    mtu: pd.context().port(1)?.mtu,
                     ..ConnectOptions::default()
                 },
             )?;

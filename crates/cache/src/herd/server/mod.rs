@@ -158,7 +158,7 @@ impl Server {
         config.check()?;
         let context = pd.context();
         let geometry = config.geometry()?;
-        let answer_len_max = config::ANSWER_LEN_MAX.min(context.port(1)?.mtu_max.bytes());
+        let answer_len_max = config::ANSWER_LEN_MAX.min(context.port(1)?.mtu.bytes());
         let batch_max = config.batch_max as usize;
         let channel = context.create_channel()?;
         let recv_cq = context.create_cq_on(KICK_RECVS, &channel)?;

@@ -131,10 +131,7 @@ impl Outbox {
         }
         if self.qp.state() == QpState::Sqe {
             // Answers were flushed; their clients ask again.
-            let recovered = self.qp.modify(&QpAttr {
-                state: Some(QpState::Rts),
-                ..QpAttr::default()
-            });
+            let recovered = self.qp.modify(&QpAttr::to(QpState::Rts));
             if recovered.is_err() {
                 stats.send_errors += 1;
             }

@@ -82,7 +82,7 @@ impl Nic for Meddler {
     fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
         let mut attr = self.nic.port(port)?;
         if let Some(mtu) = *self.mtu.lock().unwrap() {
-            attr.mtu_max = mtu;
+            attr.mtu = mtu;
         }
         Ok(attr)
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::plan::{Fault, Random};
 use super::{Change, OWN, Rewrite, Shared, lock};
-use crate::attr::{Access, QpAttr, QpInit, QpState, Transport};
+use crate::attr::{Access, QpAttr, QpCaps, QpInit, QpState, Transport};
 use crate::batch::{Dest, SendBatch, SendLimits};
 use crate::error::{PostError, PostReason, VerbsError};
 use crate::names::{CqNum, Qkey, QpNum, RemoteAddr};
@@ -40,6 +40,10 @@ impl QpCtl for FaultyCtl {
 
     fn query(&self) -> QpAttr {
         lock(&self.core).ctl.query()
+    }
+
+    fn caps(&self) -> QpCaps {
+        lock(&self.core).ctl.caps()
     }
 }
 
@@ -129,7 +133,7 @@ impl Core {
             // Copies and requests that are to fail have one element.
             caps.send_sge_max = caps.send_sge_max.max(1);
         }
-        let slot_len = nic.port(1)?.mtu_max.bytes();
+        let slot_len = nic.port(1)?.mtu.bytes();
         let staging = match late {
             true => Some(nic.allocate(init.pd, SLOTS * slot_len, Access::LOCAL_WRITE)?),
             false => None,
