@@ -178,14 +178,13 @@ impl Maintainer {
         if let Err(error) = self.disk.flush().await {
             // The copies may be lost, and a further flush would not tell: what they are copies of
             // has to stay.
-            for closable in before {
-                shared.segments.note_failure(closable.segment);
-            }
+            let error = StoreError::from(error);
+            note_failed_flush(&shared, &error);
             self.mover.take_back();
             self.mover.abandon();
             shared.segments.stay(segment);
             self.postpone(segment, victim.seq);
-            return Err(error.into());
+            return Err(error);
         }
         self.mover.settle();
         // Before the headers of what was moved say that it counts no more.
@@ -475,13 +474,22 @@ pub(crate) async fn close_segments(shared: &Shared, disk: &Disk) -> Result<(), S
     if closable.iter().any(|closable| !is_durable(closable.kind))
         && let Err(error) = disk.flush().await
     {
-        // What was lost then, no further flush tells.
-        for closable in closable.iter().filter(|c| !is_durable(c.kind)) {
-            shared.segments.note_failure(closable.segment);
-        }
-        return Err(error.into());
+        let error = StoreError::from(error);
+        note_failed_flush(shared, &error);
+        return Err(error);
     }
     close_flushed(shared, disk, closable).await
+}
+
+/// What was written since the last flush, and is not durable by itself, may be lost: no further flush tells.
+/// Nothing of it is closed nor settled, and who closes the store is told.
+fn note_failed_flush(shared: &Shared, error: &StoreError) {
+    let is_durable = |kind| kind == Kind::User && shared.durable() == Durable::Yes;
+    shared.segments.note_lost_writes(|kind| !is_durable(kind));
+    if shared.durable() == Durable::No {
+        shared.user.leave_current();
+        shared.note_lost(error);
+    }
 }
 
 /// Closes segments whose batches are durable.

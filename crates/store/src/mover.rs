@@ -152,10 +152,11 @@ impl Mover {
             blocks: room.blocks - blocks,
             ..room
         });
-        let unended = Unended::new(&shared, room.segment);
+        let mut unended = Unended::new(&shared, &room);
         let at = shared.layout().block_at(room.segment, room.block);
         // Durable before the segment they come from is given up: its collector flushes.
         let (result, mut buf) = self.disk.write(buf, at, Durable::No).await;
+        unended.is_on_its_way = false;
         let members = std::mem::take(&mut self.members);
         let then = std::mem::take(&mut self.then);
         self.len = 0;

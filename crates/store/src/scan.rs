@@ -4,6 +4,7 @@
 //! tried, after a record that is not whole the next grain. What is missing is judged at the end, when
 //! it is known up to where everything had been written: see [`Scan::finish`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -86,7 +87,7 @@ pub(crate) struct Scan<'s> {
     gap: Option<u32>,
     gaps: Vec<Range<u32>>,
     gaps_searched: bool,
-    unreadable: Vec<u32>,
+    unreadable: BTreeSet<u32>,
     report: Report,
 }
 
@@ -121,6 +122,8 @@ pub(crate) struct Outcome {
     pub(crate) suspects: Vec<Suspect>,
     /// Of keys that are not known something is lost, all of it before this block.
     pub(crate) doubt: Option<u32>,
+    /// Everything before this block had been durably written.
+    pub(crate) settled: u32,
 }
 
 impl Outcome {
@@ -179,7 +182,7 @@ impl<'s> Scan<'s> {
             gap: None,
             gaps: Vec::new(),
             gaps_searched: false,
-            unreadable: Vec::new(),
+            unreadable: BTreeSet::new(),
             report: Report::default(),
         }
     }
@@ -293,10 +296,27 @@ impl<'s> Scan<'s> {
                 flaws,
                 suspects: Vec::new(),
                 doubt: None,
+                settled,
             };
         }
         for flaw in &mut flaws {
-            flaw.torn &= flaw.blocks.start >= settled;
+            flaw.torn &= flaw.blocks.start >= settled && flaw.damage != Damage::Unreadable;
+        }
+        // A write that a crash cuts short leaves what can be read. So whatever stood there may have been
+        // acknowledged, behind what is settled too.
+        for &block in &self.unreadable {
+            if flaws
+                .iter()
+                .any(|flaw| !flaw.torn && flaw.blocks.contains(&block))
+            {
+                continue;
+            }
+            flaws.push(Flaw {
+                damage: Damage::Unreadable,
+                blocks: block..block + 1,
+                torn: false,
+                explained: false,
+            });
         }
         let is_sure = |suspect: &Suspect| {
             suspect.block < settled || (suspect.is_mended && suspect.len <= SURE_LEN)
@@ -329,6 +349,7 @@ impl<'s> Scan<'s> {
             flaws,
             suspects,
             doubt,
+            settled,
         }
     }
 
@@ -401,7 +422,7 @@ impl<'s> Scan<'s> {
             records,
             known: 0,
             is_damaged: false,
-            is_unreadable: self.unreadable.iter().any(|block| blocks.contains(block)),
+            is_unreadable: self.unreadable.range(blocks.clone()).next().is_some(),
             is_over: false,
             finder: None,
             report: &mut self.report,
@@ -455,10 +476,7 @@ impl<'s> Scan<'s> {
                     return Err(error.into());
                 }
                 piece.fill(0);
-                let unreadable = self.start + number as u32;
-                if !self.unreadable.contains(&unreadable) {
-                    self.unreadable.push(unreadable);
-                }
+                self.unreadable.insert(self.start + number as u32);
             }
             let window = self.window.as_mut().expect("the caller has read into it");
             window[number * block..][..block].copy_from_slice(&piece);
@@ -495,7 +513,10 @@ impl<'w> Scanned<'w> {
         while self.at < self.bytes.len() {
             let grain = self.grain_at(self.at);
             let rest = &self.bytes[self.at..];
-            if let Ok(record) = Record::parse(rest, self.seed, self.seq, grain) {
+            // Where much is damaged, what claims to be long is not read as often as it claims to be.
+            let finder = self.finder.as_ref();
+            let may_be = finder.is_none_or(|f| f.is_record(self.at, self.seed, self.seq, grain));
+            if may_be && let Ok(record) = Record::parse(rest, self.seed, self.seq, grain) {
                 self.at += record.encoded_len().next_multiple_of(step);
                 self.known += 1;
                 let records = &mut self.report.found.records;
@@ -566,6 +587,9 @@ impl<'w> Scanned<'w> {
     fn is_whole(&self, at: usize) -> bool {
         let grain = self.grain_at(at);
         let bytes = self.bytes.get(at..).unwrap_or_default();
+        if let Some(finder) = &self.finder {
+            return !bytes.is_empty() && finder.is_record(at, self.seed, self.seq, grain);
+        }
         Record::parse(bytes, self.seed, self.seq, grain).is_ok()
     }
 

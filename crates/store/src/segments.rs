@@ -44,6 +44,8 @@ pub(crate) struct Counts {
     touched: AtomicU64,
     /// Something in it is damaged, and nobody has given that up.
     is_damaged: AtomicBool,
+    /// A write of a session that has gone may still be on its way to it.
+    is_awaited: AtomicBool,
     /// What was written to it, and whether its header says so.
     written: Mutex<Written>,
 }
@@ -162,13 +164,19 @@ impl Segments {
     pub(crate) fn adopt(&self, segment: u32, seq: u64, kind: Kind) {
         let mut table = self.table();
         table.states[segment as usize] = State::Sealed(kind);
-        table.free.retain(|&free| free != segment);
         table.next_seq = table.next_seq.max(seq + 1);
         self.next_seq.store(table.next_seq, Ordering::Release);
         let counts = &self.counts[segment as usize];
         counts.last_seq.store(seq, Ordering::Relaxed);
         counts.seq.store(seq, Ordering::Release);
         counts.touched.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    /// All segments that were found in use have been taken up: the others are free.
+    pub(crate) fn end_adoption(&self) {
+        let mut table = self.table();
+        let Table { states, free, .. } = &mut *table;
+        free.retain(|&free| states[free as usize] == State::Free);
     }
 
     /// A segment that is free had this sequence number last.
@@ -236,6 +244,37 @@ impl Segments {
         self.written(segment).closing = Closing::Never;
     }
 
+    /// A session has gone whose write to a segment may not have ended: nothing else is to be written there.
+    pub(crate) fn await_write(&self, segment: u32) {
+        let is_awaited = &self.counts[segment as usize].is_awaited;
+        is_awaited.store(true, Ordering::Release);
+    }
+
+    /// Whether something is on its way to a segment, or may be.
+    fn is_busy(&self, segment: u32) -> bool {
+        let counts = &self.counts[segment as usize];
+        counts.in_flight.load(Ordering::Acquire) != 0 || counts.is_awaited.load(Ordering::Acquire)
+    }
+
+    /// What was written to segments of some kinds, and not flushed since, may be lost.
+    pub(crate) fn note_lost_writes(&self, is_concerned: impl Fn(Kind) -> bool) {
+        let table = self.table();
+        for (segment, state) in (0..).zip(&table.states) {
+            let (State::Open(kind) | State::Sealed(kind) | State::Leaving(kind)) = *state else {
+                continue;
+            };
+            if !is_concerned(kind) {
+                continue;
+            }
+            let is_busy = self.is_busy(segment);
+            let mut written = self.written(segment);
+            let is_empty = written.contents == Contents::default() && !is_busy;
+            if written.closing == Closing::Due && !is_empty {
+                written.closing = Closing::Never;
+            }
+        }
+    }
+
     /// What a segment holds, if its header says so; otherwise up to which block everything in it is
     /// known to have been written.
     pub(crate) fn extent(&self, segment: u32) -> (Option<Contents>, u32) {
@@ -266,7 +305,7 @@ impl Segments {
                 continue;
             };
             let segment = segment as u32;
-            if counts.in_flight.load(Ordering::Acquire) != 0 {
+            if self.is_busy(segment) {
                 continue;
             }
             let written = *self.written(segment);
@@ -387,11 +426,7 @@ impl Segments {
 
     /// Begins to give a sealed segment up; false if somebody else has, or it is in use.
     pub(crate) fn leave(&self, segment: u32) -> bool {
-        if self.counts[segment as usize]
-            .in_flight
-            .load(Ordering::Acquire)
-            != 0
-        {
+        if self.is_busy(segment) {
             return false;
         }
         let state = &mut self.table().states[segment as usize];
@@ -476,7 +511,7 @@ impl Segments {
         let mut candidates = Vec::new();
         for (segment, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
             let records = matches!(state, State::Sealed(Kind::User | Kind::Moved));
-            if !records || counts.in_flight.load(Ordering::Acquire) != 0 {
+            if !records || self.is_busy(segment as u32) {
                 continue;
             }
             let seq = counts.seq.load(Ordering::Acquire);

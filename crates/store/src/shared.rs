@@ -1,7 +1,7 @@
 //! What all cores of a store share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{Device, Durable};
 use rt::cross::Notifier;
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) live: AtomicU64,
     pub(crate) maintainer: Notifier,
     pub(crate) is_closed: AtomicBool,
+    /// Why some of what was acknowledged may never become durable.
+    pub(crate) lost: Mutex<Option<StoreError>>,
 }
 
 impl Shared {
@@ -64,6 +66,18 @@ impl Shared {
     /// What the store has done since it was opened.
     pub(crate) fn stats(&self) -> Stats {
         self.tally.stats(&self.counters)
+    }
+
+    /// What was acknowledged may never become durable.
+    pub(crate) fn note_lost(&self, error: &StoreError) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.get_or_insert_with(|| error.clone());
+    }
+
+    /// Why some of what was acknowledged may never become durable, if that is so.
+    pub(crate) fn lost(&self) -> Option<StoreError> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.clone()
     }
 
     pub(crate) fn durable(&self) -> Durable {

@@ -429,7 +429,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Device`]; nothing is lost then either.
+    /// [`StoreError::Device`]; nothing is lost then either, unless the store is of
+    /// [`Durability::Process`](crate::Durability::Process) and a flush has failed.
     pub fn close(self) -> Result<(), StoreError> {
         self.stop();
         let disk = Disk::open(&*self.shared.device, 32)?;
@@ -455,6 +456,9 @@ impl Store {
                         tracing::warn!(%error, device = %shared.device.name(), segment, "a segment's header");
                     }
                 }
+            }
+            if let Some(error) = shared.lost() {
+                return Err(error);
             }
             if !shared.unsettled.is_settled() {
                 tracing::info!(device = %shared.device.name(), "changes have failed: the log will be read");
@@ -549,6 +553,7 @@ fn prepare(
         live: AtomicU64::new(0),
         maintainer,
         is_closed: AtomicBool::new(false),
+        lost: Mutex::default(),
         device,
         superblock,
     };

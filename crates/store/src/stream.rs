@@ -38,7 +38,12 @@ struct State {
     /// The batches of the current segment, from the first on that has not been durably written: where
     /// each begins, and whether it has.
     unsettled: VecDeque<(u32, bool)>,
-    waiting: Vec<Waker>,
+    /// Those who wait for the next segment, each once.
+    waiting: Vec<(u64, Waker)>,
+    /// How many have waited.
+    waited: u64,
+    /// A write to the current segment has failed: it is left as soon as there is another one.
+    is_spoilt: bool,
     /// Why there will be no next segment.
     refusal: Option<StoreError>,
     /// There will be no next segment, whoever is admitted.
@@ -78,13 +83,19 @@ impl Stream {
         mut fit: impl FnMut(u32) -> u32,
         want_next: impl Fn(),
     ) -> Result<Room, StoreError> {
+        let mut waits = None;
         poll_fn(|cx| {
             let mut state = self.state();
             loop {
+                let is_left = state.is_spoilt && state.next.is_some();
                 let State {
                     current, unsettled, ..
                 } = &mut *state;
-                if let Some(open) = current {
+                if is_left {
+                    if let Some(open) = current {
+                        segments.seal(open.segment);
+                    }
+                } else if let Some(open) = current {
                     let (segment, blocks) = (open.segment, fit(open.blocks));
                     if blocks > 0 {
                         let first = unsettled.front();
@@ -116,13 +127,14 @@ impl Stream {
                         want_next();
                         return Poll::Ready(Err(refusal));
                     }
-                    state.waiting.push(cx.waker().clone());
+                    state.wait(&mut waits, cx.waker());
                     drop(state);
                     want_next();
                     return Poll::Pending;
                 };
                 state.lost += state.current.map_or(0, |open| u64::from(open.blocks));
                 state.current = Some(next);
+                state.is_spoilt = false;
                 state.unsettled.clear();
                 want_next();
             }
@@ -143,6 +155,19 @@ impl Stream {
         while unsettled.front().is_some_and(|&(_, settled)| settled) {
             unsettled.pop_front();
         }
+    }
+
+    /// A write to a segment has failed, or is given up: nothing behind it is ever settled. So it is left for
+    /// the next one.
+    pub(crate) fn leave(&self, seq: u64) {
+        let mut state = self.state();
+        state.is_spoilt |= state.current.is_some_and(|open| open.seq == seq);
+    }
+
+    /// The same, whichever the current segment is.
+    pub(crate) fn leave_current(&self) {
+        let mut state = self.state();
+        state.is_spoilt |= state.current.is_some();
     }
 
     /// Up to where in the current segment everything has been durably written.
@@ -209,8 +234,22 @@ impl Stream {
     }
 }
 
+impl State {
+    /// Has somebody woken when there is another segment; `waits` is his number from now on.
+    fn wait(&mut self, waits: &mut Option<u64>, waker: &Waker) {
+        let number = *waits.get_or_insert_with(|| {
+            self.waited += 1;
+            self.waited
+        });
+        match self.waiting.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, old)) => old.clone_from(waker),
+            None => self.waiting.push((number, waker.clone())),
+        }
+    }
+}
+
 fn wake(mut state: MutexGuard<'_, State>) {
     let waiting = std::mem::take(&mut state.waiting);
     drop(state);
-    waiting.into_iter().for_each(Waker::wake);
+    waiting.into_iter().for_each(|(_, waker)| waker.wake());
 }

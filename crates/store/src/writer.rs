@@ -254,7 +254,7 @@ async fn write_parts(
         };
         debug_assert!(shift + bytes <= len);
         buf[bytes..].fill(0);
-        let unended = Unended::new(shared, room.segment);
+        let mut unended = Unended::new(shared, &room);
         let crc = compose(shared, room, &mut buf[..bytes], part, shift);
         for member in part {
             let grain = grain_of(layout, room, member.at - shift);
@@ -265,6 +265,7 @@ async fn write_parts(
         count(&counters.batches, 1);
         count(&counters.written_bytes, padded as u64);
         let (result, _) = disk.write(buf, at, shared.durable()).await;
+        unended.is_on_its_way = false;
         result?;
         let end = room.block + room.blocks;
         unended.end(end, crc, part.len() as u32);
@@ -280,15 +281,20 @@ async fn write_parts(
 pub(crate) struct Unended<'s> {
     shared: &'s Shared,
     segment: u32,
+    seq: u64,
     has_ended: bool,
+    /// The device may have it, and not be done with it.
+    pub(crate) is_on_its_way: bool,
 }
 
 impl<'s> Unended<'s> {
-    pub(crate) fn new(shared: &'s Shared, segment: u32) -> Self {
+    pub(crate) fn new(shared: &'s Shared, room: &Room) -> Self {
         Self {
             shared,
-            segment,
+            segment: room.segment,
+            seq: room.seq,
             has_ended: false,
+            is_on_its_way: true,
         }
     }
 
@@ -303,9 +309,15 @@ impl<'s> Unended<'s> {
 
 impl Drop for Unended<'_> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.shared.segments.note_failure(self.segment);
+        if self.has_ended {
+            return;
         }
+        let segments = &self.shared.segments;
+        segments.note_failure(self.segment);
+        if self.is_on_its_way {
+            segments.await_write(self.segment);
+        }
+        self.shared.user.leave(self.seq);
     }
 }
 

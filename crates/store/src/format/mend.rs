@@ -54,6 +54,8 @@ impl Mender {
         let header = Header::parse(bytes).ok()?;
         let len = header.record_len();
         let covered = bytes.get(CRC_LEN..len)?;
+        // A damaged header may claim any length, again and again.
+        self.steps_left = self.steps_left.checked_sub(covered.len() as u64 / 8)?;
         let stored = u32::from_le_bytes(*bytes.first_chunk()?);
         let syndrome = crc32fast::hash(covered) ^ stored ^ bound;
         let mut head = bytes[..header.key_at + header.key_len].to_vec();
@@ -124,6 +126,9 @@ impl Mender {
     }
 }
 
+/// The checksum of a record without key and value.
+const EMPTY_CRC: u32 = 0xff41_d912;
+
 /// How far apart the prefixes are whose checksums are kept.
 const STEP: usize = 256;
 
@@ -171,7 +176,14 @@ impl<'a> Finder<'a> {
             return false;
         }
         let stored = u32::from_le_bytes(*bytes.first_chunk().expect("a header is longer"));
-        stored ^ bind(seed, seq, grain) == self.checksum(at + CRC_LEN, at + len)
+        let covered = &bytes[CRC_LEN..len];
+        // Zeroes make a record without key and value at every grain.
+        let found = match covered {
+            [0, 0, 0] => EMPTY_CRC,
+            [..] if covered.len() <= STEP => crc32fast::hash(covered),
+            [..] => self.checksum(at + CRC_LEN, at + len),
+        };
+        stored ^ bind(seed, seq, grain) == found
     }
 }
 

@@ -110,13 +110,13 @@ impl Place {
 
     /// All 49 bits.
     #[inline]
-    pub(super) fn bits(self) -> u64 {
+    pub(crate) fn bits(self) -> u64 {
         self.0
     }
 
     /// From all 49 bits.
     #[inline]
-    pub(super) fn from_bits(bits: u64) -> Self {
+    pub(crate) fn from_bits(bits: u64) -> Self {
         debug_assert!(bits >> (GRAIN_BITS + SIZE_BITS) == 0);
         Place(bits)
     }

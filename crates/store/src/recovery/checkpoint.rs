@@ -138,12 +138,13 @@ impl Output<'_> {
         buf[start + len..].fill(0);
         let place = Room { blocks, ..*room };
         let member = Member { at: start, len };
-        let unended = Unended::new(shared, room.segment);
+        let mut unended = Unended::new(shared, &place);
         let crc = compose(shared, place, &mut buf[..end], &[member], 0);
         let at = shared.layout().block_at(room.segment, room.block);
         room.block += blocks;
         room.blocks -= blocks;
         let (result, _) = disk.write(buf, at, Durable::Yes).await;
+        unended.is_on_its_way = false;
         result?;
         unended.end(room.block, crc, 1);
         room.settled = room.block;
@@ -199,7 +200,8 @@ pub(crate) async fn load(
         shared.segments.restore(held);
     }
     shared.doubt_before(Version(checkpoint.doubt));
-    let live = checkpoint.held.iter().map(|held| held.live).sum();
+    let lives = checkpoint.held.iter().map(|held| held.live);
+    let live = lives.fold(0, u64::saturating_add);
     shared.live = std::sync::atomic::AtomicU64::new(live);
     Ok(true)
 }

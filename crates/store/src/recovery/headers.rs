@@ -24,9 +24,9 @@ pub(crate) struct Known {
     pub(crate) header: Option<SegmentHeader>,
     /// What is wrong with each.
     pub(crate) problems: [Option<FormatError>; 2],
-    /// Whether both say what they should; otherwise they are to be written anew, which is no damage if
-    /// there are no problems: a crash came between the two writes.
-    pub(crate) agree: bool,
+    /// Which of them do not say what they should and are to be written anew. It is no damage if there are no
+    /// problems: a crash came between the two writes.
+    pub(crate) outdated: [bool; 2],
 }
 
 impl Known {
@@ -61,8 +61,9 @@ impl Headers {
     /// The block before which everything in the segment with this sequence number had been written, as
     /// far as headers tell.
     pub(crate) fn settled(&self, seq: u64) -> u32 {
-        let of_segment = self.settled.iter().filter(|settled| settled.seq == seq);
-        of_segment.map(|settled| settled.block).max().unwrap_or(0)
+        // The newest is the first.
+        let found = self.settled.binary_search_by(|s| seq.cmp(&s.seq));
+        found.map_or(0, |at| self.settled[at].block)
     }
 }
 
@@ -100,6 +101,7 @@ pub(crate) async fn read(superblock: &Superblock, disk: &Disk) -> Result<Headers
             let mut known = judge(segment, found);
             if known.header.is_none() {
                 known.header = from_batches(superblock, disk, segment).await?;
+                known.outdated = [known.header.is_some(); 2];
             }
             let both = found.iter().flatten().chain(&known.header);
             for header in both {
@@ -145,14 +147,27 @@ fn judge(segment: u32, found: [Result<SegmentHeader, FormatError>; 2]) -> Known 
         (Ok(header), Err(_)) | (Err(_), Ok(header)) => Some(header),
         (Err(_), Err(_)) => None,
     };
-    let ages = |headers: [SegmentHeader; 2]| headers.map(|header| Ok(header.age()));
-    let found = [first, copy].map(|found| found.map(|header| header.age()));
     Known {
         segment,
         header,
         problems,
-        agree: header.is_some_and(|header| ages(Known::expected(&header)) == found),
+        outdated: outdated(header, [first, copy]),
     }
+}
+
+/// Which of two headers do not say what they should.
+fn outdated(
+    header: Option<SegmentHeader>,
+    found: [Result<SegmentHeader, FormatError>; 2],
+) -> [bool; 2] {
+    let Some(header) = header else {
+        return [false; 2];
+    };
+    let [first, copy] = Known::expected(&header);
+    let is_as = |found: Result<SegmentHeader, FormatError>, expected: SegmentHeader| {
+        found.is_ok_and(|found| found.age() == expected.age())
+    };
+    [!is_as(found[0], first), !is_as(found[1], copy)]
 }
 
 /// The header of a segment neither of whose headers can be read, as the batches in it tell.
@@ -270,7 +285,7 @@ mod tests {
                 is_damaged,
                 "{what}"
             );
-            assert_eq!(known.agree, agree, "{what}");
+            assert_eq!(known.outdated == [false; 2], agree, "{what}");
         }
         assert_eq!(judge(0, [lost, lost]).header, None);
     }

@@ -12,9 +12,9 @@ use block::Disk;
 use super::{OnProgress, Progress, Recovery};
 use crate::counters::add;
 use crate::error::StoreError;
-use crate::format::segment::SegmentHeader;
+use crate::format::segment::{Kind, SegmentHeader, SegmentState, Settled};
 use crate::index::{Place, SizeCode};
-use crate::maintain::{close_segment, free_segment};
+use crate::maintain::{Which, free_segment, put_header};
 use crate::options::Options;
 use crate::read::version;
 use crate::scan::{Outcome, Passed, Scan};
@@ -27,8 +27,12 @@ struct Note {
     /// The version, and in the lowest bit whether it is a tombstone: of a record and a tombstone of
     /// the same version the tombstone is the later one.
     rank: u64,
-    place: Place,
+    /// Where it is, and in the highest bit whether it is whole: of a record and its copy either will do.
+    place: u64,
 }
+
+/// Says in a note that the record is whole.
+const WHOLE: u64 = 1 << 63;
 
 /// How notes are divided by the upper bits of their hashes.
 const PARTS: usize = 256;
@@ -231,7 +235,9 @@ impl Pass<'_> {
                     hash,
                     rank: version(&layout, record.meta, header.seq, grain).0 << 1
                         | u64::from(record.meta.tombstone.is_some()),
-                    place: Place::new(layout.place(header.segment, grain), SizeCode::of(grains)),
+                    place: WHOLE
+                        | Place::new(layout.place(header.segment, grain), SizeCode::of(grains))
+                            .bits(),
                 });
             }
         }
@@ -260,7 +266,8 @@ impl Pass<'_> {
                 place: Place::new(
                     layout.place(header.segment, suspect.grain),
                     SizeCode::of(grains),
-                ),
+                )
+                .bits(),
             });
         }
         self.notes.fetch_add(noted, Ordering::Relaxed);
@@ -285,6 +292,9 @@ impl Pass<'_> {
                 shared.doubt_before(layout.version(header.seq, grain));
             }
             shared.segments.retire_damaged(segment);
+            if header.state == SegmentState::Open {
+                self.keep_settled(disk, header, outcome.settled).await;
+            }
             return Ok(());
         }
         let (contents, _) = shared.segments.extent(segment);
@@ -292,8 +302,13 @@ impl Pass<'_> {
         if is_closed || !self.is_flushed {
             return Ok(());
         }
-        let at = (segment, header.seq);
-        match close_segment(shared, disk, at, header.kind, outcome.found).await {
+        // What it says of other segments stays: these may not have been read.
+        let closed = SegmentHeader {
+            state: SegmentState::Closed,
+            contents: outcome.found,
+            ..*header
+        };
+        match put_header(shared, disk, &closed, Which::Copy).await {
             Ok(()) => {
                 let segments = &shared.segments;
                 segments.adopt_extent(segment, Some(outcome.found), 0);
@@ -304,6 +319,24 @@ impl Pass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Says in a damaged segment's own header up to where it had been written: others say so too, but only
+    /// until they are written anew. The header in the first block goes on saying of other segments what
+    /// this one does not any more.
+    async fn keep_settled(&self, disk: &Disk, header: &SegmentHeader, block: u32) {
+        let shared = self.shared;
+        let seq = header.seq;
+        let mut own = *header;
+        match header.kind {
+            Kind::Moved => own.moved = Settled { seq, block },
+            Kind::User | Kind::Index => own.user = Settled { seq, block },
+        }
+        shared.segments.adopt_extent(header.segment, None, block);
+        if let Err(error) = put_header(shared, disk, &own, Which::Copy).await {
+            let device = shared.device.name();
+            tracing::warn!(%device, segment = header.segment, %error, "keeping what is damaged");
+        }
     }
 
     /// Drops notes of this thread that are beyond the pass's end, which shrinks when there are too
@@ -350,7 +383,7 @@ fn point(shared: &Shared, mut notes: Vec<Note>) -> Result<(), StoreError> {
     for (i, note) in notes.iter().enumerate() {
         let is_newest = notes.get(i + 1).is_none_or(|next| next.hash != note.hash);
         if is_newest && note.rank & 1 == 0 {
-            entries.push((note.hash as u64, note.place));
+            entries.push((note.hash as u64, Place::from_bits(note.place & !WHOLE)));
             if entries.len() == BATCH {
                 insert(&mut entries)?;
             }

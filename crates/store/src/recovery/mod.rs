@@ -91,7 +91,15 @@ pub(crate) fn recover(
     let by_age = |header: &SegmentHeader| header.seq;
     index.sort_unstable_by_key(by_age);
     records.sort_unstable_by_key(by_age);
-    let mended = disk.block_on(mend(shared, disk, &headers));
+    shared.segments.end_adoption();
+    let damaged = tell_problems(shared, &headers);
+    // A damaged one first of all: until then the other one must not be written. One that a crash has only
+    // left behind may alone say how far other segments are settled, until these have been read.
+    let (of_damage, of_cuts) = headers
+        .segments
+        .iter()
+        .partition::<Vec<_>, _>(|known| known.problems.iter().any(Option::is_some));
+    disk.block_on(mend(shared, disk, &of_damage));
     let is_closed =
         options.believe_index && disk.block_on(checkpoint::load(shared, disk, &index, &records))?;
     let recovery = if is_closed {
@@ -102,9 +110,10 @@ pub(crate) fn recover(
             .iter()
             .filter(|known| known.header.is_none());
         let lost: Vec<u32> = lost.map(|known| known.segment).collect();
-        log::recover(shared, &records, &lost, mended, options)?
+        log::recover(shared, &records, &lost, damaged, options)?
     };
     disk.block_on(async {
+        mend(shared, disk, &of_cuts).await;
         // The first since the store was opened.
         if let Err(error) = prepare_segment(shared, disk, spare(shared)).await {
             // Maintenance begins another one.
@@ -120,26 +129,33 @@ pub(crate) fn recover(
     Ok(recovery)
 }
 
-/// Writes damaged headers anew where the other one says what is to be there, and ends what a crash cut
-/// short between the two. Returns how many were damaged.
-async fn mend(shared: &Shared, disk: &Disk, headers: &Headers) -> u64 {
+/// Says what is wrong with headers, and how many are.
+fn tell_problems(shared: &Shared, headers: &Headers) -> u64 {
     let mut damaged = 0;
     for known in &headers.segments {
-        let problems = known.problems.iter().flatten();
-        for error in problems.clone() {
+        for error in known.problems.iter().flatten() {
             let device = shared.device.name();
             tracing::warn!(%device, segment = known.segment, %error, "recovering a store");
+            damaged += 1;
         }
-        damaged += problems.count() as u64;
-        let Some(header) = known.header.filter(|_| !known.agree) else {
+    }
+    damaged
+}
+
+/// Writes those headers anew that do not say what they should, if it is known what they should, and no
+/// other ones: a write that goes wrong may cost what was there.
+async fn mend(shared: &Shared, disk: &Disk, segments: &[&Known]) {
+    for known in segments {
+        let Some(header) = known.header else {
             continue;
         };
-        for (header, which) in Known::expected(&header).into_iter().zip(Which::BOTH) {
+        let expected = Known::expected(&header).into_iter().zip(Which::BOTH);
+        let outdated = expected.zip(known.outdated).filter(|(_, is_so)| *is_so);
+        for ((header, which), _) in outdated {
             if let Err(error) = put_header(shared, disk, &header, which).await {
                 let device = shared.device.name();
                 tracing::warn!(%device, segment = known.segment, %error, "mending a header");
             }
         }
     }
-    damaged
 }

@@ -46,6 +46,22 @@ impl Allowed {
         changes.pop();
     }
 
+    /// How many changes were acknowledged, of how many.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let changes = || self.0.values().flatten();
+        let acknowledged = changes().filter(|change| change.ended.is_some());
+        (acknowledged.count(), changes().count())
+    }
+
+    /// How many bytes of values there may be at most now.
+    pub(crate) fn bytes_max(&self) -> usize {
+        let longest = |key: &Vec<u8>| {
+            let lens = self.of(key, NOW).into_iter().flatten().map(<[u8]>::len);
+            lens.max().unwrap_or(0)
+        };
+        self.0.keys().map(longest).sum()
+    }
+
     /// All keys that were ever changed.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.0.keys().map(Vec::as_slice)

@@ -6,7 +6,7 @@
 use block::sim::{Loss, Rates, SimDevice, Snapshot};
 use fastrand::Rng;
 use store::examine::{examine, repair_superblocks};
-use store::{Options, Recovery, State};
+use store::{Durability, Options, Recovery, State};
 
 use super::allowed::{Allowed, NOW};
 use super::cases::{Cases, seeds};
@@ -16,7 +16,7 @@ use super::world::{
 
 /// A store's life that is cut.
 #[derive(Clone, Copy, Debug)]
-struct Life {
+pub(super) struct Life {
     segments: u64,
     sessions: usize,
     tasks: u32,
@@ -24,11 +24,12 @@ struct Life {
     has_long: bool,
     is_cache: bool,
     flush_error: f64,
+    durability: Durability,
     /// Bytes of a sector.
     sector: u32,
 }
 
-const USUAL: Life = Life {
+pub(super) const USUAL: Life = Life {
     segments: 10,
     sessions: 1,
     tasks: 5,
@@ -36,19 +37,21 @@ const USUAL: Life = Life {
     has_long: false,
     is_cache: false,
     flush_error: 0.0,
+    durability: Durability::PowerCut,
     sector: 512,
 };
 
-const SEVERAL: Life = Life {
+pub(super) const SEVERAL: Life = Life {
     sessions: 3,
     tasks: 6,
     ..USUAL
 };
 
 impl Life {
-    fn options(&self) -> Options {
+    pub(super) fn options(&self) -> Options {
         let mut options = options();
         options.cache = self.is_cache;
+        options.durability = self.durability;
         options
     }
 
@@ -71,7 +74,7 @@ impl Life {
     }
 
     /// Runs it from an empty device on.
-    fn live(&self, seed: u64) -> Result<(World, Allowed), String> {
+    pub(super) fn live(&self, seed: u64) -> Result<(World, Allowed), String> {
         let device = self.device(seed);
         let opened = World::open(&device, &self.options(), self.sessions);
         let mut world = opened.map_err(|error| error.to_string())?;
@@ -82,6 +85,10 @@ impl Life {
         device.record();
         let of = self.workload(seed);
         let allowed = work_all(&mut world, self.tasks, of, Allowed::default())?;
+        let (acknowledged, all) = allowed.counts();
+        if acknowledged * 3 < all {
+            return Err(format!("{acknowledged} changes of {all} were acknowledged"));
+        }
         let segments = world.store.segments();
         if self.flush_error == 0.0 && segments.contains(&State::Retired) {
             return Err(format!(
@@ -112,7 +119,7 @@ fn loss(number: usize, random: &mut Rng) -> Loss {
 }
 
 /// So many of the snapshots, spread over all.
-fn spread(snapshots: Vec<Snapshot>, count: usize) -> Vec<Snapshot> {
+pub(super) fn spread(snapshots: Vec<Snapshot>, count: usize) -> Vec<Snapshot> {
     let step = (snapshots.len() / count).max(1);
     snapshots.into_iter().step_by(step).collect()
 }
@@ -165,6 +172,17 @@ fn at_close(life: Life, seed: u64) -> Result<(), String> {
         life.judge(snapshot, loss(i, &mut random), &allowed)?;
     }
     Ok(())
+}
+
+/// Closing makes everything durable, or says that it could not.
+fn closed_or_told(life: Life, seed: u64) -> Result<(), String> {
+    let (world, allowed) = life.live(seed)?;
+    let device = world.device.clone();
+    device.set_rates(Rates::default());
+    if world.close().is_err() {
+        return Ok(());
+    }
+    life.judge(&device.snapshot(), Loss::All, &allowed)
 }
 
 /// What the store shows now is what it has.
@@ -297,6 +315,24 @@ fn a_store_whose_flushes_fail_is_cut() {
         ..SEVERAL
     };
     cut("failed flushes", failing, 0..3);
+}
+
+/// Without durable writes a cut may take what was acknowledged; closing may not.
+#[test]
+fn a_store_of_the_process_whose_flushes_fail_is_closed() {
+    let failing = Life {
+        segments: 14,
+        flush_error: 0.1,
+        durability: Durability::Process,
+        ..SEVERAL
+    };
+    let mut cases = Cases::of("loss");
+    for seed in seeds(0..4) {
+        cases.run("of the process, closing", || {
+            closed_or_told(failing, seed).map_err(|error| format!("seed {seed}, {error}"))
+        });
+    }
+    cases.end();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The store on files.
 
+mod afterwards;
 mod allowed;
 mod basics;
 mod cache;

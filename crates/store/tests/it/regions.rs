@@ -113,3 +113,36 @@ pub(crate) fn read(image: &Image, at: u64, len: usize) -> Vec<u8> {
     image.read(at, &mut bytes);
     bytes
 }
+
+/// Where the records of segments are that no header says to be closed, from the first to the last of each.
+pub(crate) fn records_of_open_segments(device: &SimDevice) -> Vec<Vec<Range<u64>>> {
+    let mut last = None;
+    let mut found: Vec<(u32, Vec<Range<u64>>)> = Vec::new();
+    let examined = examine(
+        &shared(device),
+        |_, _| (),
+        |record| {
+            let encoded = Record {
+                meta: record.meta,
+                key: record.key,
+                value: &vec![0; record.value_len],
+            };
+            if last != Some(record.segment) {
+                found.push((record.segment, Vec::new()));
+                last = Some(record.segment);
+            }
+            let (_, records) = found.last_mut().expect("there is one");
+            records.push(record.at..record.at + encoded.encoded_len() as u64);
+        },
+    );
+    let segments = examined.expect("a store").segments;
+    let is_open = |number: u32| {
+        let mut of_number = segments.iter().filter(|segment| segment.segment == number);
+        of_number.any(|segment| {
+            let header = segment.header.expect("whole headers");
+            header.state == SegmentState::Open && header.kind != Kind::Index
+        })
+    };
+    found.retain(|(segment, _)| is_open(*segment));
+    found.into_iter().map(|(_, records)| records).collect()
+}

@@ -5,7 +5,7 @@
 //! `VERVAIN_STORE_ALL=1` tries every sector of the images, and not only a spread.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::OnceLock;
 
 use block::sim::{Image, SimDevice};
@@ -16,7 +16,7 @@ use store::{Options, Recovery, StoreError};
 use super::allowed::{Allowed, NOW};
 use super::cases::Cases;
 use super::regions::{read, regions};
-use super::world::{Workload, World, blank, open, options, shared, with_image, work_all};
+use super::world::{Workload, World, blank, open, options, shared, value, with_image, work_all};
 
 const SECTOR: u64 = 512;
 /// Places of each kind that are tried in the short form.
@@ -29,6 +29,15 @@ struct Aged {
     /// What the device held earlier.
     before: Vec<Image>,
     is_closed: bool,
+    last: Option<Last>,
+}
+
+/// The batch that was acknowledged last of all before a crash. Nothing was written since: a device that has lost
+/// a part of it holds the same bytes as one that was cut off while it wrote it.
+struct Last {
+    bytes: Range<u64>,
+    /// What keys may show as if it had not been acknowledged.
+    allowed: Allowed,
 }
 
 fn settings() -> Options {
@@ -59,6 +68,7 @@ fn aged(is_closed: bool) -> &'static Aged {
             before.push(device.image());
         }
         assert!(world.store.stats().collected > 3);
+        let mut last = None;
         if is_closed {
             world.close().expect("closed");
         } else {
@@ -75,6 +85,26 @@ fn aged(is_closed: bool) -> &'static Aged {
                 is_cache: false,
             };
             allowed = work_all(&mut world, 1, of, allowed).expect("it works");
+            let (key, session) = (b"0 3", world.sessions[0].clone());
+            let new = value(key, 77, 3000);
+            allowed.begin(key, Some(&new), device.events());
+            let without = allowed.clone();
+            let put = world.finish(session.put(key, &new)).expect("it ends");
+            let version = put.expect("put").version;
+            allowed.acknowledge(key, device.events());
+            let mut at = None;
+            let on_record = |record: store::examine::ExaminedRecord<'_>| {
+                if record.version == version {
+                    at = Some(record.at);
+                }
+            };
+            let examined = examine(&shared(&device), |_, _| (), on_record).expect("a store");
+            let layout = examined.superblock.layout;
+            let start = at.expect("it is there") - layout.batch_start() as u64;
+            last = Some(Last {
+                bytes: start..start + u64::from(layout.blocks_of(3100)) * layout.block() as u64,
+                allowed: without,
+            });
             before.push(device.image());
         }
         Aged {
@@ -82,6 +112,7 @@ fn aged(is_closed: bool) -> &'static Aged {
             allowed,
             before,
             is_closed,
+            last,
         }
     })
 }
@@ -125,7 +156,7 @@ fn damaged(aged: &Aged, at: u64, damage: Damage, random: &mut Rng) -> Option<Sim
 }
 
 /// Opens a damaged store and asks for everything.
-fn judge(aged: &Aged, device: &SimDevice) -> Result<(), String> {
+fn judge(allowed: &Allowed, device: &SimDevice) -> Result<(), String> {
     let examined = examine(&shared(device), |_, _| (), |_| ());
     let examined = examined.map_err(|error| format!("it cannot be checked: {error}"))?;
     let is_counted = !examined.is_sound();
@@ -135,12 +166,12 @@ fn judge(aged: &Aged, device: &SimDevice) -> Result<(), String> {
         _ => false,
     };
     let mut shown = BTreeMap::new();
-    for key in aged.allowed.keys() {
+    for key in allowed.keys() {
         let name = String::from_utf8_lossy(key);
         match store.get(key) {
             Ok(None) if is_counted || is_counted_later => {}
             Ok(found) => {
-                let judged = aged.allowed.judge(key, found.as_deref(), NOW);
+                let judged = allowed.judge(key, found.as_deref(), NOW);
                 judged.map_err(|error| format!("counted {is_counted}: {error}"))?;
                 shown.insert(key, found.is_some());
             }
@@ -153,7 +184,7 @@ fn judge(aged: &Aged, device: &SimDevice) -> Result<(), String> {
     }
     let mut wrong = Ok(());
     let visited = store.for_each(|seen| {
-        wrong = aged.allowed.judge(seen.key, Some(seen.value), NOW);
+        wrong = allowed.judge(seen.key, Some(seen.value), NOW);
         match &wrong {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
@@ -181,7 +212,7 @@ fn rot(is_closed: bool) {
     assert_eq!(store.recovery() == Recovery::Closed, aged.is_closed);
     drop(store);
     let device = with_image(1, aged.image.clone());
-    judge(aged, &device).expect("without damage all is right");
+    judge(&aged.allowed, &device).expect("without damage all is right");
     let mut kinds: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for region in found {
         kinds.entry(region.name).or_default().push(region.bytes);
@@ -208,7 +239,12 @@ fn rot(is_closed: bool) {
                 };
                 cases.run(&format!("{name}, {kind}"), || {
                     let told = |error| format!("in {kind}, {damage:?} at {at}: {error}");
-                    judge(aged, &device).map_err(told)
+                    let last = aged.last.as_ref();
+                    let allowed = match last.filter(|last| last.bytes.contains(&at)) {
+                        Some(last) => &last.allowed,
+                        None => &aged.allowed,
+                    };
+                    judge(allowed, &device).map_err(told)
                 });
                 kinds_tried.insert((name, kind));
                 tried += 1;

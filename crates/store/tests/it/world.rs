@@ -64,7 +64,17 @@ impl World {
         options: &Options,
         sessions: usize,
     ) -> Result<Self, StoreError> {
-        let (store, maintenance) = Store::unmaintained(shared(device), options)?;
+        Self::on(device, shared(device), options, sessions)
+    }
+
+    /// The same on something that stands before the device.
+    pub(crate) fn on(
+        device: &SimDevice,
+        shared: Arc<dyn Device>,
+        options: &Options,
+        sessions: usize,
+    ) -> Result<Self, StoreError> {
+        let (store, maintenance) = Store::unmaintained(shared, options)?;
         Self::over(device, store, maintenance, sessions)
     }
 
@@ -273,7 +283,12 @@ pub(crate) async fn work(
             Ok(false) => return Err(format!("{what}: {not_done}")),
             Err(StoreError::TooLong { .. }) if len > 60_000 => allowed.refuse(&key),
             // Its record may be in the log nevertheless.
-            Err(StoreError::Full) => {}
+            Err(StoreError::Full) => {
+                let (may, device) = (allowed.bytes_max(), device.geometry().len);
+                if (may as u64) < device / 4 && !of.may_fail {
+                    return Err(format!("{what}: full with {may} bytes of {device}"));
+                }
+            }
             Err(error) if of.may_fail => {
                 if !error.to_string().contains("sim") {
                     return Err(format!("{what}: an error that says not where: {error}"));
