@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Fixture;
-use super::rig::{CONNECTED, Options, Pair, QKEY, SEND, TRANSPORTS, pattern, steps, until};
+use super::rig::{
+    CONNECTED, Options, Pair, QKEY, SEND, TRANSPORTS, lending, pattern, steps, until,
+};
 use verbs::attr::{LentRecvs, QpAttr, QpState, Transport};
 use verbs::batch::{Dest, SendBatch};
 use verbs::error::PostReason;
@@ -105,20 +107,6 @@ pub fn a_prepared_destination_is_used(fixture: &Fixture) {
         let bytes = pair.b.bytes(128 * id as usize + GRH_LEN, 8);
         assert_eq!(bytes, [id as u8 + 1; 8]);
     }
-}
-
-/// A pair whose B has RECVs of the NIC's own.
-fn lending(fixture: &Fixture, transport: Transport, lent: LentRecvs) -> Pair {
-    let options = Options::default();
-    let mut pair = Pair::unconnected(fixture, transport, &options);
-    let mut init = pair
-        .b
-        .node
-        .init(transport, pair.b.send.num(), pair.b.recv.num());
-    init.lent_recvs = Some(lent);
-    pair.b.qp = pair.b.node.qp(&init);
-    pair.connect(&options);
-    pair
 }
 
 /// Polls B's queue for lent messages until there are so many.

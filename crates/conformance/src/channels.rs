@@ -4,14 +4,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::rig::{End, Options, Pair, Queue, SEND};
+use super::delivery::Shared;
+use super::rig::{End, Node, Options, Pair, Queue, SEND, until};
 use super::{Fixture, Outcome, WaitReadable};
-use verbs::attr::{CqInit, QpAttr, QpState, Transport};
+use verbs::attr::{CqInit, LentRecvs, QpAttr, QpState, Transport};
 use verbs::error::VerbsError;
 use verbs::names::CqNum;
 use verbs::nic::NicChannel;
+use verbs::polled::Polled;
 use verbs::wc::WcStatus;
-use verbs::wr::{Payload, SendFlags};
+use verbs::wr::{GRH_LEN, Payload, SendFlags};
 
 /// A pair whose A receives into a queue with a channel.
 struct Rung {
@@ -92,6 +94,55 @@ impl Rung {
     fn arm(&mut self, solicited_only: bool) {
         let armed = self.pair.a.recv.cq.arm(solicited_only);
         armed.expect("a queue with a channel can be armed");
+    }
+}
+
+/// A queue of node A with a channel, and how to wait on that.
+struct Sleeper {
+    queue: Queue,
+    channel: Box<dyn NicChannel>,
+    wait: WaitReadable,
+    patience: Duration,
+}
+
+impl Sleeper {
+    fn new(fixture: &Fixture, node: &Node) -> Result<Sleeper, Outcome> {
+        let Some(wait) = fixture.wait_readable else {
+            let why = "the fixture cannot wait on a descriptor";
+            return Err(Outcome::NotApplicable(why));
+        };
+        let channel = match node.nic.create_channel() {
+            Err(VerbsError::Unsupported { .. }) => {
+                return Err(Outcome::NotApplicable("node A has no completion channels"));
+            }
+            made => made.expect("a completion channel"),
+        };
+        let init = CqInit::new(64).on(channel.num());
+        Ok(Sleeper {
+            queue: Queue::new(node.nic.create_cq(&init).expect("a queue with a channel")),
+            channel,
+            wait,
+            patience: fixture.patience,
+        })
+    }
+
+    fn arm(&mut self, solicited_only: bool) {
+        let armed = self.queue.cq.arm(solicited_only);
+        armed.expect("a queue with a channel can be armed");
+    }
+
+    /// Sleeps until there is an event, and takes it. The peer's side goes on meanwhile.
+    fn sleep(&mut self, mut meanwhile: impl FnMut()) {
+        let (channel, wait) = (&mut self.channel, self.wait);
+        until(self.patience, "an event", || {
+            meanwhile();
+            wait(channel.fd(), Duration::from_millis(20)).then_some(())
+        });
+        while channel
+            .event()
+            .expect("a channel without failures")
+            .is_some()
+        {}
     }
 }
 
@@ -224,4 +275,103 @@ pub fn a_queue_without_channel_cannot_be_armed(fixture: &Fixture) {
             "{armed:?}"
         );
     }
+}
+
+/// A poll takes a bounded number of messages that complete nothing. Whoever arms, polls, finds nothing
+/// and sleeps, is woken although all that comes was there before.
+pub fn a_poll_that_stops_early_does_not_put_to_sleep(fixture: &Fixture) -> Outcome {
+    const LOST: u64 = 700;
+    let lent = LentRecvs { count: 16, len: 64 };
+    // Node B sends.
+    let swapped = Fixture::new(fixture.b.clone(), fixture.a.clone());
+    let mut pair = Pair::unconnected(&swapped, Transport::Ud, &Options::default());
+    let node = pair.b.node.clone();
+    let mut sleeper = match Sleeper::new(fixture, &node) {
+        Ok(sleeper) => sleeper,
+        Err(outcome) => return outcome,
+    };
+    let mut init = node.init(Transport::Ud, pair.b.send.num(), sleeper.queue.num());
+    init.lent_recvs = Some(lent);
+    pair.b.qp = node.qp(&init);
+    pair.connect(&Options::default());
+    let long = [0; 100];
+    pair.a.region.write(0, &long);
+    for id in 0..LOST {
+        let sges = [pair.a.sge(0, long.len())];
+        pair.a.post(id, SEND, Payload::Gather(&sges));
+        let a = &mut pair.a;
+        until(fixture.patience, "a datagram sent", || a.send.take());
+    }
+    pair.a.post(LOST, SEND, Payload::Inline(b"the one"));
+    let mut polled = Polled::with_bytes(4, 256);
+    loop {
+        sleeper.arm(false);
+        let found = sleeper.queue.cq.poll(&mut polled).expect("no overrun");
+        if found > 0 {
+            break;
+        }
+        sleeper.sleep(|| pair.a.poll());
+    }
+    let lent = polled.iter().next().and_then(|(_, message)| message);
+    assert_eq!(
+        lent.map(|message| &message[GRH_LEN..]),
+        Some(&b"the one"[..])
+    );
+    Outcome::Holds
+}
+
+/// Polls and sleeps as long as a message waits for a RECV, then posts one while asleep.
+fn wakes_for_a_late_recv(fixture: &Fixture, behind: Option<SendFlags>) -> Outcome {
+    let node = Node::new(&fixture.a);
+    let mut sleeper = match Sleeper::new(fixture, &node) {
+        Ok(sleeper) => sleeper,
+        Err(outcome) => return outcome,
+    };
+    let mut shared = Shared::new(fixture, &sleeper.queue);
+    shared.post_recv(0);
+    for pair in 0..2 {
+        shared.send(pair, 0, SendFlags::empty());
+    }
+    if let Some(flags) = behind {
+        shared.send(1, 1, flags);
+    }
+    let first = until(fixture.patience, "the first message", || {
+        shared.sends.poll();
+        sleeper.queue.take()
+    });
+    assert!(first.is_ok(), "{first:?}");
+    // What has come for the senders by now is over, so that nothing but the RECVs wakes.
+    shared.sent();
+    let more = 1 + usize::from(behind.is_some());
+    let mut received = 0;
+    sleeper.arm(behind.is_some());
+    while sleeper.queue.take().is_some() {
+        received += 1;
+    }
+    assert_eq!(received, 0, "there is no RECV");
+    for id in 0..more as u64 {
+        shared.post_recv(1 + id);
+    }
+    while received < more {
+        sleeper.sleep(|| shared.sends.poll());
+        // An event may come for what is still on its way.
+        sleeper.arm(false);
+        while let Some(wc) = sleeper.queue.take() {
+            assert!(wc.is_ok(), "{wc:?}");
+            received += 1;
+        }
+    }
+    Outcome::Holds
+}
+
+/// A message may have to wait for a RECV of a shared queue at the receiver, whose RECVs others have
+/// taken. Its poller is woken when there is one.
+pub fn a_late_shared_recv_wakes_its_sleeper(fixture: &Fixture) -> Outcome {
+    wakes_for_a_late_recv(fixture, None)
+}
+
+/// The same for a poller that is armed for solicited completions: what is solicited may be behind the
+/// message that waits.
+pub fn a_late_shared_recv_wakes_for_what_is_solicited(fixture: &Fixture) -> Outcome {
+    wakes_for_a_late_recv(fixture, Some(SendFlags::SOLICITED))
 }

@@ -19,6 +19,7 @@
 //! | [`flow`] | receivers not ready, too small, or gone |
 //! | [`limits`] | full queues, sizes beyond the device |
 //! | [`states`] | what the states of a queue pair take, keep, flush and drop |
+//! | [`delivery`] | that what completed is received, whatever fails |
 //! | [`channels`] | events of armed completion queues |
 //! | [`sharing`] | shared queues, many queue pairs, loopback, threads |
 //! | [`program`] | random programs against a model |
@@ -41,6 +42,7 @@ pub mod atomics;
 pub mod batches;
 pub mod channels;
 pub mod datagrams;
+pub mod delivery;
 mod fixture;
 pub mod flow;
 pub mod limits;
@@ -176,12 +178,25 @@ macro_rules! conformance_tests {
                 a_failed_request_flushes_what_is_behind_it
                 reset_drops_everything
             }
+            delivery {
+                what_completed_before_a_failure_is_received
+                lent_messages_survive_a_failure
+                a_shared_recv_that_comes_late_is_used_after_a_failure
+                immediates_meet_at_a_shared_queue
+                a_write_whose_immediate_waits_is_done_once
+                a_message_that_is_cut_off_loses_no_recv
+                a_sender_that_dies_in_a_message_loses_no_recv
+                recvs_posted_during_a_failure_are_flushed
+            }
             channels {
                 arming_asks_for_one_event
                 arming_for_solicited_passes_over_others
                 no_message_is_missed_between_polling_and_arming
                 an_event_names_its_queue
                 a_queue_without_channel_cannot_be_armed
+                a_poll_that_stops_early_does_not_put_to_sleep
+                a_late_shared_recv_wakes_its_sleeper
+                a_late_shared_recv_wakes_for_what_is_solicited
             }
             sharing {
                 a_shared_recv_is_consumed_once
@@ -231,6 +246,7 @@ mod tests {
             include_str!("batches.rs"),
             include_str!("channels.rs"),
             include_str!("datagrams.rs"),
+            include_str!("delivery.rs"),
             include_str!("flow.rs"),
             include_str!("limits.rs"),
             include_str!("operations.rs"),

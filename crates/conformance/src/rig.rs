@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Fixture;
 use verbs::attr::{
-    Access, AhAttr, CqInit, Mtu, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport,
+    Access, AhAttr, CqInit, LentRecvs, Mtu, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport,
 };
 use verbs::connect::{ConnectOptions, Endpoint, first_psn, to_init, to_rtr, to_rts};
 use verbs::error::VerbsError;
@@ -535,6 +535,20 @@ impl Pair {
             (of(pair).state() == state).then_some(())
         });
     }
+}
+
+/// A pair whose B has RECVs of the NIC's own.
+pub(super) fn lending(fixture: &Fixture, transport: Transport, lent: LentRecvs) -> Pair {
+    let options = Options::default();
+    let mut pair = Pair::unconnected(fixture, transport, &options);
+    let mut init = pair
+        .b
+        .node
+        .init(transport, pair.b.send.num(), pair.b.recv.num());
+    init.lent_recvs = Some(lent);
+    pair.b.qp = pair.b.node.qp(&init);
+    pair.connect(&options);
+    pair
 }
 
 /// What kind of completion an operation makes at its sender.

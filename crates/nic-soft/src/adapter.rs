@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use rustix::process::Pid;
 use verbs::nic::AsyncEvent;
 use verbs::{Gid, Mtu, PortAttr, QpNum, Transport, VerbsError};
@@ -15,6 +14,7 @@ use verbs::{Gid, Mtu, PortAttr, QpNum, Transport, VerbsError};
 use crate::channel::ChannelShared;
 use crate::cq::CqShared;
 use crate::departures::Departures;
+use crate::events::Events;
 use crate::inbox::PeerInbox;
 use crate::incoming::Incoming;
 use crate::instance::Instance;
@@ -166,7 +166,7 @@ pub(crate) struct Adapter {
     inboxes: Mutex<Vec<Weak<PeerInbox>>>,
     /// Counts peers gone, ours or theirs, and address handles.
     pub(crate) departures: Departures,
-    pub(crate) events: ArrayQueue<AsyncEvent>,
+    pub(crate) events: Events,
     pub(crate) quiescence: Quiescence,
     pub(crate) unfinished: Unfinished,
     /// For each queue pair, how far its requests' completions have been polled.
@@ -227,7 +227,7 @@ impl Adapter {
             incoming: Mutex::new(Incoming::new()),
             inboxes: Mutex::new(Vec::new()),
             departures: Departures::new(),
-            events: ArrayQueue::new(1024),
+            events: Events::default(),
             unfinished: Unfinished::new(&quiescence)?,
             released: (0..QPS).map(|_| AtomicU64::new(0)).collect(),
             quiescence,
@@ -427,7 +427,7 @@ impl Adapter {
             let leads_there = qp.is_connected_to(peer.gid, peer.instance)
                 && qp.peer_incarnation() == peer.incarnation;
             if qp.transport == Transport::Rc && leads_there {
-                self.events.force_push(AsyncEvent::PeerGone(QpNum(qp.num)));
+                self.events.raise(AsyncEvent::PeerGone(QpNum(qp.num)));
                 qp.enter_error(false);
             }
         }

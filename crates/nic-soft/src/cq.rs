@@ -19,14 +19,15 @@ use crate::departures::Seen;
 use crate::layout::qp_index;
 use crate::qp::QpShared;
 use crate::quiescence::Activity;
-use crate::recv::RecvLane;
+use crate::recv::{Left, RecvLane};
 use crate::rings::Sleeper;
 use crate::todo::{List, Todo};
 
 /// Lanes that one poll looks at, the others being for the next polls: so many quiet lanes of one
 /// peer cost the others a bounded time.
 const LOOKS: usize = 64;
-/// Lanes that wait to be taken up at most. Whoever polls now and then is far from it.
+/// When so many lanes wait to be taken up, nobody polls: those of dead senders are dropped then, and
+/// each time that the number has doubled. The lanes of the living are bounded for each process.
 const NEW_LANES_MAX: usize = 1 << 13;
 
 /// What a completion queue shares with its queue pairs.
@@ -111,9 +112,8 @@ impl CqShared {
             return;
         }
         if !self.overrun.swap(true, Ordering::AcqRel) {
-            adapter
-                .events
-                .force_push(AsyncEvent::CqError(CqNum(self.num as u32)));
+            let event = AsyncEvent::CqError(CqNum(self.num as u32));
+            adapter.events.raise(event);
         }
     }
 
@@ -153,16 +153,22 @@ impl CqShared {
     pub(crate) fn arrive(&self, adapter: &Adapter, lane: RecvLane) {
         let solicited = lane.holds_solicited();
         self.todo.change(|todo| {
-            if todo.lanes.len() >= NEW_LANES_MAX {
-                // Nobody polls. What the living have sent is kept as long as there is room.
+            let count = todo.lanes.len();
+            if count >= NEW_LANES_MAX && count.is_power_of_two() {
                 todo.lanes.retain(|lane| !lane.is_orphaned());
             }
-            if todo.lanes.len() < NEW_LANES_MAX {
-                todo.lanes.push(lane);
-            }
+            todo.lanes.push(lane);
         });
         self.notify(adapter, solicited);
     }
+}
+
+/// A queue pair that the poller has to look after in every poll, until nothing is left to do.
+#[derive(Debug)]
+struct Tended {
+    qp: Arc<QpShared>,
+    /// It drains, and the lanes that peers had announced when it failed have been taken up since.
+    is_caught_up: bool,
 }
 
 /// A completion queue as its owner holds it.
@@ -172,6 +178,8 @@ pub(crate) struct SoftCq {
     shared: Arc<CqShared>,
     activity: Arc<Activity>,
     lanes: Vec<RecvLane>,
+    /// Queue pairs with unfinished sends, lanes to drain or RECVs to flush.
+    tended: Vec<Tended>,
     /// Where the next poll starts, so that no lane starves the others.
     next: usize,
     /// After arming, nothing may be overlooked until a poll has seen every lane.
@@ -188,62 +196,104 @@ impl SoftCq {
             shared,
             activity,
             lanes: Vec::new(),
+            tended: Vec::new(),
             next: 0,
             look_at_all: false,
             departures_seen,
         }
     }
 
-    /// Takes up new lanes, and looks after queue pairs that need it.
-    #[cold]
-    fn attend(&mut self, out: &mut Polled) {
-        let mut waiting = self.shared.todo.take();
-        if waiting.qps.iter().any(|qp| qp.is_draining()) {
-            // What was sent through lanes that are new came before the queue pair failed, too.
-            agent::catch_up(&self.adapter);
-            let Waiting { qps, lanes } = self.shared.todo.take();
-            qps.iter().for_each(|qp| waiting.attend(qp));
-            waiting.lanes.extend(lanes);
+    /// Takes up what waits for the poller.
+    fn take_up(&mut self) {
+        if self.shared.todo.is_empty() {
+            return;
         }
-        let Waiting { qps, lanes } = waiting;
-        for mut lane in lanes {
-            lane.note_departures();
-            self.lanes.push(lane);
-        }
-        let mut unfinished = Vec::new();
+        let Waiting { qps, lanes } = self.shared.todo.take();
         for qp in qps {
-            let mut again = false;
-            if qp.send_cq.num == self.shared.num {
-                qp.progress();
-                again |= qp.send.is_shared();
-            }
-            if qp.recv_cq.num == self.shared.num {
-                self.lanes.retain_mut(|lane| lane.is_current());
-                if qp.is_draining() && self.drain_to_the_end(&qp, out) {
-                    qp.start_flushing();
-                }
-                again |= qp.is_draining() || (qp.is_flushed() && !qp.flush_recvs(out));
-            }
-            if again {
-                unfinished.push(qp);
+            let known = self.tended.iter_mut().find(|one| Arc::ptr_eq(&one.qp, &qp));
+            match known {
+                // It may have started anew and failed again.
+                Some(known) => known.is_caught_up = false,
+                None => self.tended.push(Tended {
+                    qp,
+                    is_caught_up: false,
+                }),
             }
         }
-        if !unfinished.is_empty() {
-            self.shared
-                .todo
-                .change(|todo| unfinished.iter().for_each(|qp| todo.attend(qp)));
-        }
+        self.lanes.extend(lanes);
+        // A queue pair that starts anew, or goes, is among those just taken, or its new epoch is
+        // seen here: its old lanes are not to take RECVs of the new connection, even those that
+        // the agent hands over only now.
+        self.lanes.retain_mut(|lane| {
+            lane.note_departures();
+            lane.is_current()
+        });
     }
 
-    /// Receives what is left for a queue pair that has failed; false when there is more than fits.
-    fn drain_to_the_end(&mut self, qp: &QpShared, out: &mut Polled) -> bool {
-        let mut lanes = self.lanes.iter_mut().filter(|lane| lane.leads_to(qp));
-        let is_over = lanes.all(|lane| lane.drain(&self.adapter, out));
-        if is_over {
-            let lanes = self.lanes.iter_mut().filter(|lane| lane.leads_to(qp));
-            lanes.for_each(RecvLane::give_up_message);
+    /// Looks after queue pairs that need it; true when the poll has to be cut short.
+    #[cold]
+    fn look_after(&mut self, out: &mut Polled) -> bool {
+        self.take_up();
+        let own = self.shared.num;
+        for Tended { qp, .. } in &self.tended {
+            if qp.send_cq.num == own {
+                qp.progress();
+            }
         }
-        is_over
+        // A queue pair may fail at any time: by a send just now, or in another thread. What peers
+        // sent through new lanes before that is received; so the lanes that are announced are taken
+        // up after it was seen to drain, and before its lanes count as empty.
+        let drains = |one: &Tended| one.qp.recv_cq.num == own && one.qp.is_draining();
+        let mut any_new = false;
+        for one in &mut self.tended {
+            let drains = drains(one);
+            any_new |= drains && !one.is_caught_up;
+            one.is_caught_up = drains;
+        }
+        if any_new {
+            let caught_up: Vec<bool> = self.tended.iter().map(|one| one.is_caught_up).collect();
+            agent::catch_up(&self.adapter);
+            self.take_up();
+            // What was named once more is as it was: it cannot start anew before this poll ends.
+            for (one, was) in self.tended.iter_mut().zip(caught_up) {
+                one.is_caught_up = was;
+            }
+        }
+        let mut is_cut = false;
+        let mut tended = std::mem::take(&mut self.tended);
+        tended.retain_mut(|one| self.tend(one, out, &mut is_cut));
+        self.tended = tended;
+        is_cut
+    }
+
+    /// Does for a queue pair what can be done now; false when nothing is left.
+    fn tend(&mut self, one: &mut Tended, out: &mut Polled, is_cut: &mut bool) -> bool {
+        let (qp, own) = (&one.qp, self.shared.num);
+        let mut again = qp.send_cq.num == own && qp.send.is_shared();
+        if qp.recv_cq.num == own {
+            one.is_caught_up &= qp.is_draining();
+            if one.is_caught_up {
+                match self.drain_to_the_end(qp, out) {
+                    Left::Nothing | Left::Ended => qp.start_flushing(),
+                    left => *is_cut |= left == Left::More,
+                }
+            }
+            again |= qp.is_draining() || (qp.is_flushed() && !qp.flush_recvs(out));
+        }
+        again
+    }
+
+    /// Receives what is left for a queue pair that has failed, and says what there is still.
+    fn drain_to_the_end(&mut self, qp: &QpShared, out: &mut Polled) -> Left {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.leads_to(qp)) {
+            match lane.drain(&self.adapter, out) {
+                Left::Nothing | Left::Ended => {}
+                left => return left,
+            }
+        }
+        let lanes = self.lanes.iter_mut().filter(|lane| lane.leads_to(qp));
+        lanes.for_each(RecvLane::give_up_message);
+        Left::Nothing
     }
 
     /// Ends the lanes of senders that have gone, once they are empty.
@@ -273,8 +323,9 @@ impl NicCq for SoftCq {
         if self.adapter.departures.since(self.departures_seen) {
             self.bury();
         }
-        if !self.shared.todo.is_empty() {
-            self.attend(out);
+        let mut is_cut = false;
+        if !self.shared.todo.is_empty() || !self.tended.is_empty() {
+            is_cut = self.look_after(out);
         }
         while !out.is_full() && !self.shared.local.is_empty() {
             let Some(Completed { wc, position }) = self.shared.local.pop() else {
@@ -298,14 +349,23 @@ impl NicCq for SoftCq {
                 self.next = 0;
             }
             let lane = &mut self.lanes[self.next];
-            lane.drain(&self.adapter, out);
-            ended |= lane.has_ended();
+            match lane.drain(&self.adapter, out) {
+                Left::Nothing => {}
+                left => {
+                    ended |= left == Left::Ended;
+                    is_cut |= left == Left::More;
+                }
+            }
             self.next += 1;
         }
         if ended {
             self.lanes.retain_mut(|lane| !lane.has_ended());
         }
         self.look_at_all &= out.is_full();
+        if is_cut && out.completions().is_empty() {
+            // Whoever finds nothing after arming sleeps, although there may be more.
+            self.shared.notify(&self.adapter, true);
+        }
         Ok(out.completions().len())
     }
 
@@ -329,6 +389,7 @@ impl Drop for SoftCq {
         let left = self.shared.todo.close();
         arming::disarm(self.adapter.cq_entry(self.shared.num));
         self.lanes.clear();
+        self.tended.clear();
         drop(left);
         let removed = self.adapter.tables().cqs.remove(self.shared.num);
         debug_assert!(removed.is_ok(), "a completion queue is removed once");

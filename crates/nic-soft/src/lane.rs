@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use verbs::mem;
 
-use crate::layout::{Kind, LANE_LINES, LINE, Line, MESSAGE_HEADER_LEN};
+use crate::layout::{Kind, LANE_LINES, LINE, Line, MESSAGE_HEADER_LEN, SOLICITED};
 use crate::sync::{AtomicU64, Ordering};
 
 const LINES: u64 = LANE_LINES as u64;
@@ -219,6 +219,17 @@ pub(crate) struct Message {
     lines: u64,
 }
 
+impl Message {
+    /// Whether it raises a solicited event. What fails counts as solicited.
+    pub(crate) fn is_solicited(&self) -> bool {
+        match self.kind {
+            Kind::Send | Kind::WriteImm => self.flags & SOLICITED != 0,
+            Kind::TooLong | Kind::BadRecv | Kind::Fail => true,
+            Kind::Pad | Kind::Close => false,
+        }
+    }
+}
+
 /// What the reader finds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
@@ -313,17 +324,32 @@ impl Reader {
         }
     }
 
-    /// Whether a message with one of these flags is in the lane by now.
-    pub(crate) fn any_flagged(&self, flags: u8) -> bool {
-        let mut ahead = Reader {
+    /// A reader that runs ahead of this one, and gives nothing back to the writer.
+    pub(crate) fn ahead(&self) -> Reader {
+        Reader {
             published: std::ptr::null(),
             publish_at: u64::MAX,
             ..*self
-        };
+        }
+    }
+
+    /// Whether another reader of the lane has come further.
+    pub(crate) fn is_behind(&self, other: &Reader) -> bool {
+        self.position < other.position
+    }
+
+    /// For a reader that runs ahead: goes on to the end of what is there by now, and says whether
+    /// any of it raises a solicited event.
+    pub(crate) fn passes_solicited(&mut self) -> bool {
+        debug_assert!(self.published.is_null(), "one that runs ahead");
         for _ in 0..LANE_LINES {
-            match ahead.peek() {
-                Found::Message(message) if message.flags & flags != 0 => return true,
-                Found::Message(message) => ahead.consume(&message),
+            match self.peek() {
+                Found::Message(message) => {
+                    self.consume(&message);
+                    if message.is_solicited() {
+                        return true;
+                    }
+                }
                 Found::Nothing | Found::Garbage => return false,
             }
         }

@@ -13,7 +13,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `nic` | the device: [`SoftNic`] and the control path |
-//! | `adapter`, `instance` | an adapter's tables; its number on the GID |
+//! | `adapter`, `instance`, `events` | an adapter's tables; its number on the GID; its asynchronous events |
 //! | `layout`, `segment` | what adapters share, and how it is mapped |
 //! | `agent`, `incoming`, `protocol`, `peer` | first contact |
 //! | `departures`, `burial` | noticing who has gone, and letting go of what led there |
@@ -68,6 +68,7 @@ mod cq;
 mod credit;
 mod departures;
 mod dests;
+mod events;
 mod handover;
 mod inbox;
 mod incoming;

@@ -357,7 +357,7 @@ impl Nic for SoftNic {
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
-        self.adapter.events.pop()
+        self.adapter.events.take()
     }
 
     fn progress(&self, now_ns: u64) -> Option<u64> {

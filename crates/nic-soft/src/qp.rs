@@ -272,9 +272,8 @@ impl QpShared {
             self.publish(&machine);
         }
         if self.state() == QpState::Err {
-            self.adapter
-                .events
-                .force_push(AsyncEvent::QpFatal(QpNum(self.num)));
+            let event = AsyncEvent::QpFatal(QpNum(self.num));
+            self.adapter.events.raise(event);
             self.drain_and_flush();
         }
         // Sends that wait are flushed by the poller of their completion queue.

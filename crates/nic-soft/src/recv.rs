@@ -8,7 +8,7 @@ use verbs::{Access, Gid, Polled, QpNum, Transport, Wc, WcFlags, WcOpcode, WcStat
 use crate::adapter::Adapter;
 use crate::inbox::PeerInbox;
 use crate::lane::{self, Found, Message, Reader};
-use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED, qp_index};
+use crate::layout::{FIRST, IMM, Kind, LAST, qp_index};
 use crate::memory;
 use crate::qp::QpShared;
 use crate::recv_queue::Recv;
@@ -38,7 +38,20 @@ pub(crate) struct RecvLane {
     is_broken: bool,
     /// Bytes of a message that is thrown away are skipped until its last piece.
     skipping: bool,
+    /// How the poller is rung for a RECV that a message waits for.
+    awaited: Option<Awaited>,
     state: State,
+}
+
+/// What a shared receive queue was told of a message that waits for a RECV.
+#[derive(Debug)]
+struct Awaited {
+    /// When: the queue forgets it when it rings.
+    round: u32,
+    /// Whether the message, or one behind it, raises a solicited event.
+    solicited: bool,
+    /// How far the messages were looked at for that.
+    ahead: Reader,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +95,7 @@ impl RecvLane {
             pieces: Vec::new(),
             is_broken: false,
             skipping: false,
+            awaited: None,
             state: State::Open,
         })
     }
@@ -94,7 +108,7 @@ impl RecvLane {
 
     /// Whether a message that raises a solicited event is in the lane by now.
     pub(crate) fn holds_solicited(&self) -> bool {
-        self.reader.any_flagged(SOLICITED)
+        self.reader.ahead().passes_solicited()
     }
 
     /// Whether the queue pair is still the one the lane was opened for.
@@ -118,9 +132,9 @@ impl RecvLane {
     }
 
     /// Moves messages into RECVs and makes their completions. Stops when the lane is empty, the
-    /// RECVs are used up or `out` is full. Says whether there is nothing more to be had.
+    /// RECVs are used up or `out` is full, and says what is left.
     #[inline]
-    pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut Polled) -> bool {
+    pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut Polled) -> Left {
         let mut wasted = 0;
         while !out.is_full() {
             let message = match self.reader.peek() {
@@ -128,12 +142,13 @@ impl RecvLane {
                 Found::Nothing => {
                     if self.state == State::Orphaned {
                         self.sender_left();
+                        return Left::Ended;
                     }
-                    return true;
+                    return Left::Nothing;
                 }
                 Found::Garbage => {
                     self.fail("unreadable bytes in a lane");
-                    return true;
+                    return Left::Ended;
                 }
             };
             match self.take(adapter, &message, out) {
@@ -142,8 +157,11 @@ impl RecvLane {
                     wasted += 1;
                     // A peer that writes such messages as fast as they are read must not keep the
                     // poller here.
-                    if wasted == WASTED_MAX || self.has_ended() {
-                        break;
+                    if self.has_ended() {
+                        return Left::Ended;
+                    }
+                    if wasted == WASTED_MAX {
+                        return Left::More;
                     }
                 }
                 Taken::Completion(wc) => {
@@ -156,15 +174,15 @@ impl RecvLane {
                     out.push_lent(wc);
                     self.qp.post_lent();
                 }
-                Taken::Later => return true,
+                Taken::Later(left) => return left,
                 Taken::Ended => {
                     self.reader.consume(&message);
                     self.state = State::Closed;
-                    return true;
+                    return Left::Ended;
                 }
             }
         }
-        self.has_ended()
+        Left::Room
     }
 
     /// Whether it leads to a queue pair.
@@ -182,16 +200,36 @@ impl RecvLane {
     /// Takes the next RECV for a message. When a shared queue has none, the poller is rung as soon as
     /// there is one.
     #[inline]
-    fn next_recv(&mut self, adapter: &Adapter, message: &Message) -> bool {
-        self.qp.next_recv(adapter, &mut self.recv) || self.await_recv(adapter, message)
+    fn next_recv(&mut self, adapter: &Adapter) -> bool {
+        self.qp.next_recv(adapter, &mut self.recv) || self.await_recv(adapter)
     }
 
     #[cold]
-    fn await_recv(&mut self, adapter: &Adapter, message: &Message) -> bool {
+    fn await_recv(&mut self, adapter: &Adapter) -> bool {
         let Some(srq) = &self.qp.srq else {
             return false;
         };
-        srq.await_post(&self.qp.recv_cq, message.flags & SOLICITED != 0);
+        // The messages behind the one that waits wait with it. Those that raise a solicited event
+        // were rung for in vain.
+        let known = self.awaited.take().filter(|one| srq.round() == one.round);
+        let is_known = known.is_some();
+        let mut awaited = known.unwrap_or_else(|| Awaited {
+            round: 0,
+            solicited: false,
+            ahead: self.reader.ahead(),
+        });
+        if awaited.ahead.is_behind(&self.reader) {
+            awaited.ahead = self.reader.ahead();
+        }
+        let solicited = awaited.solicited || awaited.ahead.passes_solicited();
+        if is_known && awaited.solicited == solicited {
+            // The next post rings as it is.
+            self.awaited = Some(awaited);
+            return false;
+        }
+        awaited.solicited = solicited;
+        awaited.round = srq.await_post(&self.qp.recv_cq, solicited);
+        self.awaited = Some(awaited);
         // One that was posted before is there; those that are posted from now on ring.
         self.qp.next_recv(adapter, &mut self.recv)
     }
@@ -266,6 +304,11 @@ impl RecvLane {
         } else {
             let parts = [(self.grh.as_ptr(), GRH_LEN), (message.payload, len)];
             if let Err(status) = scatter_parts(adapter, pd, &self.recv, &parts) {
+                if status == WcStatus::LocLenErr {
+                    // A datagram longer than its RECV is lost, and the RECV is for the next one.
+                    self.qp.hold(self.recv);
+                    return Taken::Nothing;
+                }
                 let mut wc = self.completion(message, 0);
                 wc.status = status;
                 return Taken::Completion(wc);
@@ -284,7 +327,7 @@ impl RecvLane {
             return Taken::Nothing;
         }
         let Some(room) = out.lend(GRH_LEN + len) else {
-            return Taken::Later;
+            return Taken::Later(Left::Room);
         };
         let (header, payload) = room.split_at_mut(GRH_LEN);
         header.copy_from_slice(&self.grh);
@@ -303,10 +346,10 @@ impl RecvLane {
         let len = message.len as usize;
         if message.flags & FIRST != 0 {
             let Some(room) = out.lend(len) else {
-                return Taken::Later;
+                return Taken::Later(Left::Room);
             };
             self.skipping = false;
-            self.partial = None;
+            self.give_up_message();
             if !self.qp.next_recv(adapter, &mut self.recv) {
                 return self.no_recv();
             }
@@ -332,7 +375,7 @@ impl RecvLane {
             return self.recv_failed(WcStatus::LocLenErr);
         }
         if last && out.lend(whole).is_none() {
-            return Taken::Later;
+            return Taken::Later(Left::Room);
         }
         self.pieces.resize(whole, 0);
         // SAFETY: there is room for the piece behind what is there.
@@ -355,7 +398,7 @@ impl RecvLane {
         let filled = if message.flags & FIRST != 0 {
             self.skipping = false;
             self.give_up_message();
-            if !self.next_recv(adapter, message) {
+            if !self.next_recv(adapter) {
                 return self.no_recv();
             }
             0
@@ -388,7 +431,7 @@ impl RecvLane {
             self.fail("a longer message than there can be");
             return Taken::Nothing;
         }
-        if !self.next_recv(adapter, message) {
+        if !self.next_recv(adapter) {
             return self.no_recv();
         }
         let mut wc = self.completion(message, message.len as usize);
@@ -400,7 +443,7 @@ impl RecvLane {
     /// another queue pair took it, and the message waits. Otherwise the sender is wrong.
     fn no_recv(&mut self) -> Taken {
         if self.qp.srq.is_some() {
-            return Taken::Later;
+            return Taken::Later(Left::Unreceived);
         }
         if self.qp.transport == Transport::Rc {
             self.fail("a message without a RECV");
@@ -464,6 +507,21 @@ impl Drop for RecvLane {
     }
 }
 
+/// What is left in a lane that was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Nothing for now.
+    Nothing,
+    /// Nothing, and nothing more comes.
+    Ended,
+    /// The poll has no more room for completions or lent messages.
+    Room,
+    /// A message that waits for a RECV of a shared queue.
+    Unreceived,
+    /// Perhaps more of what completes nothing, which a poll takes a bounded number of.
+    More,
+}
+
 enum Taken {
     /// The message is done with, without a completion.
     Nothing,
@@ -471,7 +529,7 @@ enum Taken {
     /// The message is in the memory that the poller brought.
     Lent(Wc),
     /// The message stays where it is.
-    Later,
+    Later(Left),
     /// The sender has closed the lane.
     Ended,
 }

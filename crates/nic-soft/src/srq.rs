@@ -1,6 +1,6 @@
 //! Shared receive queues.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use verbs::nic::{NicSrq, RecvHalf};
@@ -19,8 +19,10 @@ pub(crate) struct SrqShared {
     recvs: RecvQueue,
     /// Whether some poller has found no RECV for a message.
     is_awaited: AtomicBool,
-    /// The queues of such pollers, and whether the message raises a solicited event.
+    /// The queues of such pollers, and whether a message raises a solicited event.
     awaiting: Mutex<Vec<(Weak<CqShared>, bool)>>,
+    /// How often they were rung and forgotten.
+    round: AtomicU32,
 }
 
 impl SrqShared {
@@ -31,12 +33,14 @@ impl SrqShared {
             recvs: RecvQueue::new(depth, sge_max),
             is_awaited: AtomicBool::new(false),
             awaiting: Mutex::new(Vec::new()),
+            round: AtomicU32::new(0),
         }
     }
 
-    /// Has the next post ring a poller whose message waits for a RECV. Afterwards the poller looks
-    /// once more.
-    pub(crate) fn await_post(&self, cq: &Arc<CqShared>, solicited: bool) {
+    /// Has the next post ring a poller whose message waits for a RECV, and says in which round.
+    /// Afterwards the poller looks once more. In the same round it need not ask again: should the
+    /// post be ringing just now, it looks whether the queue is armed only after the round has ended.
+    pub(crate) fn await_post(&self, cq: &Arc<CqShared>, solicited: bool) -> u32 {
         let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
         let known = awaiting
             .iter_mut()
@@ -46,9 +50,16 @@ impl SrqShared {
             None => awaiting.push((Arc::downgrade(cq), solicited)),
         }
         self.is_awaited.store(true, Ordering::Relaxed);
+        let round = self.round();
         drop(awaiting);
         // Pairs with the fence in `ring`.
         fence(Ordering::SeqCst);
+        round
+    }
+
+    /// Rounds of ringing that have ended or are under way.
+    pub(crate) fn round(&self) -> u32 {
+        self.round.load(Ordering::Acquire)
     }
 
     /// Rings those who wait for RECVs, some of which have been posted.
@@ -60,6 +71,7 @@ impl SrqShared {
         let awaiting = {
             let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
             self.is_awaited.store(false, Ordering::Relaxed);
+            self.round.fetch_add(1, Ordering::Release);
             std::mem::take(&mut *awaiting)
         };
         for (cq, solicited) in awaiting {

@@ -132,8 +132,10 @@ impl Polled {
         self.used += len.next_multiple_of(8).min(self.bytes.len() - self.used);
     }
 
-    /// Changes completions, or takes out those of which `keep` says so. For decorators.
+    /// Changes completions, or takes out those of which `keep` says so. For decorators. What made
+    /// the poll [short](Self::was_short) is still there to be polled.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Wc) -> bool) {
+        self.is_short |= self.is_full();
         let mut kept = 0;
         for index in 0..self.wcs.len() {
             let mut wc = self.wcs[index];
@@ -145,5 +147,23 @@ impl Polled {
         }
         self.wcs.truncate(kept);
         self.places.truncate(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taking_completions_out_does_not_hide_that_there_may_be_more() {
+        let mut polled = Polled::new(2);
+        polled.push(Wc::default());
+        polled.push(Wc::default());
+        polled.retain(|_| false);
+        assert!(polled.completions().is_empty() && polled.was_short());
+        polled.clear();
+        polled.push(Wc::default());
+        polled.retain(|_| true);
+        assert!(!polled.was_short());
     }
 }
