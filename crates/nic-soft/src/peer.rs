@@ -53,10 +53,12 @@ pub(crate) fn peer_of(adapter: &Adapter, gid: Gid, instance: u32) -> Result<Arc<
     if let Some(peer) = known(adapter, gid, instance) {
         return Ok(peer);
     }
+    let contacted = dial(adapter, gid, instance, true)
+        .map_err(|e| nobody_answers(gid, instance, e))
+        .and_then(|socket| introduce(adapter, gid, instance, socket));
+    // Only now: whoever comes meanwhile waits as well, for its first datagram would be lost.
     adapter.contacts().note(gid, instance);
-    let socket =
-        dial(adapter, gid, instance, true).map_err(|e| nobody_answers(gid, instance, e))?;
-    introduce(adapter, gid, instance, socket)
+    contacted
 }
 
 /// The same for whoever must not be held up: a process that was contacted before and has gone, or
