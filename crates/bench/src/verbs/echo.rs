@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
+use verbs::batch::Dest;
 use verbs::typed::{CompletionQueue, MemoryRegion};
-use verbs::{Op, Payload, RemoteAddr, SendWr, Sge, UdDest};
+use verbs::{Op, RemoteAddr, Sge};
 
-use super::case::{Case, POSTLIST_MAX, Verb, Way, Work};
+use super::case::{Case, Verb, Way, Work};
 use super::error::VerbsRunError;
 use super::link::Link;
 use super::outcome::{Arrived, Latency, Outcome, histogram};
@@ -25,32 +26,26 @@ const BETWEEN_LOOKS: u64 = 64;
 struct Sending<'a> {
     way: Way,
     inline: bool,
-    size: usize,
-    stride: usize,
     mask: u64,
     slots: Slots,
     remote: RemoteAddr,
     theirs: Slots,
-    dest: Option<UdDest>,
+    dest: Option<Dest>,
     sges: Vec<Sge>,
     region: &'a MemoryRegion,
-    /// The messages of a post call.
+    /// What every message has.
+    pattern: Vec<u8>,
+    /// A message that is not inlined, before it is written to where the NIC reads it.
     bytes: Vec<u8>,
 }
 
 impl<'a> Sending<'a> {
-    fn new(side: &'a SideParts<'a>, case: &Case, way: Way, dest: Option<UdDest>) -> Self {
+    fn new(side: &'a SideParts<'a>, case: &Case, way: Way, dest: Option<Dest>) -> Self {
         let slots = side.outbox;
-        let stride = case.size.next_multiple_of(64);
-        let mut bytes = vec![0; stride * POLL_MAX.max(POSTLIST_MAX as usize)];
-        for one in bytes.chunks_mut(stride) {
-            one[..case.size].copy_from_slice(&message(case.size, 0));
-        }
+        let pattern = message(case.size, 0);
         Sending {
             way,
             inline: case.inline,
-            size: case.size,
-            stride,
             mask: slots.count as u64 - 1,
             slots,
             remote: side.remote,
@@ -58,67 +53,57 @@ impl<'a> Sending<'a> {
             dest,
             sges: Side::sges(side.region, &slots, 1),
             region: side.region,
-            bytes,
+            bytes: pattern.clone(),
+            pattern,
         }
     }
 
-    /// The bytes of message `index` of the next post call.
+    /// Waits until so many messages more can be under way.
     #[inline]
-    fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
-        let at = index * self.stride;
-        &mut self.bytes[at..at + self.size]
-    }
-
-    /// Sets a message's last word.
-    #[inline]
-    fn tag(&mut self, index: usize, tag: u32) {
-        let end = self.size;
-        self.bytes_mut(index)[end - 4..].copy_from_slice(&tag.to_ne_bytes());
-    }
-
-    /// Posts so many messages as soon as there is room, in one call.
-    #[inline]
-    fn post(
-        &mut self,
+    fn make_room(
+        &self,
         cq: &mut CompletionQueue,
         queues: &mut [SendQueue],
-        count: usize,
+        count: u64,
         link: &mut Link,
     ) -> Result<(), VerbsRunError> {
-        if !queues[0].has_room(count as u64) {
-            make_room(cq, queues, 0, count as u64, link)?;
+        if !queues[0].has_room(count) {
+            make_room(cq, queues, 0, count, link)?;
         }
-        let queue = &mut queues[0];
-        let first = queue.posted();
-        let mut batch: ArrayVec<SendWr<'_>, { POSTLIST_MAX as usize }> = ArrayVec::new();
-        for index in 0..count {
-            let number = first + index as u64;
-            let slot = (number & self.mask) as usize;
-            let at = index * self.stride;
-            let bytes = &self.bytes[at..at + self.size];
-            let payload = if self.inline {
-                Payload::Inline(bytes)
-            } else {
-                self.region.write(self.slots.at(0, slot), bytes);
-                Payload::Gather(&self.sges[slot..=slot])
-            };
-            let op = match self.way.verb {
-                Verb::Write => Op::Write {
-                    remote: Side::remote_slot(self.remote, &self.theirs, 0, slot),
-                    imm: None,
-                },
-                _ => Op::Send { imm: None },
-            };
-            batch.push(SendWr {
-                id: queue.id(number),
-                op,
-                payload,
-                flags: queue.flags(number),
-                to: self.dest,
-            });
-        }
-        queue.post(&batch)
+        Ok(())
     }
+
+    /// Appends a message to the batch: `compose` gets what every message has, and where to write it.
+    #[inline]
+    fn add(
+        &mut self,
+        queue: &mut SendQueue,
+        compose: impl FnOnce(&[u8], &mut [u8]),
+    ) -> Result<(), VerbsRunError> {
+        let slot = (queue.number() & self.mask) as usize;
+        let op = match self.way.verb {
+            Verb::Write => Op::Write {
+                remote: Side::remote_slot(self.remote, &self.theirs, 0, slot),
+                imm: None,
+            },
+            _ => Op::Send { imm: None },
+        };
+        if self.inline {
+            let pattern = &self.pattern;
+            let compose = |bytes: &mut [u8]| compose(pattern, bytes);
+            return queue.add_inline(op, self.dest, false, pattern.len(), compose);
+        }
+        compose(&self.pattern, &mut self.bytes);
+        self.region.write(self.slots.at(0, slot), &self.bytes);
+        queue.add(op, self.dest, false, &self.sges[slot..=slot])
+    }
+}
+
+/// Sets a message's last word.
+#[inline]
+fn set_tag(bytes: &mut [u8], tag: u32) {
+    let at = bytes.len() - 4;
+    bytes[at..].copy_from_slice(&tag.to_ne_bytes());
 }
 
 /// What a sender needs of a side, apart from its queues.
@@ -239,11 +224,15 @@ impl Asking<'_> {
         link: &mut Link,
     ) -> Result<(), VerbsRunError> {
         while self.sent - self.taking.next + self.chunk <= self.window {
+            self.sending.make_room(cq, queues, self.chunk, link)?;
             for index in 0..self.chunk {
                 let tag = (self.sent + index + 1) as u32;
-                self.sending.tag(index as usize, tag);
+                self.sending.add(&mut queues[0], |pattern, bytes| {
+                    bytes.copy_from_slice(pattern);
+                    set_tag(bytes, tag);
+                })?;
             }
-            self.sending.post(cq, queues, self.chunk as usize, link)?;
+            queues[0].post()?;
             self.sent += self.chunk;
         }
         Ok(())
@@ -303,6 +292,7 @@ pub(super) fn request(
     link: &mut Link,
 ) -> Result<Outcome, VerbsRunError> {
     let (way, _) = case.ways();
+    let dest = side.requests[0].prepare(side.request_dests[0])?;
     let parts = SideParts {
         region: &side.region,
         outbox: side.layout.outbox,
@@ -311,7 +301,7 @@ pub(super) fn request(
     };
     let window = u64::from(case.window);
     let mut asking = Asking {
-        sending: Sending::new(&parts, case, way, side.request_dests[0]),
+        sending: Sending::new(&parts, case, way, dest),
         taking: Taking::new(&side.region, &side.layout.inbox, recvs),
         inbox: side.layout.inbox,
         region: &side.region,
@@ -402,7 +392,8 @@ pub(super) fn target(
         remote: side.remote,
     };
     let numbered = is_numbered(case);
-    let mut sending = Sending::new(&parts, case, way, side.answer_dests[0]);
+    let dest = side.answers[0].prepare(side.answer_dests[0])?;
+    let mut sending = Sending::new(&parts, case, way, dest);
     let inbox = side.layout.inbox;
     let mut taking = Taking::new(&side.region, &inbox, recvs);
     let limit = (case.postlist as usize).min(POLL_MAX);
@@ -420,19 +411,22 @@ pub(super) fn target(
         }
         wait.over();
         first.get_or_insert_with(Instant::now);
-        for index in 0..count {
-            let number = taking.next + index as u64;
-            if numbered {
-                sending.bytes_mut(index)[..8].copy_from_slice(&number.to_ne_bytes());
-                sending.tag(index, (number + 1) as u32);
-            } else {
-                let at = inbox.at(0, taking.slot(number));
-                side.region.read(at, sending.bytes_mut(index));
-            }
+        sending.make_room(&mut side.send_cq, &mut side.answers, count as u64, link)?;
+        for number in taking.next..taking.next + count as u64 {
+            let at = inbox.at(0, taking.slot(number));
+            sending.add(&mut side.answers[0], |pattern, bytes| {
+                if numbered {
+                    bytes.copy_from_slice(pattern);
+                    bytes[..8].copy_from_slice(&number.to_ne_bytes());
+                    set_tag(bytes, (number + 1) as u32);
+                } else {
+                    side.region.read(at, bytes);
+                }
+            })?;
         }
         // The slots are free for new messages before the answers say so.
         taking.take(count, &mut side.requests)?;
-        sending.post(&mut side.send_cq, &mut side.answers, count, link)?;
+        side.answers[0].post()?;
     }
     Ok(Arrived {
         operations: taking.next,

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
+use verbs::batch::Dest;
 use verbs::typed::MemoryRegion;
-use verbs::{Op, Payload, RemoteAddr, SendFlags, SendWr, Sge, UdDest};
+use verbs::{Op, RemoteAddr, Sge};
 
-use super::case::{Case, POSTLIST_MAX, Target, Verb, Work};
+use super::case::{Case, Target, Verb, Work};
 use super::error::VerbsRunError;
 use super::link::Link;
 use super::outcome::{Arrived, Latency, Outcome, histogram};
@@ -64,7 +65,7 @@ fn verb_of(case: &Case) -> (Verb, bool) {
 }
 
 /// Composes work requests.
-struct Composer<'a> {
+struct Composer {
     verb: Verb,
     inline: bool,
     one_word: bool,
@@ -74,10 +75,13 @@ struct Composer<'a> {
     mask: u64,
     lap_shift: u32,
     sges: Vec<Sge>,
-    dests: &'a [Option<UdDest>],
+    dests: Vec<Option<Dest>>,
+    /// What every message has.
+    pattern: Vec<u8>,
+    has_tag: bool,
 }
 
-impl Composer<'_> {
+impl Composer {
     #[inline]
     fn slot(&self, number: u64) -> usize {
         (number & self.mask) as usize
@@ -93,15 +97,16 @@ impl Composer<'_> {
         }
     }
 
+    /// Where the tags and elements of a queue pair's slot are.
     #[inline]
-    fn wr<'b>(
-        &'b self,
-        queue: &mut SendQueue,
-        qp: usize,
-        number: u64,
-        bytes: &'b [u8],
-        last: bool,
-    ) -> SendWr<'b> {
+    fn at(&self, qp: usize, slot: usize) -> usize {
+        qp * (self.mask as usize + 1) + slot
+    }
+
+    /// Appends the next request to a queue pair's batch.
+    #[inline]
+    fn add(&self, queue: &mut SendQueue, qp: usize, last: bool) -> Result<(), VerbsRunError> {
+        let number = queue.number();
         let slot = self.slot(number);
         let remote_slot = if self.one_word { 0 } else { slot };
         let remote = Side::remote_slot(self.remote, &self.theirs, qp, remote_slot);
@@ -119,21 +124,17 @@ impl Composer<'_> {
             }
             Verb::Faa => Op::FetchAdd { remote, add: 1 },
         };
-        let payload = if self.inline {
-            Payload::Inline(bytes)
-        } else {
-            let at = qp * (self.mask as usize + 1) + slot;
-            Payload::Gather(&self.sges[at..=at])
-        };
-        let mut flags = queue.flags(number);
-        flags.set(SendFlags::SIGNALED, last || !flags.is_empty());
-        SendWr {
-            id: queue.id(number),
-            op,
-            payload,
-            flags,
-            to: self.dests[qp],
+        if !self.inline {
+            let at = self.at(qp, slot);
+            return queue.add(op, self.dests[qp], last, &self.sges[at..=at]);
         }
+        queue.add_inline(op, self.dests[qp], last, self.size, |bytes| {
+            bytes.copy_from_slice(&self.pattern);
+            if self.has_tag {
+                let tag = (number + 1) as u32;
+                bytes[self.size - 4..].copy_from_slice(&tag.to_ne_bytes());
+            }
+        })
     }
 }
 
@@ -148,10 +149,11 @@ pub(super) fn request(
     let qps = case.qps as usize;
     let slots = side.layout.outbox;
     prepare_outbox(&side.region, &slots, qps, verb);
-    let stride = case.size.next_multiple_of(64);
-    let mut bytes = vec![0; stride * case.postlist as usize];
-    for one in bytes.chunks_mut(stride) {
-        fill_pattern(one);
+    let mut pattern = vec![0; case.size];
+    fill_pattern(&mut pattern);
+    let mut dests = Vec::with_capacity(qps);
+    for (queue, to) in side.requests.iter_mut().zip(&side.request_dests) {
+        dests.push(queue.prepare(*to)?);
     }
     let mut run = Run {
         composer: Composer {
@@ -164,12 +166,11 @@ pub(super) fn request(
             mask: slots.count as u64 - 1,
             lap_shift: slots.count.trailing_zeros(),
             sges: Side::sges(&side.region, &slots, qps),
-            dests: &side.request_dests,
+            dests,
+            pattern,
+            has_tag: matches!(verb, Verb::Write | Verb::Send),
         },
         tags: Side::tags(&side.region, &slots, qps),
-        bytes,
-        stride,
-        has_tag: matches!(verb, Verb::Write | Verb::Send),
         ahead_max: is_taken(case, verb).then(|| ahead_max(case, verb)),
         credit: Side::credit(&side.region),
         credit_seen: 0,
@@ -251,13 +252,9 @@ pub(super) fn request(
 
 /// The state of a requester's loop.
 struct Run<'a> {
-    composer: Composer<'a>,
+    composer: Composer,
     /// The last words of the sources.
     tags: Vec<&'a std::sync::atomic::AtomicU32>,
-    /// The messages of a post call, when inlined.
-    bytes: Vec<u8>,
-    stride: usize,
-    has_tag: bool,
     ahead_max: Option<u64>,
     credit: &'a std::sync::atomic::AtomicU64,
     credit_seen: u64,
@@ -313,29 +310,16 @@ impl Run<'_> {
             make_room(cq, queues, qp, self.postlist, link)?;
         }
         let queue = &mut queues[qp];
-        let first = queue.posted();
-        let (size, stride) = (self.composer.size, self.stride);
-        if self.has_tag {
-            for index in 0..self.postlist {
-                let tag = (first + index + 1) as u32;
-                if self.composer.inline {
-                    let end = index as usize * stride + size;
-                    self.bytes[end - 4..end].copy_from_slice(&tag.to_ne_bytes());
-                } else {
-                    let slot = self.composer.slot(first + index);
-                    let at = qp * (self.composer.mask as usize + 1) + slot;
-                    self.tags[at].store(tag, Ordering::Release);
-                }
-            }
-        }
-        let mut batch: ArrayVec<SendWr<'_>, { POSTLIST_MAX as usize }> = ArrayVec::new();
         for index in 0..self.postlist {
-            let at = index as usize * stride;
-            let bytes = &self.bytes[at..at + size];
+            if self.composer.has_tag && !self.composer.inline {
+                let number = queue.number();
+                let at = self.composer.at(qp, self.composer.slot(number));
+                self.tags[at].store((number + 1) as u32, Ordering::Release);
+            }
             let last = last && index + 1 == self.postlist;
-            batch.push(self.composer.wr(queue, qp, first + index, bytes, last));
+            self.composer.add(queue, qp, last)?;
         }
-        queue.post(&batch)?;
+        queue.post()?;
         self.posted += self.postlist;
         Ok(())
     }
@@ -369,7 +353,7 @@ fn check_outbox(
     slots: &Slots,
     case: &Case,
     posted: u64,
-    composer: &Composer<'_>,
+    composer: &Composer,
 ) -> u64 {
     if !matches!(composer.verb, Verb::Read | Verb::Cas | Verb::Faa) {
         return 0;

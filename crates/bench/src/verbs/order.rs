@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use verbs::typed::MemoryRegion;
-use verbs::{Op, Payload, SendFlags, SendWr, Transport};
+use verbs::{Op, Transport};
 
 use super::case::Case;
 use super::error::VerbsRunError;
@@ -41,25 +41,21 @@ impl Writer<'_> {
         let side = &mut *self.side;
         // Each queue pair and slot has a source of its own, which stays as it is until `finish`.
         let at = side.layout.outbox.at(qp, slot);
-        let sges = [side.region.sge(at..at + self.bytes.len())];
-        let payload = if self.inline {
-            Payload::Inline(&self.bytes)
-        } else {
-            side.region.write(at, &self.bytes);
-            Payload::Gather(&sges)
+        let op = Op::Write {
+            // All slots are the first queue pair's but the one that each has for itself.
+            remote: Side::remote_slot(side.remote, &side.theirs.inbox, qp, slot),
+            imm: None,
         };
         let queue = &mut side.requests[qp];
-        queue.post(&[SendWr {
-            id: queue.id(queue.posted()),
-            op: Op::Write {
-                // All slots are the first queue pair's but the one that each has for itself.
-                remote: Side::remote_slot(side.remote, &side.theirs.inbox, qp, slot),
-                imm: None,
-            },
-            payload,
-            flags: SendFlags::SIGNALED,
-            to: None,
-        }])
+        if self.inline {
+            let bytes = &self.bytes;
+            queue.add_inline(op, None, true, bytes.len(), |to| to.copy_from_slice(bytes))?;
+        } else {
+            side.region.write(at, &self.bytes);
+            let sges = [side.region.sge(at..at + self.bytes.len())];
+            queue.add(op, None, true, &sges)?;
+        }
+        queue.post()
     }
 
     fn finish(&mut self, link: &mut Link) -> Result<(), VerbsRunError> {

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use verbs::batch::{Dest, Draft, SendBatch};
 use verbs::nic::QpParts;
 use verbs::typed::CompletionQueue;
-use verbs::{Op, Payload, RemoteAddr, SendFlags, SendWr, Wc};
+use verbs::{Op, PostError, PostReason, RemoteAddr, SendFlags, Sge, UdDest, Wc};
 
+use super::case::POSTLIST_MAX;
 use super::error::VerbsRunError;
 use super::link::Link;
 
@@ -24,10 +26,12 @@ const TAKING_PATIENCE: Duration = Duration::from_secs(3);
 /// The bits of a work request's id that count the requests of its queue pair.
 const NUMBER_BITS: u32 = 40;
 
-/// A send queue: how many work requests are under way, counting those that were not signaled.
+/// A send queue with the batch that is composed for it, and how many work requests are under way,
+/// counting those that were not signaled.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     qp: QpParts,
+    batch: SendBatch,
     index: u64,
     posted: u64,
     completed: u64,
@@ -39,7 +43,9 @@ pub(super) struct SendQueue {
 
 impl SendQueue {
     pub(super) fn new(qp: QpParts, index: usize, depth: u32, signal_every: u32) -> Self {
+        let batch_max = POLL_MAX.max(POSTLIST_MAX as usize);
         SendQueue {
+            batch: SendBatch::new(qp.send.limits(), batch_max),
             qp,
             index: index as u64,
             posted: 0,
@@ -54,10 +60,16 @@ impl SendQueue {
         &mut self.qp
     }
 
-    /// Work requests posted so far: the number of the next one.
+    /// Looks a destination up, for all datagrams that go there from this queue.
+    pub(super) fn prepare(&mut self, to: Option<UdDest>) -> Result<Option<Dest>, VerbsRunError> {
+        let dest = to.map(|to| self.qp.send.prepare(&to)).transpose()?;
+        Ok(dest)
+    }
+
+    /// The number of the work request that is composed next.
     #[inline]
-    pub(super) fn posted(&self) -> u64 {
-        self.posted
+    pub(super) fn number(&self) -> u64 {
+        self.posted + self.batch.len() as u64
     }
 
     #[inline]
@@ -69,29 +81,65 @@ impl SendQueue {
         self.posted == self.completed
     }
 
-    /// The id of the request with this number.
+    /// The next request's id and flags: it is signaled when its turn has come, or with `signaled`.
     #[inline]
-    pub(super) fn id(&self, number: u64) -> u64 {
-        self.index << NUMBER_BITS | number
-    }
-
-    /// The flags of the request with this number. Must be asked for each, in order.
-    #[inline]
-    pub(super) fn flags(&mut self, number: u64) -> SendFlags {
+    fn next(&mut self, signaled: bool) -> (u64, SendFlags) {
+        let number = self.number();
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::SIGNALED, signaled);
         if number + 1 == self.signal_at {
             self.signal_at += self.signal_every;
-            SendFlags::SIGNALED
-        } else {
-            SendFlags::empty()
+            flags = SendFlags::SIGNALED;
         }
+        (self.index << NUMBER_BITS | number, flags)
     }
 
+    /// Appends a request that carries `len` bytes, which `compose` writes into the batch itself.
     #[inline]
-    pub(super) fn post(&mut self, wrs: &[SendWr<'_>]) -> Result<(), VerbsRunError> {
-        self.qp.post_send(wrs)?;
-        self.posted += wrs.len() as u64;
+    pub(super) fn add_inline(
+        &mut self,
+        op: Op,
+        dest: Option<Dest>,
+        signaled: bool,
+        len: usize,
+        compose: impl FnOnce(&mut [u8]),
+    ) -> Result<(), VerbsRunError> {
+        let (id, flags) = self.next(signaled);
+        let mut draft: Draft<'_> = self.batch.inline(op, dest, len).map_err(refused)?;
+        compose(draft.bytes());
+        draft.id(id).flags(flags).commit(len);
         Ok(())
     }
+
+    /// Appends a request of registered memory.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        op: Op,
+        dest: Option<Dest>,
+        signaled: bool,
+        sges: &[Sge],
+    ) -> Result<(), VerbsRunError> {
+        let (id, flags) = self.next(signaled);
+        let draft = self.batch.gather(op, dest, sges).map_err(refused)?;
+        draft.id(id).flags(flags).commit_gathered();
+        Ok(())
+    }
+
+    /// Posts what was composed, in one call.
+    #[inline]
+    pub(super) fn post(&mut self) -> Result<(), VerbsRunError> {
+        self.posted = self.number();
+        let posted = self.qp.send.post(&self.batch);
+        self.batch.clear();
+        Ok(posted?)
+    }
+}
+
+/// A request that the batch does not take.
+#[cold]
+fn refused(reason: PostReason) -> VerbsRunError {
+    PostError { index: 0, reason }.into()
 }
 
 /// Takes completions of send work requests, each of which ends all those before it on its queue
@@ -171,18 +219,15 @@ impl Control {
     pub(super) fn tell(&mut self, value: u64, link: &mut Link) -> Result<(), VerbsRunError> {
         make_room(&mut self.cq, &mut self.queues, 0, 1, link)?;
         let queue = &mut self.queues[0];
-        let number = queue.posted();
-        let flags = queue.flags(number);
-        queue.post(&[SendWr {
-            id: queue.id(number),
-            op: Op::Write {
-                remote: self.remote,
-                imm: None,
-            },
-            payload: Payload::Inline(&value.to_ne_bytes()),
-            flags,
-            to: None,
-        }])
+        let op = Op::Write {
+            remote: self.remote,
+            imm: None,
+        };
+        let bytes = value.to_ne_bytes();
+        queue.add_inline(op, None, false, bytes.len(), |to| {
+            to.copy_from_slice(&bytes);
+        })?;
+        queue.post()
     }
 }
 
