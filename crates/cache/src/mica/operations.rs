@@ -110,7 +110,7 @@ pub enum StoreError {
 impl Partition {
     /// The item of `key`, in place; take a part of the value by slicing.
     /// Two random memory accesses.
-    #[inline]
+    #[inline(always)]
     pub fn get(&mut self, probe: impl Into<Probe>, key: &[u8], now_s: u32) -> Option<Item<'_>> {
         let probe = probe.into();
         self.stats.gets += 1;
@@ -118,12 +118,13 @@ impl Partition {
             self.stats.hits += 1;
             return Some(self.item(found));
         }
-        self.get_by_index(probe.hash(), key, now_s)
+        self.get_by_index(probe, key, now_s)
     }
 
     /// The rest of a get whose probe did not hold.
-    fn get_by_index(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> Option<Item<'_>> {
-        let found = self.look_up(hash, key, now_s);
+    #[inline(never)]
+    fn get_by_index(&mut self, probe: Probe, key: &[u8], now_s: u32) -> Option<Item<'_>> {
+        let found = self.look_up(probe, key, now_s);
         self.count_get(found.is_some());
         found.map(|found| self.item(found))
     }

@@ -127,13 +127,22 @@ pub struct Partition {
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     hash: KeyHash,
-    /// Of an entry of the log, [`Probe::NOWHERE`] when none is known.
+    /// Of an entry of the log; [`Probe::NOWHERE`] when none is known; the log's head with
+    /// [`Probe::NONE_BEFORE`] when there was none.
     offset: u64,
 }
 
 impl Probe {
     /// An offset that is never in the log.
     const NOWHERE: u64 = u64::MAX;
+    /// Makes a head no offset in the log, which has fewer bits.
+    const NONE_BEFORE: u64 = 1 << 63;
+
+    /// That of nothing.
+    pub(crate) const UNKNOWN: Probe = Probe {
+        hash: KeyHash::from_bits(0),
+        offset: Probe::NOWHERE,
+    };
 
     /// The key's hash.
     #[inline]
@@ -154,7 +163,7 @@ impl From<KeyHash> for Probe {
 
 impl Default for Probe {
     fn default() -> Probe {
-        KeyHash::default().into()
+        Probe::UNKNOWN
     }
 }
 
@@ -295,9 +304,13 @@ impl Partition {
     /// by then, and notes the entry, so that the operation need not look for it.
     #[inline]
     pub fn refine(&self, probe: &mut Probe) {
-        if let Some(offset) = self.index.candidates(probe.hash, self.window()).next() {
-            self.log.prefetch(offset);
-            probe.offset = offset;
+        let window = self.window();
+        match self.index.candidates(probe.hash, window).next() {
+            Some(offset) => {
+                self.log.prefetch(offset);
+                probe.offset = offset;
+            }
+            None => probe.offset = window.head | Probe::NONE_BEFORE,
         }
     }
 
@@ -353,7 +366,7 @@ impl Partition {
     pub(super) fn find(&mut self, probe: Probe, key: &[u8], now_s: u32) -> Option<Found> {
         match self.found_ahead(probe, key, now_s) {
             Some(found) => Some(found),
-            None => self.look_up(probe.hash, key, now_s),
+            None => self.look_up(probe, key, now_s),
         }
     }
 
@@ -373,8 +386,13 @@ impl Partition {
 
     /// As [`find`](Partition::find), by the index.
     #[inline(never)]
-    pub(super) fn look_up(&mut self, hash: KeyHash, key: &[u8], now_s: u32) -> Option<Found> {
+    pub(super) fn look_up(&mut self, probe: Probe, key: &[u8], now_s: u32) -> Option<Found> {
         self.run_flush(now_s);
+        if probe.offset == self.log.head() | Probe::NONE_BEFORE {
+            // No slot had the tag, and nothing has been placed since.
+            return None;
+        }
+        let hash = probe.hash;
         let found = self
             .index
             .candidates(hash, self.window())

@@ -250,13 +250,18 @@ impl Lane {
         let id = self.next;
         let emitted = emit_plain(op, what, extras, (id, want_cas), self.memory_of(id));
         debug_assert_eq!(emitted, Some(len));
-        self.enqueue(Slot {
-            tag,
-            deadline_ns,
-            op,
-            len: len as u16,
-            ..FREE
-        });
+        let index = self.copy_if_long(id, len);
+        // The times are those of when it is posted, and what is of a transfer alone has no meaning.
+        let slot = &mut self.slots[index];
+        slot.tag = tag;
+        slot.deadline_ns = deadline_ns;
+        slot.id = id;
+        slot.state = State::Queued;
+        slot.op = op;
+        slot.len = len as u16;
+        slot.doublings = 0;
+        slot.transfer = NO_TRANSFER;
+        self.next = next_id(id);
         Some(true)
     }
 
@@ -296,20 +301,27 @@ impl Lane {
     #[inline]
     fn enqueue(&mut self, slot: Slot) {
         let id = self.next;
-        let index = self.geometry.slot(id);
-        let len = usize::from(slot.len);
-        if len > self.inline_max {
-            let end = (index + 1) * self.geometry.slot_len;
-            let bytes = &self.mirror[end - len..end];
-            self.send_memory.write(end - len, bytes);
-            self.long_unposted += 1;
-        }
+        let index = self.copy_if_long(id, usize::from(slot.len));
         self.slots[index] = Slot {
             id,
             state: State::Queued,
             ..slot
         };
         self.next = next_id(id);
+    }
+
+    /// Copies what was composed to where the NIC reads it from, unless it goes inline. Returns the
+    /// slot's number.
+    #[inline(always)]
+    fn copy_if_long(&mut self, id: u32, len: usize) -> usize {
+        let index = self.geometry.slot(id);
+        if len > self.inline_max {
+            let end = (index + 1) * self.geometry.slot_len;
+            let bytes = &self.mirror[end - len..end];
+            self.send_memory.write(end - len, bytes);
+            self.long_unposted += 1;
+        }
+        index
     }
 
     /// Starts to store a value that needs a transfer; `false` when there are too many.
@@ -558,21 +570,23 @@ impl Lane {
             return;
         };
         let index = self.geometry.slot(head.id);
-        let slot = self.slots[index];
+        let slot = &mut self.slots[index];
+        let state = slot.state;
         if slot.id != head.id || !matches!(slot.state, State::Sent | State::Abandoned) {
             stats.strays += 1;
             return;
         }
-        self.slots[index].state = State::Free;
+        slot.state = State::Free;
         self.answered_ns = now_ns;
         // The server has worked since the request was posted, so it does not sleep before that
         // moment plus its idle time; half of it allows for the way there.
         self.awake_until_ns = self.awake_until_ns.max(slot.posted_ns + self.idle_ns / 2);
         stats.answers += 1;
-        if slot.state == State::Abandoned {
+        if state == State::Abandoned {
             return;
         }
         if slot.transfer != NO_TRANSFER {
+            let slot = *slot;
             return self.answer_transfer(&slot, &head, body, now_ns, sink);
         }
         let outcome = match (head.status, slot.op) {
@@ -582,6 +596,7 @@ impl Lane {
                 cas: head.cas.unwrap_or(0),
             },
             (Status::Partial, Op::Get | Op::GetAndTouch) => {
+                let slot = *slot;
                 return self.start_get(&slot, &head, body, sink);
             }
             (Status::Ok, Op::Incr | Op::Decr) => match answer::number(body) {

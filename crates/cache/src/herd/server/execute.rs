@@ -1,9 +1,10 @@
 //! A request against the partition, and its answer.
 
+use super::ServerStats;
 use super::attachment::{Attachment, Stored};
+use super::items::{Item, Items};
 use super::outbox::Outbox;
 use super::staging::{Staging, StagingError};
-use super::{Item, ServerStats};
 use crate::herd::wire::answer::{CAS_LEN, HEADER_LEN, Head, Status};
 use crate::herd::wire::request::{self, Command, Op, Request, StoreMode, WANT_CAS};
 use crate::mica::{Arith, NewValue, Partition, Probe, Store, StoreError};
@@ -62,10 +63,17 @@ impl Told {
 impl Execution<'_> {
     /// Carries out a request, or repeats its answer, and composes the answer.
     #[inline(always)]
-    pub(super) fn run(&mut self, item: &Item, bytes: &[u8]) {
-        self.stats.requests += u64::from(!item.replay);
+    pub(super) fn run(&mut self, item: &Item, number: usize, items: &Items) {
         // Most requests are plain GETs and SETs, which need not be taken apart by parts.
         let ours = item.sound && item.probe.hash().partition(self.cores) == self.core;
+        if ours && let Some(key) = item.short_get() {
+            return self.read(item, key, None, item.wants_cas());
+        }
+        self.run_longer(item, items.bytes(number, item), ours);
+    }
+
+    #[inline]
+    fn run_longer(&mut self, item: &Item, bytes: &[u8], ours: bool) {
         if ours && item.op == Op::Get {
             let (key, header) = bytes.split_at(bytes.len() - request::HEADER_LEN);
             self.read(item, key, None, header[0] & WANT_CAS != 0);
@@ -223,6 +231,9 @@ impl Execution<'_> {
             let head = Head::bare(item.id, Status::NotFound);
             return self.outbox.push(item.client, &head, &[]);
         };
+        if !wants_cas && self.outbox.push_short(item, found.flags, found.value) {
+            return;
+        }
         let room = self.answer_len_max - HEADER_LEN - CAS_LEN;
         let whole = found.value.len() <= room;
         let head = Head {

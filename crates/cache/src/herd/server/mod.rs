@@ -3,6 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `mod.rs` | [`Server`]: the sweep, the batch, kicks, sleeping |
+//! | `items.rs` | the batch: requests copied out of their slots |
 //! | `execute.rs` | a request against the partition |
 //! | `outbox.rs` | answers, posted in batches |
 //! | `staging.rs` | large values on their way in |
@@ -16,6 +17,7 @@ mod acceptor;
 mod attachment;
 mod config;
 mod execute;
+mod items;
 mod outbox;
 mod staging;
 
@@ -29,15 +31,13 @@ pub use acceptor::{AcceptError, Acceptor, AcceptorUsage, ControlReply, CorePort}
 pub use attachment::Attachment;
 pub use config::ServerConfig;
 
+use self::items::Items;
 use self::outbox::Outbox;
 use self::staging::Staging;
-use super::memory::{Chunk, Lines};
+use super::memory::Chunk;
 use super::slots::{Geometry, is_before, kick, next_id, parse_kick};
-use super::wire::request::{HEADER_LEN, Header, Op};
-use crate::mica::{KeyHash, Partition, Probe};
+use crate::mica::Partition;
 
-/// Bytes that a small request takes at most; the first copy out of a slot.
-const LINE: usize = 64;
 /// RECVs for kicks; a kick that finds none is lost, and its client kicks again.
 const KICK_RECVS: u32 = 256;
 /// Kicks taken in one step.
@@ -98,19 +98,6 @@ struct Cursor {
 
 const _: () = assert!(size_of::<Cursor>() == 32);
 
-/// A request of the batch, copied into `scratch`.
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    client: u32,
-    id: u32,
-    len: u16,
-    op: Op,
-    sound: bool,
-    replay: bool,
-    /// Of the key, where there is one.
-    probe: Probe,
-}
-
 /// One core's engine.
 ///
 /// It looks for requests in the memory that each client writes them into, and owns the queue pair
@@ -126,8 +113,7 @@ pub struct Server {
     by_qpn: HashMap<QpNum, u32>,
     sweep_start: usize,
     polls: u32,
-    items: Vec<Item>,
-    scratch: Lines,
+    items: Items,
     outbox: Outbox,
     staging: Staging,
     srq: SharedReceiveQueue,
@@ -181,8 +167,7 @@ impl Server {
             by_qpn: HashMap::with_capacity(config.clients_max as usize),
             sweep_start: 0,
             polls: 0,
-            items: Vec::with_capacity(batch_max),
-            scratch: Lines::new(batch_max * geometry.stride),
+            items: Items::new(batch_max, geometry, config.hash_seed),
             outbox,
             staging: Staging::new(
                 config.staging_count as usize,
@@ -308,7 +293,9 @@ impl Server {
             let mut id = cursor.next;
             for _ in 0..ready {
                 let end = self.slot_end(&self.cursors[index], id);
-                self.copy_out(partition, index as u32, id, end, false);
+                let chunk = &self.cursors[index].chunk;
+                self.items
+                    .copy_out(partition, chunk, index as u32, (id, end), false);
                 id = next_id(id);
             }
             self.cursors[index].next = id;
@@ -345,52 +332,10 @@ impl Server {
         (id & cursor.mask) as usize * self.geometry.stride + self.geometry.slot_len
     }
 
-    /// Copies the request that ends at `end` into the scratch memory and adds it to the batch.
-    /// From here on its owner cannot change it. The first stage of the pipeline: the key's bucket
-    /// is on its way while the next requests are copied.
-    #[inline]
-    fn copy_out(&mut self, partition: &Partition, client: u32, id: u32, end: usize, replay: bool) {
-        let slot_len = self.geometry.slot_len;
-        let scratch_end = self.items.len() * self.geometry.stride + slot_len;
-        let scratch = &mut self.scratch[scratch_end - slot_len..scratch_end];
-        let line: &mut [u8; LINE] = scratch.last_chunk_mut().expect("a slot has a line");
-        let chunk = &self.cursors[client as usize].chunk;
-        chunk.read(end - LINE, line);
-        let mut item = Item {
-            client,
-            id,
-            len: HEADER_LEN as u16,
-            op: Op::Noop,
-            sound: false,
-            replay,
-            probe: Probe::default(),
-        };
-        let header = Header::parse(line).expect("a line holds a header");
-        if header.id == id
-            && let Ok((op, len)) = header.check(slot_len)
-        {
-            if len > LINE {
-                chunk.read(end - len, &mut scratch[slot_len - len..slot_len - LINE]);
-            }
-            item.sound = true;
-            item.len = len as u16;
-            item.op = op;
-            if op.has_key() {
-                let key_end = slot_len - HEADER_LEN - op.extras_len();
-                let key = &scratch[key_end - usize::from(header.key_len)..key_end];
-                item.probe = partition.probe(KeyHash::new(self.config.hash_seed, key));
-            }
-        }
-        self.items.push(item);
-    }
-
     /// The rest of the pipeline: all entries are fetched, then all requests are carried out.
     #[inline]
     fn carry_out(&mut self, partition: &mut Partition, now_ns: u64, now_s: u32) {
-        let keyed = |item: &&mut Item| item.op.has_key();
-        for item in self.items.iter_mut().filter(keyed) {
-            partition.refine(&mut item.probe);
-        }
+        self.items.refine(partition);
         let mut execution = execute::Execution {
             partition,
             outbox: &mut self.outbox,
@@ -404,12 +349,11 @@ impl Server {
             now_s,
             dates: self.dates,
         };
-        let requests = self.scratch.chunks_exact(self.geometry.stride);
-        for (item, slot) in self.items.iter().zip(requests) {
-            let end = self.geometry.slot_len;
-            execution.run(item, &slot[end - usize::from(item.len)..end]);
+        for (number, item) in self.items.iter().enumerate() {
+            execution.run(item, number, &self.items);
         }
         self.stats.batches += 1;
+        self.stats.requests += (self.items.len() - self.items.replays()) as u64;
         self.items.clear();
         self.outbox.post(&mut self.stats);
     }
@@ -465,7 +409,8 @@ impl Server {
                 parse_kick(kick(id, true)).0 == low && id != 0 && is_before(id, cursor.next);
             if repeat && passed {
                 self.stats.replays += 1;
-                self.copy_out(partition, index, id, end, true);
+                self.items
+                    .copy_out(partition, &cursor.chunk, index, (id, end), true);
             }
         }
     }

@@ -10,8 +10,9 @@ use verbs::{Access, Qkey, QpAttr, QpCaps, QpNum, QpState, SendFlags, VerbsError,
 
 use super::ServerStats;
 use super::attachment::Attachment;
+use super::items::Item;
 use crate::herd::memory::Memory;
-use crate::herd::wire::answer::Head;
+use crate::herd::wire::answer::{HEADER_LEN, Head};
 
 /// A completion is asked for once in so many sends.
 const SIGNAL_EVERY: u32 = 64;
@@ -168,6 +169,28 @@ impl Outbox {
             }
             Err(error) => debug_assert!(false, "an answer that does not fit: {error}"),
         }
+    }
+
+    /// Composes an answer with a value, if that is short: the usual one. The caller has asked for
+    /// room.
+    #[inline(always)]
+    pub(super) fn push_short(&mut self, item: &Item, item_flags: u32, value: &[u8]) -> bool {
+        let len = HEADER_LEN + value.len();
+        if len > self.inline_max {
+            return false;
+        }
+        let (id, flags) = self.count();
+        match self
+            .batch
+            .send_to(&self.to[item.client as usize], None, len)
+        {
+            Ok(mut draft) => {
+                Head::emit_item(item.id, item_flags, value, draft.bytes());
+                draft.id(id).flags(flags).commit(len);
+            }
+            Err(error) => debug_assert!(false, "an answer that does not fit: {error}"),
+        }
+        true
     }
 
     #[inline(never)]

@@ -131,6 +131,21 @@ impl Head {
         false
     }
 
+    /// Writes the answer to a read that brings a whole value without its token, the usual one, to `to`,
+    /// which is as long.
+    ///
+    /// # Panics
+    /// When `to` has another length or the value is longer than 65535 bytes.
+    #[inline(always)]
+    pub(crate) fn emit_item(id: u32, item_flags: u32, value: &[u8], to: &mut [u8]) {
+        let len = u16::try_from(value.len()).expect("a value fits a datagram");
+        let (header, body) = to.split_first_chunk_mut().expect("room for a header");
+        let low = u64::from(id) | u64::from(Status::Ok as u8) << 32 | u64::from(len) << 48;
+        let high = u64::from(item_flags) | u64::from(len) << 32;
+        *header = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
+        bytes::copy(body, value);
+    }
+
     /// Writes the head and `body` to the start of `to`; returns the length of both.
     ///
     /// # Panics
@@ -175,6 +190,16 @@ impl Head {
         if flags & !(HAS_CAS | NUMBER) != 0 {
             return None;
         }
+        // Done, without a token or a number: the usual answer.
+        if (low >> 32) as u16 == 0 {
+            let head = Head {
+                item_flags: high as u32,
+                total_len: (high >> 32) as u32,
+                ..Head::bare(low as u32, Status::Ok)
+            };
+            let body = bytes[HEADER_LEN..].get(..usize::from((low >> 48) as u16))?;
+            return Some((head, body));
+        }
         let mut head = Head {
             id: low as u32,
             status: Status::from_code((low >> 32) as u8)?,
@@ -215,6 +240,9 @@ mod tests {
         };
         let mut datagram = [0; 64];
         assert_eq!(head.emit(&[5; 32], &mut datagram), 48);
+        let mut same = [0; 48];
+        Head::emit_item(9, 0, &[5; 32], &mut same);
+        assert_eq!(same, datagram[..48]);
         assert_eq!(Head::parse(&datagram[..48]), Some((head, &[5; 32][..])));
         assert_eq!(Head::parse(&datagram[..47]), None);
     }

@@ -31,6 +31,10 @@ use crate::bytes;
 pub const HEADER_LEN: usize = 8;
 /// Bytes of a key at most.
 pub const KEY_LEN_MAX: usize = 250;
+/// Bytes of the usual key, for which there are short ways.
+pub(crate) const SHORT_KEY_LEN: usize = 16;
+/// Bytes of a cache line: what a short request takes at most.
+pub(crate) const LINE: usize = 64;
 /// The bit of the operation's byte that asks for the item's CAS token in the answer.
 pub(crate) const WANT_CAS: u8 = 0x80;
 
@@ -373,6 +377,35 @@ impl Header {
         Ok((op, len))
     }
 
+    /// Whether it is that of a GET with this id and a key of [`SHORT_KEY_LEN`] bytes.
+    #[inline]
+    pub(crate) fn is_short_get(&self, id: u32) -> bool {
+        let get = Header {
+            op: Op::Get as u8,
+            key_len: SHORT_KEY_LEN as u8,
+            value_len: 0,
+            id,
+        };
+        let plain = Header {
+            op: self.op & !WANT_CAS,
+            ..*self
+        };
+        // One comparison of two words.
+        plain.emit() == get.emit()
+    }
+
+    /// The length of a SET with this id, a key of [`SHORT_KEY_LEN`] bytes and a value with which it
+    /// takes a line.
+    #[inline]
+    pub(crate) fn short_set_len(&self, id: u32) -> Option<usize> {
+        let len = HEADER_LEN + Op::Set.extras_len() + SHORT_KEY_LEN + usize::from(self.value_len);
+        let is_one = self.op & !WANT_CAS == Op::Set as u8
+            && usize::from(self.key_len) == SHORT_KEY_LEN
+            && self.id == id
+            && len <= LINE;
+        is_one.then_some(len)
+    }
+
     /// Whether the answer shall hold the item's token.
     #[inline]
     pub fn wants_cas(&self) -> bool {
@@ -686,6 +719,38 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the short ways take for a GET or a SET is one to the general way too.
+    #[test]
+    fn short_ways_agree_with_the_general_one() {
+        let (id, slot_len) = (7, 1024);
+        let mut taken = 0;
+        for op in 0..=u8::MAX {
+            for key_len in [0, 1, 15, 16, 17, 250, 255] {
+                for value_len in [0, 1, 31, 32, 33, 64, 1000, u16::MAX] {
+                    for of in [id, 8] {
+                        let header = Header {
+                            op,
+                            key_len,
+                            value_len,
+                            id: of,
+                        };
+                        let general = header.check(slot_len).ok().filter(|_| of == id);
+                        let is_get = header.is_short_get(id);
+                        let set_len = header.short_set_len(id);
+                        let get = Some((Op::Get, SHORT_KEY_LEN + HEADER_LEN));
+                        assert_eq!(is_get, key_len == 16 && general == get, "{header:?}");
+                        let set = general.filter(|(op, len)| *op == Op::Set && *len <= LINE);
+                        let set = set.filter(|_| key_len == 16).map(|(_, len)| len);
+                        assert_eq!(set_len, set, "{header:?}");
+                        taken += usize::from(is_get) + usize::from(set_len.is_some());
+                    }
+                }
+            }
+        }
+        // With the token and without.
+        assert_eq!(taken, 2 + 2 * 4);
+    }
 
     #[test]
     fn a_set_of_16_and_32_bytes_is_one_line() {
