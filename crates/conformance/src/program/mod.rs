@@ -17,13 +17,19 @@
 //! | --- | --- |
 //! | `plan.rs` | from a seed to a program |
 //! | `ledger.rs` | which completions are owed |
-//! | `task.rs` | carrying a task's steps out |
+//! | `task.rs` | a task: it carries its steps out, polls, and sleeps |
+//! | `end.rs` | a queue pair of a task |
+//! | `request.rs` | what a request does |
+//! | `farewell.rs` | how links end |
 //! | `run.rs` | what tasks share |
 //! | `port.rs` | all that is asked of a NIC |
 
+mod end;
+mod farewell;
 mod ledger;
 mod plan;
 mod port;
+mod request;
 mod run;
 mod task;
 

@@ -1,0 +1,91 @@
+//! How links end: an end leaves in the middle of everything, and what is left of a link begins anew.
+
+use super::end::End;
+use super::plan::{Farewell, Leave};
+use super::run::lock;
+use super::task::{Task, say};
+use verbs::attr::QpState;
+
+impl Task<'_> {
+    /// An end of this task says farewell.
+    pub(super) fn leave(&mut self, farewell: Farewell) -> Result<(), String> {
+        let index = self.index(farewell.leaver);
+        match farewell.how {
+            Leave::Error => {
+                let pair = self.ends[index].pair.as_mut();
+                let gone = pair.map_or(Ok(()), |pair| pair.go_to(QpState::Err));
+                return gone.map_err(say("to ERR"));
+            }
+            Leave::BadKey | Leave::TooLong | Leave::Starve => return Ok(()),
+            Leave::Destroy | Leave::Die => {}
+        }
+        // What has completed by then was received.
+        self.ends[index].leaving = true;
+        self.drain(true, End::is_leaving_and_owes)?;
+        self.ends[index].leave(self.world);
+        // Its RECVs go with it.
+        self.ends[index].leaving = false;
+        let num = self.ends[index].num();
+        if farewell.how == Leave::Destroy {
+            self.destroyed.extend(num);
+            self.ends[index].pair = None;
+            return Ok(());
+        }
+        self.note(|| "dies".into());
+        if let Some(mortal) = self.mortal.take() {
+            (mortal.kill)();
+        }
+        self.ends[index].dead = true;
+        self.ends[index].pair = None;
+        self.events = None;
+        self.node = None;
+        Ok(())
+    }
+
+    /// The ends of a link that says farewell give up what they still have, see that what was
+    /// confirmed was received, and begin anew.
+    pub(super) fn part(&mut self, farewell: Farewell) -> Result<(), String> {
+        let of_link = |end: &&mut End| end.id.0 == farewell.leaver.0 && !end.dead;
+        for end in self.ends.iter_mut().filter(of_link) {
+            if let Some(pair) = &mut end.pair {
+                pair.go_to(QpState::Err).map_err(say("to ERR"))?;
+                end.leaving = true;
+            }
+        }
+        self.drain(true, End::is_leaving_and_has_recvs)?;
+        for end in self.ends.iter_mut().filter(of_link) {
+            end.leave(self.world);
+        }
+        self.pass()?;
+        for end in self.ends.iter().filter(|end| end.id.0 == farewell.leaver.0) {
+            let (_, received) = *lock(&self.world.known(end.id).counts);
+            let (confirmed, _) = *lock(&self.world.known(end.peer()).counts);
+            // Whoever was destroyed did not look any more.
+            let looked = end.pair.is_some();
+            if looked && received < confirmed {
+                return Err(format!(
+                    "{:?} received {received} messages, but {confirmed} completed at their sender",
+                    end.id
+                ));
+            }
+        }
+        let mut ends = std::mem::take(&mut self.ends);
+        for end in ends.iter_mut().filter(of_link) {
+            match &mut end.pair {
+                Some(pair) => pair.go_to(QpState::Reset).map_err(say("to RESET"))?,
+                None => self.make_pair(end).map_err(say("a queue pair"))?,
+            }
+            end.clear(self.world);
+        }
+        self.ends = ends;
+        self.pass()?;
+        let died = farewell.how == Leave::Die;
+        for end in self.ends.iter_mut().filter(of_link) {
+            match died {
+                true => end.dead = true,
+                false => end.connect(self.world, self.node.as_ref())?,
+            }
+        }
+        self.pass()
+    }
+}
