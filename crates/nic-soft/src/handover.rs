@@ -93,13 +93,17 @@ impl<T> Handover<T> {
         result
     }
 
-    /// A helper's access: does nothing unless there is unfinished work. The closure says whether
-    /// there still is.
+    /// A helper's access, which waits for nobody: does nothing unless there is unfinished work, or
+    /// while somebody else is at it. The closure says whether there still is.
     pub(crate) fn help(&self, work: impl FnOnce(&mut T) -> bool) {
         if !self.is_shared() {
             return;
         }
-        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = match self.lock.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         if !self.is_shared() {
             return;
         }

@@ -5,8 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::fs::Timespec;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
@@ -477,7 +479,7 @@ impl Peer {
         if self.is_dead() {
             return Err(unreachable(rustix::io::Errno::CONNRESET));
         }
-        let asked = ask(&socket, request);
+        let asked = ask_and_serve(adapter, &socket, request);
         if asked.is_err() {
             // An answer that comes late would be taken for the next one's. Datagrams find the
             // process again by a new connection.
@@ -508,6 +510,37 @@ fn dial(adapter: &Adapter, gid: Gid, instance: u32, wait: bool) -> rustix::io::R
     rustix::net::connect(&socket, &address)?;
     rustix::io::ioctl_fionbio(&socket, false)?;
     Ok(socket)
+}
+
+/// Asks, and answers those who ask this adapter meanwhile: the caller may be the agent, may hold what
+/// the agent waits for, or the peer may be doing just the same.
+fn ask_and_serve(
+    adapter: &Adapter,
+    socket: &OwnedFd,
+    request: &Message,
+) -> rustix::io::Result<(Message, Vec<OwnedFd>)> {
+    use rustix::io::Errno;
+    protocol::send(socket.as_fd(), request, &[])?;
+    let deadline = Instant::now() + adapter.contact_timeout;
+    let pause = Timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    loop {
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&pause)) {
+            Ok(0) if Instant::now() > deadline => return Err(Errno::TIMEDOUT),
+            Ok(0) => agent::catch_up(adapter),
+            Ok(_) => match protocol::receive(socket.as_fd()) {
+                Ok(Some(reply)) => return Ok(reply),
+                Ok(None) => return Err(Errno::CONNRESET),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            },
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 fn ask(socket: &OwnedFd, request: &Message) -> rustix::io::Result<(Message, Vec<OwnedFd>)> {
