@@ -171,6 +171,7 @@ macro_rules! conformance_tests {
                 recvs_posted_before_connecting_are_used
                 wrong_transitions_are_refused
                 a_query_tells_what_was_set
+                an_asynchronous_event_tells_of_a_failure
                 names_outside_the_ports_tables_are_refused
                 error_flushes_everything_in_order
                 a_drained_send_queue_keeps_its_requests

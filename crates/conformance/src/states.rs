@@ -1,10 +1,14 @@
 //! The states of a queue pair: what they take, keep, flush and drop.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::Fixture;
 use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, steps};
 use verbs::attr::{AhAttr, QpAttr, QpState, Transport};
 use verbs::error::{PostError, PostReason, VerbsError};
 use verbs::names::{Lkey, Qkey};
+use verbs::nic::{AsyncEvent, Nic};
 use verbs::wc::{Wc, WcStatus};
 use verbs::wr::{Op, Payload, RecvWr, Sge};
 
@@ -209,6 +213,38 @@ pub fn error_flushes_everything_in_order(fixture: &Fixture) {
             assert_eq!(wc.qpn, pair.a.qp.num());
         }
         pair.stays_quiet("everything has been flushed");
+    }
+}
+
+/// A queue pair that fails by itself says so: once, on the descriptor too where there is one, and not
+/// after it has gone.
+pub fn an_asynchronous_event_tells_of_a_failure(fixture: &Fixture) {
+    let is_readable = |nic: &dyn Nic, time| {
+        let both = nic.async_fd().zip(fixture.wait_readable);
+        both.map(|(fd, wait)| wait(fd, time))
+    };
+    let fail = || {
+        let mut pair = Pair::new(fixture, Transport::Rc);
+        let mut remote = pair.b.remote(0);
+        remote.rkey.0 ^= 0x007f_ff00;
+        pair.a
+            .post(1, Op::Write { remote, imm: None }, Payload::Inline(b"lost"));
+        pair.sent_as(1, WcStatus::RemAccessErr);
+        pair
+    };
+    let mut pair = fail();
+    let nic = Arc::clone(&pair.a.node.nic);
+    let event = pair.until("an event", |pair| pair.a.node.nic.async_event());
+    assert_eq!(event, AsyncEvent::QpFatal(pair.a.qp.num()));
+    assert_eq!(nic.async_event(), None);
+    assert_ne!(is_readable(&*nic, Duration::ZERO), Some(true));
+    drop(pair);
+    nic.acknowledge(event);
+    let other = fail();
+    if let Some(is_readable) = is_readable(&*nic, fixture.patience) {
+        assert!(is_readable, "an event waits");
+        drop(other);
+        assert_eq!(nic.async_event(), None, "an event of what has gone");
     }
 }
 

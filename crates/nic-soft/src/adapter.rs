@@ -68,13 +68,22 @@ impl<T> Table<T> {
         &mut self,
         make: impl FnOnce(usize) -> Result<T, VerbsError>,
     ) -> Result<usize, VerbsError> {
+        self.insert_where(|_| true, make)
+    }
+
+    /// As [`Table::insert_with`], of the free numbers that `is_free` knows nothing against.
+    pub(crate) fn insert_where(
+        &mut self,
+        is_free: impl Fn(usize) -> bool,
+        make: impl FnOnce(usize) -> Result<T, VerbsError>,
+    ) -> Result<usize, VerbsError> {
         let span = self.max - self.first;
         for step in 0..span {
             let index = self.first + (self.next - self.first + step) % span;
             if index >= self.slots.len() {
                 self.slots.resize_with(index + 1, || None);
             }
-            if self.slots[index].is_none() {
+            if self.slots[index].is_none() && is_free(index) {
                 self.slots[index] = Some(make(index)?);
                 self.next = if index + 1 == self.max {
                     self.first
@@ -227,7 +236,7 @@ impl Adapter {
             incoming: Mutex::new(Incoming::new()),
             inboxes: Mutex::new(Vec::new()),
             departures: Departures::new(),
-            events: Events::default(),
+            events: Events::new()?,
             unfinished: Unfinished::new(&quiescence)?,
             released: (0..QPS).map(|_| AtomicU64::new(0)).collect(),
             quiescence,
@@ -427,7 +436,7 @@ impl Adapter {
             let leads_there = qp.is_connected_to(peer.gid, peer.instance)
                 && qp.peer_incarnation() == peer.incarnation;
             if qp.transport == Transport::Rc && leads_there {
-                self.events.raise(AsyncEvent::PeerGone(QpNum(qp.num)));
+                qp.tell(AsyncEvent::PeerGone(QpNum(qp.num)));
                 qp.enter_error(false);
             }
         }

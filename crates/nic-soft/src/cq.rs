@@ -391,6 +391,8 @@ impl Drop for SoftCq {
         self.lanes.clear();
         self.tended.clear();
         drop(left);
+        let overrun = AsyncEvent::CqError(CqNum(self.shared.num as u32));
+        self.adapter.events.forget(|event| event == overrun);
         let removed = self.adapter.tables().cqs.remove(self.shared.num);
         debug_assert!(removed.is_ok(), "a completion queue is removed once");
     }

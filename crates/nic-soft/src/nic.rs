@@ -1,6 +1,7 @@
 //! The device and its control path.
 
 use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,14 +10,15 @@ use std::time::Duration;
 
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
 use verbs::{
-    Access, AhAttr, AhNum, AtomicScope, CqInit, DeviceAttr, Gid, PdNum, PortAttr, QpInit, SrqInit,
-    VerbsError, rules,
+    Access, AhAttr, AhNum, AtomicScope, CqInit, CqNum, DeviceAttr, Gid, PdNum, PortAttr, QpInit,
+    QpNum, SrqInit, VerbsError, rules,
 };
 
 use crate::adapter::{AHS, Adapter, Ah, PDS};
 use crate::agent::{self, Agent};
 use crate::channel::{ChannelShared, SoftChannel};
 use crate::cq::{CqShared, SoftCq};
+use crate::events::is_of;
 use crate::layout::{CQS, MRS, QPS, RECVS, SRQS};
 use crate::memory::SoftMr;
 use crate::qp::{self, Parts};
@@ -246,7 +248,10 @@ impl Nic for SoftNic {
         };
         // The number is known only once the place is taken, so a stand-in takes it.
         let stand_in = Arc::new(CqShared::new(0, 1, None));
-        let num = tables.cqs.insert(stand_in)?;
+        let events = &self.adapter.events;
+        let is_free =
+            |num: usize| !events.is_taken(|event| event == AsyncEvent::CqError(CqNum(num as u32)));
+        let num = tables.cqs.insert_where(is_free, |_| Ok(stand_in))?;
         let shared = Arc::new(CqShared::new(num, init.depth as usize, channel));
         if let Some(slot) = tables.cqs.get_mut(num) {
             *slot = Arc::clone(&shared);
@@ -308,7 +313,11 @@ impl Nic for SoftNic {
                 Some(number) => Some(Arc::clone(tables.srqs.get(number.0 as usize)?)),
                 None => None,
             };
-            let index = tables.qps.insert(None)?;
+            let is_free = |index| {
+                let own = QpNum(self.adapter.qpn(index));
+                !self.adapter.events.is_taken(|event| is_of(event, own))
+            };
+            let index = tables.qps.insert_where(is_free, |_| Ok(None))?;
             if let Some(users) = tables.pds.get_mut(pd) {
                 *users += 1;
             }
@@ -354,6 +363,14 @@ impl Nic for SoftNic {
         // Senders drop what they remember of it.
         self.adapter.departures.announce();
         Ok(())
+    }
+
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.adapter.events.as_fd())
+    }
+
+    fn acknowledge(&self, event: AsyncEvent) {
+        self.adapter.events.acknowledge(event);
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {

@@ -15,6 +15,7 @@ use verbs::{
 use crate::adapter::Adapter;
 use crate::cq::CqShared;
 use crate::credit;
+use crate::events::is_of;
 use crate::handover::Handover;
 use crate::layout::{qp_index, qp_instance};
 use crate::link::{self, Link};
@@ -260,6 +261,12 @@ impl QpShared {
         pair_entry::announce(entry, word, &pair);
     }
 
+    /// Raises an asynchronous event that is about it, as long as it is there.
+    pub(crate) fn tell(&self, event: AsyncEvent) {
+        let is_gone = || self.destroyed.load(Ordering::Acquire);
+        self.adapter.events.raise_unless(event, is_gone);
+    }
+
     /// Goes to the state of failure: by itself, or because a peer broke the rules.
     pub(crate) fn enter_error(self: &Arc<Self>, sending: bool) {
         {
@@ -272,8 +279,7 @@ impl QpShared {
             self.publish(&machine);
         }
         if self.state() == QpState::Err {
-            let event = AsyncEvent::QpFatal(QpNum(self.num));
-            self.adapter.events.raise(event);
+            self.tell(AsyncEvent::QpFatal(QpNum(self.num)));
             self.drain_and_flush();
         }
         // Sends that wait are flushed by the poller of their completion queue.
@@ -482,6 +488,8 @@ impl Drop for Life {
             // SAFETY: recalled, and there is no send half any more.
             unsafe { shared.control(&activity, |_, sender| sender.clear()) };
         }
+        let own = QpNum(shared.num);
+        shared.adapter.events.forget(|event| is_of(event, own));
         // Its lanes are dropped by the poller that holds them.
         shared.recv_cq.attend(&shared.adapter, shared);
         let mut tables = shared.adapter.tables();

@@ -120,8 +120,17 @@ pub trait Nic: Send + Sync + Debug {
     /// `NoSuch`.
     fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError>;
 
-    /// The next asynchronous event, if there is one.
+    /// A descriptor that is readable while asynchronous events wait; `None` where there is none, and
+    /// events are to be asked for now and then.
+    fn async_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes the next asynchronous event, if there is one. Until it is acknowledged, the number of
+    /// what it is about is given to nothing else.
     fn async_event(&self) -> Option<AsyncEvent>;
+
+    /// Says that nobody looks at an event any more that [`Nic::async_event`] gave, once for each time
+    /// that it was given.
+    fn acknowledge(&self, event: AsyncEvent);
 
     /// Does what has become due by `now_ns`, a time of any beginning that does not run backwards, and
     /// says when it is to be called again: repeats and time-outs happen here and nowhere else that

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::pipe;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -292,6 +293,14 @@ impl Nic for ModelNic {
     fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError> {
         self.on_node(|node| exists("address handle", node.ahs.remove(&ah.0).is_some(), ah.0))
     }
+
+    /// Nothing of it can be waited for.
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Its numbers are never used again.
+    fn acknowledge(&self, _event: AsyncEvent) {}
 
     fn async_event(&self) -> Option<AsyncEvent> {
         self.handle.lock().nodes[self.handle.node]

@@ -13,7 +13,9 @@ use verbs::attr::{QpAttr, QpCaps, QpInit, QpState, Transport};
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{ChannelNum, CqNum, Lkey, QpNum, Rkey, SrqNum};
-use verbs::nic::{NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf};
+use verbs::nic::{
+    AsyncEvent, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
+};
 use verbs::polled::Polled;
 use verbs::rules;
 use verbs::wr::{Payload, SendWr, UdDest};
@@ -254,6 +256,8 @@ impl Drop for ModelQp {
         let place = (self.handle.node, self.num.0);
         let mut world = self.handle.lock();
         world.nodes[place.0].qps.remove(&place.1);
+        let fatal = AsyncEvent::QpFatal(self.num);
+        world.nodes[place.0].events.retain(|&event| event != fatal);
         world.busy.remove(&place);
     }
 }

@@ -172,6 +172,14 @@ impl Nic for RemoteNic {
         self.line.ask(&Call::DestroyAh { ah })
     }
 
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn acknowledge(&self, event: AsyncEvent) {
+        self.line.ask::<()>(&Call::Acknowledge { event });
+    }
+
     fn async_event(&self) -> Option<AsyncEvent> {
         self.line.ask(&Call::AsyncEvent)
     }

@@ -27,6 +27,7 @@ use codec::{Corrupt, OwnedRecv, OwnedSend, Wire, wire_enum, wire_struct};
 use verbs::attr::{Access, AhAttr, CqInit, QpAttr, QpInit, SrqInit};
 use verbs::batch::SendLimits;
 use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::nic::AsyncEvent;
 use verbs::wc::Wc;
 use verbs::wr::UdDest;
 
@@ -132,6 +133,9 @@ enum Call {
         ah: AhNum,
     },
     AsyncEvent,
+    Acknowledge {
+        event: AsyncEvent,
+    },
     Progress {
         now_ns: u64,
     },
@@ -170,6 +174,7 @@ wire_enum! {
         28 Prepare { qp to }
         29 Progress { now_ns }
         30 QpCaps { qp }
+        31 Acknowledge { event }
     }
 }
 

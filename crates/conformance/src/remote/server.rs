@@ -204,6 +204,10 @@ impl Server {
             }
             Call::CreateAh { pd, attr } => Answer::of(nic.create_ah(pd, &attr)),
             Call::DestroyAh { ah } => Answer::of(nic.destroy_ah(ah)),
+            Call::Acknowledge { event } => {
+                nic.acknowledge(event);
+                Answer::of(())
+            }
             Call::AsyncEvent => Answer::of(nic.async_event()),
             Call::Prepare { qp, to } => Answer::of(self.qp(qp.0)?.send.prepare(&to)),
             Call::Progress { now_ns } => Answer::of(nic.progress(now_ns)),

@@ -171,8 +171,8 @@ fn a_dead_peer_fails_its_queue_pairs_and_leaves_nothing() {
             .post_send(&[Wr::write_inline(b"hello?", nowhere)])
             .expect("posted");
         assert!(next(&mut here.cq, "an unreliable success").is_ok());
-        let gone = until("the event", || match here.context.async_event() {
-            Some(AsyncEvent::PeerGone(qpn)) => Some(qpn),
+        let gone = until("the event", || match *here.context.async_event()? {
+            AsyncEvent::PeerGone(qpn) => Some(qpn),
             _ => None,
         });
         assert_eq!(gone, here.rc.num());

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod death;
+mod events;
 mod memory;
 mod pair;
 mod reset;

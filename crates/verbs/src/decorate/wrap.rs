@@ -1,6 +1,7 @@
 //! What all decorators share: forwarding, with a place to step in at each call.
 
 use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -275,8 +276,16 @@ impl<L: Layer> Nic for Wrap<L> {
         self.nic.destroy_ah(ah)
     }
 
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.nic.async_fd()
+    }
+
     fn async_event(&self) -> Option<AsyncEvent> {
         self.nic.async_event()
+    }
+
+    fn acknowledge(&self, event: AsyncEvent) {
+        self.nic.acknowledge(event);
     }
 
     fn progress(&self, now_ns: u64) -> Option<u64> {

@@ -1,5 +1,7 @@
 //! An opened device, protection domains and address handles.
 
+use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -97,9 +99,39 @@ impl Context {
         Ok(CompletionChannel::new(self.nic.create_channel()?))
     }
 
-    /// The next asynchronous event, if there is one.
-    pub fn async_event(&self) -> Option<AsyncEvent> {
-        self.nic.async_event()
+    /// A descriptor that is readable while asynchronous events wait; `None` where there is none.
+    pub fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.nic.async_fd()
+    }
+
+    /// The next asynchronous event, if there is one. Dropping it acknowledges it.
+    pub fn async_event(&self) -> Option<TakenEvent<'_>> {
+        let event = self.nic.async_event()?;
+        Some(TakenEvent {
+            nic: &*self.nic,
+            event,
+        })
+    }
+}
+
+/// An asynchronous event. While somebody has it, the number in it is given to nothing else.
+#[derive(Debug)]
+pub struct TakenEvent<'a> {
+    nic: &'a dyn Nic,
+    event: AsyncEvent,
+}
+
+impl Deref for TakenEvent<'_> {
+    type Target = AsyncEvent;
+
+    fn deref(&self) -> &AsyncEvent {
+        &self.event
+    }
+}
+
+impl Drop for TakenEvent<'_> {
+    fn drop(&mut self) {
+        self.nic.acknowledge(self.event);
     }
 }
 

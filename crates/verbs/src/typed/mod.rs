@@ -19,7 +19,7 @@ mod request;
 
 pub use crate::connect::{ConnectOptions, Endpoint};
 pub use batch::{Batch, Destination};
-pub use context::{AddressHandle, Context, ProtectionDomain};
+pub use context::{AddressHandle, Context, ProtectionDomain, TakenEvent};
 pub use cq::{CompletionChannel, CompletionQueue, CqRef};
 pub use memory::MemoryRegion;
 pub use qp::{

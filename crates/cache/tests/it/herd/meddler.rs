@@ -1,5 +1,6 @@
 //! A NIC whose messages a test loses, doubles or holds back, one by one.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
@@ -137,8 +138,14 @@ impl Nic for Meddler {
     fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError> {
         self.nic.destroy_ah(ah)
     }
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.nic.async_fd()
+    }
     fn async_event(&self) -> Option<AsyncEvent> {
         self.nic.async_event()
+    }
+    fn acknowledge(&self, event: AsyncEvent) {
+        self.nic.acknowledge(event);
     }
     fn progress(&self, now_ns: u64) -> Option<u64> {
         self.nic.progress(now_ns)
