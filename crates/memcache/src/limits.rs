@@ -81,3 +81,32 @@ pub enum Pressure {
     /// All of it is in use: what is large is refused.
     Out,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_memory_is_the_less_a_connection_may_hold() {
+        let held = |limits: Limits| {
+            (
+                limits.output_high_water,
+                limits.in_flight_max,
+                limits.large_max,
+            )
+        };
+        let usual = Limits::DEFAULT;
+        assert_eq!(held(usual.under(Pressure::None)), held(usual));
+        let short = (Limits::SHORT, 16, usual.large_max);
+        assert_eq!(held(usual.under(Pressure::Short)), short);
+        let out = (Limits::SHORT, 16, Limits::SHORT);
+        assert_eq!(held(usual.under(Pressure::Out)), out);
+        let tight = Limits {
+            output_high_water: 1,
+            in_flight_max: 2,
+            large_max: 3,
+            ..usual
+        };
+        assert_eq!(held(tight.under(Pressure::Out)), (1, 2, 3));
+    }
+}

@@ -312,3 +312,26 @@ impl Output {
         Ok(self.sending.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The room that a client gets who fills it twice.
+    fn room_after_much(pressure: Pressure) -> usize {
+        let mut input = Input::new();
+        for _ in 0..2 {
+            let room = input.make_room(Pressure::None);
+            input.received(vec![0; room], 0);
+            input.bytes.clear();
+        }
+        input.make_room(pressure)
+    }
+
+    #[test]
+    fn who_sends_much_has_much_room_while_there_is_memory() {
+        assert_eq!(room_after_much(Pressure::None), 4 * INPUT_START);
+        assert_eq!(room_after_much(Pressure::Short), INPUT_START);
+        assert_eq!(room_after_much(Pressure::Out), INPUT_START);
+    }
+}
