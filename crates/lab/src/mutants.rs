@@ -284,7 +284,7 @@ fn cargo() -> std::ffi::OsString {
 fn random(root: &Path, count: usize, flags: &MutantsFlags) -> anyhow::Result<bool> {
     let files = || flags.of.iter().flat_map(|glob| ["--file", glob]);
     let listed = Command::new(cargo())
-        .args(["mutants", "--list"])
+        .args(["mutants", "--workspace", "--list"])
         .args(files())
         .current_dir(root)
         .stderr(Stdio::inherit())
@@ -302,7 +302,7 @@ fn random(root: &Path, count: usize, flags: &MutantsFlags) -> anyhow::Result<boo
         bail!("there is nothing to change in {}", flags.of.join(", "));
     }
     let status = Command::new(cargo())
-        .args(["mutants", "--no-shuffle"])
+        .args(["mutants", "--workspace", "--no-shuffle"])
         .args(files())
         .args(names.iter().flat_map(|name| ["--re".into(), exactly(name)]))
         .current_dir(root)
