@@ -164,15 +164,11 @@ impl RecvLane {
                         return Left::More;
                     }
                 }
-                Taken::Completion(wc) => {
+                Taken::Completed => {
                     self.reader.consume(&message);
-                    out.push(wc);
-                    self.qp.post_lent();
-                }
-                Taken::Lent(wc) => {
-                    self.reader.consume(&message);
-                    out.push_lent(wc);
-                    self.qp.post_lent();
+                    if self.qp.lent.is_some() {
+                        self.qp.post_lent();
+                    }
                 }
                 Taken::Later(left) => return left,
                 Taken::Ended => {
@@ -247,7 +243,7 @@ impl RecvLane {
                 self.datagram(adapter, message, out)
             }
             Kind::Send if self.qp.lent.is_some() => self.lent_piece(adapter, message, out),
-            Kind::Send => self.piece(adapter, message),
+            Kind::Send => self.piece(adapter, message, out),
             Kind::Close => Taken::Ended,
             Kind::Pad => Taken::Nothing,
             // The queue pair is not this peer's alone, so it must not fail for it.
@@ -255,9 +251,9 @@ impl RecvLane {
                 self.fail("what is no datagram in a lane for datagrams");
                 Taken::Nothing
             }
-            Kind::WriteImm => self.write_imm(adapter, message),
-            Kind::TooLong => self.failed_recv(adapter, WcStatus::LocLenErr),
-            Kind::BadRecv => self.failed_recv(adapter, WcStatus::LocProtErr),
+            Kind::WriteImm => self.write_imm(adapter, message, out),
+            Kind::TooLong => self.failed_recv(adapter, WcStatus::LocLenErr, out),
+            Kind::BadRecv => self.failed_recv(adapter, WcStatus::LocProtErr, out),
             Kind::Fail => {
                 self.qp.enter_error(false);
                 Taken::Nothing
@@ -311,12 +307,14 @@ impl RecvLane {
                 }
                 let mut wc = self.completion(message, 0);
                 wc.status = status;
-                return Taken::Completion(wc);
+                out.push(wc);
+                return Taken::Completed;
             }
         }
         let mut wc = self.completion(message, GRH_LEN + len);
         wc.flags |= WcFlags::GRH;
-        Taken::Completion(wc)
+        out.push(wc);
+        Taken::Completed
     }
 
     /// A datagram for the poller's own memory. What is longer than was agreed is lost.
@@ -336,7 +334,8 @@ impl RecvLane {
         self.recv.id = 0;
         let mut wc = self.completion(message, GRH_LEN + len);
         wc.flags |= WcFlags::GRH;
-        Taken::Lent(wc)
+        out.push_lent(wc);
+        Taken::Completed
     }
 
     /// A piece of a message of a connected queue pair for the poller's own memory. One that comes
@@ -355,12 +354,13 @@ impl RecvLane {
             }
             if self.qp.lent_len().is_some_and(|max| len > max) {
                 self.skipping = !last;
-                return self.recv_failed(WcStatus::LocLenErr);
+                return self.recv_failed(WcStatus::LocLenErr, out);
             }
             if last {
                 // SAFETY: the room is the message's length.
                 unsafe { lane::copy_out(message, 0, room.as_mut_ptr(), len) };
-                return Taken::Lent(self.completion(message, len));
+                out.push_lent(self.completion(message, len));
+                return Taken::Completed;
             }
             self.pieces.clear();
         } else if self.partial.is_none() || self.skipping {
@@ -372,7 +372,7 @@ impl RecvLane {
         if self.qp.lent_len().is_some_and(|max| whole > max) {
             self.partial = None;
             self.skipping = !last;
-            return self.recv_failed(WcStatus::LocLenErr);
+            return self.recv_failed(WcStatus::LocLenErr, out);
         }
         if last && out.lend(whole).is_none() {
             return Taken::Later(Left::Room);
@@ -388,12 +388,13 @@ impl RecvLane {
         if let Some(room) = out.lend(whole) {
             room.copy_from_slice(&self.pieces);
         }
-        Taken::Lent(self.completion(message, whole))
+        out.push_lent(self.completion(message, whole));
+        Taken::Completed
     }
 
     /// A piece of a message of a connected queue pair.
     #[inline]
-    fn piece(&mut self, adapter: &Adapter, message: &Message) -> Taken {
+    fn piece(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
         let last = message.flags & LAST != 0;
         let filled = if message.flags & FIRST != 0 {
             self.skipping = false;
@@ -413,19 +414,22 @@ impl RecvLane {
         };
         let (pd, len) = (self.qp.pd as u32, message.len as usize);
         match scatter(adapter, pd, &self.recv, filled, message.payload, len) {
-            Ok(()) if last => Taken::Completion(self.completion(message, filled + len)),
+            Ok(()) if last => {
+                out.push(self.completion(message, filled + len));
+                Taken::Completed
+            }
             Ok(()) => {
                 self.partial = Some(filled + len);
                 Taken::Nothing
             }
             Err(status) => {
                 self.skipping = !last;
-                self.recv_failed(status)
+                self.recv_failed(status, out)
             }
         }
     }
 
-    fn write_imm(&mut self, adapter: &Adapter, message: &Message) -> Taken {
+    fn write_imm(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
         // Nobody has seen these bytes pass; but so many at once there cannot have been.
         if message.len > MESSAGE_LEN_MAX {
             self.fail("a longer message than there can be");
@@ -436,7 +440,8 @@ impl RecvLane {
         }
         let mut wc = self.completion(message, message.len as usize);
         wc.opcode = WcOpcode::RecvWriteImm;
-        Taken::Completion(wc)
+        out.push(wc);
+        Taken::Completed
     }
 
     /// A message for which the sender saw a RECV, but there is none. With a shared receive queue
@@ -452,23 +457,24 @@ impl RecvLane {
         Taken::Nothing
     }
 
-    fn failed_recv(&mut self, adapter: &Adapter, status: WcStatus) -> Taken {
+    fn failed_recv(&mut self, adapter: &Adapter, status: WcStatus, out: &mut Polled) -> Taken {
         if !self.qp.next_recv(adapter, &mut self.recv) {
             return Taken::Nothing;
         }
-        self.recv_failed(status)
+        self.recv_failed(status, out)
     }
 
     /// The RECV taken last completes with an error, which its queue pair does not survive.
-    fn recv_failed(&mut self, status: WcStatus) -> Taken {
+    fn recv_failed(&mut self, status: WcStatus, out: &mut Polled) -> Taken {
         self.is_broken = true;
         self.qp.enter_error(false);
-        Taken::Completion(Wc {
+        out.push(Wc {
             id: self.recv.id,
             status,
             qpn: QpNum(self.qp.num),
             ..Wc::default()
-        })
+        });
+        Taken::Completed
     }
 
     #[cold]
@@ -525,9 +531,8 @@ pub(crate) enum Left {
 enum Taken {
     /// The message is done with, without a completion.
     Nothing,
-    Completion(Wc),
-    /// The message is in the memory that the poller brought.
-    Lent(Wc),
+    /// The message is done with, and its completion is there.
+    Completed,
     /// The message stays where it is.
     Later(Left),
     /// The sender has closed the lane.

@@ -304,7 +304,9 @@ pub struct QpParts {
     pub send: Box<dyn SendHalf>,
     /// Posts RECVs, which is refused when they are a shared queue's or the NIC's.
     pub recv: Box<dyn RecvHalf>,
-    lists: Option<Box<(SendBatch, RecvBatch)>>,
+    /// What lists are posted by way of.
+    sends: Option<Box<SendBatch>>,
+    recvs: RecvBatch,
 }
 
 /// Requests of a list that are posted at once.
@@ -317,14 +319,9 @@ impl QpParts {
             ctl,
             send,
             recv,
-            lists: None,
+            sends: None,
+            recvs: RecvBatch::default(),
         }
-    }
-
-    fn lists(&mut self) -> &mut (SendBatch, RecvBatch) {
-        let limits = self.send.limits();
-        self.lists
-            .get_or_insert_with(|| Box::new((SendBatch::new(limits, LIST), RecvBatch::default())))
     }
 
     /// Its number.
@@ -355,11 +352,9 @@ impl QpParts {
     /// # Errors
     /// As [`SendHalf::post`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.lists();
-        let Some(lists) = &mut self.lists else {
-            return Ok(());
-        };
-        post_list(&mut *self.send, &mut lists.0, wrs)
+        let (send, sends) = (&mut *self.send, &mut self.sends);
+        let batch = sends.get_or_insert_with(|| Box::new(SendBatch::new(send.limits(), LIST)));
+        post_list(send, batch, wrs)
     }
 
     /// Posts a list of RECVs by way of a batch.
@@ -367,13 +362,9 @@ impl QpParts {
     /// # Errors
     /// As [`RecvHalf::post`].
     pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.lists();
-        let Some(lists) = &mut self.lists else {
-            return Ok(());
-        };
-        lists.1.clear();
-        lists.1.extend(wrs);
-        self.recv.post(&lists.1)
+        self.recvs.clear();
+        self.recvs.extend(wrs);
+        self.recv.post(&self.recvs)
     }
 }
 
