@@ -46,8 +46,10 @@ const ROUNDS: usize = 6;
 const SEEDS: Range<u64> = 0..16;
 /// Where other seeds are named, as `from..to`.
 const SEEDS_VARIABLE: &str = "VERVAIN_PROGRAM_SEEDS";
-/// How long a program waits of which it is known that it fails, or when many are run.
+/// How long a program waits of which it is known that it fails.
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long each of many waits: time-outs last two seconds, and the machine may be busy.
+const PATIENCE_OF_MANY: Duration = Duration::from_secs(30);
 
 /// Random programs complete as the model says, and whoever sleeps is woken.
 pub fn random_programs_match_the_model(fixture: &Fixture) {
@@ -61,14 +63,14 @@ pub fn random_programs_match_the_model(fixture: &Fixture) {
         .known_failures
         .contains(&"random_programs_match_the_model");
     // Of many that are named, those that fail are only listed.
-    let lists = is_known
-        || named
-            .as_ref()
-            .is_some_and(|seeds| seeds.end - seeds.start > 1);
-    let patience = if lists {
-        SHORT_PATIENCE
-    } else {
-        fixture.patience
+    let are_many = named
+        .as_ref()
+        .is_some_and(|seeds| seeds.end - seeds.start > 1);
+    let lists = is_known || are_many;
+    let patience = match lists {
+        _ if is_known => SHORT_PATIENCE,
+        true => PATIENCE_OF_MANY,
+        false => fixture.patience,
     };
     let mut found = Vec::new();
     for seed in named.unwrap_or(SEEDS) {
