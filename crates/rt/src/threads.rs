@@ -61,7 +61,8 @@ impl<T: Send + 'static> Threads<T> {
     /// Starts one core a configuration, each on its own thread, and runs `main` on each with the
     /// core's number. Returns when every core is open; if one fails, the others are stopped.
     ///
-    /// `main` is to end when `shutdown` is triggered.
+    /// `main` is to end when `shutdown` is triggered. One that panics triggers it: the others are not
+    /// to serve on with a part of them missing.
     pub fn start<M, F>(
         configs: Vec<Config>,
         shutdown: &Shutdown,
@@ -79,6 +80,7 @@ impl<T: Send + 'static> Threads<T> {
         let mut failure = None;
         for (number, config) in configs.into_iter().enumerate() {
             let (main, opened) = (main.clone(), opened.clone());
+            let shutdown = shutdown.clone();
             let (gate, go) = mpsc::channel::<()>();
             let body = move || {
                 if let Some(cpu) = config.cpu {
@@ -101,6 +103,7 @@ impl<T: Send + 'static> Threads<T> {
                 drop(opened);
                 go.recv().ok()?;
                 let handle = core.handle();
+                let _stop = StopOnPanic(shutdown);
                 Some(core.block_on(main(handle, number)))
             };
             let builder = thread::Builder::new().name(format!("core-{number}"));
@@ -162,6 +165,17 @@ impl<T: Send + 'static> Threads<T> {
             Ok(outputs)
         } else {
             Err(ThreadsError::Panicked(panics))
+        }
+    }
+}
+
+/// Stops all cores when one of them panics.
+struct StopOnPanic(Shutdown);
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.trigger();
         }
     }
 }

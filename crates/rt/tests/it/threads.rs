@@ -68,6 +68,23 @@ fn panics_are_reported_by_core() {
 }
 
 #[test]
+fn a_core_that_panics_stops_the_others() {
+    let shutdown = Shutdown::new();
+    let stop = shutdown.clone();
+    let threads = Threads::start(configs(3), &shutdown, move |_, number| {
+        let stop = stop.clone();
+        async move {
+            assert_ne!(number, 1, "on purpose");
+            // They would wait for ever.
+            stop.wait().await;
+        }
+    })
+    .unwrap();
+    let ended = threads.join();
+    assert!(matches!(ended, Err(ThreadsError::Panicked(panics)) if panics.len() == 1));
+}
+
+#[test]
 fn a_cpu_that_does_not_exist_is_not_fatal() {
     let mut config = Config::default();
     config.cpu = Some(1_000_000);
