@@ -18,6 +18,7 @@
 //! | [`item`] | what a command does to an item |
 //! | [`number`], `expiry` | values that count; when an item ceases to be |
 //! | `engine` | [`Engine`]: asking, tickets, looking ahead |
+//! | `budget` | [`Budget`]: memory that an engine holds for askers |
 //! | `map`, `late` | for tests: [`MapEngine`] over a hash map, [`LateEngine`] that answers late |
 //!
 //! ```
@@ -45,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod budget;
 mod command;
 mod engine;
 mod expiry;
@@ -56,6 +58,7 @@ mod owned;
 mod segments;
 
 pub use answer::{Answer, Failure, StatsPage};
+pub use budget::{Budget, Charge, NoBudget};
 pub use command::{Command, Direction, Mode};
 pub use engine::{Ask, Asker, Engine, Limits};
 pub use expiry::{Expiry, RELATIVE_EXPIRY_MAX_S};

@@ -75,6 +75,20 @@ impl Pool {
     }
 }
 
+impl engine::Budget for Pool {
+    fn take(&self, bytes: usize) {
+        self.take(bytes);
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.give_back(bytes);
+    }
+
+    fn has_room(&self) -> bool {
+        self.pressure() != Pressure::Out
+    }
+}
+
 /// One connection's part of a [`Pool`], and when it last got on: for the one who serves it, and the
 /// one who watches over all connections of a core.
 pub struct Seat {
@@ -162,7 +176,7 @@ impl Seat {
 
     /// Accounts for what the connection holds now.
     #[inline]
-    pub(crate) fn settle(&self, bytes: usize) {
+    pub fn settle(&self, bytes: usize) {
         let units = bytes / UNIT;
         if units != self.units.get() {
             self.change(units);

@@ -460,14 +460,16 @@ async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: 
             }
             return inserted.is_ok();
         };
+        // Before the index points at it, so that no segment seems empty that is not.
+        shared.add_live(placed.place);
         if shared
             .index
             .replace(hash.index(), found.place, placed.place)
         {
-            shared.add_live(placed.place);
             shared.sub_live(found.place);
             return true;
         }
+        shared.sub_live(placed.place);
         // It was moved or evicted since.
         old = find_old(view, hash, key).await;
     }

@@ -12,6 +12,15 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
+        impl Stats {
+            /// What was done since an earlier state.
+            #[must_use]
+            pub(crate) fn since(&self, before: &Stats) -> Stats {
+                // Sessions count meanwhile, each at its own pace.
+                Stats { $($name: self.$name.saturating_sub(before.$name),)* }
+            }
+        }
+
         /// What one session has done, or everybody else. On lines of its own: sessions do not meet here.
         #[derive(Debug, Default)]
         #[repr(align(128))]

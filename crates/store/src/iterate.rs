@@ -36,7 +36,7 @@ impl Session {
     /// that is changed or moved may be visited again, with a greater or the same version. Keys that
     /// come or go meanwhile are visited or not.
     ///
-    /// Cost: the log is read once, from one end to the other.
+    /// Cost: the log is read once, from one end to the other, but for segments without a current record.
     ///
     /// # Errors
     ///
@@ -44,6 +44,14 @@ impl Session {
     pub async fn for_each(
         &self,
         mut visit: impl FnMut(Visited<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.visit(async |visited| visit(visited)).await
+    }
+
+    /// As [`Session::for_each`], for visitors that wait.
+    pub(crate) async fn visit(
+        &self,
+        mut visit: impl AsyncFnMut(Visited<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let shared = &self.shared;
         let layout = *shared.layout();
@@ -69,6 +77,9 @@ impl Session {
             };
             next = seq + 1;
             let live = shared.segments.live(segment);
+            if live == 0 {
+                continue;
+            }
             let mut scan = Scan::of(shared, &self.disk, segment, seq);
             while let Some(mut batch) = scan.next().await? {
                 while let Some(Passed { record, grain }) = batch.next() {
@@ -88,7 +99,8 @@ impl Session {
                         flags: record.meta.flags,
                         expiry: record.meta.expiry,
                         version,
-                    });
+                    })
+                    .await;
                     if flow.is_break() {
                         return Ok(());
                     }

@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) is_closed: AtomicBool,
     /// Why some of what was acknowledged may never become durable.
     pub(crate) lost: Mutex<Option<StoreError>>,
+    /// What the engines of all cores have in common.
+    pub(crate) commands: crate::commands::Common,
 }
 
 impl Shared {

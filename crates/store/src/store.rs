@@ -554,6 +554,7 @@ fn prepare(
         maintainer,
         is_closed: AtomicBool::new(false),
         lost: Mutex::default(),
+        commands: crate::commands::Common::default(),
         device,
         superblock,
     };

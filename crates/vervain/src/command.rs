@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{
@@ -68,7 +69,16 @@ enum Command {
 /// Runs the command line and says how it went.
 pub fn run() -> ExitCode {
     // clap prints help to stdout with 0, and what is wrong to stderr with 2.
-    let flags = Flags::parse();
+    let matches = Flags::command().get_matches();
+    let flags = Flags::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Command::Serve(serve) = &flags.command
+        && let Some((_, given)) = matches.subcommand()
+        && let Some(why) = serve.of_the_other_engine(given)
+    {
+        Flags::command()
+            .error(ErrorKind::ArgumentConflict, why)
+            .exit();
+    }
     start_logging(flags.verbose);
     let done = match flags.command {
         Command::Serve(serve) => crate::serve::run(&serve, flags.json).map(|()| true),

@@ -18,6 +18,15 @@ pub(super) enum Reply {
 }
 
 impl Reply {
+    /// Bytes of its value.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Item(value) => value.len(),
+            Self::Copy(value, ..) => value.len(),
+            Self::Plain(_) => 0,
+        }
+    }
+
     pub(super) fn answer(&self) -> Answer<'_> {
         match self {
             Self::Item(value) => Answer::Item {

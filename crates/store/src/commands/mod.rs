@@ -2,28 +2,57 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `mod.rs` | [`StoreEngine`]: tickets, and how much of their answers waits in memory |
+//! | `mod.rs` | [`StoreEngine`]: starting, fetching, counting |
+//! | `slot.rs` | a command under way, its [`Ticket`] and where its answer arrives |
+//! | `held.rs` | commands that wait behind a long value or a flush |
 //! | `key_locks.rs` | the order of commands on one key |
 //! | `carry_out.rs` | a command as operations of a session |
+//! | `flush.rs` | `FlushAll`: every key is deleted |
 
 mod carry_out;
+mod flush;
+mod held;
 mod key_locks;
+mod slot;
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::rc::{Rc, Weak};
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
-use ::engine::{Answer, Ask, Asker, Command, Engine, Failure, Limits, Segments, StatsPage};
+use ::engine::{Answer, Ask, Budget, Command, Engine, Failure, Limits, Segments, StatsPage};
+use rt::sync::{Notify, Semaphore};
 
-use self::carry_out::{Reply, carry_out};
+pub use self::slot::Ticket;
+
+use self::carry_out::carry_out;
+use self::held::Held;
 use self::key_locks::{KeyLocks, Permit};
+use self::slot::{Begun, Epoch, Slot, State, Work};
+use crate::counters::Stats;
 use crate::index::{Candidates, Place};
 use crate::session::Session;
 
 /// What a record takes besides key and value, at most.
 const RECORD_OVERHEAD_MAX: usize = 64;
+/// A value up to this length is fetched, and rewritten, however short memory is.
+const VALUE_ALWAYS_LEN: u64 = 16 << 10;
+/// Longer values that a core rewrites at a time: each is in memory twice meanwhile.
+const LONG_REWRITES_MAX: usize = 4;
+
+/// Why commands are refused while the server stops.
+const STOPPING: Failure = Failure::Busy("the server is stopping");
+
+/// What the engines of all cores over one store share.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    /// Flushes asked for, planned ones included.
+    flushes: AtomicU64,
+    /// The store's counters when they were reset, and the flushes until then.
+    reset: Mutex<(Stats, u64)>,
+}
 
 /// One core's engine over a store. Every command is promised and carried out by a task of the core,
 /// but those on the engine itself.
@@ -31,80 +60,49 @@ const RECORD_OVERHEAD_MAX: usize = 64;
 /// **Order.** Commands on one key that this core has started take effect in the order of their
 /// starts; those of several cores in some order. **Durability**: as the store was opened; an answer
 /// comes when the change has it. **Tokens** are the store's versions. A new expiry is a new record: so
-/// `Touch` and a `Get` that touches cost a write, and the item gets another token. `FlushAll` and
-/// `ResetStats` are not supported.
+/// `Touch` and a `Get` that touches cost a write, and the item gets another token.
+///
+/// **`FlushAll`** deletes every key, as durably as any delete, which takes as long as reading the log and
+/// deleting so many keys; keys go one by one, and each that was there when it was asked is gone when it
+/// is answered. One for later is forgotten when the store is closed before its moment.
 ///
 /// **Memory.** A value that is longer than its asker has room for is read once the asker fetches it;
-/// what the asker has started since waits until then.
+/// what the asker has started since on its key waits until then. How long it is is looked at when the
+/// command is started, and again when it is carried out. What is held for askers that have gone, and
+/// for long values, is accounted for in a [`Budget`].
 pub struct StoreEngine {
     inner: Rc<Inner>,
     limits: Limits,
 }
-
-/// Commands that wait for one before them, and where their answers go.
-type Held = VecDeque<(Weak<Slot>, Work)>;
 
 struct Inner {
     session: Session,
     core: rt::Handle,
     locks: Rc<KeyLocks>,
     limits: Limits,
-    /// Commands of askers that have to fetch a long value first, in their order. The first one of
-    /// each is that of the value.
+    budget: Arc<dyn Budget>,
+    /// Commands that wait for one before them, by asker.
     held: RefCell<HashMap<u64, Held>>,
-}
-
-/// A command, in memory of its own.
-struct Work {
-    shape: Command<'static>,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    asker: Asker,
-}
-
-impl Work {
-    fn command(&self) -> Command<'_> {
-        self.shape.with_bytes(&self.key, (&self.value).into())
-    }
-
-    fn is_get(&self) -> bool {
-        matches!(self.shape, Command::Get { .. })
-    }
-
-    fn changes(&self) -> bool {
-        !matches!(self.shape, Command::Get { touch: None, .. })
-    }
-}
-
-/// Where a command's answer arrives.
-#[derive(Default)]
-struct Slot {
-    state: RefCell<State>,
-}
-
-#[derive(Default)]
-enum State {
-    /// It waits behind a long value, its own or an earlier one of its asker.
-    #[default]
-    Held,
-    /// It is being carried out.
-    Started(Option<Waker>),
-    /// The answer is there.
-    Done(Reply),
-}
-
-/// A promise of an answer. Dropping it gives up the answer, not a change that has been started.
-pub struct Ticket {
-    slot: Rc<Slot>,
-    engine: Weak<Inner>,
-    connection: u64,
+    /// Commands so far.
+    started: Cell<u64>,
+    /// Those that are being carried out; `idle` is notified when none is left.
+    under_way: Cell<usize>,
+    idle: Notify,
+    epoch: RefCell<Rc<Epoch>>,
+    long_rewrites: Semaphore,
+    is_closing: Cell<bool>,
 }
 
 impl StoreEngine {
     /// An engine over a session, whose commands are tasks of `core`, which also drives the session
     /// ([`crate::Store::session_on`]). Values are at most `value_size_max` bytes, and what a segment
     /// of the store takes.
-    pub fn new(session: Session, core: rt::Handle, value_size_max: usize) -> Self {
+    pub fn new(
+        session: Session,
+        core: rt::Handle,
+        value_size_max: usize,
+        budget: Arc<dyn Budget>,
+    ) -> Self {
         let record_max = session.shared.layout().record_max() - RECORD_OVERHEAD_MAX;
         let limits = Limits {
             item_size_max: record_max.min(value_size_max + ::engine::KEY_SIZE_MAX),
@@ -116,21 +114,42 @@ impl StoreEngine {
                 core,
                 locks: Rc::default(),
                 limits,
+                budget,
                 held: RefCell::default(),
+                started: Cell::default(),
+                under_way: Cell::default(),
+                idle: Notify::new(),
+                epoch: RefCell::default(),
+                long_rewrites: Semaphore::new(LONG_REWRITES_MAX),
+                is_closing: Cell::default(),
             }),
             limits,
         }
     }
 
+    /// Refuses commands from now on, and waits for those that are being carried out.
+    pub fn finish(&self) -> impl Future<Output = ()> + use<> {
+        let inner = Rc::clone(&self.inner);
+        inner.is_closing.set(true);
+        async move {
+            while inner.under_way.get() > 0 {
+                inner.idle.notified().await;
+            }
+        }
+    }
+
     fn stats(&self, page: &mut StatsPage) {
         let shared = &self.inner.session.shared;
-        let stats = shared.stats();
+        let (base, flushes) = *lock(&shared.commands.reset);
+        let stats = shared.stats().since(&base);
         let live = shared.live.load(Ordering::Relaxed);
+        let flushed = shared.commands.flushes.load(Ordering::Relaxed);
         page.add("cmd_get", stats.gets);
+        page.add("cmd_set", stats.puts);
+        page.add("cmd_flush", flushed.saturating_sub(flushes));
         page.add("get_hits", stats.hits);
         // Other cores count meanwhile.
         page.add("get_misses", stats.gets.saturating_sub(stats.hits));
-        page.add("cmd_set", stats.puts);
         page.add("delete_hits", stats.deletes);
         page.add("curr_items", shared.index.len());
         page.add("bytes", live * shared.layout().grain() as u64);
@@ -142,7 +161,19 @@ impl StoreEngine {
         page.add("evictions", stats.evicted);
         page.add("expired", stats.expired);
         page.add("damaged", stats.damaged);
+        page.add("commands_under_way", self.inner.under_way.get());
     }
+
+    fn reset_stats(&self) {
+        let shared = &self.inner.session.shared;
+        let flushed = shared.commands.flushes.load(Ordering::Relaxed);
+        *lock(&shared.commands.reset) = (shared.stats(), flushed);
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Every change is a single step.
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
@@ -165,71 +196,49 @@ impl Inner {
         longest.saturating_mul(shared.layout().grain() as u64)
     }
 
-    /// Begins a command, or has it wait for its asker.
-    fn take(self: &Rc<Self>, slot: &Rc<Slot>, work: Work) {
-        let connection = work.asker.connection;
-        let mut held = self.held.borrow_mut();
-        if let Some(queue) = held.get_mut(&connection) {
-            queue.push_back((Rc::downgrade(slot), work));
-        } else if self.is_long(&work) {
-            let queue = VecDeque::from([(Rc::downgrade(slot), work)]);
-            held.insert(connection, queue);
-        } else {
-            drop(held);
-            self.begin(slot, work);
-        }
-    }
-
     /// Has a command carried out by a task of its own.
     fn begin(self: &Rc<Self>, slot: &Rc<Slot>, work: Work) {
-        *slot.state.borrow_mut() = State::Started(None);
-        let permit = self
-            .locks
-            .request(self.session.shared.hash(&work.key), work.changes());
-        let (inner, slot) = (Rc::clone(self), Rc::downgrade(slot));
-        // A change ends though nobody waits for its answer; the task ends by itself.
-        drop(self.core.spawn(async move {
-            run(&inner, &slot, &work, permit).await;
-        }));
-    }
-
-    /// Begins what an asker has started behind a long value, up to the next one.
-    fn go_on(self: &Rc<Self>, connection: u64) {
-        let Some(mut queue) = self.held.borrow_mut().remove(&connection) else {
+        if work.flushes() {
+            self.begin_flush(slot, work);
             return;
-        };
-        while let Some((slot, work)) = queue.pop_front() {
-            let Some(slot) = slot.upgrade() else {
-                // Nobody wants a read any more; a change was asked for all the same.
-                if work.changes() {
-                    self.begin(&Rc::default(), work);
-                }
-                continue;
-            };
-            if self.is_long(&work) {
-                queue.push_front((Rc::downgrade(&slot), work));
-                self.held.borrow_mut().insert(connection, queue);
-                return;
-            }
-            self.begin(&slot, work);
         }
+        let begun = Begun::new(self, slot);
+        let hash = self.session.shared.hash(&work.key);
+        let permit = self.locks.request(hash, work.changes());
+        // A change ends though nobody waits for its answer; the task ends by itself.
+        drop(self.core.spawn(run(begun, work, permit)));
     }
 }
 
-async fn run(inner: &Inner, slot: &Weak<Slot>, work: &Work, permit: Permit) {
+async fn run(begun: Begun, work: Work, permit: Permit) {
     permit.granted().await;
-    if slot.strong_count() == 0 && !work.changes() {
+    let (inner, slot) = (&begun.inner, &begun.slot);
+    if slot.is_given_up() && !work.changes() {
         return;
     }
-    let reply = carry_out(&inner.session, &work.command(), &inner.limits).await;
-    drop(permit);
-    let Some(slot) = slot.upgrade() else {
+    let may_wait = !slot.is_awaited() && !slot.is_given_up();
+    // When it was started, its key may have had a shorter value, or one before it was not held.
+    if may_wait && (inner.is_long(&work) || inner.is_held_up(&work)) {
+        drop(permit);
+        inner.hold(slot, work);
         return;
+    }
+    let is_heavy = work.rewrites() && inner.value_len_max(&work.key) > VALUE_ALWAYS_LEN;
+    let turn = match is_heavy {
+        true => Some(inner.long_rewrites.acquire().await),
+        false => None,
     };
-    let before = slot.state.replace(State::Done(reply));
-    if let State::Started(Some(waker)) = before {
-        waker.wake();
+    let reply = carry_out(&inner.session, &work.command(), &inner.limits).await;
+    drop((permit, turn));
+    if reply.len() > work.asker.room && !work.changes() && !slot.is_awaited() {
+        // Another core has made it long meanwhile. It is read again when there is room.
+        drop(reply);
+        if !slot.is_given_up() {
+            inner.hold(slot, work);
+        }
+        return;
     }
+    slot.answer(reply);
 }
 
 impl Engine for StoreEngine {
@@ -244,28 +253,37 @@ impl Engine for StoreEngine {
         _probe: (),
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Ticket> {
-        let Some(key) = ask.command.key() else {
-            let Command::Stats { section: "" } = ask.command else {
-                return Ok(answer(Answer::Failed(Failure::Unsupported)));
-            };
-            let mut page = StatsPage::default();
-            self.stats(&mut page);
-            return Ok(answer(Answer::Stats(&page)));
-        };
-        let slot = Rc::<Slot>::default();
+        match ask.command {
+            Command::Stats { section: "" } => {
+                let mut page = StatsPage::default();
+                self.stats(&mut page);
+                return Ok(answer(Answer::Stats(&page)));
+            }
+            Command::Stats { .. } => return Ok(answer(Answer::Failed(Failure::Unsupported))),
+            Command::ResetStats => {
+                self.reset_stats();
+                return Ok(answer(Answer::Done));
+            }
+            _ if self.inner.is_closing.get() => return Ok(answer(Answer::Failed(STOPPING))),
+            _ => {}
+        }
+        let inner = &self.inner;
+        let number = inner.started.get();
+        inner.started.set(number + 1);
+        let bytes = |value: Segments<'_>| value.to_vec();
         let work = Work {
             shape: ask.command.with_bytes(b"", Segments::EMPTY),
-            key: key.to_vec(),
-            value: ask
-                .command
-                .value()
-                .map_or_else(Vec::new, |value| value.to_vec()),
+            key: ask.command.key().unwrap_or_default().to_vec(),
+            value: ask.command.value().map_or_else(Vec::new, bytes),
             asker: ask.asker,
+            number,
+            now_s: ask.now_s,
         };
-        self.inner.take(&slot, work);
+        let slot = Slot::new(&work);
+        inner.take(&slot, work);
         Err(Ticket {
             slot,
-            engine: Rc::downgrade(&self.inner),
+            engine: Rc::downgrade(inner),
             connection: ask.asker.connection,
         })
     }
@@ -298,59 +316,5 @@ impl Engine for StoreEngine {
 
     fn limits(&self) -> Limits {
         self.limits
-    }
-}
-
-impl Inner {
-    /// Begins the command of a ticket that is the first of its asker's queue, and those behind it.
-    fn fetch_held(self: &Rc<Self>, ticket: &Ticket) {
-        let Some(mut queue) = self.held.borrow_mut().remove(&ticket.connection) else {
-            return;
-        };
-        // Those before it have no ticket any more.
-        while let Some((slot, work)) = queue.pop_front() {
-            let is_it = slot.as_ptr() == Rc::as_ptr(&ticket.slot);
-            if is_it {
-                self.begin(&ticket.slot, work);
-                break;
-            }
-            if work.changes() {
-                self.begin(&Rc::default(), work);
-            }
-        }
-        self.held.borrow_mut().insert(ticket.connection, queue);
-        self.go_on(ticket.connection);
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let State::Held = *self.slot.state.borrow() else {
-            return;
-        };
-        let Some(engine) = self.engine.upgrade() else {
-            return;
-        };
-        // If it is what the others wait for, they go on.
-        let is_first = |queue: &VecDeque<(Weak<Slot>, Work)>| {
-            queue
-                .front()
-                .is_some_and(|(slot, _)| slot.as_ptr() == Rc::as_ptr(&self.slot))
-        };
-        let mut held = engine.held.borrow_mut();
-        let Some(queue) = held
-            .get_mut(&self.connection)
-            .filter(|queue| is_first(queue))
-        else {
-            return;
-        };
-        let first = queue.pop_front();
-        drop(held);
-        if let Some((_, work)) = first
-            && work.changes()
-        {
-            engine.begin(&Rc::default(), work);
-        }
-        engine.go_on(self.connection);
     }
 }

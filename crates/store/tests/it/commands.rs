@@ -2,11 +2,14 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use block::{Device, FileDevice};
 use engine::{
-    Answer, Ask, Asker, Command, Direction, Engine, Expiry, Failure, MapEngine, Mode, OwnedAnswer,
+    Answer, Ask, Asker, Budget, Command, Direction, Engine, Expiry, Failure, MapEngine, Mode,
+    NoBudget, OwnedAnswer,
 };
 use store::{Durability, Options, Store, StoreEngine, Ticket};
 
@@ -16,7 +19,11 @@ const VALUE_MAX: usize = 4000;
 const NO_TOKEN: [u64; 2] = [1, u64::MAX];
 
 /// Runs a test on a core with an engine over a new store, which is closed afterwards.
-fn with_engine(test: impl AsyncFnOnce(StoreEngine)) {
+fn with_engine(test: impl AsyncFnOnce(StoreEngine, rt::Handle)) {
+    with_budget(Arc::new(NoBudget), test);
+}
+
+fn with_budget(budget: Arc<dyn Budget>, test: impl AsyncFnOnce(StoreEngine, rt::Handle)) {
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let device = FileDevice::open(dir.path().join("store"), &block::Options::create(64 << 20));
     let device: Arc<dyn Device> = Arc::new(device.unwrap());
@@ -28,7 +35,8 @@ fn with_engine(test: impl AsyncFnOnce(StoreEngine)) {
     let handle = core.handle();
     core.block_on(async {
         let session = store.session_on(&handle).unwrap();
-        test(StoreEngine::new(session, handle.clone(), VALUE_MAX)).await;
+        let engine = StoreEngine::new(session, handle.clone(), VALUE_MAX, budget);
+        test(engine, handle.clone()).await;
     });
     drop((core, handle));
     store.close().unwrap();
@@ -134,7 +142,7 @@ async fn fetch(engine: &mut StoreEngine, ticket: &mut Ticket) -> OwnedAnswer {
 #[test]
 fn commands_on_a_key_take_effect_in_the_order_of_their_starts() {
     for seed in 0..4 {
-        with_engine(async move |mut engine| {
+        with_engine(async move |mut engine, _| {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut model = MapEngine::with_limits(engine.limits());
             // A token of the store and one of the model, for each key.
@@ -203,69 +211,233 @@ fn commands_on_a_key_take_effect_in_the_order_of_their_starts() {
     }
 }
 
+/// A counter of the engine.
+fn counter(engine: &mut StoreEngine, name: &str) -> u64 {
+    let stats = Command::Stats { section: "" };
+    let page = engine.ask(NOW_S, stats, OwnedAnswer::new).ok().unwrap();
+    let Answer::Stats(page) = page.answer() else {
+        panic!("no counters");
+    };
+    let found = page.iter().find(|(one, _)| *one == name);
+    found.expect("a counter").1.parse().unwrap()
+}
+
+/// Waits until nothing is being carried out.
+async fn settle(engine: &mut StoreEngine, core: &rt::Handle) {
+    while counter(engine, "commands_under_way") > 0 {
+        core.sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    Command::Store {
+        mode: Mode::Set,
+        key,
+        value: value.into(),
+        flags: 0,
+        expiry: Expiry::NEVER,
+    }
+}
+
+fn get(key: &[u8]) -> Command<'_> {
+    Command::Get { key, touch: None }
+}
+
+/// Starts a command as an asker with little room.
+fn start(engine: &mut StoreEngine, connection: u64, command: Command<'_>) -> Ticket {
+    let ask = Ask {
+        now_s: NOW_S,
+        asker: Asker {
+            connection,
+            room: 100,
+        },
+        command,
+    };
+    engine.start(&ask, (), |_| ()).expect_err("a ticket")
+}
+
 #[test]
-fn what_a_store_cannot_do_is_said() {
-    with_engine(async |mut engine| {
-        for command in [Command::FlushAll { at_s: 0 }, Command::ResetStats] {
-            let said = engine.ask(NOW_S, command, OwnedAnswer::new).ok();
-            let said = said.expect("an answer at once");
-            assert_eq!(said.answer(), Answer::Failed(Failure::Unsupported));
+fn counters_count_from_zero_when_they_were_reset() {
+    with_engine(async |mut engine, _| {
+        for key in [b"a", b"b"] {
+            let mut ticket = start(&mut engine, 1, set(key, b"value"));
+            fetch(&mut engine, &mut ticket).await;
+            let mut ticket = start(&mut engine, 1, get(key));
+            fetch(&mut engine, &mut ticket).await;
         }
-        let stats = Command::Stats { section: "" };
-        let page = engine.ask(NOW_S, stats, OwnedAnswer::new).ok().unwrap();
-        let Answer::Stats(page) = page.answer() else {
-            panic!("no counters");
-        };
-        assert!(page.iter().any(|line| line == ("curr_items", "0")));
+        assert_eq!(counter(&mut engine, "cmd_set"), 2);
+        let said = engine.ask(NOW_S, Command::ResetStats, OwnedAnswer::new);
+        assert_eq!(said.ok().unwrap().answer(), Answer::Done);
+        for name in ["cmd_set", "cmd_get", "get_hits", "written_bytes"] {
+            assert_eq!(counter(&mut engine, name), 0, "{name}");
+        }
+        assert_eq!(counter(&mut engine, "curr_items"), 2);
+    });
+}
+
+/// A flush among pipelined commands takes what was stored before it, on any connection, and nothing
+/// that its own asker stores behind it.
+#[test]
+fn a_flush_takes_its_turn() {
+    with_engine(async |mut engine, _| {
+        for round in 0..3 {
+            let keys: Vec<Vec<u8>> = (0..300).map(|at| format!("{at}").into_bytes()).collect();
+            let mut started: Vec<Ticket> = (keys.iter().zip(0..))
+                .map(|(key, at)| start(&mut engine, 10 + at % 3, set(key, &[b'v'; 200])))
+                .collect();
+            // Asker 10 waits for none of its own; the others' are stored before the flush is asked.
+            for ticket in &mut started {
+                fetch(&mut engine, ticket).await;
+            }
+            let flush = Command::FlushAll { at_s: 0 };
+            let mut pipelined = [
+                (start(&mut engine, 10, set(b"late", b"before")), "stored"),
+                (start(&mut engine, 10, flush), "Done"),
+                (start(&mut engine, 10, get(b"late")), "Miss"),
+                (start(&mut engine, 10, get(b"7")), "Miss"),
+                (start(&mut engine, 10, set(b"8", b"after")), "stored"),
+                (
+                    start(&mut engine, 10, get(b"8")),
+                    "5 0 [97, 102, 116, 101, 114]",
+                ),
+            ];
+            for (at, (ticket, expected)) in pipelined.iter_mut().enumerate() {
+                let got = fetch(&mut engine, ticket).await;
+                let said = said(&got);
+                let is_it =
+                    said == *expected || expected.starts_with("5 0") && said.starts_with("5 0");
+                assert!(is_it, "round {round}, command {at}: {said}");
+            }
+            for key in &keys {
+                let mut ticket = start(&mut engine, 11, get(key));
+                let is_kept = key == b"8";
+                let got = fetch(&mut engine, &mut ticket).await;
+                assert_eq!(got.answer().value().is_some(), is_kept, "{key:?}");
+            }
+            assert_eq!(counter(&mut engine, "curr_items"), 1);
+        }
+    });
+}
+
+/// A flush behind a long value that nobody has fetched takes its turn behind that.
+#[test]
+fn a_flush_waits_for_long_values_before_it() {
+    with_engine(async |mut engine, core| {
+        let long = vec![b'l'; VALUE_MAX];
+        let mut tickets = [
+            start(&mut engine, 1, set(b"long", &long)),
+            start(&mut engine, 1, get(b"long")),
+            start(&mut engine, 1, Command::FlushAll { at_s: 0 }),
+            start(&mut engine, 1, get(b"long")),
+        ];
+        settle(&mut engine, &core).await;
+        let expected = [None, Some(VALUE_MAX), None, None];
+        for (ticket, expected) in tickets.iter_mut().zip(expected) {
+            let got = fetch(&mut engine, ticket).await;
+            assert_eq!(got.answer().value().map(|value| value.len()), expected);
+        }
+    });
+}
+
+/// What is asked behind a long value's own `set` waits as well.
+#[test]
+fn a_value_that_becomes_long_meanwhile_is_not_held() {
+    with_engine(async |mut engine, core| {
+        let long = vec![b'l'; VALUE_MAX];
+        let mut tickets = vec![start(&mut engine, 1, set(b"long", &long))];
+        tickets.extend((0..50).map(|_| start(&mut engine, 1, get(b"long"))));
+        tickets.push(start(&mut engine, 1, set(b"long", b"short")));
+        tickets.push(start(&mut engine, 1, get(b"long")));
+        settle(&mut engine, &core).await;
+        assert_eq!(counter(&mut engine, "get_hits"), 0, "long values are held");
+        for (at, ticket) in tickets.iter_mut().enumerate() {
+            let got = fetch(&mut engine, ticket).await;
+            let expected = match at {
+                0 | 51 => None,
+                52 => Some(5),
+                _ => Some(VALUE_MAX),
+            };
+            let len = got.answer().value().map(|value| value.len());
+            assert_eq!(len, expected, "command {at}");
+        }
+    });
+}
+
+/// Commands whose asker has gone are accounted for until they are carried out.
+#[test]
+fn commands_of_askers_that_have_gone_are_accounted_for() {
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+    impl Budget for Counted {
+        fn take(&self, bytes: usize) {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+        fn give_back(&self, bytes: usize) {
+            self.0.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fn has_room(&self) -> bool {
+            true
+        }
+    }
+    let budget = Arc::new(Counted::default());
+    let used = Arc::clone(&budget);
+    with_budget(budget, async move |mut engine, core| {
+        let value = vec![b'v'; VALUE_MAX];
+        let keys: Vec<Vec<u8>> = (0..100).map(|at| format!("{at}").into_bytes()).collect();
+        let tickets: Vec<Ticket> = (keys.iter())
+            .map(|key| start(&mut engine, 1, set(key, &value)))
+            .collect();
+        assert_eq!(
+            used.0.load(Ordering::Relaxed),
+            0,
+            "their door accounts for them"
+        );
+        drop(tickets);
+        assert!(used.0.load(Ordering::Relaxed) >= 100 * VALUE_MAX);
+        settle(&mut engine, &core).await;
+        assert_eq!(used.0.load(Ordering::Relaxed), 0);
+        assert_eq!(
+            counter(&mut engine, "curr_items"),
+            100,
+            "changes end all the same"
+        );
+    });
+}
+
+/// An engine that finishes answers what it has begun and refuses the rest.
+#[test]
+fn an_engine_finishes_what_it_has_begun() {
+    with_engine(async |mut engine, _| {
+        let keys: Vec<Vec<u8>> = (0..100).map(|at| format!("{at}").into_bytes()).collect();
+        let mut tickets: Vec<Ticket> = (keys.iter())
+            .map(|key| start(&mut engine, 1, set(key, b"value")))
+            .collect();
+        engine.finish().await;
+        let refused = engine.ask(NOW_S, get(b"1"), OwnedAnswer::new);
+        let refused = refused.ok().expect("an answer at once");
+        assert!(matches!(refused.answer(), Answer::Failed(Failure::Busy(_))));
+        for ticket in &mut tickets {
+            assert_eq!(said(&fetch(&mut engine, ticket).await), "stored");
+        }
     });
 }
 
 /// A value that its asker has no room for is not read before it is fetched.
 #[test]
 fn long_values_do_not_pile_up() {
-    with_engine(async |mut engine| {
+    with_engine(async |mut engine, _| {
         let long = vec![b'l'; VALUE_MAX];
-        let set = Command::Store {
-            mode: Mode::Set,
-            key: b"long",
-            value: (&long).into(),
-            flags: 0,
-            expiry: Expiry::NEVER,
-        };
-        let mut ticket = engine.ask(NOW_S, set, |_| ()).expect_err("a ticket");
+        let mut ticket = start(&mut engine, 1, set(b"long", &long));
         fetch(&mut engine, &mut ticket).await;
-        let reads = |engine: &mut StoreEngine| {
-            let stats = Command::Stats { section: "" };
-            let page = engine.ask(NOW_S, stats, OwnedAnswer::new).ok().unwrap();
-            let Answer::Stats(page) = page.answer() else {
-                panic!("no counters");
-            };
-            let reads = page.iter().find(|(name, _)| *name == "reads");
-            reads.expect("a counter").1.parse::<u64>().unwrap()
-        };
-        let before = reads(&mut engine);
-        let ask = |key| Ask {
-            now_s: NOW_S,
-            asker: Asker {
-                connection: 1,
-                room: 100,
-            },
-            command: Command::Get { key, touch: None },
-        };
+        let before = counter(&mut engine, "reads");
         let mut tickets: Vec<Ticket> = (0..20)
-            .map(|_| {
-                engine
-                    .start(&ask(b"long"), (), |_| ())
-                    .expect_err("a ticket")
-            })
+            .map(|_| start(&mut engine, 1, get(b"long")))
             .collect();
         for (at, ticket) in tickets.iter_mut().enumerate() {
             let got = fetch(&mut engine, ticket).await;
-            assert_eq!(
-                got.answer().value().map(|value| value.len()),
-                Some(VALUE_MAX)
-            );
-            assert_eq!(reads(&mut engine) - before, at as u64 + 1);
+            let len = got.answer().value().map(|value| value.len());
+            assert_eq!(len, Some(VALUE_MAX));
+            assert_eq!(counter(&mut engine, "reads") - before, at as u64 + 1);
         }
     });
 }

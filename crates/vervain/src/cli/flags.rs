@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::units;
-use clap::{Args, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, ValueEnum};
 use verbs::Gid;
 
 use super::parse_gid;
@@ -138,6 +139,41 @@ pub(crate) struct ServeFlags {
     /// little-endian signed number, read whenever the clock is. For tests, which set it meanwhile.
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) clock_ahead: Option<PathBuf>,
+}
+
+/// Flags that mean nothing to a store, which has no table in memory and no RDMA.
+const CACHE_ONLY: [&str; 10] = [
+    "memory",
+    "prefault",
+    "gid",
+    "run_dir",
+    "nic_trace",
+    "nic_loss",
+    "nic_count",
+    "clients",
+    "window",
+    "clock_ahead",
+];
+/// Flags that mean nothing to a cache.
+const STORE_ONLY: [&str; 3] = ["store", "store_size", "durable"];
+
+impl ServeFlags {
+    /// What is wrong with these flags, if one was given that belongs to the other engine.
+    pub(crate) fn of_the_other_engine(&self, given: &ArgMatches) -> Option<String> {
+        let (names, why): (&[&str], _) = match self.engine {
+            EngineKind::Store => (
+                &CACHE_ONLY,
+                "is for a cache in memory; with --engine store it would do nothing",
+            ),
+            EngineKind::Mica => (
+                &STORE_ONLY,
+                "is for --engine store; a cache in memory has no file",
+            ),
+        };
+        let is_given = |name: &&&str| given.value_source(name) == Some(ValueSource::CommandLine);
+        let name = names.iter().find(is_given)?;
+        Some(format!("--{} {why}", name.replace('_', "-")))
+    }
 }
 
 /// `--engine`.

@@ -109,30 +109,21 @@ pub(super) async fn run(
     tasks.push(core.spawn(reader.read(parts.mail)));
     // None of these tasks ends by itself.
     let mut stop = pin!(shutdown.wait());
-    let ended = poll_fn(|context| {
+    poll_fn(|context| {
         if stop.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
+            return Poll::Ready(Ok(()));
         }
         let mut ended = tasks.iter_mut().map(|task| Pin::new(task).poll(context));
-        match ended.find(Poll::is_ready) {
-            Some(Poll::Ready(ended)) => Poll::Ready(Some(ended)),
-            _ => Poll::Pending,
-        }
+        let Some(Poll::Ready(ended)) = ended.find(Poll::is_ready) else {
+            return Poll::Pending;
+        };
+        let why = ended
+            .err()
+            .map_or_else(|| "it ended".into(), |error| error.to_string());
+        let why = format!("core {number}: a task of the core: {why}");
+        Poll::Ready(Err(std::io::Error::other(why)))
     })
-    .await;
-    match ended {
-        None => Ok(()),
-        Some(ended) => {
-            // The other cores cannot do without this one.
-            shutdown.trigger();
-            let why = ended
-                .err()
-                .map_or_else(|| "it ended".into(), |error| error.to_string());
-            Err(std::io::Error::other(format!(
-                "core {number}: a task of the core: {why}"
-            )))
-        }
-    }
+    .await
 }
 
 /// Reads the core's mail.
@@ -236,11 +227,12 @@ struct Herd {
 }
 
 impl Herd {
-    fn publish(&mut self) {
+    /// Publishes the core's counters, unless somebody is just reading them. Whether it did.
+    fn publish(&mut self) -> bool {
         let server = self.server.borrow();
-        let herd = Some((server.stats(), server.clients()));
+        let herd = (server.stats(), server.clients());
         self.board
-            .publish(self.number, &self.partition.borrow(), herd);
+            .publish(self.number, &self.partition.borrow(), herd)
     }
 }
 
@@ -259,15 +251,17 @@ impl Poller for Herd {
         let done = server.poll(&mut partition, now_ns, self.date_s, budget);
         drop((server, partition));
         // Whatever the core does: its sockets' requests count as well.
-        if now_ns.wrapping_sub(self.publish_ns) >= PUBLISH_EVERY_NS {
+        if now_ns.wrapping_sub(self.publish_ns) >= PUBLISH_EVERY_NS && self.publish() {
             self.publish_ns = now_ns;
-            self.publish();
         }
         done
     }
 
     fn arm(&mut self) -> Arm<'_> {
-        self.publish();
+        if !self.publish() {
+            // A reader would find old counters for as long as the core sleeps.
+            return Arm::Busy;
+        }
         let now_ns = self.clock.now().as_ns();
         let mut server = self.server.borrow_mut();
         match server.arm(now_ns) {

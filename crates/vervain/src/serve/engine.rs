@@ -70,7 +70,7 @@ impl CoreEngine {
 
     fn stats<R>(&self, section: &str, answer: impl FnOnce(Answer<'_>) -> R) -> R {
         self.board
-            .publish(self.post.core, &self.partition.borrow(), None);
+            .publish_cache(self.post.core, &self.partition.borrow());
         let mut page = StatsPage::default();
         let known = self
             .board

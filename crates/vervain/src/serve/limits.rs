@@ -59,6 +59,49 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// Tells them for `stats settings`, by memcached's names where it has them.
+    pub(super) fn tell(&self, out: &mut dyn FnMut(&str, &str)) {
+        out("maxconns", &self.connections.to_string());
+        out("maxconns_fast", "yes");
+        out("item_size_max", &self.item_size_max.to_string());
+        out(
+            "reqs_per_event",
+            &self.connection.requests_at_once.to_string(),
+        );
+        let idle_timeout = self.idle_timeout.unwrap_or_default();
+        out("idle_timeout", &seconds(idle_timeout));
+        out("stall_timeout", &seconds(self.stall_timeout));
+        out("line_size_max", &self.connection.line_size_max.to_string());
+        let keys_max = self.connection.keys_max;
+        out(
+            "keys_max",
+            &if keys_max == usize::MAX {
+                "none".to_string()
+            } else {
+                keys_max.to_string()
+            },
+        );
+        out(
+            "connection_bytes_max",
+            &self.connection.output_high_water.to_string(),
+        );
+        out(
+            "connections_bytes_max",
+            &self.connections_memory.to_string(),
+        );
+    }
+}
+
+/// A time as memcached tells it.
+fn seconds(time: Duration) -> String {
+    if time.subsec_nanos() == 0 {
+        time.as_secs().to_string()
+    } else {
+        time.as_secs_f64().to_string()
+    }
+}
+
 /// Connections that so many descriptors are enough for, with so many HERD clients at most.
 fn connections(
     wanted: Option<usize>,

@@ -46,7 +46,7 @@ use memcache::Pool;
 use nic_soft::SoftOptions;
 use rt::net::{Addr, ListenOptions};
 use rt::threads::{Shutdown, Threads};
-use rt::{Clock, Config, IdleMode, IoKind};
+use rt::{Clock, Config, Handle, IdleMode, IoKind};
 use serde::Serialize;
 use verbs::decorate::Counted;
 use verbs::nic::Nic;
@@ -79,10 +79,6 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     if flags.engine == EngineKind::Store {
         return store::run(flags, cores, &cpus, json);
     }
-    ensure!(
-        flags.store.is_none(),
-        "--store is for --engine store; a cache in memory has no file"
-    );
     ensure!(
         flags.memory / cores >= MEMORY_MIN,
         "--memory {} is too little for {cores} core{}; each needs at least {}",
@@ -163,16 +159,42 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         pool,
     };
     let parts = make_cores(flags, &herd, &pd, &shared, &listeners)?;
+    let greet = || {
+        if let Err(error) = say_hello(json, cores, flags, address, &nic) {
+            // Whoever started us may not care to hear it; the cache serves all the same.
+            tracing::warn!(%error, "nobody takes the greeting");
+        }
+    };
+    run_cores(flags, &cpus, &clock, parts.cores, core::run, greet)?;
+    // The last core's end of the control channel is gone, so the threads end too.
+    for thread in parts.control {
+        if thread.join().is_err() {
+            bail!("a control thread has ended badly");
+        }
+    }
+    Ok(())
+}
+
+/// Runs a core for each of `parts` until SIGINT or SIGTERM, or until one of them fails: the others
+/// cannot do without it.
+fn run_cores<P, F>(
+    flags: &ServeFlags,
+    cpus: &[usize],
+    clock: &Arc<impl Clock + 'static>,
+    parts: Vec<P>,
+    serve: impl Fn(Handle, usize, P, Shutdown) -> F + Send + Sync + 'static,
+    greet: impl FnOnce(),
+) -> anyhow::Result<()>
+where
+    P: Send + 'static,
+    F: Future<Output = std::io::Result<()>> + 'static,
+{
     let shutdown = Shutdown::new();
     stop_on_signals(&shutdown)?;
-    let configs = (0..cores)
-        .map(|core| core_config(flags, core, &cpus, Arc::<ServeClock>::clone(&clock)))
+    let configs = (0..parts.len())
+        .map(|core| core_config(flags, core, cpus, Arc::clone(clock) as Arc<dyn Clock>))
         .collect();
-    let slots: Vec<_> = parts
-        .cores
-        .into_iter()
-        .map(|one| Mutex::new(Some(one)))
-        .collect();
+    let slots: Vec<_> = parts.into_iter().map(|one| Mutex::new(Some(one))).collect();
     let signal = shutdown.clone();
     let threads = Threads::start(configs, &shutdown, move |handle, number| {
         let taken = slots[number]
@@ -180,30 +202,26 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let signal = signal.clone();
+        let serving = taken.map(|part| serve(handle, number, part, signal.clone()));
         async move {
-            match taken {
-                Some(parts) => core::run(handle, number, parts, signal).await,
+            let served = match serving {
+                Some(serving) => serving.await,
                 None => Ok(()),
+            };
+            if served.is_err() {
+                signal.trigger();
             }
+            served
         }
     })
     .context(match flags.io {
         Io::Uring => "cannot start the cores with io_uring (--io auto does without it)",
         Io::Auto | Io::Epoll => "cannot start the cores",
     })?;
-    if let Err(error) = say_hello(json, cores, flags, address, &nic) {
-        // Whoever started us may not care to hear it; the cache serves all the same.
-        tracing::warn!(%error, "nobody takes the greeting");
-    }
+    greet();
     let ends = threads.join().context("a core has ended badly")?;
-    for end in ends {
-        end.context("a core could not serve")?;
-    }
-    // The last core's end of the control channel is gone, so the threads end too.
-    for thread in parts.control {
-        if thread.join().is_err() {
-            bail!("a control thread has ended badly");
-        }
+    for (number, end) in ends.into_iter().enumerate() {
+        end.with_context(|| format!("core {number} could not serve"))?;
     }
     Ok(())
 }
@@ -384,15 +402,20 @@ fn lock_gid(nic: &SoftOptions) -> anyhow::Result<File> {
 }
 
 /// Tries again and again while what is wanted is in use, for as long as that of a server that has
-/// just ended may linger.
+/// just ended may linger. Says so by `wait` before it waits.
 fn patiently<T, E>(
     mut take: impl FnMut() -> Result<T, E>,
     is_in_use: impl Fn(&E) -> bool,
+    wait: impl FnOnce(),
 ) -> Result<T, E> {
     let give_up = Instant::now() + LINGER_MAX;
+    let mut wait = Some(wait);
     loop {
         match take() {
             Err(error) if is_in_use(&error) && Instant::now() < give_up => {
+                if let Some(wait) = wait.take() {
+                    wait();
+                }
                 std::thread::sleep(Duration::from_millis(10));
             }
             taken => return taken,
@@ -401,7 +424,10 @@ fn patiently<T, E>(
 }
 
 fn bind_patiently(bind: impl FnMut() -> std::io::Result<OwnedFd>) -> std::io::Result<OwnedFd> {
-    patiently(bind, |error| error.kind() == std::io::ErrorKind::AddrInUse)
+    let is_in_use = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+    patiently(bind, is_in_use, || {
+        tracing::info!("an address is in use: waiting for it");
+    })
 }
 
 fn bind_tcp(address: SocketAddr) -> anyhow::Result<(OwnedFd, SocketAddr)> {
@@ -482,6 +508,7 @@ fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
 struct Hello {
     version: &'static str,
     pid: u32,
+    engine: &'static str,
     cores: usize,
     memory_bytes: usize,
     listen: String,
@@ -500,6 +527,7 @@ fn say_hello(
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
+        engine: "mica",
         cores,
         memory_bytes: flags.memory,
         listen: address.to_string(),

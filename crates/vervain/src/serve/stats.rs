@@ -1,7 +1,7 @@
 //! The counters of all cores, for whoever asks one of them.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Instant;
 
 use cache::herd::server::{AcceptorUsage, ServerStats};
 use cache::herd::{Acceptor, ServerConfig};
@@ -95,22 +95,29 @@ impl Board {
         let _first = self.acceptor.set(acceptor);
     }
 
-    /// Publishes a core's counters, unless somebody is just reading them.
+    /// Publishes a core's counters, unless somebody is just reading them. Whether it did.
     pub(super) fn publish(
         &self,
         core: usize,
         partition: &Partition,
-        herd: Option<(ServerStats, usize)>,
-    ) {
-        let Ok(mut snapshot) = self.cores[core].try_lock() else {
-            return;
+        herd: (ServerStats, usize),
+    ) -> bool {
+        let Some(mut snapshot) = take_unless_read(&self.cores[core]) else {
+            return false;
         };
         snapshot.cache = *partition.stats();
         snapshot.pages = Some(partition.pages());
-        if let Some((stats, clients)) = herd {
-            snapshot.herd = stats;
-            snapshot.herd_clients = clients;
-        }
+        (snapshot.herd, snapshot.herd_clients) = herd;
+        true
+    }
+
+    /// Publishes the counters of a core's partition, for a client of the core that asks for them.
+    pub(super) fn publish_cache(&self, core: usize, partition: &Partition) {
+        let mut snapshot = self.cores[core]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        snapshot.cache = *partition.stats();
+        snapshot.pages = Some(partition.pages());
     }
 
     /// Publishes a core's counters at once, for whoever is told that they count from zero.
@@ -214,38 +221,8 @@ impl Board {
         let settings = &self.settings;
         let limits = &settings.limits;
         out("maxbytes", &settings.memory.to_string());
-        out("maxconns", &limits.connections.to_string());
-        out("maxconns_fast", "yes");
         out("num_threads", &settings.cores.to_string());
-        out("item_size_max", &limits.item_size_max.to_string());
-        out(
-            "reqs_per_event",
-            &limits.connection.requests_at_once.to_string(),
-        );
-        let idle_timeout = limits.idle_timeout.unwrap_or_default();
-        out("idle_timeout", &seconds(idle_timeout));
-        out("stall_timeout", &seconds(limits.stall_timeout));
-        out(
-            "line_size_max",
-            &limits.connection.line_size_max.to_string(),
-        );
-        let keys_max = limits.connection.keys_max;
-        out(
-            "keys_max",
-            &if keys_max == usize::MAX {
-                "none".to_string()
-            } else {
-                keys_max.to_string()
-            },
-        );
-        out(
-            "connection_bytes_max",
-            &limits.connection.output_high_water.to_string(),
-        );
-        out(
-            "connections_bytes_max",
-            &limits.connections_memory.to_string(),
-        );
+        limits.tell(out);
         out("listen", &settings.listen);
         out("unix", &settings.unix);
         out("gid", &settings.gid);
@@ -337,18 +314,27 @@ impl Board {
     }
 }
 
-/// A time as memcached tells it.
-fn seconds(time: Duration) -> String {
-    if time.subsec_nanos() == 0 {
-        time.as_secs().to_string()
-    } else {
-        time.as_secs_f64().to_string()
+/// A core's counters to be written, unless somebody is just reading them.
+fn take_unless_read(core: &Mutex<Snapshot>) -> Option<MutexGuard<'_, Snapshot>> {
+    match core.try_lock() {
+        Ok(snapshot) => Some(snapshot),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_core_is_told_when_its_counters_could_not_be_published() {
+        let snapshot = Mutex::<Snapshot>::default();
+        let reader = snapshot.lock().unwrap();
+        assert!(take_unless_read(&snapshot).is_none());
+        drop(reader);
+        assert!(take_unless_read(&snapshot).is_some());
+    }
 
     #[test]
     fn each_counter_of_herd_is_told_by_its_own_name() {

@@ -10,15 +10,17 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use block::{BlockError, FileDevice};
 use engine::{Answer, Ask, Command, Engine, Failure, Limits as ItemLimits, StatsPage};
 use memcache::{Event, Host, Pool};
 use rt::net::Listener;
-use rt::threads::{Shutdown, Threads};
+use rt::threads::Shutdown;
 use rt::{Clock, Handle, SystemClock};
 use serde::Serialize;
 use store::{Durability, Options, Recovery, Store, StoreEngine};
@@ -27,17 +29,32 @@ use super::door::{Door, accept};
 use super::limits::Limits;
 use super::stats::Doors;
 use super::watch::Watch;
-use super::{bind_tcp, bind_unix, core_config, patiently, plural, stop_on_signals};
+use super::{LINGER_MAX, bind_tcp, bind_unix, patiently, plural, run_cores};
 use crate::cli::{Durable, ServeFlags, show_size};
+
+/// How long commands under way are waited for when the server stops.
+const FINISH_MAX: Duration = Duration::from_secs(60);
 
 /// What all cores share.
 #[derive(Clone)]
 struct Shared {
+    started: Instant,
     store: Arc<Store>,
     doors: Arc<Doors>,
     pool: Arc<Pool>,
     limits: Limits,
     cores: usize,
+    settings: Arc<Settings>,
+    /// Cores that have not ended their commands.
+    busy: Arc<AtomicUsize>,
+}
+
+/// What the server was started with, besides its limits.
+struct Settings {
+    listen: String,
+    unix: String,
+    store: String,
+    durable: &'static str,
 }
 
 /// Serves a store until SIGINT or SIGTERM, and closes it.
@@ -56,34 +73,53 @@ pub(super) fn run(
     let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
     let store = open(flags, path)?;
     let shared = Shared {
+        started: Instant::now(),
         store: Arc::new(store),
         doors: Arc::new(Doors::new(limits.connections)),
         pool: Arc::new(Pool::new(limits.connections_memory)),
         limits,
         cores,
+        busy: Arc::new(AtomicUsize::new(cores)),
+        settings: Arc::new(Settings {
+            listen: address.to_string(),
+            unix: flags
+                .unix
+                .as_ref()
+                .map_or_else(|| "-".into(), |path| path.display().to_string()),
+            // A line end would end the answer.
+            store: path.display().to_string().escape_debug().to_string(),
+            durable: name(flags.durable),
+        }),
     };
-    let mut slots = Vec::new();
+    let mut parts = Vec::new();
     for _ in 0..cores {
         let mut listeners = vec![tcp.try_clone()?];
         if let Some(unix) = &unix {
             listeners.push(unix.socket.try_clone()?);
         }
-        slots.push(Mutex::new(Some((listeners, shared.clone()))));
+        parts.push((listeners, shared.clone()));
     }
-    let served = serve_until_told(flags, cores, cpus, slots, || {
+    let greet = || {
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
+            engine: "store",
             cores,
             listen: address.to_string(),
+            unix: flags.unix.as_deref(),
             store: path,
+            durable: name(flags.durable),
             keys: shared.store.len(),
         };
-        if let Err(error) = hello.say(json, flags) {
+        if let Err(error) = hello.say(json, flags.durable) {
             // Whoever started us may not care to hear it; the store serves all the same.
             tracing::warn!(%error, "nobody takes the greeting");
         }
-    });
+    };
+    // Items outlive the server, so they expire by the wall clock, and not by one that began with it.
+    let clock = Arc::new(SystemClock);
+    let serve = |core, _, (listeners, shared), stop| serve(core, listeners, shared, stop);
+    let served = run_cores(flags, cpus, &clock, parts, serve, greet);
     // However the cores have ended: otherwise the next start reads the whole log.
     let closed = match Arc::try_unwrap(shared.store) {
         Ok(store) => store.close().context("closing the store"),
@@ -94,50 +130,12 @@ pub(super) fn run(
     served.and(closed)
 }
 
-/// What a core's thread takes with it.
-type Slot = Mutex<Option<(Vec<OwnedFd>, Shared)>>;
-
-/// Runs the cores until SIGINT or SIGTERM, or until one of them fails.
-fn serve_until_told(
-    flags: &ServeFlags,
-    cores: usize,
-    cpus: &[usize],
-    slots: Vec<Slot>,
-    greet: impl FnOnce(),
-) -> anyhow::Result<()> {
-    let shutdown = Shutdown::new();
-    stop_on_signals(&shutdown)?;
-    // Items outlive the server, so they expire by the wall clock, and not by one that began with it.
-    let configs = (0..cores)
-        .map(|core| core_config(flags, core, cpus, Arc::new(SystemClock)))
-        .collect();
-    let signal = shutdown.clone();
-    let threads = Threads::start(configs, &shutdown, move |handle, number| {
-        let taken = slots[number]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let signal = signal.clone();
-        async move {
-            match taken {
-                Some((listeners, shared)) => {
-                    let served = serve(handle, listeners, shared, signal.clone()).await;
-                    if served.is_err() {
-                        // The others would serve on, and nobody would hear of it.
-                        signal.trigger();
-                    }
-                    served
-                }
-                None => Ok(()),
-            }
-        }
-    })
-    .context("cannot start the cores")?;
-    greet();
-    for end in threads.join().context("a core has ended badly")? {
-        end.context("a core could not serve")?;
+/// As the flag says it.
+fn name(durable: Durable) -> &'static str {
+    match durable {
+        Durable::PowerCut => "power-cut",
+        Durable::Process => "process",
     }
-    Ok(())
 }
 
 /// Opens the store, or makes one in a new file.
@@ -149,7 +147,18 @@ fn open(flags: &ServeFlags, path: &Path) -> anyhow::Result<Store> {
         block::Options::create(flags.store_size as u64)
     };
     let is_in_use = |error: &BlockError| matches!(error, BlockError::InUse { .. });
-    let device = Arc::new(patiently(|| FileDevice::open(path, &file), is_in_use)?);
+    let wait = || {
+        tracing::warn!(
+            "{} is in use by another process: waiting up to {} s for it",
+            path.display(),
+            LINGER_MAX.as_secs()
+        );
+    };
+    let device = Arc::new(patiently(
+        || FileDevice::open(path, &file),
+        is_in_use,
+        wait,
+    )?);
     let mut options = Options::default();
     options.durability = match flags.durable {
         Durable::PowerCut => Durability::PowerCut,
@@ -177,13 +186,14 @@ async fn serve(
     shared: Shared,
     shutdown: Shutdown,
 ) -> std::io::Result<()> {
+    let busy = Busy(Arc::clone(&shared.busy));
     let session = shared
         .store
         .session_on(&core)
         .map_err(std::io::Error::other)?;
     let value_max = shared.limits.item_size_max;
     let host = StoreHost {
-        engine: StoreEngine::new(session, core.clone(), value_max),
+        engine: StoreEngine::new(session, core.clone(), value_max, shared.pool.clone()),
         shared: shared.clone(),
     };
     let doors = Arc::clone(&shared.doors);
@@ -205,7 +215,7 @@ async fn serve(
     }
     // None of these tasks ends by itself.
     let mut stop = pin!(shutdown.wait());
-    poll_fn(|context| {
+    let served = poll_fn(|context| {
         if stop.as_mut().poll(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
@@ -215,7 +225,31 @@ async fn serve(
         }
         Poll::Pending
     })
-    .await
+    .await;
+    // What is being written is waited for, so that the index can be written and nothing is in doubt.
+    let finish = door.engine.borrow().engine.finish();
+    let cores = Arc::clone(&busy.0);
+    let all_finish = async {
+        finish.await;
+        drop(busy);
+        // A write may hold commands of several cores, and a core that has ended drives none.
+        while cores.load(Ordering::Acquire) > 0 {
+            core.sleep(Duration::from_millis(1)).await;
+        }
+    };
+    if core.timeout(FINISH_MAX, all_finish).await.is_err() {
+        tracing::warn!("commands are still under way: the next start may read the log");
+    }
+    served
+}
+
+/// A core that has not ended its commands, among those that are counted.
+struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// A core's engine, and what the process adds to it.
@@ -228,14 +262,40 @@ impl StoreHost {
     /// The counters of the process; the engine's follow.
     fn stats(&self, page: &mut StatsPage) {
         let Shared {
-            doors, pool, cores, ..
+            started,
+            doors,
+            pool,
+            cores,
+            limits,
+            ..
         } = &self.shared;
         page.add("pid", std::process::id());
+        page.add("uptime", started.elapsed().as_secs());
         page.add("time", SystemClock.unix_s());
+        page.add("version", memcache::VERSION);
+        page.add("vervain_version", env!("CARGO_PKG_VERSION"));
         page.add("pointer_size", usize::BITS);
         doors.tell(&mut |name, value| page.add(name, value));
         page.add("connections_bytes", pool.used());
+        page.add("limit_connections_bytes", limits.connections_memory);
         page.add("threads", cores);
+    }
+}
+
+impl StoreHost {
+    fn settings(&self, page: &mut StatsPage) {
+        let Shared {
+            settings,
+            limits,
+            cores,
+            ..
+        } = &self.shared;
+        page.add("num_threads", cores);
+        limits.tell(&mut |name, value| page.add(name, value));
+        page.add("listen", &settings.listen);
+        page.add("unix", &settings.unix);
+        page.add("store", &settings.store);
+        page.add("durable", settings.durable);
     }
 }
 
@@ -253,10 +313,20 @@ impl Engine for StoreHost {
         probe: (),
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, store::Ticket> {
-        let Command::Stats { section: "" } = ask.command else {
-            return self.engine.start(ask, probe, answer);
-        };
+        if matches!(ask.command, Command::ResetStats) {
+            self.shared.doors.reset();
+        }
         let mut all = StatsPage::default();
+        match ask.command {
+            Command::Stats { section: "" } => {}
+            Command::Stats {
+                section: "settings",
+            } => {
+                self.settings(&mut all);
+                return Ok(answer(Answer::Stats(&all)));
+            }
+            _ => return self.engine.start(ask, probe, answer),
+        }
         self.stats(&mut all);
         self.engine.start(ask, probe, |said| {
             let Answer::Stats(page) = said else {
@@ -294,14 +364,17 @@ impl Host for StoreHost {
 struct Hello<'a> {
     version: &'static str,
     pid: u32,
+    engine: &'static str,
     cores: usize,
     listen: String,
+    unix: Option<&'a Path>,
     store: &'a Path,
+    durable: &'static str,
     keys: u64,
 }
 
 impl Hello<'_> {
-    fn say(&self, json: bool, flags: &ServeFlags) -> anyhow::Result<()> {
+    fn say(&self, json: bool, durable: Durable) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         if json {
             writeln!(out, "{}", serde_json::to_string(self)?)?;
@@ -323,10 +396,10 @@ impl Hello<'_> {
             plural(self.cores),
         )?;
         writeln!(out, "  memcached protocol  {}", self.listen)?;
-        if let Some(unix) = &flags.unix {
+        if let Some(unix) = self.unix {
             writeln!(out, "                      {}", unix.display())?;
         }
-        let durable = match flags.durable {
+        let durable = match durable {
             Durable::PowerCut => "a power cut",
             Durable::Process => "the death of the server, not a power cut",
         };

@@ -1,8 +1,10 @@
 //! A store on flash behind the Memcache door.
 
+use std::io::Write;
+
 use rustix::process::Signal;
 
-use crate::harness::{Place, Server, run, vervain};
+use crate::harness::{Place, Raw, Server, run, vervain};
 
 fn serve(place: &Place, more: &[&str]) -> Server {
     let store = place.path("my.store");
@@ -14,8 +16,14 @@ fn serve(place: &Place, more: &[&str]) -> Server {
 #[test]
 fn a_store_is_served_killed_and_served_again() {
     let place = Place::new();
-    let server = serve(&place, &["--cores", "2"]);
-    assert_eq!(server.hello["keys"], 0);
+    let door = place.path("door");
+    let door = door.to_str().expect("a plain path");
+    let server = serve(&place, &["--cores", "2", "--unix", door]);
+    let hello = &server.hello;
+    assert_eq!(hello["keys"], 0);
+    assert_eq!(hello["engine"], "store");
+    assert_eq!(hello["durable"], "power-cut");
+    assert_eq!(hello["unix"], door);
     let mut client = server.raw();
     // Pipelined, so that each command finds the one before it under way.
     client.ask(
@@ -26,7 +34,7 @@ fn a_store_is_served_killed_and_served_again() {
          STORED\r\n10\r\nVALUE n 0 2\r\n10\r\nEND\r\nNOT_STORED\r\nNOT_STORED\r\nDELETED\r\nEND\r\n\
          VALUE big 0 3\r\nbig\r\nEND\r\nTOUCHED\r\nVALUE big 0 3\r\nbig\r\nEND\r\n",
     );
-    client.ask("flush_all\r\n", "SERVER_ERROR not supported\r\n");
+    assert_eq!(server.stats("settings")["durable"], "power-cut");
     client.ask("stats nothing\r\n", "ERROR\r\n");
     // Answered changes survive the server, whatever becomes of those under way.
     for at in 0..200 {
@@ -50,17 +58,104 @@ fn a_store_is_served_killed_and_served_again() {
     let stats = server.stats("");
     assert_eq!(stats["get_misses"], "1", "{stats:?}");
     assert_eq!(stats["curr_connections"], "2", "{stats:?}");
+    assert!(stats.contains_key("uptime"), "{stats:?}");
+    assert!(stats.contains_key("version"), "{stats:?}");
+    client.ask("stats reset\r\n", "RESET\r\n");
+    let stats = server.stats("");
+    assert_eq!(stats["get_misses"], "0", "{stats:?}");
+    assert_eq!(stats["total_connections"], "1", "{stats:?}");
+    client.ask(
+        "set a 0 0 1\r\nx\r\nflush_all\r\nget a\r\nset b 0 0 1\r\ny\r\nflush_all 1000\r\nget b key7\r\n",
+        "STORED\r\nOK\r\nEND\r\nSTORED\r\nOK\r\nVALUE b 0 1\r\ny\r\nEND\r\n",
+    );
     let (code, said) = server.stop(Signal::TERM);
     assert_eq!(code, Some(0), "{said}");
 
     let path = place.path("my.store");
     let check = run(vervain().args(["store", "check"]).arg(&path), b"");
     assert_eq!(check.code, Some(0), "{}{}", check.text(), check.err);
+    is_closed(&place);
+}
+
+/// Asserts that the store was closed with its index written.
+#[track_caller]
+fn is_closed(place: &Place) {
+    let path = place.path("my.store");
     let inspect = run(vervain().args(["store", "inspect"]).arg(&path), b"");
+    let text = inspect.text();
+    assert!(text.contains("closed     yes"), "{text}");
+}
+
+/// A server that is told to stop while clients write ends what it has begun, and writes its index.
+#[test]
+fn a_store_that_stops_under_writes_is_closed() {
+    for round in 0..3 {
+        let place = Place::new();
+        let server = serve(&place, &["--cores", "2"]);
+        let mut clients: Vec<Raw> = (0..4).map(|_| server.raw()).collect();
+        let writers: Vec<_> = (clients.iter_mut().zip(0..))
+            .map(|(client, number)| {
+                let mut stream = client.writer();
+                std::thread::spawn(move || {
+                    // Until the server closes.
+                    let mut at = 0;
+                    loop {
+                        let key = (number * 7 + at) % 500;
+                        let set = format!("set {key} 0 0 3000\r\n{at:03000}\r\n");
+                        if stream.write_all(set.as_bytes()).is_err() {
+                            return;
+                        }
+                        at += 1;
+                    }
+                })
+            })
+            .collect();
+        for client in &mut clients {
+            assert_eq!(client.line(), "STORED");
+        }
+        let readers: Vec<_> = (clients.into_iter())
+            .map(|mut client| std::thread::spawn(move || while client.try_line().is_ok() {}))
+            .collect();
+        let (code, said) = server.stop(Signal::TERM);
+        assert_eq!((code, &*said), (Some(0), ""), "round {round}");
+        for thread in writers.into_iter().chain(readers) {
+            thread.join().expect("a client");
+        }
+        is_closed(&place);
+    }
+}
+
+#[test]
+fn a_second_server_says_that_it_waits_for_the_store() {
+    let place = Place::new();
+    let _server = serve(&place, &[]);
+    let store = place.path("my.store");
+    let store = store.to_str().expect("a plain path");
+    let flags = ["--engine", "store", "--store", store];
+    let said = run(&mut place.serve(&flags), b"");
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let waits = said.err.find("waiting up to 5 s").expect("that it waits");
+    assert!(said.err[waits..].contains("in use"), "{}", said.err);
+}
+
+#[test]
+fn flags_of_the_other_engine_are_refused() {
+    let place = Place::new();
+    let store = place.path("my.store");
+    let store = store.to_str().expect("a plain path");
+    for (flag, value) in [("--memory", "64M"), ("--clients", "7"), ("--gid", "b")] {
+        let flags = ["--engine", "store", "--store", store, flag, value];
+        let said = run(&mut place.serve(&flags), b"");
+        assert_eq!(said.code, Some(2), "{}", said.err);
+        assert!(said.err.contains(flag), "{}", said.err);
+    }
+    assert!(!place.path("my.store").exists());
+    let said = run(&mut place.serve(&["--durable", "process"]), b"");
+    assert_eq!(said.code, Some(2), "{}", said.err);
     assert!(
-        inspect.text().contains("closed     yes"),
+        said.err.contains("--durable is for --engine store"),
         "{}",
-        inspect.text()
+        said.err
     );
 }
 
@@ -86,6 +181,6 @@ fn what_makes_no_sense_is_refused() {
         vec![b'p'; 4 << 20]
     );
     let said = run(&mut place.serve(&flags[2..]), b"");
-    assert_eq!(said.code, Some(1), "{}", said.err);
+    assert_eq!(said.code, Some(2), "{}", said.err);
     assert!(said.err.contains("--engine store"), "{}", said.err);
 }

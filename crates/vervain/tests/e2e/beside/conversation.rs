@@ -30,6 +30,22 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
+    /// The same without the commands in which one of these words comes.
+    pub(super) fn without(mut self, words: &[&[u8]]) -> Conversation {
+        let has_one = |part: &Part| match part {
+            Part::Bytes(bytes) => words
+                .iter()
+                .any(|word| bytes.windows(word.len()).any(|piece| piece == *word)),
+            Part::LastToken(_) | Part::FirstToken(_) => false,
+        };
+        for session in &mut self.sessions {
+            session
+                .commands
+                .retain(|command| !command.iter().any(has_one));
+        }
+        self
+    }
+
     /// The smallest conversation, made by leaving things out, that still fails.
     pub(super) fn minimise(&self, fails: impl Fn(&Conversation) -> bool) -> Conversation {
         let mut best = self.clone();

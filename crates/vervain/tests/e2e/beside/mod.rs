@@ -36,6 +36,12 @@
 //! | `flush_all` with a date before the server's start | forgets nothing | forgets all |
 //! | meta commands, administration, `stats` of sections | served | `ERROR` |
 //! | what `stats` and `version` say | its counters, its version | ours |
+//!
+//! Over a store, also:
+//!
+//! | what | memcached | the product |
+//! | --- | --- | --- |
+//! | the token of an item after `touch`, `gat`, `gats` | stays | changes: the item is written anew |
 
 mod conversation;
 #[path = "../../../../memcache/tests/it/corpus.rs"]
@@ -83,18 +89,28 @@ fn differs(
 
 /// Has each seed's conversation with both, the product at the address that `door` picks.
 fn compare(flags: &[&str], door: impl FnOnce(&Place, std::net::SocketAddr) -> Address) {
+    // Room for all that a conversation stores: the product forgets the oldest.
+    let flags = [flags, &["--memory", "256M"]].concat();
+    compare_conversations(&flags, door, generate);
+}
+
+/// Has the conversations that `of_seed` makes with both.
+fn compare_conversations(
+    flags: &[&str],
+    door: impl FnOnce(&Place, std::net::SocketAddr) -> Address,
+    of_seed: impl Fn(u64) -> Conversation,
+) {
     let place = Place::new();
     let Some(memcached) = Memcached::start(&place) else {
         return leave_out("memcached is not installed");
     };
     let memcached = Address::Tcp(memcached.tcp);
-    // Room for all that a conversation stores: the product forgets the oldest.
-    let server = place.start(&[flags, &["--memory", "256M"]].concat());
+    let server = place.start(flags);
     let product = door(&place, server.address);
     let mut found = String::new();
     let mut count = 0;
     for seed in seeds() {
-        let conversation = generate(seed);
+        let conversation = of_seed(seed);
         let Some(first) = differs(&conversation, &memcached, &product) else {
             continue;
         };
@@ -129,6 +145,39 @@ fn one_core_answers_as_memcached_does() {
 #[test]
 fn two_cores_answer_as_memcached_does() {
     compare(&["--cores", "2"], |_, address| Address::Tcp(address));
+}
+
+/// A store gives a touched item another token: so a conversation has either tokens or touches.
+#[test]
+fn a_store_answers_as_memcached_does() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store");
+    let store = path.to_str().expect("a path in text");
+    for cores in ["1", "2"] {
+        let flags = [
+            &[
+                "--engine",
+                "store",
+                "--store",
+                store,
+                "--store-size",
+                "512M",
+            ][..],
+            &["--durable", "process", "--cores", cores],
+        ];
+        let without_either = |seed: u64| {
+            let words: &[&[u8]] = match seed % 2 {
+                0 => &[b"gats", b"gets", b"cas"],
+                _ => &[b"touch", b"gat"],
+            };
+            generate(seed).without(words)
+        };
+        compare_conversations(
+            &flags.concat(),
+            |_, address| Address::Tcp(address),
+            without_either,
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Forgetting everything: each key is deleted.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::engine::{Answer, Command};
+
+use super::Inner;
+use super::carry_out::{Reply, failure};
+use super::slot::{Begun, Epoch, Slot, Work};
+use crate::error::StoreError;
+
+/// Deletes under way at a time.
+const DELETES_MAX: usize = 64;
+
+impl Inner {
+    /// Begins a flush, or plans it.
+    pub(super) fn begin_flush(self: &Rc<Self>, slot: &Rc<Slot>, work: Work) {
+        let Command::FlushAll { at_s } = work.shape else {
+            unreachable!("only flushes are begun here");
+        };
+        let flushes = &self.session.shared.commands.flushes;
+        let number = flushes.fetch_add(1, Ordering::Relaxed) + 1;
+        if at_s <= work.now_s {
+            self.flush_now(slot, work);
+            return;
+        }
+        let inner = Rc::clone(self);
+        let delay = Duration::from_secs(at_s - work.now_s);
+        drop(self.core.spawn(async move {
+            inner.core.sleep(delay).await;
+            // As with memcached, a later flush takes the place of one that is still to come.
+            let last = inner
+                .session
+                .shared
+                .commands
+                .flushes
+                .load(Ordering::Relaxed);
+            if last == number
+                && let Err(error) = inner.delete_all().await
+            {
+                tracing::error!(%error, "a delayed flush_all has failed");
+            }
+        }));
+        slot.answer(Reply::Plain(Answer::Done));
+    }
+
+    fn flush_now(self: &Rc<Self>, slot: &Rc<Slot>, work: Work) {
+        let connection = work.asker.connection;
+        let before = self.epoch.replace(Rc::<Epoch>::default());
+        let ended = before.ended.clone();
+        drop(before);
+        let begun = Begun::new(self, slot);
+        // What the asker starts from now on waits.
+        let mut held = self.held.borrow_mut();
+        let held = held.entry(connection).or_default();
+        held.is_flushing = true;
+        held.is_overtaken = false;
+        drop(self.core.spawn(async move {
+            let inner = Rc::clone(&begun.inner);
+            ended.notified().await;
+            if inner.stop_flushing(connection) {
+                // An earlier command of the asker has turned out to wait for it.
+                inner.hold(&begun.slot, work);
+                return;
+            }
+            let answer = match inner.delete_all().await {
+                Ok(()) => Answer::Done,
+                Err(error) => {
+                    tracing::error!(%error, "a flush_all has failed");
+                    Answer::Failed(failure(&error))
+                }
+            };
+            begun.slot.answer(Reply::Plain(answer));
+            inner.let_go(connection);
+        }));
+    }
+
+    /// Deletes every key that is there now.
+    async fn delete_all(self: &Rc<Self>) -> Result<(), StoreError> {
+        let mut under_way = VecDeque::new();
+        let mut failed = None;
+        let visited = self
+            .session
+            .visit(async |visited| {
+                let (inner, key) = (Rc::clone(self), visited.key.to_vec());
+                let delete = async move { inner.session.delete(&key).await };
+                under_way.push_back(self.core.spawn(delete));
+                if under_way.len() == DELETES_MAX
+                    && let Some(oldest) = under_way.pop_front()
+                {
+                    failed = end(oldest.await).err();
+                }
+                if failed.is_some() || self.is_closing.get() {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })
+            .await;
+        for delete in under_way {
+            failed = failed.or(end(delete.await).err());
+        }
+        if self.is_closing.get() {
+            return Err(StoreError::Closed);
+        }
+        failed.map_or(visited, Err)
+    }
+}
+
+/// What a task of a delete has come to.
+fn end(joined: Result<Result<bool, StoreError>, rt::JoinError>) -> Result<(), StoreError> {
+    match joined {
+        Ok(deleted) => deleted.map(|_| ()),
+        Err(error) => {
+            tracing::error!(%error, "a delete of a flush_all");
+            Err(StoreError::Closed)
+        }
+    }
+}
