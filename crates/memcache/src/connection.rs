@@ -684,10 +684,9 @@ impl<T> Connection<T> {
         match started {
             Ok(None) => {}
             Ok(Some(failure)) => {
-                if failure == Failure::OutOfMemory {
-                    call.engine.note(Event::OutOfMemory);
+                if reply::note(call.engine, form, failure) {
+                    self.sequence.fail(failure);
                 }
-                self.sequence.fail(failure);
             }
             Err(ticket) => {
                 let bytes = command.value().map_or(0, |value| value.len());

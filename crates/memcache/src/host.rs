@@ -16,6 +16,8 @@ pub enum Event {
     TooManyKeys,
     /// A request was refused because memory is short.
     OutOfMemory,
+    /// A request that failed was not answered: its client had asked for silence.
+    FailedInSilence,
 }
 
 /// An engine, and the program that serves it.

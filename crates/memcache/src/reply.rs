@@ -2,6 +2,8 @@
 
 use engine::{Answer, Failure, Segments, StatsPage};
 
+use crate::{Event, Host};
+
 /// How an engine's answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -36,7 +38,8 @@ pub(crate) const fn up_to(answer: Answer<'_>, size_max: usize) -> Answer<'_> {
     }
 }
 
-/// Writes the answer to a command. Returns the failure of a `get`'s key, which its end line reports.
+/// Writes the answer to a command. Returns the failure of a `get`'s key, which its end line reports, or
+/// of a command whose client had asked for silence, which nothing reports.
 #[inline]
 pub(crate) fn write_answer(
     out: &mut Vec<u8>,
@@ -54,6 +57,7 @@ pub(crate) fn write_answer(
         (Form::Line, answer) => write_line(out, answer),
         // A client that asked for silence still has to learn that its writes find no room.
         (Form::Silent, Answer::Failed(Failure::OutOfMemory)) => write_line(out, answer),
+        (Form::Silent, Answer::Failed(failure)) => return Some(failure),
         (Form::Silent, _) => {}
         // The old item may still be there.
         (Form::TooLarge | Form::NoRoom, Answer::Failed(_)) => write_line(out, answer),
@@ -67,6 +71,19 @@ pub(crate) fn write_answer(
         (Form::Stats | Form::Reset, answer) => write_line(out, answer),
     }
     None
+}
+
+/// Has a failure that [`write_answer`] returned counted. Whether the end line of a `get` reports it.
+#[cold]
+pub(crate) fn note<E: Host>(engine: &mut E, form: Form, failure: Failure) -> bool {
+    if form == Form::Silent {
+        engine.note(Event::FailedInSilence);
+        return false;
+    }
+    if failure == Failure::OutOfMemory {
+        engine.note(Event::OutOfMemory);
+    }
+    true
 }
 
 /// Writes the line that ends a `get`.

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use engine::Failure;
 
 use crate::reply::{self, Form};
-use crate::{Event, Host, Limits};
+use crate::{Host, Limits};
 
 /// Capacity that an emptied buffer keeps, in bytes; more is given back.
 pub(crate) const BUFFER_KEEP: usize = 64 * 1024;
@@ -259,10 +259,11 @@ impl<T> Sequence<T> {
                     let Poll::Ready(failure) = answered else {
                         break;
                     };
-                    if failure == Some(Failure::OutOfMemory) {
-                        engine.note(Event::OutOfMemory);
+                    if let Some(failure) = failure
+                        && reply::note(engine, *form, failure)
+                    {
+                        self.failure = Some(failure);
                     }
-                    self.failure = failure.or(self.failure);
                     self.held_start = key_end;
                     self.in_flight -= 1;
                     self.rooms -= *room as usize;

@@ -1,9 +1,9 @@
 //! What one connection may use, and what it holds back.
 
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
-use engine::{LateEngine, MapEngine};
-use memcache::{Connection, Host, Limits, Step};
+use engine::{Answer, Ask, Command, Engine, LateEngine, MapEngine};
+use memcache::{Connection, Event, Host, Limits, Step};
 
 use crate::driver::{NOW_S, show};
 
@@ -183,6 +183,77 @@ fn a_failing_key_ends_its_get_and_no_other() {
         }
         let heard = "SERVER_ERROR busy\r\nEND\r\nSERVER_ERROR busy\r\nVERSION 1.6.18\r\n";
         assert_eq!(show(connection.output()), show(heard.as_bytes()));
+    }
+}
+
+/// Remembers what befell connections.
+struct Noting {
+    inner: LateEngine<MapEngine>,
+    events: Vec<Event>,
+}
+
+impl Engine for Noting {
+    type Probe = ();
+    type Ticket = <LateEngine<MapEngine> as Engine>::Ticket;
+
+    fn probe(&self, _key: &[u8]) {}
+
+    fn start<R>(
+        &mut self,
+        ask: &Ask<'_>,
+        probe: (),
+        answer: impl FnOnce(Answer<'_>) -> R,
+    ) -> Result<R, Self::Ticket> {
+        // Whatever is stored there fails at once, or as late as a `get` of it does.
+        let get = Command::Get {
+            key: b"busy",
+            touch: None,
+        };
+        let is_busy = ask.command.key() == Some(b"busy");
+        let command = if is_busy { get } else { ask.command };
+        self.inner.start(&Ask { command, ..*ask }, probe, answer)
+    }
+
+    fn fetch<R>(
+        &mut self,
+        ticket: &mut Self::Ticket,
+        context: &mut Context<'_>,
+        answer: impl FnOnce(Answer<'_>) -> R,
+    ) -> Poll<R> {
+        self.inner.fetch(ticket, context, answer)
+    }
+
+    fn limits(&self) -> engine::Limits {
+        self.inner.limits()
+    }
+}
+
+impl Host for Noting {
+    fn note(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+/// A client that asked for silence hears nothing of a failure, and a `get` behind it neither; it is
+/// counted.
+#[test]
+fn failures_in_silence_are_counted() {
+    for late_percent in [0, 50, 100] {
+        let mut engine = Noting {
+            inner: engine(late_percent),
+            events: Vec::new(),
+        };
+        let mut connection = Connection::new(Limits::default());
+        let mut input = &b"set busy 0 0 1 noreply\r\nx\r\ndelete busy noreply\r\nget b\r\n"[..];
+        loop {
+            let (consumed, step) = advance(&mut connection, &mut engine, input);
+            input = &input[consumed..];
+            if step == Step::Input && connection.in_flight() == 0 {
+                break;
+            }
+        }
+        assert_eq!(show(connection.output()), show(b"END\r\n"));
+        assert_eq!(engine.events, [Event::FailedInSilence; 2]);
     }
 }
 

@@ -44,6 +44,15 @@ pub fn oneshot<T: Send>() -> (OneshotSender<T>, OneshotReceiver<T>) {
 }
 
 impl<T> OneshotSender<T> {
+    /// Whether the receiver has gone, so that nobody would see the value.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        // There are two ends, and neither can be cloned.
+        self.0
+            .as_ref()
+            .is_none_or(|shared| Arc::strong_count(shared) == 1)
+    }
+
     /// Sends the value. A receiver that has gone away lets it drop.
     pub fn send(mut self, value: T) {
         let shared = self.0.take().expect("only `send` takes it, and once");

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cache::herd::server::ControlReply;
+use cache::herd::wire::handshake::{Message, Refusal};
 use cache::herd::{Acceptor, Attachment};
 use rt::cross::{OneshotReceiver, OneshotSender, oneshot};
 use rt::{Clock, SystemClock};
@@ -25,10 +26,18 @@ enum Job {
 /// Threads; as many clients may keep their contact waiting before others wait for them.
 const THREADS: usize = 16;
 
+/// Lines that wait at most, and their bytes; further clients are refused. Attachments that are given
+/// back always wait: there are no more of them than clients.
+const LINES_MAX: usize = 1024;
+const LINES_LEN_MAX: usize = 4 << 20;
+
 /// What waits for the threads.
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
+    /// The lines among them, and their bytes.
+    lines: usize,
+    lines_len: usize,
     /// No more come.
     is_closed: bool,
 }
@@ -48,6 +57,60 @@ impl Queue {
     fn give(&self, job: Job) {
         self.jobs().waiting.push_back(job);
         self.came.notify_one();
+    }
+
+    /// Has a line wait, unless too many do; then the sender comes back.
+    fn give_line(
+        &self,
+        line: Vec<u8>,
+        asker: OneshotSender<Answered>,
+    ) -> Result<(), OneshotSender<Answered>> {
+        let mut jobs = self.jobs();
+        if !jobs.has_room(line.len()) {
+            jobs.drop_abandoned();
+        }
+        if !jobs.has_room(line.len()) {
+            return Err(asker);
+        }
+        jobs.lines += 1;
+        jobs.lines_len += line.len();
+        jobs.waiting.push_back(Job::Line(line, asker));
+        drop(jobs);
+        self.came.notify_one();
+        Ok(())
+    }
+}
+
+impl Jobs {
+    fn has_room(&self, len: usize) -> bool {
+        self.lines < LINES_MAX && self.lines_len + len <= LINES_LEN_MAX
+    }
+
+    fn take(&mut self) -> Option<Job> {
+        let job = self.waiting.pop_front()?;
+        if let Job::Line(line, _) = &job {
+            self.lines -= 1;
+            self.lines_len -= line.len();
+        }
+        Some(job)
+    }
+
+    /// Drops the lines of connections that have ended.
+    fn drop_abandoned(&mut self) {
+        let Self {
+            waiting,
+            lines,
+            lines_len,
+            ..
+        } = self;
+        waiting.retain(|job| match job {
+            Job::Line(line, asker) if asker.is_abandoned() => {
+                *lines -= 1;
+                *lines_len -= line.len();
+                false
+            }
+            _ => true,
+        });
     }
 }
 
@@ -132,7 +195,7 @@ fn next(acceptor: &Acceptor, queue: &Queue) -> Option<Job> {
         let now_ns = SystemClock.now().as_ns();
         let turn_ns = acceptor.drop_rested(now_ns);
         let mut jobs = queue.jobs();
-        if let Some(job) = jobs.waiting.pop_front() {
+        if let Some(job) = jobs.take() {
             return Some(job);
         }
         if jobs.is_closed {
@@ -151,7 +214,18 @@ impl Control {
     /// receiver sees.
     pub(super) fn answer(&self, line: Vec<u8>) -> OneshotReceiver<Answered> {
         let (reply, answered) = oneshot();
-        self.end.0.give(Job::Line(line, reply));
+        let queue = &self.end.0;
+        if let Err(reply) = queue.give_line(line, reply) {
+            tracing::warn!("too many clients connect at a time: one was refused");
+            reply.send(Answered {
+                reply: ControlReply {
+                    line: Message::Refuse(Refusal::Full).to_line(),
+                    attached: None,
+                    close: true,
+                },
+                queue: Arc::clone(queue),
+            });
+        }
         answered
     }
 
@@ -164,6 +238,8 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::pin::Pin;
+    use std::task::{Poll, Waker};
     use std::time::Instant;
 
     use cache::herd::client::{Client, ClientConfig, Control as Stream};
@@ -220,6 +296,35 @@ mod tests {
     impl Stream for Impatient {
         fn is_closed(&mut self) -> bool {
             false
+        }
+    }
+
+    #[test]
+    fn lines_that_nobody_takes_are_bounded() {
+        let queue = Arc::new(Queue::default());
+        let control = Control {
+            end: Arc::new(End(Arc::clone(&queue))),
+        };
+        let is_refused = |answered: &mut OneshotReceiver<Answered>| {
+            let mut context = std::task::Context::from_waker(Waker::noop());
+            let Poll::Ready(answered) = Pin::new(answered).poll(&mut context) else {
+                return false;
+            };
+            answered.expect("an answer").closes()
+        };
+        for (len, fit) in [(10, LINES_MAX), (64 << 10, LINES_LEN_MAX >> 16)] {
+            let ask = || control.answer(vec![b'x'; len]);
+            let mut waiting: Vec<_> = (0..fit).map(|_| ask()).collect();
+            assert!(!waiting.iter_mut().any(is_refused), "there was room");
+            assert!(is_refused(&mut ask()), "there was none");
+            // Those who do not wait any more make room.
+            waiting.truncate(fit / 2);
+            assert!(!is_refused(&mut ask()));
+            assert!(queue.jobs().waiting.len() <= fit / 2 + 1);
+            drop(waiting);
+            queue.jobs().drop_abandoned();
+            let left = queue.jobs();
+            assert_eq!((left.lines, left.lines_len), (0, 0));
         }
     }
 

@@ -163,6 +163,7 @@ async fn herd_client(
             }
             let (received, buffer) = receiver.recv(std::mem::take(&mut input)).await;
             input = buffer;
+            member.seat.settle(input.capacity());
             match received {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use memcache::Event;
 
-use super::watch::Cause;
+use super::watch::{Cause, Room};
 
 /// Counters of connections and of what they were refused. Only what happens rarely is counted here.
 #[derive(Debug, Default)]
 pub(super) struct Doors {
+    /// What those hold that were ended to make room.
+    pub(super) room: Room,
     connections_max: u64,
     connections: AtomicU64,
     connections_total: AtomicU64,
@@ -23,6 +25,7 @@ pub(super) struct Doors {
     lines_too_long: AtomicU64,
     too_many_keys: AtomicU64,
     out_of_memory: AtomicU64,
+    failed_in_silence: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, count: u64) {
@@ -77,6 +80,7 @@ impl Doors {
             Event::LineTooLong => add(&self.lines_too_long, 1),
             Event::TooManyKeys => add(&self.too_many_keys, 1),
             Event::OutOfMemory => add(&self.out_of_memory, 1),
+            Event::FailedInSilence => add(&self.failed_in_silence, 1),
             // Others are not told of.
             _ => {}
         }
@@ -96,6 +100,7 @@ impl Doors {
             &self.lines_too_long,
             &self.too_many_keys,
             &self.out_of_memory,
+            &self.failed_in_silence,
         ] {
             counter.store(0, Ordering::Relaxed);
         }
@@ -117,6 +122,7 @@ impl Doors {
             ("line_too_long", &self.lines_too_long),
             ("too_many_keys", &self.too_many_keys),
             ("out_of_memory", &self.out_of_memory),
+            ("noreply_failed", &self.failed_in_silence),
         ] {
             tell(name, counter.load(Ordering::Relaxed));
         }

@@ -174,7 +174,8 @@ impl Parked {
             }
             Turn::Fetch | Turn::Skip => self.0.remove(&connection).unwrap_or_default(),
         };
-        if errand.turn == Turn::Fetch {
+        // Of one that is skipped what it does to the item is left.
+        if errand.turn == Turn::Fetch || matches!(errand.shape, Command::Touch { .. }) {
             run(errand);
         }
         while let Some(next) = line.pop_front() {
@@ -238,8 +239,10 @@ impl Post {
             match self.to[core].try_send(mail) {
                 Ok(()) => return,
                 Err(TrySendError::Full(mail)) => queue.push_back(mail),
-                // The core has ended, and with it this process.
-                Err(_) => return,
+                Err(TrySendError::Closed(mail)) => {
+                    drop(waiting);
+                    return self.refuse(mail);
+                }
             }
         } else {
             queue.push_back(mail);
@@ -255,19 +258,38 @@ impl Post {
                 self.has_waiting.notified().await;
                 continue;
             }
+            let mut refused = Vec::new();
             for (to, queue) in self.to.iter().zip(self.waiting.borrow_mut().iter_mut()) {
                 while let Some(mail) = queue.pop_front() {
                     match to.try_send(mail) {
-                        Ok(()) => self.waiting_count.set(self.waiting_count.get() - 1),
+                        Ok(()) => {}
                         Err(TrySendError::Full(mail)) => {
                             queue.push_front(mail);
                             break;
                         }
-                        Err(_) => self.waiting_count.set(self.waiting_count.get() - 1),
+                        Err(TrySendError::Closed(mail)) => refused.push(mail),
                     }
+                    self.waiting_count.set(self.waiting_count.get() - 1);
                 }
             }
+            for mail in refused {
+                self.refuse(mail);
+            }
             core.yield_now().await;
+        }
+    }
+
+    /// Answers what was meant for a core that has ended. The process stops then, but clients that wait
+    /// meanwhile are to hear of it.
+    fn refuse(&self, mail: Mail) {
+        if let Mail::Errand(errand) = mail {
+            let ended = Failure::Busy("the core that has the key has ended");
+            let reply = Reply {
+                token: errand.token,
+                what: What::Answer(Answer::Failed(ended)),
+                bytes: Vec::new(),
+            };
+            self.answered(reply);
         }
     }
 
@@ -342,7 +364,9 @@ impl Post {
             return;
         }
         if entry.given_up {
-            self.finish(pending.remove(token));
+            let done = pending.remove(token);
+            drop(pending);
+            self.finish(done);
         } else if let Some(waker) = entry.waker.take() {
             drop(pending);
             waker.wake();
@@ -372,8 +396,15 @@ impl Post {
         {
             // All that comes before it has been sent: now there is room for one, unless memory is out.
             if len <= VALUE_ALWAYS_LEN || self.pool.pressure() != Pressure::Out {
-                let waker = context.waker().clone();
-                self.ask_again(token, entry, waker);
+                entry.waker = Some(context.waker().clone());
+                entry.missing = 1;
+                entry.taken = len;
+                let later = entry.answer.take();
+                drop(pending);
+                self.pool.take(len);
+                if let Some(later) = later {
+                    self.go_on(token, later, Turn::Fetch);
+                }
                 return Poll::Pending;
             }
         }
@@ -392,19 +423,6 @@ impl Post {
         Poll::Ready(result)
     }
 
-    /// Asks for a value for which there was no room.
-    fn ask_again(&self, token: usize, entry: &mut Pending, waker: Waker) {
-        if let Some(answer) = entry.answer.take() {
-            if let What::Later { len, .. } = answer.what {
-                self.pool.take(len);
-                entry.taken = len;
-            }
-            entry.missing = 1;
-            entry.waker = Some(waker);
-            self.go_on(token, answer, Turn::Fetch);
-        }
-    }
-
     /// Has the owner of a value for which there was no room go on with the connection's errands.
     fn go_on(&self, token: usize, answer: Reply, turn: Turn) {
         let What::Later {
@@ -420,7 +438,11 @@ impl Post {
             from: self.core,
             token,
             hash,
-            shape: Command::Get { key: b"", touch },
+            shape: match (turn, touch) {
+                // Nobody wants the value, but the item was to be touched.
+                (Turn::Skip, Some(expiry)) => Command::Touch { key: b"", expiry },
+                _ => Command::Get { key: b"", touch },
+            },
             key_len: answer.bytes.len(),
             bytes: answer.bytes,
             asker: Asker {
@@ -454,7 +476,123 @@ impl Post {
             entry.given_up = true;
             entry.waker = None;
         } else {
-            self.finish(pending.remove(token));
+            let done = pending.remove(token);
+            drop(pending);
+            self.finish(done);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use cache::mica::{Options, Partition};
+    use engine::OwnedAnswer;
+
+    use super::*;
+
+    const NOW_S: u64 = 1_000_000;
+
+    /// Two cores' posts, and their mail.
+    fn posts() -> (Post, Post, [rt::cross::ChannelReceiver<Mail>; 2]) {
+        let (to_first, first) = rt::cross::channel(MAIL_MAX);
+        let (to_second, second) = rt::cross::channel(MAIL_MAX);
+        let pool = Arc::new(Pool::new(1 << 20));
+        let to = vec![to_first, to_second];
+        let here = Post::new(0, to.clone(), Arc::clone(&pool));
+        (here, Post::new(1, to, pool), [first, second])
+    }
+
+    /// The hash of a key of the second core.
+    fn of_the_second(seed: u64) -> (Vec<u8>, KeyHash) {
+        let keys = (0..).map(|at: u32| at.to_string().into_bytes());
+        keys.map(|key| (KeyHash::new(seed, &key), key))
+            .find(|(hash, _)| hash.partition(2) == 1)
+            .map(|(hash, key)| (key, hash))
+            .expect("a key")
+    }
+
+    #[test]
+    fn a_request_to_a_core_that_has_ended_fails() {
+        let (here, _, [_first, second]) = posts();
+        drop(second);
+        let (key, hash) = of_the_second(7);
+        let get = Command::Get {
+            key: &key,
+            touch: None,
+        };
+        let token = here.ask(std::iter::once(1), hash, &get, Asker::ANYBODY);
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(said) = here.poll(token, &mut context, OwnedAnswer::new) else {
+            panic!("its client waits for ever");
+        };
+        assert!(matches!(said.answer(), Answer::Failed(Failure::Busy(_))));
+    }
+
+    /// Carries out what has come for the second core.
+    fn run_errands(
+        mail: &mut rt::cross::ChannelReceiver<Mail>,
+        parked: &mut Parked,
+        partition: &mut Partition,
+        there: &Post,
+    ) {
+        mail.drain(64, |mail| {
+            let Mail::Errand(errand) = mail else {
+                panic!("an answer without a question");
+            };
+            parked.take(errand, |errand| {
+                let reply = partition.run(errand.hash, &errand.command(), NOW_S, |answer| {
+                    errand.reply(answer, Vec::new())
+                });
+                let holds_up = reply.holds_up();
+                there.send(errand.from, Mail::Answer(reply));
+                holds_up
+            });
+        });
+    }
+
+    /// A `gat` whose value is too long to come at once ends its item although its client has gone.
+    #[test]
+    fn a_touch_outlives_the_wish_for_its_value() {
+        let (here, there, [mut first, mut second]) = posts();
+        let mut partition = Partition::new(&Options::new(1 << 20)).expect("a partition");
+        let mut parked = Parked::default();
+        let (key, hash) = of_the_second(7);
+        let set = Command::Store {
+            mode: engine::Mode::Set,
+            key: &key,
+            value: (&[b'v'; 1000]).into(),
+            flags: 0,
+            expiry: Expiry::NEVER,
+        };
+        partition.run(hash, &set, NOW_S, |_| ());
+        let asker = Asker {
+            connection: 1,
+            room: 10,
+        };
+        // As the core does that finds the value too long, it only looks at first.
+        let look = Command::Get {
+            key: &key,
+            touch: None,
+        };
+        let token = here.ask(std::iter::once(1), hash, &look, asker);
+        run_errands(&mut second, &mut parked, &mut partition, &there);
+        first.drain(64, |mail| {
+            let Mail::Answer(mut reply) = mail else {
+                panic!("a question");
+            };
+            if let What::Later { touch, .. } = &mut reply.what {
+                *touch = Some(Expiry::from_unix_s(NOW_S + 10));
+            }
+            here.answered(reply);
+        });
+        here.give_up(token);
+        run_errands(&mut second, &mut parked, &mut partition, &there);
+        let get = |partition: &mut Partition, now_s| {
+            partition.run(hash, &look, now_s, |answer| answer.value().is_some())
+        };
+        assert!(get(&mut partition, NOW_S + 9));
+        assert!(!get(&mut partition, NOW_S + 10), "the item was not touched");
     }
 }

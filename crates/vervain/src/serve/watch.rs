@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memcache::{Pool, Pressure, Seat};
@@ -38,6 +38,9 @@ pub(super) struct Member {
     may_idle: Cell<bool>,
     /// When it last got on when it was asked for less memory.
     asked_at: Cell<Option<Instant>>,
+    /// What it held when it was ended for want of memory; counted until the seat has given it back, so
+    /// declared behind it.
+    leaving: Cell<Option<Leaving>>,
 }
 
 impl Member {
@@ -100,11 +103,14 @@ impl Watch {
             ended: Cell::new(None),
             may_idle: Cell::new(false),
             asked_at: Cell::new(None),
+            leaving: Cell::new(None),
         });
-        let key = self.members.borrow_mut().insert(Rc::clone(&member));
-        if self.limits.idle_timeout.is_some() {
+        let mut members = self.members.borrow_mut();
+        if members.is_empty() && self.limits.idle_timeout.is_some() {
             self.news.notify_one();
         }
+        let key = members.insert(Rc::clone(&member));
+        drop(members);
         Place {
             watch: self,
             key,
@@ -116,7 +122,10 @@ impl Watch {
     pub(super) async fn keep(&self) {
         loop {
             match self.look() {
-                Some(pause) => self.core.sleep(pause).await,
+                // Soon enough for whatever comes up meanwhile.
+                Some(pause) if pause <= LOOK_EVERY => self.core.sleep(pause).await,
+                // Somebody may come to hold memory before the time is up.
+                Some(pause) => drop(self.core.timeout(pause, self.news.notified()).await),
                 None => self.news.notified().await,
             }
         }
@@ -175,20 +184,63 @@ impl Watch {
             })
             .map(|member| (member.seat.active_at(), member.seat.held(), member))
             .collect();
-        for member in longest_still(stalled, self.pool.used(), self.pool.limit()) {
+        let used = || self.pool.used();
+        for (member, leaving) in (self.doors.room).claim(stalled, used, self.pool.limit()) {
             self.doors.kicked(Cause::Memory);
+            member.leaving.set(Some(leaving));
             member.end(Cause::Memory);
         }
     }
 }
 
+/// How much memory those held that were ended and have not given it back yet, on all cores.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room(Arc<Mutex<usize>>);
+
+/// Bytes of one of them.
+struct Leaving {
+    room: Room,
+    bytes: usize,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        *self.room.leaving() -= self.bytes;
+    }
+}
+
+impl Room {
+    fn leaving(&self) -> MutexGuard<'_, usize> {
+        // Every change is a single step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Chooses whom to end, one core at a time and each in view of what the others have chosen.
+    fn claim<T>(
+        &self,
+        stalled: Vec<(impl Ord + Copy, usize, T)>,
+        used: impl FnOnce() -> usize,
+        limit: usize,
+    ) -> Vec<(T, Leaving)> {
+        let mut leaving = self.leaving();
+        let used = used().saturating_sub(*leaving);
+        let chosen = longest_still(stalled, used, limit).map(|(bytes, one)| {
+            *leaving += bytes;
+            let room = self.clone();
+            (one, Leaving { room, bytes })
+        });
+        chosen.collect()
+    }
+}
+
 /// Of those that have stood still since some time and hold some bytes: as few as bring what is used
-/// down to three quarters of the limit, and those first that have stood still for longest.
+/// down to three quarters of the limit, and those first that have stood still for longest. Each with
+/// its bytes.
 fn longest_still<T>(
     mut stalled: Vec<(impl Ord + Copy, usize, T)>,
     used: usize,
     limit: usize,
-) -> impl Iterator<Item = T> {
+) -> impl Iterator<Item = (usize, T)> {
     stalled.sort_by_key(|(since, ..)| *since);
     let mut missing = used.saturating_sub(limit / 4 * 3);
     stalled.into_iter().map_while(move |(_, held, one)| {
@@ -196,7 +248,7 @@ fn longest_still<T>(
             return None;
         }
         missing = missing.saturating_sub(held);
-        Some(one)
+        Some((held, one))
     })
 }
 
@@ -207,11 +259,27 @@ mod tests {
     #[test]
     fn those_that_stood_still_for_longest_make_room_and_no_more_than_is_needed() {
         let stalled = || vec![(30, 10, 'c'), (10, 10, 'a'), (40, 10, 'd'), (20, 10, 'b')];
-        let ended = |used| longest_still(stalled(), used, 100).collect::<String>();
+        let ended = |used| {
+            let all = longest_still(stalled(), used, 100);
+            all.map(|(_, name)| name).collect::<String>()
+        };
         assert_eq!(ended(75), "");
         assert_eq!(ended(76), "a");
         assert_eq!(ended(85), "a");
         assert_eq!(ended(100), "abc");
         assert_eq!(ended(1000), "abcd");
+    }
+
+    #[test]
+    fn cores_do_not_make_room_for_one_another_twice() {
+        let room = Room::default();
+        let stalled = || vec![(10, 10, 'a'), (20, 10, 'b'), (30, 10, 'c')];
+        let used = 95;
+        let first = room.claim(stalled(), || used, 100);
+        assert_eq!(first.len(), 2);
+        // They have not gone yet, and the other core need not end any.
+        assert_eq!(room.claim(stalled(), || used, 100).len(), 0);
+        drop(first);
+        assert_eq!(room.claim(stalled(), || used, 100).len(), 2);
     }
 }
