@@ -132,6 +132,53 @@ fn libmemcached_does_all_it_can() {
     assert_eq!(server.stderr(), "");
 }
 
+/// The tests that pymemcache brings along for a memcached, said to the cache and to a store. They need
+/// pytest, which nothing else here does. Left out are TLS, and `test_misc`, which sets memcached's memory
+/// limit and lists its slabs.
+#[test]
+fn pymemcaches_own_tests_pass() {
+    let Some(interpreter) = Python::interpreter() else {
+        return leave_out("there is no Python with pymemcache");
+    };
+    let script = "import pytest, pymemcache.test as t; print(t.__path__[0])";
+    let found = Command::new(&interpreter).args(["-c", script]).output();
+    let found = found.expect("a Python that runs");
+    if !found.status.success() {
+        eprintln!("left out: no pytest, or a pymemcache without its tests");
+        return;
+    }
+    let tests = String::from_utf8(found.stdout).expect("a path in text");
+    let place = Place::new();
+    let store = place.path("store");
+    let store = [
+        "--engine",
+        "store",
+        "--store",
+        store.to_str().expect("a path"),
+    ];
+    for flags in [&["--cores", "2"][..], &store] {
+        let server = place.start(flags);
+        let mut command = Command::new(&interpreter);
+        command
+            .args([
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-k",
+                "not tls and not test_misc",
+            ])
+            .arg(format!("{}/test_integration.py", tests.trim_end()))
+            .args(["--server", &server.address.ip().to_string()])
+            .args(["--port", &server.address.port().to_string()]);
+        let said = run(&mut command, b"");
+        assert_eq!(said.code, Some(0), "{}{}", said.text(), said.err);
+        assert!(said.text().contains(" passed"), "{}", said.text());
+        assert_eq!(server.stderr(), "");
+    }
+}
+
 #[test]
 fn pymemcache_does_all_it_can() {
     let Some(interpreter) = Python::interpreter() else {
