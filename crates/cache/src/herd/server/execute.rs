@@ -88,6 +88,9 @@ impl Execution<'_> {
                 expiry_s: self.dates.moment(set.expiry_s),
             };
             let stored = self.partition.set(item.probe, set.key, value, self.now_s);
+            if matches!(stored, Ok(Store::Stored { .. })) && !set.wants_cas {
+                return self.tell_done(item);
+            }
             self.tell(item, set.wants_cas, told_of_store(stored));
         } else {
             self.run_any(item, bytes);
@@ -205,6 +208,19 @@ impl Execution<'_> {
             client.results[slot] = stored;
         }
         self.send(item, &stored);
+    }
+
+    /// As [`Execution::tell`], for a mutation that was carried out and is not a repeat: the usual
+    /// answer.
+    #[inline]
+    fn tell_done(&mut self, item: &Item) {
+        let client = self.client(item);
+        let slot = client.geometry.slot(item.id);
+        client.results[slot] = Stored {
+            head: Head::bare(item.id, Status::Ok),
+            number: 0,
+        };
+        self.outbox.push_short(item, 0, &[]);
     }
 
     #[inline]
