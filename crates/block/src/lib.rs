@@ -48,6 +48,7 @@
 #![cfg(not(loom))]
 
 mod aio;
+mod blank;
 mod block_on;
 mod buffer;
 mod disk;
@@ -65,6 +66,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+pub use blank::first_used;
 pub use buffer::Buf;
 pub use disk::{Counts, Disk, DiskPoller, Flush, Transfer};
 pub use error::{BlockError, Misaligned};

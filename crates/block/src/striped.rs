@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The devices' order is part of the format: with another one, the same devices hold something else. So
-//! the last block of each begins with a label that says which set it belongs to and which place it has:
+//! the last block of each begins with a label that says which set it belongs to and which place it has, and
+//! the block before that one with a copy:
 //!
 //! ```text
 //!  0       8         10  12     16    32       36      40    44
@@ -35,20 +36,39 @@ pub struct Striped {
 
 impl Striped {
     /// Makes one device of several, in this order, `unit` bytes of each at a time. The shortest bounds
-    /// the use of all. `set` is a number that nobody has used before. What the devices hold counts no
-    /// more, and [`Striped::open`] finds them from now on.
+    /// the use of all. `set` is a number that nobody has used before. [`Striped::open`] finds them from now
+    /// on. The devices are to be blank; what else they hold is overwritten only with `force`.
     ///
     /// # Errors
-    /// If there is no device, one belongs to a set already, or the unit does not fit the devices' blocks;
-    /// and whatever the devices say.
-    pub fn format(devices: Vec<Box<dyn Device>>, unit: u32, set: u128) -> Result<Self, BlockError> {
+    /// If there is no device, one belongs to a set already, or is in use (see [`crate::first_used`]), or the unit
+    /// does not fit the devices' blocks; and whatever the devices say.
+    pub fn format(
+        devices: Vec<Box<dyn Device>>,
+        unit: u32,
+        set: u128,
+        force: bool,
+    ) -> Result<Self, BlockError> {
         let striped = Self::over(devices, unit)?;
+        let refuse = |reason| {
+            Err(BlockError::Layout {
+                device: striped.name(),
+                reason,
+            })
+        };
         for device in &striped.devices {
+            let name = device.name();
             if Label::read(&**device)?.is_some() {
-                return Err(BlockError::Layout {
-                    device: striped.name(),
-                    reason: format!("{} belongs to a set already", device.name()),
-                });
+                return refuse(format!("{name} belongs to a set already"));
+            }
+            let disk = Disk::open(&**device, 1)?;
+            let used = match force {
+                true => None,
+                false => disk.block_on(crate::first_used(&**device, &disk))?,
+            };
+            if let Some(at) = used {
+                return refuse(format!(
+                    "{name} is not empty: there is something at byte {at}"
+                ));
             }
         }
         let count = striped.devices.len() as u32;
@@ -131,11 +151,13 @@ impl Striped {
                     "a stripe of {unit} bytes does not divide {name}'s own"
                 ));
             }
-            if Label::at(geometry) < wide {
+            if Label::places(geometry)[1] < wide {
                 return refuse(format!("{name} is shorter than a stripe of {unit} bytes"));
             }
         }
-        let shortest = geometries().map(Label::at).min();
+        let shortest = geometries()
+            .map(|geometry| Label::places(geometry)[1])
+            .min();
         let each = shortest.unwrap_or(0) / wide * wide;
         let io_max = geometries().map(|geometry| geometry.io_max).min();
         let io_max = io_max.unwrap_or(block);
@@ -165,20 +187,36 @@ struct Label {
 
 const LABEL_LEN: usize = 44;
 const LABEL_MAGIC: &[u8; 8] = b"vrvstrip";
-const LABEL_VERSION: u16 = 1;
+const LABEL_VERSION: u16 = 2;
 
 impl Label {
-    /// Where a device's label is: nothing of the set comes that far.
-    fn at(geometry: Geometry) -> u64 {
-        geometry.len - u64::from(geometry.block)
+    /// Where a device's label is, and its copy: nothing of the set comes that far.
+    fn places(geometry: Geometry) -> [u64; 2] {
+        let block = u64::from(geometry.block);
+        [1, 2].map(|blocks| geometry.len.saturating_sub(blocks * block))
     }
 
+    /// The label, or its copy if the label is damaged.
     fn read(device: &dyn Device) -> Result<Option<Self>, BlockError> {
         let disk = Disk::open(device, 1)?;
-        let buf = disk.buffer(device.geometry().block as usize);
-        let (result, buf) = disk.block_on(disk.read(buf, Self::at(device.geometry())));
-        result?;
-        Ok(Self::parse(&buf))
+        let geometry = device.geometry();
+        let mut failed = Ok(None);
+        for (number, at) in Self::places(geometry).into_iter().enumerate() {
+            let buf = disk.buffer(geometry.block as usize);
+            let (result, buf) = disk.block_on(disk.read(buf, at));
+            match result {
+                Ok(()) => {
+                    if let Some(label) = Self::parse(&buf) {
+                        if number > 0 {
+                            tracing::warn!(device = %device.name(), "a label is damaged: its copy is used");
+                        }
+                        return Ok(Some(label));
+                    }
+                }
+                Err(error) => failed = Err(error),
+            }
+        }
+        failed
     }
 
     fn write(&self, device: &dyn Device) -> Result<(), BlockError> {
@@ -186,8 +224,12 @@ impl Label {
         let mut buf = disk.buffer(device.geometry().block as usize);
         buf.fill(0);
         buf[..LABEL_LEN].copy_from_slice(&self.emit());
-        let at = Self::at(device.geometry());
-        disk.block_on(disk.write(buf, at, Durable::Yes)).0
+        for at in Self::places(device.geometry()) {
+            let (result, written) = disk.block_on(disk.write(buf, at, Durable::Yes));
+            result?;
+            buf = written;
+        }
+        Ok(())
     }
 
     fn emit(&self) -> [u8; LABEL_LEN] {

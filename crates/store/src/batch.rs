@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::error::StoreError;
+use crate::flights::Turn;
 use crate::format::Version;
+use crate::hash::KeyHash;
 use crate::index::{Place, SizeCode};
 use crate::shared::Shared;
+use crate::stream::Room;
 
 /// Where a record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(crate) struct Placed {
 pub(crate) struct Member {
     pub(crate) at: usize,
     pub(crate) len: usize,
+    /// Of which change it is, if others may follow when it has its place.
+    pub(crate) of: Option<(KeyHash, Turn)>,
 }
 
 /// What the writers of one batch share. It serves batch after batch, so that none allocates.
@@ -62,14 +67,22 @@ impl Batch {
     }
 
     /// The next record of the batch goes to this place, if its write succeeds.
-    pub(crate) fn place(&self, segment: u32, seq: u64, grain: u32, len: usize) {
+    pub(crate) fn place(&self, room: &Room, grain: u32, member: &Member) {
         let layout = &self.shared.superblock.layout;
-        let grains = len.div_ceil(layout.grain()) as u64;
+        let grains = member.len.div_ceil(layout.grain()) as u64;
         self.placed.borrow_mut().push(Placed {
-            segment,
-            place: Place::new(layout.place(segment, grain), SizeCode::of(grains)),
-            version: layout.version(seq, grain),
+            segment: room.segment,
+            place: Place::new(layout.place(room.segment, grain), SizeCode::of(grains)),
+            version: layout.version(room.seq, grain),
         });
+        if let Some((hash, turn)) = member.of {
+            self.shared.flights.place(hash, turn);
+        }
+    }
+
+    /// How many of its records have a place.
+    pub(crate) fn placed_len(&self) -> usize {
+        self.placed.borrow().len()
     }
 
     /// A segment counts this batch as in flight, until nobody holds the batch any more.

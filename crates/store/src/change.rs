@@ -3,10 +3,12 @@
 //! A change holds the right to its key, writes its record, and then has the index point at it. The
 //! record that was current before is looked for while the new one is on its way.
 
+use std::cell::Cell;
+
 use crate::batch::{Placed, Ticket};
 use crate::counters::count;
 use crate::error::StoreError;
-use crate::flights::Right;
+use crate::flights::{Current, Right};
 use crate::format::Version;
 use crate::format::record::{Meta, Record};
 use crate::hash::KeyHash;
@@ -14,6 +16,7 @@ use crate::index::Candidates;
 use crate::read::{Found, Old, View, Want, find, find_old};
 use crate::session::{Session, Value};
 use crate::shared::Shared;
+use crate::unsettled::Unsettled;
 
 /// What belongs to a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,11 +94,13 @@ impl Session {
     ) -> Result<Put, StoreError> {
         let shared = &self.shared;
         let hash = shared.hash(key);
-        let right = shared.flights.change(hash).await;
+        let is_gathered = |hash, turn| self.writer.is_gathered(hash, turn);
+        let right = shared.flights.follow(hash, is_gathered).await;
+        let is_alone = right.is_alone();
         let mut candidates = Candidates::new();
         shared.index.candidates(hash.index(), &mut candidates);
         let may_replace = !candidates.is_empty();
-        let replaces = may_replace || shared.unsettled.is_noted(hash);
+        let replaces = may_replace || !is_alone || shared.unsettled.is_noted(hash);
         let record = record(key, value, attributes, replaces);
         shared.admit(key, record.encoded_len())?;
         shared.admit_live(record.encoded_len(), &candidates)?;
@@ -103,17 +108,24 @@ impl Session {
             return Ok(Put::NOT_ADMITTED);
         }
         let under_way = UnderWay::begin(self, right, hash, &record)?;
-        // What the index did not know then it does not know now: nobody else may change the key.
-        let old = if may_replace {
+        // What the index did not know then it does not know now: nobody else is changing the key.
+        let old = if is_alone && may_replace {
             find_old(self.view(), hash, key).await
         } else {
             Old::none()
         };
-        let seen = old.found.as_ref().is_some_and(|old| self.is_seen(old));
-        let replaced = seen || !old.doubtful.is_empty();
         let placed = under_way.written().await?;
+        let old = match is_alone {
+            true => old,
+            false => match under_way.alone().await {
+                Some(current) => Old::of(Some(current)),
+                None => find_old(self.view(), hash, key).await,
+            },
+        };
+        let seen = old.found.is_some_and(|old| self.is_seen(old));
+        let replaced = seen || !old.doubtful.is_empty();
         let is_known = self.point(hash, key, old, placed).await?;
-        under_way.end();
+        under_way.end(is_known.then_some((placed, attributes)));
         if !is_known {
             return Err(StoreError::IndexFull);
         }
@@ -192,7 +204,7 @@ impl Session {
         let right = self.shared.flights.change(hash).await;
         // All of it: a condition must not hold because of a bit that has rotted.
         let old = self.find(hash, key, Want::Value).await?;
-        let seen = old.as_ref().filter(|old| self.is_seen(old));
+        let seen = old.as_ref().filter(|old| self.is_seen(old.current()));
         seen.map_or(Ok(()), |seen| self.shared.trust(seen))?;
         let replaced = seen.is_some();
         if !condition(seen) {
@@ -219,7 +231,7 @@ impl Session {
         let hash = self.shared.hash(key);
         let right = self.shared.flights.change(hash).await;
         let old = find_old(self.view(), hash, key).await;
-        let seen = old.found.as_ref().is_some_and(|old| self.is_seen(old));
+        let seen = old.found.is_some_and(|old| self.is_seen(old));
         let was_there = seen || !old.doubtful.is_empty();
         if self.remove(right, hash, key, old).await? {
             count(&self.counters.deletes, 1);
@@ -295,7 +307,7 @@ impl Session {
         let hash = self.shared.hash(key);
         let right = self.shared.flights.change(hash).await;
         let old = self.find(hash, key, Want::Value).await?;
-        let is_seen = old.as_ref().is_some_and(|old| self.is_seen(old));
+        let is_seen = old.as_ref().is_some_and(|old| self.is_seen(old.current()));
         old.as_ref().map_or(Ok(()), |old| self.shared.trust(old))?;
         let value = old.map(Value::new);
         let seen = value.as_ref().filter(|_| is_seen);
@@ -308,7 +320,7 @@ impl Session {
                 Ok(Some(version))
             }
             Update::Delete => {
-                let old = Old::of(value.map(Value::into_found));
+                let old = Old::of(value.map(|value| value.into_found().current()));
                 if self.remove(right, hash, key, old).await? {
                     count(&self.counters.deletes, 1);
                 }
@@ -317,8 +329,8 @@ impl Session {
         }
     }
 
-    fn is_seen(&self, found: &Found) -> bool {
-        !self.shared.is_expired(found.meta.expiry)
+    fn is_seen(&self, current: Current) -> bool {
+        !self.shared.is_expired(current.expiry)
     }
 
     pub(crate) async fn find(
@@ -346,8 +358,9 @@ impl Session {
         shared.admit_live(record.encoded_len(), place.as_slice())?;
         let under_way = UnderWay::begin(self, right, hash, &record)?;
         let placed = under_way.written().await?;
-        let is_known = self.point(hash, key, Old::of(old), placed).await?;
-        under_way.end();
+        let old = Old::of(old.map(|old| old.current()));
+        let is_known = self.point(hash, key, old, placed).await?;
+        under_way.end(is_known.then_some((placed, attributes)));
         if !is_known {
             return Err(StoreError::IndexFull);
         }
@@ -367,9 +380,10 @@ impl Session {
         if point(self.view(), hash, key, old, placed).await {
             return Ok(true);
         }
-        let fence = self.shared.segments.next_seq();
-        let ticket = self.append_tombstone(key, fence)?;
-        self.bury(&ticket, key, fence).await?;
+        // It is of the record's own version: other changes may have followed.
+        let grave = tombstone(key, self.shared.segments.next_seq(), Some(placed.version));
+        let ticket = self.writer.append(&grave, None)?;
+        self.bury(&ticket, &grave).await?;
         Ok(false)
     }
 
@@ -388,19 +402,21 @@ impl Session {
             return Ok(false);
         }
         let fence = shared.segments.next_seq();
-        let tombstone = self.append_tombstone(key, fence)?;
-        let under_way = UnderWay::new(self, right, hash, key, Some(fence), tombstone);
-        let tombstone = under_way.ticket();
-        self.bury(tombstone, key, fence).await?;
+        let grave = tombstone(key, fence, None);
+        let ticket = self.writer.append(&grave, None)?;
+        let under_way = UnderWay::new(self, right, hash, key, Some(fence), ticket);
+        self.bury(under_way.ticket(), &grave).await?;
+        under_way.is_counted.set(true);
         forget(self.view(), hash, key, old).await;
         // A copy of the record may be on its way into a segment that was opened since: the
         // tombstone has to outlive that one too.
         let fence_now = shared.segments.next_seq();
         if fence_now != fence {
-            let again = self.append_tombstone(key, fence_now)?;
-            self.bury(&again, key, fence_now).await?;
+            let grave = tombstone(key, fence_now, None);
+            let again = self.writer.append(&grave, None)?;
+            self.bury(&again, &grave).await?;
         }
-        under_way.end();
+        under_way.end(None);
         // Who wants room now waits until maintenance has seen what this has brought.
         if shared.user.admit() {
             shared.wake_maintainer();
@@ -408,14 +424,10 @@ impl Session {
         Ok(true)
     }
 
-    fn append_tombstone(&self, key: &[u8], fence: u64) -> Result<Ticket, StoreError> {
-        self.writer.append(&tombstone(key, fence))
-    }
-
     /// Waits until a tombstone is written, and counts it.
-    async fn bury(&self, ticket: &Ticket, key: &[u8], fence: u64) -> Result<(), StoreError> {
+    async fn bury(&self, ticket: &Ticket, grave: &Record<'_>) -> Result<(), StoreError> {
         let placed = ticket.written().await?;
-        count_tombstone(&self.shared, placed, key, fence);
+        count_tombstone(&self.shared, placed, grave);
         Ok(())
     }
 
@@ -429,10 +441,11 @@ impl Session {
     }
 }
 
-fn tombstone(key: &[u8], fence: u64) -> Record<'_> {
+fn tombstone(key: &[u8], fence: u64, origin: Option<Version>) -> Record<'_> {
     Record {
         meta: Meta {
             tombstone: Some(fence),
+            origin,
             ..Meta::default()
         },
         key,
@@ -440,8 +453,9 @@ fn tombstone(key: &[u8], fence: u64) -> Record<'_> {
     }
 }
 
-fn count_tombstone(shared: &Shared, placed: Placed, key: &[u8], fence: u64) {
-    let len = tombstone(key, fence).encoded_len();
+fn count_tombstone(shared: &Shared, placed: Placed, grave: &Record<'_>) {
+    let len = grave.encoded_len();
+    let fence = grave.meta.tombstone.unwrap_or_default();
     let grains = len.div_ceil(shared.layout().grain()) as u64;
     shared.segments.add_tombstone(placed.segment, grains, fence);
 }
@@ -490,15 +504,17 @@ async fn forget(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old) {
     }
 }
 
-/// A change from when its record was gathered until the index knows it. It keeps the right to the key; if
-/// its caller leaves it, the session's driver goes on with it: the record may be written, and nobody may
-/// change the key before that.
+/// A change from when its record was gathered until the index knows it. It keeps its place in the key's
+/// line; if its caller leaves it, the session's driver goes on with it: the record may be written, and no
+/// change behind it ends before that is known.
 struct UnderWay<'s> {
     session: &'s Session,
     hash: KeyHash,
     key: &'s [u8],
     /// Of a tombstone.
     fence: Option<u64>,
+    /// The tombstone is among those of its segment.
+    is_counted: Cell<bool>,
     /// `None` when it has ended.
     parts: Option<(Right<'s>, Ticket)>,
 }
@@ -510,7 +526,7 @@ impl<'s> UnderWay<'s> {
         hash: KeyHash,
         record: &Record<'s>,
     ) -> Result<Self, StoreError> {
-        let ticket = session.writer.append(record)?;
+        let ticket = session.writer.append(record, Some((hash, right.turn())))?;
         Ok(Self::new(session, right, hash, record.key, None, ticket))
     }
 
@@ -527,6 +543,7 @@ impl<'s> UnderWay<'s> {
             hash,
             key,
             fence,
+            is_counted: Cell::new(false),
             parts: Some((right, ticket)),
         }
     }
@@ -540,10 +557,23 @@ impl<'s> UnderWay<'s> {
         self.ticket().written().await
     }
 
-    /// The index says what the log says.
-    fn end(mut self) {
+    /// Waits until all changes before this one have ended. Returns what the index points at, as far as is
+    /// known.
+    async fn alone(&self) -> Option<Current> {
+        let (right, _) = self.parts.as_ref().expect("it has not ended");
+        right.alone().await
+    }
+
+    /// The index says what the log says. It points at the new record, if there is one.
+    fn end(mut self, new: Option<(Placed, Attributes)>) {
         self.session.shared.unsettled.settle(self.hash);
-        self.parts = None;
+        let parts = self.parts.take();
+        if let (Some((right, _ticket)), Some((placed, with))) = (parts, new) {
+            right.end(Current {
+                place: placed.place,
+                expiry: with.expiry,
+            });
+        }
     }
 }
 
@@ -553,16 +583,16 @@ impl Drop for UnderWay<'_> {
             return;
         };
         let shared = &self.session.shared;
-        if ticket.has_failed() {
-            if ticket.is_placed() {
-                shared.unsettled.note(self.hash);
-            }
+        if ticket.has_failed() && !ticket.is_placed() {
+            // Nothing of it is in the log.
+            right.fail();
             return;
         }
-        shared.unsettled.note(self.hash);
+        let left = Unsettled::note_left(shared, self.hash);
         let right = right.into_owned(shared);
         let (shared, disk) = (shared.clone(), self.session.disk.clone());
         let (hash, key, fence) = (self.hash, self.key.to_vec(), self.fence);
+        let is_counted = self.is_counted.get();
         let counters = self.session.counters.clone();
         self.session.writer.go_on_with(async move {
             let view = View {
@@ -570,22 +600,28 @@ impl Drop for UnderWay<'_> {
                 disk: &disk,
                 counters: &counters,
             };
-            let is_settled = match (ticket.written().await, fence) {
-                (Err(_), _) => !ticket.is_placed(),
+            let outcome = ticket.written().await;
+            right.alone().await;
+            match (outcome, fence) {
+                (Err(_), _) if ticket.is_placed() => drop(left),
+                (Err(_), _) => left.end_empty(),
                 (Ok(placed), None) => {
                     let old = find_old(view, hash, &key).await;
-                    point(view, hash, &key, old, placed).await
+                    if point(view, hash, &key, old, placed).await {
+                        left.end_known();
+                    }
                 }
                 (Ok(placed), Some(fence)) => {
-                    count_tombstone(&shared, placed, &key, fence);
+                    if !is_counted {
+                        count_tombstone(&shared, placed, &tombstone(&key, fence, None));
+                    }
                     let old = find_old(view, hash, &key).await;
                     forget(view, hash, &key, old).await;
                     // Otherwise a copy in a newer segment may outlive the tombstone.
-                    shared.segments.next_seq() == fence
+                    if shared.segments.next_seq() == fence {
+                        left.end_known();
+                    }
                 }
-            };
-            if is_settled {
-                shared.unsettled.settle(hash);
             }
             drop(right);
         });

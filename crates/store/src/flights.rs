@@ -1,18 +1,23 @@
-//! One change of a key at a time.
+//! The order of changes of a key.
 //!
-//! A change is under way from before its record enters the log until the index points at it. Only
-//! one a key is: so the order of versions in the log is the order in which the index took them.
-//! Others wait their turn, first come, first served; reads do not wait.
+//! The order of versions in the log is the order in which the index takes them. Changes of a key stand in
+//! line, first come, first served; reads do not. One that does not depend on what the key has, and
+//! writes one record (a PUT), need not wait until those before it have ended: it may enter the log as
+//! soon as their records have places there, which its own is then behind. So changes of a hot key share
+//! writes. It ends, and the index points at its record, after those before it have ended.
+//!
+//! Any other change is alone: those before it have ended, and those behind it wait until it has.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::hash::KeyHash;
+use crate::index::Place;
 use crate::shared::Shared;
 
 /// Enough that cores seldom meet.
@@ -43,12 +48,74 @@ impl Hasher for AsItIs {
     }
 }
 
-/// Who changes a key, and who waits to.
+/// A change's place in its key's line.
+pub(crate) type Turn = u64;
+
+/// The changes of a key, in their order.
 #[derive(Debug)]
 struct Line {
-    holder: u64,
-    next: u64,
-    waiting: VecDeque<(u64, Waker)>,
+    /// The first that has not ended.
+    first: Standing,
+    behind: VecDeque<Standing>,
+    next: Turn,
+    /// What the last change that has ended has had the index point at, as far as is known.
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Standing {
+    turn: Turn,
+    /// Its record has a place in the log, and those behind it get greater ones.
+    is_placed: bool,
+    waker: Option<Waker>,
+}
+
+/// What the index points at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Current {
+    pub(crate) place: Place,
+    pub(crate) expiry: u32,
+}
+
+impl Standing {
+    fn new(turn: Turn) -> Self {
+        Self {
+            turn,
+            is_placed: false,
+            waker: None,
+        }
+    }
+
+    fn wait(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+}
+
+impl Line {
+    /// Where in `behind` a change stands that is not the first.
+    fn position(&self, turn: Turn) -> Option<usize> {
+        let found = self.behind.binary_search_by_key(&turn, |one| one.turn);
+        found.ok()
+    }
+
+    fn standing(&mut self, turn: Turn) -> Option<&mut Standing> {
+        if self.first.turn == turn {
+            return Some(&mut self.first);
+        }
+        let at = self.position(turn)?;
+        self.behind.get_mut(at)
+    }
+
+    /// The one that stands directly before the one at this position of `behind`.
+    fn before(&self, at: usize) -> &Standing {
+        match at {
+            0 => &self.first,
+            _ => &self.behind[at - 1],
+        }
+    }
 }
 
 impl Flights {
@@ -63,106 +130,190 @@ impl Flights {
     }
 
     /// Waits until the caller alone may change the key.
-    pub(crate) fn change(&self, hash: KeyHash) -> Change<'_> {
+    pub(crate) fn change(&self, hash: KeyHash) -> Change<'_, NoBatch> {
         Change {
             flights: self,
             hash,
-            turn: Turn::Outside,
+            stage: Stage::Outside,
+            joins: None,
         }
     }
 
-    fn release(&self, hash: KeyHash, turn: u64) {
+    /// Waits until what the caller adds to the log comes behind the records of the changes before it.
+    /// `joins` says whether the record of a change is in the batch that the caller's goes to as well: it
+    /// is before it then.
+    pub(crate) fn follow<J: Fn(KeyHash, Turn) -> bool>(
+        &self,
+        hash: KeyHash,
+        joins: J,
+    ) -> Change<'_, J> {
+        Change {
+            flights: self,
+            hash,
+            stage: Stage::Outside,
+            joins: Some(joins),
+        }
+    }
+
+    /// The record of a change has a place in the log.
+    pub(crate) fn place(&self, hash: KeyHash, turn: Turn) {
+        let mut shard = self.shard(hash);
+        let Some(line) = shard.get_mut(&hash) else {
+            return;
+        };
+        let Some(standing) = line.standing(turn) else {
+            return;
+        };
+        standing.is_placed = true;
+        if line.behind.is_empty() {
+            return;
+        }
+        let behind = match line.position(turn) {
+            Some(at) => at + 1,
+            None => 0,
+        };
+        let waker = line
+            .behind
+            .get_mut(behind)
+            .and_then(|next| next.waker.take());
+        drop(shard);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A change has ended, or leaves the line.
+    fn release(&self, hash: KeyHash, turn: Turn, then: Then) {
         let mut shard = self.shard(hash);
         let Entry::Occupied(mut entry) = shard.entry(hash) else {
             return;
         };
         let line = entry.get_mut();
-        if line.holder != turn {
-            line.waiting.retain(|(waiting, _)| *waiting != turn);
-            return;
-        }
-        match line.waiting.pop_front() {
-            Some((next, waker)) => {
-                line.holder = next;
-                drop(shard);
-                waker.wake();
+        let next = if line.first.turn == turn {
+            match then {
+                Then::Points(current) => line.current = Some(current),
+                Then::Same => {}
+                Then::Unknown => line.current = None,
             }
-            None => {
+            let Some(next) = line.behind.pop_front() else {
                 entry.remove();
-            }
+                return;
+            };
+            line.first = next;
+            line.first.waker.take()
+        } else {
+            // What it has written, if it has, the index does not know and nobody will tell it.
+            let Some(at) = line.position(turn) else {
+                return;
+            };
+            line.behind.remove(at);
+            line.behind.get_mut(at).and_then(|next| next.waker.take())
+        };
+        drop(shard);
+        if let Some(waker) = next {
+            waker.wake();
         }
     }
 }
 
+/// What the index points at when a change has ended.
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum Then {
+    Points(Current),
+    /// What it pointed at before.
+    Same,
+    Unknown,
+}
+
+/// Stands for what a change that is alone does not ask.
+pub(crate) type NoBatch = fn(KeyHash, Turn) -> bool;
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
     Outside,
-    InLine(u64),
+    InLine(Turn),
     Taken,
 }
 
 /// Waits for the right to change a key.
 #[derive(Debug)]
-pub(crate) struct Change<'f> {
+pub(crate) struct Change<'f, J> {
     flights: &'f Flights,
     hash: KeyHash,
-    turn: Turn,
+    stage: Stage,
+    /// `None` if the change is to be alone.
+    joins: Option<J>,
 }
 
-impl<'f> Future for Change<'f> {
+impl<J> Unpin for Change<'_, J> {}
+
+impl<'f, J: Fn(KeyHash, Turn) -> bool> Future for Change<'f, J> {
     type Output = Right<'f>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Right<'f>> {
         let (flights, hash) = (self.flights, self.hash);
         let mut shard = flights.shard(hash);
-        let turn = match self.turn {
-            Turn::Outside => match shard.entry(hash) {
+        let turn = match self.stage {
+            Stage::Outside => match shard.entry(hash) {
                 Entry::Vacant(entry) => {
-                    let line = Line {
-                        holder: 0,
+                    entry.insert(Line {
+                        first: Standing::new(0),
+                        behind: VecDeque::new(),
                         next: 1,
-                        waiting: VecDeque::new(),
-                    };
-                    entry.insert(line);
-                    0
+                        current: None,
+                    });
+                    drop(shard);
+                    self.stage = Stage::Taken;
+                    return Poll::Ready(Right {
+                        flights,
+                        hash,
+                        turn: 0,
+                        is_first: true,
+                        then: Then::Unknown,
+                    });
                 }
                 Entry::Occupied(mut entry) => {
                     let line = entry.get_mut();
                     let turn = line.next;
                     line.next += 1;
-                    line.waiting.push_back((turn, cx.waker().clone()));
-                    self.turn = Turn::InLine(turn);
-                    return Poll::Pending;
+                    line.behind.push_back(Standing::new(turn));
+                    self.stage = Stage::InLine(turn);
+                    turn
                 }
             },
-            Turn::InLine(turn) => {
-                let line = shard.get_mut(&hash).expect("a line with somebody in it");
-                if line.holder != turn {
-                    let mut waiting = line.waiting.iter_mut();
-                    let (_, waker) = waiting
-                        .find(|(waiting, _)| *waiting == turn)
-                        .expect("who waits is in line");
-                    waker.clone_from(cx.waker());
-                    return Poll::Pending;
-                }
-                turn
-            }
-            Turn::Taken => panic!("polled after it was ready"),
+            Stage::InLine(turn) => turn,
+            Stage::Taken => panic!("polled after it was ready"),
         };
+        let line = shard.get_mut(&hash).expect("a line with somebody in it");
+        let is_first = line.first.turn == turn;
+        if !is_first {
+            let at = line.position(turn).expect("who waits is in line");
+            let before = line.before(at);
+            let may_follow = match &self.joins {
+                Some(joins) => before.is_placed || joins(hash, before.turn),
+                None => false,
+            };
+            if !may_follow {
+                line.behind[at].wait(cx.waker());
+                return Poll::Pending;
+            }
+        }
         drop(shard);
-        self.turn = Turn::Taken;
+        self.stage = Stage::Taken;
         Poll::Ready(Right {
             flights,
             hash,
             turn,
+            is_first,
+            then: Then::Unknown,
         })
     }
 }
 
-impl Drop for Change<'_> {
+impl<J> Drop for Change<'_, J> {
     fn drop(&mut self) {
-        if let Turn::InLine(turn) = self.turn {
-            self.flights.release(self.hash, turn);
+        if let Stage::InLine(turn) = self.stage {
+            self.flights.release(self.hash, turn, Then::Same);
         }
     }
 }
@@ -172,10 +323,38 @@ impl Drop for Change<'_> {
 pub(crate) struct Right<'f> {
     flights: &'f Flights,
     hash: KeyHash,
-    turn: u64,
+    turn: Turn,
+    /// Whether all changes before it had ended when it was given.
+    is_first: bool,
+    then: Then,
 }
 
 impl Right<'_> {
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn
+    }
+
+    /// Whether nobody else is changing the key.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_first
+    }
+
+    /// Waits until all changes before this one have ended. Returns what the index points at then, as far
+    /// as is known.
+    pub(crate) async fn alone(&self) -> Option<Current> {
+        stand_first(self.flights, self.hash, self.turn).await
+    }
+
+    /// Ends the change: the index points at its record.
+    pub(crate) fn end(mut self, current: Current) {
+        self.then = Then::Points(current);
+    }
+
+    /// Ends the change: it has failed before it has changed the index.
+    pub(crate) fn fail(mut self) {
+        self.then = Then::Same;
+    }
+
     /// Keeps the right for as long as what is returned lives.
     pub(crate) fn into_owned(self, shared: &Arc<Shared>) -> OwnedRight {
         debug_assert!(std::ptr::eq(self.flights, &shared.flights));
@@ -188,22 +367,44 @@ impl Right<'_> {
     }
 }
 
+async fn stand_first(flights: &Flights, hash: KeyHash, turn: Turn) -> Option<Current> {
+    poll_fn(|cx| {
+        let mut shard = flights.shard(hash);
+        let line = shard.get_mut(&hash).expect("a line with somebody in it");
+        if line.first.turn == turn {
+            return Poll::Ready(line.current);
+        }
+        let standing = line.standing(turn).expect("who waits is in line");
+        standing.wait(cx.waker());
+        Poll::Pending
+    })
+    .await
+}
+
 /// The right to change a key, of one that does not borrow the store.
 pub(crate) struct OwnedRight {
     shared: Arc<Shared>,
     hash: KeyHash,
-    turn: u64,
+    turn: Turn,
+}
+
+impl OwnedRight {
+    /// Waits until all changes before this one have ended.
+    pub(crate) async fn alone(&self) {
+        stand_first(&self.shared.flights, self.hash, self.turn).await;
+    }
 }
 
 impl Drop for OwnedRight {
     fn drop(&mut self) {
-        self.shared.flights.release(self.hash, self.turn);
+        let flights = &self.shared.flights;
+        flights.release(self.hash, self.turn, Then::Unknown);
     }
 }
 
 impl Drop for Right<'_> {
     fn drop(&mut self) {
-        self.flights.release(self.hash, self.turn);
+        self.flights.release(self.hash, self.turn, self.then);
     }
 }
 
@@ -222,7 +423,10 @@ mod tests {
         }
     }
 
-    fn poll<'f>(change: &mut Pin<Box<Change<'f>>>, count: &Arc<Count>) -> Option<Right<'f>> {
+    fn poll<'f, J: Fn(KeyHash, Turn) -> bool>(
+        change: &mut Pin<Box<Change<'f, J>>>,
+        count: &Arc<Count>,
+    ) -> Option<Right<'f>> {
         let waker = Waker::from(count.clone());
         match change.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(right) => Some(right),
@@ -255,6 +459,67 @@ mod tests {
         assert_eq!(counts[3].0.load(Ordering::Relaxed), 1);
         let right = poll(&mut fourth, &counts[3]).expect("its turn");
         drop(right);
+        assert!(flights.shard(hash).is_empty(), "nothing is left behind");
+    }
+
+    /// One that only writes need not wait for the end of those before it, but for their places; it ends
+    /// after them.
+    #[test]
+    fn changes_that_only_write_follow_each_other_into_the_log() {
+        let flights = Flights::new();
+        let hash = KeyHash::new(1, b"key");
+        let counts: [Arc<Count>; 4] = Default::default();
+        let nowhere = |_, _| false;
+        let first = poll(&mut Box::pin(flights.follow(hash, nowhere)), &counts[0]);
+        let first = first.expect("nobody else");
+        let mut second = Box::pin(flights.follow(hash, nowhere));
+        assert!(poll(&mut second, &counts[1]).is_none());
+        // Its record would be in the same batch.
+        let joining = |of, turn| of == hash && turn == 0;
+        let mut third = Box::pin(flights.follow(hash, joining));
+        assert!(
+            poll(&mut third, &counts[2]).is_none(),
+            "the second is between"
+        );
+        let mut alone = Box::pin(flights.change(hash));
+        assert!(poll(&mut alone, &counts[3]).is_none());
+        flights.place(hash, first.turn());
+        assert_eq!(counts[1].0.load(Ordering::Relaxed), 1);
+        let second = poll(&mut second, &counts[1]).expect("the first has its place");
+        assert!(first.is_alone() && !second.is_alone());
+        assert!(poll(&mut third, &counts[2]).is_none());
+        flights.place(hash, second.turn());
+        let third = poll(&mut third, &counts[2]).expect("the second has its place");
+        flights.place(hash, third.turn());
+        // All have places; they end in their order, and who is to be alone waits for all.
+        let waker = Waker::from(counts[1].clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(poll(&mut alone, &counts[3]).is_none());
+        assert!(std::pin::pin!(third.alone()).poll(&mut cx).is_pending());
+        let current = Current {
+            place: Place::new(7, crate::index::SizeCode::of(3)),
+            expiry: 0,
+        };
+        first.end(current);
+        let told = std::pin::pin!(second.alone()).poll(&mut cx);
+        assert_eq!(told, Poll::Ready(Some(current)));
+        second.fail();
+        let told = std::pin::pin!(third.alone()).poll(&mut cx);
+        assert_eq!(
+            told,
+            Poll::Ready(Some(current)),
+            "the second has changed nothing"
+        );
+        assert!(poll(&mut alone, &counts[3]).is_none());
+        drop(third);
+        let alone = poll(&mut alone, &counts[3]).expect("it is alone");
+        let told = std::pin::pin!(alone.alone()).poll(&mut cx);
+        assert_eq!(
+            told,
+            Poll::Ready(None),
+            "nobody knows what the third has done"
+        );
+        drop(alone);
         assert!(flights.shard(hash).is_empty(), "nothing is left behind");
     }
 }

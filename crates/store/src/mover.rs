@@ -121,7 +121,7 @@ impl Mover {
         record.emit(&mut buf[at..]);
         buf[at + len..end].fill(0);
         self.len = end;
-        self.members.push(Member { at, len });
+        self.members.push(Member { at, len, of: None });
         self.then.push(then);
     }
 

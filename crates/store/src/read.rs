@@ -10,6 +10,7 @@ use block::{BlockError, Buf, Disk};
 
 use crate::counters::{Counters, count};
 use crate::error::StoreError;
+use crate::flights::Current;
 use crate::format::FormatError;
 use crate::format::Version;
 use crate::format::layout::Layout;
@@ -26,6 +27,16 @@ pub(crate) struct Found {
     pub(crate) meta: Meta,
     pub(crate) place: Place,
     pub(crate) version: Version,
+}
+
+impl Found {
+    /// Where it is, and for how long it is to be seen.
+    pub(crate) fn current(&self) -> Current {
+        Current {
+            place: self.place,
+            expiry: self.meta.expiry,
+        }
+    }
 }
 
 /// What a session reads and writes with.
@@ -60,8 +71,8 @@ enum There {
 
 /// What a change finds of what it replaces.
 pub(crate) struct Old {
-    /// The key's record, as far as its beginning tells.
-    pub(crate) found: Option<Found>,
+    /// Where the key's record is, as far as its beginning tells.
+    pub(crate) found: Option<Current>,
     /// Places of which nobody knows whether they hold the key.
     pub(crate) doubtful: Vec<Place>,
 }
@@ -71,7 +82,7 @@ impl Old {
         Self::of(None)
     }
 
-    pub(crate) fn of(found: Option<Found>) -> Self {
+    pub(crate) fn of(found: Option<Current>) -> Self {
         Self {
             found,
             doubtful: Vec::new(),
@@ -99,7 +110,7 @@ pub(crate) async fn find_old(view: View<'_>, hash: KeyHash, key: &[u8]) -> Old {
             }
             match there {
                 There::Key(found) | There::Seems(found, _) => {
-                    let found = Some(found);
+                    let found = Some(found.current());
                     return Old { found, doubtful };
                 }
                 There::OtherKey => count(&counters.false_matches, 1),

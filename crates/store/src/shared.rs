@@ -104,8 +104,8 @@ impl Shared {
 
     /// About how long a record is: always the same for the same place.
     pub(crate) fn grains(&self, place: Place) -> u64 {
-        // One whose length the place does not tell counts as the shortest such: few are.
-        place.size().grains().unwrap_or(1 << 20)
+        // No segment holds one whose length the place does not tell.
+        place.size().grains().unwrap_or(0)
     }
 
     /// Refuses what cannot be stored.

@@ -602,7 +602,7 @@ async fn superblock(
         // What is certainly a store's says more than that the copy is none.
         let told = problems.iter().flatten().find(|error| !foreign(error));
         let foreign = problems[0].unwrap_or(FormatError::Unfinished);
-        match (told, first_used(device, disk).await?) {
+        match (told, block::first_used(device, disk).await?) {
             (Some(&source), _) => {
                 return Err(StoreError::NoStore {
                     device: name,
@@ -668,35 +668,6 @@ pub(crate) async fn read_superblocks(
 
 /// The longest block.
 const BLOCK_MAX: u32 = 32 << 10;
-
-/// How much at a device's beginning and end must be zero before a store is made there.
-const BLANK: u64 = 1 << 20;
-/// How many places between must be.
-const BLANK_PLACES: u64 = 256;
-
-/// The first byte that is found not to be zero: at the beginning of a device, at its end, or in places
-/// between, all over it. File systems, partition tables, volume managers and whatever else keep what they
-/// know themselves by within a MiB of either end. No list of them is asked, which would miss some.
-async fn first_used(device: &dyn Device, disk: &Disk) -> Result<Option<u64>, StoreError> {
-    let geometry = device.geometry();
-    let block = u64::from(geometry.block.max(512));
-    let ends = BLANK.next_multiple_of(block).min(geometry.len);
-    let down = |at: u64| at - at % block;
-    let apart = geometry.len / BLANK_PLACES;
-    let between = (1..BLANK_PLACES).map(|place| (down(place * apart), block));
-    let places = std::iter::once((0, ends))
-        .chain([(down(geometry.len - ends), ends)])
-        .chain(between);
-    for (at, len) in places {
-        let len = len.min(down(geometry.len) - at);
-        let (result, buf) = disk.read(disk.buffer(len as usize), at).await;
-        result?;
-        if let Some(used) = buf.iter().position(|&byte| byte != 0) {
-            return Ok(Some(at + used as u64));
-        }
-    }
-    Ok(None)
-}
 
 pub(crate) fn check(
     name: &str,

@@ -4,12 +4,13 @@
 //! Both come of errors, or of operations that were dropped. As long as there are none, asking costs one
 //! load of a line that nobody writes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::hash::KeyHash;
 use crate::index::Place;
+use crate::shared::Shared;
 
 /// Beyond this many keys, all count as unsettled: each failed change has left one.
 const KEYS_MAX: usize = 1 << 16;
@@ -23,9 +24,18 @@ pub(crate) struct Unsettled {
 
 #[derive(Debug, Default)]
 struct State {
-    keys: HashSet<KeyHash>,
+    keys: HashMap<KeyHash, Noted>,
     has_lost_count: bool,
     superseded: HashMap<KeyHash, Vec<Place>>,
+}
+
+/// Why a key is noted.
+#[derive(Debug, Default)]
+struct Noted {
+    /// Changes of it that their callers have left, and that have not ended.
+    left: u32,
+    /// One has ended without the index knowing of its record, and none has been carried out since.
+    is_unknown: bool,
 }
 
 impl Unsettled {
@@ -44,15 +54,42 @@ impl Unsettled {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Notes that a record of the key may have come to the log without the index knowing it. Whoever
-    /// removes the key has to write a tombstone even if it seems to have no value. The caller has the
-    /// right to the key.
-    pub(crate) fn note(&self, hash: KeyHash) {
+    fn note_as(&self, hash: KeyHash, note: impl FnOnce(&mut Noted)) {
         self.change(|state| {
-            if state.keys.len() < KEYS_MAX {
-                state.keys.insert(hash);
+            if state.keys.len() < KEYS_MAX || state.keys.contains_key(&hash) {
+                note(state.keys.entry(hash).or_default());
             } else {
                 state.has_lost_count = true;
+            }
+        });
+    }
+
+    /// Notes that a record of the key may come to the log without the index knowing it, of a change that its
+    /// caller has left, until it is known what has become of it; what becomes of other changes of the key
+    /// says nothing of that. Whoever removes the key has to write a tombstone even if it seems to have no
+    /// value.
+    pub(crate) fn note_left(shared: &Arc<Shared>, hash: KeyHash) -> Left {
+        shared.unsettled.note_as(hash, |noted| noted.left += 1);
+        Left {
+            shared: shared.clone(),
+            hash,
+            end: End::Unknown,
+        }
+    }
+
+    fn end_left(&self, hash: KeyHash, end: End) {
+        self.change(|state| {
+            let Some(noted) = state.keys.get_mut(&hash) else {
+                return;
+            };
+            noted.left = noted.left.saturating_sub(1);
+            match end {
+                End::Known => noted.is_unknown = false,
+                End::Nothing => {}
+                End::Unknown => noted.is_unknown = true,
+            }
+            if noted.left == 0 && !noted.is_unknown {
+                state.keys.remove(&hash);
             }
         });
     }
@@ -61,7 +98,7 @@ impl Unsettled {
     pub(crate) fn is_noted(&self, hash: KeyHash) -> bool {
         !self.is_empty() && {
             let state = self.state();
-            state.has_lost_count || state.keys.contains(&hash)
+            state.has_lost_count || state.keys.contains_key(&hash)
         }
     }
 
@@ -69,7 +106,12 @@ impl Unsettled {
     pub(crate) fn settle(&self, hash: KeyHash) {
         if !self.is_empty() {
             self.change(|state| {
-                state.keys.remove(&hash);
+                if let Some(noted) = state.keys.get_mut(&hash) {
+                    noted.is_unknown = false;
+                    if noted.left == 0 {
+                        state.keys.remove(&hash);
+                    }
+                }
             });
         }
     }
@@ -106,5 +148,70 @@ impl Unsettled {
     /// Whether the index alone says what the store holds.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_empty()
+    }
+}
+
+/// A change that its caller has left. If this is dropped, nobody knows what has become of it.
+pub(crate) struct Left {
+    shared: Arc<Shared>,
+    hash: KeyHash,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The index knows its record, which is the newest.
+    Known,
+    /// Nothing of it is in the log.
+    Nothing,
+    /// Something of it may be.
+    Unknown,
+}
+
+impl Left {
+    /// The index says what the log says.
+    pub(crate) fn end_known(mut self) {
+        self.end = End::Known;
+    }
+
+    /// It has written nothing.
+    pub(crate) fn end_empty(mut self) {
+        self.end = End::Nothing;
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.shared.unsettled.end_left(self.hash, self.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::sim::{SimConfig, SimDevice};
+
+    use super::*;
+    use crate::{Options, Store};
+
+    #[test]
+    fn what_becomes_of_one_change_says_nothing_of_another_one() {
+        let device = SimDevice::new(SimConfig::new(1, 1 << 20));
+        let made = Store::unmaintained(Arc::new(device), &Options::default());
+        let (store, _) = made.expect("a store");
+        let (shared, unsettled) = (&store.shared, &store.shared.unsettled);
+        let hash = KeyHash::new(1, b"key");
+        let left = || Unsettled::note_left(shared, hash);
+        // One is in the log, and nobody knows; nothing of the next one is.
+        drop(left());
+        left().end_empty();
+        assert!(unsettled.is_noted(hash));
+        // A later change is carried out while another one has not ended.
+        let other = left();
+        unsettled.settle(hash);
+        assert!(unsettled.is_noted(hash));
+        other.end_empty();
+        assert!(unsettled.is_settled());
+        left().end_known();
+        assert!(!unsettled.is_noted(hash));
     }
 }

@@ -19,9 +19,11 @@ use block::{Buf, Disk, Durable};
 use crate::batch::{Batch, Held, Member, Ticket};
 use crate::counters::{Counters, count};
 use crate::error::StoreError;
+use crate::flights::Turn;
 use crate::format::batch::BatchHeader;
 use crate::format::layout::Layout;
 use crate::format::record::{self, Record};
+use crate::hash::KeyHash;
 use crate::read::View;
 use crate::shared::Shared;
 use crate::stream::Room;
@@ -54,6 +56,9 @@ pub(crate) struct Inner {
     /// Large ones that wait for their write to begin.
     full: RefCell<VecDeque<Open>>,
     writing: RefCell<Vec<Task>>,
+    /// The batch whose write was begun last has no place for all of its records yet. No other one begins
+    /// before it has: records that are added later come behind those that were added before.
+    is_placing: Rc<Cell<bool>>,
     /// Changes whose callers have gone, after their records had been gathered.
     left: RefCell<Vec<Task>>,
     /// What the next batch's buffer holds at first: as much as the one before it, so that under a steady
@@ -81,6 +86,7 @@ impl Writer {
             open: RefCell::default(),
             full: RefCell::default(),
             writing: RefCell::default(),
+            is_placing: Rc::default(),
             left: RefCell::default(),
             buffer_len: Cell::new(USUAL),
             batches: RefCell::default(),
@@ -100,8 +106,26 @@ impl Writer {
         })
     }
 
-    /// Adds a record to the open batch, unless the store is closed: nobody might write it.
-    pub(crate) fn append(&self, record: &Record<'_>) -> Result<Ticket, StoreError> {
+    /// Whether the record of a change is gathered here and has no place yet: whatever is added from now on
+    /// comes behind it.
+    pub(crate) fn is_gathered(&self, hash: KeyHash, turn: Turn) -> bool {
+        let is_in = |open: &Open| {
+            let members = open.batch.members.borrow();
+            members
+                .iter()
+                .rev()
+                .any(|member| member.of == Some((hash, turn)))
+        };
+        self.open.borrow().as_ref().is_some_and(is_in) || self.full.borrow().iter().any(is_in)
+    }
+
+    /// Adds a record to the open batch, unless the store is closed: nobody might write it. `of` says of
+    /// which change it is, if others may follow it.
+    pub(crate) fn append(
+        &self,
+        record: &Record<'_>,
+        of: Option<(KeyHash, Turn)>,
+    ) -> Result<Ticket, StoreError> {
         if self.shared.is_closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
@@ -128,7 +152,7 @@ impl Writer {
         open.buf[at + len..end].fill(0);
         open.len = end;
         let mut members = open.batch.members.borrow_mut();
-        members.push(Member { at, len });
+        members.push(Member { at, len, of });
         let ticket = Ticket {
             batch: open.batch.clone(),
             number: members.len() - 1,
@@ -178,30 +202,36 @@ impl Writer {
 
     fn write(&self, cx: &mut Context<'_>) {
         let mut writing = self.writing.borrow_mut();
-        loop {
+        writing.retain_mut(|write| write.as_mut().poll(cx).is_pending());
+        while !self.is_placing.get() {
             let full = self.full.borrow_mut().pop_front();
             let next = full.or_else(|| {
                 let may = writing.len() < ON_THEIR_WAY;
                 self.open.borrow_mut().take_if(|_| may)
             });
-            if let Some(open) = next {
-                let len = open.len.next_power_of_two();
-                self.buffer_len.set(len.clamp(USUAL, LARGE));
-                let (shared, disk) = (self.shared.clone(), self.disk.clone());
-                let counters = self.counters.clone();
-                writing.push(Box::pin(write(shared, disk, counters, open)));
-                continue;
-            }
-            let before = writing.len();
-            writing.retain_mut(|write| write.as_mut().poll(cx).is_pending());
-            if writing.len() == before || self.open.borrow().is_none() {
+            let Some(open) = next else {
                 return;
+            };
+            let len = open.len.next_power_of_two();
+            self.buffer_len.set(len.clamp(USUAL, LARGE));
+            let (shared, disk) = (self.shared.clone(), self.disk.clone());
+            let (counters, is_placing) = (self.counters.clone(), self.is_placing.clone());
+            is_placing.set(true);
+            let mut write: Task = Box::pin(write(shared, disk, counters, is_placing, open));
+            if write.as_mut().poll(cx).is_pending() {
+                writing.push(write);
             }
         }
     }
 }
 
-async fn write(shared: Arc<Shared>, disk: Disk, counters: Arc<Counters>, open: Open) {
+async fn write(
+    shared: Arc<Shared>,
+    disk: Disk,
+    counters: Arc<Counters>,
+    is_placing: Rc<Cell<bool>>,
+    open: Open,
+) {
     let Open { buf, len, batch } = open;
     let members = batch.members.take();
     let view = View {
@@ -209,7 +239,10 @@ async fn write(shared: Arc<Shared>, disk: Disk, counters: Arc<Counters>, open: O
         disk: &disk,
         counters: &counters,
     };
-    let outcome = write_parts(view, buf, len, &batch, &members).await;
+    let outcome = write_parts(view, buf, len, &batch, &members, &is_placing).await;
+    if outcome.is_err() && batch.placed_len() < members.len() {
+        is_placing.set(false);
+    }
     batch.members.replace(members);
     batch.end(outcome);
 }
@@ -222,6 +255,7 @@ async fn write_parts(
     len: usize,
     batch: &Batch,
     members: &[Member],
+    is_placing: &Cell<bool>,
 ) -> Result<(), StoreError> {
     let View {
         shared,
@@ -258,9 +292,12 @@ async fn write_parts(
         let crc = compose(shared, room, &mut buf[..bytes], part, shift);
         for member in part {
             let grain = grain_of(layout, room, member.at - shift);
-            batch.place(room.segment, room.seq, grain, member.len);
+            batch.place(&room, grain, member);
         }
         rest = after;
+        if rest.is_empty() {
+            is_placing.set(false);
+        }
         let at = shared.layout().block_at(room.segment, room.block);
         count(&counters.batches, 1);
         count(&counters.written_bytes, padded as u64);

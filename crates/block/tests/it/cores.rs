@@ -90,7 +90,7 @@ fn a_core_sleeps_on_several_devices_at_once() {
     let part = |(dir, engine)| -> Box<dyn Device> { Box::new(file(dir, 1 << 20, engine).1) };
     let engines = [Engine::Uring, Engine::Aio, Engine::Threads];
     let parts = dirs.iter().zip(engines).map(part).collect();
-    let device = block::Striped::format(parts, 4096, 1).unwrap();
+    let device = block::Striped::format(parts, 4096, 1, false).unwrap();
     run(&device, SLEEPY, 16);
 }
 

@@ -102,11 +102,11 @@ fn awkward(seed: u64, len: u64, boundary: Option<u64>) -> SimDevice {
 
 /// Three parts of unequal length, of which 64 stripes of 4 KiB each are the same length as the model.
 fn striped(unit: u32, mut part: impl FnMut(u64) -> Box<dyn Device>) -> Striped {
-    // Each has a label behind its stripes.
-    let mut part = |len| part(len / 4 + u64::from(unit));
+    // Each has a label and its copy behind its stripes.
+    let mut part = |len| part(len / 4 + u64::from(unit).max(1024));
     let parts = [LEN, LEN + 4096, LEN + 100 * 4096].map(&mut part);
     let extra = part(LEN);
-    Striped::format(parts.into_iter().chain([extra]).collect(), unit, 1).unwrap()
+    Striped::format(parts.into_iter().chain([extra]).collect(), unit, 1, false).unwrap()
 }
 
 proptest! {

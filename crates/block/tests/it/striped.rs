@@ -16,7 +16,7 @@ fn parts(lens: &[u64]) -> Vec<SimDevice> {
 }
 
 fn striped(parts: &[SimDevice], unit: u32) -> Result<Striped, BlockError> {
-    Striped::format(boxed(parts), unit, 1)
+    Striped::format(boxed(parts), unit, 1, false)
 }
 
 fn boxed(parts: &[SimDevice]) -> Vec<Box<dyn Device>> {
@@ -60,7 +60,7 @@ fn the_devices_of_a_set_find_their_order() {
         &[&parts[0], &parts[1], &others[2]],
         "part2 belongs to no set",
     );
-    Striped::format(boxed(&others), 4096, 2).unwrap();
+    Striped::format(boxed(&others), 4096, 2, false).unwrap();
     refuses(
         &[&parts[0], &parts[1], &others[2]],
         "part2 belongs to another set",
@@ -71,14 +71,35 @@ fn the_devices_of_a_set_find_their_order() {
         "device 2 of the set is missing",
     );
     refuses(&[], "there is no device to stripe over");
-    // Its label is in its last block.
+    // Its label is in its last block, and the copy before it.
     parts[2].flip_bit((1 << 20) - 512 + 20, 3);
+    assert!(Striped::open(boxed(&parts)).is_ok());
+    parts[2].flip_bit((1 << 20) - 1024 + 20, 3);
     refuses(
         &[&parts[0], &parts[1], &parts[2]],
         "part2 belongs to no set",
     );
     let error = striped(&others, 4096).err().unwrap().to_string();
     assert!(error.ends_with("part0 belongs to a set already"), "{error}");
+}
+
+#[test]
+fn a_device_that_is_in_use_is_made_a_part_only_by_force() {
+    for at in [0, 1 << 19, (1 << 20) - 1] {
+        let parts = parts(&[1 << 20; 2]);
+        parts[1].flip_bit(at, 0);
+        let error = striped(&parts, 4096).err().unwrap().to_string();
+        assert!(
+            error.ends_with(&format!(
+                "part1 is not empty: there is something at byte {at}"
+            )),
+            "{error}"
+        );
+        let blank = |part: &SimDevice| part.totals().writes == 0;
+        assert!(parts.iter().all(blank), "nothing is written");
+        Striped::format(boxed(&parts), 4096, 1, true).unwrap();
+        assert!(Striped::open(boxed(&parts)).is_ok());
+    }
 }
 
 #[test]
@@ -96,7 +117,7 @@ fn a_flush_reaches_all_parts_and_any_may_fail_it() {
     });
     for part in &parts {
         assert_eq!(part.totals().flushes, 2);
-        assert_eq!(part.totals().writes, 2, "its label, and its part");
+        assert_eq!(part.totals().writes, 3, "its label, twice, and its part");
         let mut byte = [0];
         part.snapshot().crash(0).read(4095, &mut byte);
         assert_eq!(byte, [1], "durable on each");
@@ -115,13 +136,13 @@ fn a_long_transfer_uses_all_parts_at_once() {
     let parts = parts(&[1 << 20; 4]);
     let device = striped(&parts, 65536).unwrap();
     let disk = disk(&device, 16);
+    let before: Vec<_> = parts.iter().map(SimDevice::totals).collect();
     disk.block_on(disk.read(disk.buffer(1 << 20), 65536))
         .0
         .unwrap();
-    for part in &parts {
-        // It was asked for its label too.
-        assert_eq!(part.totals().read_bytes, (1 << 18) + 512);
-        assert_eq!(part.totals().reads, 5);
+    for (part, before) in parts.iter().zip(before) {
+        assert_eq!(part.totals().read_bytes - before.read_bytes, 1 << 18);
+        assert_eq!(part.totals().reads - before.reads, 4);
     }
 }
 
@@ -140,7 +161,7 @@ fn what_does_not_fit_together_is_refused() {
     assert!(says(&[long, 4096], 8192).ends_with("part1 is shorter than a stripe of 8192 bytes"));
     // Stripes of stripes have to fit into each other.
     let inner = striped(&parts(&[long, long]), 12288).unwrap();
-    let error = Striped::format(vec![Box::new(inner)], 8192, 2)
+    let error = Striped::format(vec![Box::new(inner)], 8192, 2, false)
         .err()
         .unwrap();
     assert!(error.to_string().contains("does not divide"), "{error}");
@@ -148,6 +169,6 @@ fn what_does_not_fit_together_is_refused() {
 
 #[test]
 fn the_shortest_part_bounds_all() {
-    let device = striped(&parts(&[1 << 20, 10 * 4096 + 512, 1 << 21]), 4096).unwrap();
+    let device = striped(&parts(&[1 << 20, 10 * 4096 + 1024, 1 << 21]), 4096).unwrap();
     assert_eq!(device.geometry().len, 30 * 4096);
 }

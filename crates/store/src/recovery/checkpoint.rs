@@ -137,7 +137,11 @@ impl Output<'_> {
         record.emit(&mut buf[start..]);
         buf[start + len..].fill(0);
         let place = Room { blocks, ..*room };
-        let member = Member { at: start, len };
+        let member = Member {
+            at: start,
+            len,
+            of: None,
+        };
         let mut unended = Unended::new(shared, &place);
         let crc = compose(shared, place, &mut buf[..end], &[member], 0);
         let at = shared.layout().block_at(room.segment, room.block);

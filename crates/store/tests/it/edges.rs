@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use block::Device;
-use block::sim::Loss;
+use block::sim::{Loss, SimConfig, SimDevice};
 use store::examine::examine;
 use store::format::record::Header;
-use store::{Attributes, State, Store, StoreError, Swap};
+use store::{Attributes, Options, State, Store, StoreError, Swap};
 
 use super::regions::read;
 use super::world::{Task, World, blank, open, options, shared, value, with_image};
@@ -233,6 +233,26 @@ fn all_segments_are_used_alike() {
 }
 
 /// A copy of a record is longer than the record, and so is the tombstone of a key without a value.
+/// Records of more than 4 MiB count as long as they are, and are read once.
+#[test]
+fn very_long_records_are_counted_and_read_once() {
+    let segment = 16 << 20;
+    let device = SimDevice::new(SimConfig::new(1, (64 << 10) + 8 * segment));
+    let mut options = Options::default();
+    options.segment_bytes = Some(segment);
+    let store = Store::on(Arc::new(device), &options).expect("a store");
+    let len = 9 << 20;
+    store.put(b"key", &vec![7; len]).expect("put");
+    let live = store.live_bytes();
+    assert!(
+        (len as u64..len as u64 * 9 / 8 + 4096).contains(&live),
+        "{live}"
+    );
+    let before = store.stats().reads;
+    assert_eq!(store.get(b"key").expect("got").map(|v| v.len()), Some(len));
+    assert_eq!(store.stats().reads, before + 1);
+}
+
 #[test]
 fn the_longest_record_can_be_moved_and_removed() {
     let device = blank(1, 8);

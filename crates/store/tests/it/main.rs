@@ -12,6 +12,7 @@ mod cores;
 mod dropped;
 mod edges;
 mod faults;
+mod hot;
 mod iterate;
 mod kill;
 mod loss;
