@@ -1,4 +1,4 @@
-//! A partition: any operations on any keys, beside a map that forgets nothing.
+//! A partition: any operations on any keys, beside what the checker says.
 //!
 //! A cache may forget an item, but what it tells of one is what was last written. The partition is
 //! small, so that its log wraps, and in some runs keys clash in bucket and tag.
@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
-use cache::mica::{
-    Arith, KeyHash, NewValue, Options, PagePolicy, Partition, Probe, Store, StoreError,
-};
+use cache::herd::StoreMode;
+use cache::mica::{KeyHash, NewValue, Options, PagePolicy, Partition, Probe, StoreError};
+use checker::history::Action;
+use checker::{Exact, partition};
 
 /// Operations of an input.
 const STEPS_MAX: usize = 400;
@@ -90,21 +91,10 @@ struct Step<'a> {
     pause_s: u8,
 }
 
-/// What was last written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Item {
-    value: Vec<u8>,
-    flags: u32,
-    expiry_s: u32,
-    cas: u64,
-}
-
 struct Pair {
     partition: Partition,
     hashes: Hashes,
-    items: HashMap<Vec<u8>, Item>,
-    flush_due_s: Option<u32>,
-    now_s: u32,
+    exact: Exact,
     /// Of when a key was first asked for, or last looked ahead for: operations get along with any.
     probes: HashMap<Vec<u8>, Probe>,
 }
@@ -127,9 +117,7 @@ fn steps(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let mut pair = Pair {
         partition: Partition::new(&options).expect("a partition"),
         hashes,
-        items: HashMap::new(),
-        flush_due_s: None,
-        now_s: 1000,
+        exact: Exact::new(1000),
         probes: HashMap::new(),
     };
     for _ in 0..STEPS_MAX {
@@ -140,17 +128,6 @@ fn steps(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     }
     pair.finish();
     Ok(())
-}
-
-/// The number that a value spells: blanks, a plus sign, digits, up to a blank or a NUL.
-fn number(value: &[u8]) -> Option<u64> {
-    let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
-    let text: Vec<u8> = value.iter().skip_while(is_blank).copied().collect();
-    let text = text.strip_prefix(b"+").unwrap_or(&text);
-    let ends = |byte: &u8| is_blank(&byte) || *byte == 0;
-    let text = std::str::from_utf8(text.split(ends).next()?).ok()?;
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok())?
 }
 
 impl Pair {
@@ -178,38 +155,9 @@ impl Pair {
         }
     }
 
-    fn pass(&mut self, pause_s: u32) {
-        self.now_s += pause_s;
-        let now_s = self.now_s;
-        if self.flush_due_s.is_some_and(|due_s| due_s <= now_s) {
-            self.items.clear();
-            self.flush_due_s = None;
-        }
-        let lives = |item: &Item| item.expiry_s == 0 || item.expiry_s > now_s;
-        self.items.retain(|_, item| lives(item));
-    }
-
-    /// What is there must be right; what is missing was forgotten.
-    fn look(&mut self, key: &[u8]) -> Option<Item> {
-        let hash = self.hash(key);
-        let found = self.partition.get(hash, key, self.now_s).map(|item| Item {
-            value: item.value.to_vec(),
-            flags: item.flags,
-            expiry_s: item.expiry_s,
-            cas: item.cas,
-        });
-        match &found {
-            Some(found) => assert_eq!(self.items.get(key), Some(found), "of {key:?}"),
-            None => {
-                self.items.remove(key);
-            }
-        }
-        found
-    }
-
     fn step(&mut self, step: Step<'_>) {
-        self.pass(u32::from(step.pause_s % 4));
-        let (key, now_s) = (step.key.to_vec(), self.now_s);
+        self.exact.pass(u32::from(step.pause_s % 4));
+        let (key, now_s) = (step.key.to_vec(), self.exact.now_s());
         let expiry_s = match step.delay_s {
             0..=127 => 0,
             delay_s => now_s + u32::from(delay_s % 16),
@@ -217,202 +165,61 @@ impl Pair {
         if key.is_empty() || key.len() > KEY_LEN_MAX {
             return self.refuse(&key);
         }
-        let probe = self.probe(&key, step.pause_s >> 6);
-        let old = self.look(&key);
-        let new = |bytes| NewValue {
-            bytes,
+        let (hash, probe) = (self.hash(&key), self.probe(&key, step.pause_s >> 6));
+        let (exact, partition) = (&mut self.exact, &mut self.partition);
+        partition::look(partition, hash.into(), &key, exact);
+        let store = |mode, bytes: Bytes<'_>| Action::Store {
+            mode,
+            value: bytes.to_vec(),
             flags: step.flags,
             expiry_s,
         };
-        let partition = &mut self.partition;
-        let len_max = partition.item_bytes_max() - key.len();
-        // What is too large is refused before anything else is looked at.
-        let refused = |told: &Result<Store, StoreError>, len: usize, expected: Store| match told {
-            Err(_) => assert!(len > len_max, "{told:?} for {len} bytes"),
-            Ok(store) => assert_eq!(*store, expected),
-        };
-        let (stored, value) = match step.op {
-            Op::Get => return,
-            Op::GetAndTouch => {
-                let item = partition.get_and_touch(probe, &key, expiry_s, now_s);
-                let item = item.map(|item| (item.value.to_vec(), item.expiry_s));
-                assert_eq!(item, old.map(|old| (old.value, expiry_s)));
-                return self.touched(&key, expiry_s);
-            }
-            Op::Touch => {
-                assert_eq!(partition.touch(probe, &key, expiry_s, now_s), old.is_some());
-                return self.touched(&key, expiry_s);
-            }
-            Op::Delete => {
-                assert_eq!(partition.delete(probe, &key, now_s), old.is_some());
-                self.items.remove(&key);
-                return;
-            }
+        let action = match step.op {
+            Op::Get => Action::Get,
+            Op::GetAndTouch => Action::GetAndTouch { expiry_s },
+            Op::Touch => Action::Touch { expiry_s },
+            Op::Delete => Action::Delete,
             Op::FlushAll => {
                 let at_s = now_s + u32::from(step.delay_s % 16);
                 partition.flush_all(at_s, now_s);
-                self.flush_due_s = Some(at_s);
-                return self.pass(0);
+                return exact.flush_at(at_s);
             }
-            Op::Incr(delta) => {
-                let told = partition.incr(probe, &key, delta, now_s);
-                return self.moved(key, old, told, |number| number.wrapping_add(delta));
-            }
-            Op::Decr(delta) => {
-                let told = partition.decr(probe, &key, delta, now_s);
-                return self.moved(key, old, told, |number| number.saturating_sub(delta));
-            }
-            Op::Set(bytes) => {
-                let bytes = bytes.to_vec();
-                (partition.set(probe, &key, new(&bytes), now_s), bytes)
-            }
-            Op::Add(bytes) => {
-                let bytes = bytes.to_vec();
-                let told = partition.add(probe, &key, new(&bytes), now_s);
-                if old.is_some() {
-                    return refused(&told, bytes.len(), Store::NotStored);
-                }
-                (told, bytes)
-            }
-            Op::Replace(bytes) => {
-                let bytes = bytes.to_vec();
-                let told = partition.replace(probe, &key, new(&bytes), now_s);
-                if old.is_none() {
-                    return refused(&told, bytes.len(), Store::NotStored);
-                }
-                (told, bytes)
-            }
+            Op::Incr(delta) => Action::Incr { delta },
+            Op::Decr(delta) => Action::Decr { delta },
+            Op::Set(bytes) => store(StoreMode::Set, bytes),
+            Op::Add(bytes) => store(StoreMode::Add, bytes),
+            Op::Replace(bytes) => store(StoreMode::Replace, bytes),
+            Op::Append(bytes) => store(StoreMode::Append, bytes),
+            Op::Prepend(bytes) => store(StoreMode::Prepend, bytes),
             Op::Cas(bytes, off) => {
-                let bytes = bytes.to_vec();
-                let off = u64::from(off & 3);
-                let token = old.as_ref().map_or(0, |old| old.cas).wrapping_add(off);
-                let told = partition.cas(probe, &key, new(&bytes), token, now_s);
-                match &old {
-                    None => return refused(&told, bytes.len(), Store::NotFound),
-                    Some(_) if off != 0 => return refused(&told, bytes.len(), Store::Exists),
-                    Some(_) => (told, bytes),
-                }
-            }
-            Op::Append(bytes) | Op::Prepend(bytes) => {
-                let bytes = bytes.to_vec();
-                let behind = matches!(step.op, Op::Append(_));
-                let told = if behind {
-                    partition.append(probe, &key, &bytes, now_s)
-                } else {
-                    partition.prepend(probe, &key, &bytes, now_s)
-                };
-                let Some(old) = old else {
-                    return refused(&told, bytes.len(), Store::NotStored);
-                };
-                let value = if behind {
-                    [&old.value[..], &bytes].concat()
-                } else {
-                    [&bytes[..], &old.value].concat()
-                };
-                return self.stored(key, value, (old.flags, old.expiry_s), told);
+                let token = exact.item(&key).map_or(0, |(cas, _)| cas);
+                let token = token.wrapping_add(u64::from(off & 3));
+                store(StoreMode::Cas(token), bytes)
             }
         };
-        self.stored(key, value, (step.flags, expiry_s), stored);
+        partition::step(partition, probe, &key, &action, exact);
     }
 
     /// No key but one of 1 to 250 bytes is taken.
     fn refuse(&mut self, key: &[u8]) {
-        let hash = self.hash(key);
-        assert!(self.partition.get(hash, key, self.now_s).is_none());
-        assert!(!self.partition.delete(hash, key, self.now_s));
-        let told = self
-            .partition
-            .set(hash, key, NewValue::new(b"1"), self.now_s);
+        let (hash, now_s) = (self.hash(key), self.exact.now_s());
+        assert!(self.partition.get(hash, key, now_s).is_none());
+        assert!(!self.partition.delete(hash, key, now_s));
+        let told = self.partition.set(hash, key, NewValue::new(b"1"), now_s);
         assert!(
             matches!(told, Err(StoreError::KeyLength { .. })),
             "{told:?}"
         );
     }
 
-    fn touched(&mut self, key: &[u8], expiry_s: u32) {
-        if let Some(item) = self.items.get_mut(key) {
-            item.expiry_s = expiry_s;
-        }
-        self.pass(0);
-    }
-
-    fn stored(
-        &mut self,
-        key: Vec<u8>,
-        value: Vec<u8>,
-        (flags, expiry_s): (u32, u32),
-        told: Result<Store, StoreError>,
-    ) {
-        let fits = key.len() + value.len() <= self.partition.item_bytes_max();
-        match told {
-            Ok(store) => {
-                let cas = store.cas().expect("nothing speaks against storing");
-                assert!(fits, "{} bytes were stored", value.len());
-                let item = Item {
-                    value,
-                    flags,
-                    expiry_s,
-                    cas,
-                };
-                if let Some(old) = self.items.insert(key, item) {
-                    assert_ne!(old.cas, cas, "a token came twice");
-                }
-                self.pass(0);
-            }
-            Err(error) => {
-                assert!(!fits, "{error}");
-                // Whether the old item is gone or not, the next look tells.
-            }
-        }
-    }
-
-    fn moved(
-        &mut self,
-        key: Vec<u8>,
-        old: Option<Item>,
-        told: Result<Arith, StoreError>,
-        step: impl Fn(u64) -> u64,
-    ) {
-        let Some(old) = old else {
-            return assert_eq!(told, Ok(Arith::NotFound));
-        };
-        match told {
-            Ok(Arith::Number { value, cas }) => {
-                let digits = value.to_string();
-                let len = digits.len().max(old.value.len());
-                let number = number(&old.value).expect("only a number counts");
-                assert_eq!(value, step(number));
-                let item = Item {
-                    value: format!("{digits:<len$}").into_bytes(),
-                    cas,
-                    ..old
-                };
-                self.items.insert(key, item);
-            }
-            Ok(Arith::NotANumber) => {
-                assert_eq!(number(&old.value), None, "{:?} counts", old.value);
-            }
-            other => panic!("{other:?} for a counter"),
-        }
-    }
-
     fn finish(mut self) {
-        let keys: Vec<Vec<u8>> = self.items.keys().cloned().collect();
+        let keys: Vec<Vec<u8>> = self.exact.keys().cloned().collect();
         for key in keys {
-            self.look(&key);
+            let hash = self.hash(&key);
+            partition::look(&mut self.partition, hash.into(), &key, &mut self.exact);
         }
-        check_accounts(&self.partition);
-        let live = self.partition.stats().live_items;
-        assert!(live >= self.items.len() as u64, "{live} items live");
+        partition::check_accounts(&self.partition);
+        let (live, kept) = (self.partition.stats().live_items, self.exact.keys().count());
+        assert!(live >= kept as u64, "{live} items live of {kept}");
     }
-}
-
-/// Index, log and counters agree.
-pub(crate) fn check_accounts(partition: &Partition) {
-    let (stats, census) = (partition.stats(), partition.census());
-    assert_eq!(census.index_items, stats.live_items);
-    assert_eq!(census.log_items, stats.live_items);
-    assert_eq!(census.index_bytes, stats.live_bytes);
-    assert_eq!(census.log_bytes, stats.live_bytes);
-    assert_eq!(stats.hits + stats.misses, stats.gets);
 }

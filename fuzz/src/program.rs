@@ -71,5 +71,5 @@ fn show(record: &Record) {
     assert!(!markdown(record, ".").is_empty());
     let mut summary = Vec::new();
     write_summary(record, &mut summary).expect("memory takes it");
-    assert!(!record.source().is_empty());
+    assert!(!record.head.source().is_empty());
 }

@@ -9,9 +9,7 @@
 //! | [`plan`] | what a seed stands for |
 //! | [`run`](mod@run) | virtual time, clients, servers, faults, healing |
 //! | [`control`] | control streams that break |
-//! | [`history`] | what clients asked and were told |
 //! | [`command`] | many seeds, and what went wrong in which |
-//! | [`checker`] | whether some order of commands explains it |
 //!
 //! ```
 //! use simulation::{Options, Plan, run};
@@ -23,10 +21,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod checker;
 pub mod command;
 pub mod control;
-pub mod history;
 pub mod plan;
 pub mod run;
 

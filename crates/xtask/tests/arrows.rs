@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("verbs", &[]),
     ("conformance", &["verbs"]),
     ("engine", &[]),
@@ -13,6 +13,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("block", &["rt"]),
     ("nic-soft", &["verbs"]),
     ("cache", &["verbs", "engine"]),
+    ("checker", &["cache"]),
     ("memcache", &["rt", "engine"]),
     ("store", &["rt", "block", "engine"]),
     (
@@ -57,13 +58,14 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "block",
             "engine",
             "cache",
+            "checker",
             "memcache",
             "store",
             "lab",
             "vervain",
         ],
     ),
-    ("simulation", &["verbs", "conformance", "cache"]),
+    ("simulation", &["verbs", "conformance", "cache", "checker"]),
     ("xtask", &[]),
 ];
 

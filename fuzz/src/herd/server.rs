@@ -9,11 +9,11 @@ use cache::herd::wire::handshake::Message;
 use cache::herd::wire::request::{Command, Header, Request, StoreMode};
 use cache::herd::{Attachment, ServerConfig};
 use cache::mica::KeyHash;
+use checker::partition::check_accounts;
 
 use super::ask::{Ask, Key, VALUE_LEN_MAX};
 use super::rig::{Machine, Offer, Raw};
 use crate::cuts;
-use crate::mica::check_accounts;
 
 /// Deeds of an input.
 const DEEDS_MAX: usize = 200;

@@ -1,8 +1,11 @@
 //! Random operations against a map.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use cache::mica::{Arith, KeyHash, NewValue, Options, PagePolicy, Partition, Probe, Store};
+use cache::herd::StoreMode;
+use cache::mica::{KeyHash, Options, PagePolicy, Partition, Probe};
+use checker::history::Action;
+use checker::{Exact, partition};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -107,14 +110,6 @@ fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..len)
 }
 
-#[derive(Clone, Debug)]
-struct Stored {
-    value: Vec<u8>,
-    flags: u32,
-    expiry_s: u32,
-    cas: u64,
-}
-
 #[derive(Clone, Copy)]
 enum Hashes {
     /// As in use.
@@ -127,12 +122,7 @@ enum Hashes {
 struct Pair {
     partition: Partition,
     hashes: Hashes,
-    items: HashMap<Vec<u8>, Stored>,
-    tokens: HashSet<(Vec<u8>, u64)>,
-    flush_due_s: Option<u32>,
-    now_s: u32,
-    /// Items that were found missing.
-    lost: u64,
+    exact: Exact,
     probes: HashMap<Vec<u8>, Probe>,
 }
 
@@ -147,11 +137,7 @@ impl Pair {
         Pair {
             partition: Partition::new(options).unwrap(),
             hashes,
-            items: HashMap::new(),
-            tokens: HashSet::new(),
-            flush_due_s: None,
-            now_s: 1000,
-            lost: 0,
+            exact: Exact::new(1000),
             probes: HashMap::new(),
         }
     }
@@ -180,198 +166,73 @@ impl Pair {
         }
     }
 
-    fn expiry_s(&self, ttl_s: u32) -> u32 {
-        if ttl_s == 0 { 0 } else { self.now_s + ttl_s }
-    }
-
-    fn pass(&mut self, pause_s: u32) {
-        self.now_s += pause_s;
-        let now_s = self.now_s;
-        if self.flush_due_s.is_some_and(|due_s| due_s <= now_s) {
-            self.items.clear();
-            self.flush_due_s = None;
-        }
-        self.items
-            .retain(|_, item| item.expiry_s == 0 || item.expiry_s > now_s);
-    }
-
-    /// What is there must be right; what is missing is noted and forgotten.
     fn look(&mut self, key: &[u8], ahead: Ahead) {
         let probe = self.probe(key, ahead);
-        let found = self.partition.get(probe, key, self.now_s);
-        match (found, self.items.get(key)) {
-            (None, None) => {}
-            (None, Some(_)) => {
-                self.items.remove(key);
-                self.lost += 1;
-            }
-            (Some(item), None) => panic!("{item:?} should be gone"),
-            (Some(item), Some(stored)) => {
-                assert_eq!(item.value, stored.value);
-                assert_eq!(item.flags, stored.flags);
-                assert_eq!(item.expiry_s, stored.expiry_s);
-                assert_eq!(item.cas, stored.cas);
-            }
-        }
+        partition::look(&mut self.partition, probe, key, &mut self.exact);
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, flags: u32, expiry_s: u32, cas: u64) {
-        assert!(self.tokens.insert((key.clone(), cas)), "a token came twice");
-        let stored = Stored {
-            value,
-            flags,
-            expiry_s,
-            cas,
-        };
-        self.items.insert(key, stored);
-    }
-
-    fn check_store(&mut self, key: Vec<u8>, new: New, store: Store, expected: Result<(), Store>) {
-        match (store, expected) {
-            (Store::Stored { cas }, Ok(())) => {
-                let expiry_s = self.expiry_s(new.ttl_s);
-                self.put(key, new.value, new.flags, expiry_s, cas);
-            }
-            (store, expected) => assert_eq!(Err(store), expected),
+    fn expiry_s(&self, ttl_s: u32) -> u32 {
+        if ttl_s == 0 {
+            0
+        } else {
+            self.exact.now_s() + ttl_s
         }
     }
 
     fn run(&mut self, step: Step) {
-        self.pass(step.pause_s);
-        let (key, now_s) = (key(step.key), self.now_s);
+        self.exact.pass(step.pause_s);
+        let key = key(step.key);
         self.look(&key, step.ahead);
         let probe = self.probe(&key, step.ahead);
-        let old = self.items.get(&key).cloned();
-        let exists = old.is_some();
-        let partition = &mut self.partition;
-        match step.op {
-            Op::Get => {}
-            Op::GetAndTouch { ttl_s } => {
-                let expiry_s = self.expiry_s(ttl_s);
-                let item = self.partition.get_and_touch(probe, &key, expiry_s, now_s);
-                assert_eq!(
-                    item.map(|item| (item.value.to_vec(), item.expiry_s)),
-                    old.map(|old| (old.value, expiry_s))
-                );
-                if let Some(item) = self.items.get_mut(&key) {
-                    item.expiry_s = expiry_s;
-                }
-            }
-            Op::Touch { ttl_s } => {
-                let expiry_s = self.expiry_s(ttl_s);
-                assert_eq!(self.partition.touch(probe, &key, expiry_s, now_s), exists);
-                if let Some(item) = self.items.get_mut(&key) {
-                    item.expiry_s = expiry_s;
-                }
-            }
-            Op::Set(new) => {
-                let value = self.new_value(&new);
-                let store = self.partition.set(probe, &key, value, now_s).unwrap();
-                self.check_store(key, new, store, Ok(()));
-            }
-            Op::Add(new) => {
-                let value = self.new_value(&new);
-                let store = self.partition.add(probe, &key, value, now_s).unwrap();
-                let expected = if exists {
-                    Err(Store::NotStored)
-                } else {
-                    Ok(())
-                };
-                self.check_store(key, new, store, expected);
-            }
-            Op::Replace(new) => {
-                let value = self.new_value(&new);
-                let store = self.partition.replace(probe, &key, value, now_s).unwrap();
-                let expected = if exists {
-                    Ok(())
-                } else {
-                    Err(Store::NotStored)
-                };
-                self.check_store(key, new, store, expected);
-            }
+        let expiry_s = |ttl_s| self.expiry_s(ttl_s);
+        let store = |mode, new: New| Action::Store {
+            mode,
+            value: new.value,
+            flags: new.flags,
+            expiry_s: expiry_s(new.ttl_s),
+        };
+        let extend = |mode, value| {
+            let (flags, ttl_s) = (0, 0);
+            let new = New {
+                value,
+                flags,
+                ttl_s,
+            };
+            store(mode, new)
+        };
+        let action = match step.op {
+            Op::Get => Action::Get,
+            Op::GetAndTouch { ttl_s } => Action::GetAndTouch {
+                expiry_s: expiry_s(ttl_s),
+            },
+            Op::Touch { ttl_s } => Action::Touch {
+                expiry_s: expiry_s(ttl_s),
+            },
+            Op::Set(new) => store(StoreMode::Set, new),
+            Op::Add(new) => store(StoreMode::Add, new),
+            Op::Replace(new) => store(StoreMode::Replace, new),
             Op::Cas { new, stale } => {
-                let value = self.new_value(&new);
-                let token = old.as_ref().map_or(1, |old| old.cas) ^ u64::from(stale);
-                let store = self
-                    .partition
-                    .cas(probe, &key, value, token, now_s)
-                    .unwrap();
-                let expected = match (exists, stale) {
-                    (false, _) => Err(Store::NotFound),
-                    (true, true) => Err(Store::Exists),
-                    (true, false) => Ok(()),
-                };
-                self.check_store(key, new, store, expected);
+                let token = self.exact.item(&key).map_or(1, |(cas, _)| cas);
+                store(StoreMode::Cas(token ^ u64::from(stale)), new)
             }
-            Op::Append(bytes) => self.extend(key, old, &[], &bytes),
-            Op::Prepend(bytes) => self.extend(key, old, &bytes, &[]),
-            Op::Delete => {
-                assert_eq!(partition.delete(probe, &key, now_s), exists);
-                self.items.remove(&key);
-            }
-            Op::Incr(delta) => {
-                let result = partition.incr(probe, &key, delta, now_s).unwrap();
-                self.check_arith(key, old, result, |number| number.wrapping_add(delta));
-            }
-            Op::Decr(delta) => {
-                let result = partition.decr(probe, &key, delta, now_s).unwrap();
-                self.check_arith(key, old, result, |number| number.saturating_sub(delta));
-            }
+            Op::Append(bytes) => extend(StoreMode::Append, bytes),
+            Op::Prepend(bytes) => extend(StoreMode::Prepend, bytes),
+            Op::Delete => Action::Delete,
+            Op::Incr(delta) => Action::Incr { delta },
+            Op::Decr(delta) => Action::Decr { delta },
             Op::FlushAll { delay_s } => {
-                partition.flush_all(now_s + delay_s, now_s);
-                self.flush_due_s = Some(now_s + delay_s);
-                self.pass(0);
+                let now_s = self.exact.now_s();
+                self.partition.flush_all(now_s + delay_s, now_s);
+                self.exact.flush_at(now_s + delay_s);
+                return self.check_accounts();
             }
-        }
+        };
+        partition::step(&mut self.partition, probe, &key, &action, &mut self.exact);
         self.check_accounts();
     }
 
-    fn new_value<'a>(&self, new: &'a New) -> NewValue<'a> {
-        NewValue {
-            bytes: &new.value,
-            flags: new.flags,
-            expiry_s: self.expiry_s(new.ttl_s),
-        }
-    }
-
-    fn extend(&mut self, key: Vec<u8>, old: Option<Stored>, before: &[u8], after: &[u8]) {
-        let (probe, now_s) = (self.probe(&key, Ahead::Long), self.now_s);
-        let result = if before.is_empty() {
-            self.partition.append(probe, &key, after, now_s)
-        } else {
-            self.partition.prepend(probe, &key, before, now_s)
-        };
-        let Some(old) = old else {
-            return assert_eq!(result, Ok(Store::NotStored));
-        };
-        let value = [before, &old.value, after].concat();
-        let fits = key.len() + value.len() <= self.partition.item_bytes_max();
-        assert_eq!(result.is_ok(), fits);
-        if let Ok(store) = result {
-            let cas = store.cas().expect("there is an item to extend");
-            self.put(key, value, old.flags, old.expiry_s, cas);
-        }
-    }
-
-    fn check_arith(
-        &mut self,
-        key: Vec<u8>,
-        old: Option<Stored>,
-        result: Arith,
-        compute: impl Fn(u64) -> u64,
-    ) {
-        let Some(old) = old else {
-            return assert_eq!(result, Arith::NotFound);
-        };
-        let Some(number) = number_in(&old.value) else {
-            return assert_eq!(result, Arith::NotANumber);
-        };
-        let Arith::Number { value, cas } = result else {
-            panic!("{number} is a number");
-        };
-        assert_eq!(value, compute(number));
-        let text = format!("{value:<width$}", width = old.value.len());
-        self.put(key, text.into_bytes(), old.flags, old.expiry_s, cas);
+    fn lost(&self) -> u64 {
+        self.exact.forgotten()
     }
 
     fn evictions(&self) -> u64 {
@@ -379,13 +240,8 @@ impl Pair {
     }
 
     fn check_accounts(&self) {
-        let (stats, census) = (self.partition.stats(), self.partition.census());
-        assert_eq!(census.index_items, stats.live_items);
-        assert_eq!(census.log_items, stats.live_items);
-        assert_eq!(census.index_bytes, stats.live_bytes);
-        assert_eq!(census.log_bytes, stats.live_bytes);
-        assert_eq!(stats.hits + stats.misses, stats.gets);
-        assert!(self.lost <= self.evictions(), "lost without an eviction");
+        partition::check_accounts(&self.partition);
+        assert!(self.lost() <= self.evictions(), "lost without an eviction");
     }
 
     fn look_at_all(&mut self) {
@@ -393,17 +249,6 @@ impl Pair {
             self.look(&key(number), Ahead::Now);
         }
     }
-}
-
-/// The number that a value spells: blanks, a plus sign, digits, up to a blank or a NUL.
-fn number_in(value: &[u8]) -> Option<u64> {
-    let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
-    let text: Vec<u8> = value.iter().skip_while(is_blank).copied().collect();
-    let text = text.strip_prefix(b"+").unwrap_or(&text);
-    let ends = |byte: &u8| is_blank(&byte) || *byte == 0;
-    let text = std::str::from_utf8(text.split(ends).next()?).ok()?;
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok())?
 }
 
 fn options(bytes: usize, index_permille: u32) -> Options {
@@ -427,9 +272,9 @@ proptest! {
             pair.run(step);
         }
         pair.look_at_all();
-        prop_assert_eq!(pair.lost, 0);
+        prop_assert_eq!(pair.lost(), 0);
         prop_assert_eq!(pair.evictions(), 0);
-        prop_assert_eq!(pair.partition.stats().live_items, pair.items.len() as u64);
+        prop_assert_eq!(pair.partition.stats().live_items, pair.exact.keys().count() as u64);
     }
 
     /// When every key is looked at after every step, each eviction is one loss.
@@ -444,8 +289,8 @@ proptest! {
         for step in steps {
             pair.run(step);
             pair.look_at_all();
-            prop_assert_eq!(pair.lost, pair.evictions());
-            prop_assert_eq!(pair.partition.stats().live_items, pair.items.len() as u64);
+            prop_assert_eq!(pair.lost(), pair.evictions());
+            prop_assert_eq!(pair.partition.stats().live_items, pair.exact.keys().count() as u64);
         }
     }
 

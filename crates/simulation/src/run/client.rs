@@ -12,7 +12,7 @@ use verbs::typed::Context;
 
 use super::{Failure, Run, load};
 use crate::control::{Dialer, Shared, WireNum};
-use crate::history::{Action, Answer, Operation};
+use checker::history::{Action, Answer, Operation};
 
 /// Commands of one item that are under way at once: the checker tries their orders.
 const UNDER_WAY_MAX: u32 = 4;

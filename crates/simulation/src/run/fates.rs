@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use crate::control::WireNum;
-use crate::history::{Moment, Operation};
+use checker::history::{Moment, Operation};
 
 /// A command whose end is not known yet.
 #[derive(Debug)]

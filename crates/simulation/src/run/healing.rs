@@ -8,8 +8,8 @@ use conformance::model::Faults;
 
 use super::client::Actor;
 use super::{Failure, Run, Who};
-use crate::history::{Action, Answer};
 use crate::plan::MS;
+use checker::history::{Action, Answer};
 
 /// Every wait of this phase ends by then, in virtual time: the longest pause between repeats is 128
 /// times the first one, and a lost connection comes before that.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use cache::herd::{Command, StoreMode};
 use cache::mica::KeyHash;
 
-use crate::history::Action;
 use crate::plan::Plan;
+use checker::history::Action;
 
 /// Hashes that fall into one of so many equal parts, fall into one bucket of a small index.
 const BUCKETS_ALIKE: u64 = 24;

@@ -30,10 +30,10 @@ use conformance::model::{Broken, ModelNic, Network, NetworkOptions, NetworkStats
 use self::client::Actor;
 use self::fates::Fates;
 use self::machine::Machine;
-use crate::checker::{self, Verdict};
 use crate::control::{Exchange, Shared, WireNum};
-use crate::history::{Answer, Moment, Operation};
 use crate::plan::{MS, Plan};
+use checker::Verdict;
+use checker::history::{Answer, Moment, Operation};
 
 /// Faults last so long at most, in virtual time.
 const FAULTY_NS_MAX: u64 = 30 * MS;

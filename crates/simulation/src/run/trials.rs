@@ -5,9 +5,9 @@ use conformance::model::Faults;
 
 use super::healing::{HEALED_NS, calm};
 use super::{Failure, Run};
-use crate::history::{Action, Answer};
 use crate::plan::US;
 use cache::herd::StoreMode;
+use checker::history::{Action, Answer};
 
 /// Requests that come when a core is about to go to sleep.
 const WAKES: usize = 20;

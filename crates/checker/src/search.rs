@@ -9,20 +9,11 @@
 //! end it lets commands take their place until the one that ends has had its own; ways in which it
 //! cannot have one are dropped (Lowe's just-in-time linearization over Wing and Gong's search, with
 //! equal ways met once). When no way is left, no order explains the answer.
-//!
-//! | file | what |
-//! | --- | --- |
-//! | `mod.rs` | the search |
-//! | `item.rs` | what commands do to an item, and what may be forgotten |
-
-mod item;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
-use self::item::{Act, Item, Step, Told, Values, apply};
 use crate::history::{Action, Answer, Moment, Operation};
+use crate::item::{Act, Item, Step, Told, Values, apply};
 use cache::herd::StoreMode;
 
 /// Ways looked at in one history before it counts as undecided.

@@ -2,8 +2,8 @@
 
 use cache::herd::{Status, StoreMode};
 
-use super::{Verdict, check};
 use crate::history::{Action, Answer, Moment, Operation};
+use crate::{Verdict, check};
 
 /// A history under construction.
 #[derive(Default)]
