@@ -131,7 +131,7 @@ pub(super) enum Action {
 }
 
 /// What came.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Answer {
     /// An item; its token if that was asked for.
     Value {
