@@ -11,6 +11,7 @@
 //! | [`Buf`] | memory that the device reads and writes |
 //! | [`FileDevice`], [`Options`], [`Engine`] | a file or a drive, and by which calls it is used |
 //! | [`Striped`] | several devices as one |
+//! | [`Null`] | a device that takes no time, to count and time what is above it |
 //! | [`sim`] | a device in virtual time, and what survives a crash |
 //! | [`BlockError`] | what went wrong, and where |
 //!
@@ -55,6 +56,7 @@ mod disk;
 mod error;
 mod file;
 mod memory;
+mod null;
 mod operations;
 pub mod sim;
 mod striped;
@@ -71,6 +73,7 @@ pub use buffer::Buf;
 pub use disk::{Counts, Disk, DiskPoller, Flush, Transfer};
 pub use error::{BlockError, Misaligned};
 pub use file::{Caching, Engine, FileDevice, Options, UnknownEngine};
+pub use null::Null;
 pub use striped::Striped;
 
 use rt::Arm;

@@ -2,66 +2,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use anyhow::ensure;
-use block::{BlockError, Buf, Device, Disk, Done, Geometry, Queue, Request, Transfer};
+use block::{Buf, Disk, Null, Transfer};
 use gates::Mark;
-use rt::poller::Arm;
 
 use crate::Path;
 use crate::tell::mark;
 
 const BATCH: usize = 32;
-
-/// Ends every request with the next poll.
-struct Null;
-
-struct NullQueue(Vec<Done>);
-
-impl Device for Null {
-    fn name(&self) -> Arc<str> {
-        "null".into()
-    }
-
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            len: 1 << 30,
-            block: 512,
-            io_max: 1 << 20,
-            boundary: None,
-        }
-    }
-
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, BlockError> {
-        Ok(Box::new(NullQueue(Vec::with_capacity(depth))))
-    }
-}
-
-// SAFETY: no memory is touched.
-unsafe impl Queue for NullQueue {
-    unsafe fn submit(&mut self, requests: &[Request]) {
-        self.0.extend(requests.iter().map(|request| Done {
-            token: request.token,
-            result: Ok(request.len),
-        }));
-    }
-
-    fn poll(&mut self, done: &mut [Done]) -> usize {
-        let count = self.0.len().min(done.len());
-        for (place, done) in done.iter_mut().zip(self.0.drain(..count)) {
-            *place = done;
-        }
-        count
-    }
-
-    fn arm(&mut self) -> Arm<'_> {
-        Arm::Busy
-    }
-
-    fn disarm(&mut self) {}
-}
 
 pub(crate) struct Block {
     disk: Disk,
@@ -72,7 +22,7 @@ pub(crate) struct Block {
 
 impl Block {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let disk = Disk::open(&Null, BATCH)?;
+        let disk = Disk::open(&Null(1 << 30), BATCH)?;
         Ok(Self {
             bufs: (0..BATCH).map(|_| disk.buffer(4096)).collect(),
             reads: Vec::with_capacity(BATCH),

@@ -4,7 +4,6 @@
 //! FILE is created with 4 GiB and written once, or used as it is. Everything runs on CPU 0.
 
 mod bare;
-mod null;
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -12,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bare::{Bare, Setup};
-use block::{Device, Disk, Durable, Engine, FileDevice, Options};
+use block::{Device, Disk, Durable, Engine, FileDevice, Null, Options};
 use rt::{Config, Core, IdleMode};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -226,7 +225,7 @@ fn measure(path: &str, way: Way, load: Load) -> Speed {
     match way {
         Way::Bare(bare) => bare::run(bare, path, load),
         Way::Core(engine) => on_core(&device(path, engine), load),
-        Way::Null => on_core(&null::Null, load),
+        Way::Null => on_core(&Null(FILE_LEN), load),
         Way::Thread(engine) => on_thread(path, engine, load),
     }
 }
