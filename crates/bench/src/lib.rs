@@ -49,4 +49,4 @@ pub mod units;
 pub mod verbs;
 pub mod workload;
 
-pub use measured::Measured;
+pub use measured::{Measured, Rounds};

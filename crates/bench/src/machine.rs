@@ -33,6 +33,13 @@ impl Machine {
     }
 }
 
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Machine { cpu, cpus, kernel } = self;
+        write!(f, "{cpu}, {cpus} CPUs, Linux {kernel}")
+    }
+}
+
 /// The CPUs that this thread may use, in order; none when the kernel does not say.
 pub fn allowed_cpus() -> Vec<usize> {
     match sched_getaffinity(None) {

@@ -33,6 +33,45 @@ impl Measured {
     }
 }
 
+/// Figures of several sides that are compared, round by round.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Rounds(Vec<Vec<f64>>);
+
+impl Rounds {
+    /// Gives each side its turn in every round, so that what else runs on the machine weighs on all alike.
+    ///
+    /// # Errors
+    /// The first of a turn.
+    pub fn alternate<E>(
+        rounds: usize,
+        sides: usize,
+        mut turn: impl FnMut(usize) -> Result<f64, E>,
+    ) -> Result<Self, E> {
+        let mut figures = vec![Vec::with_capacity(rounds); sides];
+        for _ in 0..rounds {
+            for (side, figures) in figures.iter_mut().enumerate() {
+                figures.push(turn(side)?);
+            }
+        }
+        Ok(Rounds(figures))
+    }
+
+    /// The median and the ends of a side; `None` of no figures.
+    pub fn measured(&self, side: usize) -> Option<Measured> {
+        Measured::of(&self.0[side])
+    }
+
+    /// The median of a side; 0 of no figures.
+    pub fn median(&self, side: usize) -> f64 {
+        self.measured(side).unwrap_or_default().mid
+    }
+
+    /// A side's figures, a round each.
+    pub fn figures(&self, side: usize) -> &[f64] {
+        &self.0[side]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +83,21 @@ mod tests {
         assert_eq!(measured(&[3.0, 1.0, 2.0]), Some((1.0, 2.0, 3.0)));
         assert_eq!(measured(&[4.0, 1.0]), Some((1.0, 2.5, 4.0)));
         assert_eq!(measured(&[f64::NAN]), None);
+    }
+
+    #[test]
+    fn sides_have_their_turns_in_every_round() {
+        let mut turns = Vec::new();
+        let rounds = Rounds::alternate(2, 2, |side| {
+            turns.push(side);
+            Ok::<_, ()>(turns.len() as f64)
+        });
+        let rounds = rounds.expect("no turn fails");
+        assert_eq!(turns, [0, 1, 0, 1]);
+        assert_eq!(
+            (rounds.figures(1), rounds.median(0)),
+            (&[2.0, 4.0][..], 2.0)
+        );
+        assert_eq!(Rounds::alternate(9, 1, |_| Err::<f64, _>("no")), Err("no"));
     }
 }

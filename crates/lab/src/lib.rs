@@ -11,6 +11,7 @@
 //! | [`store`] | the same for the store |
 //! | [`plot`] | SVG plots |
 //! | [`publish`] | a report in the README |
+//! | [`goals`](mod@goals) | the figures that are compared with goals |
 //! | [`gates`] | counts of what the hot paths do, compared with `gates.json` |
 //! | [`mutants`] | the product broken on purpose |
 //!
@@ -22,6 +23,7 @@
 pub mod compare;
 pub mod death;
 pub mod gates;
+pub mod goals;
 pub mod index;
 pub mod memcached;
 pub mod mica;
@@ -31,13 +33,12 @@ pub mod publish;
 pub mod report;
 pub mod store;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use bench::limit::LimitRun;
-use bench::print::{write_json, write_limits};
+use bench::print::write_limits;
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 use vervain::measure::Progress;
@@ -135,28 +136,9 @@ fn show<R: Serialize, E: std::error::Error + Send + Sync + 'static>(
     let progress = Progress::new(as_json);
     let report = run(&mut |what| progress.tell(what));
     drop(progress);
-    print(
-        &report.context("the benchmark did not finish")?,
-        as_json,
-        table,
-    )?;
+    let report = report.context("the benchmark did not finish")?;
+    bench::print::show(&report, as_json, table)?;
     Ok(true)
-}
-
-/// Prints a report as a table or as JSON.
-fn print<R: Serialize>(
-    report: &R,
-    as_json: bool,
-    table: impl FnOnce(&R, &mut std::io::StdoutLock<'static>) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if as_json {
-        write_json(report, &mut out)?;
-    } else {
-        table(report, &mut out)?;
-    }
-    out.flush()?;
-    Ok(())
 }
 
 /// A folder to write into; one that cannot be written is better known before than after.

@@ -14,7 +14,8 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use bench::machine::Machine;
-use bench::{Measured, units};
+use bench::print::{Table, facts};
+use bench::{Measured, Rounds, units};
 
 type Key = [u8; 16];
 type Value = [u8; 32];
@@ -113,15 +114,8 @@ pub struct MicaReport {
 impl MicaReport {
     /// The best batch.
     pub fn best(&self) -> Option<Batch> {
-        let mut all = self.mica.iter().copied();
-        let first = all.next()?;
-        Some(all.fold(first, |best, one| {
-            if one.mops.mid > best.mops.mid {
-                one
-            } else {
-                best
-            }
-        }))
+        let by_mid = |one: &&Batch, other: &&Batch| one.mops.mid.total_cmp(&other.mops.mid);
+        self.mica.iter().max_by(by_mid).copied()
     }
 }
 
@@ -146,41 +140,35 @@ impl MicaRun {
         let map: HashMap<Key, Value> = self.map();
         let xxh3_map: HashMap<Key, Value, BuildHasherDefault<Xxh3>> = self.map();
         let widest = batches.iter().copied().max().unwrap_or(1);
-        let mut mica = vec![Vec::new(); batches.len()];
-        let (mut sip, mut xxh3) = (Vec::new(), Vec::new());
-        // In turn, so that what else runs on the machine weighs on all alike.
-        for _ in 0..self.rounds {
-            for (batch, figures) in batches.iter().zip(&mut mica) {
+        let [sip, xxh3] = [batches.len(), batches.len() + 1];
+        let rounds = Rounds::alternate(self.rounds as usize, xxh3 + 1, |side| {
+            if let Some(batch) = batches.get(side) {
                 progress("MICA");
-                let speed = self.measure("MICA", *batch, |keys| {
-                    get_batch(self.seed, &mut partition, keys)
-                });
-                figures.push(speed?);
+                let get = |keys: &[Key]| get_batch(self.seed, &mut partition, keys);
+                return self.measure("MICA", *batch, get);
             }
-            progress("HashMap");
-            sip.push(self.measure("HashMap", widest, |keys| get_from_map(&map, keys))?);
+            if side == sip {
+                progress("HashMap");
+                return self.measure("HashMap", widest, |keys| get_from_map(&map, keys));
+            }
             progress("HashMap with XXH3");
-            let speed = self.measure("HashMap", widest, |keys| get_from_map(&xxh3_map, keys));
-            xxh3.push(speed?);
-        }
-        let mica: Vec<Batch> = batches
-            .iter()
-            .zip(&mica)
-            .map(|(batch, figures)| Batch {
-                batch: *batch,
-                mops: Measured::of(figures).unwrap_or_default(),
-            })
-            .collect();
-        let hashmap_mops = Measured::of(&sip).unwrap_or_default();
+            self.measure("HashMap", widest, |keys| get_from_map(&xxh3_map, keys))
+        })?;
+        let measured = |side| rounds.measured(side).unwrap_or_default();
+        let batch = |(side, batch): (usize, &usize)| Batch {
+            batch: *batch,
+            mops: measured(side),
+        };
+        let hashmap_mops = measured(sip);
         let mut report = MicaReport {
             machine: Machine::this(),
             version: env!("CARGO_PKG_VERSION"),
             items: self.items,
             partition_bytes: self.bytes(),
             pages: partition.pages().to_string(),
-            mica,
+            mica: batches.iter().enumerate().map(batch).collect(),
             hashmap_mops,
-            hashmap_xxh3_mops: Measured::of(&xxh3).unwrap_or_default(),
+            hashmap_xxh3_mops: measured(xxh3),
             mica_vs_hashmap: 0.0,
         };
         if let Some(best) = report.best()
@@ -329,32 +317,24 @@ impl Hasher for Xxh3 {
 /// # Errors
 /// The writer's.
 pub fn write_mica(report: &MicaReport, out: &mut impl Write) -> std::io::Result<()> {
-    let machine = &report.machine;
-    let (cpu, cpus, kernel) = (&machine.cpu, machine.cpus, &machine.kernel);
-    writeln!(out, "machine       {cpu}, {cpus} CPUs, Linux {kernel}")?;
-    let (items, pages) = (report.items, &report.pages);
-    writeln!(out, "items         {items} of 16 + 32 B, in {pages}")?;
-    writeln!(out)?;
-    writeln!(
+    let items = format!("{} of 16 + 32 B, in {}", report.items, report.pages);
+    facts(
         out,
-        "{:<32}{:>10}{:>10}",
-        "random GETs, one thread", "Mop/s", "ns each"
+        [("machine", report.machine.to_string()), ("items", items)],
     )?;
-    let mut row =
-        |name: String, mops: f64| writeln!(out, "{name:<32}{mops:>10.2}{:>10.0}", 1e3 / mops);
+    let mut table = Table::new(1, &["random GETs, one thread", "Mop/s", "ns each"]);
+    let mut row = |name: &str, mops: f64| {
+        table.row([name, &format!("{mops:.2}"), &format!("{:.0}", 1e3 / mops)]);
+    };
     for one in &report.mica {
-        row(format!("MICA, batches of {}", one.batch), one.mops.mid)?;
+        row(&format!("MICA, batches of {}", one.batch), one.mops.mid);
     }
-    row("HashMap".to_string(), report.hashmap_mops.mid)?;
-    row(
-        "HashMap with XXH3".to_string(),
-        report.hashmap_xxh3_mops.mid,
-    )?;
-    writeln!(out)?;
+    row("HashMap", report.hashmap_mops.mid);
+    row("HashMap with XXH3", report.hashmap_xxh3_mops.mid);
     let ratio = report.mica_vs_hashmap;
     writeln!(
         out,
-        "MICA at its best is {ratio:.2} times as fast as the HashMap."
+        "\n{table}\nMICA at its best is {ratio:.2} times as fast as the HashMap."
     )
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// How requests are spread over time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
     /// As those of many users that know nothing of each other: at random, some close together.

@@ -17,7 +17,6 @@ mod report;
 mod show;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,7 +99,7 @@ pub enum StoreBenchError {
 }
 
 /// What is asked of a store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
     /// GETs, each item alike.
@@ -118,16 +117,6 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// All of them.
-    pub const ALL: [Mix; 6] = [
-        Mix::Get,
-        Mix::Put,
-        Mix::Update,
-        Mix::YcsbA,
-        Mix::YcsbB,
-        Mix::YcsbC,
-    ];
-
     /// Its name on command lines and in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -148,18 +137,6 @@ impl Mix {
             Mix::YcsbB => (workload::Mix::B, Distribution::YCSB_ZIPF),
             Mix::YcsbC => (workload::Mix::C, Distribution::YCSB_ZIPF),
         }
-    }
-}
-
-impl FromStr for Mix {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Mix, String> {
-        let mix = Mix::ALL.into_iter().find(|mix| mix.name() == text);
-        mix.ok_or_else(|| {
-            let names: Vec<_> = Mix::ALL.iter().map(|mix| mix.name()).collect();
-            format!("`{text}` is no mix; write one of {}", names.join(", "))
-        })
     }
 }
 

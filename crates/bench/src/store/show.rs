@@ -4,52 +4,51 @@ use std::io::{self, Write};
 
 use super::report::Survives;
 use super::{Idle, StoreReport};
+use crate::print::{Table, facts, many};
 
 /// Writes a report as a table.
 ///
 /// # Errors
 /// The writer's.
 pub fn write_store(report: &StoreReport, out: &mut impl Write) -> io::Result<()> {
-    let machine = &report.machine;
-    let (cpu, cpus, kernel) = (&machine.cpu, machine.cpus, &machine.kernel);
-    writeln!(out, "machine       {cpu}, {cpus} CPUs, Linux {kernel}")?;
-    writeln!(out, "version       vervain {}", report.version)?;
     let (location, block) = (&report.location, report.block);
-    let direct = if report.is_direct {
-        "O_DIRECT"
-    } else {
-        "through the page cache"
+    let direct = match report.is_direct {
+        true => "O_DIRECT",
+        false => "through the page cache",
     };
-    writeln!(
-        out,
-        "device        {location}, blocks of {block} B, {direct}"
-    )?;
     let (keys, key_len, value_len) = (report.keys, report.key_len, report.value_len);
     let survives = match report.durability {
         Survives::PowerCut => "a power cut",
         Survives::Process => "the process",
     };
-    writeln!(
-        out,
-        "items         {keys} of {key_len} + {value_len} B; a PUT survives {survives}"
-    )?;
     let pinned: Vec<String> = report.cpus.iter().flatten().map(usize::to_string).collect();
-    let where_to = if pinned.is_empty() {
-        "unpinned".to_string()
-    } else {
-        format!("on CPU {}", pinned.join(", "))
+    let place = match pinned.is_empty() {
+        true => "unpinned".to_string(),
+        false => format!("on CPU {}", pinned.join(", ")),
     };
-    let cores = report.cpus.len();
-    let s = if cores == 1 { "" } else { "s" };
-    writeln!(
-        out,
-        "load          {cores} core{s} {where_to}; medians of {} times {} s, in turn",
-        report.rounds, report.slice_s
-    )?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "{:<8}{:>6} {:<9}{:>10}{:>10}{:>8}  {:>8}{:>8}{:>8}{:>9}{:>8}  {:>10}{:>10}",
+    let (cores, rounds, slice_s) = (
+        many(report.cpus.len(), "core"),
+        report.rounds,
+        report.slice_s,
+    );
+    let head = [
+        ("machine", report.machine.to_string()),
+        ("version", format!("vervain {}", report.version)),
+        (
+            "device",
+            format!("{location}, blocks of {block} B, {direct}"),
+        ),
+        (
+            "items",
+            format!("{keys} of {key_len} + {value_len} B; a PUT survives {survives}"),
+        ),
+        (
+            "load",
+            format!("{cores} {place}; medians of {rounds} times {slice_s} s, in turn"),
+        ),
+    ];
+    facts(out, head)?;
+    let heads = [
         "",
         "depth",
         "engine",
@@ -62,37 +61,36 @@ pub fn write_store(report: &StoreReport, out: &mut impl Write) -> io::Result<()>
         "p99 us",
         "CPU us",
         "reads/GET",
-        "written/B"
-    )?;
+        "written/B",
+    ];
+    let mut table = Table::new(1, &heads).text(2);
     for row in &report.rows {
-        let us = |ns: u64| ns as f64 / 1e3;
-        let ratio =
-            |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.3}"));
-        writeln!(
-            out,
-            "{:<8}{:>6} {:<9}{:>10.0}{:>10.0}{:>8.3}  {:>8.1}{:>8.1}{:>8.3}{:>9.1}{:>8}  {:>10}{:>10}",
-            row.mix.name(),
-            row.depth,
-            row.engine,
-            row.store.per_second.mid,
-            row.raw.per_second.mid,
-            row.throughput_vs_raw.mid,
-            us(row.store.latency.p50_ns),
-            us(row.raw.latency.p50_ns),
-            row.p50_vs_raw.mid,
-            us(row.store.latency.p99_ns),
+        let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+        let ratio = |ratio: Option<f64>| ratio.map_or("-".into(), |ratio| format!("{ratio:.3}"));
+        let (store, raw) = (&row.store, &row.raw);
+        table.row([
+            row.mix.name().to_string(),
+            row.depth.to_string(),
+            row.engine.to_string(),
+            format!("{:.0}", store.per_second.mid),
+            format!("{:.0}", raw.per_second.mid),
+            ratio(Some(row.throughput_vs_raw.mid)),
+            us(store.latency.p50_ns),
+            us(raw.latency.p50_ns),
+            ratio(Some(row.p50_vs_raw.mid)),
+            us(store.latency.p99_ns),
             match row.idle {
                 Idle::Spin => "all".to_string(),
-                Idle::Sleep => format!("{:.1}", row.store.cpu_us.mid),
+                Idle::Sleep => format!("{:.1}", store.cpu_us.mid),
             },
             ratio(row.reads_per_get),
             ratio(row.write_amplification),
-        )?;
+        ]);
     }
-    writeln!(out)?;
     writeln!(
         out,
-        "raw is the machine's limit: the same transfers at random places of the same file, by the \
+        "\n{table}\n\
+         raw is the machine's limit: the same transfers at random places of the same file, by the \
          same calls at the\nsame depth, without an index: reads of the blocks that a record lies \
          in, writes of a value's blocks. written/B\ncounts bytes at the device by bytes of keys \
          and values. CPU us is CPU time of a request; cores that spin use it all."

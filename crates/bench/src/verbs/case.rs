@@ -117,7 +117,7 @@ pub(super) enum Work {
 }
 
 /// Who posts the requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// This process, on the first CPU; the figure is what its NIC sends.
@@ -127,7 +127,7 @@ pub enum Role {
 }
 
 /// What the target's CPU does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
     /// It polls for each message and reads it, so that each line crosses between the cores.

@@ -2,9 +2,10 @@
 
 use verbs::{DeviceAttr, Transport};
 
-use super::case::{Case, Role, Rung, Target, Verb, Way, Work};
+use super::case::{Case, POSTLIST_MAX, QPS_MAX, Role, Rung, Target, Verb, Way, Work};
 use super::error::VerbsRunError;
 use super::experiment::Experiment;
+use crate::units;
 
 /// Messages up to here are inlined unless said otherwise, as HERD does on Apt (section 5.1).
 const INLINE_LEN: usize = 256;
@@ -19,7 +20,7 @@ const SEQUENCE_SIZE: usize = 16;
 const ECHO_SIGNAL_EVERY: u32 = 64;
 
 /// Whether messages are carried within the work request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Inline {
     /// Those of up to 256 bytes.
@@ -33,31 +34,57 @@ pub enum Inline {
 
 /// What the user wants of the experiments. What is not given is the experiment's own choice; an
 /// empty list is not given.
-#[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
+#[derive(clap::Args, Clone, PartialEq, Debug, Default, serde::Serialize)]
+#[command(next_help_heading = "Instead of the experiment's own choice")]
 pub struct Wishes {
-    /// Bytes of a message.
+    /// Bytes of a message, several by commas.
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = units::size)]
     pub sizes: Vec<usize>,
-    /// Requests under way.
+    /// Requests under way, on each queue pair.
+    #[arg(long = "window", value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub windows: Vec<u32>,
-    /// Work requests in a post call.
+    /// Work requests in one post call.
+    #[arg(long = "postlist", value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(POSTLIST_MAX)))]
     pub postlists: Vec<u32>,
-    /// One completion in so many requests.
+    /// One completion in so many work requests.
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub signal_every: Vec<u32>,
     /// Queue pairs.
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(QPS_MAX)))]
     pub qps: Vec<u32>,
-    /// Transports.
+    /// Transports: rc, uc, ud.
+    #[arg(long = "transport", value_name = "NAME,...", value_delimiter = ',',
+          value_parser = transport_of)]
     #[serde(serialize_with = "transport_names")]
     pub transports: Vec<Transport>,
-    /// Whether messages are inlined.
+    /// Which messages are carried within the work request.
+    #[arg(long, value_enum, default_value_t = Inline::Auto)]
     pub inline: Inline,
     /// Who posts.
+    #[arg(long, value_enum, value_name = "ROLE")]
     pub role: Option<Role>,
     /// What the target's CPU does with WRITEs.
+    #[arg(long, value_enum, value_name = "WHAT")]
     pub target: Option<Target>,
-    /// Latency instead of throughput.
+    /// Measure the time of one request instead of throughput.
+    #[arg(long, help_heading = None)]
     pub latency: bool,
     /// Fewer sizes and windows, as when nothing is named.
+    #[arg(skip)]
     pub brief: bool,
+}
+
+fn transport_of(name: &str) -> Result<Transport, String> {
+    match name {
+        "rc" => Ok(Transport::Rc),
+        "uc" => Ok(Transport::Uc),
+        "ud" => Ok(Transport::Ud),
+        _ => Err(format!("`{name}` is no transport; write rc, uc or ud")),
+    }
 }
 
 fn transport_names<S: serde::Serializer>(

@@ -5,29 +5,45 @@ use std::io::{self, Write};
 use super::case::{Role, Target};
 use super::experiment::Experiment;
 use super::report::{Row, VerbsReport};
+use crate::print::{Table, facts};
 
 /// Writes a report as a table.
 ///
 /// # Errors
 /// The writer's.
 pub fn write_verbs(report: &VerbsReport, out: &mut impl Write) -> io::Result<()> {
-    let machine = &report.machine;
-    let (cpu, cpus, kernel) = (&machine.cpu, machine.cpus, &machine.kernel);
-    writeln!(out, "machine       {cpu}, {cpus} CPUs, Linux {kernel}")?;
-    writeln!(out, "version       vervain {}", report.version)?;
     let place = match report.cpus {
         Some([one, two]) => format!("on CPU {one} and CPU {two}"),
         None => "wherever the kernel lets them".to_string(),
     };
-    writeln!(out, "processes     two, {place}, over {}", report.device)?;
-    writeln!(
-        out,
-        "measured      {} rounds of {} ms each; medians",
-        report.rounds,
-        report.each_s * 1e3
-    )?;
-    writeln!(out)?;
-    limits(report, out)?;
+    let (rounds, each_ms) = (report.rounds, report.each_s * 1e3);
+    let head = [
+        ("machine", report.machine.to_string()),
+        ("version", format!("vervain {}", report.version)),
+        ("processes", format!("two, {place}, over {}", report.device)),
+        (
+            "measured",
+            format!("{rounds} rounds of {each_ms} ms each; medians"),
+        ),
+    ];
+    facts(out, head)?;
+    let (limit, heads) = (
+        &report.limit,
+        ["limits, between the experiments, without verbs", "", ""],
+    );
+    let mut table = Table::new(1, &heads).text(2);
+    let ns = |name: &str, ns: f64| [name.to_string(), format!("{ns:.0}"), "ns".to_string()];
+    let mops = |name: String, mops: f64| [name, format!("{mops:.1}"), "Mop/s".to_string()];
+    table.row(ns("a line there and back", limit.pingpong_ns));
+    table.row(mops("lines one way through a ring".into(), limit.ring_mops));
+    for one in &limit.exchange {
+        table.row(mops(
+            format!("slot exchange, window {}", one.window),
+            one.mops,
+        ));
+    }
+    table.row(ns("a look at the clock", report.clock_ns));
+    write!(out, "\n{table}")?;
     for experiment in Experiment::ALL {
         let rows = report
             .rows
@@ -37,43 +53,11 @@ pub fn write_verbs(report: &VerbsReport, out: &mut impl Write) -> io::Result<()>
         if rows.is_empty() {
             continue;
         }
-        writeln!(out)?;
-        writeln!(out, "{experiment}: {}", experiment.summary())?;
-        throughputs(&rows, out)?;
-        latencies(&rows, out)?;
+        writeln!(out, "\n{experiment}: {}", experiment.summary())?;
+        write!(out, "{}{}", throughputs(&rows), latencies(&rows))?;
         orders(&rows, out)?;
     }
     ratios(report, out)
-}
-
-fn limits(report: &VerbsReport, out: &mut impl Write) -> io::Result<()> {
-    let limit = &report.limit;
-    writeln!(
-        out,
-        "limits of this machine, measured between the experiments, without verbs"
-    )?;
-    writeln!(
-        out,
-        "  a line there and back         {:>10.0} ns",
-        limit.pingpong_ns
-    )?;
-    writeln!(
-        out,
-        "  lines one way through a ring  {:>10.1} Mop/s",
-        limit.ring_mops
-    )?;
-    for one in &limit.exchange {
-        let (window, mops) = (one.window, one.mops);
-        writeln!(
-            out,
-            "  slot exchange, window {window:<7} {mops:>10.1} Mop/s"
-        )?;
-    }
-    writeln!(
-        out,
-        "  a look at the clock           {:>10.0} ns",
-        report.clock_ns
-    )
 }
 
 /// What sets a row apart from its neighbours, in words.
@@ -96,74 +80,74 @@ fn remarks(row: &Row) -> String {
     words.join(", ")
 }
 
-const HEAD: &str = "  verb         transport   bytes  window  list  signal   QPs";
+const HEADS: [&str; 7] = [
+    "verb",
+    "transport",
+    "bytes",
+    "window",
+    "list",
+    "signal",
+    "QPs",
+];
 
-fn settings(row: &Row) -> String {
-    format!(
-        "  {:<12} {:<9} {:>7} {:>7} {:>5} {:>7} {:>5}",
-        row.verb,
-        row.transport,
-        row.size,
-        row.window,
-        row.postlist,
-        format!("1/{}", row.signal_every),
-        row.qps
-    )
+/// What all rows say, with figures of their own and how they stand to the limit.
+fn cells(row: &Row, figures: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut cells = vec![row.verb.to_string(), row.transport.to_string()];
+    cells.extend([
+        row.size.to_string(),
+        row.window.to_string(),
+        row.postlist.to_string(),
+    ]);
+    cells.extend([format!("1/{}", row.signal_every), row.qps.to_string()]);
+    cells.extend(figures);
+    let against = row
+        .against
+        .map(|one| format!("{:.2} {}", one.ratio, one.limit));
+    cells.extend([against.unwrap_or("-".to_string()), remarks(row)]);
+    cells
 }
 
-fn throughputs(rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
-    if rows.iter().all(|row| row.mops.is_none()) {
-        return Ok(());
-    }
-    writeln!(out, "{HEAD}    Mop/s  slowest..fastest  of the limit  ")?;
+fn throughputs(rows: &[&Row]) -> String {
+    let heads = [
+        &HEADS[..],
+        &["Mop/s", "slowest..fastest", "of the limit", ""],
+    ]
+    .concat();
+    let mut table = Table::new(2, &heads).text(9).text(10);
+    let mut count = 0;
     for row in rows {
-        let (Some(mops), Some([slowest, fastest])) = (row.mops, row.mops_range) else {
-            continue;
-        };
-        let range = format!("{slowest:.2}..{fastest:.2}");
-        let against = match row.against {
-            Some(one) => format!("{:.2} {}", one.ratio, one.limit),
-            None => "-".to_string(),
-        };
-        let line = format!(
-            "{} {mops:>8.2}  {range:>16}  {against:<13} {}",
-            settings(row),
-            remarks(row)
-        );
-        writeln!(out, "{}", line.trim_end())?;
+        if let (Some(mops), Some([slowest, fastest])) = (row.mops, row.mops_range) {
+            let range = format!("{slowest:.2}..{fastest:.2}");
+            table.row(cells(row, [format!("{mops:.2}"), range]));
+            count += 1;
+        }
     }
-    Ok(())
+    if count > 0 {
+        table.to_string()
+    } else {
+        String::new()
+    }
 }
 
-fn latencies(rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
-    if rows.iter().all(|row| row.latency.is_none()) {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "{HEAD}  mean ns      p50      p99    p99.9       max  of the limit"
-    )?;
+fn latencies(rows: &[&Row]) -> String {
+    let own = ["mean ns", "p50", "p99", "p99.9", "max", "of the limit", ""];
+    let mut table = Table::new(2, &[&HEADS[..], &own].concat())
+        .text(12)
+        .text(13);
+    let mut count = 0;
     for row in rows {
-        let Some(latency) = &row.latency else {
-            continue;
-        };
-        let against = match row.against {
-            Some(one) => format!("{:.2} {}", one.ratio, one.limit),
-            None => "-".to_string(),
-        };
-        let line = format!(
-            "{} {:>8.0} {:>8} {:>8} {:>8} {:>9}  {against:<13} {}",
-            settings(row),
-            latency.mean_ns,
-            latency.p50_ns,
-            latency.p99_ns,
-            latency.p999_ns,
-            latency.max_ns,
-            remarks(row)
-        );
-        writeln!(out, "{}", line.trim_end())?;
+        if let Some(of) = &row.latency {
+            let quantiles = [of.p50_ns, of.p99_ns, of.p999_ns, of.max_ns].map(|ns| ns.to_string());
+            let mean = format!("{:.0}", of.mean_ns);
+            table.row(cells(row, std::iter::once(mean).chain(quantiles)));
+            count += 1;
+        }
     }
-    Ok(())
+    if count > 0 {
+        table.to_string()
+    } else {
+        String::new()
+    }
 }
 
 fn orders(rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
@@ -192,8 +176,8 @@ fn orders(rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
 fn ratios(report: &VerbsReport, out: &mut impl Write) -> io::Result<()> {
     let figures = [
         ("WRITE of 64 bytes / raw ring", report.write64_vs_ring(), ""),
-        ("READ of 64 bytes", report.read64_mops(), " Mop/s"),
-        ("compare-and-swap", report.cas_mops(), " Mop/s"),
+        ("READ of 64 bytes", report.read64_mops(), "Mop/s"),
+        ("compare-and-swap", report.cas_mops(), "Mop/s"),
         (
             "WRITE/WRITE echo / ping-pong",
             report.echo_vs_pingpong(),
@@ -205,15 +189,14 @@ fn ratios(report: &VerbsReport, out: &mut impl Write) -> io::Result<()> {
             "",
         ),
     ];
-    if figures.iter().all(|(_, figure, _)| figure.is_none()) {
-        return Ok(());
-    }
-    writeln!(out)?;
-    writeln!(out, "in short")?;
+    let mut table = Table::new(1, &["in short", "", ""]).text(2);
     for (name, figure, unit) in figures {
         if let Some(figure) = figure {
-            writeln!(out, "  {name:<36} {figure:>8.2}{unit}")?;
+            table.row([name, &format!("{figure:.2}"), unit]);
         }
     }
-    Ok(())
+    match figures.iter().any(|(_, figure, _)| figure.is_some()) {
+        true => write!(out, "\n{table}"),
+        false => Ok(()),
+    }
 }

@@ -6,6 +6,7 @@ use super::case::{Case, Role, Rung, Target, Work};
 use super::experiment::Experiment;
 use super::outcome::{Arrived, Latency, OrderCheck, Outcome};
 use super::plan::Wishes;
+use crate::Measured;
 use crate::limit::BetweenCores;
 use crate::machine::Machine;
 
@@ -180,15 +181,10 @@ impl VerbsReport {
     }
 }
 
-/// The middle one; the mean of the two middle ones when there is none.
+/// The median; 0 of none.
 pub(super) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = figures.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => sorted[len / 2],
-        len => (sorted[len / 2 - 1] + sorted[len / 2]) / 2.0,
-    }
+    let figures: Vec<f64> = figures.into_iter().collect();
+    Measured::of(&figures).unwrap_or_default().mid
 }
 
 /// The rounds of one case.
@@ -213,7 +209,7 @@ impl Rounds {
             };
             operations as f64 / seconds / 1e6
         });
-        let mops: Vec<f64> = mops.collect();
+        let mops = Measured::of(&mops.collect::<Vec<_>>()).unwrap_or_default();
         let latencies: Vec<Latency> = self
             .outcomes
             .iter()
@@ -244,12 +240,8 @@ impl Rounds {
                 .iter()
                 .map(|(outcome, _)| outcome.operations)
                 .sum(),
-            mops: measured.then(|| median(mops.iter().copied())),
-            mops_range: measured.then(|| {
-                let slowest = mops.iter().copied().min_by(f64::total_cmp);
-                let fastest = mops.iter().copied().max_by(f64::total_cmp);
-                [slowest.unwrap_or(0.0), fastest.unwrap_or(0.0)]
-            }),
+            mops: measured.then_some(mops.mid),
+            mops_range: measured.then_some([mops.low, mops.high]),
             latency: (!latencies.is_empty()).then(|| median_latency(&latencies)),
             orders: self.orders(),
             against: None,
@@ -307,17 +299,5 @@ fn against(row: &Row, case: &Case, limit: &BetweenCores) -> Option<AgainstLimit>
             ratio("ring", mops * lines / limit.ring_mops)
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median([]), 0.0);
-        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median([4.0, 1.0]), 2.5);
     }
 }

@@ -8,7 +8,7 @@ use bench::cache::{CacheRun, Length, Pinning, RunError, Target, as_seconds};
 use bench::machine::Machine;
 use bench::process::{Listen, ProcessError, Server, ServerSettings, vervain};
 use bench::workload::Mix;
-use bench::{Measured, units};
+use bench::{Rounds, units};
 
 use super::ways::{Way, ratio, store};
 use crate::memcached;
@@ -100,7 +100,7 @@ impl DoorMatrix {
         let theirs = both.map(|listen| memcached::start(&settings, listen));
         let ours = both.map(|_| vervain::start(&exe, &settings));
         let (theirs, ours) = (started(theirs)?, started(ours)?);
-        let mut rows = self.rows();
+        let rows = self.rows();
         let steps = rows.len() * self.rounds * 2;
         let mut step = 0;
         for server in theirs.iter().chain(&ours) {
@@ -108,34 +108,46 @@ impl DoorMatrix {
             let stored = store(&door, &self.cache_run(door.clone()));
             stored.map_err(|error| run_error(server, error))?;
         }
-        for _ in 0..self.rounds {
-            for row in &mut rows {
-                let door = both.iter().position(|listen| *listen == row.listen);
-                let door = door.unwrap_or(0);
-                for (server, mops) in [
-                    (&ours[door], &mut row.ours),
-                    (&theirs[door], &mut row.theirs),
-                ] {
-                    step += 1;
-                    progress(step, steps);
-                    let address = match row.listen {
-                        Listen::Unix => server.unix().unwrap_or(server.address()),
-                        Listen::Tcp => server.address(),
-                    };
-                    let run = CacheRun {
-                        mix: row.mix,
-                        connections: row.connections,
-                        window: row.way.window,
-                        multiget: row.way.multiget,
-                        ..self.cache_run(Target::Socket(address.clone()))
-                    };
-                    let report = run.run(&mut |_, _| {});
-                    let report = report.map_err(|error| run_error(server, error))?;
-                    mops.push(report.throughput_mops);
-                }
+        // Ours are the even sides, each followed by theirs.
+        let rounds = Rounds::alternate(self.rounds, 2 * rows.len(), |side| {
+            step += 1;
+            progress(step, steps);
+            let row = &rows[side / 2];
+            let servers = if side % 2 == 0 { &ours } else { &theirs };
+            let (server, address) = match row.listen {
+                Listen::Tcp => (&servers[0], servers[0].address()),
+                Listen::Unix => (
+                    &servers[1],
+                    servers[1].unix().unwrap_or(servers[1].address()),
+                ),
+            };
+            let run = CacheRun {
+                mix: row.mix,
+                connections: row.connections,
+                window: row.way.window,
+                multiget: row.way.multiget,
+                ..self.cache_run(Target::Socket(address.clone()))
+            };
+            let report = run.run(&mut |_, _| {});
+            let report = report.map_err(|error| run_error(server, error))?;
+            Ok::<_, DoorError>(report.throughput_mops)
+        })?;
+        let finish = |(at, row): (usize, Row)| {
+            let (ours_mops, theirs_mops) = (rounds.median(2 * at), rounds.median(2 * at + 1));
+            DoorRow {
+                transport: match row.listen {
+                    Listen::Tcp => "tcp",
+                    Listen::Unix => "unix",
+                },
+                operation: row.operation,
+                connections: row.connections,
+                way: row.way,
+                ours_mops,
+                theirs_mops,
+                ratio: ratio(ours_mops, theirs_mops),
             }
-        }
-        let rows: Vec<DoorRow> = rows.into_iter().map(Row::finish).collect();
+        };
+        let rows: Vec<DoorRow> = rows.into_iter().enumerate().map(finish).collect();
         let ratios = rows.iter().map(|row| row.ratio);
         Ok(DoorReport {
             version: env!("CARGO_PKG_VERSION"),
@@ -190,8 +202,6 @@ impl DoorMatrix {
                         operation,
                         connections,
                         way,
-                        ours: Vec::new(),
-                        theirs: Vec::new(),
                     }));
                 }
             }
@@ -213,34 +223,13 @@ fn run_error(server: &Server, error: RunError) -> DoorError {
     }
 }
 
-/// A row while it is measured.
+/// A row that is measured.
 struct Row {
     listen: Listen,
     mix: Mix,
     operation: &'static str,
     connections: usize,
     way: Way,
-    ours: Vec<f64>,
-    theirs: Vec<f64>,
-}
-
-impl Row {
-    fn finish(self) -> DoorRow {
-        let ours_mops = Measured::of(&self.ours).unwrap_or_default().mid;
-        let theirs_mops = Measured::of(&self.theirs).unwrap_or_default().mid;
-        DoorRow {
-            transport: match self.listen {
-                Listen::Tcp => "tcp",
-                Listen::Unix => "unix",
-            },
-            operation: self.operation,
-            connections: self.connections,
-            way: self.way,
-            ours_mops,
-            theirs_mops,
-            ratio: ratio(ours_mops, theirs_mops),
-        }
-    }
 }
 
 /// One cell of the matrix on both servers.

@@ -24,7 +24,8 @@ use vervain::measure::{Progress, stop_servers_on_signals};
 use self::door::DoorMatrix;
 use self::show::{write_comparison, write_door};
 use self::ways::{Comparison, Side, Way};
-use crate::{memcached, print};
+use crate::memcached;
+use bench::print;
 
 /// How long each of the many measurements takes, and how long it runs before.
 const EACH: Duration = Duration::from_millis(500);
@@ -108,7 +109,7 @@ pub(crate) fn against(against: &AgainstFlags, as_json: bool) -> anyhow::Result<b
     drop(progress);
     let mut report = report.context("the benchmark did not finish")?;
     report.limit = limit;
-    print(&report, as_json, write_comparison)?;
+    print::show(&report, as_json, write_comparison)?;
     let cells = report.ours.cells.iter().chain(&report.theirs.cells);
     Ok(cells.map(|cell| cell.counts.wrong).sum::<u64>() == 0)
 }
@@ -125,6 +126,6 @@ pub(crate) fn door(mut matrix: DoorMatrix, as_json: bool) -> anyhow::Result<bool
     let report = matrix.run(&mut |step, steps| progress.tell(&format!("{step}/{steps}")));
     drop(progress);
     let report = report.context("the benchmark did not finish")?;
-    print(&report, as_json, write_door)?;
+    print::show(&report, as_json, write_door)?;
     Ok(true)
 }

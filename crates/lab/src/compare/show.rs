@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use bench::cache::Length;
-use bench::cache::show::{limit, machine_line};
+use bench::cache::show::limit;
+use bench::print::{Table, facts, us};
 
 use super::door::DoorReport;
-use super::ways::{ComparisonReport, SideReport};
+use super::ways::ComparisonReport;
 
 /// Writes two servers side by side as a table.
 ///
@@ -14,68 +14,65 @@ use super::ways::{ComparisonReport, SideReport};
 /// The writer's.
 pub fn write_comparison(report: &ComparisonReport, out: &mut impl Write) -> io::Result<()> {
     let subject = &report.subject;
-    machine_line(&report.machine, out)?;
-    let distribution = subject.distribution;
-    writeln!(
-        out,
-        "workload      {} % GET, {distribution}, {} items of {} + {} B, seed {}",
-        f64::from(subject.get_permille) / 10.0,
+    let (gets, distribution) = (f64::from(subject.get_permille) / 10.0, subject.distribution);
+    let (items, key, value, seed) = (
         subject.items,
         subject.key_len,
         subject.value_len,
         subject.seed,
-    )?;
-    let length = match subject.length {
-        Length::Time(time) => format!("{} s", time.as_secs_f64()),
-        Length::Operations(count) => format!("{count} requests"),
-    };
+    );
     let rounds = match subject.rounds {
         1 => "one round".to_string(),
         rounds => format!("medians of {rounds} rounds"),
     };
-    writeln!(
-        out,
-        "load          threads {}, connections {} each, {length} a cell, {rounds}",
-        subject.threads, subject.connections,
-    )?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "{:<20}{:<6}{:<28}{:>10}{:>10}{:>10}{:>10}",
-        "server", "over", "requests", "Mop/s", "p50, us", "p99, us", "misses"
-    )?;
-    side(&report.ours, out)?;
-    side(&report.theirs, out)?;
-    writeln!(out)?;
-    let (ours, theirs) = (report.ours.best(), report.theirs.best());
-    writeln!(
-        out,
-        "best          {:.3} against {:.3} Mop/s: {:.1} times {}",
-        ours.throughput_mops, theirs.throughput_mops, report.ratio, report.theirs.name,
-    )?;
-    limit(report.limit.as_ref(), ours.throughput_mops, out)
-}
-
-fn side(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
-    for (number, cell) in side.cells.iter().enumerate() {
-        writeln!(
-            out,
-            "{:<20}{:<6}{:<28}{:>10.3}{:>10.2}{:>10.2}{:>10}{}",
-            if number == 0 { &side.name } else { "" },
-            cell.transport,
-            cell.way,
-            cell.throughput_mops,
-            cell.p50_ns as f64 / 1e3,
-            cell.p99_ns as f64 / 1e3,
-            cell.counts.misses,
-            if number == side.best { "  <- best" } else { "" },
-        )?;
-        let errors = cell.counts.errors();
-        if errors > 0 {
-            writeln!(out, "{:<26}{errors} of these requests failed", "")?;
+    let (threads, connections, length) = (subject.threads, subject.connections, subject.length);
+    let head = [
+        ("machine", report.machine.to_string()),
+        (
+            "workload",
+            format!(
+                "{gets} % GET, {distribution}, {items} items of {key} + {value} B, seed {seed}"
+            ),
+        ),
+        (
+            "load",
+            format!("threads {threads}, connections {connections} each, {length} a cell, {rounds}"),
+        ),
+    ];
+    facts(out, head)?;
+    let heads = [
+        "server", "over", "requests", "Mop/s", "p50, us", "p99, us", "misses", "",
+    ];
+    let mut table = Table::new(3, &heads).text(7);
+    for side in [&report.ours, &report.theirs] {
+        for (number, cell) in side.cells.iter().enumerate() {
+            let best = if number == side.best { "<- best" } else { "" };
+            let remark = match cell.counts.errors() {
+                0 => best.to_string(),
+                errors => format!("{best} {errors} of these requests failed"),
+            };
+            table.row([
+                if number == 0 {
+                    side.name.clone()
+                } else {
+                    String::new()
+                },
+                cell.transport.to_string(),
+                cell.way.to_string(),
+                format!("{:.3}", cell.throughput_mops),
+                us(cell.p50_ns),
+                us(cell.p99_ns),
+                cell.counts.misses.to_string(),
+                remark,
+            ]);
         }
     }
-    Ok(())
+    writeln!(out, "\n{table}")?;
+    let [ours, theirs] = [&report.ours, &report.theirs].map(|side| side.best().throughput_mops);
+    let (ratio, name) = (report.ratio, &report.theirs.name);
+    let best = format!("{ours:.3} against {theirs:.3} Mop/s: {ratio:.1} times {name}");
+    facts(out, [("best", best)])?;
+    limit(report.limit.as_ref(), ours, out)
 }
 
 /// Writes the socket doors' matrix as a table.
@@ -83,45 +80,45 @@ fn side(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// The writer's.
 pub fn write_door(report: &DoorReport, out: &mut impl Write) -> io::Result<()> {
-    machine_line(&report.machine, out)?;
-    writeln!(
-        out,
-        "workload      {} items of {} + {} B, uniform, seed {}",
-        report.items, report.key_len, report.value_len, report.seed,
-    )?;
+    let (items, key, value, seed) = (report.items, report.key_len, report.value_len, report.seed);
     let placed = match (&report.server_cpus[..], report.load_cpu) {
         (cpus @ [_, ..], Some(load)) => format!("servers on CPU {cpus:?}, load on CPU {load}"),
         _ => "wherever the kernel lets them run".to_string(),
     };
-    writeln!(
-        out,
-        "load          {placed}; medians of {} x {} s, in turn",
-        report.rounds,
-        report.slice.as_secs_f64(),
-    )?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "{:<6}{:<6}{:>12}  {:<18}{:>18}{:>18}{:>10}",
-        "over", "", "connections", "requests", report.ours, report.theirs, "ratio"
-    )?;
+    let (rounds, slice_s) = (report.rounds, report.slice.as_secs_f64());
+    let head = [
+        ("machine", report.machine.to_string()),
+        (
+            "workload",
+            format!("{items} items of {key} + {value} B, uniform, seed {seed}"),
+        ),
+        (
+            "load",
+            format!("{placed}; medians of {rounds} x {slice_s} s, in turn"),
+        ),
+    ];
+    facts(out, head)?;
+    let (ours, theirs) = (&*report.ours, &*report.theirs);
+    let heads = ["over", "", "connections", "requests", ours, theirs, "ratio"];
+    let mut table = Table::new(2, &heads).text(3);
     for row in &report.rows {
-        writeln!(
-            out,
-            "{:<6}{:<6}{:>12}  {:<18}{:>12.1} kop/s{:>12.1} kop/s{:>10.2}",
-            row.transport,
-            row.operation,
-            row.connections,
-            row.way,
-            row.ours_mops * 1e3,
-            row.theirs_mops * 1e3,
-            row.ratio,
-        )?;
+        let kops = |mops: f64| format!("{:.1} kop/s", mops * 1e3);
+        table.row([
+            row.transport.to_string(),
+            row.operation.to_string(),
+            row.connections.to_string(),
+            row.way.to_string(),
+            kops(row.ours_mops),
+            kops(row.theirs_mops),
+            format!("{:.2}", row.ratio),
+        ]);
     }
-    writeln!(out)?;
-    writeln!(
+    writeln!(out, "\n{table}")?;
+    facts(
         out,
-        "worst cell    {:.2} times {}",
-        report.ratio_min, report.theirs
+        [(
+            "worst cell",
+            format!("{:.2} times {theirs}", report.ratio_min),
+        )],
     )
 }

@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 
 use super::report::{Around, DeathReport, Kind, Quantiles, Step};
+use bench::print::{Table, facts};
+
 use crate::plot::{Axis, Lines, Mark, Point, Scale, Series, Tone, Unit};
 
 /// Writes a report as a table.
@@ -10,101 +12,90 @@ use crate::plot::{Axis, Lines, Mark, Point, Scale, Series, Tone, Unit};
 /// # Errors
 /// The writer's.
 pub fn write_death(report: &DeathReport, out: &mut impl Write) -> io::Result<()> {
-    let (machine, run) = (&report.machine, &report.run);
-    let (cpu, cpus, kernel) = (&machine.cpu, machine.cpus, &machine.kernel);
-    writeln!(out, "machine       {cpu}, {cpus} CPUs, Linux {kernel}")?;
-    writeln!(out, "version       vervain {}", report.version)?;
+    let (run, all) = (&report.run, &report.all);
     let (rate, items, seed) = (Unit::Number.show(run.rate), run.items, run.seed);
-    writeln!(
-        out,
-        "undisturbed   {} requests a second for {items} items, 5 % PUTs, seed {seed}",
-        rate.trim()
-    )?;
-    writeln!(
-        out,
-        "others        one after the other connects, is stopped, goes on and is killed, {} times, \
-         {} s apart",
-        run.deaths,
-        run.every.as_secs_f64()
-    )?;
-    let all = &report.all;
-    writeln!(
-        out,
-        "requests      {}: p50 {} us, p99 {} us, p99.9 {} us, at most {} us",
-        all.count,
-        us(all.p50_ns),
-        us(all.p99_ns),
-        us(all.p999_ns),
-        us(all.max_ns)
-    )?;
-    writeln!(
-        out,
-        "wrong         {} answers, {} failed, {} connections lost",
-        report.wrong, report.failed, report.losses
-    )?;
-    writeln!(
-        out,
-        "stalls        {} pauses of 50 us and more in the client's own loop: {:.2} % of the time, the \
-         longest {} us",
-        report.stalls,
-        report.stalled_percent,
-        us(report.stall_longest_ns)
-    )?;
-    writeln!(out)?;
-    around(report, out)?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "Before, during and after are {} ms each. The ratio is p99 during over p99 before, the events' \
-         median. Requests that met the client itself without a CPU count in `p99 of all` alone. Another: \
-         a process of the same size that is no client.",
-        run.around.as_millis()
-    )?;
-    writeln!(
-        out,
-        "No CPU: how long in these, in the mean, the client's loop stood still and the server's threads \
-         waited for a CPU."
-    )
-}
-
-fn around(report: &DeathReport, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "{:<16}{:<8}{:>10}{:>10}{:>10}{:>10}{:>9}{:>10}{:>10}{:>10}",
-        "latency, us", "", "p50", "p99", "p99.9", "max", "p99", "p99", "no CPU", "no CPU"
-    )?;
-    writeln!(
-        out,
-        "{:<24}{:>10}{:>10}{:>10}{:>10}{:>9}{:>10}{:>10}{:>10}",
-        "", "", "", "", "", "ratio", "of all", "client", "server"
-    )?;
+    let (rate, deaths, apart_s) = (rate.trim(), run.deaths, run.every.as_secs_f64());
+    let [p50, p99, p999, max] = [all.p50_ns, all.p99_ns, all.p999_ns, all.max_ns].map(us);
+    let (count, stalls, percent) = (all.count, report.stalls, report.stalled_percent);
+    let longest = us(report.stall_longest_ns);
+    let (wrong, failed, losses) = (report.wrong, report.failed, report.losses);
+    let head = [
+        ("machine", report.machine.to_string()),
+        ("version", format!("vervain {}", report.version)),
+        (
+            "undisturbed",
+            format!("{rate} requests a second for {items} items, 5 % PUTs, seed {seed}"),
+        ),
+        (
+            "others",
+            format!(
+                "one after the other connects, is stopped, goes on and is killed, {deaths} times, {apart_s} s apart"
+            ),
+        ),
+        (
+            "requests",
+            format!("{count}: p50 {p50} us, p99 {p99} us, p99.9 {p999} us, at most {max} us"),
+        ),
+        (
+            "wrong",
+            format!("{wrong} answers, {failed} failed, {losses} connections lost"),
+        ),
+        (
+            "stalls",
+            format!(
+                "{stalls} pauses of 50 us and more in the client's own loop: {percent:.2} % of the time, the longest {longest} us"
+            ),
+        ),
+    ];
+    facts(out, head)?;
+    let heads = [
+        "latency, us",
+        "",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "p99 ratio",
+        "p99 of all",
+        "no CPU: client",
+        "server",
+    ];
+    let mut table = Table::new(2, &heads);
+    let mut row = |name: &str, when: &str, row: &Quantiles, rest: [String; 4]| {
+        let mut cells = vec![name.to_string(), when.to_string()];
+        cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(us));
+        cells.extend(rest);
+        table.row(cells);
+    };
     for one in &report.around {
-        let rest = |at: usize| {
+        let rest = |at: usize, ratio: &str| {
             let server = one.server_waited_ns.map_or("-".into(), |ns| us(ns[at]));
-            [us(one.p99_all_ns[at]), us(one.stalled_ns[at]), server]
+            [
+                ratio.to_string(),
+                us(one.p99_all_ns[at]),
+                us(one.stalled_ns[at]),
+                server,
+            ]
         };
-        let name = one.kind.name();
-        let ratio = format!("{:.2}", one.p99_ratio);
-        row(out, [name, "before"], &one.before, "", rest(0))?;
-        row(out, ["", "during"], &one.during, &ratio, rest(1))?;
-        row(out, ["", "after"], &one.after, "", Default::default())?;
+        row(one.kind.name(), "before", &one.before, rest(0, ""));
+        row(
+            "",
+            "during",
+            &one.during,
+            rest(1, &format!("{:.2}", one.p99_ratio)),
+        );
+        row("", "after", &one.after, Default::default());
     }
-    Ok(())
-}
-
-fn row(
-    out: &mut impl Write,
-    [name, when]: [&str; 2],
-    row: &Quantiles,
-    ratio: &str,
-    [all, client, server]: [String; 3],
-) -> io::Result<()> {
-    let mut line = format!("{name:<16}{when:<8}");
-    for ns in [row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns] {
-        line.push_str(&format!("{:>10}", us(ns)));
-    }
-    line.push_str(&format!("{ratio:>9}{all:>10}{client:>10}{server:>10}"));
-    writeln!(out, "{}", line.trim_end())
+    let around_ms = run.around.as_millis();
+    writeln!(
+        out,
+        "\n{table}\n\
+         Before, during and after are {around_ms} ms each. The ratio is p99 during over p99 before, \
+         the events' median. Requests that met the client itself without a CPU count in `p99 of \
+         all` alone. Another: a process of the same size that is no client.\n\
+         No CPU: how long in these, in the mean, the client's loop stood still and the server's \
+         threads waited for a CPU."
+    )
 }
 
 /// Microseconds, with as many places as tell something.
@@ -134,11 +125,7 @@ fn line(name: &str, tone: Tone, steps: &[Step], at: fn(&Step) -> u64, per: f64) 
 }
 
 fn source(report: &DeathReport) -> String {
-    let machine = &report.machine;
-    format!(
-        "{}, {} CPUs, Linux {} · vervain {}",
-        machine.cpu, machine.cpus, machine.kernel, report.version
-    )
+    format!("{} · vervain {}", report.machine, report.version)
 }
 
 fn over_time(report: &DeathReport) -> Lines {

@@ -1,44 +1,38 @@
 //! Tables.
 
-use std::fmt::Write;
+use bench::print::Table;
 
 use super::book::{Compared, Count, Verdict};
 use super::cases::Metric;
 
 /// The counts, a line for each side of each case.
 pub fn grid(counts: &[Count]) -> String {
-    let mut text = format!("{:18} {:7}", "", "");
-    for metric in Metric::ALL {
-        let name = metric.name();
-        let _ = write!(text, " {name:>12}");
-    }
-    text.push('\n');
+    let names = Metric::ALL.map(Metric::name);
+    let mut table = Table::new(2, &[&["", ""], &names[..]].concat());
     for row in counts.chunk_by(|a, b| (a.case, a.side) == (b.case, b.side)) {
-        let _ = write!(text, "{:18} {:7}", row[0].case, row[0].side);
-        for metric in Metric::ALL {
+        let numbers = Metric::ALL.map(|metric| {
             let count = row.iter().find(|count| count.metric == metric);
-            let number = count.map_or_else(|| "-".to_string(), |count| number(count.value));
-            let _ = write!(text, " {number:>12}");
-        }
-        text.push('\n');
+            count.map_or("-".to_string(), |count| number(count.value))
+        });
+        let name = [row[0].case.to_string(), row[0].side.to_string()];
+        table.row(name.into_iter().chain(numbers));
     }
-    text
+    table.to_string()
 }
 
 /// What differs from the file, or everything.
 pub fn comparison(compared: &[Compared], all: bool) -> String {
-    let mut text = String::new();
-    let shown = compared
-        .iter()
-        .filter(|one| all || one.verdict != Verdict::Holds);
-    for one in shown {
-        if text.is_empty() {
-            let _ = writeln!(
-                text,
-                "{:38} {:>10} {:>10} {:>9}",
-                "", "kept", "counted", "delta"
-            );
-        }
+    let mut table = Table::new(1, &["", "kept", "counted", "delta", ""]).text(4);
+    let mut is_empty = true;
+    for one in compared {
+        let verdict = match one.verdict {
+            Verdict::Holds if !all => continue,
+            Verdict::Holds => "",
+            Verdict::Worse => "more",
+            Verdict::Better => "less",
+            Verdict::New => "not in the file",
+            Verdict::Gone => "not counted any more",
+        };
         let value = |value: Option<f64>| value.map_or_else(|| "-".to_string(), number);
         let delta = match (one.kept, one.counted) {
             (Some(kept), Some(counted)) if kept != 0.0 => {
@@ -46,23 +40,20 @@ pub fn comparison(compared: &[Compared], all: bool) -> String {
             }
             _ => String::new(),
         };
-        let verdict = match one.verdict {
-            Verdict::Holds => "",
-            Verdict::Worse => "more",
-            Verdict::Better => "less",
-            Verdict::New => "not in the file",
-            Verdict::Gone => "not counted any more",
-        };
-        let line = format!(
-            "{:38} {:>10} {:>10} {delta:>9}  {verdict}",
-            one.name,
-            value(one.kept),
-            value(one.counted)
-        );
-        text.push_str(line.trim_end());
-        text.push('\n');
+        table.row([
+            &one.name,
+            &value(one.kept),
+            &value(one.counted),
+            &delta,
+            verdict,
+        ]);
+        is_empty = false;
     }
-    text
+    if is_empty {
+        String::new()
+    } else {
+        table.to_string()
+    }
 }
 
 /// A count: as few digits as tell it.

@@ -10,7 +10,8 @@ use vervain::measure::stop_servers_on_signals;
 
 use super::run::{Progress, ReportRun, Scale};
 use super::{Commit, Record, write_files, write_summary};
-use crate::{folder, print};
+use crate::folder;
+use bench::print;
 
 /// `cargo lab report`.
 #[derive(Args, Debug)]
@@ -68,13 +69,13 @@ pub(crate) fn run(flags: &ReportFlags, as_json: bool) -> anyhow::Result<bool> {
         }
     };
     write_files(&record, &flags.out)?;
-    print(&record, as_json, |record, out| {
+    print::show(&record, as_json, |record, out| {
         write_summary(record, out)?;
         writeln!(out)?;
         writeln!(out, "page   {}", flags.out.join("index.html").display())?;
         writeln!(out, "data   {}", flags.out.join("report.json").display())
     })?;
-    Ok(record.is_whole())
+    Ok(record.head.is_whole())
 }
 
 fn measure(flags: &ReportFlags) -> anyhow::Result<Record> {

@@ -56,58 +56,53 @@ const SPEED: &str = "requests a second";
 
 /// All chapters that the record has data for.
 pub fn chapters(record: &Record) -> Vec<Chapter> {
-    let chapters = [
-        Chapter {
-            title: "How fast is it here?",
-            text: "One server core answers, another core asks. With more requests under way the \
-                   two wait less for each other, until the server has no time left.",
-            figures: [windows(record), mixes(record)]
-                .into_iter()
-                .flatten()
-                .collect(),
-        },
-        Chapter {
-            title: "Compared with memcached",
-            text: "Both caches run on the same core, one after the other and in turn, with the \
-                   same items, mix and seed.",
-            figures: [
+    let curve = |name: &str| {
+        let plot = CURVES.iter().find(|plot| plot.name == name)?;
+        plot.figure(record)
+    };
+    let chapter = |title, text, figures: [Option<Figure>; 4]| Chapter {
+        title,
+        text,
+        figures: figures.into_iter().flatten().collect(),
+    };
+    let mut chapters = vec![
+        chapter(
+            "How fast is it here?",
+            "One server core answers, another core asks. With more requests under way the two \
+             wait less for each other, until the server has no time left.",
+            [curve("throughput-by-window"), mixes(record), None, None],
+        ),
+        chapter(
+            "Compared with memcached",
+            "Both caches run on the same core, one after the other and in turn, with the same \
+             items, mix and seed.",
+            [
                 ways(record),
                 latency(record),
                 door(record, "tcp"),
                 door(record, "unix"),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
-        },
-        Chapter {
-            title: "As it grows",
-            text: "Longer values, more items, more clients, more cores. A line that falls off \
-                   suddenly would be a fault.",
-            figures: [sizes(record), items(record), clients(record), cores(record)]
-                .into_iter()
-                .flatten()
-                .collect(),
-        },
-        Chapter {
-            title: "How far from the limit?",
-            text: "What lies beneath the cache, beside what two bare cores and plain memory \
-                   allow.",
-            figures: [
-                verbs(record),
+            ],
+        ),
+        chapter(
+            "As it grows",
+            "Longer values, more items, more clients, more cores. A line that falls off suddenly \
+             would be a fault.",
+            ["size", "items", "clients", "cores"]
+                .map(|along| curve(&format!("throughput-by-{along}"))),
+        ),
+        chapter(
+            "How far from the limit?",
+            "What lies beneath the cache, beside what two bare cores and plain memory allow.",
+            [
+                curve("verbs-by-size"),
                 echoes(record),
                 tables(record),
                 copies(record),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
-        },
+            ],
+        ),
     ];
-    let chapters = chapters.into_iter();
+    chapters.retain(|chapter| !chapter.figures.is_empty());
     chapters
-        .filter(|chapter| !chapter.figures.is_empty())
-        .collect()
 }
 
 /// All figures that a report may have.
@@ -158,124 +153,110 @@ fn series(curves: &[Curve]) -> Vec<Series> {
     curves.iter().map(series).collect()
 }
 
-fn lines(
-    record: &Record,
+/// A plot of millions a second along something.
+struct CurvePlot {
     name: &'static str,
-    title: &str,
-    subtitle: String,
-    (x, y): (Axis, Axis),
-    curves: &[Curve],
-) -> Option<Figure> {
-    if curves.iter().all(|curve| curve.points.is_empty()) {
-        return None;
+    title: &'static str,
+    /// How it was measured; what is usual follows.
+    how: &'static str,
+    is_usual: bool,
+    /// Along, and how that is spread and written.
+    x: (&'static str, Scale, Unit),
+    y: (&'static str, Scale),
+    curves: fn(&Record) -> &[Curve],
+}
+
+const CURVES: [CurvePlot; 6] = {
+    use Scale::{Linear, Log2, Log10, Zero};
+    use Unit::{Bytes, Number};
+    const ALONG: CurvePlot = CurvePlot {
+        name: "throughput-by-window",
+        title: "Throughput by requests under way",
+        how: "One server core, one client core; ",
+        is_usual: true,
+        x: ("requests under way", Log2, Number),
+        y: (SPEED, Zero),
+        curves: |record| &record.windows,
+    };
+    const GROWS: CurvePlot = CurvePlot {
+        is_usual: false,
+        ..ALONG
+    };
+    [
+        ALONG,
+        CurvePlot {
+            name: "throughput-by-size",
+            title: "Throughput by value size",
+            how: "95 % GET, one server core; both axes grow by powers",
+            x: ("value size", Log2, Bytes),
+            y: (SPEED, Log10),
+            curves: |record| &record.sizes,
+            ..GROWS
+        },
+        CurvePlot {
+            name: "throughput-by-items",
+            title: "Throughput by items",
+            how: "95 % GET, drawn uniformly, one server core; from within the caches to far beyond",
+            x: ("items", Log10, Number),
+            curves: |record| &record.items,
+            ..GROWS
+        },
+        CurvePlot {
+            name: "throughput-by-clients",
+            title: "Throughput by clients",
+            how: "95 % GET, one server core; all clients in one thread, each with at most 4 under way",
+            x: ("clients", Log10, Number),
+            curves: |record| &record.clients,
+            ..GROWS
+        },
+        CurvePlot {
+            name: "throughput-by-cores",
+            title: "Throughput by server cores",
+            how: "95 % GET, as many client threads as server cores.",
+            x: ("server cores", Linear, Number),
+            curves: |record| &record.cores,
+            ..GROWS
+        },
+        CurvePlot {
+            name: "verbs-by-size",
+            title: "Verbs by size",
+            how: "The software NIC between two processes, one direction, two cores",
+            x: ("bytes", Log2, Bytes),
+            y: ("operations a second", Log10),
+            curves: |record| &record.verbs,
+            ..GROWS
+        },
+    ]
+};
+
+impl CurvePlot {
+    fn figure(&self, record: &Record) -> Option<Figure> {
+        let curves = (self.curves)(record);
+        if curves.iter().all(|curve| curve.points.is_empty()) {
+            return None;
+        }
+        let mut subtitle = self.how.to_string();
+        if self.is_usual {
+            subtitle += &usual(record);
+        }
+        let cpus = record.head.machine.cpus;
+        let places = curves.iter().flat_map(|curve| &curve.points);
+        let most = places.map(|sample| sample.x as usize).max().unwrap_or(0);
+        if self.name == "throughput-by-cores" && most.saturating_mul(2) > cpus {
+            subtitle += &format!(" Oversubscribed: servers and clients share {cpus} CPUs.");
+        }
+        let plot = Lines {
+            title: self.title.to_string(),
+            subtitle,
+            x: Axis::new(self.x.0, self.x.1, self.x.2),
+            y: Axis::new(self.y.0, self.y.1, Unit::Number),
+            series: series(curves),
+            source: record.head.source(),
+            ..Lines::default()
+        };
+        let (name, svg) = (self.name, plot.svg());
+        Some(Figure { name, svg })
     }
-    let plot = Lines {
-        title: title.to_string(),
-        subtitle,
-        x,
-        y,
-        series: series(curves),
-        source: record.source(),
-        ..Lines::default()
-    };
-    Some(Figure {
-        name,
-        svg: plot.svg(),
-    })
-}
-
-fn windows(record: &Record) -> Option<Figure> {
-    lines(
-        record,
-        "throughput-by-window",
-        "Throughput by requests under way",
-        format!("One server core, one client core; {}", usual(record)),
-        (
-            Axis::new("requests under way", Scale::Log2, Unit::Number),
-            Axis::new(SPEED, Scale::Zero, Unit::Number),
-        ),
-        &record.windows,
-    )
-}
-
-fn sizes(record: &Record) -> Option<Figure> {
-    lines(
-        record,
-        "throughput-by-size",
-        "Throughput by value size",
-        "95 % GET, one server core; both axes grow by powers".to_string(),
-        (
-            Axis::new("value size", Scale::Log2, Unit::Bytes),
-            Axis::new(SPEED, Scale::Log10, Unit::Number),
-        ),
-        &record.sizes,
-    )
-}
-
-fn items(record: &Record) -> Option<Figure> {
-    lines(
-        record,
-        "throughput-by-items",
-        "Throughput by items",
-        "95 % GET, drawn uniformly, one server core; from within the caches to far beyond"
-            .to_string(),
-        (
-            Axis::new("items", Scale::Log10, Unit::Number),
-            Axis::new(SPEED, Scale::Zero, Unit::Number),
-        ),
-        &record.items,
-    )
-}
-
-fn clients(record: &Record) -> Option<Figure> {
-    lines(
-        record,
-        "throughput-by-clients",
-        "Throughput by clients",
-        "95 % GET, one server core; all clients in one thread, each with at most 4 under way"
-            .to_string(),
-        (
-            Axis::new("clients", Scale::Log10, Unit::Number),
-            Axis::new(SPEED, Scale::Zero, Unit::Number),
-        ),
-        &record.clients,
-    )
-}
-
-fn cores(record: &Record) -> Option<Figure> {
-    let cpus = record.machine.cpus;
-    let most = record.cores.iter().flat_map(|curve| &curve.points);
-    let most = most.map(|sample| sample.x as usize).max().unwrap_or(0);
-    let crowded = if most.saturating_mul(2) > cpus {
-        format!(" Oversubscribed: servers and clients share {cpus} CPUs.")
-    } else {
-        String::new()
-    };
-    lines(
-        record,
-        "throughput-by-cores",
-        "Throughput by server cores",
-        format!("95 % GET, as many client threads as server cores.{crowded}"),
-        (
-            Axis::new("server cores", Scale::Linear, Unit::Number),
-            Axis::new(SPEED, Scale::Zero, Unit::Number),
-        ),
-        &record.cores,
-    )
-}
-
-fn verbs(record: &Record) -> Option<Figure> {
-    lines(
-        record,
-        "verbs-by-size",
-        "Verbs by size",
-        "The software NIC between two processes, one direction, two cores".to_string(),
-        (
-            Axis::new("bytes", Scale::Log2, Unit::Bytes),
-            Axis::new("operations a second", Scale::Log10, Unit::Number),
-        ),
-        &record.verbs,
-    )
 }
 
 fn copies(record: &Record) -> Option<Figure> {
@@ -296,7 +277,7 @@ fn copies(record: &Record) -> Option<Figure> {
                 .map(|(bytes, speed)| Point::new(*bytes as f64, *speed))
                 .collect(),
         }],
-        source: record.source(),
+        source: record.head.source(),
         ..Lines::default()
     };
     Some(Figure {
@@ -342,7 +323,7 @@ fn latency(record: &Record) -> Option<Figure> {
         x: Axis::new("requests a second", Scale::Log10, Unit::Number),
         y: Axis::new("latency", Scale::Log10, Unit::Nanoseconds),
         series,
-        source: record.source(),
+        source: record.head.source(),
         ..Lines::default()
     };
     Some(Figure {
@@ -360,122 +341,119 @@ pub(super) fn times(ratio: f64) -> String {
     }
 }
 
-/// Groups as bars, those who occur in the order of `who`.
-fn bars(
+/// Groups of bars; none when there are none.
+pub(crate) fn bars(
+    name: &'static str,
+    (title, subtitle): (&str, String),
+    (unit, source): (Unit, String),
+    series: &[(&str, Tone)],
+    groups: Vec<BarGroup>,
+) -> Option<Figure> {
+    if groups.is_empty() {
+        return None;
+    }
+    let series = series.iter().map(|(name, tone)| BarSeries {
+        name: (*name).to_string(),
+        tone: *tone,
+    });
+    let plot = Bars {
+        title: title.to_string(),
+        subtitle,
+        unit,
+        series: series.collect(),
+        groups,
+        source,
+    };
+    let svg = plot.svg();
+    Some(Figure { name, svg })
+}
+
+/// Millions a second as bars, those who occur in the order of `who`.
+fn speeds(
     record: &Record,
     name: &'static str,
     title: &str,
-    subtitle: String,
+    subtitle: &str,
     who: &[Who],
     groups: &[Group],
 ) -> Option<Figure> {
     let here = |who: &&Who| groups.iter().any(|group| group.values.contains_key(*who));
     let who: Vec<Who> = who.iter().filter(here).copied().collect();
-    if who.is_empty() {
-        return None;
-    }
+    let series: Vec<_> = who.iter().map(|who| (who.name(), who.tone())).collect();
+    let speed = |group: &Group, who| group.values.get(who).map(|one| one.mid * 1e6);
     let group = |group: &Group| BarGroup {
         label: group.label.clone(),
-        values: who
-            .iter()
-            .map(|who| group.values.get(who).map(|one| one.mid * 1e6))
-            .collect(),
+        values: who.iter().map(|who| speed(group, who)).collect(),
         note: String::new(),
     };
-    let plot = Bars {
-        title: title.to_string(),
-        subtitle,
-        unit: Unit::Number,
-        series: who
-            .iter()
-            .map(|who| BarSeries {
-                name: who.name().to_string(),
-                tone: who.tone(),
-            })
-            .collect(),
-        groups: groups.iter().map(group).collect(),
-        source: record.source(),
-    };
-    Some(Figure {
-        name,
-        svg: plot.svg(),
-    })
+    let groups = groups.iter().filter(|_| !who.is_empty()).map(group);
+    let words = (title, subtitle.to_string());
+    let unit = (Unit::Number, record.head.source());
+    bars(name, words, unit, &series, groups.collect())
 }
 
 fn ways(record: &Record) -> Option<Figure> {
     let peer = record.settings.peer.as_deref();
     let peer = peer.unwrap_or("no memcached is installed here");
     // Ours has one bar a way, whichever it is: the label says which.
-    let mut groups = record.ways.clone();
-    for group in &mut groups {
-        if let Some(ours) = group.values.remove(&Who::Door) {
-            group.values.insert(Who::Herd, ours);
-        }
-    }
-    let here = |who: &Who| groups.iter().any(|group| group.values.contains_key(who));
-    if !here(&Who::Herd) && !here(&Who::Memcached) {
-        return None;
-    }
-    let series = [(Who::Herd, "Vervain"), (Who::Memcached, "memcached")];
     let value = |group: &Group, who| group.values.get(&who).map(|one| one.mid * 1e6);
-    let plot = Bars {
-        title: "Requests a second, each cache at its best".to_string(),
-        subtitle: format!("One server core; {}; {peer}", usual(record)),
-        unit: Unit::Number,
-        series: series
-            .map(|(who, name)| BarSeries {
-                name: name.to_string(),
-                tone: who.tone(),
-            })
-            .to_vec(),
-        groups: groups
-            .iter()
-            .map(|group| BarGroup {
+    let groups: Vec<BarGroup> = record
+        .ways
+        .iter()
+        .map(|group| {
+            let ours = value(group, Who::Door).or(value(group, Who::Herd));
+            let theirs = value(group, Who::Memcached);
+            let ratio = ours.zip(theirs.filter(|theirs| *theirs > 0.0));
+            BarGroup {
                 label: group.label.clone(),
-                values: series.map(|(who, _)| value(group, who)).to_vec(),
-                note: match (value(group, Who::Herd), value(group, Who::Memcached)) {
-                    (Some(ours), Some(theirs)) if theirs > 0.0 => times(ours / theirs),
-                    _ => String::new(),
-                },
-            })
-            .collect(),
-        source: record.source(),
-    };
-    Some(Figure {
-        name: "against-memcached",
-        svg: plot.svg(),
-    })
+                values: vec![ours, theirs],
+                note: ratio.map_or(String::new(), |(ours, theirs)| times(ours / theirs)),
+            }
+        })
+        .collect();
+    bars(
+        "against-memcached",
+        (
+            "Requests a second, each cache at its best",
+            format!("One server core; {}; {peer}", usual(record)),
+        ),
+        (Unit::Number, record.head.source()),
+        &[
+            ("Vervain", Who::Herd.tone()),
+            ("memcached", Who::Memcached.tone()),
+        ],
+        groups,
+    )
 }
 
 fn mixes(record: &Record) -> Option<Figure> {
-    bars(
+    speeds(
         record,
         "throughput-by-mix",
         "Throughput by mix",
-        "Requests a second over RDMA at the best window, one server core".to_string(),
+        "Requests a second over RDMA at the best window, one server core",
         &[Who::Herd],
         &record.mixes,
     )
 }
 
 fn echoes(record: &Record) -> Option<Figure> {
-    bars(
+    speeds(
         record,
         "echoes",
         "There and back",
-        "ECHOs of 32 bytes a second, from plain to the way HERD does it (as in its Fig. 5)"
-            .to_string(),
+        "ECHOs of 32 bytes a second, from plain to the way HERD does it (as in its Fig. 5)",
         &[Who::Nic],
         &record.echoes,
     )
 }
 
 fn tables(record: &Record) -> Option<Figure> {
-    bars(
+    speeds(
         record,
         "tables",
         "The table alone",
-        "GETs a second in one thread, far more items than the caches hold".to_string(),
+        "GETs a second in one thread, far more items than the caches hold",
         &[Who::Mica, Who::HashMap],
         &record.tables,
     )
@@ -505,23 +483,14 @@ fn door(record: &Record, socket: &str) -> Option<Figure> {
             note: cell.ratio.map_or(String::new(), times),
         }
     };
-    let series = [Who::Door, Who::Memcached].map(|who| BarSeries {
-        name: who.name().to_string(),
-        tone: who.tone(),
-    });
-    let plot = Bars {
-        title: title.to_string(),
-        subtitle:
-            "Requests a second, the Memcache protocol, one server core; on the right ours by \
-                   theirs"
-                .to_string(),
-        unit: Unit::Number,
-        series: series.to_vec(),
-        groups: cells.iter().map(group).collect(),
-        source: record.source(),
-    };
-    Some(Figure {
+    bars(
         name,
-        svg: plot.svg(),
-    })
+        (
+            title,
+            "Requests a second, the Memcache protocol, one server core; on the right ours by theirs".into(),
+        ),
+        (Unit::Number, record.head.source()),
+        &[Who::Door, Who::Memcached].map(|who| (who.name(), who.tone())),
+        cells.iter().map(group).collect(),
+    )
 }

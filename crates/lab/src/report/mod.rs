@@ -6,7 +6,6 @@
 //! | `mod.rs` | [`write_files`]: a report as a folder |
 //! | `record.rs` | [`Record`], the document that everything else is made from |
 //! | `hardware.rs` | the machine in it |
-//! | `goals.rs` | [`Ratios`], the figures with [`GOALS`] |
 //! | `figures.rs` | which plots there are |
 //! | `page.rs`, `page.css` | the page |
 //! | `run` | the run that measures it all |
@@ -14,7 +13,6 @@
 
 pub mod command;
 mod figures;
-pub(crate) mod goals;
 mod hardware;
 mod page;
 mod record;
@@ -27,14 +25,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub(crate) use figures::bars;
 pub use figures::{Chapter, Figure, README_FIGURES, chapters};
-pub use goals::{Bound, GOALS, Goal, Ratios, Shown, Verdict};
 pub use hardware::{CpuCache, Hardware};
 pub use page::html;
 pub use record::{
-    Commit, Curve, DoorCell, FORMAT, Group, Idle, LeftOut, Limit, Load, LoadPoint, Record,
+    Commit, Curve, DoorCell, FORMAT, Group, Head, Idle, LeftOut, Limit, Load, LoadPoint, Record,
     RecordError, Sample, Settings, StepTime, Who,
 };
+pub(crate) use summary::write_goals;
 pub use summary::{markdown, write_summary};
 
 /// A file that could not be written.
@@ -54,6 +53,33 @@ pub struct FileError {
 /// # Errors
 /// A file cannot be written.
 pub fn write_files(record: &Record, folder: &Path) -> Result<(), FileError> {
+    let figures: Vec<Figure> = chapters(record)
+        .into_iter()
+        .flat_map(|chapter| chapter.figures)
+        .collect();
+    let texts = [
+        ("summary.md", markdown(record, ".")),
+        ("index.html", html(record)),
+    ];
+    write_folder(
+        folder,
+        "report.json",
+        record,
+        &figures::NAMES,
+        &figures,
+        &texts,
+    )
+}
+
+/// Writes a record, plots and texts. Of the plots that a report may have, only these stay.
+pub(crate) fn write_folder(
+    folder: &Path,
+    name: &str,
+    record: &impl serde::Serialize,
+    names: &[&str],
+    figures: &[Figure],
+    texts: &[(&str, String)],
+) -> Result<(), FileError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();
         move |error| FileError { path, error }
@@ -63,11 +89,10 @@ pub fn write_files(record: &Record, folder: &Path) -> Result<(), FileError> {
         let path = folder.join(name);
         fs::write(&path, text).map_err(failed(&path))
     };
-    let mut json = serde_json::to_string_pretty(record)
-        .map_err(|error| failed(&folder.join("report.json"))(error.into()))?;
-    json.push('\n');
-    write("report.json", &json)?;
-    for name in figures::NAMES {
+    let json = serde_json::to_string_pretty(record)
+        .map_err(|error| failed(&folder.join(name))(error.into()))?;
+    write(name, &(json + "\n"))?;
+    for name in names {
         let path = folder.join(format!("{name}.svg"));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -76,11 +101,10 @@ pub fn write_files(record: &Record, folder: &Path) -> Result<(), FileError> {
             _ => {}
         }
     }
-    for figure in chapters(record).iter().flat_map(|chapter| &chapter.figures) {
+    for figure in figures {
         write(&format!("{}.svg", figure.name), &figure.svg)?;
     }
-    write("summary.md", &markdown(record, "."))?;
-    write("index.html", &html(record))
+    texts.iter().try_for_each(|(name, text)| write(name, text))
 }
 
 #[cfg(test)]
@@ -153,7 +177,7 @@ mod tests {
         write_summary(&record, &mut text).expect("a vector takes all");
         let text = String::from_utf8(text).expect("text");
         let markdown = markdown(&record, "docs/performance");
-        for goal in &GOALS {
+        for goal in crate::goals::GOALS {
             assert!(text.contains(goal.title) && markdown.contains(goal.title));
         }
         assert!(markdown.contains("](docs/performance/against-memcached.svg)"));

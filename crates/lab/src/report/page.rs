@@ -1,8 +1,8 @@
 //! The page: one file, nothing from elsewhere.
 
 use super::figures::{chapters, times};
-use super::goals::{GOALS, Verdict};
 use super::record::{Record, Who};
+use crate::goals::Verdict;
 use crate::plot::Unit;
 use crate::plot::xml::Xml;
 
@@ -31,7 +31,7 @@ pub fn html(record: &Record) -> String {
     xml.open("header");
     xml.leaf("h1", "How fast is Vervain here?");
     xml.open("p").attr("class", "quiet");
-    xml.text(&record.source()).close();
+    xml.text(&record.head.source()).close();
     xml.close();
     cards(&mut xml, record);
     goals(&mut xml, record);
@@ -96,13 +96,13 @@ fn goals(xml: &mut Xml, record: &Record) {
     xml.open("table").attr("class", "goals");
     head(xml, &["figure", "here", "goal", "", "what it means"]);
     xml.open("tbody");
-    for goal in &GOALS {
-        let verdict = goal.verdict(&record.ratios);
+    for (goal, figure) in record.ratios.rows() {
+        let verdict = goal.judge(figure);
         xml.open("tr");
         xml.open("th").attr("scope", "row");
         xml.text(goal.title).close();
         xml.open("td").attr("class", "number");
-        xml.text(&goal.show(goal.figure(&record.ratios))).close();
+        xml.text(&goal.show(figure)).close();
         xml.open("td").attr("class", "number quiet");
         xml.text(&goal.bound.show()).close();
         let class = match verdict {
@@ -197,7 +197,8 @@ fn limit(xml: &mut Xml, record: &Record) {
 }
 
 fn settings(xml: &mut Xml, record: &Record) {
-    let (machine, settings) = (&record.machine, &record.settings);
+    let (head, settings) = (&record.head, &record.settings);
+    let machine = &head.machine;
     let caches = machine.caches.iter();
     let caches: Vec<String> = caches
         .map(|cache| {
@@ -249,7 +250,7 @@ fn settings(xml: &mut Xml, record: &Record) {
             ),
             (
                 "version",
-                format!("vervain {}, {}", record.version, record.commit.show()),
+                format!("vervain {}, {}", head.version, head.commit.show()),
             ),
             (
                 "memcached",
@@ -260,7 +261,7 @@ fn settings(xml: &mut Xml, record: &Record) {
             ),
             (
                 "begun",
-                format!("{}, took {:.0} s", record.date, record.seconds),
+                format!("{}, took {:.0} s", head.date, head.seconds),
             ),
             ("servers on CPU", cpus(&settings.server_cpus)),
             ("clients on CPU", cpus(&settings.client_cpus)),
@@ -274,10 +275,10 @@ fn settings(xml: &mut Xml, record: &Record) {
             ("seed", settings.seed.to_string()),
         ],
     );
-    if !record.left_out.is_empty() {
+    if !head.left_out.is_empty() {
         xml.leaf("h3", "Not measured");
         xml.open("ul");
-        for left in &record.left_out {
+        for left in &head.left_out {
             xml.leaf("li", &format!("{}: {}", left.what, left.why));
         }
         xml.close();
@@ -291,7 +292,7 @@ fn repeat(xml: &mut Xml, record: &Record) {
     xml.open("pre");
     xml.leaf(
         "code",
-        &format!("vervain {}", record.settings.flags.join(" ")),
+        &format!("cargo lab {}", record.settings.flags.join(" ")),
     );
     xml.close();
     xml.open("p");

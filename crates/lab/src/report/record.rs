@@ -1,20 +1,21 @@
 //! The document that a run writes: everything that plots and pages are made from.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use bench::Measured;
 use serde::{Deserialize, Serialize};
 
-use super::goals::Ratios;
 use super::hardware::Hardware;
+use crate::goals::Ratios;
 
 /// The document's format. It changes when an old reader would misread a new document.
 pub const FORMAT: u32 = 1;
 
-/// A report.
+/// What both reports' documents begin with.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Record {
-    /// [`FORMAT`].
+pub struct Head {
+    /// The document's format.
     pub format: u32,
     /// The program's version.
     pub version: String,
@@ -26,6 +27,59 @@ pub struct Record {
     pub seconds: f64,
     /// Where.
     pub machine: Hardware,
+    /// The steps of the run.
+    pub steps: Vec<StepTime>,
+    /// What was not measured, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Head {
+    /// That of a run which begins now.
+    pub fn new(format: u32, commit: Commit) -> Self {
+        Head {
+            format,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            commit,
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            machine: Hardware::this(),
+            ..Head::default()
+        }
+    }
+
+    /// One line: machine, version, commit, day.
+    pub fn source(&self) -> String {
+        let (machine, version, commit) = (self.machine.line(), &self.version, self.commit.show());
+        let day = self.date.split('T').next().unwrap_or_default();
+        format!("{machine} · vervain {version} ({commit}) · {day}")
+    }
+
+    /// Notes what could not be measured here, or `failed` although it should have been.
+    pub(crate) fn leave_out(&mut self, what: &str, why: impl ToString, failed: bool) {
+        self.left_out.push(LeftOut {
+            what: what.to_string(),
+            why: why.to_string(),
+            failed,
+        });
+    }
+
+    /// Whether every measurement that was tried succeeded.
+    pub fn is_whole(&self) -> bool {
+        !self.left_out.iter().any(|left| left.failed)
+    }
+}
+
+impl AsMut<Head> for Record {
+    fn as_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+}
+
+/// A report of the cache.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// What all reports have.
+    #[serde(flatten)]
+    pub head: Head,
     /// How.
     pub settings: Settings,
     /// The figures that are compared with goals.
@@ -58,10 +112,6 @@ pub struct Record {
     pub tables: Vec<Group>,
     /// The server while nobody asks it.
     pub idle: Option<Idle>,
-    /// The steps of the run.
-    pub steps: Vec<StepTime>,
-    /// What was not measured, and why.
-    pub left_out: Vec<LeftOut>,
 }
 
 /// A step of the run.
@@ -292,35 +342,6 @@ impl Record {
             return Err(RecordError::Format(format));
         }
         Ok(serde_json::from_value(document)?)
-    }
-
-    /// One line: machine, version, commit, day.
-    pub fn source(&self) -> String {
-        let (machine, version, commit) = (self.machine.line(), &self.version, self.commit.show());
-        let day = self.date.split('T').next().unwrap_or_default();
-        format!("{machine} · vervain {version} ({commit}) · {day}")
-    }
-
-    /// Notes that something could not be measured here.
-    pub(super) fn leave_out(&mut self, what: &str, why: impl ToString) {
-        self.left_out.push(LeftOut {
-            what: what.to_string(),
-            why: why.to_string(),
-            failed: false,
-        });
-    }
-
-    /// Notes that a measurement went wrong.
-    pub(super) fn fail(&mut self, what: &str, why: impl ToString) {
-        self.leave_out(what, why);
-        if let Some(last) = self.left_out.last_mut() {
-            last.failed = true;
-        }
-    }
-
-    /// Whether every measurement that was tried succeeded.
-    pub fn is_whole(&self) -> bool {
-        !self.left_out.iter().any(|left| left.failed)
     }
 }
 

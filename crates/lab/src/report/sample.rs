@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bench::Measured;
 
 use super::*;
+use crate::goals::Ratios;
 
 fn measured(mid: f64) -> Measured {
     Measured {
@@ -87,26 +88,37 @@ pub(super) fn record() -> Record {
         ]
     };
     Record {
-        format: FORMAT,
-        version: "0.1.0".into(),
-        commit: Commit {
-            hash: "0123456789ab".into(),
-            is_dirty: false,
-        },
-        date: "2026-11-21T12:00:00Z".into(),
-        seconds: 412.5,
-        machine: Hardware {
-            cpu: "A CPU <of> some & kind".into(),
-            cpus: 2,
-            kernel: "6.18".into(),
-            caches: vec![CpuCache {
-                level: 1,
-                holds: "Data".into(),
-                bytes: 48 << 10,
+        head: Head {
+            format: FORMAT,
+            version: "0.1.0".into(),
+            commit: Commit {
+                hash: "0123456789ab".into(),
+                is_dirty: false,
+            },
+            date: "2026-11-21T12:00:00Z".into(),
+            seconds: 412.5,
+            machine: Hardware {
+                cpu: "A CPU <of> some & kind".into(),
+                cpus: 2,
+                kernel: "6.18".into(),
+                caches: vec![CpuCache {
+                    level: 1,
+                    holds: "Data".into(),
+                    bytes: 48 << 10,
+                }],
+                memory_bytes: Some(24 << 30),
+                governor: None,
+                is_virtual: true,
+            },
+            steps: vec![StepTime {
+                name: "the machine".into(),
+                seconds: 4.2,
             }],
-            memory_bytes: Some(24 << 30),
-            governor: None,
-            is_virtual: true,
+            left_out: vec![LeftOut {
+                what: "verbs".into(),
+                why: "there are none <here>".into(),
+                failed: true,
+            }],
         },
         settings: Settings {
             scale: "standard".into(),
@@ -209,14 +221,5 @@ pub(super) fn record() -> Record {
             resident_bytes: 260 << 20,
             memory_bytes: 256 << 20,
         }),
-        steps: vec![StepTime {
-            name: "the machine".into(),
-            seconds: 4.2,
-        }],
-        left_out: vec![LeftOut {
-            what: "verbs".into(),
-            why: "there are none <here>".into(),
-            failed: true,
-        }],
     }
 }

@@ -3,30 +3,41 @@
 use std::io::{self, Write};
 
 use super::figures::README_FIGURES;
-use super::goals::{GOALS, Verdict};
-use super::record::Record;
+use super::record::{Head, Record};
+use crate::goals::{Goal, Verdict};
+use bench::print::Table;
 
 /// Writes the figures and their goals as a table.
 ///
 /// # Errors
 /// The writer's.
 pub fn write_summary(record: &Record, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", record.source())?;
-    writeln!(out)?;
-    writeln!(out, "{:<36}{:>14}{:>10}", "figure", "here", "goal")?;
-    let mut missed = 0;
-    for goal in &GOALS {
-        let verdict = goal.verdict(&record.ratios);
+    write_goals(&record.head, record.ratios.rows(), "", out)
+}
+
+/// Writes figures with their goals, what else there is to say, and what was left out.
+pub(crate) fn write_goals(
+    head: &Head,
+    rows: impl Iterator<Item = (&'static Goal, Option<f64>)>,
+    more: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(out, "{}\n", head.source())?;
+    let mut table = Table::new(1, &["figure", "here", "goal", ""]).text(3);
+    let (mut missed, mut all) = (0, 0);
+    for (goal, figure) in rows {
+        let verdict = goal.judge(figure);
+        all += 1;
         missed += usize::from(verdict == Verdict::Missed);
-        let (here, bound) = (goal.show(goal.figure(&record.ratios)), goal.bound.show());
-        let (title, mark, word) = (goal.title, verdict.mark(), verdict.word());
-        writeln!(out, "{title:<36}{here:>14}{bound:>10}  {mark} {word}")?;
+        let judged = format!("{} {}", verdict.mark(), verdict.word());
+        table.row([goal.title, &goal.show(figure), &goal.bound.show(), &judged]);
     }
-    for left in &record.left_out {
+    write!(out, "{table}{more}")?;
+    for left in &head.left_out {
         writeln!(out, "left out: {} ({})", left.what, left.why)?;
     }
     if missed > 0 {
-        writeln!(out, "{missed} of {} goals are missed.", GOALS.len())?;
+        writeln!(out, "{missed} of {all} goals are missed.")?;
     }
     Ok(())
 }
@@ -34,14 +45,13 @@ pub fn write_summary(record: &Record, out: &mut impl Write) -> io::Result<()> {
 /// The figures as a README shows them. `folder` leads from the README to the report.
 pub fn markdown(record: &Record, folder: &str) -> String {
     let mut text = String::from("| figure | here | goal | |\n| --- | ---: | ---: | --- |\n");
-    for goal in &GOALS {
-        let verdict = goal.verdict(&record.ratios);
+    for (goal, figure) in record.ratios.rows() {
         text.push_str(&format!(
             "| {} | {} | {} | {} |\n",
             goal.title,
-            goal.show(goal.figure(&record.ratios)),
+            goal.show(figure),
             goal.bound.show(),
-            verdict.mark(),
+            goal.judge(figure).mark(),
         ));
     }
     for name in README_FIGURES {
@@ -52,7 +62,7 @@ pub fn markdown(record: &Record, folder: &str) -> String {
     }
     text.push_str(&format!(
         "\n<sub>{}. `{folder}/report.json` has everything.</sub>\n",
-        record.source()
+        record.head.source()
     ));
     text
 }

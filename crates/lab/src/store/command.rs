@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use bench::store::Location;
 
 use super::{WholeRun, WholeScale, write_store_files, write_store_summary};
+use crate::folder;
 use crate::report::command::{ReportFlags, Shown, commit};
-use crate::{folder, print};
+use bench::print;
 
 /// What is loaded.
 #[derive(clap::Args, Debug)]
@@ -52,10 +53,10 @@ pub(crate) fn report(flags: &ReportFlags, as_json: bool) -> anyhow::Result<bool>
     let record = run.run(&mut |progress| shown.show(progress));
     shown.end();
     write_store_files(&record, &flags.out)?;
-    print(&record, as_json, |record, out| {
+    print::show(&record, as_json, |record, out| {
         write_store_summary(record, out)?;
         writeln!(out)?;
         writeln!(out, "data and plots   {}", flags.out.display())
     })?;
-    Ok(record.is_whole())
+    Ok(record.head.is_whole())
 }

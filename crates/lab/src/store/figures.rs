@@ -1,8 +1,8 @@
 //! Which plots there are. Each is made of the record alone.
 
 use super::StoreRecord;
-use crate::plot::{Axis, BarGroup, BarSeries, Bars, Lines, Point, Scale, Series, Tone, Unit};
-use crate::report::Figure;
+use crate::plot::{Axis, BarGroup, Lines, Point, Scale, Series, Tone, Unit};
+use crate::report::{Figure, bars};
 use bench::Measured;
 use bench::store::{Idle, Mix, Row, StoreReport};
 
@@ -18,17 +18,14 @@ pub(super) const NAMES: [&str; 6] = [
 
 /// The plots that the record has data for.
 pub fn store_plots(record: &StoreRecord) -> Vec<Figure> {
-    let mut plots = Vec::new();
-    let mut add = |name, svg: Option<String>| plots.extend(svg.map(|svg| Figure { name, svg }));
-    if let Some(large) = &record.large {
-        add(NAMES[0], by_depth(record, large));
-        add(NAMES[1], latency(record, large));
-        add(NAMES[2], engines(record, large));
-        add(NAMES[3], cpu(record, large));
-    }
-    add(NAMES[4], index(record));
-    add(NAMES[5], recovery(record));
+    let large = record.large.as_ref();
+    let of_large = |plot: fn(&StoreRecord, &StoreReport) -> Option<Figure>| plot(record, large?);
+    let plots = [by_depth, latency, engines, cpu].map(of_large);
     plots
+        .into_iter()
+        .chain([index(record), recovery(record)])
+        .flatten()
+        .collect()
 }
 
 fn rows(report: &StoreReport, mix: Mix) -> Vec<&Row> {
@@ -52,7 +49,7 @@ fn point(row: &Row, measured: Measured) -> Point {
     }
 }
 
-fn by_depth(record: &StoreRecord, report: &StoreReport) -> Option<String> {
+fn by_depth(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
     let mut series = Vec::new();
     for (mix, word, tones) in [
         (Mix::Get, "GET", [Tone::First, Tone::Quiet]),
@@ -72,21 +69,23 @@ fn by_depth(record: &StoreRecord, report: &StoreReport) -> Option<String> {
         }
     }
     let some = series.iter().any(|series| !series.points.is_empty());
-    some.then(|| {
+    let plot = || {
         Lines {
             title: "Throughput by requests under way".to_string(),
             subtitle: how(report),
             x: Axis::new("requests under way", Scale::Log2, Unit::Number),
             y: Axis::new("requests a second", Scale::Zero, Unit::Number),
             series,
-            source: record.source(),
+            source: record.head.source(),
             ..Lines::default()
         }
         .svg()
-    })
+    };
+    let name = NAMES[0];
+    some.then(|| Figure { name, svg: plot() })
 }
 
-fn latency(record: &StoreRecord, report: &StoreReport) -> Option<String> {
+fn latency(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
     let mut groups = Vec::new();
     for (mix, word) in [(Mix::Get, "GET"), (Mix::Put, "PUT")] {
         for row in rows(report, mix).into_iter().filter(|row| row.depth == 1) {
@@ -100,8 +99,9 @@ fn latency(record: &StoreRecord, report: &StoreReport) -> Option<String> {
             groups.push(group("p99", store.p99_ns, raw.p99_ns));
         }
     }
-    bars(
+    store_bars(
         record,
+        NAMES[1],
         "Latency of one request at a time",
         how(report),
         Unit::Nanoseconds,
@@ -110,15 +110,16 @@ fn latency(record: &StoreRecord, report: &StoreReport) -> Option<String> {
     )
 }
 
-fn engines(record: &StoreRecord, report: &StoreReport) -> Option<String> {
+fn engines(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
     let deep = |row: &&Row| row.mix == Mix::Get && row.depth == 128 && row.idle == Idle::Spin;
     let groups = report.rows.iter().filter(deep).map(|row| BarGroup {
         label: row.engine.to_string(),
         values: vec![Some(row.store.per_second.mid), Some(row.raw.per_second.mid)],
         note: format!("{:.2}×", row.throughput_vs_raw.mid),
     });
-    bars(
+    store_bars(
         record,
+        NAMES[2],
         "GETs by engine, 128 under way",
         format!("A second; {}", how(report)),
         Unit::Number,
@@ -127,7 +128,7 @@ fn engines(record: &StoreRecord, report: &StoreReport) -> Option<String> {
     )
 }
 
-fn cpu(record: &StoreRecord, report: &StoreReport) -> Option<String> {
+fn cpu(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
     let asleep = |row: &&Row| row.mix == Mix::Get && row.idle == Idle::Sleep;
     let ns = |cpu_us: Measured| Some(cpu_us.mid * 1e3);
     let groups = report.rows.iter().filter(asleep).map(|row| BarGroup {
@@ -135,8 +136,9 @@ fn cpu(record: &StoreRecord, report: &StoreReport) -> Option<String> {
         values: vec![ns(row.store.cpu_us), ns(row.raw.cpu_us)],
         note: format!("{:.0}/s", row.store.per_second.mid),
     });
-    bars(
+    store_bars(
         record,
+        NAMES[3],
         "CPU time of a GET by engine, 128 under way",
         format!("On a core that may sleep; {}", how(report)),
         Unit::Nanoseconds,
@@ -145,7 +147,7 @@ fn cpu(record: &StoreRecord, report: &StoreReport) -> Option<String> {
     )
 }
 
-fn index(record: &StoreRecord) -> Option<String> {
+fn index(record: &StoreRecord) -> Option<Figure> {
     let report = record.index.as_ref()?;
     let groups = report.tables.iter().map(|table| BarGroup {
         label: table.table.to_string(),
@@ -155,8 +157,9 @@ fn index(record: &StoreRecord) -> Option<String> {
         ],
         note: format!("{:.1} B each", table.bytes_per_entry),
     });
-    bars(
+    store_bars(
         record,
+        NAMES[4],
         "The index beside other maps",
         format!(
             "A second, {} keys, {} threads; memory at the end of each line",
@@ -169,7 +172,7 @@ fn index(record: &StoreRecord) -> Option<String> {
     )
 }
 
-fn recovery(record: &StoreRecord) -> Option<String> {
+fn recovery(record: &StoreRecord) -> Option<Figure> {
     let recovered = record.recovery.as_ref()?;
     let limit = Some(recovered.limit_s() * 1e9).filter(|ns| ns.is_finite());
     let groups = vec![
@@ -184,8 +187,9 @@ fn recovery(record: &StoreRecord) -> Option<String> {
             note: String::new(),
         },
     ];
-    bars(
+    store_bars(
         record,
+        NAMES[5],
         "From opening the file until the store serves",
         format!(
             "{} records of {} B",
@@ -198,30 +202,16 @@ fn recovery(record: &StoreRecord) -> Option<String> {
     )
 }
 
-fn bars(
+fn store_bars(
     record: &StoreRecord,
+    name: &'static str,
     title: &str,
     subtitle: String,
     unit: Unit,
-    names: [&str; 2],
+    [ours, beside]: [&str; 2],
     groups: Vec<BarGroup>,
-) -> Option<String> {
-    if groups.is_empty() {
-        return None;
-    }
-    let series = names.into_iter().zip([Tone::First, Tone::Quiet]);
-    let plot = Bars {
-        title: title.to_string(),
-        subtitle,
-        unit,
-        series: series
-            .map(|(name, tone)| BarSeries {
-                name: name.to_string(),
-                tone,
-            })
-            .collect(),
-        groups,
-        source: record.source(),
-    };
-    Some(plot.svg())
+) -> Option<Figure> {
+    let series = [(ours, Tone::First), (beside, Tone::Quiet)];
+    let unit = (unit, record.head.source());
+    bars(name, (title, subtitle), unit, &series, groups)
 }

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use ::store::format::record::{Meta, Record};
 use block::Engine;
 
-use super::goals::StoreRatios;
 use super::{STORE_FORMAT, StoreRecord};
+use crate::goals::StoreRatios;
 use crate::index::{IndexRatios, IndexReport, IndexRun};
-use crate::report::run::{Progress, StepError, time_left};
-use crate::report::{Commit, Hardware, StepTime};
+use crate::report::run::{Progress, Step, StepError, run_steps};
+use crate::report::{Commit, Head};
 use bench::store::{
     Idle, KEY_LEN, Location, Mix, Recovered, RecoveryRun, StoreReport, StoreRun, cells,
 };
@@ -127,8 +127,7 @@ struct Stage<'s> {
 
 type Run = fn(&mut Stage<'_>, &mut StoreRecord) -> Result<(), StepError>;
 
-/// The steps, and how many seconds each takes in a standard run.
-const STEPS: [(&str, f64, Run); 4] = [
+const STEPS: [Step<Run>; 4] = [
     ("values of 4 KiB beside the bare device", 130.0, large),
     ("values of 1 KiB", 15.0, small),
     ("the index beside other maps", 150.0, index),
@@ -138,47 +137,16 @@ const STEPS: [(&str, f64, Run); 4] = [
 impl WholeRun {
     /// Measures everything. A step that fails is left out of the record, which says so.
     pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> StoreRecord {
-        let began = Instant::now();
         let mut record = StoreRecord {
-            format: STORE_FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            commit: self.commit.clone(),
-            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            machine: Hardware::this(),
+            head: Head::new(STORE_FORMAT, self.commit.clone()),
             scale: self.scale.name.to_string(),
             flags: self.flags.clone(),
             seed: self.seed,
             ..StoreRecord::default()
         };
-        let all: f64 = STEPS.iter().map(|(_, weight, _)| weight).sum();
-        let mut done = 0.0;
-        for (number, (name, weight, run)) in STEPS.into_iter().enumerate() {
-            let mut tell = |detail: &str| {
-                progress(Progress {
-                    step: number + 1,
-                    steps: STEPS.len(),
-                    name,
-                    detail,
-                    elapsed: began.elapsed(),
-                    left: time_left(began.elapsed(), done, all),
-                });
-            };
-            tell("");
-            let mut stage = Stage {
-                run: self,
-                tell: &mut tell,
-            };
-            let step_began = Instant::now();
-            if let Err(error) = run(&mut stage, &mut record) {
-                record.leave_out(name, error, true);
-            }
-            record.steps.push(StepTime {
-                name: name.to_string(),
-                seconds: step_began.elapsed().as_secs_f64(),
-            });
-            done += weight;
-        }
-        record.seconds = began.elapsed().as_secs_f64();
+        run_steps(&STEPS, &mut record, progress, |step, tell, record| {
+            step(&mut Stage { run: self, tell }, record)
+        });
         record
     }
 
@@ -337,7 +305,9 @@ fn recovery_ratios(recovered: &Recovered, record: &mut StoreRecord) {
             "only {} records were recovered: see `recovery`",
             recovered.keys
         );
-        record.leave_out("recovery of 10 million records", why, false);
+        record
+            .head
+            .leave_out("recovery of 10 million records", why, false);
     }
 }
 
@@ -354,7 +324,7 @@ mod tests {
         recovered.clean_s = 0.01;
         recovery_ratios(&recovered, &mut record);
         assert_eq!(record.ratios, StoreRatios::default());
-        assert!(record.is_whole() && record.left_out[0].why.contains("100000"));
+        assert!(record.head.is_whole() && record.head.left_out[0].why.contains("100000"));
         recovered.keys = RECOVERY_KEYS;
         recovery_ratios(&recovered, &mut record);
         assert_eq!(record.ratios.recovery_crash_10m_s, Some(0.1));

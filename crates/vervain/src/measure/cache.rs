@@ -6,10 +6,11 @@ use ::cache::herd::client::ConnectError;
 use anyhow::{Context as _, anyhow, bail};
 use bench::cache::{Arrival, CacheRun, Length, Limit, LoadSweep, Pinning, Rates, RunError, Target};
 use bench::machine::Placement;
+use bench::print::{show, write_loads, write_table};
 use bench::process::{NicPlace, Server, ServerSettings, vervain};
 use bench::units;
 use bench::workload::{Distribution, Mix};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::{Progress, stop_servers_on_signals};
 use crate::cli::{ClientFlags, NicFlags, door, open_nic};
@@ -80,8 +81,8 @@ pub struct CacheFlags {
     #[arg(long, alias = "rates", value_name = "R,R", value_parser = units::rates)]
     pub rate: Option<Rates>,
     /// How requests at a rate are spread over time.
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = Arriving::Poisson)]
-    pub arrival: Arriving,
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Arrival::Poisson)]
+    pub arrival: Arrival,
     /// Pin client threads to the last CPUs; `serve --pin` takes the first.
     #[arg(long)]
     pub pin: bool,
@@ -106,15 +107,6 @@ pub struct CacheFlags {
     /// Which server, and by which way.
     #[command(flatten)]
     pub client: ClientFlags,
-}
-
-/// `--arrival`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Arriving {
-    /// At random, as those of many users.
-    Poisson,
-    /// At equal distances.
-    Constant,
 }
 
 fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
@@ -209,10 +201,7 @@ fn measure(
     if let Some(rates) = &flags.rate {
         let sweep = LoadSweep {
             rates: rates.clone(),
-            arrival: match flags.arrival {
-                Arriving::Poisson => Arrival::Poisson,
-                Arriving::Constant => Arrival::Constant,
-            },
+            arrival: flags.arrival,
             run,
         };
         let tell = &mut |what: &str, step: usize, steps: usize| {
@@ -222,12 +211,7 @@ fn measure(
         progress.tell("the machine's limit");
         report.limit = limit_of(&sweep.run, cpus)?;
         drop(progress);
-        let mut out = std::io::stdout().lock();
-        if as_json {
-            bench::print::write_json(&report, &mut out)?;
-        } else {
-            bench::print::write_loads(&report, &mut out)?;
-        }
+        show(&report, as_json, write_loads)?;
         return Ok(report.loads.iter().all(|load| load.counts.wrong == 0));
     }
     let report = run.run(&mut |stored, items| {
@@ -242,12 +226,7 @@ fn measure(
     progress.tell("the machine's limit");
     report.limit = limit_of(&run, cpus)?;
     drop(progress);
-    let mut out = std::io::stdout().lock();
-    if as_json {
-        bench::print::write_json(&report, &mut out)?;
-    } else {
-        bench::print::write_table(&report, &mut out)?;
-    }
+    show(&report, as_json, write_table)?;
     Ok(report.counts.wrong == 0)
 }
 

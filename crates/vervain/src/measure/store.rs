@@ -50,9 +50,11 @@ pub struct StoreFlags {
     /// What is asked for: get, put (new keys), update, ycsb-a, ycsb-b, ycsb-c.
     #[arg(
         long,
+        value_enum,
         value_name = "MIX,...",
         value_delimiter = ',',
-        default_value = "get,put"
+        default_value = "get,put",
+        hide_possible_values = true
     )]
     pub mix: Vec<Mix>,
     /// Cores, each with its own queue of the device.
@@ -121,12 +123,7 @@ pub(super) fn run(flags: &StoreFlags, as_json: bool) -> anyhow::Result<bool> {
     let report = run.run(&mut |text| progress.tell(text));
     drop(progress);
     let report = report.context("the benchmark did not finish")?;
-    let mut out = std::io::stdout().lock();
-    if as_json {
-        bench::print::write_json(&report, &mut out)?;
-    } else {
-        write_store(&report, &mut out)?;
-    }
+    bench::print::show(&report, as_json, write_store)?;
     Ok(true)
 }
 

@@ -1,6 +1,6 @@
 //! `vervain bench verbs`: two processes of this program, a NIC each.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,12 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bench::machine::{first_and_last, two_cpus};
 use bench::units;
-use bench::verbs::{
-    Experiment, Inline, Link, POSTLIST_MAX, Progress, QPS_MAX, Role, Target, VerbsRun, Wishes,
-    serve_peer, write_verbs,
-};
-use clap::{Args, ValueEnum};
-use verbs::Transport;
+use bench::verbs::{Experiment, Link, VerbsRun, Wishes, serve_peer, write_verbs};
+use clap::Args;
 
 use crate::cli::{NicFlags, open_nic, run_dir_of};
 
@@ -41,62 +37,9 @@ pub struct VerbsFlags {
     /// The CPUs of the two processes [default: the first and the last].
     #[arg(long, value_name = "A,B", value_parser = two_cpus)]
     pub cpus: Option<[usize; 2]>,
-    /// Bytes of a message, several by commas.
-    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = units::size,
-          help_heading = "Instead of the experiment's own choice")]
-    pub sizes: Vec<usize>,
-    /// Requests under way, on each queue pair.
-    #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=4096),
-          help_heading = "Instead of the experiment's own choice")]
-    pub window: Vec<u32>,
-    /// Work requests in one post call.
-    #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(POSTLIST_MAX)),
-          help_heading = "Instead of the experiment's own choice")]
-    pub postlist: Vec<u32>,
-    /// One completion in so many work requests.
-    #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=4096),
-          help_heading = "Instead of the experiment's own choice")]
-    pub signal_every: Vec<u32>,
-    /// Queue pairs.
-    #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(QPS_MAX)),
-          help_heading = "Instead of the experiment's own choice")]
-    pub qps: Vec<u32>,
-    /// Transports.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        help_heading = "Instead of the experiment's own choice"
-    )]
-    pub transport: Vec<TransportFlag>,
-    /// Which messages are carried within the work request.
-    #[arg(long, value_enum, default_value_t = InlineFlag::Auto,
-          help_heading = "Instead of the experiment's own choice")]
-    pub inline: InlineFlag,
-    /// Who posts.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "ROLE",
-        help_heading = "Instead of the experiment's own choice"
-    )]
-    pub role: Option<RoleFlag>,
-    /// What the target's CPU does with WRITEs.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        help_heading = "Instead of the experiment's own choice"
-    )]
-    pub target: Option<TargetFlag>,
-    /// Measure the time of one request instead of throughput.
-    #[arg(long)]
-    pub latency: bool,
+    /// What is wished instead of the experiments' own choice.
+    #[command(flatten)]
+    pub wishes: Wishes,
     /// How long each measurement takes.
     #[arg(long = "for", value_name = "TIME", default_value = "50ms", value_parser = units::duration)]
     pub each: Duration,
@@ -117,46 +60,6 @@ pub struct PeerFlags {
     pub nic: NicFlags,
 }
 
-/// `--transport`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TransportFlag {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-}
-
-/// `--inline`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum InlineFlag {
-    /// Those of up to 256 bytes.
-    Auto,
-    /// All of them.
-    Always,
-    /// None.
-    Never,
-}
-
-/// `--role`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RoleFlag {
-    /// The process on the first CPU, which measures what it sends.
-    Outbound,
-    /// The process on the second CPU; the first one measures what arrives.
-    Inbound,
-}
-
-/// `--target`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TargetFlag {
-    /// It polls for each message and reads it.
-    Polling,
-    /// Nothing.
-    Idle,
-}
-
 /// Measures; false when something was visible earlier than the NIC promises.
 pub(super) fn run(flags: &VerbsFlags, as_json: bool) -> anyhow::Result<bool> {
     if flags.list {
@@ -164,10 +67,12 @@ pub(super) fn run(flags: &VerbsFlags, as_json: bool) -> anyhow::Result<bool> {
     }
     let context = open_nic(&flags.nic)?.context;
     let mut run = VerbsRun::new(context);
-    run.wishes = wishes(flags);
+    run.wishes = Wishes {
+        brief: flags.experiments.is_empty(),
+        ..flags.wishes.clone()
+    };
     if !flags.experiments.is_empty() {
         run.experiments.clone_from(&flags.experiments);
-        run.wishes.brief = false;
     }
     run.cpus = flags.cpus.or_else(first_and_last);
     run.each = flags.each;
@@ -175,24 +80,15 @@ pub(super) fn run(flags: &VerbsFlags, as_json: bool) -> anyhow::Result<bool> {
     // What cannot be done is said before anything is started.
     run.count()?;
     let (peer, link) = Peer::start(&flags.nic)?;
-    let shown = std::io::stderr().is_terminal() && !as_json;
+    let shown = super::Progress::new(as_json);
     let report = run.run(link, &mut |progress| {
-        if shown {
-            show(progress);
-        }
+        let percent = progress.done * 100 / progress.total.max(1);
+        shown.tell(&format!("measuring: {percent} %, {}", progress.experiment));
     });
-    if shown {
-        // Nothing to do about a stderr that is closed.
-        let _ = write!(std::io::stderr(), "\r\x1b[K");
-    }
+    drop(shown);
     let report = report.context("the benchmark did not finish")?;
     peer.end();
-    let mut out = std::io::stdout().lock();
-    if as_json {
-        bench::print::write_json(&report, &mut out)?;
-    } else {
-        write_verbs(&report, &mut out)?;
-    }
+    bench::print::show(&report, as_json, write_verbs)?;
     Ok(report.order_violations() == 0)
 }
 
@@ -219,47 +115,6 @@ fn list(as_json: bool) -> anyhow::Result<bool> {
         writeln!(out, "{:<12}{}", one.name(), one.summary())?;
     }
     Ok(true)
-}
-
-fn wishes(flags: &VerbsFlags) -> Wishes {
-    let transport = |flag: &TransportFlag| match flag {
-        TransportFlag::Rc => Transport::Rc,
-        TransportFlag::Uc => Transport::Uc,
-        TransportFlag::Ud => Transport::Ud,
-    };
-    Wishes {
-        sizes: flags.sizes.clone(),
-        windows: flags.window.clone(),
-        postlists: flags.postlist.clone(),
-        signal_every: flags.signal_every.clone(),
-        qps: flags.qps.clone(),
-        transports: flags.transport.iter().map(transport).collect(),
-        inline: match flags.inline {
-            InlineFlag::Auto => Inline::Auto,
-            InlineFlag::Always => Inline::Always,
-            InlineFlag::Never => Inline::Never,
-        },
-        role: flags.role.map(|role| match role {
-            RoleFlag::Outbound => Role::Outbound,
-            RoleFlag::Inbound => Role::Inbound,
-        }),
-        target: flags.target.map(|target| match target {
-            TargetFlag::Polling => Target::Polling,
-            TargetFlag::Idle => Target::Idle,
-        }),
-        latency: flags.latency,
-        brief: true,
-    }
-}
-
-fn show(progress: Progress) {
-    let percent = progress.done * 100 / progress.total.max(1);
-    // Nothing to do about a stderr that is closed.
-    let _ = write!(
-        std::io::stderr(),
-        "\r\x1b[Kmeasuring: {percent} %, {}",
-        progress.experiment
-    );
 }
 
 /// The second process; killed with this value if it has not ended.

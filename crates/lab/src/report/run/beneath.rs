@@ -78,9 +78,10 @@ pub(super) fn table(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
     let fitting = (stage.memory_to_use() / TABLE_ITEM_BYTES) as u64;
     if fitting < wanted {
         let (fitting, wanted) = (fitting as f64, wanted as f64);
-        record.leave_out(
+        record.head.leave_out(
             &format!("the table alone with {} items", Unit::Number.show(wanted)),
             format!("memory is enough for {}", Unit::Number.show(fitting)),
+            false,
         );
     }
     let run = MicaRun {

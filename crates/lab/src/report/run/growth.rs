@@ -1,9 +1,10 @@
 //! Throughput by value size, items, clients and cores.
 
 use super::StepError;
-use super::stage::{Items, Rounds, Stage, Style, VALUE_LEN};
+use super::stage::{Items, Stage, Style, VALUE_LEN};
 use crate::plot::Unit;
 use crate::report::record::{Curve, Record, Sample, Who};
+use bench::Rounds;
 use bench::cache::{CacheRun, Pinning, Target};
 use bench::machine::allowed_cpus;
 use bench::process::{Listen, ServerSettings};
@@ -64,21 +65,16 @@ pub(super) fn sizes(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
             multiget: 1,
             connections: 1,
         };
-        let mut rounds = Rounds::new(3);
-        for _ in 0..stage.scale().rounds {
-            let mops = stage.herd_mops(&herd, items, window)?;
-            rounds.push(0, mops);
-            let mops = stage.socket_mops(ours.address(), items, style)?;
-            rounds.push(1, mops);
-            if let Some(theirs) = &theirs {
-                let mops = stage.socket_mops(theirs.address(), items, style)?;
-                rounds.push(2, mops);
+        let mut sides = vec![(Who::Herd, None), (Who::Door, Some(ours.address()))];
+        let theirs = theirs.as_ref();
+        sides.extend(theirs.map(|theirs| (Who::Memcached, Some(theirs.address()))));
+        let rounds = Rounds::alternate(stage.scale().rounds, sides.len(), |side| {
+            match sides[side].1 {
+                None => stage.herd_mops(&herd, items, window),
+                Some(door) => stage.socket_mops(door, items, style),
             }
-        }
-        for (side, who) in [Who::Herd, Who::Door, Who::Memcached]
-            .into_iter()
-            .enumerate()
-        {
+        })?;
+        for (side, (who, _)) in sides.into_iter().enumerate() {
             add(&mut record.sizes, who, value_len as f64, &rounds, side);
         }
     }
@@ -97,20 +93,15 @@ pub(super) fn items(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
         (stage.tell)(&text);
         if items.memory() > stage.memory_to_use() {
             let need = Unit::Bytes.show(items.memory() as f64);
-            record.leave_out(
-                &text,
-                format!("they need {need}, more than half of what is free"),
-            );
+            let why = format!("they need {need}, more than half of what is free");
+            record.head.leave_out(&text, why, false);
             continue;
         }
         let ours = stage.ours(&stage.server_settings(items))?;
         let herd = stage.herd(&ours)?;
         stage.fill(&herd, items)?;
-        let mut rounds = Rounds::new(1);
-        for _ in 0..stage.scale().rounds {
-            let mops = stage.herd_mops(&herd, items, window)?;
-            rounds.push(0, mops);
-        }
+        let rounds = stage.scale().rounds;
+        let rounds = Rounds::alternate(rounds, 1, |_| stage.herd_mops(&herd, items, window))?;
         add(&mut record.items, Who::Herd, count as f64, &rounds, 0);
     }
     Ok(())
@@ -130,21 +121,17 @@ pub(super) fn clients(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), 
     let herd = stage.herd(&ours)?;
     (stage.tell)("storing items");
     stage.fill(&herd, items)?;
-    let mut rounds = Rounds::new(counts.len());
-    for _ in 0..stage.scale().rounds {
-        for (side, &connections) in counts.iter().enumerate() {
-            (stage.tell)(&format!("{connections} clients"));
-            let run = CacheRun {
-                connections,
-                // As many under way for each as HERD's clients have where there are many (section
-                // 5.7).
-                window: best.min(CLIENT_WINDOW),
-                ..stage.cache_run(&herd, items)
-            };
-            let report = stage.measure(&run)?;
-            rounds.push(side, report.throughput_mops);
-        }
-    }
+    let rounds = Rounds::alternate(stage.scale().rounds, counts.len(), |side| {
+        let connections = counts[side];
+        (stage.tell)(&format!("{connections} clients"));
+        let run = CacheRun {
+            connections,
+            // As many under way for each as HERD's clients have where there are many (section 5.7).
+            window: best.min(CLIENT_WINDOW),
+            ..stage.cache_run(&herd, items)
+        };
+        Ok::<_, StepError>(stage.measure(&run)?.throughput_mops)
+    })?;
     for (side, &count) in counts.iter().enumerate() {
         add(&mut record.clients, Who::Herd, count as f64, &rounds, side);
     }
@@ -184,17 +171,15 @@ pub(super) fn cores(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
         })?;
         let herd = stage.herd(&ours)?;
         stage.fill(&herd, items)?;
-        let mut rounds = Rounds::new(1);
-        for _ in 0..stage.scale().rounds {
-            let run = CacheRun {
-                window,
-                threads: cores,
-                pinning: client_cpus.clone(),
-                ..stage.cache_run(&herd, items)
-            };
-            let report = stage.measure(&run)?;
-            rounds.push(0, report.throughput_mops);
-        }
+        let run = CacheRun {
+            window,
+            threads: cores,
+            pinning: client_cpus,
+            ..stage.cache_run(&herd, items)
+        };
+        let rounds = Rounds::alternate(stage.scale().rounds, 1, |_| {
+            Ok::<_, StepError>(stage.measure(&run)?.throughput_mops)
+        })?;
         add(&mut record.cores, Who::Herd, cores as f64, &rounds, 0);
     }
     Ok(())

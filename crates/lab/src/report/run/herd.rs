@@ -1,12 +1,12 @@
 //! The cache over RDMA: by requests under way, beside the bare exchange; by mix and distribution.
 
 use super::StepError;
-use super::stage::{Rounds, Stage};
+use super::stage::Stage;
 use crate::report::record::{Curve, Group, Record, Sample, Who};
-use bench::Measured;
 use bench::cache::CacheRun;
 use bench::limit::{BetweenCores, between_cores};
 use bench::workload::{Distribution, Mix};
+use bench::{Measured, Rounds};
 
 impl Stage<'_> {
     /// The two CPUs, when there are two.
@@ -33,29 +33,31 @@ pub(super) fn windows(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), 
     let target = stage.herd(&server)?;
     (stage.tell)("storing items");
     stage.fill(&target, items)?;
-    let (mut herd, mut bare) = (Rounds::new(windows.len()), Rounds::new(windows.len()));
-    let mut latency_ratios = Vec::new();
-    for _ in 0..stage.scale().rounds {
-        for (side, &window) in windows.iter().enumerate() {
+    let (mut latency_ratios, mut p50_ns) = (Vec::new(), 0.0);
+    // HERD's sides are the even ones, each followed by what it runs against.
+    let rounds = Rounds::alternate(stage.scale().rounds, 2 * windows.len(), |side| {
+        let window = windows[side / 2];
+        if side % 2 == 0 {
             (stage.tell)(&format!("window {window}"));
             let run = CacheRun {
                 window,
                 ..stage.cache_run(&target, items)
             };
             let report = stage.measure(&run)?;
-            herd.push(side, report.throughput_mops);
-            let limit = stage.limit(&[window as usize]);
-            bare.push(side, limit.exchange_mops());
-            if window == 1 && limit.pingpong_ns > 0.0 {
-                latency_ratios.push(report.latency.all.p50_ns as f64 / limit.pingpong_ns);
-            }
+            p50_ns = report.latency.all.p50_ns as f64;
+            return Ok::<_, StepError>(report.throughput_mops);
         }
-    }
-    let curve = |who, rounds: &Rounds| {
-        let sample = |(side, window): (usize, &u32)| {
+        let limit = stage.limit(&[window as usize]);
+        if window == 1 && limit.pingpong_ns > 0.0 {
+            latency_ratios.push(p50_ns / limit.pingpong_ns);
+        }
+        Ok(limit.exchange_mops())
+    })?;
+    let curve = |who, first: usize| {
+        let sample = |(at, window): (usize, &u32)| {
             Some(Sample {
                 x: f64::from(*window),
-                y: rounds.measured(side)?,
+                y: rounds.measured(2 * at + first)?,
             })
         };
         Curve {
@@ -63,7 +65,7 @@ pub(super) fn windows(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), 
             points: windows.iter().enumerate().filter_map(sample).collect(),
         }
     };
-    let (herd, bare) = (curve(Who::Herd, &herd), curve(Who::Exchange, &bare));
+    let (herd, bare) = (curve(Who::Herd, 0), curve(Who::Exchange, 1));
     let best = |curve: &Curve| curve.best().map(|best| best.y.mid);
     let ratios = &mut record.ratios;
     ratios.herd_mops = best(&herd);
@@ -90,20 +92,17 @@ pub(super) fn mixes(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
         ("5 % PUT, Zipf .99", 950, zipf),
         ("50 % PUT, Zipf .99", 500, zipf),
     ];
-    let mut rounds = Rounds::new(cells.len());
-    for _ in 0..stage.scale().rounds {
-        for (side, (name, get_permille, distribution)) in cells.iter().enumerate() {
-            (stage.tell)(name);
-            let run = CacheRun {
-                window,
-                mix: Mix::new(*get_permille)?,
-                distribution: *distribution,
-                ..stage.cache_run(&target, items)
-            };
-            let report = stage.measure(&run)?;
-            rounds.push(side, report.throughput_mops);
-        }
-    }
+    let rounds = Rounds::alternate(stage.scale().rounds, cells.len(), |side| {
+        let (name, get_permille, distribution) = cells[side];
+        (stage.tell)(name);
+        let run = CacheRun {
+            window,
+            mix: Mix::new(get_permille)?,
+            distribution,
+            ..stage.cache_run(&target, items)
+        };
+        Ok::<_, StepError>(stage.measure(&run)?.throughput_mops)
+    })?;
     let by = |one: usize, other: usize| {
         let (one, other) = (rounds.measured(one)?, rounds.measured(other)?);
         (other.mid > 0.0).then(|| one.mid / other.mid)

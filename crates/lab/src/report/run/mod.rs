@@ -19,11 +19,10 @@ mod scale;
 mod stage;
 mod verbs;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use self::stage::Stage;
-use super::hardware::Hardware;
-use super::record::{Commit, FORMAT, Record, Settings, StepTime};
+use super::record::{Commit, FORMAT, Head, Record, Settings, StepTime};
 use crate::memcached;
 use bench::machine::allowed_cpus;
 
@@ -45,17 +44,6 @@ pub struct ReportRun {
     pub flags: Vec<String>,
 }
 
-/// How long a run may still take, by the share of its work that is done.
-pub(crate) fn time_left(elapsed: Duration, done: f64, all: f64) -> Duration {
-    // Before anything is known, a step takes as long as in a standard run.
-    let pace = if done > 0.0 {
-        elapsed.as_secs_f64() / done
-    } else {
-        1.0
-    };
-    Duration::from_secs_f64(pace * (all - done))
-}
-
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
@@ -73,45 +61,75 @@ pub struct Progress<'a> {
     pub left: Duration,
 }
 
-/// A step of the run.
-struct Step {
-    name: &'static str,
-    /// Its part of a standard run, in seconds on two cores.
-    weight: f64,
-    run: fn(&mut Stage<'_>, &mut Record) -> Result<(), StepError>,
+/// A step of a run: its name, its part of a standard run in seconds on two cores, and what it does.
+pub(crate) type Step<F> = (&'static str, f64, F);
+
+/// Carries steps out one after the other. One that fails is left out of the record, which says so.
+pub(crate) fn run_steps<F, R: AsMut<Head>>(
+    steps: &[Step<F>],
+    record: &mut R,
+    progress: &mut dyn FnMut(Progress<'_>),
+    mut carry_out: impl FnMut(&F, &mut dyn FnMut(&str), &mut R) -> Result<(), StepError>,
+) {
+    let began = Instant::now();
+    let all: f64 = steps.iter().map(|(_, weight, _)| weight).sum();
+    let mut done = 0.0;
+    for (number, (name, weight, run)) in steps.iter().enumerate() {
+        let mut tell = |detail: &str| {
+            let elapsed = began.elapsed();
+            // Before anything is known, a step takes as long as in a standard run.
+            let pace = if done > 0.0 {
+                elapsed.as_secs_f64() / done
+            } else {
+                1.0
+            };
+            progress(Progress {
+                step: number + 1,
+                steps: steps.len(),
+                name,
+                detail,
+                elapsed,
+                left: Duration::from_secs_f64(pace * (all - done)),
+            });
+        };
+        tell("");
+        let step_began = Instant::now();
+        let carried_out = carry_out(run, &mut tell, record);
+        let head = record.as_mut();
+        if let Err(error) = carried_out {
+            head.leave_out(name, error, true);
+        }
+        head.steps.push(StepTime {
+            name: (*name).to_string(),
+            seconds: step_began.elapsed().as_secs_f64(),
+        });
+        done += weight;
+    }
+    record.as_mut().seconds = began.elapsed().as_secs_f64();
 }
 
-const STEPS: [Step; 14] = {
-    const fn step(
-        name: &'static str,
-        weight: f64,
-        run: fn(&mut Stage<'_>, &mut Record) -> Result<(), StepError>,
-    ) -> Step {
-        Step { name, weight, run }
-    }
-    [
-        step("the machine", 3.0, beneath::machine),
-        step("an idle server", 4.0, beneath::idle),
-        step("cache over RDMA by window", 17.0, herd::windows),
-        step("cache over RDMA by mix", 13.0, herd::mixes),
-        step("beside memcached", 70.0, peer::ways),
-        step("latency by load", 60.0, peer::loads),
-        step("the socket door beside memcached", 51.0, peer::door),
-        step("by value size", 100.0, growth::sizes),
-        step("by items", 15.0, growth::items),
-        step("by clients", 14.0, growth::clients),
-        step("by cores", 5.0, growth::cores),
-        step("verbs", 6.0, verbs::verbs),
-        step("echoes", 9.0, verbs::echoes),
-        step("the table alone", 25.0, beneath::table),
-    ]
-};
+type Run = fn(&mut Stage<'_>, &mut Record) -> Result<(), StepError>;
+
+const STEPS: [Step<Run>; 14] = [
+    ("the machine", 3.0, beneath::machine),
+    ("an idle server", 4.0, beneath::idle),
+    ("cache over RDMA by window", 17.0, herd::windows),
+    ("cache over RDMA by mix", 13.0, herd::mixes),
+    ("beside memcached", 70.0, peer::ways),
+    ("latency by load", 60.0, peer::loads),
+    ("the socket door beside memcached", 51.0, peer::door),
+    ("by value size", 100.0, growth::sizes),
+    ("by items", 15.0, growth::items),
+    ("by clients", 14.0, growth::clients),
+    ("by cores", 5.0, growth::cores),
+    ("verbs", 6.0, verbs::verbs),
+    ("echoes", 9.0, verbs::echoes),
+    ("the table alone", 25.0, beneath::table),
+];
 
 impl ReportRun {
     /// Measures everything. A step that fails is left out of the report, which says so.
     pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Record {
-        let began = Instant::now();
-        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let allowed = allowed_cpus();
         // Servers first, clients last, as `serve --pin` and `bench cache --pin` have it.
         let (server_cpus, client_cpus) = match (allowed.first(), allowed.last()) {
@@ -119,11 +137,7 @@ impl ReportRun {
             _ => (Vec::new(), Vec::new()),
         };
         let mut record = Record {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            commit: self.commit.clone(),
-            date,
-            machine: Hardware::this(),
+            head: Head::new(FORMAT, self.commit.clone()),
             settings: Settings {
                 scale: self.scale.name.to_string(),
                 flags: self.flags.clone(),
@@ -139,37 +153,15 @@ impl ReportRun {
             },
             ..Record::default()
         };
-        let all: f64 = STEPS.iter().map(|step| step.weight).sum();
-        let mut done = 0.0;
-        for (number, step) in STEPS.iter().enumerate() {
-            let mut tell = |detail: &str| {
-                progress(Progress {
-                    step: number + 1,
-                    steps: STEPS.len(),
-                    name: step.name,
-                    detail,
-                    elapsed: began.elapsed(),
-                    left: time_left(began.elapsed(), done, all),
-                });
-            };
-            tell("");
+        run_steps(&STEPS, &mut record, progress, |step, tell, record| {
             let mut stage = Stage {
                 run: self,
                 server_cpus: &server_cpus,
                 client_cpus: &client_cpus,
-                tell: &mut tell,
+                tell,
             };
-            let step_began = Instant::now();
-            if let Err(error) = (step.run)(&mut stage, &mut record) {
-                record.fail(step.name, error);
-            }
-            record.steps.push(StepTime {
-                name: step.name.to_string(),
-                seconds: step_began.elapsed().as_secs_f64(),
-            });
-            done += step.weight;
-        }
-        record.seconds = began.elapsed().as_secs_f64();
+            step(&mut stage, record)
+        });
         record
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::StepError;
-use super::stage::{Rounds, Stage, Style};
+use super::stage::{Stage, Style};
 use crate::compare::door::DoorMatrix;
 use crate::memcached;
 use crate::report::record::{DoorCell, Group, Load, LoadPoint, Record, Who};
-use bench::Measured;
 use bench::cache::{Address, Arrival, CacheRun, Load as Measurement, LoadSweep, Rates, Target};
 use bench::process::Listen;
+use bench::{Measured, Rounds};
 
 /// Why memcached's figures are missing.
 const NOT_INSTALLED: &str = "memcached is not installed; `apt-get install memcached` gives it";
@@ -73,24 +73,23 @@ pub(super) fn ways(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), Ste
             }
         }
     }
-    let (mut fast, mut rounds) = (Rounds::new(1), Rounds::new(ways.len()));
-    for _ in 0..stage.scale().rounds {
-        (stage.tell)("RDMA");
-        let mops = stage.herd_mops(&herd, items, window)?;
-        fast.push(0, mops);
-        for (side, (label, who, door, style)) in ways.iter().enumerate() {
-            let name = if *who == Who::Door {
-                "ours"
-            } else {
-                "memcached"
-            };
-            (stage.tell)(&format!("{label}, {name}"));
-            let mops = stage.socket_mops(door, items, *style)?;
-            rounds.push(side, mops);
-        }
-    }
+    // RDMA is the last side.
+    let fast = ways.len();
+    let rounds = Rounds::alternate(stage.scale().rounds, fast + 1, |side| {
+        let Some((label, who, door, style)) = ways.get(side) else {
+            (stage.tell)("RDMA");
+            return stage.herd_mops(&herd, items, window);
+        };
+        let name = match who {
+            Who::Door => "ours",
+            _ => "memcached",
+        };
+        (stage.tell)(&format!("{label}, {name}"));
+        stage.socket_mops(door, items, *style)
+    })?;
+    let fast = rounds.measured(fast);
     let mut groups: Vec<Group> = Vec::new();
-    if let Some(measured) = fast.measured(0) {
+    if let Some(measured) = fast {
         groups.push(Group {
             label: format!("RDMA, {window} under way"),
             values: [(Who::Herd, measured)].into(),
@@ -115,12 +114,12 @@ pub(super) fn ways(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), Ste
         }
     }
     record.ways = groups;
-    record.ratios.herd_vs_memcached = fast
-        .measured(0)
-        .zip(best)
-        .map(|(ours, theirs)| ours.mid / theirs.mid);
+    let ratio = fast.zip(best).map(|(ours, theirs)| ours.mid / theirs.mid);
+    record.ratios.herd_vs_memcached = ratio;
     if best.is_none() {
-        record.leave_out("the comparison with memcached", NOT_INSTALLED);
+        record
+            .head
+            .leave_out("the comparison with memcached", NOT_INSTALLED, false);
     }
     Ok(())
 }
@@ -203,7 +202,9 @@ fn middle(measurements: &[Measurement]) -> Option<LoadPoint> {
 /// Every cell of the socket door beside memcached.
 pub(super) fn door(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
     if memcached::find().is_none() {
-        record.leave_out("the socket door beside memcached", NOT_INSTALLED);
+        record
+            .head
+            .leave_out("the socket door beside memcached", NOT_INSTALLED, false);
         return Ok(());
     }
     let scale = stage.scale();

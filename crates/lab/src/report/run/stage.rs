@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::{ReportRun, StepError};
 use crate::memcached;
 use ::vervain::cli::{NicFlags, open_nic};
-use bench::Measured;
 use bench::cache::{Address, CacheReport, CacheRun, Length, Pinning, Target};
 use bench::process::{Listen, Server, ServerSettings, vervain};
 use bench::workload::Mix;
@@ -215,24 +214,5 @@ impl Stage<'_> {
             .find_map(|line| line.strip_prefix("MemAvailable:"));
         let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
         kib.map_or(1 << 30, |kib: usize| kib * 1024 / 2)
-    }
-}
-
-/// Figures of several sides, collected round by round.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rounds(Vec<Vec<f64>>);
-
-impl Rounds {
-    pub(super) fn new(sides: usize) -> Self {
-        Rounds(vec![Vec::new(); sides])
-    }
-
-    pub(super) fn push(&mut self, side: usize, figure: f64) {
-        self.0[side].push(figure);
-    }
-
-    /// The median and the ends of a side.
-    pub(super) fn measured(&self, side: usize) -> Option<Measured> {
-        Measured::of(&self.0[side])
     }
 }
