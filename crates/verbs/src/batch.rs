@@ -435,14 +435,22 @@ impl SendBatch {
         &self.bytes[start..start + wqe.len as usize]
     }
 
+    /// The elements that an entry gathers from or scatters to; none when it carries its bytes.
+    #[inline]
+    pub fn elements(&self, wqe: &Wqe) -> &[Sge] {
+        let start = wqe.start as usize;
+        match wqe.is_inline() {
+            true => &[],
+            false => &self.sges[start..start + wqe.count as usize],
+        }
+    }
+
     /// An entry as a work request.
     #[inline]
     pub fn request(&self, wqe: &Wqe) -> SendWr<'_> {
-        let payload = if wqe.is_inline() {
-            Payload::Inline(self.inline_bytes(wqe))
-        } else {
-            let start = wqe.start as usize;
-            Payload::Gather(&self.sges[start..start + wqe.count as usize])
+        let payload = match wqe.is_inline() {
+            true => Payload::Inline(self.inline_bytes(wqe)),
+            false => Payload::Gather(self.elements(wqe)),
         };
         let to = match self.limits.transport {
             Transport::Ud => Some(wqe.dest().to),
@@ -497,9 +505,10 @@ impl Draft<'_> {
     /// Appends the request with the first `len` bytes of the room.
     ///
     /// # Panics
-    /// When `len` is more than was asked for.
+    /// When `len` is more than was asked for, or the request gathers.
     #[inline]
     pub fn commit(mut self, len: usize) {
+        assert!(self.wqe.is_inline(), "a request that gathers has no room");
         assert!(len <= self.len_max, "longer than the room that was lent");
         self.wqe.len = len as u32;
         // The next one's bytes start on a word.
@@ -508,9 +517,15 @@ impl Draft<'_> {
     }
 
     /// Appends a request that gathers.
+    ///
+    /// # Panics
+    /// When the request carries its bytes.
     #[inline]
     pub fn commit_gathered(self) {
-        debug_assert!(!self.wqe.is_inline());
+        assert!(
+            !self.wqe.is_inline(),
+            "how many bytes it carries is not said"
+        );
         self.batch.sges_used = self.batch.sges.len();
         self.batch.wqes.push(self.wqe);
     }
@@ -587,5 +602,41 @@ impl RecvBatch {
                 sges: &self.sges[start..start + wqe.count as usize],
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> SendBatch {
+        let limits = SendLimits {
+            transport: Transport::Rc,
+            inline_max: 64,
+            sge_max: 2,
+            message_len_max: 1 << 20,
+        };
+        SendBatch::new(limits, 4)
+    }
+
+    const SEND: Op = Op::Send { imm: None };
+
+    #[test]
+    #[should_panic(expected = "a request that gathers")]
+    fn a_request_that_gathers_is_not_committed_with_bytes() {
+        let sges = [Sge::default()];
+        batch()
+            .gather(SEND, None, &sges)
+            .expect("drafted")
+            .commit(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not said")]
+    fn a_request_that_carries_its_bytes_says_how_many() {
+        batch()
+            .inline(SEND, None, 8)
+            .expect("drafted")
+            .commit_gathered();
     }
 }
