@@ -144,7 +144,7 @@ fn files(segments: &Segments) -> [OwnedFd; 2] {
 fn an_introduction_with_files_that_cannot_be_mapped_is_refused() {
     let _alone = crate::victim::alone();
     let run_dir = tempfile::tempdir().expect("a directory");
-    let victim = Victim::new(run_dir.path(), Duration::from_millis(100));
+    let victim = Victim::new(run_dir.path(), Duration::from_secs(10));
     let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
     let segments = speaker.segments();
     let answer = Answer::default();
@@ -399,7 +399,7 @@ fn memory_that_was_mapped_cannot_be_cut_short() {
 fn what_is_refused_is_closed() {
     let _alone = crate::victim::alone();
     let run_dir = tempfile::tempdir().expect("a directory");
-    let victim = Victim::new(run_dir.path(), Duration::from_millis(100));
+    let victim = Victim::new(run_dir.path(), Duration::from_secs(10));
     let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
     let answer = Answer::default();
     let host = answering(&speaker, HELLO, &answer);
