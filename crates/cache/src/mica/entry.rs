@@ -103,10 +103,10 @@ impl Header {
     }
 
     /// Whether the entry is live and its key has `key_len` bytes: one comparison, since all bits
-    /// above the key's length are zero in a live entry.
-    #[inline]
+    /// above the key's length are zero in a live entry. No key is longer than it may be.
+    #[inline(always)]
     pub(crate) fn is_live_of(self, key_len: usize) -> bool {
-        self.meta >> VALUE_LEN_BITS == key_len as u32
+        key_len <= KEY_BYTES_MAX && self.meta >> VALUE_LEN_BITS == key_len as u32
     }
 
     pub(crate) fn is_pad(self) -> bool {
@@ -159,6 +159,8 @@ mod tests {
         assert!(!header.is_dead() && !header.is_pad());
         assert!(header.is_live_of(250) && !header.is_live_of(249));
         assert!(!header.into_dead().is_live_of(250));
+        // The bit that says so would be a longer key's.
+        assert!(!header.into_dead().is_live_of(250 + (1 << KEY_LEN_BITS)));
 
         let dead = Header::parse(&header.into_dead().emit());
         assert!(dead.is_dead() && !dead.is_pad());

@@ -273,8 +273,8 @@ impl Partition {
         self.pages
     }
 
-    /// Refuses values longer than that from here on, append and prepend included. Larger ones than
-    /// [`VALUE_BYTES_MAX`] are never taken.
+    /// Refuses values longer than that, append and prepend included, beginning before anything is
+    /// stored. Larger ones than [`VALUE_BYTES_MAX`] are never taken.
     pub fn limit_values(&mut self, bytes_max: usize) {
         self.value_bytes_max = bytes_max.min(VALUE_BYTES_MAX);
     }

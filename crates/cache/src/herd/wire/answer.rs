@@ -240,10 +240,23 @@ mod tests {
         };
         let mut datagram = [0; 64];
         assert_eq!(head.emit(&[5; 32], &mut datagram), 48);
-        let mut same = [0; 48];
-        Head::emit_item(9, 0, &[5; 32], &mut same);
-        assert_eq!(same, datagram[..48]);
         assert_eq!(Head::parse(&datagram[..48]), Some((head, &[5; 32][..])));
         assert_eq!(Head::parse(&datagram[..47]), None);
+    }
+
+    #[test]
+    fn an_item_is_composed_at_once_as_it_is_in_pieces() {
+        for len in [0, 1, 32] {
+            let head = Head {
+                total_len: len,
+                item_flags: 0x0403_0201,
+                ..Head::bare(9, Status::Ok)
+            };
+            let value = &[5; 32][..len as usize];
+            let (mut pieces, mut at_once) = ([0; 64], [0; 64]);
+            let all = head.emit(value, &mut pieces);
+            Head::emit_item(9, 0x0403_0201, value, &mut at_once[..all]);
+            assert_eq!(at_once, pieces, "{len}");
+        }
     }
 }

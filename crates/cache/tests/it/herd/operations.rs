@@ -66,6 +66,63 @@ fn every_operation_does_what_memcached_says() {
     );
 }
 
+/// What a client asks most often has a short way through client, server and table: keys of 16 bytes,
+/// no token, an answer in one datagram.
+#[test]
+fn requests_without_a_token_are_answered_the_same() {
+    let rig = Rig::new(config(2));
+    let mut client = rig.client(ClientConfig::default());
+    let mut call = |command: Command<'_>| {
+        client.submit(&command, false, 5).unwrap();
+        let mut answer = None;
+        for _ in 0..100_000 {
+            client.poll(rig.now_ns(), &mut |tag, outcome| {
+                assert_eq!(tag, 5);
+                answer = Some(match outcome {
+                    Outcome::Value { value, flags, cas } => {
+                        assert_eq!(cas, 0);
+                        Some((value.to_vec(), flags))
+                    }
+                    Outcome::Done { cas: 0 } | Outcome::Refused(Status::NotFound) => None,
+                    other => panic!("{other:?}"),
+                });
+            });
+            if let Some(answer) = answer.take() {
+                return answer;
+            }
+            rig.step();
+        }
+        panic!("no answer to {command:?}");
+    };
+    let lens = [0, 1, 31, 32, 33, 216, 224, 232, 239, 240, 241, 256, 1000];
+    for key_len in [1, 15, 16, 17, 32, 250] {
+        for (len, number) in lens.into_iter().zip(1..) {
+            // Keys that differ only at an end.
+            for at in [0, key_len - 1] {
+                let mut key = vec![b'k'; key_len];
+                key[at] = number;
+                let value = vec![number ^ at as u8; len];
+                let flags = u32::from(number) << 24 | 0x0001_0203;
+                assert_eq!(call(Command::Get { key: &key }), None);
+                let (mode, value) = (StoreMode::Set, &value);
+                let (key, expiry_s) = (&key, 0);
+                let set = Command::Store {
+                    mode,
+                    key,
+                    value,
+                    flags,
+                    expiry_s,
+                };
+                call(set);
+                let got = call(Command::Get { key });
+                assert_eq!(got, Some((value.clone(), flags)), "{key_len}, {len}");
+                call(Command::Delete { key });
+                assert_eq!(call(Command::Get { key }), None);
+            }
+        }
+    }
+}
+
 #[test]
 fn values_of_every_length_come_back() {
     let rig = Rig::new(config(2));
