@@ -168,6 +168,12 @@ pub(crate) fn catch_up(adapter: &Adapter) {
     drop(adapter.incoming());
 }
 
+/// As [`catch_up`], and leaves nothing out that a peer has sent by now: whether a descriptor is ready
+/// cannot be asked while another thread asks, which finds it not ready for a moment.
+pub(crate) fn catch_up_with_all(adapter: &Adapter) {
+    adapter.incoming().serve_all_known(adapter);
+}
+
 /// Serves known peers that have something to say; false when none has.
 fn serve_peers(adapter: &Adapter) -> bool {
     let mut space = [MaybeUninit::<Event>::uninit(); EVENTS];

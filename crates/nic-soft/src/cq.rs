@@ -113,7 +113,8 @@ impl CqShared {
         }
         if !self.overrun.swap(true, Ordering::AcqRel) {
             let event = AsyncEvent::CqError(CqNum(self.num as u32));
-            adapter.events.raise(event);
+            let is_gone = || self.todo.is_closed();
+            adapter.events.raise(event, is_gone);
         }
     }
 
@@ -252,7 +253,7 @@ impl SoftCq {
         }
         if any_new {
             let caught_up: Vec<bool> = self.tended.iter().map(|one| one.is_caught_up).collect();
-            agent::catch_up(&self.adapter);
+            agent::catch_up_with_all(&self.adapter);
             self.take_up();
             // What was named once more is as it was: it cannot start anew before this poll ends.
             for (one, was) in self.tended.iter_mut().zip(caught_up) {

@@ -53,14 +53,9 @@ impl Events {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event, unless the same one waits already.
-    pub(crate) fn raise(&self, event: AsyncEvent) {
-        self.raise_unless(event, || false);
-    }
-
-    /// As [`Events::raise`], for an object that may have gone: whoever lets it go says so before
-    /// [`Events::forget`].
-    pub(crate) fn raise_unless(&self, event: AsyncEvent, is_gone: impl FnOnce() -> bool) {
+    /// Adds an event about an object, unless the same one waits already or the object has gone: whoever
+    /// lets it go says so before [`Events::forget`].
+    pub(crate) fn raise(&self, event: AsyncEvent, is_gone: impl FnOnce() -> bool) {
         let mut known = self.known();
         if known.waiting.contains(&event) || is_gone() {
             return;
@@ -122,9 +117,9 @@ mod tests {
         let events = Events::new().expect("a descriptor");
         for round in 0..3 {
             for qpn in 0..3000 {
-                events.raise(AsyncEvent::QpFatal(QpNum(qpn)));
+                events.raise(AsyncEvent::QpFatal(QpNum(qpn)), || false);
                 if round == 0 {
-                    events.raise(AsyncEvent::PeerGone(QpNum(qpn)));
+                    events.raise(AsyncEvent::PeerGone(QpNum(qpn)), || false);
                 }
             }
         }
@@ -141,7 +136,7 @@ mod tests {
         let event = AsyncEvent::QpFatal(QpNum(7));
         let is_taken = || events.is_taken(|one| one == event);
         for _ in 0..2 {
-            events.raise(event);
+            events.raise(event, || false);
             assert_eq!(events.take(), Some(event));
             assert!(is_taken());
         }
@@ -165,13 +160,13 @@ mod tests {
         };
         let (goes, stays) = (QpNum(1), QpNum(2));
         for qpn in [goes, stays] {
-            events.raise(AsyncEvent::QpFatal(qpn));
+            events.raise(AsyncEvent::QpFatal(qpn), || false);
         }
         events.forget(|event| is_of(event, goes));
         assert!(is_readable());
         assert_eq!(events.take(), Some(AsyncEvent::QpFatal(stays)));
         assert!(!is_readable());
-        events.raise(AsyncEvent::PeerGone(goes));
+        events.raise(AsyncEvent::PeerGone(goes), || false);
         assert!(is_readable());
         events.forget(|event| is_of(event, goes));
         assert!(!is_readable());

@@ -168,26 +168,49 @@ impl Incoming {
         }
     }
 
-    /// Serves what a connection has sent by now, but not more than its share of a turn.
-    fn serve(&mut self, adapter: &Adapter, token: u64) {
+    /// Serves what those who have said who they are have sent by now.
+    pub(crate) fn serve_all_known(&mut self, adapter: &Adapter) {
+        let known = self
+            .connections
+            .iter()
+            .filter(|(_, one)| one.inbox.is_some());
+        let tokens: Vec<u64> = known.map(|(token, _)| *token).collect();
+        for token in tokens {
+            // A peer has so many lanes to announce at most, and what it asks besides is its own affair.
+            let turns = LANES.div_ceil(MESSAGES) + 1;
+            let _ = (0..turns).find(|_| !self.serve(adapter, token));
+        }
+    }
+
+    /// Serves what a connection has sent by now, but not more than its share of a turn; whether there
+    /// may be more.
+    fn serve(&mut self, adapter: &Adapter, token: u64) -> bool {
         for _ in 0..MESSAGES {
             let Some(connection) = self.connections.get(&token) else {
-                return;
+                return false;
             };
             let pid = connection.pid;
             let served = match protocol::receive(connection.socket.as_fd()) {
                 Ok(Some((_, fds))) if !fds.is_empty() => Err("it sent descriptors"),
                 Ok(Some((request, _))) => self.answer(adapter, token, &request),
-                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(Errno::AGAIN) => return false,
+                // An answer that the peer left unread when it went is told once, and before what it
+                // had sent.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
                 Err(Errno::BADMSG) => Err("it sent a message of a wrong length"),
                 // The end, however it came.
-                Ok(None) | Err(_) => return self.end(adapter, token),
+                Ok(None) | Err(_) => {
+                    self.end(adapter, token);
+                    return false;
+                }
             };
             if let Err(why) = served {
                 self.refuse(why, pid);
-                return self.end(adapter, token);
+                self.end(adapter, token);
+                return false;
             }
         }
+        true
     }
 
     fn end(&mut self, adapter: &Adapter, token: u64) {
@@ -244,8 +267,11 @@ impl Incoming {
             return Ok(());
         };
         let message = Message::answer(status, a, adapter.incarnation);
-        protocol::send(connection.socket.as_fd(), &message, fds)
-            .map_err(|_| "it does not take its answer")
+        match protocol::send(connection.socket.as_fd(), &message, fds) {
+            // It has gone; what it sent before is read all the same.
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            Err(_) => Err("it does not take its answer"),
+        }
     }
 
     fn hello(

@@ -86,10 +86,14 @@ fn transport_bits(transport: Transport) -> u64 {
     }
 }
 
+/// The rights that a word has room for: all but the optional ones, which give none.
+const ACCESS_MASK: u32 = 0xff;
+const _: () = assert!(Access::EVERYTHING.bits() & !ACCESS_MASK == 0);
+
 /// Makes a queue pair's word.
 pub(crate) fn word(generation: u32, transport: Transport, access: Access, receives: bool) -> u64 {
     u64::from(generation) << 32
-        | u64::from(access.bits()) << 8
+        | u64::from(access.bits() & ACCESS_MASK) << 8
         | transport_bits(transport) << 4
         | if receives { RECEIVES } else { 0 }
 }
@@ -127,7 +131,7 @@ impl Link {
     /// What the peer's queue pair lets us do.
     #[inline]
     pub(crate) fn allowed(&self) -> Access {
-        Access::from_bits_truncate((self.word >> 8) as u32 & 0xff)
+        Access::from_bits_truncate((self.word >> 8) as u32 & ACCESS_MASK)
     }
 
     /// Whether the peer's queue pair takes our messages now. Costs one load when nothing has

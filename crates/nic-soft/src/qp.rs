@@ -264,7 +264,7 @@ impl QpShared {
     /// Raises an asynchronous event that is about it, as long as it is there.
     pub(crate) fn tell(&self, event: AsyncEvent) {
         let is_gone = || self.destroyed.load(Ordering::Acquire);
-        self.adapter.events.raise_unless(event, is_gone);
+        self.adapter.events.raise(event, is_gone);
     }
 
     /// Goes to the state of failure: by itself, or because a peer broke the rules.

@@ -141,8 +141,7 @@ impl RecvLane {
                 Found::Message(message) => message,
                 Found::Nothing => {
                     if self.state == State::Orphaned {
-                        self.sender_left();
-                        return Left::Ended;
+                        return self.sender_left();
                     }
                     return Left::Nothing;
                 }
@@ -477,18 +476,28 @@ impl RecvLane {
         Taken::Completed
     }
 
+    /// Ends a lane that is empty and whose sender has gone.
     #[cold]
-    fn sender_left(&mut self) {
+    fn sender_left(&mut self) -> Left {
+        // Whose lane it is was checked when it was taken up; the queue pair may be another's now.
+        if self.qp.transport == Transport::Rc && self.is_current() {
+            // The sender may live, and only its connection have ended: what it sends until it can see
+            // that the queue pair has failed is received.
+            if !self.qp.is_draining() && !self.qp.is_flushed() {
+                self.qp.enter_error(false);
+                return Left::Nothing;
+            }
+            if !matches!(self.reader.peek(), Found::Nothing) {
+                return Left::More;
+            }
+        }
         tracing::debug!(
             lane = self.lane,
             qp = self.qp.num,
             "a lane's sender has gone"
         );
-        // Whose lane it is was checked when it was taken up; the queue pair may be another's now.
-        if self.qp.transport == Transport::Rc && self.is_current() {
-            self.qp.enter_error(false);
-        }
         self.state = State::Ended;
+        Left::Ended
     }
 
     #[cold]
