@@ -1,7 +1,10 @@
 //! Several devices as one, beyond holding bytes (see `model.rs`).
 
+use std::sync::{Arc, Mutex};
+
 use block::sim::{Kind, SimConfig, SimDevice};
-use block::{BlockError, Device, Durable, Striped};
+use block::{BlockError, Device, Done, Durable, Geometry, Op, Queue, Region, Request, Striped};
+use rt::Arm;
 use rustix::io::Errno;
 
 use super::disk;
@@ -171,4 +174,102 @@ fn what_does_not_fit_together_is_refused() {
 fn the_shortest_part_bounds_all() {
     let device = striped(&parts(&[1 << 20, 10 * 4096 + 1024, 1 << 21]), 4096).unwrap();
     assert_eq!(device.geometry().len, 30 * 4096);
+}
+
+/// A device that numbers the memory that it is told of in a way of its own.
+struct Registers {
+    device: SimDevice,
+    first: u16,
+    seen: Arc<Mutex<Vec<Option<Region>>>>,
+}
+
+struct RegistersQueue {
+    queue: Box<dyn Queue>,
+    next: u16,
+    seen: Arc<Mutex<Vec<Option<Region>>>>,
+}
+
+impl Device for Registers {
+    fn name(&self) -> Arc<str> {
+        self.device.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, BlockError> {
+        Ok(Box::new(RegistersQueue {
+            queue: self.device.queue(depth)?,
+            next: self.first,
+            seen: Arc::clone(&self.seen),
+        }))
+    }
+}
+
+// SAFETY: the inner queue keeps the promise; this one looks at numbers alone.
+unsafe impl Queue for RegistersQueue {
+    unsafe fn submit(&mut self, requests: &[Request]) {
+        let mut seen = self.seen.lock().unwrap();
+        seen.extend(requests.iter().map(|request| request.region));
+        // SAFETY: the caller's promise.
+        unsafe { self.queue.submit(requests) };
+    }
+    fn poll(&mut self, done: &mut [Done]) -> usize {
+        self.queue.poll(done)
+    }
+    fn arm(&mut self) -> Arm<'_> {
+        self.queue.arm()
+    }
+    fn disarm(&mut self) {
+        self.queue.disarm();
+    }
+    unsafe fn register(&mut self, _memory: *mut u8, _len: usize) -> Option<Region> {
+        self.next += 1;
+        Some(Region(self.next))
+    }
+}
+
+#[repr(align(4096))]
+struct Pages([u8; 8192]);
+
+#[test]
+fn each_part_hears_of_registered_memory_by_its_own_number() {
+    let seen = [Arc::default(), Arc::default()];
+    let devices = parts(&[1 << 20; 2]).into_iter().zip([10, 20]).zip(&seen);
+    let device = |((device, first), seen): ((_, _), &Arc<Mutex<Vec<Option<Region>>>>)| {
+        let seen = Arc::clone(seen);
+        let device: Box<dyn Device> = Box::new(Registers {
+            device,
+            first,
+            seen,
+        });
+        device
+    };
+    let device = Striped::format(devices.map(device).collect(), 4096, 1, false).unwrap();
+    let mut pages = Box::new(Pages([7; 8192]));
+    let mut queue = device.queue(4).unwrap();
+    let memory = pages.0.as_mut_ptr();
+    // SAFETY: the memory outlives the queue.
+    let regions = [(); 2].map(|()| unsafe { queue.register(memory, 8192) }.unwrap());
+    seen.iter().for_each(|seen| seen.lock().unwrap().clear());
+    let request = |token: u64, region: Region| Request {
+        token,
+        op: Op::Write(Durable::No),
+        at: token * 4096,
+        memory,
+        len: 4096,
+        region: Some(region),
+    };
+    // SAFETY: nobody touches the memory until both have ended.
+    unsafe { queue.submit(&[request(0, regions[1]), request(1, regions[0])]) };
+    let mut ended = 0;
+    while ended < 2 {
+        ended += queue.poll(
+            &mut [Done {
+                token: 0,
+                result: Ok(0),
+            }; 2],
+        );
+    }
+    let heard = seen.map(|seen| seen.lock().unwrap().clone());
+    assert_eq!(heard, [vec![Some(Region(12))], vec![Some(Region(21))]]);
 }
