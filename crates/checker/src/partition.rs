@@ -98,8 +98,7 @@ pub fn look(partition: &mut Partition, probe: Probe, key: &[u8], exact: &mut Exa
     );
 }
 
-/// Carries a command out on an item that has just been looked at, and checks the answer: nothing but what does not
-/// fit is too large.
+/// Carries a command out and checks the answer: nothing but what does not fit is too large.
 ///
 /// # Panics
 /// When the answer is wrong.

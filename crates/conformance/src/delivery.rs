@@ -36,18 +36,18 @@ pub fn what_completed_before_a_failure_is_received(fixture: &Fixture) {
         for id in 0..3 {
             pair.a.post_recv(id, 0, 64);
         }
-        // B has no RECV for A's message, now or later. Every other time B is certainly in time, and
-        // its message is found by the poll that finds the failure, or by one before.
+        // B has no RECV for A's message, now or later. Every other time B's has completed before, and
+        // A has not polled since.
         let b_is_first = round % 2 == 0;
-        if b_is_first {
-            pair.b.post(1, SEND, Payload::Inline(b"heard"));
-        }
-        pair.a.post(9, SEND, Payload::Inline(b"unheard"));
         if !b_is_first {
-            pair.b.post(1, SEND, Payload::Inline(b"heard"));
+            pair.a.post(9, SEND, Payload::Inline(b"unheard"));
         }
         let b = &mut pair.b;
+        b.post(1, SEND, Payload::Inline(b"heard"));
         let sent = until(fixture.patience, "B's message", || b.send.take());
+        if b_is_first {
+            pair.a.post(9, SEND, Payload::Inline(b"unheard"));
+        }
         let recv = &mut pair.a.recv;
         let mut completed = Vec::new();
         until(fixture.patience, "everything of A's to end", || {

@@ -16,7 +16,7 @@ pub(super) enum Key<'a> {
 impl Key<'_> {
     pub(super) fn to_vec(self) -> Vec<u8> {
         match self {
-            Key::Few(number) => vec![number; 1 + usize::from(number % 4) * 20],
+            Key::Few(number) => vec![number; [1, 16, 41, 61][usize::from(number % 4)]],
             Key::Any(bytes) => bytes[..bytes.len().min(KEY_LEN_MAX)].to_vec(),
         }
     }
