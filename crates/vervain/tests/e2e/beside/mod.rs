@@ -151,9 +151,10 @@ fn two_cores_answer_as_memcached_does() {
 #[test]
 fn a_store_answers_as_memcached_does() {
     let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("store");
-    let store = path.to_str().expect("a path in text");
     for cores in ["1", "2"] {
+        // The one before may still be in use for a moment: its server was killed.
+        let path = dir.path().join(format!("store of {cores}"));
+        let store = path.to_str().expect("a path in text");
         let flags = [
             &[
                 "--engine",
