@@ -7,13 +7,15 @@ use cache::herd::{Status, StoreMode};
 use crate::history::{Action, Answer};
 use crate::item::{Act, Item, Step, Told, Values, apply};
 
-/// Items that nobody else changes, and the clock by which they expire. An item is forgotten when its
-/// absence is told, and by nothing else: whoever checks asks for it before each command.
+/// Items that nobody else changes, and the clock by which they expire. A cache may forget an item at
+/// any time but between a GET that found it and the next command.
 #[derive(Debug, Default)]
 pub struct Exact {
     items: HashMap<Vec<u8>, Item>,
     values: Values,
     tokens: HashSet<(Vec<u8>, u64)>,
+    /// What the last command found, by a GET.
+    found: Option<Vec<u8>>,
     flush_due_s: Option<u32>,
     now_s: u32,
     forgotten: u64,
@@ -78,16 +80,20 @@ impl Exact {
     /// What is wrong with it.
     pub fn told(&mut self, key: &[u8], action: &Action, answer: &Answer) -> Result<(), String> {
         let old = self.items.get(key).copied();
+        let found = self.found.take();
         let act = Act::of(action, &mut self.values);
         let told = Told::of(answer, &mut self.values).ok_or("no answer")?;
         let next = apply(Step::Told(act, told), old, self.now_s, &mut self.values);
         let wrong = || format!("{action} -> {answer} of {old:?}");
         let next = next.ok_or_else(wrong)?;
         if old.is_some() && says_absent(act, told) {
-            if !matches!(act, Act::Get) {
+            if found.is_some_and(|found| found == key) && !matches!(act, Act::Get) {
                 return Err(format!("{}, which was there", wrong()));
             }
             self.forgotten += 1;
+        }
+        if matches!((act, told), (Act::Get, Told::Value { .. })) {
+            self.found = Some(key.to_vec());
         }
         if let Told::Done { cas: Some(cas) } | Told::Number { cas: Some(cas), .. } = told
             && !self.tokens.insert((key.to_vec(), cas))

@@ -3,7 +3,7 @@
 use cache::herd::{Status, StoreMode};
 
 use crate::history::{Action, Answer, Moment, Operation};
-use crate::{Verdict, check};
+use crate::{Exact, Verdict, check};
 
 /// A history under construction.
 #[derive(Default)]
@@ -487,4 +487,33 @@ fn a_changed_number_is_found_in_every_random_history() {
     }
     assert!(tried > 200, "{tried}");
     assert_eq!(caught, tried);
+}
+
+#[test]
+fn only_behind_a_get_that_found_it_may_an_item_not_be_forgotten() {
+    let mut exact = Exact::new(1000);
+    let set = Action::Store {
+        mode: StoreMode::Set,
+        value: b"v".into(),
+        flags: 0,
+        expiry_s: 0,
+    };
+    let found = Answer::Value {
+        value: b"v".into(),
+        flags: 0,
+        cas: None,
+    };
+    let (stored, absent) = (
+        Answer::Done { cas: None },
+        Answer::Refused(Status::NotFound),
+    );
+    for asked in [false, true] {
+        exact.told(b"key", &set, &stored).expect("stored");
+        if asked {
+            exact.told(b"key", &Action::Get, &found).expect("there");
+        }
+        let told = exact.told(b"key", &Action::Delete, &absent);
+        assert_eq!(told.is_err(), asked, "{told:?}");
+    }
+    assert_eq!(exact.forgotten(), 1);
 }
