@@ -76,10 +76,6 @@ pub struct Fixture {
     pub may_skip: &'static [&'static str],
     /// Cases that are known to fail. One that passes is a failure, so that the list shrinks.
     pub known_failures: &'static [&'static str],
-    /// A ring of an earlier arming that comes late is taken for one of the present arming, which ends
-    /// that. A fault: random programs leave out what shows it, taking events between arming and
-    /// sleeping.
-    pub takes_late_rings: bool,
     /// Whatever must live as long as the nodes: a child process, a directory, a server thread.
     /// Dropped after them.
     pub keep: Option<Box<dyn Any + Send + Sync>>,
@@ -98,7 +94,6 @@ impl Fixture {
             private_memory: true,
             may_skip: &[],
             known_failures: &[],
-            takes_late_rings: false,
             keep: None,
         }
     }
@@ -135,14 +130,6 @@ impl Fixture {
     #[must_use]
     pub fn known_to_fail(mut self, cases: &'static [&'static str]) -> Self {
         self.known_failures = cases;
-        self
-    }
-
-    /// Says that a late ring ends an arming that it is not of; see
-    /// [`takes_late_rings`](Self::takes_late_rings).
-    #[must_use]
-    pub fn taking_late_rings(mut self) -> Self {
-        self.takes_late_rings = true;
         self
     }
 

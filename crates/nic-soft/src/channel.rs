@@ -1,7 +1,7 @@
 //! Completion channels: a socket that peers can ring, and that only its owner can read.
 //!
 //! A channel is a datagram socket in the run directory. Who rings sends the number of the
-//! completion queue that has something. Peers have no descriptor of the socket itself, so that
+//! completion queue that has something, and for which of its armings that is. Peers have no descriptor of the socket itself, so that
 //! nobody can take a ring away or shut the socket down. Its queue is short and may be full of
 //! anybody's rings: then it is readable, which is what a ring is for, and its owner takes it that
 //! every armed queue was rung.
@@ -16,8 +16,12 @@ use verbs::nic::NicChannel;
 use verbs::{ChannelNum, CqNum, VerbsError};
 
 use crate::adapter::Adapter;
+use crate::arming::Arming;
 use crate::cq::CqShared;
 use crate::rings::{self, RINGS, Ring};
+
+/// A ring: the completion queue's number, and its armed word.
+const RING_LEN: usize = 8;
 
 /// What the channel and its completion queues share.
 #[derive(Debug)]
@@ -59,13 +63,13 @@ impl ChannelShared {
         cqs.push(Arc::downgrade(cq));
     }
 
-    /// Makes the channel readable, for a queue of this process that has been marked as fired.
-    pub(crate) fn ring(&self, cq: u32) {
-        self.bell.ring(cq);
+    /// Makes the channel readable, for a queue of this process that has an event.
+    pub(crate) fn ring(&self) {
+        self.bell.ring_for_nobody();
     }
 
-    /// Notes which queues were rung for, so that one of them can be armed anew; the channel stays
-    /// readable while there are events.
+    /// Takes the rings that are there before one of the queues is armed anew: the channel is readable
+    /// afterwards only if there are events.
     pub(crate) fn note_rings(&self, adapter: &Adapter) -> Result<(), VerbsError> {
         let cqs = self.cqs();
         let sleepers = cqs.iter().map(|cq| cq.sleeper(adapter));
@@ -83,11 +87,12 @@ impl ChannelShared {
 
     /// Takes a ring out of the socket. Anybody can write there.
     fn take_ring(&self) -> Result<Ring, VerbsError> {
-        let mut bytes = [0; 5];
+        let mut bytes = [0; RING_LEN + 1];
         match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((4, _)) => {
-                let [a, b, c, d, _] = bytes;
-                Ok(Ring::For(u32::from_le_bytes([a, b, c, d])))
+            Ok((RING_LEN, _)) => {
+                let [a, b, c, d, arming @ .., _] = bytes;
+                let cq = u32::from_le_bytes([a, b, c, d]);
+                Ok(Ring::For(cq, Arming::from_bytes(arming)))
             }
             Ok(_) | Err(Errno::INTR) => Ok(Ring::Nobody),
             Err(Errno::AGAIN) => Ok(Ring::End),
@@ -146,9 +151,13 @@ impl Bell {
         *socket = None;
     }
 
-    /// Makes the channel readable, and says for which queue. Waits for nobody.
-    pub(crate) fn ring(&self, cq: u32) {
-        self.send(&cq.to_le_bytes());
+    /// Makes the channel readable, and says for which arming of which queue. Waits for nobody.
+    pub(crate) fn ring(&self, cq: u32, arming: Arming) {
+        let mut ring = [0; RING_LEN];
+        let (number, word) = ring.split_at_mut(4);
+        number.copy_from_slice(&cq.to_le_bytes());
+        word.copy_from_slice(&arming.to_bytes());
+        self.send(&ring);
     }
 
     /// Makes the channel readable, for events that its owner knows of.
@@ -216,7 +225,7 @@ impl NicChannel for SoftChannel {
         let cqs = self.shared.cqs();
         let sleepers = cqs.iter().map(|cq| cq.sleeper(&self.adapter));
         let take = || self.shared.take_ring();
-        let ring = |_| self.shared.bell.ring_for_nobody();
+        let ring = || self.shared.bell.ring_for_nobody();
         let event = rings::event(sleepers, &mut self.last, self.shared.full, take, ring)?;
         Ok(event.map(CqNum))
     }

@@ -13,7 +13,7 @@ use verbs::{CqError, CqNum, Polled, VerbsError, Wc};
 
 use crate::adapter::Adapter;
 use crate::agent;
-use crate::arming;
+use crate::arming::{self, Asked, Then};
 use crate::channel::ChannelShared;
 use crate::departures::Seen;
 use crate::layout::qp_index;
@@ -39,9 +39,7 @@ pub(crate) struct CqShared {
     /// Closed when the queue's owner has dropped it: then completions go nowhere.
     todo: Todo<Waiting>,
     pub(crate) channel: Option<(usize, Arc<ChannelShared>)>,
-    /// Whoever rang the queue's channel for it marked it so.
-    fired: AtomicBool,
-    /// The event of an earlier arming has not been taken yet.
+    /// There is an event of an earlier arming.
     owed: AtomicBool,
 }
 
@@ -87,7 +85,6 @@ impl CqShared {
             overrun: AtomicBool::new(false),
             todo: Todo::new(),
             channel,
-            fired: AtomicBool::new(false),
             owed: AtomicBool::new(false),
         }
     }
@@ -128,8 +125,7 @@ impl CqShared {
         let Some((_, channel)) = &self.channel else {
             return;
         };
-        self.sleeper(adapter)
-            .notify(solicited, || channel.ring(self.num as u32));
+        self.sleeper(adapter).notify(solicited, || channel.ring());
     }
 
     /// This queue as its channel sees it.
@@ -138,7 +134,6 @@ impl CqShared {
         Sleeper {
             number: self.num as u32,
             entry: adapter.cq_entry(self.num),
-            fired: &self.fired,
             owed: &self.owed,
         }
     }
@@ -185,6 +180,8 @@ pub(crate) struct SoftCq {
     next: usize,
     /// After arming, nothing may be overlooked until a poll has seen every lane.
     look_at_all: bool,
+    /// What was asked for when arming, until a poll after the event has found something.
+    asked: Asked,
     departures_seen: Seen,
 }
 
@@ -200,6 +197,7 @@ impl SoftCq {
             tended: Vec::new(),
             next: 0,
             look_at_all: false,
+            asked: Asked::Nothing,
             departures_seen,
         }
     }
@@ -297,6 +295,31 @@ impl SoftCq {
         Left::Nothing
     }
 
+    /// Asks for an event. Afterwards the queue is to be polled once more.
+    fn ask(&mut self, solicited_only: bool) {
+        // What peers sent through new lanes before this is not to raise an event.
+        agent::catch_up(&self.adapter);
+        self.look_at_all = true;
+        self.asked = self.shared.sleeper(&self.adapter).arm(solicited_only);
+    }
+
+    /// After a poll since arming: whether to poll once more, because an event was taken and nothing
+    /// was there.
+    #[cold]
+    fn polled_since_arming(&mut self, found: bool) -> bool {
+        match arming::polled(self.adapter.cq_entry(self.shared.num), found) {
+            Then::Wait => false,
+            Then::Forget => {
+                self.asked = Asked::Nothing;
+                false
+            }
+            Then::ArmAnew => {
+                self.ask(self.asked == Asked::Solicited);
+                true
+            }
+        }
+    }
+
     /// Ends the lanes of senders that have gone, once they are empty.
     #[cold]
     fn bury(&mut self) {
@@ -313,6 +336,29 @@ impl NicCq for SoftCq {
     }
 
     fn poll(&mut self, out: &mut Polled) -> Result<usize, CqError> {
+        loop {
+            let found = self.look(out)?;
+            if self.asked == Asked::Nothing || !self.polled_since_arming(found > 0) {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
+        let Some((_, channel)) = &self.shared.channel else {
+            let why = "it was made without a completion channel";
+            return Err(VerbsError::invalid("completion queue", why));
+        };
+        channel.note_rings(&self.adapter)?;
+        self.ask(solicited_only);
+        Ok(())
+    }
+}
+
+impl SoftCq {
+    /// Polls once.
+    #[inline]
+    fn look(&mut self, out: &mut Polled) -> Result<usize, CqError> {
         out.clear();
         let activity = Arc::as_ptr(&self.activity);
         // SAFETY: the activity lives as long as `self.activity`, which outlives this call; going
@@ -368,20 +414,6 @@ impl NicCq for SoftCq {
             self.shared.notify(&self.adapter, true);
         }
         Ok(out.completions().len())
-    }
-
-    fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
-        let Some((_, channel)) = &self.shared.channel else {
-            let why = "it was made without a completion channel";
-            return Err(VerbsError::invalid("completion queue", why));
-        };
-        // What peers sent through new lanes before this is not to raise an event.
-        agent::catch_up(&self.adapter);
-        // An event that has not been taken yet is not to be taken for one of this arming.
-        channel.note_rings(&self.adapter)?;
-        self.look_at_all = true;
-        self.shared.sleeper(&self.adapter).arm(solicited_only);
-        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// `VRVNSOFT`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VRVNSOFT");
 /// Changes with every change of these layouts.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Low bits of a queue pair number: its index in the adapter. The bits above are the instance.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -89,7 +89,7 @@ pub(crate) const KIND_PRIVATE: u32 = 2;
 /// A completion queue as peers see it.
 #[repr(C, align(64))]
 pub(crate) struct CqEntry {
-    /// 0: not armed; 1: for any completion; 2: for solicited ones.
+    /// `armings << 2 | what the last one has come to`; `arming.rs` says what.
     pub(crate) armed: AtomicU32,
 }
 

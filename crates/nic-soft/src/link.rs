@@ -333,8 +333,8 @@ impl Link {
             return;
         };
         // SAFETY: the entry stays mapped.
-        if arming::must_ring(unsafe { &*waking.armed }, solicited) {
-            waking.bell.ring(waking.cq);
+        if let Some(arming) = arming::must_ring(unsafe { &*waking.armed }, solicited) {
+            waking.bell.ring(waking.cq, arming);
         }
     }
 

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
@@ -260,8 +259,6 @@ impl Nic for SoftNic {
         if let Some((_, channel)) = &shared.channel {
             channel.add(&shared);
         }
-        let entry = self.adapter.cq_entry(num);
-        entry.armed.store(0, Ordering::Relaxed);
         Ok(Box::new(SoftCq::new(Arc::clone(&self.adapter), shared)))
     }
 

@@ -2,10 +2,10 @@
 //! its completion queues they are for.
 //!
 //! The socket is short and may be full of anybody's rings. Then a ring finds no room, and the owner,
-//! who finds as many as there is room for, takes it that each of its armed queues was rung. An event
-//! names one queue and asks for no more rings for it; while others wait, the channel stays readable.
+//! who finds as many as there is room for, takes it that each of its armed queues was rung for. An
+//! event names one queue; while others wait, the channel stays readable.
 
-use crate::arming;
+use crate::arming::{self, Arming, Asked, Rung};
 use crate::layout::CqEntry;
 use crate::sync::{AtomicBool, Ordering};
 
@@ -17,16 +17,14 @@ pub(crate) const RINGS: usize = if cfg!(loom) { 3 } else { 64 };
 pub(crate) struct Sleeper<'a> {
     pub(crate) number: u32,
     pub(crate) entry: &'a CqEntry,
-    /// Whoever rang the queue's channel for it marked it so, or the owner when he found the ring.
-    pub(crate) fired: &'a AtomicBool,
-    /// The event of an earlier arming has not been taken yet.
+    /// There is an event of an earlier arming, which leaves the present one as it is.
     pub(crate) owed: &'a AtomicBool,
 }
 
 /// What comes out of a channel's socket.
 pub(crate) enum Ring {
-    /// One for a queue of this number.
-    For(u32),
+    /// One for an arming of a queue of this number.
+    For(u32, Arming),
     /// One for nobody.
     Nobody,
     /// No more.
@@ -36,46 +34,44 @@ pub(crate) enum Ring {
 impl Sleeper<'_> {
     /// Asks for a ring with the next completion, or the next solicited one. Afterwards the caller
     /// polls once more before it sleeps.
-    pub(crate) fn arm(self, solicited_only: bool) {
-        if self.is_due() {
-            // What was asked for before has come: this asks anew.
-            self.owed.store(true, Ordering::Release);
-            arming::disarm(self.entry);
-        }
-        // Before it is armed: whoever finds it armed marks it after this.
-        self.fired.store(false, Ordering::Relaxed);
-        arming::arm(self.entry, solicited_only);
+    pub(crate) fn arm(self, solicited_only: bool) -> Asked {
+        arming::arm(self.entry, solicited_only, || self.owe())
     }
 
     /// Rings for a completion that this process has made.
     #[inline]
     pub(crate) fn notify(self, solicited: bool, ring: impl FnOnce()) {
-        if arming::must_ring(self.entry, solicited) {
-            self.mark();
+        if let Some(arming) = arming::must_ring(self.entry, solicited)
+            && self.rung_for(arming)
+        {
             ring();
         }
     }
 
-    fn mark(self) {
-        self.fired.store(true, Ordering::Release);
+    /// Takes note of a ring, and says whether it has brought an event.
+    fn rung_for(self, arming: Arming) -> bool {
+        match arming::rung(self.entry, arming) {
+            Rung::Now => {}
+            Rung::Late => self.owe(),
+            Rung::Before => return false,
+        }
+        true
+    }
+
+    fn owe(self) {
+        self.owed.store(true, Ordering::Release);
     }
 
     /// Whether there is an event to be taken.
     pub(crate) fn has_event(&self) -> bool {
-        self.owed.load(Ordering::Acquire) || self.is_due()
-    }
-
-    fn is_due(&self) -> bool {
-        arming::is_armed(self.entry) && self.fired.load(Ordering::Acquire)
+        self.owed.load(Ordering::Acquire) || arming::has_event(self.entry)
     }
 
     /// Takes an event: the oldest one, which leaves what was asked for since.
     fn take_event(self) {
-        if self.owed.swap(false, Ordering::AcqRel) {
-            return;
+        if !self.owed.swap(false, Ordering::AcqRel) {
+            arming::take_event(self.entry);
         }
-        arming::disarm(self.entry);
-        self.fired.store(false, Ordering::Release);
     }
 }
 
@@ -88,7 +84,7 @@ pub(crate) fn event<'a, E>(
     last: &mut u32,
     full: usize,
     take: impl FnMut() -> Result<Ring, E>,
-    ring: impl FnOnce(u32),
+    ring: impl FnOnce(),
 ) -> Result<Option<u32>, E> {
     take_rings(sleepers.clone(), full, take)?;
     let due = sleepers.clone().filter(Sleeper::has_event);
@@ -98,13 +94,13 @@ pub(crate) fn event<'a, E>(
     };
     *last = named.number;
     named.take_event();
-    if let Some(other) = sleepers.clone().find(Sleeper::has_event) {
-        ring(other.number);
+    if sleepers.clone().any(|one| one.has_event()) {
+        ring();
     }
     Ok(Some(named.number))
 }
 
-/// Takes the rings that are there: what was rung for is marked so.
+/// Takes the rings that are there, and notes which armings have an event.
 pub(crate) fn take_rings<'a, E>(
     sleepers: impl Iterator<Item = Sleeper<'a>> + Clone,
     full: usize,
@@ -113,17 +109,23 @@ pub(crate) fn take_rings<'a, E>(
     for taken in 0..RINGS {
         match take()? {
             // The worst that a false ring brings is an event too many.
-            Ring::For(number) => sleepers
+            Ring::For(number, arming) => sleepers
                 .clone()
                 .filter(|one| one.number == number)
-                .for_each(Sleeper::mark),
+                .for_each(|one| {
+                    one.rung_for(arming);
+                }),
             Ring::Nobody => {}
             Ring::End if taken < full => return Ok(()),
             Ring::End => break,
         }
     }
     // The socket was full, or nearly: somebody may have found no room.
-    sleepers.for_each(Sleeper::mark);
+    for one in sleepers {
+        if let Some(arming) = arming::must_ring(one.entry, true) {
+            one.rung_for(arming);
+        }
+    }
     Ok(())
 }
 
@@ -134,28 +136,29 @@ mod tests {
 
     #[test]
     fn rings_for_one_queue_keep_no_other_asleep() {
-        let queues: Vec<(CqEntry, AtomicBool, AtomicBool)> = (0..3)
+        let queues: Vec<(CqEntry, AtomicBool)> = (0..3)
             .map(|_| {
                 let armed = Default::default();
-                let fresh = || AtomicBool::new(false);
-                (CqEntry { armed }, fresh(), fresh())
+                (CqEntry { armed }, AtomicBool::new(false))
             })
             .collect();
         let sleeper = |number: usize| Sleeper {
             number: number as u32,
             entry: &queues[number].0,
-            fired: &queues[number].1,
-            owed: &queues[number].2,
+            owed: &queues[number].1,
         };
-        (0..3).for_each(|number| sleeper(number).arm(false));
+        for number in 0..3 {
+            sleeper(number).arm(false);
+        }
         sleeper(2).notify(false, || {});
         let mut last = 0;
         let mut named = Vec::new();
         for _ in 0..4 {
             // Somebody rings for the first one again and again, and it is armed again each time.
-            let mut rings = [Ring::For(0)].into_iter();
+            let arming = arming::must_ring(&queues[0].0, false).expect("it is armed");
+            let mut rings = [Ring::For(0, arming)].into_iter();
             let take = || Ok::<_, Infallible>(rings.next().unwrap_or(Ring::End));
-            let event = event((0..3).map(sleeper), &mut last, 10, take, |_| {});
+            let event = event((0..3).map(sleeper), &mut last, 10, take, || {});
             named.extend(event.unwrap());
             sleeper(0).arm(false);
         }
@@ -164,19 +167,17 @@ mod tests {
 
     #[test]
     fn an_event_that_was_not_taken_does_not_disarm_what_is_armed_anew() {
-        let fresh = || AtomicBool::new(false);
-        let (armed, fired, owed) = (Default::default(), fresh(), fresh());
+        let (armed, owed) = (Default::default(), AtomicBool::new(false));
         let entry = CqEntry { armed };
         let sleeper = Sleeper {
             number: 7,
             entry: &entry,
-            fired: &fired,
             owed: &owed,
         };
         let mut last = 0;
         let mut events = || {
             let take = || Ok::<_, Infallible>(Ring::End);
-            event([sleeper].into_iter(), &mut last, 10, take, |_| {}).unwrap()
+            event([sleeper].into_iter(), &mut last, 10, take, || {}).unwrap()
         };
         sleeper.arm(false);
         sleeper.notify(false, || {});

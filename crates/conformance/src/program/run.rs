@@ -33,7 +33,7 @@ pub(super) fn run(
     rounds: usize,
     patience: Duration,
 ) -> Result<(), Failure> {
-    let world = World::new(plan, patience, fixture.takes_late_rings);
+    let world = World::new(plan, patience);
     let tasks = match world.tasks(fixture, rounds) {
         Ok(tasks) => tasks,
         Err(why) => {
@@ -110,8 +110,6 @@ impl Gate {
 pub(super) struct World<'p> {
     pub(super) plan: &'p Plan,
     pub(super) patience: Duration,
-    /// See [`Fixture::takes_late_rings`].
-    pub(super) takes_late_rings: bool,
     pub(super) gate: Gate,
     pub(super) trace: Mutex<Vec<String>>,
     /// What failed first.
@@ -133,7 +131,7 @@ pub(super) struct Known {
 }
 
 impl<'p> World<'p> {
-    fn new(plan: &'p Plan, patience: Duration, takes_late_rings: bool) -> World<'p> {
+    fn new(plan: &'p Plan, patience: Duration) -> World<'p> {
         let known = |seed| Known {
             out: pattern(seed, OUT_LEN),
             target: Mutex::new(vec![0; TARGET_LEN]),
@@ -142,7 +140,6 @@ impl<'p> World<'p> {
         World {
             plan,
             patience,
-            takes_late_rings,
             gate: Gate {
                 state: Mutex::new((0, 0, false)),
                 changed: Condvar::new(),

@@ -433,7 +433,7 @@ impl<'w> Task<'w> {
             // Arming for any completion is not undone by arming for solicited ones.
             events.arm(true)?;
         }
-        if clears && !self.world.takes_late_rings {
+        if clears {
             // What was raised before; the queue stays armed.
             while events.take()? {}
         }

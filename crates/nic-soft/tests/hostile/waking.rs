@@ -8,9 +8,10 @@ use std::time::Duration;
 use nic_soft::{SoftNic, SoftOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbs::typed::{ConnectOptions, Context, Endpoint, QpOptions, QueuePair, Rc, Ud, Wr};
-use verbs::{Access, Psn, QpNum, QpState, RecvWr, Wc};
+use verbs::{Access, CqNum, Psn, QpNum, QpState, RecvWr, Wc};
 
 use crate::host::Host;
+use crate::layout::Published;
 use crate::speaker::{HELLO, OK, Speaker, home, qpn, send};
 use crate::victim::{Honest, QKEY, until};
 
@@ -36,7 +37,7 @@ fn a_sleeper_wakes_while_its_channel_is_flooded() {
         scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(1);
             while !stop.load(Ordering::Relaxed) {
-                let len = random.usize(..9);
+                let len = random.usize(..10);
                 let bytes: Vec<u8> = (0..len).map(|_| random.u8(..3)).collect();
                 rings.fetch_add(speaker.ring(0, &bytes), Ordering::Relaxed);
             }
@@ -227,6 +228,58 @@ fn the_end_of_one_is_not_taken_for_the_end_of_another() {
     until("its end", || (front.state() == QpState::Err).then_some(()));
     assert_eq!(nic.usage().peers, 1);
     assert_eq!(qp.state(), QpState::Rts, "the honest one is there");
+}
+
+/// What a ring says, for the arming that is published for a queue.
+fn ring_of(published: &Published, cq: CqNum) -> [u8; 8] {
+    let word = published.cqs[cq.0 as usize].armed.load(Ordering::Relaxed);
+    (u64::from(word) << 32 | u64::from(cq.0)).to_le_bytes()
+}
+
+#[test]
+fn a_late_ring_and_a_false_one_put_nobody_to_sleep() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let context = Context::new(crate::pair::open(run_dir.path()));
+    let mut honest = Honest::start(run_dir.path());
+    let pd = context.alloc_pd().expect("a domain");
+    let mut channel = context.create_channel().expect("a channel");
+    let mut cq = context.create_cq_on(64, &channel).expect("a queue");
+    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    honest.connect(&mut qp, &ConnectOptions::default());
+    let memory = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
+    let speaker = Speaker::new(run_dir.path(), 100);
+    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
+    let mut out = [Wc::default()];
+    for id in 0..20 {
+        let sges = [memory.sge(0..64)];
+        qp.post_recv(&[RecvWr { id, sges: &sges }]).expect("posted");
+        cq.arm(false).expect("it has a channel");
+        let late = ring_of(&met.published, cq.num());
+        cq.arm(false).expect("it has a channel");
+        assert_eq!(cq.poll(&mut out), Ok(0));
+        let is_late = id % 2 == 0;
+        let ring = if is_late {
+            late
+        } else {
+            ring_of(&met.published, cq.num())
+        };
+        until("the ring to be there", || {
+            (speaker.ring(0, &ring) > 0).then_some(())
+        });
+        let event = until("its event", || channel.event().expect("an event or none"));
+        assert_eq!(event, cq.num());
+        // What is late belongs to no arming that is there. What is false may end one, but not the
+        // sleep of whoever polls after it.
+        if !is_late {
+            assert_eq!(cq.poll(&mut out), Ok(0));
+        }
+        honest.send(b"wake up");
+        let event = until("the event", || channel.event().expect("an event or none"));
+        assert_eq!(event, cq.num());
+        until("the message", || (cq.poll(&mut out) == Ok(1)).then_some(()));
+        assert!(out[0].is_ok() && out[0].id == id);
+    }
 }
 
 #[test]

@@ -48,7 +48,6 @@ pub(crate) fn within_a_process() -> Fixture {
     let path = run_dir.path().to_owned();
     Fixture::new(a, b)
         .waiting_with(readable)
-        .taking_late_rings()
         .with_mortals(move || dropped(open(&path)))
         .keeping(run_dir)
 }
@@ -76,7 +75,6 @@ pub(crate) fn across_gids() -> Fixture {
     };
     Fixture::new(on(1), on(2))
         .waiting_with(readable)
-        .taking_late_rings()
         .with_mortals(move || dropped(on(3)))
         .keeping(run_dir)
 }
@@ -144,7 +142,6 @@ pub(crate) fn across_processes() -> Fixture {
     let path = run_dir.path().to_owned();
     Fixture::new(open(run_dir.path()), b)
         .waiting_with(readable)
-        .taking_late_rings()
         .with_mortals(move || killed(&path))
         .keeping((process, run_dir))
 }

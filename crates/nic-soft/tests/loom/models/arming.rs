@@ -4,7 +4,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use crate::arming::{arm, disarm, is_armed, must_ring};
+use crate::arming::{Arming, arm, has_event, is_armed, must_ring, rung, take_event};
 use crate::bounded_model;
 use crate::layout::CqEntry;
 
@@ -12,7 +12,7 @@ use crate::layout::CqEntry;
 struct Queue {
     entry: CqEntry,
     completions: AtomicUsize,
-    rung: Mutex<bool>,
+    rings: Mutex<Vec<Arming>>,
     changed: Condvar,
 }
 
@@ -23,35 +23,38 @@ impl Queue {
                 armed: Default::default(),
             },
             completions: AtomicUsize::new(0),
-            rung: Mutex::new(false),
+            rings: Mutex::new(Vec::new()),
             changed: Condvar::new(),
         }
     }
 
     fn complete(&self, solicited: bool) {
         self.completions.fetch_add(1, Ordering::Release);
-        if must_ring(&self.entry, solicited) {
-            *self.rung.lock().unwrap() = true;
+        if let Some(arming) = must_ring(&self.entry, solicited) {
+            self.rings.lock().unwrap().push(arming);
             self.changed.notify_one();
         }
     }
 
     /// Waits for a ring. Loom reports a deadlock if it never comes.
     fn event(&self) {
-        let mut rung = self.rung.lock().unwrap();
-        while !*rung {
-            rung = self.changed.wait(rung).unwrap();
+        while !has_event(&self.entry) {
+            let mut rings = self.rings.lock().unwrap();
+            while rings.is_empty() {
+                rings = self.changed.wait(rings).unwrap();
+            }
+            for arming in rings.drain(..) {
+                rung(&self.entry, arming);
+            }
         }
-        *rung = false;
-        drop(rung);
-        disarm(&self.entry);
+        take_event(&self.entry);
     }
 
     /// Polls until there were so many completions, and sleeps in between.
     fn wait_for(&self, count: usize, solicited_only: bool) {
         let seen = || self.completions.load(Ordering::Acquire);
         while seen() < count {
-            arm(&self.entry, solicited_only);
+            arm(&self.entry, solicited_only, || {});
             if seen() < count {
                 self.event();
                 assert!(!is_armed(&self.entry));

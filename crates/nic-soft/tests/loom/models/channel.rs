@@ -7,7 +7,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use crate::arming::must_ring;
+use crate::arming::{Arming, Then, must_ring, polled};
 use crate::bounded_model;
 use crate::layout::CqEntry;
 use crate::rings::{Ring, Sleeper, event};
@@ -15,7 +15,8 @@ use crate::sync::AtomicBool;
 
 /// Stands for a datagram socket: a ring that finds no room is lost.
 pub(super) struct Bell {
-    rings: Mutex<Vec<u32>>,
+    /// None: for nobody.
+    rings: Mutex<Vec<Option<(u32, Arming)>>>,
     room: usize,
     changed: Condvar,
 }
@@ -29,10 +30,18 @@ impl Bell {
         }
     }
 
-    pub(super) fn ring(&self, number: u32) {
+    pub(super) fn ring(&self, number: u32, arming: Arming) {
+        self.send(Some((number, arming)));
+    }
+
+    pub(super) fn ring_for_nobody(&self) {
+        self.send(None);
+    }
+
+    fn send(&self, ring: Option<(u32, Arming)>) {
         let mut rings = self.rings.lock().unwrap();
         if rings.len() < self.room {
-            rings.push(number);
+            rings.push(ring);
             self.changed.notify_one();
         }
     }
@@ -54,7 +63,10 @@ impl Bell {
         if rings.is_empty() {
             return Ring::End;
         }
-        Ring::For(rings.remove(0))
+        match rings.remove(0) {
+            Some((number, arming)) => Ring::For(number, arming),
+            None => Ring::Nobody,
+        }
     }
 }
 
@@ -62,7 +74,6 @@ impl Bell {
 struct Queue {
     number: u32,
     entry: CqEntry,
-    fired: AtomicBool,
     owed: AtomicBool,
     completions: AtomicUsize,
 }
@@ -72,8 +83,20 @@ impl Queue {
         Sleeper {
             number: self.number,
             entry: &self.entry,
-            fired: &self.fired,
             owed: &self.owed,
+        }
+    }
+
+    /// Polls since arming: whether there are more completions than were seen.
+    fn poll(&self, seen: &mut usize) -> bool {
+        loop {
+            let before = *seen;
+            *seen = self.completions.load(Ordering::Acquire);
+            let found = *seen > before;
+            if polled(&self.entry, found) != Then::ArmAnew {
+                return found;
+            }
+            self.sleeper().arm(false);
         }
     }
 }
@@ -85,8 +108,6 @@ struct Channel {
 
 /// Room for rings in a socket.
 const ROOM: usize = 2;
-/// A number that no queue has.
-const NOBODYS: u32 = 9;
 
 impl Channel {
     fn new(queues: u32) -> Self {
@@ -95,7 +116,6 @@ impl Channel {
             entry: CqEntry {
                 armed: Default::default(),
             },
-            fired: AtomicBool::new(false),
             owed: AtomicBool::new(false),
             completions: AtomicUsize::new(0),
         };
@@ -108,7 +128,7 @@ impl Channel {
     /// One whose socket is full of anybody's rings.
     fn flooded(queues: u32) -> Self {
         let channel = Channel::new(queues);
-        (0..ROOM).for_each(|_| channel.bell.ring(NOBODYS));
+        (0..ROOM).for_each(|_| channel.bell.ring_for_nobody());
         channel
     }
 
@@ -116,8 +136,8 @@ impl Channel {
     fn complete_from_outside(&self, queue: usize) {
         let queue = &self.queues[queue];
         queue.completions.fetch_add(1, Ordering::Release);
-        if must_ring(&queue.entry, false) {
-            self.bell.ring(queue.number);
+        if let Some(arming) = must_ring(&queue.entry, false) {
+            self.bell.ring(queue.number, arming);
         }
     }
 
@@ -125,14 +145,15 @@ impl Channel {
     fn complete(&self, queue: usize) {
         let queue = &self.queues[queue];
         queue.completions.fetch_add(1, Ordering::Release);
-        let ring = || self.bell.ring(queue.number);
-        queue.sleeper().notify(false, ring);
+        queue
+            .sleeper()
+            .notify(false, || self.bell.ring_for_nobody());
     }
 
     fn event(&self, last: &mut u32) -> Option<u32> {
         let sleepers = self.queues.iter().map(Queue::sleeper);
         let take = || Ok::<_, Infallible>(self.bell.take());
-        let ring = |other| self.bell.ring(other);
+        let ring = || self.bell.ring_for_nobody();
         event(sleepers, last, self.bell.room, take, ring).unwrap()
     }
 
@@ -155,6 +176,20 @@ impl Channel {
             let named = self.event(&mut last).map(|named| named as usize);
             if let Some(named) = named.filter(|named| self.has(*named, count)) {
                 waiting.retain(|number| *number != named);
+            }
+        }
+    }
+
+    /// Sleeps until the one queue has so many completions, and takes between arming and polling the
+    /// events that are there, as one does who had no need to sleep before.
+    fn wait_clearing(&self, count: usize) {
+        let (queue, mut last) = (&self.queues[0], u32::MAX);
+        let mut seen = 0;
+        while seen < count {
+            queue.sleeper().arm(false);
+            while self.event(&mut last).is_some() {}
+            if !queue.poll(&mut seen) {
+                self.bell.wait();
             }
         }
     }
@@ -222,5 +257,85 @@ fn a_queue_that_sleeps_again_is_woken_again() {
         for thread in threads {
             thread.join().unwrap();
         }
+    });
+}
+
+/// Two threads complete on the one queue, whose poller takes events before it polls: one of them may
+/// be for a completion that it had polled before it armed.
+fn taking_events_before_polling(complete: fn(&Channel, usize)) {
+    let mut builder = loom::model::Builder::new();
+    // Whoever completes stands still before looking whether to ring, its poller arms anew, and takes
+    // the event: that needs three.
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let channel = Arc::new(Channel::new(1));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let channel = channel.clone();
+                thread::spawn(move || complete(&channel, 0))
+            })
+            .collect();
+        channel.wait_clearing(2);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn whoever_takes_events_before_polling_is_woken_from_outside() {
+    taking_events_before_polling(Channel::complete_from_outside);
+}
+
+#[test]
+fn whoever_takes_events_before_polling_is_woken_by_this_process() {
+    taking_events_before_polling(Channel::complete);
+}
+
+#[test]
+fn a_late_ring_ends_no_newer_arming() {
+    bounded_model(|| {
+        let channel = Arc::new(Channel::new(1));
+        let queue = &channel.queues[0];
+        queue.sleeper().arm(false);
+        queue.completions.fetch_add(1, Ordering::Release);
+        let arming = must_ring(&queue.entry, false).expect("it is armed");
+        let (rings, completes) = (channel.clone(), channel.clone());
+        let threads = [
+            thread::spawn(move || rings.bell.ring(0, arming)),
+            thread::spawn(move || completes.complete_from_outside(0)),
+        ];
+        // That completion is polled, so the event is known to be one of the first arming, and is
+        // taken without another poll.
+        queue.sleeper().arm(false);
+        let mut last = u32::MAX;
+        if queue.completions.load(Ordering::Acquire) < 2 {
+            channel.event(&mut last);
+            while queue.completions.load(Ordering::Acquire) < 2 {
+                channel.bell.wait();
+                channel.event(&mut last);
+            }
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_late_ring_brings_the_event_of_its_own_arming() {
+    bounded_model(|| {
+        let channel = Arc::new(Channel::new(1));
+        let completes = channel.clone();
+        let sleeper = channel.queues[0].sleeper();
+        sleeper.arm(false);
+        let thread = thread::spawn(move || completes.complete_from_outside(0));
+        // Without a poll: whoever arms twice is woken by what came in between.
+        sleeper.arm(false);
+        let mut last = u32::MAX;
+        while channel.event(&mut last).is_none() {
+            channel.bell.wait();
+        }
+        thread.join().unwrap();
     });
 }

@@ -66,7 +66,6 @@ fn a_poller_that_sleeps_finds_what_was_added() {
         struct Shared {
             todo: Todo<Things>,
             entry: CqEntry,
-            fired: AtomicBool,
             owed: AtomicBool,
             bell: Bell,
         }
@@ -75,7 +74,6 @@ fn a_poller_that_sleeps_finds_what_was_added() {
                 Sleeper {
                     number: 0,
                     entry: &self.entry,
-                    fired: &self.fired,
                     owed: &self.owed,
                 }
             }
@@ -85,7 +83,6 @@ fn a_poller_that_sleeps_finds_what_was_added() {
             entry: CqEntry {
                 armed: Default::default(),
             },
-            fired: AtomicBool::new(false),
             owed: AtomicBool::new(false),
             bell: Bell::new(1),
         });
@@ -95,7 +92,9 @@ fn a_poller_that_sleeps_finds_what_was_added() {
                 let (shared, gone) = (shared.clone(), gone.clone());
                 thread::spawn(move || {
                     add(&shared.todo, &gone);
-                    shared.sleeper().notify(true, || shared.bell.ring(0));
+                    shared
+                        .sleeper()
+                        .notify(true, || shared.bell.ring_for_nobody());
                 })
             })
             .collect();
