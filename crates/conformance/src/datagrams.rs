@@ -1,9 +1,9 @@
 //! What is peculiar to UD: headers, addresses, keys, and losing what cannot be taken.
 
 use super::Fixture;
-use super::rig::{End, Options, Pair, QKEY, SEND, pattern};
-use verbs::attr::{QpState, Transport};
-use verbs::error::PostReason;
+use super::rig::{End, Node, Options, Pair, QKEY, SEND, pattern};
+use verbs::attr::{QpAttr, QpState, Transport};
+use verbs::error::{PostReason, VerbsError};
 use verbs::names::{Qkey, QpNum};
 use verbs::wc::{WcFlags, WcStatus};
 use verbs::wr::{GRH_LEN, Payload, UdDest};
@@ -98,6 +98,72 @@ pub fn an_unwanted_datagram_is_lost(fixture: &Fixture) {
     assert_eq!(pair.b.bytes(GRH_LEN, 6), b"wanted");
 }
 
+/// A datagram whose address handle is of another protection domain, or is none, is not sent: it fails
+/// at its sender, who can go on when he has left SQE. No destination is made of such a handle.
+pub fn a_datagram_needs_a_handle_of_its_domain(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    let to = pair.a.to.expect("a datagram pair has addresses");
+    // The queue pair knows its way there by now.
+    pair.flush_through();
+    let foreign = Node::new(&fixture.a).dest(pair.b.node.gid, to.qpn);
+    let gone = pair.a.node.dest(pair.b.node.gid, to.qpn);
+    pair.a.node.nic.destroy_ah(gone.ah).expect("it is there");
+    for (id, wrong) in [(1, foreign), (3, gone)] {
+        let prepared = pair.a.qp.send.prepare(&wrong);
+        let refused = matches!(prepared, Err(VerbsError::NoSuch { .. }));
+        assert!(refused, "{prepared:?}");
+        pair.b.post_recv(id, 0, 128);
+        let mut batch = [
+            pair.a.wr(id, SEND, Payload::Inline(b"unwanted")),
+            pair.a.wr(id + 1, SEND, Payload::Inline(b"behind")),
+        ];
+        batch[0].to = Some(wrong);
+        pair.a.post_all(&batch);
+        pair.sent_as(id, WcStatus::LocQpOpErr);
+        pair.sent_as(id + 1, WcStatus::WrFlushErr);
+        pair.in_state(QpState::Sqe, |pair| &pair.a);
+        pair.a.qp.modify(&QpAttr::to(QpState::Rts)).expect("to RTS");
+        pair.a.post(7, SEND, Payload::Inline(b"wanted"));
+        pair.sent_ok(7);
+        pair.received_ok(id);
+        assert_eq!(pair.b.bytes(GRH_LEN, 6), b"wanted");
+    }
+}
+
+/// A key with its top bit set is not the request's to say: the datagram carries the sender's own.
+pub fn a_controlled_key_is_the_senders_own(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    let to = pair.a.to.expect("a datagram pair has addresses");
+    let (controlled, other) = (Qkey(1 << 31 | QKEY.0), Qkey(1 << 31));
+    let change = |end: &End, qkey| {
+        let mut attr = QpAttr::to(QpState::Rts);
+        attr.qkey = Some(qkey);
+        end.qp.modify(&attr).expect("another key");
+    };
+    let said = |pair: &mut Pair, id, qkey, text| {
+        let mut wr = pair.a.wr(id, SEND, Payload::Inline(text));
+        wr.to = Some(UdDest { qkey, ..to });
+        pair.a.post_all(&[wr]);
+        pair.sent_ok(id);
+    };
+    let heard = |pair: &mut Pair, text: &[u8]| {
+        pair.received_ok(1);
+        assert_eq!(pair.b.bytes(GRH_LEN, text.len()), text);
+        pair.b.post_recv(1, 0, 128);
+    };
+    pair.b.post_recv(1, 0, 128);
+    // Whatever the request says, the key is the one that both have.
+    said(&mut pair, 1, other, b"under the own key");
+    heard(&mut pair, b"under the own key");
+    change(&pair.b, controlled);
+    // It is the receiver's, but not the sender's.
+    said(&mut pair, 2, controlled, b"under a key of others");
+    pair.stays_quiet("a controlled key is not taken from a request");
+    change(&pair.a, controlled);
+    said(&mut pair, 3, other, b"under the controlled key");
+    heard(&mut pair, b"under the controlled key");
+}
+
 /// A datagram that finds no RECV is lost, and its sender completes; a later RECV is for a later
 /// datagram.
 pub fn a_datagram_without_recv_is_lost(fixture: &Fixture) {
@@ -140,7 +206,7 @@ pub fn a_datagram_before_rtr_is_lost(fixture: &Fixture) {
     let mut pair = Pair::new(fixture, Transport::Ud);
     pair.b
         .qp
-        .modify(&verbs::attr::QpAttr::to(QpState::Reset))
+        .modify(&QpAttr::to(QpState::Reset))
         .expect("to RESET");
     pair.a.post(1, SEND, Payload::Inline(b"early"));
     pair.sent_ok(1);

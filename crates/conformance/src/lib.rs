@@ -99,6 +99,8 @@ macro_rules! conformance_tests {
                 a_datagram_can_be_answered
                 a_datagram_fits_one_packet
                 an_unwanted_datagram_is_lost
+                a_datagram_needs_a_handle_of_its_domain
+                a_controlled_key_is_the_senders_own
                 a_datagram_without_recv_is_lost
                 a_recv_too_small_is_not_overrun
                 a_datagram_before_rtr_is_lost
@@ -131,6 +133,7 @@ macro_rules! conformance_tests {
                 a_region_is_reached_from_its_first_to_its_last_byte
                 nothing_outside_a_region_is_reached
                 every_missing_right_is_refused
+                a_connection_that_answers_no_reads_refuses_them
                 optional_rights_are_taken
                 an_unknown_remote_key_is_refused
                 protection_domains_are_apart
@@ -170,6 +173,8 @@ macro_rules! conformance_tests {
                 posting_needs_the_right_state
                 recvs_posted_before_connecting_are_used
                 wrong_transitions_are_refused
+                depths_beyond_the_device_are_refused
+                a_drained_connection_keeps_to_its_path
                 a_query_tells_what_was_set
                 an_asynchronous_event_tells_of_a_failure
                 names_outside_the_ports_tables_are_refused

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use super::Fixture;
-use super::rig::{CONNECTED, Node, Options, Page, Pair, SEND};
+use super::rig::{CONNECTED, Node, Options, Page, Pair, SEND, connect};
 use verbs::attr::{Access, QpState, Transport};
 use verbs::error::VerbsError;
 use verbs::names::{Lkey, RemoteAddr, Rkey};
@@ -131,6 +131,32 @@ pub fn every_missing_right_is_refused(fixture: &Fixture) {
             let op = reaching(pair.b.remote(64))[index].0;
             is_refused(pair, op, why);
         }
+    }
+}
+
+/// A connection that is to answer no READs and atomics gives no right to them, and takes WRITEs.
+pub fn a_connection_that_answers_no_reads_refuses_them(fixture: &Fixture) {
+    let options = Options {
+        rd_atomic_max: 0,
+        ..small()
+    };
+    for index in 1..4 {
+        let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
+        let (of_a, of_b) = (pair.a.qp.num(), pair.b.qp.num());
+        connect(&pair.b.qp, (pair.a.node.gid, of_a), &options);
+        // A NIC need not take such requests from a queue pair that may have none under way.
+        connect(&pair.a.qp, (pair.b.node.gid, of_b), &small());
+        let remote = pair.b.remote(64);
+        let write = Op::Write { remote, imm: None };
+        pair.a.post(7, write, Payload::Inline(b"taken"));
+        pair.sent_ok(7);
+        let sges = [pair.a.sge(0, 8)];
+        let op = reaching(remote)[index].0;
+        pair.a.post(1, op, Payload::Gather(&sges));
+        let wc = pair.sent("a request that nobody answers");
+        let refused = matches!(wc.status, WcStatus::RemAccessErr | WcStatus::RemInvReqErr);
+        assert!(refused && wc.id == 1, "{op:?}: {wc:?}");
+        assert_eq!(pair.b.bytes(64, 5), b"taken");
     }
 }
 

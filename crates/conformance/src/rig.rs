@@ -64,6 +64,7 @@ pub(super) struct Options {
     pub(super) timeout: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry: u8,
+    pub(super) rd_atomic_max: u8,
     pub(super) signal_all: bool,
     pub(super) cq_depth: u32,
 }
@@ -85,6 +86,7 @@ impl Default for Options {
             timeout: 14,
             retry_count: 7,
             rnr_retry: 7,
+            rd_atomic_max: 4,
             signal_all: false,
             cq_depth: 256,
         }
@@ -282,7 +284,7 @@ pub(super) fn steps(
         retry_count: options.retry_count,
         rnr_retry: options.rnr_retry,
         min_rnr_timer: 1,
-        rd_atomic_max: 4,
+        rd_atomic_max: options.rd_atomic_max,
     };
     [
         to_init(transport, options.access, QKEY),

@@ -156,6 +156,72 @@ pub fn names_outside_the_ports_tables_are_refused(fixture: &Fixture) {
     node.nic.destroy_ah(ah).expect("it is there");
 }
 
+/// More READs and atomics under way than the device has are refused, each way; that changes nothing.
+pub fn depths_beyond_the_device_are_refused(fixture: &Fixture) {
+    let pair = Pair::unconnected(fixture, Transport::Rc, &Options::default());
+    let (a, node) = (&pair.a.qp, &pair.a.node);
+    let max = node.nic.device().rd_atomic_max;
+    let Some(beyond) = max.checked_add(1) else {
+        return; // There is no such number.
+    };
+    let peer = (pair.b.node.gid, pair.b.qp.num());
+    let [init, rtr, rts] = steps(Transport::Rc, a.num(), peer, &Options::default());
+    a.modify(&init).expect("to INIT");
+    let refused = |attr: &QpAttr| {
+        let before = a.query();
+        let made = a.modify(attr);
+        assert!(matches!(made, Err(VerbsError::Limit { .. })), "{made:?}");
+        assert_eq!(a.query(), before);
+    };
+    let set = |attr: &mut QpAttr, depth| match attr.rd_atomic_max {
+        Some(_) => attr.rd_atomic_max = Some(depth),
+        None => attr.dest_rd_atomic_max = Some(depth),
+    };
+    for mut step in [rtr, rts] {
+        set(&mut step, beyond);
+        refused(&step);
+        set(&mut step, max);
+        a.modify(&step).expect("as many as there are");
+    }
+}
+
+/// The path of a drained connection can be set again. To another address it may be refused, which
+/// changes nothing; otherwise requests go there, where nobody knows the connection.
+pub fn a_drained_connection_keeps_to_its_path(fixture: &Fixture) {
+    let options = Options {
+        timeout: 8,
+        retry_count: 1,
+        ..Options::default()
+    };
+    let mut pair = Pair::with(fixture, Transport::Rc, &options);
+    pair.flush_through();
+    pair.a.qp.modify(&QpAttr::to(QpState::Sqd)).expect("to SQD");
+    let mut again = QpAttr::to(QpState::Sqd);
+    let mut path = AhAttr::to(pair.b.node.gid);
+    path.hop_limit = 7;
+    again.path = Some(path);
+    pair.a.qp.modify(&again).expect("the same address");
+    let before = pair.a.qp.query();
+    assert_eq!(before.path, Some(path));
+    let mut elsewhere = QpAttr::to(QpState::Sqd);
+    elsewhere.path = Some(AhAttr::to(pair.a.node.gid));
+    let moved = pair.a.qp.modify(&elsewhere);
+    pair.a.post(1, SEND, Payload::Inline(b"kept"));
+    match moved {
+        Err(_) => assert_eq!(pair.a.qp.query(), before),
+        Ok(()) => assert_eq!(pair.a.qp.query().path, elsewhere.path),
+    }
+    pair.b.post_recv(1, 0, 64);
+    pair.a.qp.modify(&QpAttr::to(QpState::Rts)).expect("to RTS");
+    if moved.is_ok() && pair.a.node.gid != pair.b.node.gid {
+        pair.sent_as(1, WcStatus::RetryExcErr);
+        pair.stays_quiet("the message went elsewhere");
+    } else {
+        pair.sent_ok(1);
+        pair.received_ok(1);
+    }
+}
+
 /// A query tells what was set on the way.
 pub fn a_query_tells_what_was_set(fixture: &Fixture) {
     for transport in TRANSPORTS {

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::Pid;
 use verbs::nic::AsyncEvent;
-use verbs::{Gid, Mtu, PortAttr, QpNum, Transport, VerbsError};
+use verbs::{AhNum, Gid, Mtu, PortAttr, QpNum, Transport, VerbsError};
 
 use crate::channel::ChannelShared;
 use crate::cq::CqShared;
@@ -180,6 +180,8 @@ pub(crate) struct Adapter {
     pub(crate) unfinished: Unfinished,
     /// For each queue pair, how far its requests' completions have been polled.
     released: Box<[AtomicU64]>,
+    /// For each number of a queue pair, the connections that were begun under it.
+    epochs: Box<[AtomicU16]>,
     /// The agent's epoll descriptor, to which outgoing connections are added.
     pub(crate) agent_epoll: OwnedFd,
     // Dropped last: whoever takes the number next uses the same names in the run directory.
@@ -239,6 +241,7 @@ impl Adapter {
             events: Events::new()?,
             unfinished: Unfinished::new(&quiescence)?,
             released: (0..QPS).map(|_| AtomicU64::new(0)).collect(),
+            epochs: (0..QPS).map(|_| AtomicU16::new(0)).collect(),
             quiescence,
             agent_epoll,
             instance,
@@ -340,6 +343,25 @@ impl Adapter {
         let first = ((self.released(qp_index) >> 40) + 1) << 40;
         self.release(qp_index, first);
         first
+    }
+
+    /// A number for a connection of a queue pair, which none had lately under the queue pair's
+    /// number: whoever was connected before notices.
+    pub(crate) fn next_epoch(&self, qp_index: usize) -> u16 {
+        self.epochs[qp_index]
+            .fetch_add(1, Ordering::AcqRel)
+            .wrapping_add(1)
+    }
+
+    /// The address that a handle of a protection domain stands for.
+    pub(crate) fn address(&self, ah: AhNum, pd: usize) -> Result<Gid, VerbsError> {
+        let tables = self.tables();
+        let found = tables.ahs.get(ah.0 as usize)?;
+        if found.pd != pd {
+            let (what, number) = ("address handles", u64::from(ah.0));
+            return Err(VerbsError::NoSuch { what, number });
+        }
+        Ok(found.gid)
     }
 
     pub(crate) fn qpn(&self, index: usize) -> u32 {

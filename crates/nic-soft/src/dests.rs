@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbs::{AhNum, UdDest};
+use verbs::{AhNum, Gid, UdDest};
 
 use crate::adapter::Adapter;
 use crate::departures::Seen;
@@ -18,9 +18,20 @@ struct Dest {
     link: usize,
 }
 
+/// Why there is no link to a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Missing {
+    /// The protection domain has no address handle of this number.
+    Handle,
+    /// Nobody is there, or nobody answers.
+    Peer,
+}
+
 /// The destinations that a UD queue pair has sent to.
 #[derive(Debug, Default)]
 pub(crate) struct Dests {
+    /// The queue pair's protection domain, to which address handles have to belong.
+    pd: usize,
     /// A hash table with linear probing; a power of two, at most half full.
     dests: Vec<Option<Dest>>,
     dests_len: usize,
@@ -33,8 +44,15 @@ pub(crate) struct Dests {
 }
 
 impl Dests {
+    pub(crate) fn new(pd: usize) -> Self {
+        Dests {
+            pd,
+            ..Dests::default()
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
-        *self = Dests::default();
+        *self = Dests::new(self.pd);
     }
 
     #[inline]
@@ -63,7 +81,11 @@ impl Dests {
     }
 
     /// Looks a destination up, for [`prepared`](Self::prepared) to find.
-    pub(crate) fn prepare(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<verbs::Dest> {
+    pub(crate) fn prepare(
+        &mut self,
+        adapter: &Arc<Adapter>,
+        to: &UdDest,
+    ) -> Result<verbs::Dest, Missing> {
         self.refresh(adapter);
         self.link(adapter, to)?;
         let mask = self.dests.len() - 1;
@@ -74,20 +96,24 @@ impl Dests {
         {
             slot = (slot + 1) & mask;
         }
-        Some(verbs::Dest {
+        Ok(verbs::Dest {
             to: *to,
             hint: slot as u32,
         })
     }
 
-    /// The link to a destination, opened when it is new. `None` when it cannot be reached.
+    /// The link to a destination, opened when it is new.
     #[inline]
-    pub(crate) fn link(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<&mut Link> {
+    pub(crate) fn link(
+        &mut self,
+        adapter: &Arc<Adapter>,
+        to: &UdDest,
+    ) -> Result<&mut Link, Missing> {
         if let Some(last) = &self.last
             && last.ah == to.ah
             && last.qpn == to.qpn.0
         {
-            return self.links[last.link].as_mut();
+            return self.links[last.link].as_mut().ok_or(Missing::Peer);
         }
         if self.dests.is_empty() {
             self.dests.resize(16, None);
@@ -103,26 +129,49 @@ impl Dests {
         };
         let (ah, qpn) = (to.ah, to.qpn.0);
         self.last = Some(Dest { ah, qpn, link });
-        self.links[link].as_mut()
+        self.links[link].as_mut().ok_or(Missing::Peer)
+    }
+
+    /// The address that a handle of the protection domain stands for.
+    #[cold]
+    pub(crate) fn address(&self, adapter: &Adapter, ah: AhNum) -> Result<Gid, Missing> {
+        adapter.address(ah, self.pd).map_err(|_| Missing::Handle)
+    }
+
+    /// The link to a queue pair at an address: for a request that was kept, whose handle may have
+    /// gone since it was posted.
+    #[cold]
+    pub(crate) fn link_to(
+        &mut self,
+        adapter: &Arc<Adapter>,
+        gid: Gid,
+        qpn: u32,
+    ) -> Result<&mut Link, Missing> {
+        let link = self.open_link(adapter, gid, qpn)?;
+        self.links[link].as_mut().ok_or(Missing::Peer)
+    }
+
+    fn open_link(&mut self, adapter: &Arc<Adapter>, gid: Gid, qpn: u32) -> Result<usize, Missing> {
+        let same = |link: &Option<Link>| {
+            link.as_ref()
+                .is_some_and(|link| link.qpn == qpn && link.peer.gid == gid)
+        };
+        if let Some(known) = self.links.iter().position(same) {
+            return Ok(known);
+        }
+        match peer_at_once(adapter, gid, qp_instance(qpn)) {
+            Ok(peer) => Ok(self.insert_link(Link::to(peer, qpn))),
+            Err(e) => {
+                tracing::debug!(error = %e, "a datagram to nobody");
+                Err(Missing::Peer)
+            }
+        }
     }
 
     #[cold]
-    fn open_dest(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Option<usize> {
-        let ah = *adapter.tables().ahs.get(to.ah.0 as usize).ok()?;
-        let same = |link: &Option<Link>| {
-            link.as_ref()
-                .is_some_and(|link| link.qpn == to.qpn.0 && link.peer.gid == ah.gid)
-        };
-        let link = match self.links.iter().position(same) {
-            Some(known) => known,
-            None => match peer_at_once(adapter, ah.gid, qp_instance(to.qpn.0)) {
-                Ok(peer) => self.insert_link(Link::to(peer, to.qpn.0)),
-                Err(e) => {
-                    tracing::debug!(error = %e, "a datagram to nobody");
-                    return None;
-                }
-            },
-        };
+    fn open_dest(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Result<usize, Missing> {
+        let gid = self.address(adapter, to.ah)?;
+        let link = self.open_link(adapter, gid, to.qpn.0)?;
         if (self.dests_len + 1) * 2 > self.dests.len() {
             let bigger = self.dests.len() * 2;
             self.rehash(bigger);
@@ -132,7 +181,7 @@ impl Dests {
             qpn: to.qpn.0,
             link,
         });
-        Some(link)
+        Ok(link)
     }
 
     fn insert_link(&mut self, link: Link) -> usize {
@@ -181,7 +230,7 @@ impl Dests {
                 // The number may be another handle's by now.
                 let leads_there = |link: &Link| {
                     let ah = tables.ahs.get(dest.ah.0 as usize);
-                    ah.is_ok_and(|ah| ah.gid == link.peer.gid)
+                    ah.is_ok_and(|ah| ah.gid == link.peer.gid && ah.pd == self.pd)
                 };
                 let link = self.links[dest.link].as_ref();
                 if link.is_some_and(|link| !link.peer.is_dead() && leads_there(link)) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbs::{Access, Gid, Transport, VerbsError};
+use verbs::{Access, Gid, Qkey, Transport, VerbsError};
 
 use crate::adapter::Adapter;
 use crate::arming;
@@ -53,6 +53,9 @@ pub(crate) struct Link {
     epoch: u16,
     /// The rest is what the entry said then.
     pub(crate) qkey: u32,
+    /// What a datagram's request says for this queue pair, if that does not depend on the sender's
+    /// own key; otherwise no key at all.
+    pub(crate) plain_qkey: u64,
     pub(crate) pd: u32,
     srq: Option<*const SrqEntry>,
     recv_cq: u32,
@@ -90,6 +93,9 @@ fn transport_bits(transport: Transport) -> u64 {
 const ACCESS_MASK: u32 = 0xff;
 const _: () = assert!(Access::EVERYTHING.bits() & !ACCESS_MASK == 0);
 
+/// A key that no request says.
+const NO_QKEY: u64 = u64::MAX;
+
 /// Makes a queue pair's word.
 pub(crate) fn word(generation: u32, transport: Transport, access: Access, receives: bool) -> u64 {
     u64::from(generation) << 32
@@ -116,6 +122,7 @@ impl Link {
             word: 0,
             epoch: 0,
             qkey: 0,
+            plain_qkey: NO_QKEY,
             pd: 0,
             srq: None,
             recv_cq: 0,
@@ -172,6 +179,10 @@ impl Link {
             self.epoch = epoch;
         }
         self.qkey = pair.qkey;
+        self.plain_qkey = match Qkey(pair.qkey).is_controlled() {
+            true => NO_QKEY,
+            false => u64::from(pair.qkey),
+        };
         self.pd = pair.pd;
         self.recv_cq = pair.recv_cq;
         self.channel = pair.channel;

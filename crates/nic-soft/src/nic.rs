@@ -22,7 +22,7 @@ use crate::layout::{CQS, MRS, QPS, RECVS, SRQS};
 use crate::memory::SoftMr;
 use crate::qp::{self, Parts};
 use crate::recv_queue::SGE_MAX;
-use crate::send::MESSAGE_LEN_MAX;
+use crate::send::{MESSAGE_LEN_MAX, RD_ATOMIC_MAX};
 use crate::srq::{SoftSrq, SrqShared};
 use crate::srq_entry;
 
@@ -169,7 +169,7 @@ impl Nic for SoftNic {
         device.srq_sge_max = SGE_MAX as u32;
         // By the processors' own instructions on the memory itself.
         device.atomics = AtomicScope::Global;
-        device.rd_atomic_max = 128;
+        device.rd_atomic_max = RD_ATOMIC_MAX;
         device.inline_max = INLINE_MAX;
         device.message_len_max = MESSAGE_LEN_MAX;
         device

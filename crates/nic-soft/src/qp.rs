@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use verbs::nic::{AsyncEvent, QpCtl, QpParts, RecvHalf, SendHalf};
 use verbs::state::QpMachine;
@@ -25,7 +26,7 @@ use crate::peer::peer_at_once;
 use crate::quiescence::Activity;
 use crate::recv::gid_words;
 use crate::recv_queue::{Recv, RecvQueue};
-use crate::send::{MESSAGE_LEN_MAX, Sender};
+use crate::send::{MESSAGE_LEN_MAX, RD_ATOMIC_MAX, Sender};
 use crate::srq::SrqShared;
 use crate::sync::light_barrier;
 
@@ -122,6 +123,12 @@ impl QpShared {
 
     pub(crate) fn epoch(&self) -> u16 {
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// What was connected or sent before does not lead here any more.
+    fn begin_epoch(&self) {
+        let epoch = self.adapter.next_epoch(qp_index(self.num));
+        self.epoch.store(epoch, Ordering::Release);
     }
 
     pub(crate) fn is_destroyed(&self) -> bool {
@@ -358,9 +365,16 @@ impl QpShared {
         unsafe { self.control(activity, work) }
     }
 
-    /// Carries on with sends that wait. Called by the poller of their completion queue.
-    pub(crate) fn progress(self: &Arc<Self>) {
-        self.send.help(|sender| sender.progress(self));
+    /// Carries on with sends that wait: called by the poller of their completion queue, and by the
+    /// NIC's own thread, which is told how long it may leave them alone.
+    pub(crate) fn progress(self: &Arc<Self>) -> Duration {
+        let mut pause = Duration::ZERO;
+        self.send.help(|sender| {
+            let unfinished = sender.progress(self);
+            pause = unfinished.unwrap_or_default();
+            unfinished.is_some()
+        });
+        pause
     }
 
     /// Whether the send side may lead to a process.
@@ -433,11 +447,16 @@ pub(crate) fn create(adapter: &Arc<Adapter>, parts: Parts) -> (Arc<QpShared>, Qp
         posted_first: adapter.first_position(qp_index(parts.num)),
         recvs: RecvQueue::new(recv_depth, sge_max),
         credit_slots: (credited as usize).max(1).next_power_of_two(),
-        send: Handover::new(Sender::new(adapter.gid, parts.num, parts.transport)),
+        send: Handover::new(Sender::new(
+            adapter.gid,
+            parts.num,
+            parts.transport,
+            parts.pd,
+        )),
         control: Mutex::new(adapter.quiescence.activity()),
         machine: Mutex::new(QpMachine::new(parts.transport)),
         state: AtomicU8::new(QpState::Reset as u8),
-        epoch: AtomicU16::new(1),
+        epoch: AtomicU16::new(adapter.next_epoch(qp_index(parts.num))),
         destroyed: AtomicBool::new(false),
         failing: AtomicU8::new(0),
         held: Mutex::new(Vec::new()),
@@ -481,7 +500,7 @@ impl Drop for Life {
             .store(0, Ordering::Release);
         shared.destroyed.store(true, Ordering::Release);
         shared.store_state(QpState::Reset);
-        shared.epoch.fetch_add(1, Ordering::AcqRel);
+        shared.begin_epoch();
         {
             let activity = shared.lock_control();
             shared.send.recall();
@@ -516,7 +535,7 @@ impl QpShared {
     /// Starts anew: nothing posted, nobody connected. The state is RESET already.
     fn reset(self: &Arc<Self>, activity: &Activity) {
         // Lanes that were opened before do not lead here any more.
-        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.begin_epoch();
         self.recv_cq.attend(&self.adapter, self);
         // A poller that has looked at the state before may be taking a RECV for a message of such a
         // lane, and the receive half may be posting one. Those that come later find the state, and
@@ -554,6 +573,15 @@ impl QpCtl for SoftCtl {
             (machine.state(), machine.check(attr)?, machine.attr().port)
         };
         rules::check_names(attr, own_port, |port| shared.adapter.port(port))?;
+        rules::check_depths(attr, RD_ATOMIC_MAX)?;
+        if before == QpState::Sqd
+            && let Some(gid) = attr.dest_gid()
+            && shared.machine().attr().dest_gid() != Some(gid)
+        {
+            // Another address is another adapter here, which knows nothing of the connection.
+            let what = "moving a connection to another address";
+            return Err(VerbsError::Unsupported { what });
+        }
         let mut opened = None;
         if before == QpState::Init
             && to == QpState::Rtr
@@ -583,7 +611,7 @@ impl QpCtl for SoftCtl {
             if let Some(link) = opened {
                 sender.connect(link);
             }
-            sender.set_retries(&attr);
+            sender.set_attributes(&attr);
         };
         let is_idle = matches!(before, QpState::Reset | QpState::Init | QpState::Rtr);
         if to == QpState::Reset || (is_idle && to != QpState::Err) {
@@ -655,12 +683,9 @@ impl SendHalf for SoftSend {
             return Err(VerbsError::invalid("destination", why));
         }
         let adapter = &shared.adapter;
-        let ah = {
-            let tables = adapter.tables();
-            *tables.ahs.get(to.ah.0 as usize)?
-        };
+        let gid = adapter.address(to.ah, shared.pd)?;
         // A process that was contacted before is not waited for.
-        peer_at_once(adapter, ah.gid, qp_instance(to.qpn.0))?;
+        peer_at_once(adapter, gid, qp_instance(to.qpn.0))?;
         shared.send.recall();
         // SAFETY: recalled, and this is the send half, which is not posting.
         unsafe {

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use verbs::attr::rnr_timer_us;
 use verbs::batch::Wqe;
 use verbs::{
-    Dest, Gid, Op, Payload, PostError, PostReason, QpAttr, QpNum, QpState, SendBatch, SendFlags,
-    SendWr, Sge, Transport, UdDest, VerbsError, Wc, WcOpcode, WcStatus, mem, rules,
+    Dest, Gid, Op, Payload, PostError, PostReason, Qkey, QpAttr, QpNum, QpState, SendBatch,
+    SendFlags, SendWr, Sge, Transport, UdDest, VerbsError, Wc, WcOpcode, WcStatus, mem, rules,
 };
 
 use crate::adapter::Adapter;
 use crate::credit::Ready;
-use crate::dests::Dests;
+use crate::dests::{Dests, Missing};
 use crate::lane::PIECE_MAX;
 use crate::layout::{FIRST, IMM, Kind, LAST, SOLICITED, qp_index};
 use crate::link::{Link, NoLane, Us};
@@ -28,6 +28,10 @@ use crate::remote::{Region, RemoteMemory};
 
 /// Bytes of a message at most (RC and UC).
 pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
+
+/// READs and atomics under way on a queue pair at most, which is easily kept to: they are carried out
+/// one at a time.
+pub(crate) const RD_ATOMIC_MAX: u8 = 128;
 
 /// In `Kept::sent`: the data of a WRITE with immediate data is in place.
 const PLACED: usize = usize::MAX - 1;
@@ -63,6 +67,8 @@ struct Kept {
     op: Op,
     flags: SendFlags,
     to: Option<UdDest>,
+    /// Where the address handle led when the request was posted.
+    gid: Option<Gid>,
     inline: Option<Box<[u8]>>,
     sges: Box<[Sge]>,
     len: u32,
@@ -87,8 +93,12 @@ pub(crate) struct Sender {
     /// The peer that the queue pair was connected to has gone, and the link with it.
     peer_gone: bool,
     dests: Dests,
+    /// The queue pair's own key (UD).
+    qkey: Qkey,
     remote: RemoteMemory,
     kept: VecDeque<Kept>,
+    /// How long the NIC's own thread was last told to leave them alone.
+    paused: Duration,
     /// Requests taken so far, counted from `QpShared::posted_first`.
     posted: u64,
     /// Those whose room in the queue was free when last looked.
@@ -109,7 +119,7 @@ fn opcode(op: &Op) -> WcOpcode {
 }
 
 impl Sender {
-    pub(crate) fn new(gid: Gid, qpn: u32, transport: Transport) -> Self {
+    pub(crate) fn new(gid: Gid, qpn: u32, transport: Transport, pd: usize) -> Self {
         Sender {
             us: Us {
                 gid,
@@ -118,9 +128,11 @@ impl Sender {
             },
             link: None,
             peer_gone: false,
-            dests: Dests::default(),
+            dests: Dests::new(pd),
+            qkey: Qkey::default(),
             remote: RemoteMemory::default(),
             kept: VecDeque::new(),
+            paused: Duration::ZERO,
             posted: 0,
             freed: 0,
             timeout: None,
@@ -154,7 +166,9 @@ impl Sender {
         self.peer_gone || self.link.as_ref().is_some_and(dead)
     }
 
-    pub(crate) fn set_retries(&mut self, attr: &QpAttr) {
+    /// Takes over what the queue pair's attributes say of sending.
+    pub(crate) fn set_attributes(&mut self, attr: &QpAttr) {
+        self.qkey = attr.qkey.unwrap_or_default();
         // InfiniBand specification, volume 1, section 9.7.6.1.3; 0 waits for ever.
         let ns = |code: u8| Duration::from_nanos(4096u64 << code.min(31));
         self.timeout = attr.timeout.filter(|code| *code != 0).map(ns);
@@ -179,9 +193,9 @@ impl Sender {
         to: &UdDest,
     ) -> Result<Dest, VerbsError> {
         let dest = self.dests.prepare(adapter, to);
-        dest.ok_or_else(|| VerbsError::Unreachable {
+        dest.map_err(|_| VerbsError::Unreachable {
             peer: format!("queue pair {}", to.qpn),
-            why: "its process has just gone".into(),
+            why: "its process, or the address handle, has just gone".into(),
         })
     }
 
@@ -323,12 +337,18 @@ impl Sender {
         // of another contact.
         let link = match self.dests.prepared(&dest) {
             Some(_) => self.dests.prepared(&dest),
-            None => self.dests.link(&qp.adapter, &dest.to),
+            None => match self.dests.link(&qp.adapter, &dest.to) {
+                Ok(link) => Some(link),
+                Err(Missing::Peer) => None,
+                Err(Missing::Handle) => return false,
+            },
         };
         if let Some(link) = link
             && link.is_up(&us)
-            && link.qkey == dest.to.qkey.0
         {
+            if link.plain_qkey != u64::from(dest.to.qkey.0) {
+                return false;
+            }
             let bytes = batch.inline_bytes(wqe);
             let (from, len) = (bytes.as_ptr(), bytes.len());
             // SAFETY: the lane has room for the bytes.
@@ -352,12 +372,15 @@ impl Sender {
         }
         let len = rules::check(&qp.limits, wr)?;
         let mut sent = 0;
-        match self.execute(qp, wr, len, &mut sent) {
+        match self.execute(qp, wr, None, len, &mut sent) {
             Step::Done(WcStatus::Success) => {
                 self.succeed(qp, self.posted, wr.id, wr.flags, opcode(&wr.op), len);
             }
             Step::Done(status) => self.fail(qp, self.posted, wr.id, status),
-            Step::Wait(wait) => self.keep(wr, len, sent, Some((wait, Instant::now()))),
+            Step::Wait(wait) => match self.give_up_at_once(wait) {
+                Some(status) => self.fail(qp, self.posted, wr.id, status),
+                None => self.keep(&qp.adapter, wr, len, sent, Some((wait, Instant::now()))),
+            },
         }
         Ok(())
     }
@@ -383,7 +406,7 @@ impl Sender {
         if self.kept.is_empty() && qp.state() == QpState::Rts {
             return self.post_one(qp, wr);
         }
-        self.keep(wr, len, 0, None);
+        self.keep(&qp.adapter, wr, len, 0, None);
         Ok(())
     }
 
@@ -474,7 +497,16 @@ impl Sender {
     }
 
     #[cold]
-    fn keep(&mut self, wr: &SendWr<'_>, len: u32, sent: usize, waiting: Option<(Wait, Instant)>) {
+    fn keep(
+        &mut self,
+        adapter: &Adapter,
+        wr: &SendWr<'_>,
+        len: u32,
+        sent: usize,
+        waiting: Option<(Wait, Instant)>,
+    ) {
+        let address = |to: UdDest| self.dests.address(adapter, to.ah).ok();
+        let gid = wr.to.and_then(address);
         let (inline, sges): (Option<Box<[u8]>>, Box<[Sge]>) = match wr.payload {
             Payload::Inline(bytes) => (Some(bytes.into()), Box::default()),
             Payload::InlineParts(parts) => (Some(parts.concat().into()), Box::default()),
@@ -486,6 +518,7 @@ impl Sender {
             op: wr.op,
             flags: wr.flags,
             to: wr.to,
+            gid,
             inline,
             sges,
             len,
@@ -495,26 +528,37 @@ impl Sender {
         });
     }
 
-    /// Carries on with kept requests; true while some are left.
-    pub(crate) fn progress(&mut self, qp: &Arc<QpShared>) -> bool {
+    /// Carries on with kept requests. While some are left, says after which time the NIC's own
+    /// thread is to try again; zero for as soon as it does.
+    pub(crate) fn progress(&mut self, qp: &Arc<QpShared>) -> Option<Duration> {
         let unfinished = self.try_again(qp);
         // Also for a part of a message, which may have filled the lane.
         if let Some(link) = &mut self.link {
             link.ring();
         }
-        unfinished
+        let pause = unfinished.then(|| self.pause());
+        if let Some(pause) = pause {
+            if pause < self.paused {
+                qp.adapter.unfinished.ring();
+            }
+            self.paused = pause;
+        }
+        pause
     }
 
     fn try_again(&mut self, qp: &Arc<QpShared>) -> bool {
-        match qp.state() {
-            QpState::Rts => {}
+        let state = qp.state();
+        match state {
+            QpState::Rts | QpState::Sqd => {}
             QpState::Sqe | QpState::Err => {
                 self.flush(qp);
                 return false;
             }
             _ => return !self.kept.is_empty(),
         }
-        while let Some(mut kept) = self.kept.pop_front() {
+        // In SQD what has begun comes to its end, and the rest waits.
+        let may_begin = state == QpState::Rts;
+        while let Some(mut kept) = self.next_kept(may_begin) {
             let wr = SendWr {
                 id: kept.id,
                 op: kept.op,
@@ -525,7 +569,7 @@ impl Sender {
                 flags: kept.flags,
                 to: kept.to,
             };
-            match self.execute(qp, &wr, kept.len, &mut kept.sent) {
+            match self.execute(qp, &wr, kept.gid, kept.len, &mut kept.sent) {
                 Step::Done(WcStatus::Success) => {
                     let (flags, len) = (wr.flags, kept.len);
                     self.succeed(qp, kept.position, wr.id, flags, opcode(&wr.op), len);
@@ -535,7 +579,7 @@ impl Sender {
                     return false;
                 }
                 Step::Wait(wait) => {
-                    if let Some(status) = self.give_up(&mut kept, wait) {
+                    if let Some(status) = self.give_up(&mut kept, wait, Instant::now()) {
                         self.fail(qp, kept.position, kept.id, status);
                         return false;
                     }
@@ -547,24 +591,32 @@ impl Sender {
         !self.kept.is_empty()
     }
 
+    /// Takes the first kept request, if it has begun or may begin.
+    fn next_kept(&mut self, may_begin: bool) -> Option<Kept> {
+        let first = self.kept.front()?;
+        if may_begin || first.sent > 0 {
+            return self.kept.pop_front();
+        }
+        None
+    }
+
     /// Whether a request has waited long enough, and what becomes of it then.
-    fn give_up(&self, kept: &mut Kept, wait: Wait) -> Option<WcStatus> {
-        let now = Instant::now();
+    fn give_up(&self, kept: &mut Kept, wait: Wait, now: Instant) -> Option<WcStatus> {
         let since = match kept.waiting {
             Some((before, since)) if before == wait => since,
             _ => {
                 kept.waiting = Some((wait, now));
                 kept.tries = 0;
-                return None;
+                return self.give_up_at_once(wait);
             }
         };
         let (limit, max, status) = match wait {
             // There will be room when the peer polls, however long that takes.
             Wait::Room => return None,
             Wait::Recv => {
-                let timer = self.link.as_ref().map_or(0, Link::rnr_timer);
-                let limit = Duration::from_micros(rnr_timer_us(timer));
-                (Some(limit), self.rnr_retries, WcStatus::RnrRetryExcErr)
+                // The first try was before the first time that it waited for.
+                let max = self.rnr_retries.map(|max| max.saturating_sub(1));
+                (Some(self.rnr_timer()), max, WcStatus::RnrRetryExcErr)
             }
             Wait::Peer => {
                 if self.is_peer_gone() {
@@ -582,16 +634,43 @@ impl Sender {
         max.filter(|max| kept.tries > *max).map(|_| status)
     }
 
-    /// Carries a request out, as far as it goes.
+    /// What becomes of a request that is not tried a second time.
+    fn give_up_at_once(&self, wait: Wait) -> Option<WcStatus> {
+        let is_last = wait == Wait::Recv && self.rnr_retries == Some(0);
+        is_last.then_some(WcStatus::RnrRetryExcErr)
+    }
+
+    /// How long the peer asks to wait when it has no RECV.
+    fn rnr_timer(&self) -> Duration {
+        let timer = self.link.as_ref().map_or(0, Link::rnr_timer);
+        Duration::from_micros(rnr_timer_us(timer))
+    }
+
+    /// How long the NIC's own thread waits before it tries again, if that is longer than usual.
+    fn pause(&self) -> Duration {
+        match self.kept.front().and_then(|kept| kept.waiting) {
+            Some((Wait::Recv, _)) => self.rnr_timer(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Carries a request out, as far as it goes. `gid` is where a kept datagram goes.
     #[inline]
-    fn execute(&mut self, qp: &Arc<QpShared>, wr: &SendWr<'_>, len: u32, sent: &mut usize) -> Step {
+    fn execute(
+        &mut self,
+        qp: &Arc<QpShared>,
+        wr: &SendWr<'_>,
+        gid: Option<Gid>,
+        len: u32,
+        sent: &mut usize,
+    ) -> Step {
         let adapter = &*qp.adapter;
         let local = match Local::check(adapter, qp.pd as u32, wr) {
             Ok(local) => local,
             Err(status) => return Step::Done(status),
         };
         if let (Op::Send { imm }, Some(to)) = (wr.op, wr.to) {
-            return self.datagram(&qp.adapter, &to, imm, wr.flags, &local, len as usize);
+            return self.datagram(&qp.adapter, &to, gid, imm, wr.flags, &local, len as usize);
         }
         let us = self.us;
         let nobody = || match qp.transport {
@@ -761,20 +840,29 @@ impl Sender {
 
     /// A datagram: into the receiver's lane, or nowhere.
     #[inline]
+    #[allow(clippy::too_many_arguments)] // The parts of one request, as for `send`.
     fn datagram(
         &mut self,
         adapter: &Arc<Adapter>,
         to: &UdDest,
+        gid: Option<Gid>,
         imm: Option<u32>,
         flags: SendFlags,
         local: &Local<'_>,
         len: usize,
     ) -> Step {
         let us = self.us;
-        let Some(link) = self.dests.link(adapter, to) else {
-            return Step::Done(WcStatus::Success);
+        let qkey = to.qkey.sent_by(self.qkey);
+        let link = match gid {
+            Some(gid) => self.dests.link_to(adapter, gid, to.qpn.0),
+            None => self.dests.link(adapter, to),
         };
-        if link.is_up(&us) && link.qkey == to.qkey.0 {
+        let link = match link {
+            Ok(link) => link,
+            Err(Missing::Handle) => return Step::Done(WcStatus::LocQpOpErr),
+            Err(Missing::Peer) => return Step::Done(WcStatus::Success),
+        };
+        if link.is_up(&us) && link.qkey == qkey.0 {
             let message_flags = message_flags(imm, flags) | FIRST | LAST;
             let fill = |to: *mut u8| {
                 // SAFETY: the lane has room for `len` bytes, which the payload has.
@@ -964,13 +1052,59 @@ fn send(
 mod tests {
     use super::*;
 
+    fn kept() -> Kept {
+        Kept {
+            position: 1,
+            id: 0,
+            op: Op::Send { imm: None },
+            flags: SendFlags::empty(),
+            to: None,
+            gid: None,
+            inline: None,
+            sges: Box::default(),
+            len: 0,
+            sent: 0,
+            waiting: None,
+            tries: 0,
+        }
+    }
+
+    #[test]
+    fn requests_are_tried_as_often_as_the_attributes_say() {
+        let mut sender = Sender::new(Gid::default(), 2, Transport::Rc, 1);
+        // How many times such a request waits, which is found to wait once in each step.
+        let waits = |sender: &Sender, wait, step| {
+            let (mut kept, mut now) = (kept(), Instant::now());
+            (0..100).find(|_| {
+                let given_up = sender.give_up(&mut kept, wait, now);
+                now += step;
+                given_up.is_some()
+            })
+        };
+        for count in 0..=7 {
+            let mut attr = QpAttr::default();
+            attr.timeout = Some(8);
+            attr.retry_count = Some(count);
+            attr.rnr_retry = Some(count);
+            sender.set_attributes(&attr);
+            let (timeout, rnr) = (Duration::from_nanos(4096 << 8), sender.rnr_timer());
+            let count = u32::from(count);
+            // 7 is for ever.
+            let finite = (count < 7).then_some(count);
+            assert_eq!(waits(&sender, Wait::Recv, rnr), finite);
+            assert_eq!(waits(&sender, Wait::Recv, rnr / 2), finite.map(|n| 2 * n));
+            assert_eq!(waits(&sender, Wait::Peer, timeout), Some(count + 1));
+            assert_eq!(waits(&sender, Wait::Room, timeout), None);
+        }
+    }
+
     #[test]
     fn time_outs_are_those_of_their_codes() {
-        let mut sender = Sender::new(Gid::default(), 2, Transport::Rc);
+        let mut sender = Sender::new(Gid::default(), 2, Transport::Rc, 1);
         let mut timeout = |code| {
             let mut attr = QpAttr::default();
             attr.timeout = Some(code);
-            sender.set_retries(&attr);
+            sender.set_attributes(&attr);
             sender.timeout
         };
         assert_eq!(timeout(0), None);

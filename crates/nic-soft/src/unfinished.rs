@@ -2,10 +2,11 @@
 //!
 //! Whoever posts or polls next carries on with them, but everybody may be asleep. So the NIC's own
 //! thread, or whoever else gives it the time, tries them again every now and then, until they are
-//! done or have waited too long.
+//! done or have waited too long. What waits for a RECV it leaves alone for as long as the peer asks.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use verbs::VerbsError;
@@ -13,8 +14,8 @@ use verbs::VerbsError;
 use crate::qp::QpShared;
 use crate::quiescence::{Activity, Quiescence};
 
-/// Time between two tries.
-const PAUSE_NS: u64 = 1_000_000;
+/// Time between two tries at least.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The send queues, and how the NIC's thread hears of the first.
 #[derive(Debug)]
@@ -37,22 +38,27 @@ impl Unfinished {
         })
     }
 
-    /// The descriptor that becomes readable when there is a first one.
+    /// The descriptor that becomes readable when there is something to try.
     pub(crate) fn wake(&self) -> &OwnedFd {
         &self.wake
     }
 
-    /// Adds a queue pair. The NIC's thread is told when it had none to look after.
+    /// Adds a queue pair.
     pub(crate) fn add(&self, qp: &Arc<QpShared>) {
-        let mut qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
-        if qps.iter().any(|one| one.as_ptr() == Arc::as_ptr(qp)) {
-            return;
+        {
+            let mut qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
+            if !qps.iter().any(|one| one.as_ptr() == Arc::as_ptr(qp)) {
+                qps.push(Arc::downgrade(qp));
+            }
         }
-        qps.push(Arc::downgrade(qp));
-        if qps.len() == 1 {
-            // It takes a 1, unless so many came that it is readable anyway.
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        }
+        self.ring();
+    }
+
+    /// Has the NIC's thread try again now: it may think that it has more time.
+    #[cold]
+    pub(crate) fn ring(&self) {
+        // It takes a 1, unless so many came that it is readable anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     /// Tries all again, and says when the next try is due.
@@ -66,11 +72,12 @@ impl Unfinished {
             qps.retain(|qp| qp.upgrade().is_some_and(|qp| qp.send.is_shared()));
             qps.iter().filter_map(Weak::upgrade).collect()
         };
-        for qp in &qps {
+        let tried = qps.iter().map(|qp| {
             let _active = activity.enter();
-            qp.progress();
-        }
+            qp.progress()
+        });
         // Those that are finished now are taken out the next time.
-        (!qps.is_empty()).then(|| now_ns.saturating_add(PAUSE_NS))
+        let pause = tried.min()?.max(PAUSE);
+        Some(now_ns.saturating_add(pause.as_nanos() as u64))
     }
 }

@@ -68,6 +68,22 @@ number!(
     Guid, u64
 );
 
+impl Qkey {
+    /// Whether its top bit is set: then only a queue pair that has it as its own may send it.
+    #[inline]
+    pub const fn is_controlled(self) -> bool {
+        self.0 >> 31 == 1
+    }
+
+    /// The key that a datagram carries whose request says this one, from a queue pair with a key of
+    /// its own: that, if this one is [controlled](Self::is_controlled) (InfiniBand specification,
+    /// volume 1, section 10.2.5).
+    #[must_use]
+    pub const fn sent_by(self, own: Qkey) -> Qkey {
+        if self.is_controlled() { own } else { self }
+    }
+}
+
 impl Pkey {
     /// The partition that everybody is in, as a full member.
     pub const DEFAULT: Pkey = Pkey(0xffff);
@@ -135,6 +151,17 @@ impl RemoteAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_controlled_key_is_sent_as_the_own_one() {
+        let own = Qkey(5);
+        assert_eq!(Qkey(0x7fff_ffff).sent_by(own), Qkey(0x7fff_ffff));
+        assert_eq!(Qkey(0x8000_0000).sent_by(own), own);
+        assert_eq!(
+            Qkey(0xffff_ffff).sent_by(Qkey(0x8000_0001)),
+            Qkey(0x8000_0001)
+        );
+    }
 
     #[test]
     fn a_gid_of_an_ipv4_address_reads_back() {

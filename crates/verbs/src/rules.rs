@@ -80,6 +80,25 @@ pub fn check_names(
     attr.path.map_or(Ok(()), |path| check_path(&path, port))
 }
 
+/// Checks the READs and atomics that a queue pair is to have under way, as initiator and as
+/// responder, against what the device has.
+///
+/// # Errors
+/// `Limit`.
+pub fn check_depths(attr: &QpAttr, rd_atomic_max: u8) -> Result<(), VerbsError> {
+    let depths = [
+        ("rd_atomic_max", attr.rd_atomic_max),
+        ("dest_rd_atomic_max", attr.dest_rd_atomic_max),
+    ];
+    for (what, depth) in depths {
+        if let Some(depth) = depth.filter(|depth| *depth > rd_atomic_max) {
+            let (value, max) = (u64::from(depth), u64::from(rd_atomic_max));
+            return Err(VerbsError::Limit { what, value, max });
+        }
+    }
+    Ok(())
+}
+
 /// Checks a send work request against its transport and queue pair: everything that does not
 /// depend on memory or on the peer. Returns the payload's length in bytes.
 ///

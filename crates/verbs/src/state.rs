@@ -175,9 +175,14 @@ impl QpMachine {
         }
     }
 
-    /// What peers may do through this queue pair.
+    /// What peers may do through this queue pair. A reliable connection that is to answer no READs
+    /// and atomics at a time gives no right to them.
     pub fn access(&self) -> Access {
-        self.attr.access.unwrap_or_default()
+        let access = self.attr.access.unwrap_or_default();
+        match (self.transport, self.attr.dest_rd_atomic_max) {
+            (Transport::Rc, Some(0)) => access - (Access::REMOTE_READ | Access::REMOTE_ATOMIC),
+            _ => access,
+        }
     }
 
     /// Checks a change without making it, and returns the state it leads to.

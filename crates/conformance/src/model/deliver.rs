@@ -230,10 +230,11 @@ impl World {
         let (gid, qpn, body) = match qp.init.transport {
             Transport::Ud => {
                 let ah = request.to.and_then(|to| here.ahs.get(&to.ah.0));
-                let (Some(to), Some(ah)) = (request.to, ah.filter(|ah| ah.pd == qp.init.pd.0))
+                let (Some(mut to), Some(ah)) = (request.to, ah.filter(|ah| ah.pd == qp.init.pd.0))
                 else {
                     return Verdict::Failed(WcStatus::LocQpOpErr);
                 };
+                to.qkey = to.qkey.sent_by(attr.qkey.unwrap_or_default());
                 (ah.gid, to.qpn, Body::Datagram { to, gid: ah.gid })
             }
             _ => {

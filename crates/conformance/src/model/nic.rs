@@ -22,6 +22,9 @@ const SGE_MAX: u32 = 16;
 const CQE_MAX: u32 = 1 << 16;
 pub(super) const INLINE_MAX: u32 = 512;
 
+/// READs and atomics under way on a queue pair at most.
+pub(super) const RD_ATOMIC_MAX: u8 = 16;
+
 /// Objects of a kind at most.
 const OBJECTS_MAX: u32 = 4096;
 
@@ -116,7 +119,7 @@ impl Nic for ModelNic {
         device.srq_wr_max = QP_WR_MAX;
         device.srq_sge_max = SGE_MAX;
         device.atomics = AtomicScope::Global;
-        device.rd_atomic_max = 16;
+        device.rd_atomic_max = RD_ATOMIC_MAX;
         device.inline_max = self.inline_max();
         device.message_len_max = MESSAGE_LEN_MAX;
         device

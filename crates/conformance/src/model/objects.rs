@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Handle;
 use super::memory::Memory;
-use super::nic::MESSAGE_LEN_MAX;
+use super::nic::{MESSAGE_LEN_MAX, RD_ATOMIC_MAX};
 use super::world::{Data, Qp, Receive, Request, World};
 use verbs::attr::{QpAttr, QpCaps, QpInit, QpState, Transport};
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
@@ -328,6 +328,7 @@ impl QpCtl for ModelCtl {
         qp.machine.check(attr)?;
         let own_port = qp.machine.attr().port;
         rules::check_names(attr, own_port, |port| world.port(this.handle.node, port))?;
+        rules::check_depths(attr, RD_ATOMIC_MAX)?;
         if let Some(gid) = attr.dest_gid().filter(|gid| world.node_of(*gid).is_none()) {
             return Err(VerbsError::Unreachable {
                 peer: gid.to_string(),

@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use nic_soft::{SoftNic, SoftOptions};
-use verbs::typed::{CompletionQueue, Context, MemoryRegion, QpOptions, QueuePair, Ud, Wr};
+use verbs::typed::{
+    CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Ud, Wr,
+};
 use verbs::{Access, Gid, Qkey, RecvWr, Wc};
 
 const QKEY: Qkey = Qkey(3);
@@ -16,6 +18,7 @@ struct Node {
     ud: QueuePair<Ud>,
     cq: CompletionQueue,
     context: Context,
+    pd: ProtectionDomain,
     _memory: MemoryRegion,
 }
 
@@ -36,6 +39,7 @@ impl Node {
             ud,
             cq,
             context,
+            pd,
             _memory: memory,
         }
     }
@@ -66,7 +70,7 @@ fn a_number_that_comes_round_again_leads_to_its_new_address() {
     // Else a datagram to the wrong address would find nobody.
     assert_eq!(old.ud.num(), new.ud.num());
     let to = old.ud.num();
-    let pd = here.context.alloc_pd().expect("a domain");
+    let pd = here.pd.clone();
     let first = pd.create_ah(old.gid()).expect("an address");
     let send = |here: &mut Node, ah: &_, text| {
         let wr = Wr::send_inline_to(ah, to, QKEY, text);

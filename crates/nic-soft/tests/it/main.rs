@@ -7,6 +7,7 @@ mod events;
 mod memory;
 mod pair;
 mod reset;
+mod sending;
 
 mod within_a_process {
     use super::pair;
