@@ -317,6 +317,17 @@ impl Peer {
         socket.clone().ok_or(rustix::io::Errno::CONNRESET)
     }
 
+    /// Whether the peer's process holds its end of the connection. As long as it does, its number is
+    /// not another process's.
+    pub(crate) fn is_connected(&self) -> bool {
+        let Ok(socket) = self.socket() else {
+            return false;
+        };
+        let mut fds = [PollFd::new(&*socket, PollFlags::RDHUP)];
+        let now = Timespec::default();
+        matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(0))
+    }
+
     /// Has the agent notice the peer's end.
     fn watch(&self, adapter: &Adapter) -> Result<(), VerbsError> {
         let socket = self

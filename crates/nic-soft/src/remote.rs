@@ -133,6 +133,9 @@ impl RemoteMemory {
         Ok(match region.base {
             // The range was checked against the region's length, which is the mapping's.
             Some(base) => Place::Mapped(base.wrapping_add((remote.addr - described.addr) as usize)),
+            // The kernel knows the memory by its process's number alone, which is a stranger's some
+            // time after the process has ended.
+            None if !region.peer.is_connected() => return Err(WcStatus::RetryExcErr),
             None => Place::Private {
                 pid: region.peer.pid.as_raw_nonzero().get(),
                 addr: remote.addr,
@@ -299,9 +302,12 @@ fn transfer(
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::NonNull;
+
     use super::*;
     use crate::peer::peer_of;
     use crate::{SoftNic, SoftOptions};
+    use verbs::nic::Nic;
     use verbs::typed::{ConnectOptions, Context, QpOptions, QueuePair, Rc};
 
     #[test]
@@ -337,5 +343,33 @@ mod tests {
         assert_eq!(find().map(|_| ()), Err(WcStatus::RemAccessErr));
         entry.len.store(4096, Ordering::Relaxed);
         assert!(find().expect("the region").maps(addr, 4096));
+    }
+
+    #[test]
+    fn private_memory_is_out_of_reach_when_its_process_has_ended() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let mut options = SoftOptions::new(run_dir.path());
+        options.remap = false;
+        let open = || SoftNic::open(&options).expect("an adapter");
+        let (us, them) = (open(), open());
+        let adapter = Arc::clone(&them.adapter);
+        let pd = them.alloc_pd().expect("a domain");
+        let memory: Box<[AtomicU64]> = (0..8).map(AtomicU64::new).collect();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+        // SAFETY: the memory is there until the end, and holds atomics.
+        let region = unsafe { them.register(pd, NonNull::from(&*memory).cast(), 64, access) };
+        let region = region.expect("a region");
+        let instance = adapter.instance.number();
+        let peer = peer_of(&us.adapter, adapter.gid, instance).expect("the peer");
+        let mut regions = RemoteMemory::default();
+        let mut resolve = || {
+            let at = verbs::nic::remote_addr(&*region, 0);
+            let found = regions.resolve(&us.adapter, &peer, pd.0, at, 64, Access::REMOTE_READ);
+            found.map(|place| matches!(place, Place::Private { .. }))
+        };
+        assert_eq!(resolve(), Ok(true));
+        // Its number may be another process's from here on.
+        drop(them);
+        assert_eq!(resolve(), Err(WcStatus::RetryExcErr));
     }
 }
