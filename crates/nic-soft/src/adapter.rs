@@ -503,3 +503,47 @@ pub(crate) fn random_u64() -> Result<u64, VerbsError> {
         .map_err(|e| VerbsError::io("reading /dev/urandom", e))?;
     Ok(u64::from_le_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use verbs::QpState;
+    use verbs::typed::{ConnectOptions, Context, QpOptions, QueuePair, Rc};
+
+    use crate::peer::peer_of;
+    use crate::{SoftNic, SoftOptions};
+
+    #[test]
+    fn the_end_of_a_process_spares_connections_to_its_successor() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let open = || SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+        let (us, old) = (open(), open());
+        let instance = old.adapter.instance.number();
+        let before = peer_of(&us.adapter, old.adapter.gid, instance).expect("the peer");
+        drop(old);
+        let new = open();
+        assert_eq!(new.adapter.instance.number(), instance);
+        let (here, there) = (
+            Context::new(Arc::<SoftNic>::clone(&us)),
+            Context::new(Arc::<SoftNic>::clone(&new)),
+        );
+        let pair = |context: &Context| {
+            let pd = context.alloc_pd().expect("a domain");
+            let cq = context.create_cq(4).expect("a queue");
+            let qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+            (pd, cq, qp)
+        };
+        let (mut ours, theirs) = (pair(&here), pair(&there));
+        let endpoint = theirs.2.endpoint().expect("a GID");
+        ours.2
+            .connect(&endpoint, &ConnectOptions::default())
+            .expect("connected");
+        // The end of the old one may be noticed only now.
+        us.adapter.fail_connections(&before);
+        assert_eq!(ours.2.state(), QpState::Rts);
+        let now = peer_of(&us.adapter, new.adapter.gid, instance).expect("the peer");
+        us.adapter.fail_connections(&now);
+        assert_eq!(ours.2.state(), QpState::Err);
+    }
+}
