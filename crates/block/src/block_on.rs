@@ -124,12 +124,12 @@ impl Disk {
         let mut poller = self.poller();
         let slept = match poller.arm() {
             Arm::Ready | Arm::Busy => Ok(()),
-            // Virtual time, which passes when somebody looks.
+            // Something ends at that time, whoever else has a descriptor, and the time may be virtual: it
+            // passes when somebody looks.
             Arm::Sleep {
-                fd: None,
-                deadline: Some(_),
+                deadline: Some(_), ..
             } => Ok(()),
-            Arm::Sleep { fd, .. } => sleeper.sleep(fd),
+            Arm::Sleep { fd, deadline: None } => sleeper.sleep(fd),
         };
         poller.disarm();
         if let Err(error) = slept {

@@ -7,13 +7,24 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use block::{BlockError, Device, Disk, Done, Geometry, Queue, Request};
-use rt::Arm;
+use rt::{Arm, Instant};
 
-/// A device that never ends anything.
-struct Silent;
+/// A device that never ends anything, or in its own time, which passes when somebody looks.
+struct Silent {
+    /// Looks until a request ends.
+    looks: Option<u32>,
+}
 
-/// Its descriptor is one end of a pipe into which nobody writes.
-struct SilentQueue(OwnedFd, OwnedFd);
+const NEVER: Silent = Silent { looks: None };
+
+struct SilentQueue {
+    /// One end of a pipe into which nobody writes.
+    fd: OwnedFd,
+    _other_end: OwnedFd,
+    looks: Option<u32>,
+    /// Tokens and lengths.
+    under_way: Vec<(u64, u32)>,
+}
 
 impl Device for Silent {
     fn name(&self) -> Arc<str> {
@@ -31,23 +42,45 @@ impl Device for Silent {
 
     fn queue(&self, _: usize) -> Result<Box<dyn Queue>, BlockError> {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
-        Ok(Box::new(SilentQueue(read, write)))
+        Ok(Box::new(SilentQueue {
+            fd: read,
+            _other_end: write,
+            looks: self.looks,
+            under_way: Vec::new(),
+        }))
     }
 }
 
 // SAFETY: it never touches the memory of a request.
 unsafe impl Queue for SilentQueue {
-    unsafe fn submit(&mut self, _: &[Request]) {}
+    unsafe fn submit(&mut self, requests: &[Request]) {
+        let told = requests.iter().map(|request| (request.token, request.len));
+        self.under_way.extend(told);
+    }
 
-    fn poll(&mut self, _: &mut [Done]) -> usize {
-        0
+    fn poll(&mut self, done: &mut [Done]) -> usize {
+        match &mut self.looks {
+            None => return 0,
+            Some(0) => {}
+            Some(left) => {
+                *left -= 1;
+                return 0;
+            }
+        }
+        let Some((token, len)) = self.under_way.pop() else {
+            return 0;
+        };
+        done[0] = Done {
+            token,
+            result: Ok(len),
+        };
+        1
     }
 
     fn arm(&mut self) -> Arm<'_> {
-        let _ = &self.1;
         Arm::Sleep {
-            fd: Some(self.0.as_fd()),
-            deadline: None,
+            fd: Some(self.fd.as_fd()),
+            deadline: self.looks.map(|left| Instant::from_ns(left.into())),
         }
     }
 
@@ -57,7 +90,7 @@ unsafe impl Queue for SilentQueue {
 /// The thread sleeps for the device's sake; the other thread's wake must reach it all the same.
 #[test]
 fn another_thread_wakes_one_that_sleeps_for_the_device() {
-    let disk = Disk::open(&Silent, 4).expect("a queue");
+    let disk = Disk::open(&NEVER, 4).expect("a queue");
     for is_busy in [true, false] {
         // With something under way the device has a descriptor to sleep on.
         let read = is_busy.then(|| disk.read(disk.buffer(512), 0));
@@ -93,7 +126,7 @@ fn another_thread_wakes_one_that_sleeps_for_the_device() {
 /// One that is called within another one leaves the outer one's wakes to it.
 #[test]
 fn a_wake_that_comes_while_another_future_is_awaited_is_not_lost() {
-    let disk = Disk::open(&Silent, 4).expect("a queue");
+    let disk = Disk::open(&NEVER, 4).expect("a queue");
     let mut polls = 0;
     disk.block_on(poll_fn(|cx| {
         polls += 1;
@@ -105,4 +138,13 @@ fn a_wake_that_comes_while_another_future_is_awaited_is_not_lost() {
         Poll::Ready(())
     }));
     assert_eq!(polls, 2);
+}
+
+/// A striped device may have parts with a descriptor and parts that end at a time.
+#[test]
+fn what_ends_at_a_time_is_seen_beside_a_descriptor_that_stays_silent() {
+    // More than it looks before it sleeps.
+    let disk = Disk::open(&Silent { looks: Some(1000) }, 4).expect("a queue");
+    let (result, _) = disk.block_on(disk.read(disk.buffer(512), 0));
+    result.expect("read");
 }
