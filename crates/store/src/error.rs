@@ -93,6 +93,10 @@ pub enum StoreError {
     /// An increment of something that is no number.
     #[error("the value is not a decimal number")]
     NotANumber,
+    /// Nobody prepares room any more: the store's maintenance has panicked, or was dropped. What is there can
+    /// be read; opening the store again brings the rest back.
+    #[error("the store has no maintenance any more, and so no room: open it again")]
+    Unmaintained,
     /// The store was closed meanwhile.
     #[error("the store is closed")]
     Closed,

@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) live: AtomicU64,
     pub(crate) maintainer: Notifier,
     pub(crate) is_closed: AtomicBool,
+    /// The maintenance has stopped in the middle of something: the index is not to be written.
+    pub(crate) has_panicked: AtomicBool,
     /// Why some of what was acknowledged may never become durable.
     pub(crate) lost: Mutex<Option<StoreError>>,
     /// What the engines of all cores have in common.

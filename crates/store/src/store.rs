@@ -65,17 +65,31 @@ pub struct Store {
     slots: Mutex<Vec<Weak<Slot>>>,
 }
 
-/// What goes on beside the users of a store: see [`Store::unmaintained`].
+/// What goes on beside the users of a store: see [`Store::unmaintained`]. When it is dropped, or panics, who
+/// waits for room is told that nobody maintains the store any more.
 pub struct Maintenance {
-    shared: Arc<Shared>,
+    upkeep: Upkeep,
     notified: Notified,
+}
+
+/// Tells who waits for room when it is dropped.
+struct Upkeep(Arc<Shared>);
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.has_panicked.store(true, Ordering::Release);
+        }
+        self.0.user.end_maintenance();
+    }
 }
 
 impl Maintenance {
     /// Prepares segments, moves records and gives segments up until the store is closed. The disk
     /// is one of the store's device, and the caller drives it.
     pub async fn run(self, disk: Disk) {
-        Maintainer::new(self.shared, disk, self.notified)
+        let Self { upkeep, notified } = self;
+        Maintainer::new(upkeep.0.clone(), disk, notified)
             .run()
             .await;
     }
@@ -161,7 +175,7 @@ impl Store {
         let (shared, recovery, notified) = prepare(device, options)?;
         shared.wake_maintainer();
         let maintenance = Maintenance {
-            shared: shared.clone(),
+            upkeep: Upkeep(shared.clone()),
             notified,
         };
         let store = Self {
@@ -464,6 +478,10 @@ impl Store {
                 tracing::info!(device = %shared.device.name(), "changes have failed: the log will be read");
                 return Ok(());
             }
+            if shared.has_panicked.load(Ordering::Acquire) {
+                tracing::warn!(device = %shared.device.name(), "its maintenance has panicked: the log will be read");
+                return Ok(());
+            }
             if !checkpoint::write(shared, &disk).await? {
                 tracing::info!(device = %shared.device.name(), "no room for the index: the log will be read");
             }
@@ -553,6 +571,7 @@ fn prepare(
         live: AtomicU64::new(0),
         maintainer,
         is_closed: AtomicBool::new(false),
+        has_panicked: AtomicBool::new(false),
         lost: Mutex::default(),
         commands: crate::commands::Common::default(),
         device,

@@ -48,6 +48,8 @@ struct State {
     refusal: Option<StoreError>,
     /// There will be no next segment, whoever is admitted.
     is_closed: bool,
+    /// The same, since nobody prepares any.
+    is_unmaintained: bool,
     /// Blocks at the ends of segments for which the next batch was too long.
     lost: u64,
 }
@@ -120,6 +122,9 @@ impl Stream {
                 let Some(next) = state.next.take() else {
                     if state.is_closed {
                         return Poll::Ready(Err(StoreError::Closed));
+                    }
+                    if state.is_unmaintained {
+                        return Poll::Ready(Err(StoreError::Unmaintained));
                     }
                     if let Some(refusal) = state.refusal.clone() {
                         drop(state);
@@ -213,6 +218,13 @@ impl Stream {
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;
+        wake(state);
+    }
+
+    /// Nobody prepares segments any more: who needs another one is told so.
+    pub(crate) fn end_maintenance(&self) {
+        let mut state = self.state();
+        state.is_unmaintained = true;
         wake(state);
     }
 

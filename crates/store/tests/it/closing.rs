@@ -1,11 +1,15 @@
 //! A closed store holds nothing, whichever threads have used it.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use block::{Engine, FileDevice};
-use store::{Options, Store};
+use store::{Attributes, Options, Recovery, Store, StoreError};
+
+use super::world;
 
 const CHILD: &str = "VERVAIN_TEST_CLOSING";
 
@@ -112,5 +116,85 @@ fn an_operation_within_another_is_carried_out() {
         .look(b"one", |one| store.get(one.expect("there")))
         .expect("looked");
     assert_eq!(found.expect("got").as_deref(), Some(&b"three"[..]));
+    store.close().expect("closed");
+}
+
+/// Some keys change often, and others seldom: segments of old records have live ones.
+fn key(put: u32) -> [u8; 4] {
+    let spread = put.wrapping_mul(0x9e37_79b9) >> 16;
+    (spread % 97).min(spread % 89).to_le_bytes()
+}
+
+fn value(put: u32) -> Vec<u8> {
+    put.to_le_bytes().repeat(500)
+}
+
+/// Puts until there is no room, and returns how many were stored, and why there is none.
+fn fill(store: &Store) -> (u32, StoreError) {
+    let with = Attributes {
+        flags: 0,
+        expiry: 1000,
+    };
+    for put in 0..10_000 {
+        if let Err(error) = store.put_with(&key(put), &value(put), with) {
+            return (put, error);
+        }
+    }
+    panic!("room without maintenance");
+}
+
+/// Whether the newest values are there, after so many puts.
+fn has_all(store: &Store, stored: u32) {
+    let newest: BTreeMap<_, _> = (0..stored).map(|put| (key(put), put)).collect();
+    for (key, put) in newest {
+        let found = store.get(&key).expect("got");
+        assert_eq!(found, Some(value(put)), "put {put}");
+    }
+}
+
+/// Whose maintenance panics can be read, and whoever waits for room hears why there is none.
+#[test]
+fn who_waits_for_room_hears_that_the_maintenance_has_panicked() {
+    let device = world::blank(1, 12);
+    let is_armed = Arc::new(AtomicBool::new(true));
+    let armed = is_armed.clone();
+    let mut options = world::options();
+    // Its clock is asked while records are moved.
+    options.now = Arc::new(move || {
+        let is_maintenance = std::thread::current().name() == Some("store-maintain");
+        assert!(
+            !is_maintenance || !armed.load(Ordering::Relaxed),
+            "on purpose"
+        );
+        1
+    });
+    let store = Store::on(world::shared(&device), &options).expect("a store");
+    let (stored, error) = fill(&store);
+    assert!(matches!(error, StoreError::Unmaintained), "{error}");
+    assert!(stored > 20, "{stored} were stored");
+    has_all(&store, stored);
+    // It may have stopped in the middle of something: its index is not for the next one.
+    store.close().expect("closed");
+    is_armed.store(false, Ordering::Relaxed);
+    let store = Store::on(world::shared(&device), &options).expect("a store");
+    assert!(matches!(store.recovery(), Recovery::Log { .. }));
+    has_all(&store, stored);
+    store.put(b"more", b"of it").expect("room again");
+    store.close().expect("closed");
+}
+
+/// Nobody runs it any more: a core that ends takes it along.
+#[test]
+fn who_waits_for_room_hears_that_the_maintenance_was_dropped() {
+    let device = world::blank(1, 12);
+    let options = world::options();
+    let made = Store::unmaintained(world::shared(&device), &options);
+    let (store, maintenance) = made.expect("a store");
+    std::thread::scope(|scope| {
+        let puts = scope.spawn(|| fill(&store));
+        drop(maintenance);
+        let (_, error) = puts.join().expect("it ends");
+        assert!(matches!(error, StoreError::Unmaintained), "{error}");
+    });
     store.close().expect("closed");
 }
