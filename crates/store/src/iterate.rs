@@ -7,12 +7,12 @@
 use std::ops::ControlFlow;
 
 use crate::error::StoreError;
-use crate::format::Version;
 use crate::format::segment::Kind;
+use crate::format::{FormatError, Version};
 use crate::index::{Place, SizeCode};
 use crate::maintain::is_live;
 use crate::read::version;
-use crate::scan::{Outcome, Passed, Scan};
+use crate::scan::{Damage, Outcome, Passed, Scan};
 use crate::segments::State;
 use crate::session::Session;
 
@@ -36,11 +36,14 @@ impl Session {
     /// that is changed or moved may be visited again, with a greater or the same version. Keys that
     /// come or go meanwhile are visited or not.
     ///
+    /// Damage hides nothing behind it: all other keys are visited before it is told.
+    ///
     /// Cost: the log is read once, from one end to the other, but for segments without a current record.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Device`] or [`StoreError::Damaged`]: a current record could not be visited.
+    /// [`StoreError::Device`], [`StoreError::Damaged`] or [`StoreError::MaybeOld`]: a current record could
+    /// not be visited, the first of those.
     pub async fn for_each(
         &self,
         mut visit: impl FnMut(Visited<'_>) -> ControlFlow<()>,
@@ -54,7 +57,7 @@ impl Session {
         mut visit: impl AsyncFnMut(Visited<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let shared = &self.shared;
-        let layout = *shared.layout();
+        let mut missed = None;
         let end = shared.segments.next_seq();
         let mut next = 1;
         // What users write from now on need not be visited, but what is moved does.
@@ -73,56 +76,106 @@ impl Session {
                 .filter(|&(seq, _, state)| seq >= next && is_due(seq, state))
                 .min_by_key(|&(seq, _, _)| seq);
             let Some((seq, segment, _)) = due else {
-                return Ok(());
+                return missed.map_or(Ok(()), Err);
             };
             next = seq + 1;
-            let live = shared.segments.live(segment);
-            if live == 0 {
+            if shared.segments.live(segment) == 0 {
                 continue;
             }
-            let mut scan = Scan::of(shared, &self.disk, segment, seq);
-            while let Some(mut batch) = scan.next().await? {
-                while let Some(Passed { record, grain }) = batch.next() {
-                    let grains = record.encoded_len().div_ceil(layout.grain()) as u64;
-                    let place = Place::new(layout.place(segment, grain), SizeCode::of(grains));
-                    let is_shown = record.meta.tombstone.is_none()
-                        && !shared.is_expired(record.meta.expiry)
-                        && is_live(shared, shared.hash(record.key).index(), place);
-                    if !is_shown {
-                        continue;
-                    }
-                    let version = version(&layout, record.meta, seq, grain);
-                    shared.trust_version(version, place)?;
-                    let flow = visit(Visited {
-                        key: record.key,
-                        value: record.value,
-                        flags: record.meta.flags,
-                        expiry: record.meta.expiry,
-                        version,
-                    })
-                    .await;
-                    if flow.is_break() {
-                        return Ok(());
-                    }
-                }
+            let visited = self.visit_segment((segment, seq), &mut missed, &mut visit);
+            if visited.await.is_break() {
+                return Ok(());
             }
-            self.check_suspects(&scan.finish(), segment, live)?;
         }
     }
 
-    /// Says so if a damaged record is a current one.
-    fn check_suspects(&self, outcome: &Outcome, segment: u32, live: u64) -> Result<(), StoreError> {
+    /// Visits the current records of a segment. `missed` is the first error that kept one from being
+    /// visited.
+    async fn visit_segment(
+        &self,
+        (segment, seq): (u32, u64),
+        missed: &mut Option<StoreError>,
+        visit: &mut impl AsyncFnMut(Visited<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let shared = &self.shared;
-        let layout = shared.layout();
-        for suspect in outcome.suspects.iter().filter(|_| live > 0) {
-            let grains = suspect.len.div_ceil(layout.grain()) as u64;
-            let place = layout.place(segment, suspect.grain);
-            let hash = shared.hash(&suspect.key).index();
-            if is_live(shared, hash, Place::new(place, SizeCode::of(grains))) {
-                let source = crate::format::FormatError::Checksum { what: "a record" };
-                return Err(shared.damaged(layout.place_at(place), source));
+        let layout = *shared.layout();
+        // Of the records that the index points at, what has been seen.
+        let mut accounted = 0;
+        let mut scan = Scan::of(shared, &self.disk, segment, seq).tolerant();
+        loop {
+            let mut batch = match scan.next().await {
+                Ok(Some(batch)) => batch,
+                Ok(None) => break,
+                Err(error) => {
+                    missed.get_or_insert(error);
+                    return ControlFlow::Continue(());
+                }
+            };
+            while let Some(Passed { record, grain }) = batch.next() {
+                let grains = record.encoded_len().div_ceil(layout.grain()) as u64;
+                let place = Place::new(layout.place(segment, grain), SizeCode::of(grains));
+                let is_current = record.meta.tombstone.is_none()
+                    && is_live(shared, shared.hash(record.key).index(), place);
+                if !is_current {
+                    continue;
+                }
+                accounted += shared.grains(place);
+                if shared.is_expired(record.meta.expiry) {
+                    continue;
+                }
+                let version = version(&layout, record.meta, seq, grain);
+                if let Err(error) = shared.trust_version(version, place) {
+                    missed.get_or_insert(error);
+                    continue;
+                }
+                visit(Visited {
+                    key: record.key,
+                    value: record.value,
+                    flags: record.meta.flags,
+                    expiry: record.meta.expiry,
+                    version,
+                })
+                .await?;
             }
         }
-        Ok(())
+        if let Some(error) = self.judge(&scan.finish(), (segment, seq), accounted) {
+            missed.get_or_insert(error);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Says so if a damaged record is a current one. So many grains of current ones were seen.
+    fn judge(
+        &self,
+        outcome: &Outcome,
+        (segment, seq): (u32, u64),
+        mut accounted: u64,
+    ) -> Option<StoreError> {
+        let shared = &self.shared;
+        let layout = shared.layout();
+        let mut missed = None;
+        for suspect in &outcome.suspects {
+            let grains = suspect.len.div_ceil(layout.grain()) as u64;
+            let place = Place::new(layout.place(segment, suspect.grain), SizeCode::of(grains));
+            let hash = shared.hash(&suspect.key).index();
+            if suspect.meta.tombstone.is_none() && is_live(shared, hash, place) {
+                accounted += shared.grains(place);
+                let at = layout.place_at(place.grain());
+                let source = FormatError::Checksum { what: "a record" };
+                missed.get_or_insert_with(|| shared.damaged(at, source));
+            }
+        }
+        // Where it is not known whose records are lost, the index knows how much of them is current;
+        // unless the segment was given up meanwhile.
+        let lost = outcome.flaws.iter().find(|flaw| !flaw.torn)?;
+        if accounted < shared.segments.live(segment) && shared.segments.seq(segment) == seq {
+            let at = layout.block_at(segment, lost.blocks.start);
+            let source = match lost.damage {
+                Damage::Unreadable => FormatError::Unreadable { what: "a record" },
+                _ => FormatError::Checksum { what: "a record" },
+            };
+            missed.get_or_insert_with(|| shared.damaged(at, source));
+        }
+        missed
     }
 }

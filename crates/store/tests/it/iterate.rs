@@ -4,9 +4,13 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use store::{Attributes, Durability, Options};
+use block::Device;
+use block::sim::SimDevice;
+use store::examine::examine;
+use store::{Attributes, Durability, Options, Store, StoreError};
 
 use super::basics::open;
+use super::world::{self, blank, shared, with_image};
 
 /// Keys that stay are all visited, while others come and go so that records are moved all the time.
 #[test]
@@ -70,4 +74,82 @@ fn no_key_is_missed_while_records_are_moved() {
     });
     visited.expect("visited");
     assert_eq!(count, 5);
+}
+
+/// Where the newest record of each key stands in a closed store, in the order of the log.
+fn places(device: &SimDevice) -> Vec<(u64, Vec<u8>)> {
+    let mut places = Vec::new();
+    examine(
+        &shared(device),
+        |_, _| (),
+        |record| places.push((record.at, record.key.to_vec())),
+    )
+    .expect("examined");
+    // The index stands in records as well.
+    places.retain(|(_, key)| key.len() == 4);
+    places.sort_unstable();
+    places
+}
+
+/// A backup of a damaged store has all that can be had, and says that something is missing.
+#[test]
+fn damage_hides_no_other_key() {
+    let device = blank(1, 12);
+    let options = world::options();
+    let store = Store::on(shared(&device), &options).expect("a store");
+    for i in 0..200_u32 {
+        store.put(&i.to_le_bytes(), &[i as u8; 1500]).expect("put");
+    }
+    store.close().expect("closed");
+    let places = places(&device);
+    assert_eq!(places.len(), 200);
+    // In the middle of a segment, with others before and behind it there and elsewhere.
+    let (at, key) = places[60].clone();
+    let block = u64::from(device.geometry().block);
+    let within = (at + block) / block * block;
+    let zeroed = || {
+        let mut image = device.image();
+        image.write(within, &vec![0; block as usize]);
+        with_image(2, image)
+    };
+    let same = |flips: &[(u64, u8)]| {
+        let device = with_image(2, device.image());
+        flips.iter().for_each(|&(at, bit)| device.flip_bit(at, bit));
+        device
+    };
+    let unreadable = || {
+        let device = same(&[]);
+        device.make_unreadable(within, block);
+        device
+    };
+    let harmed = [
+        ("a bit of the value", same(&[(at + 700, 3)])),
+        (
+            "bits of the key",
+            same(&[(at + 8, 0), (at + 9, 5), (at + 7, 1)]),
+        ),
+        ("a block of zeroes", zeroed()),
+        ("a block that cannot be read", unreadable()),
+    ];
+    for (what, device) in harmed {
+        let store = world::open(&device, &options).expect("opened");
+        let mut seen = Vec::new();
+        let visited = store.for_each(|visited| {
+            assert_eq!(visited.value, [visited.key[0]; 1500], "{what}");
+            seen.push(visited.key.to_vec());
+            ControlFlow::Continue(())
+        });
+        let error = visited.expect_err(what);
+        assert!(
+            matches!(error, StoreError::Damaged { .. }),
+            "{what}: {error}"
+        );
+        assert!(!seen.contains(&key), "{what}");
+        // What shares a block with it may be lost as well.
+        assert!(seen.len() >= 197, "{what}: {} of 199 others", seen.len());
+        for (_, other) in &places {
+            let can_be_had = store.get(other).is_ok();
+            assert_eq!(can_be_had, seen.contains(other), "{what}: {other:?}");
+        }
+    }
 }
