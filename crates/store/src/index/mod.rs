@@ -184,7 +184,18 @@ impl Index {
     }
 
     /// Puts a place where another one is; does nothing and says so where it is not (any more).
+    ///
+    /// Who does not look has lost a record, which the index does not point at:
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # use store::index::{Index, Place};
+    /// fn moved(index: &Index, hash: u64, from: Place, to: Place) {
+    ///     index.replace(hash, from, to);
+    /// }
+    /// ```
     #[inline]
+    #[must_use = "false: the index does not point at the new place"]
     pub fn replace(&self, hash: u64, old: Place, new: Place) -> bool {
         let (mut region, at) = self.lock(hash);
         match region.find(at.first, entry::entry(hash, old)) {
@@ -198,6 +209,7 @@ impl Index {
 
     /// Takes an entry away; does nothing and says so where it is not there (any more).
     #[inline]
+    #[must_use = "false: the index may point at the record elsewhere"]
     pub fn remove(&self, hash: u64, old: Place) -> bool {
         let (mut region, at) = self.lock(hash);
         match region.find(at.first, entry::entry(hash, old)) {
