@@ -3,6 +3,7 @@
 use ::engine::item::{Effect, Item, decide};
 use ::engine::{Answer, Command, Expiry, Failure, Limits, Mode, Segments};
 
+use super::key_locks::{Outcome, Permit};
 use crate::change::{Attributes, Put, Swap, Update};
 use crate::error::StoreError;
 use crate::session::{Session, Value};
@@ -65,7 +66,12 @@ fn stored(put: Put) -> Answer<'static> {
 }
 
 /// Carries a command on a key out.
-pub(super) async fn carry_out(session: &Session, command: &Command<'_>, limits: &Limits) -> Reply {
+pub(super) async fn carry_out(
+    session: &Session,
+    command: &Command<'_>,
+    limits: &Limits,
+    permit: &Permit,
+) -> Reply {
     let done = match *command {
         Command::Get { key, touch: None } => match session.get(key).await {
             Ok(Some(value)) => return Reply::Item(value),
@@ -85,7 +91,7 @@ pub(super) async fn carry_out(session: &Session, command: &Command<'_>, limits: 
             };
             if limits.allow(key.len(), value.len()) && !matches!(mode, Mode::Append | Mode::Prepend)
             {
-                store(session, mode, key, value, with).await
+                store(session, mode, (key, value), with, permit).await
             } else {
                 return change(session, command, key, limits).await;
             }
@@ -112,9 +118,9 @@ pub(super) async fn carry_out(session: &Session, command: &Command<'_>, limits: 
 async fn store(
     session: &Session,
     mode: Mode,
-    key: &[u8],
-    value: Segments<'_>,
+    (key, value): (&[u8], Segments<'_>),
     with: Attributes,
+    permit: &Permit,
 ) -> Result<Answer<'static>, StoreError> {
     let copy;
     let bytes = match value.as_slice() {
@@ -125,15 +131,19 @@ async fn store(
         }
     };
     Ok(match mode {
-        Mode::Set => match session.put_with(key, bytes, with).await {
-            Ok(put) => stored(put),
-            Err(error @ (StoreError::Full | StoreError::IndexFull)) => {
+        Mode::Set => {
+            let put = permit.put(session.put_with(key, bytes, with)).await;
+            let outcome = match &put {
+                Ok(_) => Outcome::Stored,
+                Err(StoreError::Full | StoreError::IndexFull) => Outcome::Refused,
+                Err(_) => Outcome::Failed,
+            };
+            if permit.ends(outcome) {
                 // The client holds the item for overwritten: nobody may read the old value.
                 session.delete(key).await?;
-                return Err(error);
             }
-            Err(error) => return Err(error),
-        },
+            stored(put?)
+        }
         Mode::Add => {
             (session.put_if_absent(key, bytes, with).await?).map_or(Answer::NotStored, stored)
         }

@@ -204,7 +204,7 @@ impl Inner {
         }
         let begun = Begun::new(self, slot);
         let hash = self.session.shared.hash(&work.key);
-        let permit = self.locks.request(hash, work.changes());
+        let permit = self.locks.request(hash, work.sharing());
         // A change ends though nobody waits for its answer; the task ends by itself.
         drop(self.core.spawn(run(begun, work, permit)));
     }
@@ -228,7 +228,7 @@ async fn run(begun: Begun, work: Work, permit: Permit) {
         true => Some(inner.long_rewrites.acquire().await),
         false => None,
     };
-    let reply = carry_out(&inner.session, &work.command(), &inner.limits).await;
+    let reply = carry_out(&inner.session, &work.command(), &inner.limits, &permit).await;
     drop((permit, turn));
     if reply.len() > work.asker.room && !work.changes() && !slot.is_awaited() {
         // Another core has made it long meanwhile. It is read again when there is room.

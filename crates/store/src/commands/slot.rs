@@ -9,6 +9,7 @@ use rt::sync::Notify;
 
 use super::Inner;
 use super::carry_out::Reply;
+use super::key_locks::Sharing;
 
 /// What a command takes besides its bytes, about.
 const COMMAND_OVERHEAD: usize = 512;
@@ -35,6 +36,18 @@ impl Work {
 
     pub(super) fn changes(&self) -> bool {
         !matches!(self.shape, Command::Get { touch: None, .. })
+    }
+
+    /// With whom it may be under way at a time, on the same key.
+    pub(super) fn sharing(&self) -> Sharing {
+        use ::engine::Mode;
+        match self.shape {
+            Command::Get { touch: None, .. } => Sharing::Reads,
+            Command::Store {
+                mode: Mode::Set, ..
+            } => Sharing::Puts,
+            _ => Sharing::Nobody,
+        }
     }
 
     /// Whether the old value is read whole, and written again.

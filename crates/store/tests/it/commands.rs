@@ -441,3 +441,28 @@ fn long_values_do_not_pile_up() {
         }
     });
 }
+
+/// Values of one key that are put at a time share their writes, and the last one stays.
+#[test]
+fn puts_of_a_key_share_their_writes() {
+    with_engine(async |mut engine, _| {
+        let values: Vec<Vec<u8>> = (0..64_u8).map(|at| vec![at; 30]).collect();
+        let mut tickets: Vec<Ticket> = values
+            .iter()
+            .map(|value| start(&mut engine, 1, set(b"hot", value)))
+            .collect();
+        let mut read = start(&mut engine, 2, get(b"hot"));
+        let mut last = start(&mut engine, 3, set(b"hot", b"after"));
+        let before = counter(&mut engine, "written_bytes");
+        for ticket in &mut tickets {
+            assert_eq!(said(&fetch(&mut engine, ticket).await), "stored");
+        }
+        let got = fetch(&mut engine, &mut read).await;
+        let shown = got.answer().value().map(|value| value.to_vec());
+        assert_eq!(shown.as_ref(), values.last());
+        let written = counter(&mut engine, "written_bytes") - before;
+        assert_eq!(said(&fetch(&mut engine, &mut last).await), "stored");
+        // One after the other they would take a block each.
+        assert!(written < 32 * 4096, "{written} bytes");
+    });
+}
