@@ -268,7 +268,7 @@ impl Maintainer {
                             tombstone: Some(fence),
                             ..record.meta
                         });
-                        self.mover.make_room(copy.encoded_len()).await?;
+                        self.mover.make_room(copy.encoded_len(), victim.seq).await?;
                         self.mover.bury(&copy, fence);
                     }
                     continue;
@@ -288,7 +288,7 @@ impl Maintainer {
                 let is_expired = shared.is_expired(record.meta.expiry);
                 if !is_expired && !shared.superblock.cache {
                     let copy = moved(record.meta);
-                    self.mover.make_room(copy.encoded_len()).await?;
+                    self.mover.make_room(copy.encoded_len(), victim.seq).await?;
                     // Only now: see the head of `mover.rs`.
                     if is_live(&shared, hash.index(), place) {
                         self.mover.copy(&copy, hash, place);
@@ -314,7 +314,8 @@ impl Maintainer {
                     })
                 };
                 if record.meta.replaces {
-                    self.mover.make_room(tombstone.encoded_len()).await?;
+                    let len = tombstone.encoded_len();
+                    self.mover.make_room(len, victim.seq).await?;
                     let fence = tombstone.meta.tombstone.unwrap_or_default();
                     self.mover.bury(&tombstone, fence);
                 }

@@ -3,6 +3,10 @@
 //! A mover has an open segment of its own. It is open before anybody asks whether a record is
 //! live: so a copy of a record that is removed meanwhile stands in a segment that the remover's
 //! tombstone knows of (see `Session::remove`).
+//!
+//! What is moved comes to a segment with a greater sequence number, always: one that was opened after
+//! what is given up ends the mover's open segment. Visitors rely on it, and recovery: what is lost of a
+//! segment is older than its end, whoever wrote it.
 
 use std::sync::Arc;
 
@@ -61,12 +65,13 @@ impl Mover {
         }
     }
 
-    /// Makes room for a record of so many bytes, in a segment that is open when this returns.
-    pub(crate) async fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
+    /// Makes room for a record of so many bytes that comes from the segment with this sequence number, in
+    /// one with a greater number that is open when this returns.
+    pub(crate) async fn make_room(&mut self, len: usize, from: u64) -> Result<(), StoreError> {
         let layout = *self.shared.layout();
         let start = layout.batch_start();
         let end = self.len.max(start) + len;
-        let fits = |room: Room, end| layout.blocks_of(end) <= room.blocks;
+        let fits = |room: Room, end| room.seq > from && layout.blocks_of(end) <= room.blocks;
         if !self.members.is_empty() && (end > BATCH || !self.room.is_some_and(|r| fits(r, end))) {
             self.write().await?;
         }

@@ -23,4 +23,5 @@ mod refusal;
 mod regions;
 mod rig;
 mod rot;
+mod taken_up;
 mod world;
