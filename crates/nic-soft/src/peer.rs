@@ -567,3 +567,24 @@ fn ask(socket: &OwnedFd, request: &Message) -> rustix::io::Result<(Message, Vec<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SoftNic, SoftOptions};
+
+    #[test]
+    fn attempts_at_once_are_bounded() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let nic = SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+        let adapter = &nic.adapter;
+        let begin = |instance| Attempt::begin(adapter, adapter.gid, instance);
+        let mut under_way: Vec<_> = (0..16).map(|n| begin(n).expect("room")).collect();
+        assert!(begin(16).is_none(), "there are enough");
+        under_way.pop();
+        let next = begin(16).expect("room");
+        assert!(begin(0).is_none(), "it is under way already");
+        drop((under_way, next));
+        assert!(begin(0).is_some(), "its attempt is over");
+    }
+}
