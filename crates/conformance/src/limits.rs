@@ -1,7 +1,7 @@
 //! Queues that are full, requests that are too large, and what was asked beyond the device.
 
 use super::Fixture;
-use super::rig::{Node, Options, Pair, SEND, TRANSPORTS, until};
+use super::rig::{Node, Options, Pair, SEND, TRANSPORTS, connect, until};
 use verbs::attr::{CqInit, DeviceAttr, QpAttr, QpCaps, QpInit, QpState, SrqInit, Transport};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{CqNum, PdNum, SrqNum};
@@ -175,6 +175,11 @@ pub fn an_overrun_queue_says_so(fixture: &Fixture) {
         ..Options::default()
     };
     let mut pair = Pair::with(fixture, Transport::Rc, &options);
+    // Another queue pair that only receives there.
+    let (own, queue) = (pair.a.node.queue(4), pair.a.send.cq.num());
+    let init = pair.a.node.init(Transport::Rc, own.num(), queue);
+    let receiver = pair.a.node.qp(&init);
+    connect(&receiver, (pair.a.node.gid, receiver.num()), &options);
     for id in 1..=POSTED {
         let remote = pair.b.remote(0);
         let bytes = id.to_le_bytes();
@@ -204,8 +209,9 @@ pub fn an_overrun_queue_says_so(fixture: &Fixture) {
     });
     let again = pair.a.send.cq.poll_slice(&mut [Wc::default()]);
     assert_eq!(again, Err(CqError::Overrun), "for ever after");
-    until(fixture.patience, "the queue pair to be in ERR", || {
-        (pair.a.state() == QpState::Err).then_some(())
+    until(fixture.patience, "its queue pairs to be in ERR", || {
+        let both = [pair.a.state(), receiver.query().state.expect("a state")];
+        (both == [QpState::Err; 2]).then_some(())
     });
 }
 

@@ -263,6 +263,13 @@ pub fn writing_locally_needs_the_right(fixture: &Fixture) {
     pair.sent_as(1, WcStatus::RemOpErr);
     assert_eq!(pair.b.bytes(0, 8), [0; 8]);
     pair.in_state(QpState::Err, |pair| &pair.b);
+
+    let mut pair = Pair::with(fixture, Transport::Ud, &options);
+    pair.b.post_recv(3, 0, 64);
+    pair.a.post(1, SEND, Payload::Inline(b"datagram"));
+    pair.sent_ok(1);
+    pair.received_as(3, WcStatus::LocProtErr);
+    pair.in_state(QpState::Err, |pair| &pair.b);
 }
 
 /// What an unreliable peer refuses is lost without a trace, and the connection goes on.

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::Pid;
-use verbs::nic::AsyncEvent;
-use verbs::{AhNum, Gid, Mtu, PortAttr, QpNum, Transport, VerbsError};
+use verbs::{AhNum, ChannelNum, Gid, Mtu, PortAttr, Transport, VerbsError};
 
 use crate::channel::ChannelShared;
 use crate::cq::CqShared;
@@ -136,7 +135,7 @@ pub(crate) struct Tables {
     pub(crate) mrs: Table<MrSlot>,
     pub(crate) cqs: Table<Arc<CqShared>>,
     pub(crate) srqs: Table<Arc<SrqShared>>,
-    pub(crate) channels: Table<Arc<ChannelShared>>,
+    pub(crate) channels: Table<Weak<ChannelShared>>,
     pub(crate) qps: Table<Option<Weak<QpShared>>>,
     pub(crate) ahs: Table<Ah>,
     pub(crate) variant: u16,
@@ -426,6 +425,17 @@ impl Adapter {
         tables.generation
     }
 
+    /// A channel, while its owner has it.
+    pub(crate) fn channel(&self, num: ChannelNum) -> Result<Arc<ChannelShared>, VerbsError> {
+        let known = self.tables().channels.get(num.0 as usize)?.upgrade();
+        known
+            .filter(|channel| channel.is_open())
+            .ok_or(VerbsError::NoSuch {
+                what: "completion channel",
+                number: num.0.into(),
+            })
+    }
+
     /// The queue pair with an index, while it is there.
     pub(crate) fn qp_at(&self, index: usize) -> Option<Arc<QpShared>> {
         let tables = self.tables();
@@ -451,15 +461,13 @@ impl Adapter {
             .any(|qp| qp.pd == pd && qp.is_connected_to(gid, instance))
     }
 
-    /// Fails the reliable connections to a peer that has died: their owners may be waiting for
-    /// nothing but its messages.
+    /// Fails the reliable connections to a peer that has died.
     pub(crate) fn fail_connections(&self, peer: &Peer) {
         for qp in self.qps() {
             let leads_there = qp.is_connected_to(peer.gid, peer.instance)
                 && qp.peer_incarnation() == peer.incarnation;
             if qp.transport == Transport::Rc && leads_there {
-                qp.tell(AsyncEvent::PeerGone(QpNum(qp.num)));
-                qp.enter_error(false);
+                qp.lose_peer();
             }
         }
     }

@@ -8,6 +8,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use rustix::io::Errno;
@@ -33,11 +34,16 @@ pub(crate) struct ChannelShared {
     /// So many rings taken at once mean that some may have been lost.
     full: usize,
     cqs: Mutex<Vec<Weak<CqShared>>>,
+    adapter: Weak<Adapter>,
+    num: usize,
+    /// Its owner has dropped it.
+    is_closed: AtomicBool,
 }
 
 impl ChannelShared {
     /// Binds a channel's socket.
-    pub(crate) fn new(path: PathBuf) -> Result<Self, VerbsError> {
+    pub(crate) fn new(adapter: &Arc<Adapter>, num: usize) -> Result<Self, VerbsError> {
+        let path = adapter.instance.channel(num);
         let bound = || -> rustix::io::Result<(OwnedFd, Bell)> {
             let socket = datagram_socket()?;
             crate::incoming::refuse_descriptors(&socket);
@@ -54,7 +60,15 @@ impl ChannelShared {
             bell,
             full: queue_len().min(RINGS),
             cqs: Mutex::new(Vec::new()),
+            adapter: Arc::downgrade(adapter),
+            num,
+            is_closed: AtomicBool::new(false),
         })
+    }
+
+    /// Whether completion queues can be made on it.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Acquire)
     }
 
     pub(crate) fn add(&self, cq: &Arc<CqShared>) {
@@ -105,6 +119,11 @@ impl Drop for ChannelShared {
     fn drop(&mut self) {
         // A file that somebody removed already is as good as removed.
         let _ = std::fs::remove_file(&self.path);
+        // Only now is the number another channel's: peers ring by it.
+        if let Some(adapter) = self.adapter.upgrade() {
+            let removed = adapter.tables().channels.remove(self.num);
+            debug_assert!(removed.is_ok(), "a channel is removed once");
+        }
     }
 }
 
@@ -196,17 +215,15 @@ impl Bell {
 pub(crate) struct SoftChannel {
     adapter: Arc<Adapter>,
     shared: Arc<ChannelShared>,
-    num: usize,
     /// The queue that an event named last.
     last: u32,
 }
 
 impl SoftChannel {
-    pub(crate) fn new(adapter: Arc<Adapter>, shared: Arc<ChannelShared>, num: usize) -> Self {
+    pub(crate) fn new(adapter: Arc<Adapter>, shared: Arc<ChannelShared>) -> Self {
         SoftChannel {
             adapter,
             shared,
-            num,
             last: u32::MAX,
         }
     }
@@ -214,7 +231,7 @@ impl SoftChannel {
 
 impl NicChannel for SoftChannel {
     fn num(&self) -> ChannelNum {
-        ChannelNum(self.num as u32)
+        ChannelNum(self.shared.num as u32)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -233,7 +250,6 @@ impl NicChannel for SoftChannel {
 
 impl Drop for SoftChannel {
     fn drop(&mut self) {
-        let removed = self.adapter.tables().channels.remove(self.num);
-        debug_assert!(removed.is_ok(), "a channel is removed once");
+        self.shared.is_closed.store(true, Ordering::Release);
     }
 }

@@ -112,6 +112,13 @@ impl CqShared {
             let event = AsyncEvent::CqError(CqNum(self.num as u32));
             let is_gone = || self.todo.is_closed();
             adapter.events.raise(event, is_gone);
+            // What they receive could not be told any more.
+            let is_own = |cq: &Arc<CqShared>| std::ptr::eq(&raw const **cq, self);
+            for qp in adapter.qps() {
+                if is_own(&qp.send_cq) || is_own(&qp.recv_cq) {
+                    qp.enter_error(false);
+                }
+            }
         }
     }
 

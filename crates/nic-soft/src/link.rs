@@ -36,7 +36,6 @@ struct Lane {
     writer: Writer,
     waking: Option<Waking>,
     /// Something was sent since the bell was last looked at.
-    /// Messages that the peer was not woken for.
     unrung: bool,
     /// One of them raises a solicited event.
     solicited: bool,
@@ -64,8 +63,8 @@ pub(crate) struct Link {
     credits: *const [Credit; RECVS],
     /// RECVs of the peer that this link has consumed.
     sent: u64,
-    /// The connection on which the last message was pushed, while it is not known to be delivered.
-    unconfirmed: Option<u16>,
+    /// The connection that the message under way has begun on, since it had to wait.
+    begun_on: Option<u16>,
     lane: Option<Lane>,
 }
 
@@ -130,7 +129,7 @@ impl Link {
             recv_depth: 0,
             credits,
             sent: 0,
-            unconfirmed: None,
+            begun_on: None,
             lane: None,
         }
     }
@@ -245,15 +244,20 @@ impl Link {
         if word == self.word {
             return true;
         }
-        let epoch = self.epoch;
-        self.unconfirmed = Some(epoch);
-        self.is_up(us) && self.confirm()
+        self.has_begun();
+        self.is_up(us) && self.goes_on()
     }
 
-    /// Whether a message that was pushed when the peer's queue pair was changing was delivered, now
-    /// that it takes messages again: yes, if this is the same connection still.
-    pub(crate) fn confirm(&mut self) -> bool {
-        self.unconfirmed.take() == Some(self.epoch)
+    /// Notes that a message has begun and has to wait.
+    pub(crate) fn has_begun(&mut self) {
+        self.begun_on = Some(self.epoch);
+    }
+
+    /// Whether a message that has begun, and had to wait, goes on now that the peer's queue pair
+    /// takes messages: yes, if this is the same connection still. What was sent on another one has
+    /// gone with it.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.begun_on == Some(self.epoch)
     }
 
     /// Opens the lane, if it is not open.

@@ -219,17 +219,19 @@ impl Nic for SoftNic {
     }
 
     fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
-        let mut tables = self.adapter.tables();
-        let num = tables.channels.insert_with(|num| {
-            let path = self.adapter.instance.channel(num);
-            Ok(Arc::new(ChannelShared::new(path)?))
+        let mut made = None;
+        self.adapter.tables().channels.insert_with(|num| {
+            let channel = Arc::new(ChannelShared::new(&self.adapter, num)?);
+            let known = Arc::downgrade(&channel);
+            made = Some(channel);
+            Ok(known)
         })?;
-        let shared = Arc::clone(tables.channels.get(num)?);
-        Ok(Box::new(SoftChannel::new(
-            Arc::clone(&self.adapter),
-            shared,
-            num,
-        )))
+        let shared = made.ok_or(VerbsError::NoSuch {
+            what: "completion channel",
+            number: 0,
+        })?;
+        let adapter = Arc::clone(&self.adapter);
+        Ok(Box::new(SoftChannel::new(adapter, shared)))
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
@@ -237,14 +239,11 @@ impl Nic for SoftNic {
         if init.depth == 0 {
             return Err(VerbsError::invalid("completion queue", "it has no entries"));
         }
-        let mut tables = self.adapter.tables();
         let channel = match init.channel {
-            Some(number) => {
-                let number = number.0 as usize;
-                Some((number, Arc::clone(tables.channels.get(number)?)))
-            }
+            Some(number) => Some((number.0 as usize, self.adapter.channel(number)?)),
             None => None,
         };
+        let mut tables = self.adapter.tables();
         // The number is known only once the place is taken, so a stand-in takes it.
         let stand_in = Arc::new(CqShared::new(0, 1, None));
         let events = &self.adapter.events;

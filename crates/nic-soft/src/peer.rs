@@ -392,9 +392,12 @@ impl Peer {
         {
             return Ok(Arc::clone(mapping));
         }
-        // A region of the same number was here before and is gone. Its key differs, most often:
-        // keys come round again, and a peer may write what it likes into its entries.
-        regions.retain(|old, _| mr_index(*old) != mr_index(key));
+        // Regions that are there no more let go of their memory. A peer may write what it likes into
+        // its entries: it loses mappings of its own memory by that.
+        regions.retain(|old, _| {
+            let entry = self.mr_entry(mr_index(*old));
+            entry.is_some_and(|entry| entry.key.load(Ordering::Acquire) == *old)
+        });
         let fds = self.request(adapter, &Message::region(key))?;
         let file = fds.into_iter().next().ok_or(VerbsError::NoSuch {
             what: "memory region of the peer",

@@ -295,6 +295,13 @@ impl QpShared {
         }
     }
 
+    /// The peer of this reliable connection has died: its owner may be waiting for nothing but its
+    /// messages.
+    pub(crate) fn lose_peer(self: &Arc<Self>) {
+        self.tell(AsyncEvent::PeerGone(QpNum(self.num)));
+        self.enter_error(false);
+    }
+
     /// Completes the RECVs of a queue pair in error; false when there are more than fit. Those of
     /// the NIC's own nobody has posted, so that they complete nothing.
     pub(crate) fn flush_recvs(&self, out: &mut Polled) -> bool {
@@ -323,6 +330,16 @@ impl QpShared {
         };
         if let Some(number) = self.recvs.push(0, &[]) {
             self.publish_credit(number, Some(u64::from(lent.len)));
+        }
+    }
+
+    /// Takes back what was told of RECVs: those of an earlier connection, or of an earlier queue pair
+    /// of this number.
+    fn withdraw_credits(&self) {
+        if self.srq.is_none() {
+            for credit in &self.adapter.credits(qp_index(self.num))[..self.credit_slots] {
+                credit.store(0, Ordering::Relaxed);
+            }
         }
     }
 
@@ -463,6 +480,7 @@ pub(crate) fn create(adapter: &Arc<Adapter>, parts: Parts) -> (Arc<QpShared>, Qp
         has_held: AtomicBool::new(false),
         peer_incarnation: AtomicU64::new(0),
     });
+    shared.withdraw_credits();
     for _ in 0..shared.lent.map_or(0, |lent| lent.count) {
         shared.post_lent();
     }
@@ -545,11 +563,7 @@ impl QpShared {
         self.failing.store(0, Ordering::Release);
         self.held().clear();
         self.has_held.store(false, Ordering::Release);
-        if self.srq.is_none() {
-            for credit in &self.adapter.credits(qp_index(self.num))[..self.credit_slots] {
-                credit.store(0, Ordering::Relaxed);
-            }
-        }
+        self.withdraw_credits();
         for _ in 0..self.lent.map_or(0, |lent| lent.count) {
             self.post_lent();
         }
@@ -607,6 +621,7 @@ impl QpCtl for SoftCtl {
         if to == QpState::Reset {
             shared.reset(&activity);
         }
+        let peer = opened.as_ref().map(|link| Arc::clone(&link.peer));
         let prepare = |_: &Arc<QpShared>, sender: &mut Sender| {
             if let Some(link) = opened {
                 sender.connect(link);
@@ -624,6 +639,10 @@ impl QpCtl for SoftCtl {
         }
         if to == QpState::Rts {
             shared.finish_rts();
+        }
+        // Who fails the connections to a peer that dies passes over those that are not there yet.
+        if shared.transport == Transport::Rc && peer.is_some_and(|peer| peer.is_dead()) {
+            shared.lose_peer();
         }
         if to == QpState::Err && before != QpState::Err {
             shared.interrupt(&activity, |shared, sender| sender.flush(shared));

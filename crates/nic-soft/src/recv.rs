@@ -304,10 +304,7 @@ impl RecvLane {
                     self.qp.hold(self.recv);
                     return Taken::Nothing;
                 }
-                let mut wc = self.completion(message, 0);
-                wc.status = status;
-                out.push(wc);
-                return Taken::Completed;
+                return self.recv_failed(status, out);
             }
         }
         let mut wc = self.completion(message, GRH_LEN + len);

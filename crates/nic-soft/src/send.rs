@@ -572,7 +572,10 @@ impl Sender {
             match self.execute(qp, &wr, kept.gid, kept.len, &mut kept.sent) {
                 Step::Done(WcStatus::Success) => {
                     let (flags, len) = (wr.flags, kept.len);
-                    self.succeed(qp, kept.position, wr.id, flags, opcode(&wr.op), len);
+                    if !self.succeed(qp, kept.position, wr.id, flags, opcode(&wr.op), len) {
+                        self.flush(qp);
+                        return false;
+                    }
                 }
                 Step::Done(status) => {
                     self.fail(qp, kept.position, kept.id, status);
@@ -687,6 +690,14 @@ impl Sender {
         if !link.is_up(&us) {
             return nobody();
         }
+        if *sent > 0 {
+            match (link.goes_on(), us.transport) {
+                (true, _) if *sent == UNCONFIRMED => return Step::Done(WcStatus::Success),
+                (true, _) => {}
+                (false, Transport::Rc) => return Step::Done(WcStatus::RetryExcErr),
+                (false, _) => return Step::Done(WcStatus::Success),
+            }
+        }
         let result = match wr.op {
             Op::Send { imm } => {
                 return send(
@@ -712,9 +723,6 @@ impl Sender {
                 remote,
                 imm: Some(imm),
             } => {
-                if *sent == UNCONFIRMED {
-                    return confirmed(link);
-                }
                 // Asked once: with a shared queue, others may take the RECV at any time.
                 let has_recv = *sent > 0 || link.ready() != Ready::No;
                 if !has_recv && us.transport == Transport::Rc {
@@ -730,6 +738,7 @@ impl Sender {
                 };
                 let announced = written.and_then(|()| {
                     *sent = PLACED;
+                    link.has_begun();
                     match has_recv {
                         true => announce(adapter, &us, link, imm, wr.flags, len),
                         false => Ok(()),
@@ -894,16 +903,6 @@ enum Refused {
     Wait(Wait),
 }
 
-/// What has become of a message that was in the lane when the peer's queue pair changed, and takes
-/// messages again.
-#[cold]
-fn confirmed(link: &mut Link) -> Step {
-    match link.confirm() {
-        true => Step::Done(WcStatus::Success),
-        false => Step::Done(WcStatus::RetryExcErr),
-    }
-}
-
 fn message_flags(imm: Option<u32>, flags: SendFlags) -> u8 {
     let imm = if imm.is_some() { IMM } else { 0 };
     imm | if flags.contains(SendFlags::SOLICITED) {
@@ -979,9 +978,6 @@ fn send(
     };
     let message_flags = message_flags(imm, flags);
     let imm = imm.unwrap_or(0);
-    if *sent == UNCONFIRMED {
-        return confirmed(link);
-    }
     if *sent == 0 {
         let (kind, status) = match link.ready() {
             Ready::No => return lost(Wait::Recv),
@@ -1031,11 +1027,18 @@ fn send(
             fill,
         ) {
             Ok(_) => *sent += now,
-            // An unreliable message that has begun is not cut off in the middle either: the
-            // receiver would wait for its end with a RECV in hand.
-            Err(NoLane::Full) if *sent > 0 => return Step::Wait(Wait::Room),
-            Err(NoLane::Full) => return lost(Wait::Room),
-            Err(NoLane::Refused) => return lost(Wait::Peer),
+            Err(no_lane) => {
+                if *sent > 0 {
+                    link.has_begun();
+                }
+                return match no_lane {
+                    // An unreliable message that has begun is not cut off in the middle either: the
+                    // receiver would wait for its end with a RECV in hand.
+                    NoLane::Full if *sent > 0 => Step::Wait(Wait::Room),
+                    NoLane::Full => lost(Wait::Room),
+                    NoLane::Refused => lost(Wait::Peer),
+                };
+            }
         }
         if last != 0 {
             link.consume();

@@ -1,8 +1,8 @@
 //! Asynchronous events, and the numbers in them.
 
-use verbs::nic::AsyncEvent;
+use verbs::nic::{AsyncEvent, Nic};
 use verbs::typed::{ConnectOptions, Context, QpOptions, QueuePair, Rc, Wr};
-use verbs::{Access, Wc};
+use verbs::{Access, CqInit, Wc};
 
 use crate::pair;
 
@@ -38,5 +38,28 @@ fn a_number_is_given_to_nobody_while_somebody_looks_at_its_event() {
     };
     assert!(!comes_round());
     drop(event);
+    assert!(comes_round());
+}
+
+#[test]
+fn a_channel_s_number_is_given_to_nobody_while_a_queue_is_on_it() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let nic = pair::open(run_dir.path());
+    let channel = nic.create_channel().expect("a channel");
+    let number = channel.num();
+    let mut init = CqInit::new(4);
+    init.channel = Some(number);
+    let queue = nic.create_cq(&init).expect("a queue");
+    drop(channel);
+    assert!(nic.create_cq(&init).is_err(), "the channel has gone");
+    // Each number once, and then again.
+    let comes_round = || {
+        (0..1 << 12).any(|_| {
+            let made = nic.create_channel().expect("a channel");
+            made.num() == number
+        })
+    };
+    assert!(!comes_round());
+    drop(queue);
     assert!(comes_round());
 }

@@ -213,3 +213,52 @@ fn without_memfd_unnamed_files_do() {
     );
     assert!(accepted.is_ok(), "{accepted:?}");
 }
+
+#[test]
+fn memory_that_is_deregistered_is_let_go_by_peers() {
+    // No other test has regions of this length.
+    const PAGES: usize = 1237;
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");
+        let len = |line: &str| {
+            let (from, rest) = line.split_once('-')?;
+            let (to, _) = rest.split_once(' ')?;
+            let parse = |text| usize::from_str_radix(text, 16).ok();
+            Some(parse(to)? - parse(from)?)
+        };
+        let lens = maps.lines().filter_map(len);
+        lens.filter(|len| *len == PAGES * 4096).count()
+    };
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (ours, theirs) = (pair::open(run_dir.path()), pair::open(run_dir.path()));
+    let (ours, theirs) = (Context::new(ours), Context::new(theirs));
+    let (pd, their_pd) = (
+        ours.alloc_pd().expect("a domain"),
+        theirs.alloc_pd().expect("a domain"),
+    );
+    let our_cq = ours.create_cq(16).expect("a queue");
+    let mut cq = theirs.create_cq(16).expect("a queue");
+    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&our_cq)).expect("made");
+    let mut their_qp: QueuePair<Rc> = their_pd.create_qp(&QpOptions::on(&cq)).expect("made");
+    let (a, b) = (
+        qp.endpoint().expect("a GID"),
+        their_qp.endpoint().expect("a GID"),
+    );
+    qp.connect(&b, &ConnectOptions::default())
+        .expect("connected");
+    their_qp
+        .connect(&a, &ConnectOptions::default())
+        .expect("connected");
+    for round in 0..64 {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = pd.allocate(PAGES * 4096, access).expect("memory");
+        let write = Wr::write_inline(b"bytes", region.remote(0)).id(round);
+        their_qp.post_send(&[write]).expect("posted");
+        let mut done = [Wc::default()];
+        while cq.poll(&mut done).expect("no overrun") == 0 {}
+        assert_eq!((done[0].id, done[0].status), (round, WcStatus::Success));
+    }
+    // A queue pair remembers a few regions.
+    let left = mapped();
+    assert!(left <= 17, "{left} are still mapped");
+}

@@ -177,9 +177,61 @@ fn a_queue_pair_whose_number_comes_round_again_is_connected_anew() {
         assert_eq!(b.poll(), None);
     }
     b.connect(&a, &options);
+    // Its RECVs are not those of the old one.
+    a.qp.post_send(&[Wr::send_inline(b"too early").id(6)])
+        .expect("posted");
+    assert_eq!((a.poll(), b.poll()), (None, None), "there is no RECV");
+    b.post_recv(6, 64);
+    b.completes(6, WcStatus::Success);
+    a.completes(6, WcStatus::Success);
     b.post_recv(7, 64);
     a.qp.post_send(&[Wr::send_inline(b"to the new one").id(7)])
         .expect("posted");
     b.completes(7, WcStatus::Success);
     a.completes(7, WcStatus::Success);
+}
+
+#[test]
+fn a_message_that_has_begun_does_not_go_on_over_a_new_connection() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let options = ConnectOptions::default();
+    let (mut a, mut b) = connected(run_dir.path(), &options);
+    b.post_recv(1, LEN);
+    // More than goes ahead of its receiver: its beginning is on the way.
+    let sges = [a.memory.sge(0..LEN)];
+    let requests = [Wr::send(&sges).id(1), Wr::send_inline(b"behind").id(2)];
+    a.qp.post_send(&requests).expect("posted");
+    assert_eq!(a.poll(), None, "nobody reads");
+    b.qp.modify(&QpAttr::to(QpState::Reset)).expect("to RESET");
+    b.connect(&a, &options);
+    b.post_recv(2, LEN);
+    a.completes(1, WcStatus::RetryExcErr);
+    a.completes(2, WcStatus::WrFlushErr);
+    assert_eq!(b.poll(), None, "none of it is received");
+}
+
+#[test]
+fn a_peer_that_goes_while_it_is_connected_to_is_missed() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let options = ConnectOptions::default();
+    let mut a = Side::new(run_dir.path());
+    let mut missed = 0;
+    for pause in 0..200 {
+        let b = Side::new(run_dir.path());
+        let there = b.qp.endpoint().expect("a GID");
+        a.qp = Side::qp(&a.pd, &a.cq);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..pause).for_each(|_| std::hint::spin_loop());
+                drop(b);
+            });
+            if a.qp.connect(&there, &options).is_err() {
+                return; // It had gone before.
+            }
+            a.post_recv(pause, LEN);
+            a.completes(pause, WcStatus::WrFlushErr);
+            missed += 1;
+        });
+    }
+    assert!(missed > 0, "it always went too early");
 }
