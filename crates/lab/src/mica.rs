@@ -225,7 +225,7 @@ impl MicaRun {
         let (mut hits, mut sum, mut done) = (0, 0u64, 0u64);
         let mut keys = [[0; 16]; BATCH_MAX];
         let began = Instant::now();
-        while began.elapsed() < self.each {
+        while done == 0 || began.elapsed() < self.each {
             for _ in 0..BETWEEN_LOOKS {
                 for key in &mut keys[..batch] {
                     *key = key_of(random.u64(0..self.items));

@@ -31,7 +31,7 @@ impl Places {
     pub(super) fn dependent_ns(&self, each: Duration) -> f64 {
         let (mut at, mut done) = (0u32, 0u64);
         let began = Instant::now();
-        while began.elapsed() < each {
+        while done == 0 || began.elapsed() < each {
             for _ in 0..BETWEEN_LOOKS {
                 at = self.next[at as usize];
             }
@@ -50,7 +50,7 @@ impl Places {
         let (mut sum, mut done, mut shift) = (0u32, 0u64, 0u32);
         let count = self.next.len() as u64;
         let began = Instant::now();
-        while began.elapsed() < each {
+        while done == 0 || began.elapsed() < each {
             // Moving the places along keeps lines that were read from being read again soon.
             shift = random.u32(..);
             for place in &places {
@@ -101,7 +101,7 @@ pub(super) fn copy_gb_per_s(bytes: usize, each: Duration) -> f64 {
     let copies_between_looks = (BETWEEN_LOOKS * 64 / bytes.max(1)).max(1);
     let mut done = 0u64;
     let began = Instant::now();
-    while began.elapsed() < each {
+    while done == 0 || began.elapsed() < each {
         for _ in 0..copies_between_looks {
             to.copy_from_slice(black_box(&from));
             black_box(&mut to);

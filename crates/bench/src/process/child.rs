@@ -1,6 +1,7 @@
 //! A pinned process that ends with its guard.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -33,10 +34,13 @@ pub struct Child {
 struct Watcher(std::process::Child);
 
 impl Watcher {
-    fn start(pid: u32, dir: &Path) -> std::io::Result<Self> {
-        let script = "read -r line; kill -KILL $0; rm -rf -- \"$@\"";
+    /// Starts it, before what it is to end: [`Watcher::watch`] names that.
+    fn start(dir: &Path) -> std::io::Result<Self> {
+        // A process that is just being killed may still make a file behind the back of `rm`.
+        let script = "read -r pid; read -r line; kill -KILL $pid; \
+            for try in 1 2 3 4 5 6 7 8 9; do rm -rf -- \"$@\" && break; sleep 1; done";
         let watcher = Command::new("sh")
-            .args(["-c", script, &pid.to_string()])
+            .args(["-c", script, "watcher"])
             .args(running::has_made(dir).then_some(dir))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -45,6 +49,12 @@ impl Watcher {
             .process_group(0)
             .spawn()?;
         Ok(Watcher(watcher))
+    }
+
+    /// Says which process it is.
+    fn watch(&mut self, pid: u32) -> std::io::Result<()> {
+        let input = self.0.stdin.as_mut();
+        input.map_or(Ok(()), |input| writeln!(input, "{pid}"))
     }
 }
 
@@ -72,6 +82,7 @@ impl Child {
             .map_err(ProcessError::system("a file for the server's errors"))?;
         command.stdin(Stdio::null()).stderr(errors);
         let starting = || ProcessError::system(format!("cannot start {name}"));
+        let mut watcher = Watcher::start(dir).map_err(starting())?;
         // A process inherits the CPUs of the thread that starts it, so that thread is one that
         // does nothing else.
         let spawned = std::thread::scope(|scope| {
@@ -89,17 +100,18 @@ impl Child {
             Err(panic) => std::panic::resume_unwind(panic),
         };
         let mut child = child;
-        let watcher = Watcher::start(child.id(), dir).inspect_err(|_| {
+        let watched = watcher.watch(child.id()).inspect_err(|_| {
             // Nobody would end it.
             let _ = child.kill();
             let _ = child.wait();
             running::remove(child.id());
         });
+        watched.map_err(starting())?;
         Ok(Child {
             name: name.to_string(),
             child,
             stderr,
-            watcher: Some(watcher.map_err(starting())?),
+            watcher: Some(watcher),
         })
     }
 

@@ -138,7 +138,7 @@ impl Threads {
         let (took, _) = self.run_for(each, |thread, stop| {
             let mut random = self.random(thread);
             let (mut read, mut sum) = (0u64, 0u64);
-            while !stop.load(Ordering::Relaxed) {
+            while read == 0 || !stop.load(Ordering::Relaxed) {
                 for _ in 0..BATCH {
                     sum = sum.wrapping_add(lines[random.usize(..lines.len())][0]);
                 }

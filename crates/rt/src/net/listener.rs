@@ -90,7 +90,7 @@ impl Listener {
         Addr::from_any(&net::getsockname(&*self.socket.fd)?)
     }
 
-    /// Has each pause of [`Listener::accept`] counted, with its length.
+    /// Has each pause of [`Listener::accept`] told when it is over, with its length.
     pub fn on_pause(&mut self, tell: impl FnMut(Duration) + 'static) {
         self.on_pause = Some(Box::new(tell));
     }
@@ -129,10 +129,11 @@ impl Listener {
                         tracing::warn!(%error, "cannot accept, pausing");
                     }
                     self.backoff = (pause * 2).min(BACKOFF_MAX);
-                    if let Some(tell) = &mut self.on_pause {
-                        tell(pause);
-                    }
+                    let began = self.core.now();
                     self.core.sleep(pause).await;
+                    if let Some(tell) = &mut self.on_pause {
+                        tell(self.core.now() - began);
+                    }
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -59,11 +59,10 @@ impl Doors {
 
     /// Counts a pause in accepting, for want of descriptors or memory.
     pub(super) fn paused(&self, pause: Duration) {
+        // Whoever finds a pause counted finds its time as well.
+        let paused_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        add(&self.paused_us, paused_us);
         add(&self.pauses, 1);
-        add(
-            &self.paused_us,
-            u64::try_from(pause.as_micros()).unwrap_or(u64::MAX),
-        );
     }
 
     pub(super) fn kicked(&self, cause: Cause) {
