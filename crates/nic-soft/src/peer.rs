@@ -133,11 +133,12 @@ pub(crate) fn stop_contacting(adapter: &Adapter) {
 }
 
 fn known(adapter: &Adapter, gid: Gid, instance: u32) -> Option<Arc<Peer>> {
-    let peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
-    peers
-        .get(&(gid, instance))
-        .filter(|peer| !peer.is_dead())
-        .cloned()
+    let known = {
+        let peers = adapter.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.get(&(gid, instance)).cloned()
+    };
+    // One whose end has not been noticed yet may have a successor of its number.
+    known.filter(|peer| !peer.is_dead() && peer.is_connected())
 }
 
 /// Says who we are over a fresh connection, and keeps the peer that answers.
