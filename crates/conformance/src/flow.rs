@@ -1,12 +1,12 @@
 //! Receivers that are not ready, too small, or gone.
 
 use super::Fixture;
-use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, connect};
+use super::rig::{CONNECTED, End, Options, Pair, SEND, TRANSPORTS, connect, until};
 use verbs::attr::{QpState, Transport};
 use verbs::error::VerbsError;
 use verbs::names::QpNum;
 use verbs::wc::WcStatus;
-use verbs::wr::{Op, Payload};
+use verbs::wr::{GRH_LEN, Op, Payload};
 
 /// On RC, a message without a RECV waits for one, and those behind it wait too.
 pub fn a_message_waits_for_its_recv(fixture: &Fixture) {
@@ -76,6 +76,48 @@ pub fn an_unreliable_message_without_recv_is_lost(fixture: &Fixture) {
     pair.sent_ok(1);
     pair.stays_quiet("nobody receives what found no RECV");
     pair.flush_through();
+}
+
+/// What there are RECVs for is received, unreliable as it is, though its receiver polls only when all
+/// has been sent: as many long messages as the receive queue holds.
+pub fn what_has_recvs_arrives_though_nobody_polls(fixture: &Fixture) {
+    let cases = [
+        (Transport::Ud, 300, 1),
+        (Transport::Uc, 300, 1),
+        (Transport::Uc, 60, 5),
+    ];
+    for (transport, count, packets) in cases {
+        let mut options = Options {
+            cq_depth: 2 * count,
+            ..Options::default()
+        };
+        options.caps.recv_wr_max = count;
+        let mut pair = Pair::with(fixture, transport, &options);
+        // The first message between two queue pairs may be long under way.
+        pair.flush_through();
+        let len_max = |end: &End| end.node.nic.port(1).expect("port 1").mtu_max.bytes();
+        let len = packets * len_max(&pair.a).min(len_max(&pair.b));
+        for round in 0..2 {
+            for id in 0..count {
+                pair.b.post_recv(id.into(), 0, GRH_LEN + len);
+            }
+            for id in 0..count {
+                let sges = [pair.a.sge(0, len)];
+                let op = Op::Send { imm: Some(id) };
+                pair.a.post(id.into(), op, Payload::Gather(&sges));
+                let wc = until(fixture.patience, "a message sent", || pair.a.send.take());
+                assert_eq!((wc.id, wc.status), (id.into(), WcStatus::Success));
+            }
+            let mut came: Vec<u32> = (0..count)
+                .map(|id| pair.received_ok(id.into()).imm)
+                .collect();
+            if transport == Transport::Ud {
+                came.sort_unstable();
+            }
+            let sent: Vec<u32> = (0..count).collect();
+            assert_eq!(came, sent, "{transport:?}, {len} bytes, round {round}");
+        }
+    }
 }
 
 /// When the peer's queue pair is gone, RC gives up after its retries; UC and UD notice nothing.

@@ -152,6 +152,7 @@ macro_rules! conformance_tests {
                 receiver_not_ready_retries_run_out
                 a_message_longer_than_its_recv_fails
                 an_unreliable_message_without_recv_is_lost
+                what_has_recvs_arrives_though_nobody_polls
                 a_peer_that_is_gone_does_not_answer
                 a_peer_in_error_does_not_answer
                 connecting_to_nobody_leads_nowhere

@@ -181,6 +181,9 @@ pub(crate) struct Adapter {
     released: Box<[AtomicU64]>,
     /// For each number of a queue pair, the connections that were begun under it.
     epochs: Box<[AtomicU16]>,
+    /// Messages that were dropped for want of room, and of RECVs.
+    unsent: AtomicU64,
+    unreceived: AtomicU64,
     /// The agent's epoll descriptor, to which outgoing connections are added.
     pub(crate) agent_epoll: OwnedFd,
     // Dropped last: whoever takes the number next uses the same names in the run directory.
@@ -241,6 +244,8 @@ impl Adapter {
             unfinished: Unfinished::new(&quiescence)?,
             released: (0..QPS).map(|_| AtomicU64::new(0)).collect(),
             epochs: (0..QPS).map(|_| AtomicU16::new(0)).collect(),
+            unsent: AtomicU64::new(0),
+            unreceived: AtomicU64::new(0),
             quiescence,
             agent_epoll,
             instance,
@@ -367,6 +372,18 @@ impl Adapter {
         self.instance.number() << QP_INDEX_BITS | index as u32
     }
 
+    /// Counts a message of an unreliable queue pair for which the peer had no room.
+    #[cold]
+    pub(crate) fn count_unsent(&self) {
+        self.unsent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a message that found no RECV.
+    #[cold]
+    pub(crate) fn count_unreceived(&self) {
+        self.unreceived.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts what is in use.
     pub(crate) fn usage(&self) -> Usage {
         let lanes = self.inboxes().iter().map(|one| one.lanes_used()).sum();
@@ -387,6 +404,8 @@ impl Adapter {
                 .len(),
             connections,
             refused,
+            unsent: self.unsent.load(Ordering::Relaxed),
+            unreceived: self.unreceived.load(Ordering::Relaxed),
         }
     }
 

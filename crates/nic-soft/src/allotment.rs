@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 use verbs::VerbsError;
 
-use crate::layout::{LANES, LaneHead};
+use crate::layout::{LANES, LEFT_MAX, LaneHead};
 use crate::sync::{Mutex, Ordering};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,26 +28,23 @@ impl Allotment {
     /// comes next.
     pub(crate) fn take(&self, heads: &[LaneHead; LANES]) -> Result<usize, VerbsError> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = lanes.iter().zip(heads).position(|(lane, head)| {
-            // The peer's word: a false one sends us into a lane that the peer still reads, and
-            // what it makes of that is its own affair.
-            !lane.used && head.released.load(Ordering::Acquire) == lane.opened
-        });
-        let number = match free {
-            Some(free) => free,
-            None if lanes.len() < LANES => {
-                lanes.push(Lane::default());
-                lanes.len() - 1
-            }
-            None => {
-                return Err(VerbsError::Exhausted {
-                    what: "lanes into the peer",
-                    max: LANES as u64,
-                });
-            }
+        take_of(&mut lanes, heads)
+    }
+
+    /// The same, to go on there because another lane is full, and not if too many lanes were left to
+    /// the peer to be read already.
+    pub(crate) fn take_behind(&self, heads: &[LaneHead; LANES]) -> Result<usize, VerbsError> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_left = |(lane, head): &(&Lane, &LaneHead)| {
+            !lane.used && head.released.load(Ordering::Relaxed) != lane.opened
         };
-        lanes[number].used = true;
-        Ok(number)
+        if lanes.iter().zip(heads).filter(is_left).count() >= LEFT_MAX {
+            return Err(VerbsError::Exhausted {
+                what: "lanes that the peer has not read",
+                max: LEFT_MAX as u64,
+            });
+        }
+        take_of(&mut lanes, heads)
     }
 
     /// Notes that a lane taken was announced, and returns how many times it was by now.
@@ -62,6 +59,29 @@ impl Allotment {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes[number].used = false;
     }
+}
+
+fn take_of(lanes: &mut Vec<Lane>, heads: &[LaneHead; LANES]) -> Result<usize, VerbsError> {
+    let free = lanes.iter().zip(heads).position(|(lane, head)| {
+        // The peer's word: a false one sends us into a lane that the peer still reads, and
+        // what it makes of that is its own affair.
+        !lane.used && head.released.load(Ordering::Acquire) == lane.opened
+    });
+    let number = match free {
+        Some(free) => free,
+        None if lanes.len() < LANES => {
+            lanes.push(Lane::default());
+            lanes.len() - 1
+        }
+        None => {
+            return Err(VerbsError::Exhausted {
+                what: "lanes into the peer",
+                max: LANES as u64,
+            });
+        }
+    };
+    lanes[number].used = true;
+    Ok(number)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -91,6 +111,28 @@ mod tests {
         // Taken, but never announced: the peer knows nothing of it.
         allotment.give_back(0);
         assert_eq!(take(), 0);
+    }
+
+    #[test]
+    fn lanes_that_were_left_full_are_bounded_apart() {
+        let (allotment, heads) = (Allotment::default(), heads());
+        let fill = |number| {
+            assert_eq!(allotment.opened(number), 1);
+            allotment.give_back(number);
+        };
+        for _ in 0..LEFT_MAX {
+            fill(allotment.take_behind(&heads).expect("a lane"));
+        }
+        let refused = allotment
+            .take_behind(&heads)
+            .expect_err("too many are left");
+        assert!(
+            matches!(refused, VerbsError::Exhausted { max, .. } if max == LEFT_MAX as u64),
+            "{refused}"
+        );
+        assert_eq!(allotment.take(&heads).expect("for others"), LEFT_MAX);
+        heads[3].released.store(1, Ordering::Relaxed);
+        assert_eq!(allotment.take_behind(&heads).expect("one was read"), 3);
     }
 
     #[test]

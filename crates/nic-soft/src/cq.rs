@@ -226,7 +226,13 @@ impl SoftCq {
                 }),
             }
         }
-        self.lanes.extend(lanes);
+        for lane in lanes {
+            // A sender that found its lane full goes on in another one.
+            match self.lanes.iter_mut().find(|one| one.has_ends_of(&lane)) {
+                Some(before) => before.append(lane),
+                None => self.lanes.push(lane),
+            }
+        }
         // A queue pair that starts anew, or goes, is among those just taken, or its new epoch is
         // seen here: its old lanes are not to take RECVs of the new connection, even those that
         // the agent hands over only now.

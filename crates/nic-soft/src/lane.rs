@@ -31,6 +31,16 @@ const AHEAD: u64 = 6;
 /// Bytes of payload in one message at most; longer SENDs go in pieces.
 pub(crate) const PIECE_MAX: usize = 4096;
 
+/// Messages of the greatest length that a lane holds, wherever they begin in it: one of them may be
+/// too long for the lines before the lane's end, and a line stays free.
+pub(crate) const LONGEST_IN_LANE: usize = {
+    let lines = (MESSAGE_HEADER_LEN + PIECE_MAX).div_ceil(LINE);
+    match LANE_LINES > 2 * lines {
+        true => (LANE_LINES - lines) / lines,
+        false => 1,
+    }
+};
+
 /// Lines that a message with `len` payload bytes takes.
 #[inline]
 fn lines_of(len: usize) -> u64 {
@@ -180,9 +190,14 @@ impl Writer {
         Ok(())
     }
 
+    /// How far the reader had come when it was looked at last.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed_seen
+    }
+
     /// Says that nothing more comes.
-    pub(crate) fn close(&mut self) {
-        self.publish(Kind::Close, 0, 0, 1);
+    pub(crate) fn close(&mut self, flags: u8) {
+        self.publish(Kind::Close, flags, 0, 1);
     }
 
     /// Completes the message at the current position and moves on.

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// `VRVNSOFT`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VRVNSOFT");
 /// Changes with every change of these layouts.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Low bits of a queue pair number: its index in the adapter. The bits above are the instance.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -29,6 +29,8 @@ pub(crate) const CHANNELS: usize = 1 << 12;
 pub(crate) const SRQS: usize = 1 << 10;
 /// Lanes that one peer can open into an adapter.
 pub(crate) const LANES: usize = if cfg!(loom) { 2 } else { 1 << 11 };
+/// Lanes into one peer that were closed because they were full, and that it has not read yet.
+pub(crate) const LEFT_MAX: usize = if cfg!(loom) { 1 } else { 1 << 8 };
 /// Bytes of a line, the unit of a lane.
 pub(crate) const LINE: usize = 64;
 /// Lines of a lane.
@@ -211,6 +213,10 @@ pub(crate) const LAST: u8 = 1 << 1;
 pub(crate) const IMM: u8 = 1 << 2;
 /// Message flag: raises a solicited event.
 pub(crate) const SOLICITED: u8 = 1 << 3;
+
+/// Flag of [`Kind::Close`]: what comes next, perhaps in the middle of a message, comes through another
+/// lane that was announced before.
+pub(crate) const GOES_ON: u8 = 1;
 
 /// The index of a queue pair in its adapter.
 pub(crate) fn qp_index(qpn: u32) -> usize {

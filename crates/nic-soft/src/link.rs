@@ -9,10 +9,10 @@ use crate::adapter::Adapter;
 use crate::arming;
 use crate::channel::Bell;
 use crate::credit::{self, Ready};
-use crate::lane::{Full, Writer};
+use crate::lane::{Full, LONGEST_IN_LANE, Writer};
 use crate::layout::{
-    CqEntry, Credit, Kind, QpEntry, RECEIVES, RECVS, SOLICITED, SRQS, SrqEntry, qp_index,
-    qp_instance,
+    CqEntry, Credit, FIRST, GOES_ON, Kind, QpEntry, RECEIVES, RECVS, SOLICITED, SRQS, SrqEntry,
+    qp_index, qp_instance,
 };
 use crate::pair_entry;
 use crate::peer::{Peer, peer_of};
@@ -66,6 +66,11 @@ pub(crate) struct Link {
     /// The connection that the message under way has begun on, since it had to wait.
     begun_on: Option<u16>,
     lane: Option<Lane>,
+    /// Lanes that were closed because they were full and that the peer has not read yet, as far as it
+    /// is known: their numbers, and how many times they were opened.
+    left: Vec<(usize, u32)>,
+    /// No other lane was to be had when the peer had come so far in this one.
+    refused_at: Option<u64>,
 }
 
 // SAFETY: the pointers lead to the peer's segments, which `peer` keeps mapped; they are accessed
@@ -131,6 +136,8 @@ impl Link {
             sent: 0,
             begun_on: None,
             lane: None,
+            left: Vec::new(),
+            refused_at: None,
         }
     }
 
@@ -263,7 +270,7 @@ impl Link {
     /// Opens the lane, if it is not open.
     fn lane(&mut self, adapter: &Adapter, us: &Us) -> Result<&mut Lane, VerbsError> {
         if self.lane.is_none() {
-            self.lane = Some(self.open_lane(adapter, us)?);
+            self.lane = Some(self.open_lane(adapter, us, false)?);
         }
         match &mut self.lane {
             Some(lane) => Ok(lane),
@@ -277,7 +284,7 @@ impl Link {
     /// Takes a free lane of our inbox at the peer, and announces it to the peer's agent. Waits for
     /// nobody: what is written meanwhile is found once the agent has taken the lane up.
     #[cold]
-    fn open_lane(&self, adapter: &Adapter, us: &Us) -> Result<Lane, VerbsError> {
+    fn open_lane(&self, adapter: &Adapter, us: &Us, is_behind: bool) -> Result<Lane, VerbsError> {
         let (peer, cq) = (&self.peer, self.recv_cq);
         let Some(armed) = peer.published().cqs.get(cq as usize) else {
             let why = "its completion queue";
@@ -291,7 +298,7 @@ impl Link {
                 bell: peer.bell(adapter, channel as usize - 1)?,
             }),
         };
-        let (number, opened) = peer.open_lane(us.qpn, self.qpn, self.epoch)?;
+        let (number, opened) = peer.open_lane(us.qpn, self.qpn, self.epoch, is_behind)?;
         let (lines, head) = peer.lane(number);
         Ok(Lane {
             number,
@@ -315,24 +322,80 @@ impl Link {
         imm: u32,
         reported_len: u32,
         len: usize,
-        fill: impl FnOnce(*mut u8),
+        fill: impl Fn(*mut u8),
     ) -> Result<(), NoLane> {
         let lane = match &mut self.lane {
             Some(lane) => lane,
             None => self.lane(adapter, us).map_err(|e| {
                 tracing::debug!(error = %e, "cannot open a lane");
+                if us.transport != Transport::Rc {
+                    adapter.count_unsent();
+                }
                 NoLane::Refused
             })?,
         };
         lane.unrung = true;
         // What fails counts as solicited.
         lane.solicited |= flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm);
+        let pushed = lane.writer.push(kind, flags, imm, reported_len, len, &fill);
+        if pushed == Ok(()) {
+            return Ok(());
+        }
+        // Nobody makes room but the peer's poller, for whatever completions it may wait.
+        lane.solicited = true;
+        // What is reliable waits for room.
+        if us.transport == Transport::Rc {
+            return Err(NoLane::Full);
+        }
+        let Some(lane) = self.go_on(adapter, us) else {
+            // And so does the rest of a message.
+            if kind != Kind::Send || flags & FIRST != 0 {
+                adapter.count_unsent();
+            }
+            return Err(NoLane::Full);
+        };
+        lane.unrung = true;
+        lane.solicited = flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm);
         let pushed = lane.writer.push(kind, flags, imm, reported_len, len, fill);
-        pushed.map_err(|Full| {
-            // Nobody makes room but the peer's poller, for whatever completions it may wait.
-            lane.solicited = true;
-            NoLane::Full
-        })
+        pushed.map_err(|Full| NoLane::Full)
+    }
+
+    /// Goes on in another lane when this one is full, as long as the peer may have RECVs for what is in
+    /// those that it has not read. A connection asks for a RECV before each message, a datagram does
+    /// not.
+    #[cold]
+    fn go_on(&mut self, adapter: &Adapter, us: &Us) -> Option<&mut Lane> {
+        let (peer, before) = (&self.peer, self.left.len());
+        self.left
+            .retain(|(number, opened)| !peer.has_read(*number, *opened));
+        let at = self.lane.as_ref().map(|lane| lane.writer.consumed());
+        let is_refused = self.refused_at == at && self.left.len() == before;
+        let depth = match self.srq {
+            Some(_) => RECVS,
+            None => (self.recv_depth as usize).min(RECVS),
+        };
+        let is_enough =
+            us.transport == Transport::Ud && self.left.len() >= depth.div_ceil(LONGEST_IN_LANE);
+        if is_refused || is_enough {
+            return None;
+        }
+        match self.open_lane(adapter, us, true) {
+            Ok(lane) => {
+                // Nobody looks at the full one's bell any more.
+                self.ring();
+                if let Some(Lane { number, opened, .. }) = self.lane {
+                    self.left.push((number, opened));
+                }
+                self.end_lane(GOES_ON);
+                self.refused_at = None;
+                Some(self.lane.insert(lane))
+            }
+            Err(e) => {
+                tracing::debug!(error = %e, "cannot go on in another lane");
+                self.refused_at = at;
+                None
+            }
+        }
     }
 
     /// Wakes the peer's poller if it sleeps and something was sent since. Called once after a
@@ -355,10 +418,14 @@ impl Link {
 
     /// Tells the peer that nothing more comes through the lane.
     pub(crate) fn close_lane(&mut self) {
+        self.end_lane(0);
+    }
+
+    fn end_lane(&mut self, flags: u8) {
         let Some(mut lane) = self.lane.take() else {
             return;
         };
-        lane.writer.close();
+        lane.writer.close(flags);
         self.peer.close_lane(lane.number, lane.opened);
     }
 }

@@ -121,6 +121,11 @@ pub struct Usage {
     /// Connections that it has refused or ended, because there were too many or they broke the
     /// rules.
     pub refused: u64,
+    /// Messages of unreliable queue pairs that it has dropped because their receivers had no more room
+    /// for what waits to be polled.
+    pub unsent: u64,
+    /// Messages of unreliable queue pairs that it has dropped because they found no RECV.
+    pub unreceived: u64,
 }
 
 impl SoftNic {

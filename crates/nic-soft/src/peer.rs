@@ -444,14 +444,20 @@ impl Peer {
     }
 
     /// Opens a lane between two queue pairs: its number, and how many times it was opened. Waits
-    /// for nobody.
+    /// for nobody. One that is to go on behind a full lane is refused when too many lanes are left to
+    /// be read.
     pub(crate) fn open_lane(
         &self,
         src_qpn: u32,
         dst_qpn: u32,
         epoch: u16,
+        is_behind: bool,
     ) -> Result<(usize, u32), VerbsError> {
-        let taken = self.allotment.take(&self.inbox().heads);
+        let heads = &self.inbox().heads;
+        let taken = match is_behind {
+            true => self.allotment.take_behind(heads),
+            false => self.allotment.take(heads),
+        };
         if taken.is_err() {
             // There may be lanes that were closed since the peer looked last. If this does not go
             // through either, the next attempt asks again.
@@ -470,6 +476,13 @@ impl Peer {
         let tail = &self.inbox().tails[lane];
         tail.closed.store(opened, Ordering::Release);
         self.allotment.give_back(lane);
+    }
+
+    /// Whether the peer has read a lane to its end that was closed.
+    pub(crate) fn has_read(&self, lane: usize, opened: u32) -> bool {
+        let released = self.inbox().heads[lane].released.load(Ordering::Relaxed);
+        // Another link may have used it since.
+        released.wrapping_sub(opened) as i32 >= 0
     }
 
     /// Sends what has no answer.

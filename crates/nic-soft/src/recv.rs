@@ -1,5 +1,6 @@
 //! The receiving end of a lane: from lines to RECVs and completions.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use verbs::wr::GRH_LEN;
@@ -8,7 +9,7 @@ use verbs::{Access, Gid, Polled, QpNum, Transport, Wc, WcFlags, WcOpcode, WcStat
 use crate::adapter::Adapter;
 use crate::inbox::PeerInbox;
 use crate::lane::{self, Found, Message, Reader};
-use crate::layout::{FIRST, IMM, Kind, LAST, qp_index};
+use crate::layout::{FIRST, GOES_ON, IMM, Kind, LAST, qp_index};
 use crate::memory;
 use crate::qp::QpShared;
 use crate::recv_queue::Recv;
@@ -41,6 +42,10 @@ pub(crate) struct RecvLane {
     /// How the poller is rung for a RECV that a message waits for.
     awaited: Option<Awaited>,
     state: State,
+    /// It has ended, and perhaps in the middle of a message, of which the rest is in another lane.
+    goes_on: bool,
+    /// Lanes in which its sender went on, to be read when this one has ended.
+    behind: VecDeque<RecvLane>,
 }
 
 /// What a shared receive queue was told of a message that waits for a RECV.
@@ -97,6 +102,8 @@ impl RecvLane {
             skipping: false,
             awaited: None,
             state: State::Open,
+            goes_on: false,
+            behind: VecDeque::new(),
         })
     }
 
@@ -140,10 +147,14 @@ impl RecvLane {
             let message = match self.reader.peek() {
                 Found::Message(message) => message,
                 Found::Nothing => {
-                    if self.state == State::Orphaned {
-                        return self.sender_left();
+                    if self.state != State::Orphaned {
+                        return Left::Nothing;
                     }
-                    return Left::Nothing;
+                    let left = self.sender_left();
+                    if left != Left::Ended || !self.go_on() {
+                        return left;
+                    }
+                    continue;
                 }
                 Found::Garbage => {
                     self.fail("unreadable bytes in a lane");
@@ -171,13 +182,55 @@ impl RecvLane {
                 }
                 Taken::Later(left) => return left,
                 Taken::Ended => {
+                    self.goes_on = message.flags & GOES_ON != 0;
+                    // Its sender has announced the next lane, which is taken up in time.
+                    if self.goes_on && self.behind.is_empty() && self.state == State::Open {
+                        return Left::Nothing;
+                    }
                     self.reader.consume(&message);
                     self.state = State::Closed;
-                    return Left::Ended;
+                    if !self.go_on() {
+                        return Left::Ended;
+                    }
+                    wasted += 1;
+                    if wasted == WASTED_MAX {
+                        return Left::More;
+                    }
                 }
             }
         }
         Left::Room
+    }
+
+    /// Whether it is still read, and another lane has the same two ends.
+    pub(crate) fn has_ends_of(&self, other: &RecvLane) -> bool {
+        !self.has_ended()
+            && self.src_qpn == other.src_qpn
+            && Arc::ptr_eq(&self.qp, &other.qp)
+            && Arc::ptr_eq(&self.inbox, &other.inbox)
+            && self.epoch == other.epoch
+    }
+
+    /// Has a lane read when this one, and those that are behind it, have ended.
+    pub(crate) fn append(&mut self, lane: RecvLane) {
+        self.behind.push_back(lane);
+    }
+
+    /// Goes on with the lane in which the sender went on, if there is one.
+    fn go_on(&mut self) -> bool {
+        let Some(mut next) = self.behind.pop_front() else {
+            return false;
+        };
+        next.behind = std::mem::take(&mut self.behind);
+        next.is_broken = self.is_broken;
+        if self.goes_on {
+            (next.recv, next.partial) = (self.recv, self.partial.take());
+            next.pieces = std::mem::take(&mut self.pieces);
+            next.skipping = self.skipping;
+        }
+        next.note_departures();
+        *self = next;
+        true
     }
 
     /// Whether it leads to a queue pair.
@@ -216,7 +269,9 @@ impl RecvLane {
         if awaited.ahead.is_behind(&self.reader) {
             awaited.ahead = self.reader.ahead();
         }
-        let solicited = awaited.solicited || awaited.ahead.passes_solicited();
+        let solicited = awaited.solicited
+            || awaited.ahead.passes_solicited()
+            || self.behind.iter().any(RecvLane::holds_solicited);
         if is_known && awaited.solicited == solicited {
             // The next post rings as it is.
             self.awaited = Some(awaited);
@@ -282,6 +337,7 @@ impl RecvLane {
             return self.lent_datagram(message, len_max, out);
         }
         if !self.qp.next_recv(adapter, &mut self.recv) {
+            adapter.count_unreceived();
             return Taken::Nothing;
         }
         let len = message.len as usize;
@@ -346,7 +402,7 @@ impl RecvLane {
             self.skipping = false;
             self.give_up_message();
             if !self.qp.next_recv(adapter, &mut self.recv) {
-                return self.no_recv();
+                return self.no_recv(adapter);
             }
             if self.qp.lent_len().is_some_and(|max| len > max) {
                 self.skipping = !last;
@@ -396,7 +452,7 @@ impl RecvLane {
             self.skipping = false;
             self.give_up_message();
             if !self.next_recv(adapter) {
-                return self.no_recv();
+                return self.no_recv(adapter);
             }
             0
         } else {
@@ -432,7 +488,7 @@ impl RecvLane {
             return Taken::Nothing;
         }
         if !self.next_recv(adapter) {
-            return self.no_recv();
+            return self.no_recv(adapter);
         }
         let mut wc = self.completion(message, message.len as usize);
         wc.opcode = WcOpcode::RecvWriteImm;
@@ -442,12 +498,14 @@ impl RecvLane {
 
     /// A message for which the sender saw a RECV, but there is none. With a shared receive queue
     /// another queue pair took it, and the message waits. Otherwise the sender is wrong.
-    fn no_recv(&mut self) -> Taken {
+    fn no_recv(&mut self, adapter: &Adapter) -> Taken {
         if self.qp.srq.is_some() {
             return Taken::Later(Left::Unreceived);
         }
         if self.qp.transport == Transport::Rc {
             self.fail("a message without a RECV");
+        } else {
+            adapter.count_unreceived();
         }
         self.skipping = true;
         Taken::Nothing

@@ -7,6 +7,7 @@ mod events;
 mod memory;
 mod pair;
 mod reset;
+mod room;
 mod sending;
 
 mod within_a_process {

@@ -162,7 +162,7 @@ fn a_lane_that_is_used_again_begins_empty() {
                 lanes.opened(lane);
                 let fill = |at: *mut u8| memory.fill(at, 1, 1, 1);
                 writer.push(Kind::Send, 0, 1, 48, 48, fill).expect("room");
-                writer.close();
+                writer.close(0);
                 lanes.give_back(lane);
                 let again = lanes.take(&heads).expect("a lane");
                 if again == lane {
