@@ -538,6 +538,7 @@ impl<'s> UnderWay<'s> {
         fence: Option<u64>,
         ticket: Ticket,
     ) -> Self {
+        session.writer.begin();
         Self {
             session,
             hash,
@@ -579,9 +580,16 @@ impl<'s> UnderWay<'s> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let Some((right, ticket)) = self.parts.take() else {
-            return;
-        };
+        if let Some((right, ticket)) = self.parts.take() {
+            self.leave(right, ticket);
+        }
+        self.session.writer.end();
+    }
+}
+
+impl UnderWay<'_> {
+    /// Has the session's driver go on with the change.
+    fn leave(&self, right: Right<'_>, ticket: Ticket) {
         let shared = &self.session.shared;
         if ticket.has_failed() && !ticket.is_placed() {
             // Nothing of it is in the log.

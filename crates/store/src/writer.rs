@@ -59,6 +59,8 @@ pub(crate) struct Inner {
     /// The batch whose write was begun last has no place for all of its records yet. No other one begins
     /// before it has: records that are added later come behind those that were added before.
     is_placing: Rc<Cell<bool>>,
+    /// Changes whose records were gathered, and whose callers go on with them: they may still leave them.
+    under_way: Cell<usize>,
     /// Changes whose callers have gone, after their records had been gathered.
     left: RefCell<Vec<Task>>,
     /// What the next batch's buffer holds at first: as much as the one before it, so that under a steady
@@ -87,6 +89,7 @@ impl Writer {
             full: RefCell::default(),
             writing: RefCell::default(),
             is_placing: Rc::default(),
+            under_way: Cell::default(),
             left: RefCell::default(),
             buffer_len: Cell::new(USUAL),
             batches: RefCell::default(),
@@ -163,6 +166,21 @@ impl Writer {
         Ok(ticket)
     }
 
+    /// A change's record was gathered. The driver goes on until the change has ended.
+    pub(crate) fn begin(&self) {
+        self.under_way.set(self.under_way.get() + 1);
+    }
+
+    /// The change has ended, or was given to [`Writer::go_on_with`].
+    pub(crate) fn end(&self) {
+        let under_way = self.under_way.get() - 1;
+        self.under_way.set(under_way);
+        if under_way == 0 && self.shared.is_closed.load(Ordering::Relaxed) {
+            // The driver may have nothing else to wait for.
+            self.wake();
+        }
+    }
+
     /// Has the driver go on with a change that its caller has left.
     pub(crate) fn go_on_with(&self, change: impl Future<Output = ()> + 'static) {
         self.left.borrow_mut().push(Box::pin(change));
@@ -175,9 +193,10 @@ impl Writer {
         }
     }
 
-    /// Whether nothing is gathered nor on its way.
+    /// Whether nothing is gathered nor on its way, nor can be left.
     pub(crate) fn is_idle(&self) -> bool {
-        self.open.borrow().is_none()
+        self.under_way.get() == 0
+            && self.open.borrow().is_none()
             && self.full.borrow().is_empty()
             && self.writing.borrow().is_empty()
             && self.left.borrow().is_empty()

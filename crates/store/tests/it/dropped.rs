@@ -4,13 +4,14 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::ops::ControlFlow;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
 use block::sim::Loss;
 use store::{Attributes, Recovery, Session, StoreError, Update};
 
 use super::allowed::{Allowed, NOW};
 use super::cases::Cases;
+use super::rig::{self, Rig};
 use super::world::{World, blank, judge_all, open, options, value, with_image};
 
 /// Polls after which an operation has surely ended.
@@ -195,6 +196,75 @@ fn an_operation_can_be_dropped_at_any_await() {
             });
             assert!(ended, "{name} is polled to its end");
         }
+    }
+    cases.end();
+}
+
+/// A change of a key that is polled this often and left after its store was closed. Says whether it had
+/// ended by itself; `Err` if its key is never let go.
+fn dropped_after_close(polls: u32, start: Start) -> Result<bool, String> {
+    let mut rig = Rig::new();
+    rig.put(1, b"a value", 0)
+        .map_err(|error| error.to_string())?;
+    let key = rig::key(1);
+    let other = rig.store.session().map_err(|error| error.to_string())?;
+    let Rig {
+        store,
+        session,
+        mut driver,
+        ..
+    } = rig;
+    let mut change = start(session.clone(), key.clone(), b"another".to_vec());
+    for _ in 0..polls {
+        if rig::poll(change.as_mut()).is_ready() {
+            return Ok(true);
+        }
+        if rig::poll(driver.as_mut()).is_ready() {
+            return Err("the driver ends while the store is open".to_owned());
+        }
+        session.disk().poll();
+    }
+    drop(store);
+    let mut has_ended = false;
+    for round in 0..400 {
+        has_ended = has_ended || rig::poll(driver.as_mut()).is_ready();
+        session.disk().poll();
+        if round == 200 {
+            drop(std::mem::replace(&mut change, Box::pin(async { Ok(()) })));
+        }
+    }
+    let mut next = pin!(other.delete(&key));
+    let mut their_driver = pin!(other.drive());
+    let mut is_theirs_over = false;
+    for _ in 0..400 {
+        if rig::poll(next.as_mut()).is_ready() {
+            return Ok(false);
+        }
+        is_theirs_over = is_theirs_over || rig::poll(their_driver.as_mut()).is_ready();
+        other.disk().poll();
+    }
+    Err(format!(
+        "the key is never let go; the driver has ended: {has_ended}"
+    ))
+}
+
+#[test]
+fn a_change_that_is_left_after_its_store_was_closed_lets_its_key_go() {
+    let mut cases = Cases::of("dropped");
+    for (name, _, start, makes) in OPERATIONS {
+        if makes.is_none() {
+            continue;
+        }
+        let ended = (1..POLLS_MAX).any(|polls| {
+            let mut ended = false;
+            cases.run(&format!("{name}, after close"), || {
+                ended = dropped_after_close(polls, start)
+                    .map_err(|error| format!("{polls} polls: {error}"))?;
+                Ok(())
+            });
+            ended
+        });
+        assert!(ended, "{name} is polled to its end");
     }
     cases.end();
 }
