@@ -12,6 +12,7 @@
 //! | [`FileDevice`], [`Options`], [`Engine`] | a file or a drive, and by which calls it is used |
 //! | [`Striped`] | several devices as one |
 //! | [`Null`] | a device that takes no time, to count and time what is above it |
+//! | [`crc32c`] | the checksum of what stands on devices |
 //! | [`sim`] | a device in virtual time, and what survives a crash |
 //! | [`BlockError`] | what went wrong, and where |
 //!
@@ -52,6 +53,7 @@ mod aio;
 mod blank;
 mod block_on;
 mod buffer;
+pub mod crc32c;
 mod disk;
 mod error;
 mod file;

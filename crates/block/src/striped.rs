@@ -23,6 +23,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::crc32c;
 use super::{BlockError, Device, Disk, Done, Durable, Geometry, Op, Queue, Region, Request};
 use rt::Arm;
 
@@ -187,7 +188,7 @@ struct Label {
 
 const LABEL_LEN: usize = 44;
 const LABEL_MAGIC: &[u8; 8] = b"vrvstrip";
-const LABEL_VERSION: u16 = 2;
+const LABEL_VERSION: u16 = 3;
 
 impl Label {
     /// Where a device's label is, and its copy: nothing of the set comes that far.
@@ -240,7 +241,7 @@ impl Label {
         out[16..32].copy_from_slice(&self.set.to_le_bytes());
         out[32..36].copy_from_slice(&self.number.to_le_bytes());
         out[36..40].copy_from_slice(&self.count.to_le_bytes());
-        let crc = crc32fast::hash(&out[..40]);
+        let crc = crc32c::checksum(&out[..40]);
         out[40..].copy_from_slice(&crc.to_le_bytes());
         out
     }
@@ -251,7 +252,7 @@ impl Label {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let is_right = bytes.starts_with(LABEL_MAGIC)
             && bytes[8..10] == LABEL_VERSION.to_le_bytes()
-            && word(40) == crc32fast::hash(&bytes[..40]);
+            && word(40) == crc32c::checksum(&bytes[..40]);
         let set = [16, 20, 24, 28].map(word);
         is_right.then(|| Self {
             unit: word(12),

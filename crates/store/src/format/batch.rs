@@ -13,6 +13,8 @@
 //! composed: what is missing before it was lost later, and what is missing behind it may never have
 //! been acknowledged. The checksum covers the header alone; each record has its own.
 
+use block::crc32c;
+
 use super::segment::Kind;
 use super::{FormatError, Reader, Writer, bind};
 
@@ -41,7 +43,7 @@ pub struct BatchHeader {
 
 impl BatchHeader {
     fn crc(bytes: &[u8; BATCH_HEADER_LEN], seed: u64, seq: u64, block: u32) -> u32 {
-        crc32fast::hash(&bytes[4..]) ^ bind(seed, seq, block)
+        crc32c::checksum(&bytes[4..]) ^ bind(seed, seq, block)
     }
 
     /// Writes the header, and returns its checksum.

@@ -1,14 +1,16 @@
 //! What can still be told of damaged records: which bit is wrong, and where the next whole record is.
 //!
-//! CRC-32 tells the place of a single wrong bit: its syndrome, the checksum found beside the one stored,
+//! CRC-32C tells the place of a single wrong bit: its syndrome, the checksum found beside the one stored,
 //! is the bit's place as a power of x. And from the checksums of two prefixes follows that of what lies
 //! between them, so looking for a record at every grain costs no more than reading once.
+
+use block::crc32c;
 
 use super::bind;
 use super::record::{CRC_LEN, Header, Meta, Record};
 
 /// The polynomial, the lowest power first.
-const POLY: u32 = 0xedb8_8320;
+const POLY: u32 = 0x82f6_3b78;
 /// x to the power of 0, as checksums have it.
 const ONE: u32 = 1 << 31;
 
@@ -57,7 +59,7 @@ impl Mender {
         // A damaged header may claim any length, again and again.
         self.steps_left = self.steps_left.checked_sub(covered.len() as u64 / 8)?;
         let stored = u32::from_le_bytes(*bytes.first_chunk()?);
-        let syndrome = crc32fast::hash(covered) ^ stored ^ bound;
+        let syndrome = crc32c::checksum(covered) ^ stored ^ bound;
         let mut head = bytes[..header.key_at + header.key_len].to_vec();
         if syndrome.count_ones() != 1 {
             let (byte, bit) = self.find_bit(syndrome, covered.len())?;
@@ -127,7 +129,7 @@ impl Mender {
 }
 
 /// The checksum of a record without key and value.
-const EMPTY_CRC: u32 = 0xff41_d912;
+const EMPTY_CRC: u32 = 0x6064_a37a;
 
 /// How far apart the prefixes are whose checksums are kept.
 const STEP: usize = 256;
@@ -143,11 +145,11 @@ pub(crate) struct Finder<'a> {
 impl<'a> Finder<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let mut prefixes = Vec::with_capacity(bytes.len() / STEP + 1);
-        let mut hasher = crc32fast::Hasher::new();
-        prefixes.push(0);
+        let mut crc = 0;
+        prefixes.push(crc);
         for step in bytes.chunks_exact(STEP) {
-            hasher.update(step);
-            prefixes.push(hasher.clone().finalize());
+            crc = crc32c::append(crc, step);
+            prefixes.push(crc);
         }
         Self { bytes, prefixes }
     }
@@ -155,9 +157,7 @@ impl<'a> Finder<'a> {
     /// The checksum of the first `end` bytes.
     fn prefix(&self, end: usize) -> u32 {
         let whole = end / STEP;
-        let mut hasher = crc32fast::Hasher::new_with_initial(self.prefixes[whole]);
-        hasher.update(&self.bytes[whole * STEP..end]);
-        hasher.finalize()
+        crc32c::append(self.prefixes[whole], &self.bytes[whole * STEP..end])
     }
 
     fn checksum(&self, start: usize, end: usize) -> u32 {
@@ -180,7 +180,7 @@ impl<'a> Finder<'a> {
         // Zeroes make a record without key and value at every grain.
         let found = match covered {
             [0, 0, 0] => EMPTY_CRC,
-            [..] if covered.len() <= STEP => crc32fast::hash(covered),
+            [..] if covered.len() <= STEP => crc32c::checksum(covered),
             [..] => self.checksum(at + CRC_LEN, at + len),
         };
         stored ^ bind(seed, seq, grain) == found
@@ -302,8 +302,13 @@ mod tests {
             let (a, b) = (a.index(bytes.len()), b.index(bytes.len() + 1));
             let (a, b) = (a.min(b), a.max(b));
             let finder = Finder::new(&bytes);
-            prop_assert_eq!(finder.checksum(a, b), crc32fast::hash(&bytes[a..b]));
+            prop_assert_eq!(finder.checksum(a, b), crc32c::checksum(&bytes[a..b]));
         }
+    }
+
+    #[test]
+    fn zeroes_have_the_checksum_that_is_known_of_them() {
+        assert_eq!(EMPTY_CRC, crc32c::checksum(&[0; 3]));
     }
 
     #[test]

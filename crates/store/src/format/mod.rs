@@ -19,7 +19,7 @@ pub mod superblock;
 use thiserror::Error;
 
 /// The version of everything below; a store with another one is refused.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
 
 /// Why bytes of the device are not what they should be.
 #[non_exhaustive]

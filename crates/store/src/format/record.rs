@@ -12,6 +12,8 @@
 //! The checksum covers everything behind itself but the padding, and is tied to the place. A short
 //! record costs 8 bytes beside its key and value: uDepot's 6 + 2, with a checksum over the data.
 
+use block::crc32c;
+
 use super::{FormatError, Reader, VERSION_END, Version, Writer, bind, varint_len};
 
 /// The longest key.
@@ -141,7 +143,7 @@ impl<'a> Record<'a> {
         let header = Header::parse(bytes)?;
         let len = header.record_len();
         let bytes = bytes.get(..len).ok_or(FormatError::Short { what: WHAT })?;
-        if header.crc ^ bind(seed, seq, grain) != crc32fast::hash(&bytes[CRC_LEN..]) {
+        if header.crc ^ bind(seed, seq, grain) != crc32c::checksum(&bytes[CRC_LEN..]) {
             return Err(FormatError::Checksum { what: WHAT });
         }
         let (key, value) = bytes[header.key_at..].split_at(header.key_len);
@@ -204,7 +206,7 @@ impl<'a> Record<'a> {
             writer.u32(meta.flags);
         }
         let len = writer.bytes(self.key).bytes(self.value).len();
-        let crc = crc32fast::hash(&out[CRC_LEN..len]);
+        let crc = crc32c::checksum(&out[CRC_LEN..len]);
         out[..CRC_LEN].copy_from_slice(&crc.to_le_bytes());
     }
 }

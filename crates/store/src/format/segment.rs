@@ -22,6 +22,8 @@
 //! users wrote and for what was moved, up to which block of which segment everything had been durably
 //! written when this header was composed.
 
+use block::crc32c;
+
 use super::{FormatError, Reader, Writer, mix};
 
 /// The length of a header; the rest of its block is zeroes.
@@ -165,7 +167,7 @@ impl SegmentHeader {
             .u64(self.moved.seq)
             .u32(self.user.block)
             .u32(self.moved.block);
-        let crc = crc32fast::hash(&out[8..]);
+        let crc = crc32c::checksum(&out[8..]);
         out[4..8].copy_from_slice(&crc.to_le_bytes());
     }
 
@@ -189,7 +191,7 @@ impl SegmentHeader {
         if reader.u32() != Some(MAGIC) {
             return Err(foreign);
         }
-        if reader.u32() != Some(crc32fast::hash(&bytes[8..])) {
+        if reader.u32() != Some(crc32c::checksum(&bytes[8..])) {
             return Err(FormatError::Checksum { what: WHAT });
         }
         let mut word = || reader.u32().unwrap_or(0);

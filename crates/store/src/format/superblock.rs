@@ -172,7 +172,7 @@ mod tests {
         bytes[8] = 9;
         let newer = FormatError::Version { found: 9 };
         assert_eq!(Superblock::parse(&bytes), Err(newer));
-        let words = "format version 9, but this program reads 2";
+        let words = format!("format version 9, but this program reads {FORMAT_VERSION}");
         assert_eq!(newer.to_string(), words);
         assert!(Superblock::parse(&bytes[..71]).is_err());
         let later = Superblock {

@@ -10,6 +10,7 @@ use block::{Device, Engine, FileDevice};
 use fastrand::Rng;
 use rustix::io::Errno;
 use store::examine::{examine, repair_superblocks};
+use store::format::FORMAT_VERSION;
 use store::format::segment::SEGMENT_HEADER_LEN;
 use store::{Options, Recovery, Store, StoreError};
 
@@ -323,7 +324,10 @@ fn another_format_is_refused() {
     device.flip_bit(8, 1);
     device.flip_bit((32 << 10) + 8, 1);
     let refused = open(&device).expect_err("another format");
-    let words = "sim holds no store: format version 0, but this program reads 2";
+    let words = format!(
+        "sim holds no store: format version {}, but this program reads {FORMAT_VERSION}",
+        FORMAT_VERSION ^ 1 << 1
+    );
     assert_eq!(refused.to_string(), words);
 }
 
