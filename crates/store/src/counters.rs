@@ -13,9 +13,15 @@ macro_rules! counters {
         }
 
         impl Stats {
+            /// Bytes that were written to the device: for users, to move records, and headers.
+            #[must_use]
+            pub fn device_bytes(&self) -> u64 {
+                self.written_bytes + self.moved_bytes + self.header_bytes
+            }
+
             /// What was done since an earlier state.
             #[must_use]
-            pub(crate) fn since(&self, before: &Stats) -> Stats {
+            pub fn since(&self, before: &Stats) -> Stats {
                 // Sessions count meanwhile, each at its own pace.
                 Stats { $($name: self.$name.saturating_sub(before.$name),)* }
             }
@@ -63,6 +69,8 @@ counters! {
     moved,
     /// Bytes written to move them.
     moved_bytes,
+    /// Bytes of the headers of segments that were written.
+    header_bytes,
     /// Segments whose records were given up to make room.
     evicted_segments,
     /// Records given up to make room.

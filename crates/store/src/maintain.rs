@@ -559,6 +559,7 @@ pub(crate) async fn put_header(
     buf[SEGMENT_HEADER_LEN..].fill(0);
     header.emit(&mut buf);
     let at = layout.block_at(header.segment, which.block(layout));
+    add(&shared.counters.header_bytes, layout.block() as u64);
     let (result, _) = disk.write(buf, at, Durable::Yes).await;
     result.map_err(StoreError::from)
 }

@@ -14,6 +14,7 @@ use rt::{Config, Handle, IdleMode};
 use rustix::time::{ClockId, clock_gettime};
 use store::{Session, Store};
 
+use super::log::Log;
 use super::{Idle, KEY_LEN, StoreBenchError};
 use crate::cache::histogram;
 use crate::workload::{Tape, write_key};
@@ -78,7 +79,8 @@ impl Numbers {
 pub(super) enum Side {
     /// A store.
     Store(Arc<Store>),
-    /// Its device, without an index: reads anywhere in the first bytes, writes behind them.
+    /// Its device, without an index: reads anywhere in the first bytes, and behind them a log that gathers
+    /// what is written at a time as a store does.
     Raw {
         /// The device, by the calls that are measured.
         device: FileDevice,
@@ -120,7 +122,10 @@ pub(super) struct Tally {
     pub(super) misses: u64,
     pub(super) wrong: u64,
     pub(super) puts: u64,
+    /// By the disks of the cores.
     pub(super) device: Counts,
+    /// Bytes that the store has written beside them: to move records, and headers.
+    pub(super) beside_bytes: u64,
 }
 
 impl Tally {
@@ -135,6 +140,7 @@ impl Tally {
             wrong: 0,
             puts: 0,
             device: Counts::default(),
+            beside_bytes: 0,
         }
     }
 
@@ -159,6 +165,7 @@ impl Tally {
         self.device.flushes += other.device.flushes;
         self.device.read_bytes += other.device.read_bytes;
         self.device.written_bytes += other.device.written_bytes;
+        self.beside_bytes += other.beside_bytes;
     }
 
     /// CPU time of a request in microseconds.
@@ -186,15 +193,24 @@ impl Slice {
             config.cpu = *cpu;
             config
         });
-        let (slice, side) = (self.clone(), side.clone());
+        let beside = || match side {
+            Side::Store(store) => {
+                let stats = store.stats();
+                stats.device_bytes() - stats.written_bytes
+            }
+            Side::Raw { .. } => 0,
+        };
+        let before = beside();
+        let (slice, sides) = (self.clone(), side.clone());
         let threads = Threads::start(configs.collect(), &Shutdown::new(), move |core, number| {
-            let (slice, side) = (slice.clone(), side.clone());
+            let (slice, side) = (slice.clone(), sides.clone());
             async move { slice.run_core(&side, &core, number).await }
         })?;
         let mut all = Tally::new();
         for tally in threads.join()? {
             all.join(&tally?);
         }
+        all.beside_bytes = beside() - before;
         Ok(all)
     }
 
@@ -233,9 +249,7 @@ impl Slice {
                 let raw = Raw {
                     disk: disk.clone(),
                     read_end: *read_end,
-                    write_start: *write_start,
-                    write_end: device.geometry().len,
-                    durable: *durable,
+                    log: Log::new(core, &disk, *write_start..device.geometry().len, *durable),
                 };
                 for task in 0..self.depth {
                     tasks.push(core.spawn(raw.clone().ask(meter.clone(), task)));
@@ -423,42 +437,37 @@ const GRAIN: u64 = 4;
 struct Raw {
     disk: Disk,
     read_end: u64,
-    write_start: u64,
-    write_end: u64,
-    durable: Durable,
+    log: Log,
 }
 
 impl Raw {
-    /// Reads and writes at random places what a value needs: writes of the value's blocks, reads of
-    /// the blocks that a record lies in which begins anywhere.
+    /// Reads at random places and writes what a value needs: writes of as many bytes as a record has, which
+    /// share blocks and writes, reads of the blocks that a record lies in which begins anywhere.
     fn ask(self, meter: Rc<Meter>, task: usize) -> impl Future<Output = ()> {
         let block = u64::from(self.disk.geometry().block);
-        let len = (meter.slice.value_len as u64).next_multiple_of(block);
         let record = (RECORD_HEADER + KEY_LEN + meter.slice.value_len) as u64;
         let places = (self.read_end.saturating_sub(record + block) / GRAIN).max(1);
-        let first = self.write_start.next_multiple_of(len);
-        let spare = (self.write_end.saturating_sub(first) / len).max(1);
         let seed = meter.slice.seed ^ ((meter.number as u64) << 32 | task as u64);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut buf = self
             .disk
             .buffer((record + 2 * block).next_multiple_of(block) as usize);
-        random.fill(&mut buf);
+        let mut written = vec![0; record.next_multiple_of(GRAIN) as usize];
+        random.fill(&mut written);
         let mut key = [0; KEY_LEN];
         async move {
             while let Some(Request { is_put, .. }) = meter.next(&mut key) {
                 let began = Instant::now();
-                let (result, back) = if is_put {
-                    let at = first + random.u64(..spare) * len;
-                    buf.set_len(len as usize);
-                    self.disk.write(buf, at, self.durable).await
+                let result = if is_put {
+                    self.log.append(&written).await
                 } else {
                     let at = random.u64(..places) * GRAIN;
                     let start = at / block * block;
                     buf.set_len(((at + record).next_multiple_of(block) - start) as usize);
-                    self.disk.read(buf, start).await
+                    let (result, back) = self.disk.read(buf, start).await;
+                    buf = back;
+                    result
                 };
-                buf = back;
                 if let Err(error) = result {
                     return meter.fail(error);
                 }

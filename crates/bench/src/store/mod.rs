@@ -6,10 +6,14 @@
 //! | `mod.rs` | [`StoreRun`]: the settings and the run |
 //! | `place.rs` | the file or drive, and its part that is the store's |
 //! | `measure.rs` | one measurement: cores, tasks, counts |
+//! | `log.rs` | a log without an index, which writes are compared with |
+//! | `collecting.rs` | what is written for a PUT when segments have to be emptied |
 //! | `report.rs` | [`StoreReport`], what a run has found out |
 //! | `show.rs` | the same as a table |
 //! | `recovery.rs` | opening a store after a crash and after a clean stop |
 
+mod collecting;
+mod log;
 mod measure;
 mod place;
 mod recovery;
@@ -29,6 +33,7 @@ use self::place::{Part, Place, fill};
 use crate::machine::{Machine, allowed_cpus};
 use crate::workload::{self, Distribution, Tape, Workload};
 
+pub use self::collecting::{Collected, CollectingRun};
 pub use self::place::Location;
 pub use self::recovery::{Recovered, RecoveryRun, load};
 pub use self::report::{Figures, Loaded, Row, StoreReport, Survives};
@@ -93,6 +98,9 @@ pub enum StoreBenchError {
         /// Of how many.
         of: u64,
     },
+    /// A store was to empty segments, and has not.
+    #[error("no segment was emptied while {0} bytes were put")]
+    NotCollected(u64),
     /// A process that loads a store fails.
     #[error("the process that loads the store: {0}")]
     Loader(String),

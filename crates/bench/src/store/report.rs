@@ -136,9 +136,11 @@ pub struct Row {
     pub throughput_vs_raw: Measured,
     /// The store's median latency by the device's, each round for itself.
     pub p50_vs_raw: Measured,
+    /// The same of the slowest of a hundred.
+    pub p99_vs_raw: Measured,
     /// Device reads for each GET that found its key.
     pub reads_per_get: Option<f64>,
-    /// Bytes written to the device by bytes of keys and values.
+    /// Bytes written to the device by bytes of keys and values: for users, to move records, and headers.
     pub write_amplification: Option<f64>,
 }
 
@@ -169,6 +171,8 @@ pub struct Figures {
     pub device_writes: u64,
     /// Their bytes.
     pub device_written_bytes: u64,
+    /// Bytes that the store has written beside these, to move records, and headers.
+    pub beside_bytes: u64,
 }
 
 impl Figures {
@@ -191,6 +195,7 @@ impl Figures {
             device_read_bytes: sum.device.read_bytes,
             device_writes: sum.device.writes,
             device_written_bytes: sum.device.written_bytes,
+            beside_bytes: sum.beside_bytes,
         }
     }
 }
@@ -212,6 +217,7 @@ impl Row {
         let by = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
         let only_gets = store_figures.puts == 0;
         let user_bytes = store_figures.puts * (value_len + KEY_LEN) as u64;
+        let written = store_figures.device_written_bytes + store_figures.beside_bytes;
         Row {
             mix: cell.mix,
             depth: cell.depth,
@@ -219,9 +225,10 @@ impl Row {
             idle: cell.idle,
             throughput_vs_raw: by_round(Tally::speed),
             p50_vs_raw: by_round(|tally| tally.latency.value_at_quantile(0.5) as f64),
+            p99_vs_raw: by_round(|tally| tally.latency.value_at_quantile(0.99) as f64),
             // An update reads too.
             reads_per_get: by(store_figures.device_reads, store_figures.hits).filter(|_| only_gets),
-            write_amplification: by(store_figures.device_written_bytes, user_bytes),
+            write_amplification: by(written, user_bytes),
             store: store_figures,
             raw: raw_figures,
         }

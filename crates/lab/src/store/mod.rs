@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::goals::StoreRatios;
 use crate::index::IndexReport;
 use crate::report::{FileError, Head, write_folder};
-use bench::store::{Recovered, StoreReport};
+use bench::store::{Collected, Recovered, StoreReport};
 
 pub use self::figures::store_plots;
 pub use self::run::{WholeRun, WholeScale};
@@ -49,6 +49,8 @@ pub struct StoreRecord {
     pub small: Option<StoreReport>,
     /// The index.
     pub index: Option<IndexReport>,
+    /// Overwriting a store that is nearly full.
+    pub collected: Option<Collected>,
     /// Opening after a crash and after a clean stop.
     pub recovery: Option<Recovered>,
 }

@@ -13,7 +13,8 @@ use crate::index::{IndexRatios, IndexReport, IndexRun};
 use crate::report::run::{Progress, Step, StepError, run_steps};
 use crate::report::{Commit, Head};
 use bench::store::{
-    Idle, KEY_LEN, Location, Mix, Recovered, RecoveryRun, StoreReport, StoreRun, cells,
+    CollectingRun, Idle, KEY_LEN, Location, Mix, Recovered, RecoveryRun, StoreReport, StoreRun,
+    cells,
 };
 
 /// Bytes of a large value and of a small one.
@@ -21,6 +22,8 @@ const LARGE: usize = 4096;
 const SMALL: usize = 1024;
 /// Requests under way in the measurements that have goals.
 const DEEP: usize = 128;
+/// How full the store is that has to empty segments.
+const COLLECTING_SHARE: f64 = 0.75;
 /// Those that are compared.
 const ENGINES: [Engine; 3] = [Engine::Uring, Engine::Aio, Engine::Threads];
 /// Records whose recovery has a goal.
@@ -47,6 +50,8 @@ pub struct WholeScale {
     pub index_slice: Duration,
     /// How often the index is filled.
     pub index_rounds: u32,
+    /// Bytes of the store that has to empty segments.
+    pub collecting_bytes: u64,
     /// Records that are recovered.
     pub recovery_keys: u64,
 }
@@ -65,6 +70,7 @@ impl WholeScale {
             index_keys: 50_000_000,
             index_slice: Duration::from_millis(500),
             index_rounds: 3,
+            collecting_bytes: 1 << 30,
             recovery_keys: RECOVERY_KEYS,
         }
     }
@@ -81,6 +87,7 @@ impl WholeScale {
             index_keys: 1_000_000,
             index_slice: Duration::from_millis(100),
             index_rounds: 1,
+            collecting_bytes: 256 << 20,
             recovery_keys: 100_000,
         }
     }
@@ -97,6 +104,7 @@ impl WholeScale {
             index_keys: 20_000,
             index_slice: Duration::from_millis(5),
             index_rounds: 1,
+            collecting_bytes: 16 << 20,
             recovery_keys: 2000,
         }
     }
@@ -127,9 +135,10 @@ struct Stage<'s> {
 
 type Run = fn(&mut Stage<'_>, &mut StoreRecord) -> Result<(), StepError>;
 
-const STEPS: [Step<Run>; 4] = [
+const STEPS: [Step<Run>; 5] = [
     ("values of 4 KiB beside the bare device", 130.0, large),
     ("values of 1 KiB", 15.0, small),
+    ("overwriting a store that is nearly full", 30.0, collecting),
     ("the index beside other maps", 150.0, index),
     ("recovery", 120.0, recovery),
 ];
@@ -210,6 +219,7 @@ fn large_ratios(report: &StoreReport, ratios: &mut StoreRatios) {
         ratios.put_qd128_vs_raw = Some(row.throughput_vs_raw.mid);
         ratios.write_amplification = row.write_amplification;
     }
+    ratios.ycsb_a_p99_vs_raw = uring(Mix::YcsbA, DEEP).map(|row| row.p99_vs_raw.mid);
     ratios.get_qd1_latency_vs_raw = uring(Mix::Get, 1).map(|row| row.p50_vs_raw.mid);
 }
 
@@ -240,6 +250,21 @@ fn small_ratios(report: &StoreReport, ratios: &mut StoreRatios) {
     let read = row.and_then(|row| row.read_bytes_per_get());
     ratios.read_amplification_1k = read.map(|read| read / needed as f64);
     ratios.space_overhead_1k = report.load.overhead();
+}
+
+fn collecting(stage: &mut Stage<'_>, record: &mut StoreRecord) -> Result<(), StepError> {
+    let run = CollectingRun {
+        location: stage.run.location.clone(),
+        in_memory: stage.run.in_memory,
+        bytes: stage.run.scale.collecting_bytes,
+        value_len: LARGE,
+        live_share: COLLECTING_SHARE,
+        seed: stage.run.seed,
+    };
+    let collected = run.run(stage.tell)?;
+    record.ratios.write_amplification_collecting = Some(collected.write_amplification());
+    record.collected = Some(collected);
+    Ok(())
 }
 
 fn index(stage: &mut Stage<'_>, record: &mut StoreRecord) -> Result<(), StepError> {

@@ -23,7 +23,7 @@ const RATIOS: [&str; 14] = [
 ];
 
 /// The same of the store.
-const STORE_RATIOS: [&str; 16] = [
+const STORE_RATIOS: [&str; 18] = [
     "get_qd128_vs_raw",
     "put_qd128_vs_raw",
     "get_qd1_latency_vs_raw",
@@ -36,6 +36,8 @@ const STORE_RATIOS: [&str; 16] = [
     "index_grow_p9999_ms",
     "reads_per_get",
     "write_amplification",
+    "write_amplification_collecting",
+    "ycsb_a_p99_vs_raw",
     "read_amplification_1k",
     "space_overhead_1k",
     "recovery_crash_10m_s",
