@@ -326,7 +326,13 @@ impl Peer {
         };
         let mut fds = [PollFd::new(&*socket, PollFlags::RDHUP)];
         let now = Timespec::default();
-        matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(0))
+        loop {
+            match rustix::event::poll(&mut fds, Some(&now)) {
+                // A signal says nothing of the peer, though nothing was waited for.
+                Err(rustix::io::Errno::INTR) => {}
+                polled => return matches!(polled, Ok(0)),
+            }
+        }
     }
 
     /// Has the agent notice the peer's end.
