@@ -258,9 +258,18 @@ impl Partition {
         check_key(key)?;
         self.check_size(key, value.bytes.len())?;
         match self.find(probe, key, now_s) {
-            None => Ok(Store::NotFound),
-            Some(old) if Partition::token(old.offset, old.header) != cas => Ok(Store::Exists),
-            Some(old) => Ok(self.store(probe.hash(), whole(key, value), Some(old), now_s)),
+            None => {
+                self.stats.cas_misses += 1;
+                Ok(Store::NotFound)
+            }
+            Some(old) if Partition::token(old.offset, old.header) != cas => {
+                self.stats.cas_stale += 1;
+                Ok(Store::Exists)
+            }
+            Some(old) => {
+                self.stats.cas_hits += 1;
+                Ok(self.store(probe.hash(), whole(key, value), Some(old), now_s))
+            }
         }
     }
 
@@ -315,12 +324,14 @@ impl Partition {
         delta: u64,
         now_s: u32,
     ) -> Result<Arith, StoreError> {
-        self.arith(
-            probe.into(),
-            key,
-            |number| number.wrapping_add(delta),
-            now_s,
-        )
+        let sum = |number: u64| number.wrapping_add(delta);
+        let done = self.arith(probe.into(), key, sum, now_s);
+        match done {
+            Ok(Arith::Number { .. }) => self.stats.incr_hits += 1,
+            Ok(Arith::NotFound) => self.stats.incr_misses += 1,
+            Ok(Arith::NotANumber) | Err(_) => {}
+        }
+        done
     }
 
     /// Subtracts from a decimal number, down to zero. A shorter result is padded
@@ -335,12 +346,14 @@ impl Partition {
         delta: u64,
         now_s: u32,
     ) -> Result<Arith, StoreError> {
-        self.arith(
-            probe.into(),
-            key,
-            |number| number.saturating_sub(delta),
-            now_s,
-        )
+        let difference = |number: u64| number.saturating_sub(delta);
+        let done = self.arith(probe.into(), key, difference, now_s);
+        match done {
+            Ok(Arith::Number { .. }) => self.stats.decr_hits += 1,
+            Ok(Arith::NotFound) => self.stats.decr_misses += 1,
+            Ok(Arith::NotANumber) | Err(_) => {}
+        }
+        done
     }
 
     fn find_and_touch(
@@ -394,7 +407,6 @@ impl Partition {
         compute: impl FnOnce(u64) -> u64,
         now_s: u32,
     ) -> Result<Arith, StoreError> {
-        self.stats.ariths += 1;
         let Some(old) = self.find(probe, key, now_s) else {
             return Ok(Arith::NotFound);
         };
@@ -413,7 +425,6 @@ impl Partition {
             self.place(probe.hash(), whole(key, new), Some(old), now_s)
         };
         let cas = digits.with_text(entry);
-        self.stats.arith_hits += 1;
         Ok(Arith::Number { value, cas })
     }
 

@@ -319,6 +319,7 @@ impl Partition {
     /// nothing for each item: those dropped lie before an offset that the
     /// partition remembers.
     pub fn flush_all(&mut self, at_s: u32, now_s: u32) {
+        self.stats.flushes += 1;
         self.run_flush(now_s);
         self.flush_due_s = u64::from(at_s);
         self.run_flush(now_s);
@@ -568,7 +569,6 @@ impl Partition {
         if u64::from(now_s) >= self.flush_due_s {
             self.flush_due_s = u64::MAX;
             self.flush_floor = self.log.head();
-            self.stats.flushes += 1;
             self.stats.live_items = 0;
             self.stats.live_bytes = 0;
         }

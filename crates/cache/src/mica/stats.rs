@@ -23,15 +23,25 @@ pub struct Stats {
     pub deletes: u64,
     /// Deletes that found an item.
     pub delete_hits: u64,
-    /// `incr` and `decr`.
-    pub ariths: u64,
-    /// Ariths that wrote a number.
-    pub arith_hits: u64,
+    /// `incr`s that wrote a number.
+    pub incr_hits: u64,
+    /// `incr`s that found no item.
+    pub incr_misses: u64,
+    /// `decr`s that wrote a number.
+    pub decr_hits: u64,
+    /// `decr`s that found no item.
+    pub decr_misses: u64,
+    /// `cas`es that found no item.
+    pub cas_misses: u64,
+    /// `cas`es whose token was the item's.
+    pub cas_hits: u64,
+    /// `cas`es that found an item with another token.
+    pub cas_stale: u64,
     /// `touch` and `get_and_touch`.
     pub touches: u64,
     /// Touches that found an item.
     pub touch_hits: u64,
-    /// Moments at which everything stored before was dropped.
+    /// Flushes asked for, those among them that are yet to come.
     pub flushes: u64,
     /// Values that took the place of an older one of the same padded size.
     pub in_place_updates: u64,

@@ -184,7 +184,7 @@ fn a_flush_to_come_drops_what_was_stored_before_its_moment() {
     assert!(value(&mut cache, b"after", 399).is_some());
     cache.flush_all(500, 400);
     assert!(value(&mut cache, b"after", 400).is_none());
-    assert_eq!(cache.stats().flushes, 2);
+    assert_eq!(cache.stats().flushes, 4, "those asked for");
 }
 
 #[test]

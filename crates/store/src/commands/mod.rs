@@ -8,8 +8,10 @@
 //! | `key_locks.rs` | the order of commands on one key |
 //! | `carry_out.rs` | a command as operations of a session |
 //! | `flush.rs` | `FlushAll`: every key is deleted |
+//! | `counts.rs` | what commands have come to |
 
 mod carry_out;
+mod counts;
 mod flush;
 mod held;
 mod key_locks;
@@ -28,6 +30,7 @@ use rt::sync::{Notify, Semaphore};
 pub use self::slot::Ticket;
 
 use self::carry_out::carry_out;
+use self::counts::{Counts, NAMES};
 use self::held::Held;
 use self::key_locks::{KeyLocks, Permit};
 use self::slot::{Begun, Epoch, Slot, State, Work};
@@ -50,8 +53,40 @@ const STOPPING: Failure = Failure::Busy("the server is stopping");
 pub(crate) struct Common {
     /// Flushes asked for, planned ones included.
     flushes: AtomicU64,
-    /// The store's counters when they were reset, and the flushes until then.
-    reset: Mutex<(Stats, u64)>,
+    /// What the commands of each core have come to.
+    counts: Mutex<Vec<Arc<Counts>>>,
+    /// What had been counted when the counters were reset.
+    reset: Mutex<Counted>,
+}
+
+/// What has been counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    store: Stats,
+    flushes: u64,
+    commands: [u64; NAMES.len()],
+}
+
+impl Common {
+    /// Counters for another core.
+    fn count_apart(&self) -> Arc<Counts> {
+        let counts = Arc::new(Counts::default());
+        lock(&self.counts).push(counts.clone());
+        counts
+    }
+
+    /// What has been counted so far, besides `store`'s own.
+    fn counted(&self, store: Stats) -> Counted {
+        let mut commands = [0; NAMES.len()];
+        for counts in lock(&self.counts).iter() {
+            counts.add_to(&mut commands);
+        }
+        Counted {
+            store,
+            flushes: self.flushes.load(Ordering::Relaxed),
+            commands,
+        }
+    }
 }
 
 /// One core's engine over a store. Every command is promised and carried out by a task of the core,
@@ -81,6 +116,7 @@ struct Inner {
     locks: Rc<KeyLocks>,
     limits: Limits,
     budget: Arc<dyn Budget>,
+    counts: Arc<Counts>,
     /// Commands that wait for one before them, by asker.
     held: RefCell<HashMap<u64, Held>>,
     /// Commands so far.
@@ -103,6 +139,7 @@ impl StoreEngine {
         value_size_max: usize,
         budget: Arc<dyn Budget>,
     ) -> Self {
+        let counts = session.shared.commands.count_apart();
         let record_max = session.shared.layout().record_max() - RECORD_OVERHEAD_MAX;
         let limits = Limits {
             item_size_max: record_max.min(value_size_max + ::engine::KEY_SIZE_MAX),
@@ -115,6 +152,7 @@ impl StoreEngine {
                 locks: Rc::default(),
                 limits,
                 budget,
+                counts,
                 held: RefCell::default(),
                 started: Cell::default(),
                 under_way: Cell::default(),
@@ -140,17 +178,15 @@ impl StoreEngine {
 
     fn stats(&self, page: &mut StatsPage) {
         let shared = &self.inner.session.shared;
-        let (base, flushes) = *lock(&shared.commands.reset);
-        let stats = shared.stats().since(&base);
+        let base = *lock(&shared.commands.reset);
+        let counted = shared.commands.counted(shared.stats());
+        let stats = counted.store.since(&base.store);
         let live = shared.live.load(Ordering::Relaxed);
-        let flushed = shared.commands.flushes.load(Ordering::Relaxed);
-        page.add("cmd_get", stats.gets);
-        page.add("cmd_set", stats.puts);
-        page.add("cmd_flush", flushed.saturating_sub(flushes));
-        page.add("get_hits", stats.hits);
-        // Other cores count meanwhile.
-        page.add("get_misses", stats.gets.saturating_sub(stats.hits));
-        page.add("delete_hits", stats.deletes);
+        page.add("cmd_flush", counted.flushes.saturating_sub(base.flushes));
+        let commands = counted.commands.iter().zip(base.commands);
+        for (name, (count, base)) in NAMES.into_iter().zip(commands) {
+            page.add(name, count.saturating_sub(base));
+        }
         page.add("curr_items", shared.index.len());
         page.add("bytes", live * shared.layout().grain() as u64);
         page.add("reads", stats.reads);
@@ -166,8 +202,7 @@ impl StoreEngine {
 
     fn reset_stats(&self) {
         let shared = &self.inner.session.shared;
-        let flushed = shared.commands.flushes.load(Ordering::Relaxed);
-        *lock(&shared.commands.reset) = (shared.stats(), flushed);
+        *lock(&shared.commands.reset) = shared.commands.counted(shared.stats());
     }
 }
 
@@ -238,6 +273,7 @@ async fn run(begun: Begun, work: Work, permit: Permit) {
         }
         return;
     }
+    inner.counts.note(&work.shape, &reply.answer());
     slot.answer(reply);
 }
 

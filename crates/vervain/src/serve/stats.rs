@@ -185,8 +185,13 @@ impl Board {
         tell("get_misses", sum(|one| one.misses));
         tell("delete_hits", sum(|one| one.delete_hits));
         tell("delete_misses", sum(|one| one.deletes - one.delete_hits));
-        tell("arith_hits", sum(|one| one.arith_hits));
-        tell("arith_misses", sum(|one| one.ariths - one.arith_hits));
+        tell("incr_hits", sum(|one| one.incr_hits));
+        tell("incr_misses", sum(|one| one.incr_misses));
+        tell("decr_hits", sum(|one| one.decr_hits));
+        tell("decr_misses", sum(|one| one.decr_misses));
+        tell("cas_hits", sum(|one| one.cas_hits));
+        tell("cas_misses", sum(|one| one.cas_misses));
+        tell("cas_badval", sum(|one| one.cas_stale));
         tell("touch_hits", sum(|one| one.touch_hits));
         tell("touch_misses", sum(|one| one.touches - one.touch_hits));
         tell("curr_items", sum(|one| one.live_items));

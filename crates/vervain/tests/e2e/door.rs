@@ -234,7 +234,7 @@ fn counters_count() {
             count("get_hits"),
             count("get_misses"),
         ) == (64, 128, 64, 64)
-            && (count("curr_items"), count("threads"), count("arith_misses")) == (64, 2, 1)
+            && (count("curr_items"), count("threads"), count("incr_misses")) == (64, 2, 1)
     });
     let stats = raw.stats("");
     assert_eq!(stats["pid"], server.child.pid().to_string());

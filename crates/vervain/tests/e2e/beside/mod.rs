@@ -46,6 +46,7 @@
 mod conversation;
 #[path = "../../../../memcache/tests/it/corpus.rs"]
 mod corpus;
+mod counters;
 mod generate;
 mod replay;
 mod speak;
