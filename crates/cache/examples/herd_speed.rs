@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut partition = Partition::new(&Options::new(256 << 20))?;
     for number in 0..keys {
         let key = key(number);
-        let hash = KeyHash::new(config.hash_seed, &key);
+        let hash = KeyHash::new(config.table_seed, &key);
         let stored = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
         assert!(stored.cas().is_some());
     }

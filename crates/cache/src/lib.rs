@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`mica`] | a core's share of the cache: a lossy index over a circular log |
 //! | [`herd`] | servers and clients: requests by WRITE, answers by datagram |
+//! | [`route`] | which core has a key |
 //!
 //! A request as it lies in a server's memory; a small one is a single cache line:
 //! ```
@@ -25,3 +26,4 @@
 mod bytes;
 pub mod herd;
 pub mod mica;
+pub mod route;

@@ -56,7 +56,7 @@ impl Herd {
         };
         let (mut server, port) = Server::new(&server_pd, 0, &config)?;
         let door = LocalDoor::new(Acceptor::new(server_pd, &config, vec![port])?);
-        let (partition, items) = filled(config.hash_seed)?;
+        let (partition, items) = filled(config.table_seed)?;
         let client_config = ClientConfig {
             window,
             // A traced round takes long, and the driver's time is made up anyway.

@@ -124,7 +124,7 @@ impl Plan {
             jump_ns: sometimes(r, &[MS]),
             nic_stall_ns: sometimes(r, &[200 * US, MS]),
         };
-        let server = ServerConfig {
+        let mut server = ServerConfig {
             cores,
             clients_max: clients as u32 + r.u32(1..6),
             window_max: 1 << r.u32(0..=4),
@@ -139,7 +139,7 @@ impl Plan {
             },
             handle_rest_ns: one_of(r, &[50 * US, 500 * US]),
             batch_max: one_of(r, &[1, 4, 32]) as u32,
-            hash_seed: r.u64(..),
+            route_seed: r.u64(..),
             incarnation: 1,
             // Ids wrap at once, after a while, or not at all.
             first_id: match r.u8(..4) {
@@ -149,6 +149,8 @@ impl Plan {
             },
             ..ServerConfig::default()
         };
+        // Not drawn: a seed of the run decides what it has always decided.
+        server.table_seed = !server.route_seed;
         let client = ClientConfig {
             window,
             deadline_ns: one_of(r, &[300 * US, MS, 4 * MS]),

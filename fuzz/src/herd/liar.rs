@@ -225,7 +225,7 @@ impl Liar<'_> {
     fn info(&self) -> ServerInfo {
         let mut info = ServerInfo {
             incarnation: 3,
-            hash_seed: 5,
+            route_seed: 5,
             idle_ns: 10_000,
             cores: 1,
             window_max: WINDOW,
@@ -237,7 +237,7 @@ impl Liar<'_> {
             let short = value as u32;
             match field % 8 {
                 0 => info.incarnation = value,
-                1 => info.hash_seed = value,
+                1 => info.route_seed = value,
                 2 => info.idle_ns = value,
                 3 => info.cores = short,
                 4 => info.window_max = short,

@@ -8,7 +8,6 @@ use cache::herd::wire::answer::{Head, Status};
 use cache::herd::wire::handshake::Message;
 use cache::herd::wire::request::{Command, Header, Request, StoreMode};
 use cache::herd::{Attachment, ServerConfig};
-use cache::mica::KeyHash;
 use checker::partition::check_accounts;
 
 use super::ask::{Ask, Key, VALUE_LEN_MAX};
@@ -252,9 +251,7 @@ impl Scene {
     /// The honest client reads what it wrote, or nothing, and writes again.
     fn work(&mut self) {
         let key = self.honest.key;
-        let cores = self.machine.config.cores;
-        let hash = KeyHash::new(self.machine.config.hash_seed, &key);
-        let core = hash.partition(cores) as usize;
+        let core = self.machine.config.route().core(&key) as usize;
         let (head, body) = self.ask(core, &Request::Command(Command::Get { key: &key }));
         match head.status {
             Status::Ok => assert_eq!(Some(body), self.honest.written, "a foreign value"),

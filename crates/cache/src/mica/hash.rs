@@ -9,32 +9,27 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// ```text
 ///  63          48 47          32 31                          0
 /// +--------------+--------------+-----------------------------+
-/// |     tag      |  partition   |           bucket            |
+/// |     tag      |    unused    |           bucket            |
 /// +--------------+--------------+-----------------------------+
 /// ```
 ///
-/// The three fields share no bit: if they did, the keys of one partition would
-/// fill only some of its buckets, or those of one bucket share a few tags.
-/// Partition and bucket are picked by multiplication and shift, so their
-/// numbers need not be powers of two.
+/// The fields share no bit: if they did, the keys of one bucket would share a
+/// few tags. The bucket is picked by multiplication and shift, so their number
+/// need not be a power of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// Most partitions that [`partition`](KeyHash::partition) can tell apart well.
-    pub const PARTITIONS_MAX: u32 = 1 << 16;
     /// Most buckets that [`bucket`](KeyHash::bucket) can reach.
     pub const BUCKETS_MAX: u64 = 1 << 32;
 
     /// Hashes `key` (XXH3) under `seed`. Who does not know the seed cannot
-    /// choose keys that meet in one bucket, short of watching evictions.
+    /// choose keys that meet in one bucket, short of watching evictions: so a
+    /// seed that serves strangers is told to nobody, and is not the one that
+    /// picks the core ([`Route`](crate::route::Route)).
     #[inline]
     pub fn new(seed: u64, key: &[u8]) -> KeyHash {
-        // For the usual key the hash is compiled for its length.
-        if let Ok(short) = <&[u8; 16]>::try_from(key) {
-            return KeyHash(xxh3_64_with_seed(short, seed));
-        }
-        KeyHash(xxh3_64_with_seed(key, seed))
+        KeyHash(hash_bits(seed, key))
     }
 
     /// Takes 64 bits that are already a hash.
@@ -45,14 +40,6 @@ impl KeyHash {
     /// All 64 bits.
     pub const fn bits(self) -> u64 {
         self.0
-    }
-
-    /// Which of `partitions` (1 to [`PARTITIONS_MAX`](KeyHash::PARTITIONS_MAX)) owns the key.
-    #[inline]
-    pub const fn partition(self, partitions: u32) -> u32 {
-        debug_assert!(partitions > 0 && partitions <= KeyHash::PARTITIONS_MAX);
-        let bits = (self.0 >> 32) as u16 as u64;
-        ((bits * partitions as u64) >> 16) as u32
     }
 
     /// Which of `buckets` (1 to [`BUCKETS_MAX`](KeyHash::BUCKETS_MAX)) of its partition holds the key.
@@ -73,30 +60,37 @@ impl KeyHash {
     }
 }
 
+/// The hash of a key (XXH3).
+#[inline]
+pub(crate) fn hash_bits(seed: u64, key: &[u8]) -> u64 {
+    // For the usual key the hash is compiled for its length.
+    if let Ok(short) = <&[u8; 16]>::try_from(key) {
+        return xxh3_64_with_seed(short, seed);
+    }
+    xxh3_64_with_seed(key, seed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::Route;
 
-    fn fields(bits: u64) -> (u32, u64, u16) {
+    fn fields(bits: u64) -> (u64, u16) {
         let hash = KeyHash::from_bits(bits);
-        (
-            hash.partition(1 << 16),
-            hash.bucket(1 << 32),
-            KeyHash::tag(hash),
-        )
+        (hash.bucket(1 << 32), hash.tag())
     }
 
     #[test]
-    fn every_bit_belongs_to_exactly_one_field() {
+    fn no_bit_belongs_to_two_fields() {
         let bits = 0x8421_7d3c_0f96_a5e1;
-        let (partition, bucket, tag) = fields(bits);
+        let (bucket, tag) = fields(bits);
         for bit in 0..64 {
-            let (p, b, t) = fields(bits ^ (1 << bit));
-            let changed = (p != partition, b != bucket, t != tag);
+            let (b, t) = fields(bits ^ (1 << bit));
+            let changed = (b != bucket, t != tag);
             let owner = match bit {
-                0..32 => (false, true, false),
-                32..48 => (true, false, false),
-                _ => (false, false, true),
+                0..32 => (true, false),
+                32..48 => (false, false),
+                _ => (false, true),
             };
             assert_eq!(changed, owner, "bit {bit}");
         }
@@ -112,23 +106,25 @@ mod tests {
     }
 
     #[test]
-    fn within_a_partition_and_a_bucket_the_other_fields_stay_uniform() {
-        const PARTITIONS: u32 = 6;
+    fn within_a_core_and_a_bucket_the_other_fields_stay_uniform() {
+        const CORES: u32 = 6;
         const BUCKETS: u64 = 96;
+        let route = Route::new(8, CORES);
         let mut buckets = vec![0; BUCKETS as usize];
         let mut tags = vec![0; 64];
-        let mut partitions = vec![0; PARTITIONS as usize];
+        let mut cores = vec![0; CORES as usize];
         for key in 0..400_000_u64 {
-            let hash = KeyHash::new(7, &key.to_le_bytes());
-            partitions[hash.partition(PARTITIONS) as usize] += 1;
-            if hash.partition(PARTITIONS) == 3 {
+            let key = key.to_le_bytes();
+            let (hash, core) = (KeyHash::new(7, &key), route.core(&key));
+            cores[core as usize] += 1;
+            if core == 3 {
                 buckets[hash.bucket(BUCKETS) as usize] += 1;
                 if hash.bucket(BUCKETS) < 16 {
                     tags[usize::from(hash.tag() >> 10)] += 1;
                 }
             }
         }
-        for counts in [&partitions, &buckets, &tags] {
+        for counts in [&cores, &buckets, &tags] {
             assert!(deviation(counts).abs() < 5.0, "{counts:?}");
         }
     }
@@ -139,7 +135,6 @@ mod tests {
             assert_eq!(KeyHash::from_bits(0).bucket(buckets), 0);
             assert_eq!(KeyHash::from_bits(u64::MAX).bucket(buckets), buckets - 1);
         }
-        assert_eq!(KeyHash::from_bits(u64::MAX).partition(6), 5);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! | module | concern |
 //! | --- | --- |
-//! | `hash` | [`KeyHash`]: which bits pick the partition, the bucket, the tag |
+//! | `hash` | [`KeyHash`]: which bits pick the bucket, the tag |
 //! | `index` | buckets of one cache line, eight slots of tag and offset |
 //! | `entry` | the header of an item in the log |
 //! | `log` | the circular log and its tail |
@@ -52,6 +52,7 @@ pub use arena::{PageKind, PagePolicy};
 pub use command::seconds;
 pub use entry::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use hash::KeyHash;
+pub(crate) use hash::hash_bits;
 pub use operations::{Arith, Item, NewValue, Store, StoreError};
 pub use partition::{Census, CreateError, Options, Partition, Probe};
 pub use stats::Stats;

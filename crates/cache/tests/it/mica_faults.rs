@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use cache::mica::{Arith, KeyHash, NewValue, Options, PagePolicy, Partition, Store};
+use cache::route::Route;
 
 const NOW_S: u32 = 1;
 
@@ -210,7 +211,8 @@ fn what_the_log_has_overwritten_is_a_miss_at_once() {
 
 /// The partition's own keys fill all of its buckets.
 #[test]
-fn partition_bits_do_not_narrow_the_buckets() {
+fn a_cores_share_of_the_keys_does_not_narrow_its_buckets() {
+    let route = Route::new(6, 6);
     let mut partition = Partition::new(&Options {
         bytes: 1 << 20,
         index_permille: 100,
@@ -223,7 +225,7 @@ fn partition_bits_do_not_narrow_the_buckets() {
     let mut stored = 0;
     for number in 0.. {
         let hash = KeyHash::new(5, &key(number));
-        if hash.partition(6) == 2 {
+        if route.core(&key(number)) == 2 {
             set(&mut partition, hash, number);
             stored += 1;
         }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use cache::herd::client::{ConnectError, SubmitError};
 use cache::herd::{Client, ClientConfig, Outcome};
-use cache::mica::KeyHash;
 use conformance::model::ModelNic;
 use verbs::typed::Context;
 
@@ -179,8 +178,7 @@ impl Run {
 
     /// The core that owns an item.
     pub(super) fn core_of(&self, key: usize) -> usize {
-        let hash = KeyHash::new(self.plan.server.hash_seed, &self.keys[key]);
-        hash.partition(self.plan.server.cores) as usize
+        self.plan.server.route().core(&self.keys[key]) as usize
     }
 
     /// Submits a command; `false` when there is no room for it now.

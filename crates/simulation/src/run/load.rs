@@ -24,18 +24,15 @@ pub(super) fn keys(plan: &Plan) -> Vec<Vec<u8>> {
 }
 
 /// Pairs of keys whose hashes differ in nothing that an index of few buckets looks at. They share
-/// partition and tag, and neighbouring values of the rest.
+/// core and tag, and neighbouring values of the rest.
 fn pairs_alike(plan: &Plan, count: usize) -> impl Iterator<Item = [Vec<u8>; 2]> {
-    let (seed, cores) = (plan.server.hash_seed, plan.server.cores);
+    let (seed, route) = (plan.server.table_seed, plan.server.route());
     let mut met = HashMap::new();
     let name = |number: u64| format!("twin-{number}").into_bytes();
     let pairs = (0..).filter_map(move |number| {
-        let hash = KeyHash::new(seed, &name(number));
-        let place = (
-            hash.partition(cores),
-            hash.bucket(BUCKETS_ALIKE),
-            hash.tag(),
-        );
+        let key = name(number);
+        let hash = KeyHash::new(seed, &key);
+        let place = (route.core(&key), hash.bucket(BUCKETS_ALIKE), hash.tag());
         // No key is in two pairs.
         let Some(twin) = met.remove(&place) else {
             met.insert(place, number);

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use cache::herd::{Armed, Server};
 use cache::mica::{Partition, seconds};
+use cache::route::Route;
 use engine::Command;
 use memcache::Pool;
 use rt::cross::{ChannelReceiver, ChannelSender};
@@ -40,7 +41,8 @@ pub(super) struct Parts {
     pub(super) listeners: Vec<OwnedFd>,
     pub(super) control: Control,
     pub(super) board: Arc<Board>,
-    pub(super) hash_seed: u64,
+    pub(super) table_seed: u64,
+    pub(super) route: Route,
     pub(super) clock: Arc<ServeClock>,
     pub(super) limits: Limits,
     pub(super) pool: Arc<Pool>,
@@ -62,7 +64,8 @@ pub(super) async fn run(
         Rc::clone(&post),
         Arc::clone(&parts.board),
         Arc::clone(&parts.clock),
-        parts.hash_seed,
+        parts.table_seed,
+        parts.route,
     );
     let doors = Arc::clone(parts.board.doors());
     let watch = Rc::new(Watch::new(&core, parts.limits, parts.pool, doors));

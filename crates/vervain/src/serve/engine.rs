@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use cache::herd::Server;
 use cache::mica::{KeyHash, Partition, Probe};
+use cache::route::Route;
 use engine::{Answer, Ask, Command, Engine, Failure, Limits, StatsPage};
 use memcache::{Event, Host};
 
@@ -21,7 +22,8 @@ pub(super) struct CoreEngine {
     board: Arc<Board>,
     clock: Arc<ServeClock>,
     server: Rc<RefCell<Server>>,
-    hash_seed: u64,
+    table_seed: u64,
+    route: Route,
     limits: Limits,
 }
 
@@ -32,7 +34,8 @@ impl CoreEngine {
         post: Rc<Post>,
         board: Arc<Board>,
         clock: Arc<ServeClock>,
-        hash_seed: u64,
+        table_seed: u64,
+        route: Route,
     ) -> Self {
         let limits = partition.borrow().limits();
         CoreEngine {
@@ -41,10 +44,19 @@ impl CoreEngine {
             post,
             board,
             clock,
-            hash_seed,
+            table_seed,
+            route,
             limits,
         }
     }
+}
+
+/// What is known of a key before its command is started.
+#[derive(Clone, Copy, Default)]
+pub(super) struct KeyProbe {
+    /// The core that has it.
+    owner: u32,
+    probe: Probe,
 }
 
 /// A promise of another core's answer.
@@ -62,12 +74,6 @@ impl Drop for Ticket {
 }
 
 impl CoreEngine {
-    /// Whether this core has the key of this hash.
-    #[inline]
-    fn is_ours(&self, hash: KeyHash) -> bool {
-        hash.partition(self.post.cores() as u32) as usize == self.post.core
-    }
-
     fn stats<R>(&self, section: &str, answer: impl FnOnce(Answer<'_>) -> R) -> R {
         self.board
             .publish_cache(self.post.core, &self.partition.borrow());
@@ -84,21 +90,23 @@ impl CoreEngine {
 }
 
 impl Engine for CoreEngine {
-    type Probe = Probe;
+    type Probe = KeyProbe;
     type Ticket = Ticket;
 
     #[inline]
-    fn probe(&self, key: &[u8]) -> Probe {
-        let hash = KeyHash::new(self.hash_seed, key);
-        if self.is_ours(hash) {
-            return self.partition.borrow().probe(hash);
-        }
-        hash.into()
+    fn probe(&self, key: &[u8]) -> KeyProbe {
+        let owner = self.route.core(key);
+        let hash = KeyHash::new(self.table_seed, key);
+        let probe = match owner as usize == self.post.core {
+            true => self.partition.borrow().probe(hash),
+            false => hash.into(),
+        };
+        KeyProbe { owner, probe }
     }
 
-    fn refine(&self, probe: &mut Probe) {
-        if self.is_ours(probe.hash()) {
-            self.partition.borrow().refine(probe);
+    fn refine(&self, key: &mut KeyProbe) {
+        if key.owner as usize == self.post.core {
+            self.partition.borrow().refine(&mut key.probe);
         }
     }
 
@@ -106,7 +114,7 @@ impl Engine for CoreEngine {
     fn start<R>(
         &mut self,
         ask: &Ask<'_>,
-        probe: Probe,
+        KeyProbe { owner, probe }: KeyProbe,
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Ticket> {
         let hash = probe.hash();
@@ -133,7 +141,7 @@ impl Engine for CoreEngine {
             | Command::Delete { .. }
             | Command::Arith { .. }
             | Command::Touch { .. } => {
-                let owner = hash.partition(cores as u32) as usize;
+                let owner = owner as usize;
                 if owner == here {
                     let mut partition = self.partition.borrow_mut();
                     return Ok(partition.run(probe, command, ask.now_s, answer));

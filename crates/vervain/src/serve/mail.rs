@@ -47,6 +47,7 @@ pub(super) enum Mail {
 /// A request for a key of the core it is sent to.
 pub(super) struct Errand {
     pub(super) from: usize,
+    to: usize,
     token: usize,
     pub(super) hash: KeyHash,
     shape: Command<'static>,
@@ -81,6 +82,7 @@ enum What {
     /// A value of so many bytes, for which there was no room. The bytes are its key.
     Later {
         connection: u64,
+        owner: usize,
         hash: KeyHash,
         len: usize,
         touch: Option<Expiry>,
@@ -102,6 +104,7 @@ impl Errand {
                 bytes.extend_from_slice(&self.bytes[..self.key_len]);
                 What::Later {
                     connection: self.asker.connection,
+                    owner: self.to,
                     hash: self.hash,
                     len: value.len(),
                     touch: self.touch(),
@@ -336,6 +339,7 @@ impl Post {
             }
             let errand = Errand {
                 from: self.core,
+                to: core,
                 token,
                 hash,
                 shape: command.with_bytes(b"", Segments::EMPTY),
@@ -427,6 +431,7 @@ impl Post {
     fn go_on(&self, token: usize, answer: Reply, turn: Turn) {
         let What::Later {
             connection,
+            owner,
             hash,
             touch,
             ..
@@ -436,6 +441,7 @@ impl Post {
         };
         let errand = Errand {
             from: self.core,
+            to: owner,
             token,
             hash,
             shape: match (turn, touch) {
@@ -451,7 +457,6 @@ impl Post {
             },
             turn,
         };
-        let owner = hash.partition(self.cores() as u32) as usize;
         self.send(owner, Mail::Errand(errand));
     }
 
@@ -504,25 +509,21 @@ mod tests {
         (here, Post::new(1, to, pool), [first, second])
     }
 
-    /// The hash of a key of the second core.
-    fn of_the_second(seed: u64) -> (Vec<u8>, KeyHash) {
-        let keys = (0..).map(|at: u32| at.to_string().into_bytes());
-        keys.map(|key| (KeyHash::new(seed, &key), key))
-            .find(|(hash, _)| hash.partition(2) == 1)
-            .map(|(hash, key)| (key, hash))
-            .expect("a key")
+    const KEY: &[u8] = b"key";
+
+    fn hash() -> KeyHash {
+        KeyHash::new(7, KEY)
     }
 
     #[test]
     fn a_request_to_a_core_that_has_ended_fails() {
         let (here, _, [_first, second]) = posts();
         drop(second);
-        let (key, hash) = of_the_second(7);
         let get = Command::Get {
-            key: &key,
+            key: KEY,
             touch: None,
         };
-        let token = here.ask(std::iter::once(1), hash, &get, Asker::ANYBODY);
+        let token = here.ask(std::iter::once(1), hash(), &get, Asker::ANYBODY);
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(said) = here.poll(token, &mut context, OwnedAnswer::new) else {
             panic!("its client waits for ever");
@@ -558,25 +559,24 @@ mod tests {
         let (here, there, [mut first, mut second]) = posts();
         let mut partition = Partition::new(&Options::new(1 << 20)).expect("a partition");
         let mut parked = Parked::default();
-        let (key, hash) = of_the_second(7);
         let set = Command::Store {
             mode: engine::Mode::Set,
-            key: &key,
+            key: KEY,
             value: (&[b'v'; 1000]).into(),
             flags: 0,
             expiry: Expiry::NEVER,
         };
-        partition.run(hash, &set, NOW_S, |_| ());
+        partition.run(hash(), &set, NOW_S, |_| ());
         let asker = Asker {
             connection: 1,
             room: 10,
         };
         // As the core does that finds the value too long, it only looks at first.
         let look = Command::Get {
-            key: &key,
+            key: KEY,
             touch: None,
         };
-        let token = here.ask(std::iter::once(1), hash, &look, asker);
+        let token = here.ask(std::iter::once(1), hash(), &look, asker);
         run_errands(&mut second, &mut parked, &mut partition, &there);
         first.drain(64, |mail| {
             let Mail::Answer(mut reply) = mail else {
@@ -590,7 +590,7 @@ mod tests {
         here.give_up(token);
         run_errands(&mut second, &mut parked, &mut partition, &there);
         let get = |partition: &mut Partition, now_s| {
-            partition.run(hash, &look, now_s, |answer| answer.value().is_some())
+            partition.run(hash(), &look, now_s, |answer| answer.value().is_some())
         };
         assert!(get(&mut partition, NOW_S + 9));
         assert!(!get(&mut partition, NOW_S + 10), "the item was not touched");

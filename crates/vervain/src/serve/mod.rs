@@ -30,6 +30,7 @@ mod store;
 mod watch;
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -260,11 +261,17 @@ fn herd_config(flags: &ServeFlags, cores: usize) -> ServerConfig {
         } else {
             flags.spin.as_nanos().max(1) as u64
         },
-        hash_seed: random.u64(..),
+        route_seed: random.u64(..),
+        table_seed: secret(),
         incarnation: random.u64(1..),
         value_len_max: flags.item_max as u32,
         ..ServerConfig::default()
     }
+}
+
+/// A number that nobody can guess, not even from others that were drawn: std has it from the system.
+fn secret() -> u64 {
+    RandomState::new().hash_one(())
 }
 
 fn make_cores(
@@ -306,7 +313,8 @@ fn make_cores(
             listeners: sockets,
             control: control.clone(),
             board: Arc::clone(&shared.board),
-            hash_seed: config.hash_seed,
+            table_seed: config.table_seed,
+            route: config.route(),
             clock: Arc::clone(&shared.clock),
             limits: shared.limits,
             pool: Arc::clone(&shared.pool),

@@ -16,6 +16,7 @@ use crate::herd::wire::handshake::{
     Accept, CORES_MAX, Connect, ConnectLane, Message, ServerInfo, VERSION,
 };
 use crate::mica::VALUE_BYTES_MAX;
+use crate::route::Route;
 
 /// Completions taken at once.
 const WC_BATCH: usize = 32;
@@ -26,6 +27,7 @@ const ANSWER_LEN_USUAL: usize = 256;
 #[derive(Debug)]
 pub(super) struct Link<S> {
     pub(super) info: ServerInfo,
+    pub(super) route: Route,
     pub(super) lanes: Vec<Lane>,
     pub(super) stream: S,
     recv_cq: CompletionQueue,
@@ -131,6 +133,7 @@ impl<S: Control> Link<S> {
         let room = bytes.max(GRH_LEN + answer_len_max);
         Ok(Link {
             info,
+            route: Route::new(info.route_seed, info.cores),
             lanes,
             stream,
             recv_cq,

@@ -34,7 +34,6 @@ use self::transfer::Kind;
 use super::wire::answer::Status;
 use super::wire::handshake::ServerInfo;
 use super::wire::request::{Command, KEY_LEN_MAX, Request};
-use crate::mica::KeyHash;
 
 /// A client's sizes and times.
 #[derive(Clone, Debug)]
@@ -231,12 +230,7 @@ impl<D: Dial> Client<D> {
             return Err(SubmitError::KeyLen(key.len()));
         }
         let link = self.link.as_mut().ok_or(SubmitError::Full)?;
-        // A server of one core has every key there.
-        let core = match link.info.cores {
-            1 => 0,
-            cores => KeyHash::new(link.info.hash_seed, key).partition(cores),
-        };
-        let lane = &mut link.lanes[core as usize];
+        let lane = &mut link.lanes[link.route.core(key) as usize];
         match lane.submit(command, want_cas, tag, deadline_ns) {
             Some(true) => Ok(()),
             None => Err(SubmitError::Full),
@@ -363,8 +357,7 @@ impl<D: Dial> Client<D> {
             match again {
                 Again::Transfer(transfer) => match &mut self.link {
                     Some(link) => {
-                        let hash = KeyHash::new(link.info.hash_seed, &transfer.key);
-                        let core = hash.partition(link.info.cores);
+                        let core = link.route.core(&transfer.key);
                         link.lanes[core as usize].resume(transfer);
                     }
                     None => waiting.push(Again::Transfer(transfer)),

@@ -2,6 +2,7 @@
 
 use crate::herd::slots::Geometry;
 use crate::herd::wire::handshake::{CORES_MAX, ServerInfo};
+use crate::route::Route;
 use verbs::{Qkey, VerbsError};
 
 /// Bytes of a datagram at most, whatever the path carries.
@@ -31,8 +32,11 @@ pub struct ServerConfig {
     pub handle_rest_ns: u64,
     /// Requests that go through the pipeline together.
     pub batch_max: u32,
-    /// The seed of the key hash.
-    pub hash_seed: u64,
+    /// The seed by which keys are spread over cores. Every client is told it.
+    pub route_seed: u64,
+    /// The seed of the hash by which partitions find keys. Nobody is told it: whoever knows it can choose
+    /// keys that push each other out.
+    pub table_seed: u64,
     /// Differs from start to start.
     pub incarnation: u64,
     /// The id of a client's first request; not 0. Any will do; a high one makes the ids wrap soon.
@@ -54,7 +58,8 @@ impl Default for ServerConfig {
             idle_ns: 0,
             handle_rest_ns: 1_000_000_000,
             batch_max: 32,
-            hash_seed: 0,
+            route_seed: 0,
+            table_seed: 1,
             incarnation: 1,
             first_id: 1,
             qkey: Qkey(0x0048_4552),
@@ -87,6 +92,12 @@ impl ServerConfig {
         self.clients_max as usize * self.client_memory() + self.cores as usize * staging
     }
 
+    /// Which core has a key.
+    #[must_use]
+    pub fn route(&self) -> Route {
+        Route::new(self.route_seed, self.cores)
+    }
+
     pub(super) fn check(&self) -> Result<(), VerbsError> {
         self.geometry()?;
         if self.cores == 0 || self.cores as usize > CORES_MAX {
@@ -107,7 +118,7 @@ impl ServerConfig {
     pub(super) fn info(&self, answer_len_max: usize) -> ServerInfo {
         ServerInfo {
             incarnation: self.incarnation,
-            hash_seed: self.hash_seed,
+            route_seed: self.route_seed,
             idle_ns: self.idle_ns,
             cores: self.cores,
             window_max: self.window_max,

@@ -16,8 +16,6 @@ pub(super) struct Execution<'a> {
     pub(super) staging: &'a mut Staging,
     pub(super) stats: &'a mut ServerStats,
     pub(super) clients: &'a mut [Attachment],
-    pub(super) core: u32,
-    pub(super) cores: u32,
     pub(super) answer_len_max: usize,
     pub(super) now_ns: u64,
     pub(super) now_s: u32,
@@ -65,7 +63,7 @@ impl Execution<'_> {
     #[inline(always)]
     pub(super) fn run(&mut self, item: &Item, number: usize, items: &Items) {
         // Most requests are plain GETs and SETs, which need not be taken apart by parts.
-        let ours = item.sound && item.probe.hash().partition(self.cores) == self.core;
+        let ours = item.sound && item.ours;
         if ours && let Some(key) = item.short_get() {
             return self.read(item, key, None, item.wants_cas());
         }
@@ -109,7 +107,7 @@ impl Execution<'_> {
         if item.replay && !request.op().is_read() {
             return self.repeat(item, request.op());
         }
-        if item.op.has_key() && item.probe.hash().partition(self.cores) != self.core {
+        if item.op.has_key() && !item.ours {
             self.stats.wrong_core += 1;
             return self.tell(item, false, Told::status(Status::WrongCore));
         }

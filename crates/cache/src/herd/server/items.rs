@@ -1,9 +1,11 @@
 //! The requests of a batch, copied out of their slots: from then on their owners cannot change them.
 
+use super::config::ServerConfig;
 use crate::herd::memory::{Chunk, Lines};
 use crate::herd::slots::Geometry;
 use crate::herd::wire::request::{HEADER_LEN, Header, LINE, Op, SHORT_KEY_LEN, WANT_CAS};
 use crate::mica::{KeyHash, Partition, Probe};
+use crate::route::Route;
 
 /// A request: two cache lines, the first of them the end of its slot.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +20,8 @@ pub(super) struct Item {
     pub(super) op: Op,
     /// Its lengths add up.
     pub(super) sound: bool,
+    /// The key, where there is one, is of this core.
+    pub(super) ours: bool,
     /// Its answer was lost.
     pub(super) replay: bool,
     /// A GET of a key of the usual length.
@@ -35,6 +39,7 @@ impl Item {
         len: 0,
         op: Op::Noop,
         sound: false,
+        ours: false,
         replay: false,
         is_short_get: false,
     };
@@ -62,18 +67,23 @@ pub(super) struct Items {
     /// Where requests longer than a line lie as a whole, each at the end of a part of its own.
     long: Lines,
     geometry: Geometry,
-    hash_seed: u64,
+    table_seed: u64,
+    route: Route,
+    core: u32,
 }
 
 impl Items {
-    pub(super) fn new(batch_max: usize, geometry: Geometry, hash_seed: u64) -> Self {
+    pub(super) fn new(core: u32, config: &ServerConfig, geometry: Geometry) -> Self {
+        let batch_max = config.batch_max as usize;
         Items {
             all: vec![Item::NONE; batch_max].into(),
             count: 0,
             replays: 0,
             long: Lines::new(batch_max * geometry.stride),
             geometry,
-            hash_seed,
+            table_seed: config.table_seed,
+            route: config.route(),
+            core,
         }
     }
 
@@ -144,7 +154,9 @@ impl Items {
             item.op = Op::Get;
             item.len = (SHORT_KEY_LEN + HEADER_LEN) as u16;
             let key = item.short_get().expect("so it says");
-            item.probe = partition.probe(KeyHash::new(self.hash_seed, key));
+            let ours = self.route.core(key) == self.core;
+            let probe = partition.probe(KeyHash::new(self.table_seed, key));
+            (item.ours, item.probe) = (ours, probe);
         } else if let Some(len) = header.short_set_len(id) {
             item.is_short_get = false;
             item.sound = true;
@@ -152,7 +164,9 @@ impl Items {
             item.len = len as u16;
             let (before, _) = item.line.split_at(LINE - HEADER_LEN - Op::Set.extras_len());
             let key: &[u8; SHORT_KEY_LEN] = before.last_chunk().expect("a line has a short key");
-            item.probe = partition.probe(KeyHash::new(self.hash_seed, key));
+            let ours = self.route.core(key) == self.core;
+            let probe = partition.probe(KeyHash::new(self.table_seed, key));
+            (item.ours, item.probe) = (ours, probe);
         } else {
             self.copy_any(partition, chunk, header, end);
         }
@@ -187,8 +201,10 @@ impl Items {
             let bytes = self.bytes(number, &self.all[number]);
             let key_end = bytes.len() - HEADER_LEN - op.extras_len();
             let key = &bytes[key_end - usize::from(header.key_len)..key_end];
-            let probe = partition.probe(KeyHash::new(self.hash_seed, key));
-            self.all[number].probe = probe;
+            let ours = self.route.core(key) == self.core;
+            let probe = partition.probe(KeyHash::new(self.table_seed, key));
+            let item = &mut self.all[number];
+            (item.ours, item.probe) = (ours, probe);
         }
     }
 

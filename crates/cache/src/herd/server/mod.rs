@@ -167,7 +167,7 @@ impl Server {
             by_qpn: HashMap::with_capacity(config.clients_max as usize),
             sweep_start: 0,
             polls: 0,
-            items: Items::new(batch_max, geometry, config.hash_seed),
+            items: Items::new(core, config, geometry),
             outbox,
             staging: Staging::new(
                 config.staging_count as usize,
@@ -342,8 +342,6 @@ impl Server {
             staging: &mut self.staging,
             stats: &mut self.stats,
             clients: &mut self.clients,
-            core: self.core,
-            cores: self.config.cores,
             answer_len_max: self.answer_len_max,
             now_ns,
             now_s,

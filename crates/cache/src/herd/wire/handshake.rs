@@ -34,8 +34,8 @@ const MAGIC: [u8; 4] = *b"VRVN";
 pub struct ServerInfo {
     /// Differs from start to start.
     pub incarnation: u64,
-    /// The seed of the key hash, which picks the core.
-    pub hash_seed: u64,
+    /// The seed by which keys are spread over cores.
+    pub route_seed: u64,
     /// The server sleeps after so long without work; 0 never sleeps.
     pub idle_ns: u64,
     /// Cores, each with a partition of its own.
@@ -243,7 +243,7 @@ impl Message {
                 to.extend_from_slice(&until.to_le_bytes());
             }
             Message::Info(info) => {
-                for word in [info.incarnation, info.hash_seed, info.idle_ns] {
+                for word in [info.incarnation, info.route_seed, info.idle_ns] {
                     to.extend_from_slice(&word.to_le_bytes());
                 }
                 for word in [
@@ -308,7 +308,7 @@ impl Message {
             1 => Message::Hello(from.u16()?, from.u16()?),
             2 => Message::Info(ServerInfo {
                 incarnation: from.u64()?,
-                hash_seed: from.u64()?,
+                route_seed: from.u64()?,
                 idle_ns: from.u64()?,
                 cores: from.u32()?,
                 window_max: from.u32()?,

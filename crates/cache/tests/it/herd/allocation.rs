@@ -18,8 +18,9 @@ fn small_requests_do_not_allocate() {
     rig.machine(|machine| {
         for number in 0..64u64 {
             let key = number.to_le_bytes();
-            let hash = KeyHash::new(0, &key);
-            let partition = &mut machine.partitions[hash.partition(2) as usize];
+            let hash = KeyHash::new(rig.config.table_seed, &key);
+            let core = rig.config.route().core(&key);
+            let partition = &mut machine.partitions[core as usize];
             let new = NewValue::new(&value[..number as usize * 9]);
             partition.set(hash, &key, new, 0).unwrap().cas().unwrap();
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use cache::herd::client::BlockingError;
 use cache::herd::{ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode, SubmitError};
+use cache::mica::KeyHash;
 
 use super::rig::Rig;
 
@@ -21,6 +22,28 @@ fn refused(result: Result<impl std::fmt::Debug, BlockingError>) -> Status {
         Err(BlockingError::Refused(status)) => status,
         other => panic!("not refused: {other:?}"),
     }
+}
+
+/// A bucket has room for eight keys. Whoever could choose more of one bucket would have others' items
+/// forgotten at will.
+#[test]
+fn keys_chosen_by_what_a_server_tells_do_not_push_each_other_out() {
+    let rig = Rig::new(config(1));
+    let mut client = rig.blocking(ClientConfig::default());
+    let told = client.client().info().expect("a connection").route_seed;
+    let buckets = rig.machine(|machine| machine.partitions[0].census().buckets);
+    let keys: Vec<_> = (0..u64::MAX)
+        .map(u64::to_le_bytes)
+        .filter(|key| KeyHash::new(told, key).bucket(buckets) == 0)
+        .take(32)
+        .collect();
+    for key in &keys {
+        client.set(key, key).unwrap();
+    }
+    let kept = keys
+        .iter()
+        .filter(|key| client.get(*key).unwrap().is_some());
+    assert_eq!(kept.count(), keys.len());
 }
 
 #[test]

@@ -141,7 +141,7 @@ proptest! {
             0 => Message::Hello(1, seed as u16),
             1 => Message::Info(ServerInfo {
                 incarnation: long,
-                hash_seed: !long,
+                route_seed: !long,
                 idle_ns: long / 3,
                 cores: seed,
                 window_max: !seed,
