@@ -1,8 +1,8 @@
 //! Where a request lies: ids, slots, chunks.
 //!
-//! A core's region holds one chunk per client, a chunk holds W slots:
+//! Each client has a region of its own. It holds one chunk per core, a chunk holds W slots:
 //! ```text
-//!   | chunk of client 0            | chunk of client 1            | ...
+//!   | chunk of core 0              | chunk of core 1              | ...
 //!   | slot 0 | slot 1 | .. | W - 1 |
 //!   | slot_len        | 64 unused  |   = stride
 //! ```
