@@ -21,7 +21,7 @@ use crate::handle::Handle;
 use crate::io::{Backend, IoKind, NoSockets};
 use crate::poller::{Arm, Pollers};
 use crate::task::{
-    Header, JoinError, JoinState, RunQueue, Shared, Stage, Task, deliver, enter, with_context,
+    Body, Header, JoinError, JoinState, RunQueue, Shared, Stage, Task, deliver, enter, with_context,
 };
 use crate::time::Instant;
 use crate::timers::Timers;
@@ -123,11 +123,13 @@ impl Inner {
         }
         let result = state.clone();
         entry.insert(Task {
-            header: header.clone(),
-            future: Some(Box::pin(async move {
-                let output = future.await;
-                result.finish(Ok(output));
-            })),
+            body: Some(Body {
+                header: header.clone(),
+                future: Box::pin(async move {
+                    let output = future.await;
+                    result.finish(Ok(output));
+                }),
+            }),
             join: state.clone(),
         });
         self.queue.reserve(tasks.len() + 1);
@@ -143,11 +145,11 @@ impl Inner {
                 let ended = {
                     let mut tasks = self.tasks.borrow_mut();
                     let task = &mut tasks[key as usize];
-                    (task.future.take(), task.join.clone())
+                    (task.body.take(), task.join.clone())
                 };
-                let (future, join) = ended;
+                let (body, join) = ended;
                 self.retire(key, header);
-                let dropped = catch_unwind(AssertUnwindSafe(|| drop(future)));
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop(body)));
                 join.fail(dropped.map_or_else(JoinError::Panicked, |()| JoinError::Cancelled));
             }
             Stage::Aborted | Stage::Done => {}
@@ -165,12 +167,11 @@ impl Inner {
 
     /// Polls one task. What it panics with goes to who joins it.
     fn run_task(&self, key: u32) {
-        let (header, mut future) = {
+        let mut body = {
             let mut tasks = self.tasks.borrow_mut();
             let task = &mut tasks[key as usize];
-            task.header.scheduled.set(false);
-            match task.future.take() {
-                Some(future) => (task.header.clone(), future),
+            match task.body.take() {
+                Some(body) => body,
                 None => {
                     // It ended while it was queued.
                     let task = tasks.remove(key as usize);
@@ -180,18 +181,24 @@ impl Inner {
                 }
             }
         };
+        let Body { header, future } = &mut body;
+        header.scheduled.set(false);
         header.stage.set(Stage::Running);
-        let polled = with_context(&header, |cx| {
+        let polled = with_context(header, |cx| {
             catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)))
         });
         let aborted = header.stage.get() == Stage::Aborted;
         if matches!(polled, Ok(Poll::Pending)) && !aborted {
             header.stage.set(Stage::Idle);
-            self.tasks.borrow_mut()[key as usize].future = Some(future);
+            self.tasks.borrow_mut()[key as usize].body = Some(body);
             return;
         }
         let join = self.tasks.borrow()[key as usize].join.clone();
-        self.retire(key, &header);
+        self.retire(key, header);
+        let Body {
+            header: _kept,
+            future,
+        } = body;
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(future)));
         match polled.and(dropped) {
             Err(payload) => join.fail(JoinError::Panicked(payload)),
@@ -359,12 +366,12 @@ impl Inner {
         verdict.map(|()| deadline)
     }
 
-    /// Tasks that have not ended.
+    /// Tasks that have not ended, but for one that is being polled.
     pub(crate) fn tasks_alive(&self) -> usize {
         self.tasks
             .borrow()
             .iter()
-            .filter(|(_, task)| task.header.stage.get() != Stage::Done)
+            .filter(|(_, task)| task.body.is_some())
             .count()
     }
 
@@ -374,11 +381,8 @@ impl Inner {
         // None is added any more, though dropping one may end others.
         let alive: Vec<_> = {
             let tasks = self.tasks.borrow();
-            let headers = tasks.iter().map(|(_, task)| &task.header);
-            headers
-                .filter(|header| header.stage.get() != Stage::Done)
-                .cloned()
-                .collect()
+            let bodies = tasks.iter().filter_map(|(_, task)| task.body.as_ref());
+            bodies.map(|body| body.header.clone()).collect()
         };
         for header in alive {
             self.abort(header.key(), &header);

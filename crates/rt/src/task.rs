@@ -286,10 +286,16 @@ impl<T> Fail for JoinState<T> {
 
 /// A task in its core's slab.
 pub(crate) struct Task {
-    pub(crate) header: Arc<Header>,
     /// Absent while it is being polled and after it has ended.
-    pub(crate) future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    pub(crate) body: Option<Body>,
     pub(crate) join: Rc<dyn Fail>,
+}
+
+/// What is taken out of the slab to poll a task: whole, because counting the header's users up and down
+/// takes two locked instructions.
+pub(crate) struct Body {
+    pub(crate) header: Arc<Header>,
+    pub(crate) future: Pin<Box<dyn Future<Output = ()>>>,
 }
 
 /// A future of a task's result. Dropping it lets the task go on alone.

@@ -21,7 +21,7 @@ use rustix::time::{
 };
 
 use super::ops::{OpKey, Ops};
-use super::{Backend, Completion, IoKind, Op};
+use super::{Backend, Completion, Descriptor, IoKind, Op};
 use crate::task::Shared;
 
 /// Events taken with one system call.
@@ -37,7 +37,7 @@ const WATCH: u64 = u64::MAX - 2;
 /// What is known about one descriptor.
 struct Socket {
     /// Whose state this is: a number is reused, a live allocation is not.
-    owner: Weak<OwnedFd>,
+    owner: Weak<Descriptor>,
     readable: bool,
     /// The peer has closed: no further edge will tell of the end of the stream.
     hung_up: bool,
@@ -169,7 +169,7 @@ impl Epoll {
     }
 
     /// Lets an operation wait for its socket.
-    fn block(&mut self, key: OpKey, fd: &Rc<OwnedFd>, connecting: bool) -> Result<(), Errno> {
+    fn block(&mut self, key: OpKey, fd: &Rc<Descriptor>, connecting: bool) -> Result<(), Errno> {
         let Some(slot) = self.ops.slot_mut(key) else {
             return Ok(());
         };
@@ -190,7 +190,7 @@ impl Epoll {
     }
 
     /// Adds a socket to the set. What is ready already comes as the first event.
-    fn register(&mut self, fd: &Rc<OwnedFd>) -> Result<(), Errno> {
+    fn register(&mut self, fd: &Rc<Descriptor>) -> Result<(), Errno> {
         let raw = fd.as_raw_fd();
         let data = epoll::EventData::new_u64(u64::try_from(raw).expect("descriptors are positive"));
         let flags = epoll::EventFlags::IN
@@ -266,7 +266,7 @@ impl Epoll {
 }
 
 /// The state of a registered socket.
-fn known<'a>(sockets: &'a mut [Option<Socket>], fd: &Rc<OwnedFd>) -> Option<&'a mut Socket> {
+fn known<'a>(sockets: &'a mut [Option<Socket>], fd: &Rc<Descriptor>) -> Option<&'a mut Socket> {
     let index = usize::try_from(fd.as_raw_fd()).ok()?;
     sockets
         .get_mut(index)?
@@ -283,7 +283,7 @@ impl Backend for Epoll {
         true
     }
 
-    fn start(&mut self, fd: Rc<OwnedFd>, op: Op) -> OpKey {
+    fn start(&mut self, fd: Rc<Descriptor>, op: Op) -> OpKey {
         let key = self.ops.insert(fd, op);
         self.pending.push_back(key);
         key

@@ -9,8 +9,10 @@ mod none;
 mod ops;
 mod uring;
 
+use std::cell::Cell;
+use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -58,6 +60,52 @@ pub(crate) struct Completion {
     pub(crate) op: Op,
 }
 
+/// A socket's descriptor.
+pub(crate) struct Descriptor {
+    fd: OwnedFd,
+    /// That of the task that waited last. It is the same one as a rule, and counting a waker's users up
+    /// and down takes two locked instructions.
+    waker: Cell<Option<Waker>>,
+}
+
+impl Descriptor {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            waker: Cell::new(None),
+        }
+    }
+
+    /// A waker that wakes the same task.
+    fn waker_like(&self, waker: &Waker) -> Waker {
+        let kept = self.waker.take().filter(|kept| kept.will_wake(waker));
+        kept.unwrap_or_else(|| waker.clone())
+    }
+
+    /// Keeps a waker for the next wait.
+    fn keep_waker(&self, waker: Waker) {
+        self.waker.set(Some(waker));
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fd.fmt(f)
+    }
+}
+
 /// What a core needs from its I/O.
 pub(crate) trait Backend {
     fn kind(&self) -> IoKind;
@@ -66,7 +114,7 @@ pub(crate) trait Backend {
     fn wants_nonblocking(&self) -> bool;
 
     /// Queues an operation.
-    fn start(&mut self, fd: Rc<OwnedFd>, op: Op) -> OpKey;
+    fn start(&mut self, fd: Rc<Descriptor>, op: Op) -> OpKey;
 
     /// The completion of an operation, which ends it; if it is not there, `waker` will be woken.
     fn poll(&mut self, key: OpKey, waker: &Waker) -> Poll<Completion>;

@@ -1,14 +1,14 @@
 //! No sockets: what a simulated core has, and one that has ended.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::{Backend, Completion, IoKind, Op, OpKey};
+use super::{Backend, Completion, Descriptor, IoKind, Op, OpKey};
 
 /// Refuses everything. Public calls that open a socket check the kind first; what gets here are
 /// sockets that have outlived their core.
@@ -23,7 +23,7 @@ impl Backend for NoSockets {
         false
     }
 
-    fn start(&mut self, _: Rc<OwnedFd>, _: Op) -> OpKey {
+    fn start(&mut self, _: Rc<Descriptor>, _: Op) -> OpKey {
         OpKey::default()
     }
 

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::{Completion, Op};
+use super::{Completion, Descriptor, Op};
 
 /// Names one operation until its completion is taken or it is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ enum Stage {
 
 pub(super) struct Slot {
     pub(super) op: Op,
-    pub(super) fd: Rc<OwnedFd>,
+    pub(super) fd: Rc<Descriptor>,
     serial: u32,
     stage: Stage,
 }
@@ -75,7 +75,7 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    pub(super) fn insert(&mut self, fd: Rc<OwnedFd>, op: Op) -> OpKey {
+    pub(super) fn insert(&mut self, fd: Rc<Descriptor>, op: Op) -> OpKey {
         // The topmost bit is left to the back ends' own completions.
         self.serial = (self.serial + 1) & 0x7fff_ffff;
         self.running += 1;
@@ -108,12 +108,14 @@ impl Ops {
         let Some(slot) = self.slot_mut(key) else {
             return;
         };
+        let fd = &slot.fd;
         match std::mem::replace(&mut slot.stage, Stage::Done(result)) {
             Stage::Running(waker) => {
-                self.running -= 1;
                 if let Some(waker) = waker {
-                    waker.wake();
+                    waker.wake_by_ref();
+                    fd.keep_waker(waker);
                 }
+                self.running -= 1;
             }
             Stage::Orphan => {
                 self.running -= 1;
@@ -136,7 +138,7 @@ impl Ops {
             }
             Stage::Running(Some(old)) if old.will_wake(waker) => Poll::Pending,
             Stage::Running(old) => {
-                *old = Some(waker.clone());
+                *old = Some(slot.fd.waker_like(waker));
                 Poll::Pending
             }
             Stage::Orphan => unreachable!("a cancelled operation has no owner"),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 use super::ops::{OpKey, Ops, Slot};
-use super::{Backend, Completion, IoKind, Op};
+use super::{Backend, Completion, Descriptor, IoKind, Op};
 use crate::task::Shared;
 
 /// Submissions that fit between two turns without an extra system call.
@@ -301,7 +301,7 @@ impl Backend for Uring {
         false
     }
 
-    fn start(&mut self, socket: Rc<OwnedFd>, op: Op) -> OpKey {
+    fn start(&mut self, socket: Rc<Descriptor>, op: Op) -> OpKey {
         let is_receive = matches!(op, Op::Recv(_));
         let key = self.ops.insert(socket, op);
         let slot = self.ops.slot_mut(key).expect("just inserted");

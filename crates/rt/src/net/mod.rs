@@ -22,7 +22,7 @@ use rustix::net::{
 };
 
 use crate::handle::Handle;
-use crate::io::{Completion, IoKind, Op, OpKey};
+use crate::io::{Completion, Descriptor, IoKind, Op, OpKey};
 use crate::scheduler::Inner;
 
 pub use listener::{ListenOptions, Listener, bind};
@@ -83,7 +83,7 @@ impl Addr {
 /// A descriptor and the core that works on it.
 struct Socket {
     inner: Rc<Inner>,
-    fd: Rc<OwnedFd>,
+    fd: Rc<Descriptor>,
 }
 
 impl Socket {
@@ -108,7 +108,7 @@ impl Socket {
     fn new(inner: Rc<Inner>, fd: OwnedFd) -> Self {
         Self {
             inner,
-            fd: Rc::new(fd),
+            fd: Rc::new(Descriptor::new(fd)),
         }
     }
 
