@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use ::cache::herd::client::ClientStats;
+use ::cache::herd::client::{ClientStats, Job};
 use ::cache::herd::{Client, ClientConfig, Command, Outcome, Status, StoreMode, SubmitError};
 use verbs::typed::ProtectionDomain;
 
@@ -18,7 +18,7 @@ use super::target::{Address, Door};
 /// than that gains.
 const CHUNK_MAX: u32 = 8;
 
-type Dialer = Box<dyn FnMut() -> io::Result<Door>>;
+type Dialer = Box<dyn FnMut() -> io::Result<Door> + Send>;
 
 /// A client of its own queues.
 pub(super) struct NicConnection {
@@ -27,6 +27,12 @@ pub(super) struct NicConnection {
     chunk: u32,
     composed: u32,
     now_ns: u64,
+}
+
+/// Makes a lost connection again beside the load, which goes on.
+fn on_a_thread(job: Job) {
+    // Without a thread the attempt has failed, and another follows.
+    drop(std::thread::Builder::new().spawn(job));
 }
 
 impl NicConnection {
@@ -46,7 +52,7 @@ impl NicConnection {
         };
         let door = door.clone();
         let dialer: Dialer = Box::new(move || door.dial(timeout));
-        let client = Client::connect(pd.clone(), config, dialer, now_ns)?;
+        let client = Client::connect_apart(pd.clone(), config, dialer, now_ns, on_a_thread)?;
         Ok(NicConnection {
             client,
             chunk: (window / 2).clamp(1, CHUNK_MAX),

@@ -8,6 +8,7 @@
 //! | `link.rs` | the connection's objects and its handshake |
 //! | `source.rs` | who has sent a datagram |
 //! | `dial.rs` | control streams |
+//! | `redial.rs` | a lost connection is made again, by the client's thread or apart from it |
 //! | `door.rs` | [`Address`] and [`Door`]: control streams over TCP and Unix sockets |
 //! | `blocking.rs` | [`BlockingClient`]: one call, one answer |
 
@@ -18,6 +19,7 @@ mod dial;
 mod door;
 mod lane;
 mod link;
+mod redial;
 mod source;
 mod transfer;
 
@@ -27,9 +29,11 @@ use verbs::typed::ProtectionDomain;
 pub use blocking::{BlockingClient, BlockingError, Item, Pace};
 pub use dial::{ConnectError, Control, Dial};
 pub use door::{Address, Door};
+pub use redial::Job;
 
 use self::lane::Again;
 use self::link::Link;
+use self::redial::{Attempt, Redial};
 use self::transfer::Kind;
 use super::wire::answer::Status;
 use super::wire::handshake::ServerInfo;
@@ -151,13 +155,14 @@ pub struct ClientStats {
 /// A client of one server.
 ///
 /// [`Client::submit`] composes, [`Client::poll`] posts, takes answers and hands out outcomes.
-/// Nothing in it waits, except that making a lost connection again may block in [`Dial::dial`]
-/// and in the handshake, as long as the stream's time-outs let it.
+/// Nothing in it waits, except that one that was made by [`Client::connect`] makes a lost connection again by
+/// itself: that may block in [`Dial::dial`] and in the handshake, as long as the stream's time-outs let it.
+/// [`Client::connect_apart`] is for threads that have other things to do, such as clients of other servers.
 #[derive(Debug)]
 pub struct Client<D: Dial> {
     pd: ProtectionDomain,
     config: ClientConfig,
-    dial: D,
+    redial: Redial<D>,
     link: Option<Link<D::Stream>>,
     again: Vec<Again>,
     random: fastrand::Rng,
@@ -176,12 +181,48 @@ impl<D: Dial> Client<D> {
     pub fn connect(
         pd: ProtectionDomain,
         config: ClientConfig,
-        mut dial: D,
+        dial: D,
         now_ns: u64,
     ) -> Result<Self, ConnectError> {
+        Self::first(pd, config, dial, now_ns, Redial::Here)
+    }
+
+    /// Connects. What makes a lost connection again later is given to `run` as a job that may block: for
+    /// a thread that may. A job that `run` drops is an attempt that has failed.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_apart(
+        pd: ProtectionDomain,
+        config: ClientConfig,
+        dial: D,
+        now_ns: u64,
+        run: impl FnMut(Job) + Send + 'static,
+    ) -> Result<Self, ConnectError>
+    where
+        D: Send + 'static,
+        D::Stream: Send + 'static,
+    {
+        let redial = |dial| Redial::apart(dial, run);
+        Self::first(pd, config, dial, now_ns, redial)
+    }
+
+    fn first(
+        pd: ProtectionDomain,
+        config: ClientConfig,
+        mut dial: D,
+        now_ns: u64,
+        redial: impl FnOnce(D) -> Redial<D>,
+    ) -> Result<Self, ConnectError> {
         let mut random = fastrand::Rng::with_seed(config.seed);
-        let stream = dial.dial()?;
-        let link = Link::connect(&pd, &config, stream, qkey(&mut random), now_ns)?;
+        let first = Attempt {
+            pd,
+            config,
+            qkey: qkey(&mut random),
+            now_ns,
+        };
+        let link = first.make(&mut dial)?;
+        let Attempt { pd, config, .. } = first;
         Ok(Client {
             control_at_ns: now_ns + config.control_check_ns,
             redial_ns: config.redial_ns,
@@ -194,7 +235,7 @@ impl<D: Dial> Client<D> {
             },
             pd,
             config,
-            dial,
+            redial: redial(dial),
             random,
             now_ns,
         })
@@ -316,24 +357,32 @@ impl<D: Dial> Client<D> {
 
     #[cold]
     fn reconnect(&mut self, now_ns: u64, sink: &mut impl FnMut(u64, Outcome<'_>)) {
-        if now_ns >= self.redial_at_ns {
-            let stream = self.dial.dial().map_err(ConnectError::from);
-            let qkey = qkey(&mut self.random);
-            match stream
-                .and_then(|stream| Link::connect(&self.pd, &self.config, stream, qkey, now_ns))
-            {
-                Ok(link) => {
-                    self.stats.connects += 1;
-                    self.link = Some(link);
-                    self.control_at_ns = now_ns + self.config.control_check_ns;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "connecting again failed");
-                    self.stats.connect_errors += 1;
-                    self.redial_at_ns = now_ns + self.redial_ns;
-                    self.redial_ns = (self.redial_ns * 2).min(self.config.redial_ns * 64);
-                }
+        let made = if self.redial.is_under_way() {
+            self.redial.take()
+        } else if now_ns >= self.redial_at_ns {
+            let attempt = Attempt {
+                pd: self.pd.clone(),
+                config: self.config.clone(),
+                qkey: qkey(&mut self.random),
+                now_ns,
+            };
+            self.redial.begin(attempt)
+        } else {
+            None
+        };
+        match made {
+            Some(Ok(link)) => {
+                self.stats.connects += 1;
+                self.link = Some(link);
+                self.control_at_ns = now_ns + self.config.control_check_ns;
             }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "connecting again failed");
+                self.stats.connect_errors += 1;
+                self.redial_at_ns = now_ns + self.redial_ns;
+                self.redial_ns = (self.redial_ns * 2).min(self.config.redial_ns * 64);
+            }
+            None => {}
         }
         self.submit_again(now_ns, sink);
     }

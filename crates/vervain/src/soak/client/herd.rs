@@ -1,6 +1,6 @@
 //! Over the software NIC.
 
-use cache::herd::client::{Address, Client, Door, Outcome as Came, Pace, SubmitError};
+use cache::herd::client::{Address, Client, Door, Job, Outcome as Came, Pace, SubmitError};
 use cache::herd::wire::answer::Status;
 use cache::herd::wire::request::Command;
 use cache::herd::{ClientConfig, StoreMode};
@@ -13,7 +13,7 @@ use crate::client::Waiting;
 use crate::soak::model::Answer;
 use crate::soak::wire::{Kind, Outcome, Request};
 
-type Dialer = Box<dyn FnMut() -> std::io::Result<Door>>;
+type Dialer = Box<dyn FnMut() -> std::io::Result<Door> + Send>;
 
 /// A HERD client that keeps its windows full.
 pub(super) struct HerdWay {
@@ -45,7 +45,12 @@ impl HerdWay {
         let address = self.address.clone();
         let dial: Dialer = Box::new(move || address.dial(timeout));
         let config = self.config.clone();
-        match Client::connect(self.pd.clone(), config, dial, self.pace.now_ns()) {
+        let on_a_thread = |job: Job| {
+            // Without a thread the attempt has failed, and another follows.
+            drop(std::thread::Builder::new().spawn(job));
+        };
+        let now_ns = self.pace.now_ns();
+        match Client::connect_apart(self.pd.clone(), config, dial, now_ns, on_a_thread) {
             Ok(client) => Some(client),
             Err(error) => {
                 tracing::info!(%error, "no connection over the NIC");
