@@ -7,8 +7,8 @@ use super::Outcome;
 
 /// First pause after the server had no staging buffer; it doubles.
 const BACKOFF_NS: u64 = 20_000;
-/// Longest pause.
-const BACKOFF_NS_MAX: u64 = 5_000_000;
+/// Longest pause. A buffer that is free waits for so long for the client whose turn it is.
+const BACKOFF_NS_MAX: u64 = 500_000;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

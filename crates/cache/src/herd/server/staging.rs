@@ -2,6 +2,15 @@
 //!
 //! A buffer that has got no piece for long goes to whoever wants one, and to nobody before that: a
 //! client that is merely slow would begin anew again and again, and never come to the end.
+//!
+//! Clients that found no buffer get theirs in the order in which they first asked: otherwise one that has
+//! just been served asks again at once, and is served before one that pauses.
+
+use std::collections::VecDeque;
+
+/// A client that was told to come again and has not for so long has lost its turn: many of its longest
+/// pauses.
+const TURN_LOST_NS: u64 = 20_000_000;
 
 /// Why a piece is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +41,15 @@ pub(super) struct Staging {
     value_len_max: usize,
     idle_ns: u64,
     in_use: usize,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A client that found no buffer.
+#[derive(Debug)]
+struct Waiting {
+    client: u32,
+    /// When it asked last.
+    asked_ns: u64,
 }
 
 impl Staging {
@@ -47,6 +65,7 @@ impl Staging {
             value_len_max,
             idle_ns,
             in_use: 0,
+            waiting: VecDeque::new(),
         }
     }
 
@@ -98,6 +117,7 @@ impl Staging {
 
     /// Frees a client's buffers.
     pub(super) fn release_client(&mut self, client: u32) {
+        self.waiting.retain(|waiting| waiting.client != client);
         for index in 0..self.buffers.len() {
             if matches!(self.buffers[index].owner, Some((owner, _)) if owner == client) {
                 self.free(index);
@@ -132,13 +152,27 @@ impl Staging {
         total: usize,
         now_ns: u64,
     ) -> Result<usize, StagingError> {
-        let index = match self.vacant(owner.0) {
+        let client = owner.0;
+        if self.has_its_share(client) {
+            self.expire(now_ns);
+            if self.has_its_share(client) {
+                return Err(StagingError::Busy);
+            }
+        }
+        let index = match self.vacant(client, now_ns) {
             Some(index) => index,
             None => {
                 self.expire(now_ns);
-                self.vacant(owner.0).ok_or(StagingError::Busy)?
+                match self.vacant(client, now_ns) {
+                    Some(index) => index,
+                    None => {
+                        self.wait(client, now_ns);
+                        return Err(StagingError::Busy);
+                    }
+                }
             }
         };
+        self.waiting.retain(|waiting| waiting.client != client);
         let buffer = &mut self.buffers[index];
         buffer.owner = Some(owner);
         buffer.bytes.clear();
@@ -147,19 +181,34 @@ impl Staging {
         Ok(index)
     }
 
-    /// A buffer that a client may take.
-    fn vacant(&self, client: u32) -> Option<usize> {
-        let held = self
-            .buffers
-            .iter()
-            .filter(|buffer| matches!(buffer.owner, Some((owner, _)) if owner == client))
-            .count();
-        if held > 0 && held + 1 >= self.buffers.len() {
-            return None;
+    /// Whether a client holds as many buffers as it may.
+    fn has_its_share(&self, client: u32) -> bool {
+        let is_its = |buffer: &&Buffer| matches!(buffer.owner, Some((owner, _)) if owner == client);
+        let held = self.buffers.iter().filter(is_its).count();
+        held > 0 && held + 1 >= self.buffers.len()
+    }
+
+    /// A buffer for a client, if there is one besides those for whoever waits before it.
+    fn vacant(&mut self, client: u32, now_ns: u64) -> Option<usize> {
+        let asks = |waiting: &Waiting| {
+            waiting.client == client || now_ns.saturating_sub(waiting.asked_ns) <= TURN_LOST_NS
+        };
+        self.waiting.retain(asks);
+        let mut before = self.waiting.iter().take_while(|one| one.client != client);
+        let is_free = |buffer: &Buffer| buffer.owner.is_none();
+        let mut free = (0..self.buffers.len()).filter(|&index| is_free(&self.buffers[index]));
+        free.find(|_| before.next().is_none())
+    }
+
+    /// Notes that a client waits, behind those who do already.
+    fn wait(&mut self, client: u32, now_ns: u64) {
+        match self.waiting.iter_mut().find(|one| one.client == client) {
+            Some(waiting) => waiting.asked_ns = now_ns,
+            None => self.waiting.push_back(Waiting {
+                client,
+                asked_ns: now_ns,
+            }),
         }
-        self.buffers
-            .iter()
-            .position(|buffer| buffer.owner.is_none())
     }
 
     fn free(&mut self, index: usize) {
@@ -171,6 +220,36 @@ impl Staging {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever has just been served asks again at once, and still comes behind those who wait.
+    #[test]
+    fn those_who_wait_come_before_those_who_come_again() {
+        let ask =
+            |staging: &mut Staging, client, now_ns| staging.put((client, 1), 0, 10, b"x", now_ns);
+        let mut staging = Staging::new(2, 10, u64::MAX);
+        for client in [1, 2] {
+            assert_eq!(ask(&mut staging, client, 0), Ok(()));
+        }
+        for client in [3, 4, 3] {
+            assert_eq!(ask(&mut staging, client, 1), Err(StagingError::Busy));
+        }
+        staging.release((1, 1));
+        for client in [1, 4, 5] {
+            assert_eq!(ask(&mut staging, client, 2), Err(StagingError::Busy));
+        }
+        assert_eq!(ask(&mut staging, 3, 3), Ok(()));
+        // One that does not come when it might loses its turn, after a while.
+        staging.release((2, 1));
+        assert_eq!(ask(&mut staging, 1, 4), Err(StagingError::Busy));
+        let late_ns = 3 + TURN_LOST_NS;
+        assert_eq!(ask(&mut staging, 1, late_ns), Ok(()));
+        // One that has gone does at once.
+        assert_eq!(ask(&mut staging, 6, late_ns), Err(StagingError::Busy));
+        assert_eq!(ask(&mut staging, 7, late_ns), Err(StagingError::Busy));
+        staging.release_client(6);
+        staging.release((3, 1));
+        assert_eq!(ask(&mut staging, 7, late_ns), Ok(()));
+    }
 
     #[test]
     fn pieces_come_in_order_and_add_up() {

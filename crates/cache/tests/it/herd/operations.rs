@@ -346,3 +346,43 @@ fn a_value_that_appending_made_too_long_to_send_can_be_read() {
         assert_eq!(value, vec![7; pieces * 5_000]);
     }
 }
+
+/// More clients than buffers, all of which store large values without a pause: none is left behind.
+#[test]
+fn large_values_of_many_clients_take_turns() {
+    const CLIENTS: usize = 12;
+    const PUTS: usize = 20 * CLIENTS;
+    let rig = Rig::new(ServerConfig {
+        clients_max: CLIENTS as u32,
+        staging_count: 2,
+        ..config(1)
+    });
+    let patient = ClientConfig {
+        deadline_ns: u64::MAX / 2,
+        ..ClientConfig::default()
+    };
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| rig.client(patient.clone())).collect();
+    let value = vec![7; 20_000];
+    let mut stored = [0; CLIENTS];
+    while stored.iter().sum::<usize>() < PUTS {
+        for (number, client) in clients.iter_mut().enumerate() {
+            if client.waiting() == 0 {
+                let put = Command::Store {
+                    mode: StoreMode::Set,
+                    key: &[number as u8],
+                    value: &value,
+                    flags: 0,
+                    expiry_s: 0,
+                };
+                client.submit(&put, false, 0).unwrap();
+            }
+            client.poll(rig.now_ns(), &mut |_, outcome| {
+                assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+                stored[number] += 1;
+            });
+        }
+        rig.step();
+    }
+    let least = stored.iter().min();
+    assert!(least.is_some_and(|&least| least >= 15), "{stored:?}");
+}
