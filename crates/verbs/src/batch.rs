@@ -69,6 +69,12 @@ impl From<UdDest> for Dest {
     }
 }
 
+/// An address handle and a queue pair number in a word.
+#[inline]
+pub fn key_of(to: &UdDest) -> u64 {
+    u64::from(to.ah.0) | u64::from(to.qpn.0) << 32
+}
+
 /// Has immediate data.
 const IMM: u8 = 1;
 /// Carries its bytes; otherwise they are gathered.
@@ -97,6 +103,20 @@ pub struct Wqe {
 const _: () = assert!(size_of::<Wqe>() == 64);
 
 impl Wqe {
+    const NONE: Wqe = Wqe {
+        id: 0,
+        addr: 0,
+        words: [0; 2],
+        rkey: 0,
+        imm: 0,
+        start: 0,
+        count: 0,
+        len: 0,
+        opcode: WcOpcode::Send,
+        flags: SendFlags::empty(),
+        shape: 0,
+    };
+
     #[inline(always)]
     fn new(op: &Op, dest: Option<Dest>) -> Self {
         let (mut addr, mut rkey, mut words, mut imm) = (0, 0, [0; 2], None);
@@ -131,10 +151,7 @@ impl Wqe {
             }
         };
         if let Some(Dest { to, hint }) = dest {
-            words = [
-                u64::from(to.ah.0) << 32 | u64::from(to.qpn.0),
-                u64::from(to.qkey.0) << 32 | u64::from(hint),
-            ];
+            words = [key_of(&to), u64::from(to.qkey.0) | u64::from(hint) << 32];
         }
         Wqe {
             id: 0,
@@ -142,12 +159,9 @@ impl Wqe {
             words,
             rkey,
             imm: imm.unwrap_or(0),
-            start: 0,
-            count: 0,
-            len: 0,
             opcode,
-            flags: SendFlags::empty(),
             shape: if imm.is_some() { IMM } else { 0 },
+            ..Wqe::NONE
         }
     }
 
@@ -211,15 +225,21 @@ impl Wqe {
     /// A datagram's destination; without a meaning on other transports.
     #[inline]
     pub fn dest(&self) -> Dest {
-        let [place, rest] = self.words;
+        let [key, rest] = self.words;
         Dest {
             to: UdDest {
-                ah: AhNum((place >> 32) as u32),
-                qpn: QpNum(place as u32),
-                qkey: Qkey((rest >> 32) as u32),
+                ah: AhNum(key as u32),
+                qpn: QpNum((key >> 32) as u32),
+                qkey: Qkey(rest as u32),
             },
-            hint: rest as u32,
+            hint: (rest >> 32) as u32,
         }
+    }
+
+    /// A compare-and-swap's expected and new value, or what a fetch-and-add adds.
+    #[inline]
+    pub fn operands(&self) -> [u64; 2] {
+        self.words
     }
 
     /// What it does.
@@ -248,8 +268,11 @@ impl Wqe {
 #[derive(Debug)]
 pub struct SendBatch {
     limits: SendLimits,
-    wqes: Vec<Wqe>,
-    capacity: usize,
+    /// Bytes that fit inline and into a message.
+    inline_fits: usize,
+    /// Those of before the last clearing stay behind the first `len`.
+    wqes: Box<[Wqe]>,
+    len: usize,
     bytes: Box<[u8]>,
     bytes_used: usize,
     sges: Vec<Sge>,
@@ -264,8 +287,9 @@ impl SendBatch {
         let inline_max = limits.inline_max as usize;
         SendBatch {
             limits,
-            wqes: Vec::with_capacity(capacity),
-            capacity,
+            inline_fits: limits.inline_max.min(limits.message_len_max) as usize,
+            wqes: vec![Wqe::NONE; capacity].into(),
+            len: 0,
             bytes: vec![0; inline_max.next_multiple_of(8) * capacity].into(),
             bytes_used: 0,
             sges: Vec::with_capacity(capacity.saturating_mul(limits.sge_max as usize)),
@@ -282,28 +306,27 @@ impl SendBatch {
     /// Requests in it.
     #[inline]
     pub fn len(&self) -> usize {
-        self.wqes.len()
+        self.len
     }
 
     /// Whether it has none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.wqes.is_empty()
+        self.len == 0
     }
 
     /// Requests that still fit.
     #[inline]
     pub fn room(&self) -> usize {
-        self.capacity - self.wqes.len()
+        self.wqes.len() - self.len
     }
 
     /// Empties it.
     #[inline]
     pub fn clear(&mut self) {
-        self.wqes.clear();
+        self.len = 0;
         self.bytes_used = 0;
         self.sges_used = 0;
-        self.sges.clear();
     }
 
     /// Begins a request that carries its bytes, up to `len_max` of them: [`Draft::bytes`] lends
@@ -311,26 +334,35 @@ impl SendBatch {
     ///
     /// # Errors
     /// `BatchFull`; `InlineTooLong`, `Operation`, `Address`, `Payload`, `TooLong`.
-    #[inline]
+    #[inline(always)]
     pub fn inline(
         &mut self,
         op: Op,
         dest: Option<Dest>,
         len_max: usize,
     ) -> Result<Draft<'_>, PostReason> {
-        rules::check_shape(&self.limits, &op, dest.is_some(), true, 0, len_max)?;
-        if self.wqes.len() == self.capacity {
-            return Err(PostReason::BatchFull);
+        // Short for `rules::check_shape`: most of it is known where this is inlined.
+        let transport = self.limits.transport;
+        let goes = matches!(op, Op::Send { .. } | Op::Write { .. })
+            && rules::carries(transport, &op)
+            && dest.is_some() == (transport == Transport::Ud);
+        if !goes || len_max > self.inline_fits {
+            return Err(self.refusal(&op, dest.is_some(), true, 0, len_max));
         }
-        let mut wqe = Wqe::new(&op, dest);
+        let Some(wqe) = self.wqes.get_mut(self.len) else {
+            return Err(PostReason::BatchFull);
+        };
+        *wqe = Wqe::new(&op, dest);
         wqe.shape |= INLINE;
         wqe.start = self.bytes_used as u32;
         // Every entry so far has used at most its part of the buffer.
-        debug_assert!(self.bytes_used + len_max <= self.bytes.len());
+        let bytes = &mut self.bytes[self.bytes_used..][..len_max];
         Ok(Draft {
-            batch: self,
             wqe,
-            len_max,
+            bytes,
+            len: &mut self.len,
+            bytes_used: &mut self.bytes_used,
+            sges_used: &mut self.sges_used,
         })
     }
 
@@ -345,23 +377,47 @@ impl SendBatch {
         dest: Option<Dest>,
         sges: &[Sge],
     ) -> Result<Draft<'_>, PostReason> {
-        let len = sges.iter().map(|sge| sge.len as usize).sum();
+        let len = match sges {
+            [one] => one.len as usize,
+            _ => sges.iter().map(|sge| sge.len as usize).sum(),
+        };
         rules::check_shape(&self.limits, &op, dest.is_some(), false, sges.len(), len)?;
-        if self.wqes.len() == self.capacity {
+        let Some(wqe) = self.wqes.get_mut(self.len) else {
             return Err(PostReason::BatchFull);
-        }
-        // A draft that was abandoned left its elements behind.
+        };
+        // Those of a draft that was abandoned, or of before the last clearing, are behind it.
         self.sges.truncate(self.sges_used);
-        let mut wqe = Wqe::new(&op, dest);
-        wqe.start = self.sges.len() as u32;
+        *wqe = Wqe::new(&op, dest);
+        wqe.start = self.sges_used as u32;
         wqe.count = sges.len() as u32;
         wqe.len = len as u32;
-        self.sges.extend_from_slice(sges);
+        match sges {
+            [one] => self.sges.push(*one),
+            _ => self.sges.extend_from_slice(sges),
+        }
         Ok(Draft {
-            batch: self,
             wqe,
-            len_max: 0,
+            bytes: &mut [],
+            len: &mut self.len,
+            bytes_used: &mut self.bytes_used,
+            sges_used: &mut self.sges_used,
         })
+    }
+
+    /// Why no queue with these limits takes a request.
+    #[cold]
+    #[inline(never)]
+    fn refusal(
+        &self,
+        op: &Op,
+        has_dest: bool,
+        inline: bool,
+        sges: usize,
+        len: usize,
+    ) -> PostReason {
+        rules::check_shape(&self.limits, op, has_dest, inline, sges, len)
+            .err()
+            .unwrap_or(PostReason::Payload)
     }
 
     /// Appends one request, copying its bytes or elements.
@@ -422,7 +478,7 @@ impl SendBatch {
     /// The entries, for a NIC.
     #[inline]
     pub fn wqes(&self) -> &[Wqe] {
-        &self.wqes
+        &self.wqes[..self.len]
     }
 
     /// The bytes that an entry carries; none when they are gathered.
@@ -467,37 +523,38 @@ impl SendBatch {
 
     /// The entries as work requests.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = SendWr<'_>> {
-        self.wqes.iter().map(|wqe| self.request(wqe))
+        self.wqes().iter().map(|wqe| self.request(wqe))
     }
 }
 
-/// A request under composition.
+/// A request under composition, in its place in the batch, of which it is no part yet.
 #[derive(Debug)]
 #[must_use = "a draft that is not committed is abandoned"]
 pub struct Draft<'b> {
-    batch: &'b mut SendBatch,
-    wqe: Wqe,
-    len_max: usize,
+    wqe: &'b mut Wqe,
+    bytes: &'b mut [u8],
+    len: &'b mut usize,
+    bytes_used: &'b mut usize,
+    sges_used: &'b mut usize,
 }
 
 impl Draft<'_> {
     /// The room for its bytes, `len_max` of them; what they hold is not defined.
     #[inline]
     pub fn bytes(&mut self) -> &mut [u8] {
-        let start = self.batch.bytes_used;
-        &mut self.batch.bytes[start..start + self.len_max]
+        self.bytes
     }
 
     /// Sets the number that comes back in the completion.
     #[inline]
-    pub fn id(mut self, id: u64) -> Self {
+    pub fn id(self, id: u64) -> Self {
         self.wqe.id = id;
         self
     }
 
     /// Sets how it is carried out.
     #[inline]
-    pub fn flags(mut self, flags: SendFlags) -> Self {
+    pub fn flags(self, flags: SendFlags) -> Self {
         self.wqe.flags = flags;
         self
     }
@@ -507,13 +564,16 @@ impl Draft<'_> {
     /// # Panics
     /// When `len` is more than was asked for, or the request gathers.
     #[inline]
-    pub fn commit(mut self, len: usize) {
+    pub fn commit(self, len: usize) {
         assert!(self.wqe.is_inline(), "a request that gathers has no room");
-        assert!(len <= self.len_max, "longer than the room that was lent");
+        assert!(
+            len <= self.bytes.len(),
+            "longer than the room that was lent"
+        );
         self.wqe.len = len as u32;
         // The next one's bytes start on a word.
-        self.batch.bytes_used += len.next_multiple_of(8);
-        self.batch.wqes.push(self.wqe);
+        *self.bytes_used += len.next_multiple_of(8);
+        *self.len += 1;
     }
 
     /// Appends a request that gathers.
@@ -526,8 +586,8 @@ impl Draft<'_> {
             !self.wqe.is_inline(),
             "how many bytes it carries is not said"
         );
-        self.batch.sges_used = self.batch.sges.len();
-        self.batch.wqes.push(self.wqe);
+        *self.sges_used += self.wqe.count as usize;
+        *self.len += 1;
     }
 }
 

@@ -140,6 +140,7 @@ pub struct RemoteAddr {
 impl RemoteAddr {
     /// The place `bytes` further on in the same region.
     #[must_use]
+    #[inline]
     pub fn offset(self, bytes: u64) -> Self {
         RemoteAddr {
             addr: self.addr.wrapping_add(bytes),

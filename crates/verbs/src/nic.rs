@@ -141,7 +141,7 @@ pub trait Nic: Send + Sync + Debug {
 }
 
 /// A memory region. Dropping the last reference deregisters it; requests that name it afterwards
-/// fail with a protection or access error.
+/// fail with a protection or access error. Its address, length and keys never change.
 ///
 /// # Safety
 /// What [`base`](NicMr::base) points to is valid for reads and writes of [`len`](NicMr::len) bytes

@@ -14,7 +14,7 @@ const NOTHING: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Polled {
     wcs: Vec<Wc>,
-    /// Where each completion's message starts in `bytes`.
+    /// Where each completion's message starts in `bytes`, up to the last one that lends one.
     places: Vec<u32>,
     /// Completions that the next poll may bring.
     max: usize,
@@ -64,9 +64,10 @@ impl Polled {
     /// message starts with its route header, as in a RECV.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Wc, Option<&[u8]>)> {
-        self.wcs.iter().zip(&self.places).map(|(wc, place)| {
-            let lent = |place: usize| &self.bytes[place..place + wc.byte_len as usize];
-            (wc, (*place != NOTHING).then(|| lent(*place as usize)))
+        self.wcs.iter().enumerate().map(|(index, wc)| {
+            let place = self.places.get(index).copied().unwrap_or(NOTHING);
+            let lent = |place: usize| &self.bytes[place..][..wc.byte_len as usize];
+            (wc, (place != NOTHING).then(|| lent(place as usize)))
         })
     }
 
@@ -101,20 +102,25 @@ impl Polled {
     pub fn push(&mut self, wc: Wc) {
         debug_assert!(!self.is_full());
         self.wcs.push(wc);
-        self.places.push(NOTHING);
     }
 
     /// Room for a message of `len` bytes; `None` when it has to wait for the next poll.
     #[inline]
     pub fn lend(&mut self, len: usize) -> Option<&mut [u8]> {
-        if len > self.bytes.len() - self.used {
-            if self.used > 0 {
-                self.is_short = true;
-                return None;
-            }
+        if len > self.bytes.len() - self.used && !self.grow(len) {
+            return None;
+        }
+        Some(&mut self.bytes[self.used..][..len])
+    }
+
+    /// Makes room for a message that is longer than all of it; false while others are lent.
+    #[cold]
+    fn grow(&mut self, len: usize) -> bool {
+        self.is_short |= self.used > 0;
+        if self.used == 0 {
             self.bytes = vec![0; len].into();
         }
-        Some(&mut self.bytes[self.used..self.used + len])
+        self.used == 0
     }
 
     /// Appends the completion of a message of `wc.byte_len` bytes, which stands where
@@ -127,6 +133,9 @@ impl Polled {
         debug_assert!(!self.is_full());
         let len = wc.byte_len as usize;
         assert!(len <= self.bytes.len() - self.used, "bytes that were lent");
+        if self.places.len() < self.wcs.len() {
+            self.places.resize(self.wcs.len(), NOTHING);
+        }
         self.wcs.push(wc);
         self.places.push(self.used as u32);
         self.used += len.next_multiple_of(8).min(self.bytes.len() - self.used);
@@ -136,6 +145,7 @@ impl Polled {
     /// the poll [short](Self::was_short) is still there to be polled.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Wc) -> bool) {
         self.is_short |= self.is_full();
+        self.places.resize(self.wcs.len(), NOTHING);
         let mut kept = 0;
         for index in 0..self.wcs.len() {
             let mut wc = self.wcs[index];
@@ -153,6 +163,43 @@ impl Polled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_lent_with_its_own_completion_whatever_was_taken_out() {
+        let lent = |id, len: usize| Wc {
+            id,
+            byte_len: len as u32,
+            ..Wc::default()
+        };
+        let mut polled = Polled::with_bytes(8, 32);
+        for round in 0..2u8 {
+            polled.clear();
+            polled.push(lent(0, 5));
+            for (id, len) in [(1, 3), (3, 4)] {
+                polled.lend(len).expect("room").fill(id as u8 + round);
+                polled.push_lent(lent(id, len));
+                polled.push(lent(id + 1, 6));
+            }
+            let brought = |polled: &Polled| -> Vec<_> {
+                let owned =
+                    |(wc, message): (&Wc, Option<&[u8]>)| (wc.id, message.map(<[u8]>::to_vec));
+                polled.iter().map(owned).collect()
+            };
+            let (first, second) = (Some(vec![1 + round; 3]), Some(vec![3 + round; 4]));
+            assert_eq!(
+                brought(&polled),
+                [
+                    (0, None),
+                    (1, first),
+                    (2, None),
+                    (3, second.clone()),
+                    (4, None)
+                ]
+            );
+            polled.retain(|wc| wc.id > 1);
+            assert_eq!(brought(&polled), [(2, None), (3, second), (4, None)]);
+        }
+    }
 
     #[test]
     fn taking_completions_out_does_not_hide_that_there_may_be_more() {

@@ -23,7 +23,7 @@ const LINE: usize = 64;
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, and they do not overlap. Others may read
 /// and write `dst` at the same time, through atomics, this module or another process only.
-#[inline]
+#[inline(always)]
 pub unsafe fn place(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(are_disjoint(dst, src, len), "copying onto itself");
     let end = dst as usize + len;
@@ -47,6 +47,8 @@ pub unsafe fn place(dst: *mut u8, src: *const u8, len: usize) {
 ///
 /// # Safety
 /// As for [`place`].
+#[cold]
+#[inline(never)]
 unsafe fn place_long(dst: *mut u8, src: *const u8, len: usize) {
     if len == 0 {
         return;

@@ -35,6 +35,8 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, shared: usiz
 ///
 /// # Safety
 /// As for [`copy`].
+// Cold, as `many` below, so that callers keep their registers for what is short and aligned.
+#[cold]
 #[inline(never)]
 unsafe fn ragged(mut dst: *mut u8, mut src: *const u8, mut len: usize, shared: usize) {
     let mut to_word = shared.wrapping_neg() & 7;
@@ -128,6 +130,7 @@ mod arch {
     ///
     /// # Safety
     /// As there.
+    #[cold]
     #[inline(never)]
     unsafe fn many(mut dst: *mut u8, mut src: *const u8, mut len: usize) {
         // SAFETY: each turn copies what is left of the range. Vectors of 32 bytes are used where

@@ -14,11 +14,24 @@ use crate::wr::Sge;
 pub struct MemoryRegion {
     mr: Arc<dyn NicMr>,
     pd: ProtectionDomain,
+    // What a region says of itself it always says, so that nothing of it is asked per request.
+    addr: u64,
+    len: usize,
+    lkey: Lkey,
+    rkey: Rkey,
 }
 
 impl MemoryRegion {
     pub(crate) fn new(mr: Arc<dyn NicMr>, pd: ProtectionDomain) -> Self {
-        MemoryRegion { mr, pd }
+        let (addr, len, lkey, rkey) = (mr.addr(), mr.len(), mr.lkey(), mr.rkey());
+        MemoryRegion {
+            mr,
+            pd,
+            addr,
+            len,
+            lkey,
+            rkey,
+        }
     }
 
     /// Its protection domain.
@@ -27,8 +40,9 @@ impl MemoryRegion {
     }
 
     /// Its length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.mr.len()
+        self.len
     }
 
     /// Whether it has no bytes; regions always have some.
@@ -38,12 +52,12 @@ impl MemoryRegion {
 
     /// The key for local use.
     pub fn lkey(&self) -> Lkey {
-        self.mr.lkey()
+        self.lkey
     }
 
     /// The key for peers.
     pub fn rkey(&self) -> Rkey {
-        self.mr.rkey()
+        self.rkey
     }
 
     /// A piece of it for a local work request.
@@ -58,9 +72,9 @@ impl MemoryRegion {
         );
         let len = u32::try_from(range.len()).expect("an element is shorter than 4 GiB");
         Sge {
-            addr: self.mr.addr() + range.start as u64,
+            addr: self.addr + range.start as u64,
             len,
-            lkey: self.mr.lkey(),
+            lkey: self.lkey,
         }
     }
 
@@ -68,11 +82,12 @@ impl MemoryRegion {
     ///
     /// # Panics
     /// When `offset` is outside the region.
+    #[inline]
     pub fn remote(&self, offset: usize) -> RemoteAddr {
-        assert!(offset <= self.len(), "outside the region");
+        assert!(offset <= self.len, "outside the region");
         RemoteAddr {
-            addr: self.mr.addr() + offset as u64,
-            rkey: self.mr.rkey(),
+            addr: self.addr + offset as u64,
+            rkey: self.rkey,
         }
     }
 
