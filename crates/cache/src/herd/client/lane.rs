@@ -417,53 +417,64 @@ impl Lane {
         let room = self.send_wr_max.saturating_sub(in_flight) as usize;
         let first = self.unposted;
         self.gather_long(room);
-        let slot_len = self.geometry.slot_len;
+        // In locals, because the compiler reads the lane's own fields again after each write to memory.
+        let Lane {
+            geometry,
+            inline_max,
+            chunk,
+            next,
+            signal_every,
+            ..
+        } = *self;
+        let (mut posted, mut last_signaled) = (self.sends_posted, self.sends_signaled);
+        let (slots, mirror, batch) = (&mut self.slots[..], &self.mirror[..], &mut self.batch);
+        let wakes = self.idle_ns > 0 && now_ns >= self.awake_until_ns;
         let retry_at_ns = now_ns + config.retry_ns;
         let number = u64::from(self.number) << 48;
         let mut check_ns = self.check_ns.min(retry_at_ns);
         let mut sges = self.sges.chunks_exact(1);
         let mut id = first;
-        while id != self.next && self.batch.len() < room {
-            let index = self.geometry.slot(id);
-            let slot = &mut self.slots[index];
+        for _ in 0..room {
+            if id == next {
+                break;
+            }
+            let index = geometry.slot(id);
+            let slot = &mut slots[index];
             slot.state = State::Sent;
             slot.posted_ns = now_ns;
             slot.retry_at_ns = retry_at_ns;
             check_ns = check_ns.min(slot.deadline_ns);
             let len = usize::from(slot.len);
-            let remote = self.chunk.offset((self.geometry.slot_end(id) - len) as u64);
-            let long = if len > self.inline_max {
-                sges.next()
-            } else {
-                None
-            };
+            let remote = chunk.offset((geometry.slot_end(id) - len) as u64);
             let mut imm = None;
-            if id == first && self.idle_ns > 0 && now_ns >= self.awake_until_ns {
+            if wakes && id == first {
                 imm = Some(kick(id, false));
                 stats.kicks += 1;
             }
-            self.sends_posted = self.sends_posted.wrapping_add(1);
-            let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= self.signal_every;
+            posted = posted.wrapping_add(1);
+            let signaled = posted.wrapping_sub(last_signaled) >= signal_every;
             if signaled {
-                self.sends_signaled = self.sends_posted;
+                last_signaled = posted;
             }
-            let wr_id = number | u64::from(self.sends_posted);
+            let wr_id = number | u64::from(posted);
             let mut flags = SendFlags::empty();
             flags.set(SendFlags::SIGNALED, signaled);
-            let composed = match long {
-                Some(sge) => self
-                    .batch
-                    .write_from(remote, imm, sge)
-                    .map(|draft| draft.id(wr_id).flags(flags).commit_gathered()),
-                None => self.batch.write(remote, imm, len).map(|mut draft| {
-                    let end = (index + 1) * slot_len;
-                    bytes::copy(draft.bytes(), &self.mirror[end - len..end]);
+            let composed = if len <= inline_max {
+                batch.write(remote, imm, len).map(|mut draft| {
+                    let end = (index + 1) * geometry.slot_len;
+                    bytes::copy(draft.bytes(), &mirror[end - len..end]);
                     draft.id(wr_id).flags(flags).commit(len);
-                }),
+                })
+            } else {
+                let sge = sges.next().unwrap_or_default();
+                batch
+                    .write_from(remote, imm, sge)
+                    .map(|draft| draft.id(wr_id).flags(flags).commit_gathered())
             };
             debug_assert_eq!(composed, Ok(()), "a batch as large as the window");
             id = next_id(id);
         }
+        (self.sends_posted, self.sends_signaled) = (posted, last_signaled);
         self.check_ns = check_ns;
         self.unposted = id;
         let count = self.batch.len();
