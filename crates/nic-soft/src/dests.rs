@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use verbs::batch::key_of;
 use verbs::{AhNum, Gid, UdDest};
 
 use crate::adapter::Adapter;
@@ -13,9 +14,15 @@ use crate::peer::peer_at_once;
 /// What an address handle and a queue pair number stand for: one of the links.
 #[derive(Clone, Copy, Debug)]
 struct Dest {
-    ah: AhNum,
-    qpn: u32,
-    link: usize,
+    /// Both in a word ([`key_of`]).
+    key: u64,
+    link: u32,
+}
+
+impl Dest {
+    fn ah(&self) -> AhNum {
+        AhNum(self.key as u32)
+    }
 }
 
 /// Why there is no link to a destination.
@@ -56,28 +63,36 @@ impl Dests {
     }
 
     #[inline]
-    fn slot_of(&self, ah: AhNum, qpn: u32) -> usize {
-        let key = u64::from(ah.0) << 24 | u64::from(qpn);
+    fn slot_of(&self, key: u64) -> usize {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.dests.len() - 1)
     }
 
     /// Drops destinations that have gone since this was last called, which is once a batch.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn refresh(&mut self, adapter: &Adapter) {
         if adapter.departures.since(self.departures_seen) {
-            drop(self.take_departed(adapter));
+            self.drop_departed(adapter);
         }
     }
 
-    /// The link to a destination that was prepared: its hint is the slot that it had then. `None`
-    /// when it is not there any more.
-    #[inline]
-    pub(crate) fn prepared(&mut self, dest: &verbs::Dest) -> Option<&mut Link> {
+    #[cold]
+    #[inline(never)]
+    fn drop_departed(&mut self, adapter: &Adapter) {
+        drop(self.take_departed(adapter));
+    }
+
+    /// Which link leads to a destination that was prepared: its hint is the slot that it had then.
+    /// `None` when it is not there any more.
+    #[inline(always)]
+    pub(crate) fn prepared(&self, dest: &verbs::Dest) -> Option<usize> {
         let slot = self.dests.get(dest.hint as usize)?.as_ref()?;
-        if slot.ah != dest.to.ah || slot.qpn != dest.to.qpn.0 {
-            return None;
-        }
-        self.links[slot.link].as_mut()
+        (slot.key == key_of(&dest.to)).then_some(slot.link as usize)
+    }
+
+    /// The link that [`prepared`](Self::prepared) has found.
+    #[inline(always)]
+    pub(crate) fn at(&mut self, link: usize) -> Option<&mut Link> {
+        self.links[link].as_mut()
     }
 
     /// Looks a destination up, for [`prepared`](Self::prepared) to find.
@@ -89,11 +104,9 @@ impl Dests {
         self.refresh(adapter);
         self.link(adapter, to)?;
         let mask = self.dests.len() - 1;
-        let mut slot = self.slot_of(to.ah, to.qpn.0);
-        while self.dests[slot]
-            .as_ref()
-            .is_some_and(|dest| dest.ah != to.ah || dest.qpn != to.qpn.0)
-        {
+        let key = key_of(to);
+        let mut slot = self.slot_of(key);
+        while self.dests[slot].is_some_and(|dest| dest.key != key) {
             slot = (slot + 1) & mask;
         }
         Ok(verbs::Dest {
@@ -109,27 +122,26 @@ impl Dests {
         adapter: &Arc<Adapter>,
         to: &UdDest,
     ) -> Result<&mut Link, Missing> {
+        let key = key_of(to);
         if let Some(last) = &self.last
-            && last.ah == to.ah
-            && last.qpn == to.qpn.0
+            && last.key == key
         {
-            return self.links[last.link].as_mut().ok_or(Missing::Peer);
+            return self.links[last.link as usize].as_mut().ok_or(Missing::Peer);
         }
         if self.dests.is_empty() {
             self.dests.resize(16, None);
         }
         let mask = self.dests.len() - 1;
-        let mut slot = self.slot_of(to.ah, to.qpn.0);
+        let mut slot = self.slot_of(key);
         let link = loop {
             match &self.dests[slot] {
-                Some(dest) if dest.ah == to.ah && dest.qpn == to.qpn.0 => break dest.link,
+                Some(dest) if dest.key == key => break dest.link,
                 Some(_) => slot = (slot + 1) & mask,
                 None => break self.open_dest(adapter, to)?,
             }
         };
-        let (ah, qpn) = (to.ah, to.qpn.0);
-        self.last = Some(Dest { ah, qpn, link });
-        self.links[link].as_mut().ok_or(Missing::Peer)
+        self.last = Some(Dest { key, link });
+        self.links[link as usize].as_mut().ok_or(Missing::Peer)
     }
 
     /// The address that a handle of the protection domain stands for.
@@ -169,18 +181,15 @@ impl Dests {
     }
 
     #[cold]
-    fn open_dest(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Result<usize, Missing> {
+    fn open_dest(&mut self, adapter: &Arc<Adapter>, to: &UdDest) -> Result<u32, Missing> {
         let gid = self.address(adapter, to.ah)?;
         let link = self.open_link(adapter, gid, to.qpn.0)?;
         if (self.dests_len + 1) * 2 > self.dests.len() {
             let bigger = self.dests.len() * 2;
             self.rehash(bigger);
         }
-        self.insert_dest(Dest {
-            ah: to.ah,
-            qpn: to.qpn.0,
-            link,
-        });
+        let (key, link) = (key_of(to), link as u32);
+        self.insert_dest(Dest { key, link });
         Ok(link)
     }
 
@@ -199,7 +208,7 @@ impl Dests {
 
     fn insert_dest(&mut self, dest: Dest) {
         let mask = self.dests.len() - 1;
-        let mut slot = self.slot_of(dest.ah, dest.qpn);
+        let mut slot = self.slot_of(dest.key);
         while self.dests[slot].is_some() {
             slot = (slot + 1) & mask;
         }
@@ -229,12 +238,13 @@ impl Dests {
                 let Some(dest) = slot else { continue };
                 // The number may be another handle's by now.
                 let leads_there = |link: &Link| {
-                    let ah = tables.ahs.get(dest.ah.0 as usize);
+                    let ah = tables.ahs.get(dest.ah().0 as usize);
                     ah.is_ok_and(|ah| ah.gid == link.peer.gid && ah.pd == self.pd)
                 };
-                let link = self.links[dest.link].as_ref();
+                let place = dest.link as usize;
+                let link = self.links[place].as_ref();
                 if link.is_some_and(|link| !link.peer.is_dead() && leads_there(link)) {
-                    used[dest.link] = true;
+                    used[place] = true;
                 } else {
                     *slot = None;
                 }

@@ -7,11 +7,12 @@
 //! out what leads there. So the common case costs one
 //! load, and the rare ones a mutex.
 
+use std::marker::PhantomData;
 use std::sync::{PoisonError, TryLockError};
 
 #[cfg(debug_assertions)]
 use crate::sync::AtomicBool;
-use crate::sync::{AtomicU32, Mutex, Ordering, UnsafeCell};
+use crate::sync::{AtomicU32, MutPtr, Mutex, Ordering, UnsafeCell};
 
 /// Others may help: there is unfinished work.
 const SHARED: u32 = 1;
@@ -31,9 +32,35 @@ pub(crate) struct Handover<T> {
     owned: AtomicBool,
 }
 
+/// The owner's access while nobody else has to do with the value. No closure, so that what is done
+/// with it is compiled into the caller.
+pub(crate) struct Alone<'a, T> {
+    value: MutPtr<T>,
+    of: PhantomData<&'a Handover<T>>,
+    #[cfg(debug_assertions)]
+    _at_work: AtWork<'a>,
+}
+
+impl<T> Alone<'_, T> {
+    #[inline(always)]
+    pub(crate) fn value(&mut self) -> &mut T {
+        // SAFETY: nobody else touches the value while the access lives, by its maker's promise.
+        unsafe { self.value.deref() }
+    }
+}
+
 /// While it lives, the owner is at work.
 #[cfg(debug_assertions)]
 struct AtWork<'a>(&'a AtomicBool);
+
+#[cfg(debug_assertions)]
+impl<'a> AtWork<'a> {
+    fn begin(owned: &'a AtomicBool) -> Self {
+        let taken = owned.swap(true, Ordering::Relaxed);
+        assert!(!taken, "one owner at a time, and not within itself");
+        AtWork(owned)
+    }
+}
 
 #[cfg(debug_assertions)]
 impl Drop for AtWork<'_> {
@@ -72,11 +99,7 @@ impl<T> Handover<T> {
     #[inline]
     pub(crate) unsafe fn own<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> R {
         #[cfg(debug_assertions)]
-        let _at_work = {
-            let taken = self.owned.swap(true, Ordering::Relaxed);
-            assert!(!taken, "one owner at a time, and not within itself");
-            AtWork(&self.owned)
-        };
+        let _at_work = AtWork::begin(&self.owned);
         if self.state.load(Ordering::Acquire) != 0 {
             let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: helpers and visitors touch the value under the lock only, and the owner
@@ -91,6 +114,24 @@ impl<T> Handover<T> {
             self.note(true);
         }
         result
+    }
+
+    /// The owner's access while there is no unfinished work and nobody visits; `None` otherwise. It
+    /// leaves no unfinished work.
+    ///
+    /// # Safety
+    /// As for [`own`](Self::own), and the access counts as a call of it.
+    #[inline(always)]
+    pub(crate) unsafe fn alone(&self) -> Option<Alone<'_, T>> {
+        #[cfg(debug_assertions)]
+        let at_work = AtWork::begin(&self.owned);
+        // While it is 0, helpers stay away and a visitor waits; there is one owner.
+        (self.state.load(Ordering::Acquire) == 0).then(|| Alone {
+            value: self.value.get_mut(),
+            of: PhantomData,
+            #[cfg(debug_assertions)]
+            _at_work: at_work,
+        })
     }
 
     /// A helper's access, which waits for nobody: does nothing unless there is unfinished work, or

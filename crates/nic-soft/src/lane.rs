@@ -74,9 +74,8 @@ pub(crate) struct Writer {
     /// The position's lap.
     lap: u16,
     consumed_seen: u64,
-    /// One bit a line: it holds payload of the last lap.
-    dirty: Box<[u64; LANE_LINES.div_ceil(64)]>,
-    dirty_lines: usize,
+    /// For each line, whether it holds payload of the last lap.
+    dirty: Box<[bool; LANE_LINES]>,
     _keeps: Arc<dyn Keeps>,
 }
 
@@ -105,8 +104,7 @@ impl Writer {
             position: 0,
             lap: lap_of(0),
             consumed_seen: 0,
-            dirty: Box::new([0; LANE_LINES.div_ceil(64)]),
-            dirty_lines: 0,
+            dirty: Box::new([false; LANE_LINES]),
             _keeps: keeps,
         }
     }
@@ -117,46 +115,35 @@ impl Writer {
         unsafe { &*self.lines.add((position % LINES) as usize) }
     }
 
-    #[inline]
-    fn mark_dirty(&mut self, position: u64) {
-        let index = (position % LINES) as usize;
-        let (word, bit) = (&mut self.dirty[index / 64], 1 << (index % 64));
-        self.dirty_lines += usize::from(*word & bit == 0);
-        *word |= bit;
+    /// Whether `lines` lines are free, as far as the reader was seen to have come.
+    #[inline(always)]
+    fn has_room(&self, lines: u64) -> bool {
+        self.position + lines - self.consumed_seen <= LINES
     }
 
-    /// Notes that a line holds no payload any more, and says whether it did.
-    #[inline]
-    fn clean(&mut self, position: u64) -> bool {
-        if self.dirty_lines == 0 {
-            return false;
-        }
-        let index = (position % LINES) as usize;
-        let (word, bit) = (&mut self.dirty[index / 64], 1 << (index % 64));
-        let was_dirty = *word & bit != 0;
-        *word &= !bit;
-        self.dirty_lines -= usize::from(was_dirty);
-        was_dirty
-    }
-
-    /// Whether `lines` lines are free, looking at the reader's counter if need be.
-    #[inline]
-    fn has_room(&mut self, lines: u64) -> bool {
-        if self.position + lines - self.consumed_seen <= LINES {
-            return true;
-        }
+    /// Has room for a message of so many lines, and one more, before the lane's end: looks at the
+    /// reader's counter, and fills the lines up to the end with a pad.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, lines: u64) -> bool {
         // SAFETY: the counter stays mapped.
         let consumed = unsafe { &*self.consumed }.load(Ordering::Acquire);
         // The counter is the reader's word; one that cannot be is not believed.
         if consumed >= self.consumed_seen && consumed <= self.position {
             self.consumed_seen = consumed;
         }
-        self.position + lines - self.consumed_seen <= LINES
+        let to_end = LINES - self.position % LINES;
+        let pad = if to_end < lines { to_end } else { 0 };
+        let has_room = self.has_room(pad + lines + 1);
+        if has_room && pad > 0 {
+            self.publish(Kind::Pad, 0, pad as u32, pad);
+        }
+        has_room
     }
 
     /// Writes one message. `fill` gets the place of its `len` payload bytes and must write all of
     /// them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(
         &mut self,
         kind: Kind,
@@ -168,14 +155,10 @@ impl Writer {
     ) -> Result<(), Full> {
         debug_assert!(len <= PIECE_MAX);
         let lines = lines_of(len);
-        let to_end = LINES - self.position % LINES;
-        let pad = if to_end < lines { to_end } else { 0 };
         // One line stays free, so that the lane can always be closed.
-        if !self.has_room(pad + lines + 1) {
+        let fits = self.position % LINES + lines <= LINES && self.has_room(lines + 1);
+        if !fits && !self.make_room(lines) {
             return Err(Full);
-        }
-        if pad > 0 {
-            self.publish(Kind::Pad, 0, pad as u32, pad);
         }
         debug_assert!(self.position % LINES + lines <= LINES, "inside the lane");
         // SAFETY: the index is below the number of lines. The payload may go on in the lines behind,
@@ -201,24 +184,36 @@ impl Writer {
     }
 
     /// Completes the message at the current position and moves on.
-    #[inline]
+    #[inline(always)]
     fn publish(&mut self, kind: Kind, flags: u8, len: u32, lines: u64) {
         let (start, next) = (self.position, self.position + lines);
-        for inner in start + 1..next {
-            self.mark_dirty(inner);
-        }
+        let (first, after) = ((start % LINES) as usize, (next % LINES) as usize);
         // A reader that comes to a line of payload must not take it for a header.
-        self.clean(start);
-        if self.clean(next) {
+        self.dirty[first] = false;
+        if lines > 1 {
+            self.dirty[(first + 1) % LANE_LINES] = true;
+        }
+        if lines > 2 {
+            self.mark_dirty(first + 2, first + lines as usize);
+        }
+        if self.dirty[after] {
+            self.dirty[after] = false;
             self.line(next).word.store(0, Ordering::Relaxed);
         }
         self.line(start)
             .word
             .store(word_of(self.lap, kind, flags, len), Ordering::Release);
         self.position = next;
-        if next.is_multiple_of(LINES) {
+        if after == 0 {
             self.lap = lap_of(next);
         }
+    }
+
+    /// Notes lines of payload after a message's second one.
+    #[cold]
+    #[inline(never)]
+    fn mark_dirty(&mut self, from: usize, to: usize) {
+        self.dirty[from..to].fill(true);
     }
 }
 
@@ -298,21 +293,19 @@ impl Reader {
             if word as u16 != self.lap {
                 return Found::Nothing;
             }
-            let Some(kind) = Kind::from_byte((word >> 16) as u8) else {
-                return Found::Garbage;
-            };
-            let len = (word >> 32) as u32;
-            let lines = match kind {
-                Kind::Pad => u64::from(len),
-                Kind::Send => {
-                    if len as usize > PIECE_MAX {
-                        return Found::Garbage;
-                    }
-                    lines_of(len as usize)
+            let (kind, len) = ((word >> 16) as u8, (word >> 32) as u32);
+            // Most are SENDs.
+            let (kind, lines) = if kind == Kind::Send as u8 {
+                (Kind::Send, lines_of(len as usize))
+            } else {
+                match Kind::from_byte(kind) {
+                    Some(Kind::Pad) => (Kind::Pad, u64::from(len)),
+                    Some(kind) => (kind, 1),
+                    None => return Found::Garbage,
                 }
-                _ => 1,
             };
-            if lines == 0 || index + lines > LINES {
+            let is_too_long = kind == Kind::Send && len as usize > PIECE_MAX;
+            if is_too_long || lines == 0 || index + lines > LINES {
                 return Found::Garbage;
             }
             if kind == Kind::Pad {

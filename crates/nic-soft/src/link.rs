@@ -41,6 +41,23 @@ struct Lane {
     solicited: bool,
 }
 
+impl Lane {
+    /// [`Link::ring`], where somebody may sleep.
+    #[cold]
+    #[inline(never)]
+    fn ring(&mut self) {
+        let unrung = std::mem::take(&mut self.unrung);
+        let solicited = std::mem::take(&mut self.solicited);
+        let Some(waking) = self.waking.as_ref().filter(|_| unrung) else {
+            return;
+        };
+        // SAFETY: the entry stays mapped.
+        if let Some(arming) = arming::must_ring(unsafe { &*waking.armed }, solicited) {
+            waking.bell.ring(waking.cq, arming);
+        }
+    }
+}
+
 /// A link to a peer's queue pair.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -267,23 +284,23 @@ impl Link {
         self.begun_on == Some(self.epoch)
     }
 
-    /// Opens the lane, if it is not open.
-    fn lane(&mut self, adapter: &Adapter, us: &Us) -> Result<&mut Lane, VerbsError> {
-        if self.lane.is_none() {
-            self.lane = Some(self.open_lane(adapter, us, false)?);
-        }
-        match &mut self.lane {
-            Some(lane) => Ok(lane),
-            None => Err(VerbsError::NoSuch {
-                what: "lane",
-                number: 0,
-            }),
-        }
+    /// Opens the lane.
+    #[cold]
+    #[inline(never)]
+    fn begin_lane(&mut self, adapter: &Adapter, us: &Us) -> Result<(), NoLane> {
+        let opened = self.open_lane(adapter, us, false).map_err(|e| {
+            tracing::debug!(error = %e, "cannot open a lane");
+            if us.transport != Transport::Rc {
+                adapter.count_unsent();
+            }
+            NoLane::Refused
+        })?;
+        self.lane = Some(opened);
+        Ok(())
     }
 
     /// Takes a free lane of our inbox at the peer, and announces it to the peer's agent. Waits for
     /// nobody: what is written meanwhile is found once the agent has taken the lane up.
-    #[cold]
     fn open_lane(&self, adapter: &Adapter, us: &Us, is_behind: bool) -> Result<Lane, VerbsError> {
         let (peer, cq) = (&self.peer, self.recv_cq);
         let Some(armed) = peer.published().cqs.get(cq as usize) else {
@@ -311,7 +328,6 @@ impl Link {
     }
 
     /// Sends one message through the lane.
-    #[inline]
     #[allow(clippy::too_many_arguments)] // One call a message; the parts have nothing in common.
     pub(crate) fn push(
         &mut self,
@@ -324,25 +340,59 @@ impl Link {
         len: usize,
         fill: impl Fn(*mut u8),
     ) -> Result<(), NoLane> {
-        let lane = match &mut self.lane {
-            Some(lane) => lane,
-            None => self.lane(adapter, us).map_err(|e| {
-                tracing::debug!(error = %e, "cannot open a lane");
-                if us.transport != Transport::Rc {
-                    adapter.count_unsent();
-                }
-                NoLane::Refused
-            })?,
+        self.push_inline(adapter, us, kind, flags, imm, reported_len, len, fill)
+    }
+
+    /// The same, compiled into the caller: for the usual ways.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // As above.
+    pub(crate) fn push_inline(
+        &mut self,
+        adapter: &Adapter,
+        us: &Us,
+        kind: Kind,
+        flags: u8,
+        imm: u32,
+        reported_len: u32,
+        len: usize,
+        fill: impl Fn(*mut u8),
+    ) -> Result<(), NoLane> {
+        if self.lane.is_none() {
+            self.begin_lane(adapter, us)?;
+        }
+        let Some(lane) = &mut self.lane else {
+            return Err(NoLane::Refused);
         };
-        lane.unrung = true;
-        // What fails counts as solicited.
-        lane.solicited |= flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm);
+        if lane.waking.is_some() {
+            lane.unrung = true;
+            lane.solicited |= is_solicited(kind, flags);
+        }
         let pushed = lane.writer.push(kind, flags, imm, reported_len, len, &fill);
         if pushed == Ok(()) {
             return Ok(());
         }
-        // Nobody makes room but the peer's poller, for whatever completions it may wait.
-        lane.solicited = true;
+        self.push_behind(adapter, us, kind, flags, imm, reported_len, len, &fill)
+    }
+
+    /// The rest of `push` for a lane that is full.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // As above.
+    fn push_behind(
+        &mut self,
+        adapter: &Adapter,
+        us: &Us,
+        kind: Kind,
+        flags: u8,
+        imm: u32,
+        reported_len: u32,
+        len: usize,
+        fill: &dyn Fn(*mut u8),
+    ) -> Result<(), NoLane> {
+        if let Some(lane) = &mut self.lane {
+            // Nobody makes room but the peer's poller, for whatever completions it may wait.
+            lane.solicited = true;
+        }
         // What is reliable waits for room.
         if us.transport == Transport::Rc {
             return Err(NoLane::Full);
@@ -355,7 +405,7 @@ impl Link {
             return Err(NoLane::Full);
         };
         lane.unrung = true;
-        lane.solicited = flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm);
+        lane.solicited = is_solicited(kind, flags);
         let pushed = lane.writer.push(kind, flags, imm, reported_len, len, fill);
         pushed.map_err(|Full| NoLane::Full)
     }
@@ -400,19 +450,12 @@ impl Link {
 
     /// Wakes the peer's poller if it sleeps and something was sent since. Called once after a
     /// batch.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring(&mut self) {
-        let Some(lane) = &mut self.lane else {
-            return;
-        };
-        let unrung = std::mem::take(&mut lane.unrung);
-        let solicited = std::mem::take(&mut lane.solicited);
-        let Some(waking) = lane.waking.as_ref().filter(|_| unrung) else {
-            return;
-        };
-        // SAFETY: the entry stays mapped.
-        if let Some(arming) = arming::must_ring(unsafe { &*waking.armed }, solicited) {
-            waking.bell.ring(waking.cq, arming);
+        if let Some(lane) = &mut self.lane
+            && lane.waking.is_some()
+        {
+            lane.ring();
         }
     }
 
@@ -434,6 +477,12 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.close_lane();
     }
+}
+
+/// Whether a message raises a solicited event. What fails counts as solicited.
+#[inline(always)]
+fn is_solicited(kind: Kind, flags: u8) -> bool {
+    flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm)
 }
 
 /// Why a message could not go through the lane.

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use verbs::nic::NicMr;
 use verbs::{Access, Lkey, PdNum, Rkey, VerbsError, rules};
@@ -251,7 +252,8 @@ impl Drop for SoftMr {
     }
 }
 
-/// A local range, checked: where it is in this process.
+/// A local range, checked: where it is in this process. The caller is inside an operation that the
+/// quiescence knows of.
 #[inline]
 pub(crate) fn local(
     adapter: &Adapter,
@@ -259,11 +261,21 @@ pub(crate) fn local(
     sge: &verbs::Sge,
     needed: Access,
 ) -> Option<*mut u8> {
-    let index = mr_index(sge.lkey.0);
-    if index >= crate::layout::MRS {
+    let key = sge.lkey.0;
+    let entry = adapter.published().mrs.get(mr_index(key))?;
+    // Pairs with the key's store in `region::announce`. The key is looked at once, unlike in
+    // `region::describe`: the owner of the entry withdraws the key, and then waits for operations
+    // such as the caller's before the entry describes another region.
+    if key == 0 || entry.key.load(Ordering::Acquire) != key {
         return None;
     }
-    let region = region::describe(adapter.mr_entry(index), sge.lkey.0)?;
+    let region = Described {
+        access: Access::from_bits_retain(entry.access.load(Ordering::Relaxed)),
+        pd: entry.pd.load(Ordering::Relaxed),
+        kind: KIND_PRIVATE, // Does not matter here.
+        addr: entry.addr.load(Ordering::Relaxed),
+        len: entry.len.load(Ordering::Relaxed),
+    };
     let fits = region.contains(sge.addr, u64::from(sge.len));
     (fits && region.pd == pd && region.access.contains(needed)).then_some(sge.addr as *mut u8)
 }

@@ -23,7 +23,7 @@ use crate::link::{self, Link};
 use crate::memory;
 use crate::pair_entry::{self, Pair};
 use crate::peer::peer_at_once;
-use crate::quiescence::Activity;
+use crate::quiescence::{Active, Activity};
 use crate::recv::gid_words;
 use crate::recv_queue::{Recv, RecvQueue};
 use crate::send::{MESSAGE_LEN_MAX, RD_ATOMIC_MAX, Sender};
@@ -102,8 +102,13 @@ impl QpShared {
     }
 
     #[inline]
+    fn is(&self, state: QpState) -> bool {
+        self.state.load(Ordering::Acquire) == state as u8
+    }
+
+    #[inline]
     pub(crate) fn is_rts(&self) -> bool {
-        self.state.load(Ordering::Acquire) == QpState::Rts as u8
+        self.is(QpState::Rts)
     }
 
     /// Whether the send half may touch the send side: RTS, SQD, SQE and ERR.
@@ -717,17 +722,42 @@ impl SendHalf for SoftSend {
 
     #[inline]
     fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
-        let shared = &*self.shared;
+        let shared = &self.shared;
         // Registered memory stays meanwhile, and who wants to visit waits.
         let active = self.activity.enter();
-        if !shared.takes_posts() {
-            return self.refuse(batch);
+        let mut done = 0;
+        // What the batch has checked for the queue pair's limits holds for all of its requests.
+        if shared.is_rts() && *batch.limits() == shared.limits {
+            // SAFETY: only the owner of the send half gets here, through `&mut self`.
+            if let Some(mut alone) = unsafe { shared.send.alone() } {
+                done = alone.value().post_usual(shared, batch, 0);
+            }
         }
-        // SAFETY: only the owner of the send half gets here, through `&mut self`.
+        if done == batch.len() {
+            return Ok(());
+        }
+        self.post_rest(active, batch, done)
+    }
+}
+
+impl SoftSend {
+    /// Posts what is not usual of a batch, or everything when the queue pair is in an odd state.
+    #[inline(never)]
+    fn post_rest(
+        &self,
+        active: Active<'_>,
+        batch: &SendBatch,
+        done: usize,
+    ) -> Result<(), PostError> {
+        let shared = &*self.shared;
+        if !shared.takes_posts() {
+            return self.refuse(batch, done);
+        }
+        // SAFETY: only the owner of the send half gets here, through its `&mut self`.
         let (result, began) = unsafe {
             shared.send.own(|sender| {
                 let was_unfinished = sender.is_unfinished();
-                let result = sender.post(&self.shared, batch);
+                let result = sender.post(&self.shared, batch, done);
                 let is_unfinished = sender.is_unfinished();
                 ((result, is_unfinished && !was_unfinished), is_unfinished)
             })
@@ -738,16 +768,17 @@ impl SendHalf for SoftSend {
         }
         result
     }
-}
 
-impl SoftSend {
     #[cold]
-    fn refuse(&self, batch: &SendBatch) -> Result<(), PostError> {
-        if batch.is_empty() {
+    fn refuse(&self, batch: &SendBatch, done: usize) -> Result<(), PostError> {
+        if done == batch.len() {
             return Ok(());
         }
         let reason = PostReason::State(self.shared.state());
-        Err(PostError { index: 0, reason })
+        Err(PostError {
+            index: done,
+            reason,
+        })
     }
 }
 
@@ -760,6 +791,17 @@ struct SoftRecv {
 }
 
 impl SoftRecv {
+    /// Why it takes no RECVs.
+    #[cold]
+    fn refusal(&self) -> PostError {
+        let reason = match &*self.shared {
+            shared if shared.srq.is_some() => PostReason::SharedReceiveQueue,
+            shared if shared.lent.is_some() => PostReason::LentRecvs,
+            _ => PostReason::State(QpState::Reset),
+        };
+        PostError { index: 0, reason }
+    }
+
     #[inline]
     fn publish_credit(&self, number: u64, wr: &RecvWr<'_>) {
         let shared = &self.shared;
@@ -781,15 +823,8 @@ impl RecvHalf for SoftRecv {
         let shared = &self.shared;
         // A queue pair that starts anew waits for this.
         let _active = self.activity.enter();
-        let state = shared.state();
-        let refusal = match state {
-            _ if shared.srq.is_some() => Some(PostReason::SharedReceiveQueue),
-            _ if shared.lent.is_some() => Some(PostReason::LentRecvs),
-            QpState::Reset => Some(PostReason::State(state)),
-            _ => None,
-        };
-        if let Some(reason) = refusal {
-            return Err(PostError { index: 0, reason });
+        if shared.srq.is_some() || shared.lent.is_some() || shared.is(QpState::Reset) {
+            return Err(self.refusal());
         }
         let connected = shared.transport != Transport::Ud;
         for (index, wr) in batch.iter().enumerate() {
@@ -812,7 +847,7 @@ impl RecvHalf for SoftRecv {
         // Pairs with the fence of whoever fails: one that does so now either finds the RECVs, or is
         // found to have failed.
         light_barrier();
-        if shared.state() == QpState::Err {
+        if shared.is(QpState::Err) {
             shared.recv_cq.attend(&shared.adapter, shared);
         }
         Ok(())

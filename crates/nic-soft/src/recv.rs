@@ -161,7 +161,12 @@ impl RecvLane {
                     return Left::Ended;
                 }
             };
-            match self.take(adapter, &message, out) {
+            // Datagrams are the usual messages, and the shortest.
+            let taken = match message.kind {
+                Kind::Send if self.takes_datagrams() => self.datagram(adapter, &message, out),
+                _ => self.take(adapter, &message, out),
+            };
+            match taken {
                 Taken::Nothing => {
                     self.reader.consume(&message);
                     wasted += 1;
@@ -176,7 +181,8 @@ impl RecvLane {
                 }
                 Taken::Completed => {
                     self.reader.consume(&message);
-                    if self.qp.lent.is_some() {
+                    // Datagrams need no RECVs of the NIC's own.
+                    if self.qp.transport != Transport::Ud && self.qp.lent.is_some() {
                         self.qp.post_lent();
                     }
                 }
@@ -284,7 +290,12 @@ impl RecvLane {
         self.qp.next_recv(adapter, &mut self.recv)
     }
 
-    #[inline]
+    #[inline(always)]
+    fn takes_datagrams(&self) -> bool {
+        self.qp.transport == Transport::Ud && !self.is_broken && self.qp.takes_messages()
+    }
+
+    #[inline(never)]
     fn take(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
         if self.is_broken || !self.qp.takes_messages() {
             return match message.kind {
@@ -331,7 +342,7 @@ impl RecvLane {
     }
 
     /// A datagram: into the next RECV, or nowhere.
-    #[inline]
+    #[inline(always)]
     fn datagram(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
         if let Some(len_max) = self.qp.lent_len() {
             return self.lent_datagram(message, len_max, out);
@@ -353,14 +364,14 @@ impl RecvLane {
                 lane::copy_out(message, 0, to.add(GRH_LEN), len);
             }
         } else {
-            let parts = [(self.grh.as_ptr(), GRH_LEN), (message.payload, len)];
-            if let Err(status) = scatter_parts(adapter, pd, &self.recv, &parts) {
-                if status == WcStatus::LocLenErr {
+            match self.scatter_datagram(adapter, message) {
+                Ok(()) => {}
+                Err(WcStatus::LocLenErr) => {
                     // A datagram longer than its RECV is lost, and the RECV is for the next one.
                     self.qp.hold(self.recv);
                     return Taken::Nothing;
                 }
-                return self.recv_failed(status, out);
+                Err(status) => return self.recv_failed(status, out),
             }
         }
         let mut wc = self.completion(message, GRH_LEN + len);
@@ -369,8 +380,18 @@ impl RecvLane {
         Taken::Completed
     }
 
+    /// A datagram into a RECV of several elements, or none.
+    #[inline(never)]
+    fn scatter_datagram(&self, adapter: &Adapter, message: &Message) -> Result<(), WcStatus> {
+        let parts = [
+            (self.grh.as_ptr(), GRH_LEN),
+            (message.payload, message.len as usize),
+        ];
+        scatter_parts(adapter, self.qp.pd as u32, &self.recv, &parts)
+    }
+
     /// A datagram for the poller's own memory. What is longer than was agreed is lost.
-    #[inline]
+    #[inline(always)]
     fn lent_datagram(&mut self, message: &Message, len_max: usize, out: &mut Polled) -> Taken {
         let len = message.len as usize;
         if GRH_LEN + len > len_max {

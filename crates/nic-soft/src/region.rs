@@ -22,7 +22,9 @@ impl Described {
     /// Whether a range lies inside.
     #[inline]
     pub(crate) fn contains(&self, addr: u64, len: u64) -> bool {
-        addr >= self.addr && len <= self.len && addr - self.addr <= self.len - len
+        // An address before it is far behind its end.
+        let offset = addr.wrapping_sub(self.addr);
+        offset <= self.len && len <= self.len - offset
     }
 }
 

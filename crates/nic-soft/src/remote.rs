@@ -31,6 +31,38 @@ pub(crate) struct Region {
 #[derive(Debug, Default)]
 pub(crate) struct RemoteMemory {
     regions: [Option<Region>; CACHED],
+    /// The region that was looked up last, while it is one of those.
+    last: Last,
+}
+
+/// A mapped region in the form that is quickest to look at.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    /// 0 when there is none.
+    key: u32,
+    pd: u32,
+    access: Access,
+    entry: *const MrEntry,
+    addr: u64,
+    len: u64,
+    /// Where its first byte is in this process.
+    base: *mut u8,
+    peer: *const Peer,
+}
+
+impl Default for Last {
+    fn default() -> Self {
+        Last {
+            key: 0,
+            pd: 0,
+            access: Access::empty(),
+            entry: std::ptr::null(),
+            addr: 0,
+            len: 0,
+            base: std::ptr::null_mut(),
+            peer: std::ptr::null(),
+        }
+    }
 }
 
 // SAFETY: the pointers lead to shared memory that `peer` and `mapping` keep mapped; it is accessed
@@ -54,41 +86,67 @@ pub(crate) enum Place {
 impl RemoteMemory {
     /// Forgets everything, for a new connection.
     pub(crate) fn clear(&mut self) {
-        self.regions = Default::default();
+        *self = RemoteMemory::default();
     }
 
     /// Takes out the regions of peers that have gone.
     pub(crate) fn take_departed(&mut self) -> Vec<Region> {
+        self.last = Last::default();
         let of_dead = |region: &mut Region| region.peer.is_dead();
         let regions = self.regions.iter_mut();
         regions.filter_map(|one| one.take_if(of_dead)).collect()
     }
 
+    /// Where a place in a peer's memory is probably mapped, for those who only give a hint of it:
+    /// nothing is checked but that the key was the last one.
+    #[inline(always)]
+    pub(crate) fn guess(&self, remote: RemoteAddr) -> Option<*mut u8> {
+        let Last {
+            key, addr, base, ..
+        } = self.last;
+        let offset = remote.addr.wrapping_sub(addr) as usize;
+        (remote.rkey.0 == key).then_some(base.wrapping_add(offset))
+    }
+
     /// The place of a range in a region that is mapped here and has been used before; `None` if it
     /// is none, or anything is not as it should be.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn known(
-        &self,
+        &mut self,
         peer: &Arc<Peer>,
         pd: u32,
         remote: RemoteAddr,
         len: usize,
         needed: Access,
     ) -> Option<*mut u8> {
-        let key = remote.rkey.0;
-        let region = self.regions[mr_index(key) % CACHED].as_ref()?;
-        let described = &region.described;
-        let right = region.key == key
-            && Arc::ptr_eq(&region.peer, peer)
-            // SAFETY: the entry stays mapped while the region holds its peer.
-            && unsafe { &*region.entry }.key.load(Ordering::Acquire) == key
-            && described.contains(remote.addr, len as u64)
-            && described.pd == pd
-            && described.access.contains(needed);
-        let base = region.base.filter(|_| right)?;
-        debug_assert!(region.maps(remote.addr, len), "mapped as it is described");
+        debug_assert!(!needed.is_empty());
+        let (key, len) = (remote.rkey.0, len as u64);
+        if key != self.last.key && !self.recall(key) {
+            return None;
+        }
+        let last = &self.last;
+        let offset = remote.addr.wrapping_sub(last.addr);
+        // Where there is no region, there is no right either.
+        let right = last.access.contains(needed)
+            // SAFETY: the entry stays mapped while its region is one of those remembered.
+            && unsafe { &*last.entry }.key.load(Ordering::Acquire) == key
+            && Arc::as_ptr(peer) == last.peer
+            && offset <= last.len
+            && len <= last.len - offset
+            && last.pd == pd;
         // The range was checked against the region's length, which is the mapping's.
-        Some(base.wrapping_add((remote.addr - described.addr) as usize))
+        right.then_some(last.base.wrapping_add(offset as usize))
+    }
+
+    /// Looks for a region among those remembered.
+    #[inline(never)]
+    fn recall(&mut self, key: u32) -> bool {
+        let region = &self.regions[mr_index(key) % CACHED];
+        let Some(region) = region.as_ref().filter(|region| region.key == key) else {
+            return false;
+        };
+        self.last = region.as_last();
+        self.last.key == key
     }
 
     /// Checks a range of a peer's memory. `allowed` is what the peer's queue pair lets us do and
@@ -115,6 +173,7 @@ impl RemoteMemory {
             }
             _ => false,
         };
+        self.last = Last::default();
         if !known {
             self.regions[slot] = None;
             self.regions[slot] = Some(Region::find(adapter, peer, key)?);
@@ -122,6 +181,7 @@ impl RemoteMemory {
         let Some(region) = &self.regions[slot] else {
             return Err(WcStatus::RemAccessErr);
         };
+        self.last = region.as_last();
         let described = &region.described;
         let fits = described.contains(remote.addr, len as u64)
             && described.pd == pd
@@ -183,6 +243,23 @@ impl Region {
             peer: Arc::clone(peer),
             mapping,
         })
+    }
+
+    /// How it is looked up next; not at all when it is not mapped.
+    fn as_last(&self) -> Last {
+        let Some(base) = self.base else {
+            return Last::default();
+        };
+        Last {
+            key: self.key,
+            pd: self.described.pd,
+            access: self.described.access,
+            entry: self.entry,
+            addr: self.described.addr,
+            len: self.described.len,
+            base,
+            peer: Arc::as_ptr(&self.peer),
+        }
     }
 
     /// Whether a range lies in what is mapped here.

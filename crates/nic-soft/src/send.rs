@@ -4,13 +4,15 @@
 //! completion. Only what cannot be done at once is kept: when the peer has no RECV or no room, is
 //! not ready yet, or the queue pair is in SQD. Kept requests are carried on by whoever posts to the
 //! queue pair or polls its completion queue next, or by the NIC's own thread (`unfinished.rs`).
+//!
+//! The usual requests go a short way of their own (`send/usual.rs`), which leaves to this one
+//! whatever is odd.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbs::attr::rnr_timer_us;
-use verbs::batch::Wqe;
 use verbs::{
     Dest, Gid, Op, Payload, PostError, PostReason, Qkey, QpAttr, QpNum, QpState, SendBatch,
     SendFlags, SendWr, Sge, Transport, UdDest, VerbsError, Wc, WcOpcode, WcStatus, mem, rules,
@@ -26,6 +28,8 @@ use crate::payload::Local;
 use crate::qp::QpShared;
 use crate::remote::{Region, RemoteMemory};
 
+mod usual;
+
 /// Bytes of a message at most (RC and UC).
 pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
 
@@ -37,9 +41,6 @@ pub(crate) const RD_ATOMIC_MAX: u8 = 128;
 const PLACED: usize = usize::MAX - 1;
 /// In `Kept::sent`: all is in the lane, but the peer's queue pair was changing.
 const UNCONFIRMED: usize = usize::MAX;
-
-/// Requests of a list between asking for a WRITE's line and writing it.
-const AHEAD: usize = 8;
 
 /// What a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,53 +200,39 @@ impl Sender {
         })
     }
 
-    /// Posts a batch.
-    #[inline]
-    pub(crate) fn post(&mut self, qp: &Arc<QpShared>, batch: &SendBatch) -> Result<(), PostError> {
-        // What the batch has checked for the queue pair's limits holds for all of its requests.
-        let is_checked = *batch.limits() == qp.limits;
-        let mut is_usual = is_checked && qp.is_rts() && self.kept.is_empty();
-        let wqes = batch.wqes();
-        let mut result = Ok(());
+    /// Posts a batch, of which the first `done` requests have been [carried out](Self::post_usual).
+    pub(crate) fn post(
+        &mut self,
+        qp: &Arc<QpShared>,
+        batch: &SendBatch,
+        done: usize,
+    ) -> Result<(), PostError> {
         if qp.transport == Transport::Ud {
             self.dests.refresh(&qp.adapter);
-        } else {
-            for wqe in wqes.iter().take(AHEAD) {
-                self.claim(wqe);
-            }
         }
+        let is_checked = *batch.limits() == qp.limits;
+        let mut result = Ok(());
         let depth = u64::from(qp.caps.send_wr_max);
-        for (index, wqe) in wqes.iter().enumerate() {
-            if self.posted - self.freed >= depth && !self.has_room(qp) {
-                let reason = self.refusal(qp, &batch.request(wqe));
+        let mut index = done;
+        while let Some(wqe) = batch.wqes().get(index) {
+            let wr = batch.request(wqe);
+            let posted = match self.posted - self.freed < depth || self.has_room(qp) {
+                true => {
+                    self.posted += 1;
+                    let posted = self.post_one(qp, &wr);
+                    self.posted -= u64::from(posted.is_err());
+                    posted
+                }
+                false => Err(self.refusal(qp, &wr)),
+            };
+            if let Err(reason) = posted {
                 result = Err(PostError { index, reason });
                 break;
             }
-            self.posted += 1;
-            if is_usual {
-                let done = if qp.transport == Transport::Ud {
-                    self.post_datagram(qp, batch, wqe)
-                } else {
-                    if let Some(later) = wqes.get(index + AHEAD) {
-                        self.claim(later);
-                    }
-                    self.post_write(qp, batch, wqe)
-                };
-                if done {
-                    let (id, flags) = (wqe.id(), wqe.flags());
-                    is_usual = self.succeed(qp, self.posted, id, flags, wqe.opcode(), wqe.len());
-                    continue;
-                }
+            index += 1;
+            if is_checked && qp.is_rts() && self.kept.is_empty() {
+                index = self.post_usual(qp, batch, index);
             }
-            match self.post_one(qp, &batch.request(wqe)) {
-                Ok(()) => {}
-                Err(reason) => {
-                    self.posted -= 1;
-                    result = Err(PostError { index, reason });
-                    break;
-                }
-            }
-            is_usual = is_checked && qp.is_rts() && self.kept.is_empty();
         }
         if let Some(link) = &mut self.link {
             link.ring();
@@ -275,93 +262,6 @@ impl Sender {
                 .err()
                 .unwrap_or(PostReason::QueueFull),
         }
-    }
-
-    /// Asks for the line that a WRITE will go to, to be written: it may be in the peer's cache, from
-    /// where it takes as long as carrying out some requests.
-    #[inline(always)]
-    fn claim(&self, wqe: &Wqe) {
-        if wqe.opcode() == WcOpcode::Write
-            && wqe.is_inline()
-            && let Some(link) = &self.link
-            && let Some(to) = self.remote.known(
-                &link.peer,
-                link.pd,
-                wqe.remote(),
-                wqe.len() as usize,
-                verbs::Access::REMOTE_WRITE,
-            )
-        {
-            let last = (wqe.len() as usize).saturating_sub(1);
-            mem::prefetch_to_write(to.wrapping_add(last));
-        }
-    }
-
-    /// Carries out a WRITE as most are, in far fewer instructions than any: inlined, without
-    /// immediate data, to mapped memory, with nothing before it to wait for. Returns false, having
-    /// done nothing, when it is another one or anything is odd.
-    #[inline(always)]
-    fn post_write(&mut self, qp: &Arc<QpShared>, batch: &SendBatch, wqe: &Wqe) -> bool {
-        debug_assert!(qp.transport != Transport::Ud);
-        if !wqe.is_plain() || wqe.opcode() != WcOpcode::Write {
-            return false;
-        }
-        let Some(link) = &mut self.link else {
-            return false;
-        };
-        let needed = verbs::Access::REMOTE_WRITE;
-        if !link.is_up(&self.us) || !link.allowed().contains(needed) {
-            return false;
-        }
-        let bytes = batch.inline_bytes(wqe);
-        let known = self
-            .remote
-            .known(&link.peer, link.pd, wqe.remote(), bytes.len(), needed);
-        let Some(to) = known else {
-            return false;
-        };
-        // SAFETY: `known` has checked the place for this length.
-        unsafe { mem::place(to, bytes.as_ptr(), bytes.len()) };
-        true
-    }
-
-    /// The same for a datagram.
-    #[inline(always)]
-    fn post_datagram(&mut self, qp: &Arc<QpShared>, batch: &SendBatch, wqe: &Wqe) -> bool {
-        if !wqe.is_plain() || wqe.len() as usize > PIECE_MAX {
-            return false;
-        }
-        let us = self.us;
-        let dest = wqe.dest();
-        // A datagram to nobody is lost, as datagrams are; to look again would only cost the time
-        // of another contact.
-        let link = match self.dests.prepared(&dest) {
-            Some(_) => self.dests.prepared(&dest),
-            None => match self.dests.link(&qp.adapter, &dest.to) {
-                Ok(link) => Some(link),
-                Err(Missing::Peer) => None,
-                Err(Missing::Handle) => return false,
-            },
-        };
-        if let Some(link) = link
-            && link.is_up(&us)
-        {
-            if link.plain_qkey != u64::from(dest.to.qkey.0) {
-                return false;
-            }
-            let bytes = batch.inline_bytes(wqe);
-            let (from, len) = (bytes.as_ptr(), bytes.len());
-            // SAFETY: the lane has room for the bytes.
-            let fill = |to: *mut u8| unsafe { mem::put(to, from, len) };
-            let flags = message_flags(None, wqe.flags()) | FIRST | LAST;
-            let adapter = &qp.adapter;
-            let pushed = link.push(adapter, &us, Kind::Send, flags, 0, len as u32, len, fill);
-            // If the lane is full the datagram is dropped, as UD allows.
-            if pushed.is_ok() {
-                link.ring();
-            }
-        }
-        true
     }
 
     #[inline]
@@ -411,7 +311,7 @@ impl Sender {
     }
 
     /// Completes a request that was carried out; false when the queue pair did not survive that.
-    #[inline(always)]
+    #[inline]
     fn succeed(
         &self,
         qp: &Arc<QpShared>,
@@ -427,7 +327,7 @@ impl Sender {
         true
     }
 
-    #[inline(never)]
+    #[inline]
     fn signal(
         &self,
         qp: &Arc<QpShared>,

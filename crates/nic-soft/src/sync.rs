@@ -2,14 +2,14 @@
 
 #[cfg(loom)]
 pub(crate) use loom::{
-    cell::UnsafeCell,
+    cell::{MutPtr, UnsafeCell},
     sync::Mutex,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     thread::yield_now,
 };
 
 #[cfg(not(loom))]
-pub(crate) use real::UnsafeCell;
+pub(crate) use real::{MutPtr, UnsafeCell};
 #[cfg(not(loom))]
 pub(crate) use std::{
     sync::Mutex,
@@ -41,6 +41,25 @@ mod real {
         #[inline]
         pub(crate) fn with_mut<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
             work(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(crate) fn get_mut(&self) -> MutPtr<T> {
+            MutPtr(self.0.get())
+        }
+    }
+
+    /// A pointer into a cell.
+    #[derive(Debug)]
+    pub(crate) struct MutPtr<T>(*mut T);
+
+    impl<T> MutPtr<T> {
+        /// # Safety
+        /// The cell lives, and nobody else touches its value meanwhile.
+        #[inline(always)]
+        pub(crate) unsafe fn deref(&mut self) -> &mut T {
+            // SAFETY: the caller's promise.
+            unsafe { &mut *self.0 }
         }
     }
 }

@@ -100,6 +100,9 @@ fn a_helper_that_comes_too_late_stays_away() {
         });
         // Finished here, or by the helper before; from then on the owner takes no lock.
         own(|work| ((), work.step()));
+        // SAFETY: as above.
+        let done = unsafe { value.alone() }.map(|mut alone| alone.value().done.len());
+        assert_eq!(done, Some(1));
         own(|work| {
             assert_eq!(work.done, [7]);
             ((), false)
@@ -146,6 +149,13 @@ fn a_visitor_meets_neither_the_owner_nor_a_helper() {
             while work.step() {}
             ((), false)
         });
+        {
+            let _active = activity.enter();
+            // SAFETY: as above.
+            if let Some(mut alone) = unsafe { value.alone() } {
+                assert!(alone.value().waiting.is_empty());
+            }
+        }
         visitor.join().expect("the visitor ends");
         if let Some(helper) = helper {
             helper.join().expect("the helper ends");
