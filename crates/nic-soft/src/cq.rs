@@ -4,6 +4,7 @@
 //! them. Completions of RECVs are made while polling: the poller looks into the lanes that lead to
 //! the queue pairs of this completion queue and moves what it finds into their RECVs.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,7 +47,9 @@ pub(crate) struct CqShared {
 /// The completion of a send work request, and how far its polling frees the send queue.
 #[derive(Debug)]
 struct Completed {
-    wc: Wc,
+    /// In a cell, because `Option<Completed>` would hide its tag in an enumeration otherwise, and the
+    /// compiler then moves the completion byte by byte.
+    wc: Cell<Wc>,
     position: u64,
 }
 
@@ -94,7 +97,13 @@ impl CqShared {
     #[inline]
     #[must_use]
     pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc, position: u64) -> bool {
-        let fits = self.local.push(Completed { wc, position }).is_ok();
+        let fits = self
+            .local
+            .push(Completed {
+                wc: Cell::new(wc),
+                position,
+            })
+            .is_ok();
         if !fits {
             self.overrun(adapter);
         }
@@ -391,6 +400,7 @@ impl SoftCq {
             let Some(Completed { wc, position }) = self.shared.local.pop() else {
                 break;
             };
+            let wc = wc.into_inner();
             self.adapter.release(qp_index(wc.qpn.0), position);
             out.push(wc);
         }

@@ -296,27 +296,18 @@ impl Reader {
             let (kind, len) = ((word >> 16) as u8, (word >> 32) as u32);
             // Most are SENDs.
             let (kind, lines) = if kind == Kind::Send as u8 {
-                (Kind::Send, lines_of(len as usize))
-            } else {
-                match Kind::from_byte(kind) {
-                    Some(Kind::Pad) => (Kind::Pad, u64::from(len)),
-                    Some(kind) => (kind, 1),
-                    None => return Found::Garbage,
-                }
-            };
-            let is_too_long = kind == Kind::Send && len as usize > PIECE_MAX;
-            if is_too_long || lines == 0 || index + lines > LINES {
-                return Found::Garbage;
-            }
-            if kind == Kind::Pad {
-                // To the lane's end, and shorter than the longest message: so never two in a row,
-                // which could keep the reader here.
-                if index + lines != LINES || lines >= lines_of(PIECE_MAX) {
+                let lines = lines_of(len as usize);
+                if len as usize > PIECE_MAX || index + lines > LINES {
                     return Found::Garbage;
                 }
-                self.advance(lines);
-                continue;
-            }
+                (Kind::Send, lines)
+            } else {
+                match Kind::from_byte(kind) {
+                    Some(Kind::Pad) if self.skip_pad(u64::from(len)) => continue,
+                    Some(Kind::Pad) | None => return Found::Garbage,
+                    Some(kind) => (kind, 1),
+                }
+            };
             // SAFETY: the index is below the number of lines.
             mem::prefetch(unsafe { self.lines.add((index + AHEAD) as usize % LANE_LINES) });
             return Found::Message(Message {
@@ -330,6 +321,19 @@ impl Reader {
                 lines,
             });
         }
+    }
+
+    /// Goes on behind lines that hold nothing; false when no writer of ours would leave so many.
+    #[cold]
+    fn skip_pad(&mut self, lines: u64) -> bool {
+        // To the lane's end, and shorter than the longest message: so never two in a row, which could
+        // keep the reader here.
+        let to_end = self.position % LINES + lines == LINES;
+        let is_right = lines > 0 && to_end && lines < lines_of(PIECE_MAX);
+        if is_right {
+            self.advance(lines);
+        }
+        is_right
     }
 
     /// A reader that runs ahead of this one, and gives nothing back to the writer.

@@ -18,6 +18,25 @@ struct Element {
     len_and_key: AtomicU64,
 }
 
+impl Element {
+    #[inline(always)]
+    fn store(&self, sge: &Sge) {
+        let len_and_key = u64::from(sge.len) << 32 | u64::from(sge.lkey.0);
+        self.addr.store(sge.addr, Ordering::Relaxed);
+        self.len_and_key.store(len_and_key, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn load(&self) -> Sge {
+        let word = self.len_and_key.load(Ordering::Relaxed);
+        Sge {
+            addr: self.addr.load(Ordering::Relaxed),
+            len: (word >> 32) as u32,
+            lkey: Lkey(word as u32),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Entry {
     id: AtomicU64,
@@ -80,7 +99,7 @@ impl RecvQueue {
 
     /// Adds a RECV and returns its sequence number; `None` when the queue is full. Called by one
     /// thread at a time, with at most `sge_max` elements.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, id: u64, sges: &[Sge]) -> Option<u64> {
         debug_assert!(sges.len() <= self.sge_max.max(1), "elements that fit");
         let tail = self.tail.load(Ordering::Relaxed);
@@ -90,48 +109,43 @@ impl RecvQueue {
         let entry = &self.entries[(tail & self.mask) as usize];
         entry.id.store(id, Ordering::Relaxed);
         entry.count.store(sges.len() as u32, Ordering::Relaxed);
-        let store = |to: &Element, sge: &Sge| {
-            to.addr.store(sge.addr, Ordering::Relaxed);
-            to.len_and_key.store(
-                u64::from(sge.len) << 32 | u64::from(sge.lkey.0),
-                Ordering::Relaxed,
-            );
-        };
         if let Some((first, rest)) = sges.split_first() {
-            store(&entry.first, first);
+            entry.first.store(first);
             if !rest.is_empty() {
-                for (to, sge) in self.more_of(tail).iter().zip(rest) {
-                    store(to, sge);
-                }
+                self.store_more(tail, rest);
             }
         }
         self.tail.store(tail + 1, Ordering::Release);
         Some(tail)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self, position: u64, into: &mut Recv) {
         let entry = &self.entries[(position & self.mask) as usize];
-        let load = |from: &Element| {
-            let word = from.len_and_key.load(Ordering::Relaxed);
-            let addr = from.addr.load(Ordering::Relaxed);
-            Sge {
-                addr,
-                len: (word >> 32) as u32,
-                lkey: Lkey(word as u32),
-            }
-        };
         into.id = entry.id.load(Ordering::Relaxed);
         into.count = entry.count.load(Ordering::Relaxed) as usize;
-        into.sges[0] = load(&entry.first);
+        into.sges[0] = entry.first.load();
         if into.count > 1 {
-            into.count = into.count.min(self.sge_max);
-            for (to, from) in into.sges[1..into.count]
-                .iter_mut()
-                .zip(self.more_of(position))
-            {
-                *to = load(from);
-            }
+            self.load_more(position, into);
+        }
+    }
+
+    // What has several elements goes by calls, so that what has one is compiled into the caller.
+    #[cold]
+    #[inline(never)]
+    fn store_more(&self, position: u64, sges: &[Sge]) {
+        for (to, sge) in self.more_of(position).iter().zip(sges) {
+            to.store(sge);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_more(&self, position: u64, into: &mut Recv) {
+        into.count = into.count.min(self.sge_max);
+        let more = self.more_of(position);
+        for (to, from) in into.sges[1..into.count].iter_mut().zip(more) {
+            *to = from.load();
         }
     }
 

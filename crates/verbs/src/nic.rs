@@ -378,6 +378,12 @@ pub fn post_list(
     batch: &mut SendBatch,
     wrs: &[SendWr<'_>],
 ) -> Result<(), PostError> {
+    if let [wr] = wrs {
+        batch.clear();
+        let refused = |reason| PostError { index: 0, reason };
+        batch.push(wr).map_err(refused)?;
+        return half.post(batch);
+    }
     let mut done = 0;
     loop {
         batch.clear();

@@ -55,29 +55,45 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// `Overrun`, for ever after.
+    #[inline]
     pub fn poll(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
-        let mut taken = 0;
+        if out.is_empty() {
+            return Ok(0);
+        }
+        let count = self.poll_slice(out)?;
+        // A NIC stops early for want of room to lend messages in, too.
+        if count == out.len() || !self.slice.was_short() {
+            return Ok(count);
+        }
+        Ok(self.poll_on(out, count))
+    }
+
+    /// Polls once, for as many as a slice holds.
+    #[inline]
+    fn poll_slice(&mut self, out: &mut [Wc]) -> Result<usize, CqError> {
+        self.slice.set_max(out.len().min(SLICE));
+        let count = self.cq.poll(&mut self.slice)?;
+        match self.slice.completions() {
+            // Without a call for the usual one.
+            [one] => out[0] = *one,
+            all => out[..count].copy_from_slice(all),
+        }
+        Ok(count)
+    }
+
+    /// Polls until there is nothing left. What was taken before the queue failed is told first.
+    #[cold]
+    fn poll_on(&mut self, out: &mut [Wc], mut taken: usize) -> usize {
         while taken < out.len() {
-            let now = (out.len() - taken).min(SLICE);
-            self.slice.set_max(now);
-            let count = match self.cq.poll(&mut self.slice) {
-                Ok(count) => count,
-                // What was taken is told first.
-                Err(_) if taken > 0 => break,
-                Err(error) => return Err(error),
+            let Ok(count) = self.poll_slice(&mut out[taken..]) else {
+                break;
             };
-            match self.slice.completions() {
-                // Without a call for the usual one.
-                [one] => out[taken] = *one,
-                all => out[taken..taken + count].copy_from_slice(all),
-            }
             taken += count;
-            // A NIC stops early for want of room to lend messages in, too.
-            if count < now && !self.slice.was_short() {
+            if !self.slice.was_short() {
                 break;
             }
         }
-        Ok(taken)
+        taken
     }
 
     /// Asks for one event at the next completion. Poll once more after arming: what came before
