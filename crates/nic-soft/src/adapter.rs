@@ -14,12 +14,13 @@ use crate::channel::ChannelShared;
 use crate::cq::CqShared;
 use crate::departures::Departures;
 use crate::events::Events;
+use crate::header::{self, Owner};
 use crate::inbox::PeerInbox;
 use crate::incoming::Incoming;
 use crate::instance::Instance;
 use crate::layout::{
-    CHANNELS, CQS, CqEntry, Credit, Header, MAGIC, MRS, MrEntry, Published, QP_INDEX_BITS, QPS,
-    QpEntry, RECVS, SRQS, SrqEntry, VERSION,
+    CHANNELS, CQS, CqEntry, Credit, Header, MRS, MrEntry, Published, QP_INDEX_BITS, QPS, QpEntry,
+    RECVS, SRQS, SrqEntry, VERSION,
 };
 use crate::memory::MrSlot;
 use crate::nic::{SoftOptions, Usage};
@@ -256,14 +257,11 @@ impl Adapter {
 
     /// Writes a segment's header.
     pub(crate) fn sign(&self, header: &Header) {
-        header.version.store(VERSION, Ordering::Relaxed);
-        header
-            .instance
-            .store(self.instance.number(), Ordering::Relaxed);
-        header
-            .incarnation
-            .store(self.incarnation, Ordering::Relaxed);
-        header.magic.store(MAGIC, Ordering::Release);
+        let owner = Owner {
+            instance: self.instance.number(),
+            incarnation: self.incarnation,
+        };
+        header::sign(header, owner);
     }
 
     /// A number that no peer of this adapter had before.
@@ -504,15 +502,15 @@ impl Adapter {
         instance: u32,
         incarnation: u64,
     ) -> Result<(), VerbsError> {
-        let magic = header.magic.load(Ordering::Acquire);
-        let version = header.version.load(Ordering::Relaxed);
-        if magic != MAGIC || version != VERSION {
+        let found = header::read(header).map_err(|version| {
             let why = format!("its layout is version {version}, ours is {VERSION}");
-            return Err(VerbsError::invalid("peer's segment", why));
-        }
-        if header.instance.load(Ordering::Relaxed) != instance
-            || header.incarnation.load(Ordering::Relaxed) != incarnation
-        {
+            VerbsError::invalid("peer's segment", why)
+        })?;
+        let expected = Owner {
+            instance,
+            incarnation,
+        };
+        if found != expected {
             return Err(VerbsError::invalid(
                 "peer's segment",
                 "it belongs to another instance",

@@ -15,7 +15,7 @@
 //! | `nic` | the device: [`SoftNic`] and the control path |
 //! | `adapter`, `instance`, `events` | an adapter's tables; its number on the GID; its asynchronous events |
 //! | `layout`, `segment` | what adapters share, and how it is mapped |
-//! | `agent`, `incoming`, `protocol`, `peer` | first contact |
+//! | `agent`, `incoming`, `protocol`, `peer`, `header` | first contact |
 //! | `departures`, `burial` | noticing who has gone, and letting go of what led there |
 //! | `inbox`, `allotment` | the lanes of a peer's inbox, as its owner and as the peer sees them |
 //! | `memory`, `region`, `remap`, `remote`, `quiescence` | regions, ours and a peer's; when memory may go |
@@ -70,6 +70,7 @@ mod departures;
 mod dests;
 mod events;
 mod handover;
+mod header;
 mod inbox;
 mod incoming;
 mod instance;

@@ -13,6 +13,7 @@
 //! | `credit.rs`: a RECV that a sender has seen is there | `credit.rs` | three, bounded |
 //! | `departures.rs`: what is remembered of those that have gone | `departures.rs` | two, all |
 //! | `handover.rs`: a sender, its owner, a helper and a visitor | `handover.rs` | two threads all, three bounded |
+//! | `header.rs`: a segment's header that is read while it is written | `header.rs` | two, all |
 //! | `quiescence.rs`: memory that goes while threads copy | `quiescence.rs` | two all, three bounded |
 //! | a queue pair that is reset while it is polled | `quiescence.rs` | two, all |
 //! | `region.rs`: an entry that is used for another region | `region.rs` | two, all |
@@ -37,6 +38,8 @@ mod credit;
 mod departures;
 #[path = "../../src/handover.rs"]
 mod handover;
+#[path = "../../src/header.rs"]
+mod header;
 #[path = "../../src/lane.rs"]
 mod lane;
 #[path = "../../src/layout.rs"]

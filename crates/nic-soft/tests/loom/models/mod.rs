@@ -1,5 +1,5 @@
 //! The models, one file a piece of code: who wakes a queue, and through which channel; credits,
-//! departures, the handover, lanes, queue pairs' entries, quiescence, queues of RECVs, regions' entries, shared
+//! departures, the handover, segments' headers, lanes, queue pairs' entries, quiescence, queues of RECVs, regions' entries, shared
 //! receive queues' counters, what waits for a poller.
 
 mod arming;
@@ -7,6 +7,7 @@ mod channel;
 mod credit;
 mod departures;
 mod handover;
+mod header;
 mod lane;
 mod pair_entry;
 mod quiescence;
