@@ -37,7 +37,17 @@ struct Inner {
     pool: Rc<Pool>,
     geometry: Geometry,
     name: Arc<str>,
-    counts: Cell<Counts>,
+    counts: Counted,
+}
+
+/// [`Counts`], each for itself.
+#[derive(Default)]
+struct Counted {
+    reads: Cell<u64>,
+    writes: Cell<u64>,
+    flushes: Cell<u64>,
+    read_bytes: Cell<u64>,
+    written_bytes: Cell<u64>,
 }
 
 struct State {
@@ -88,7 +98,7 @@ impl Disk {
                 pool: Pool::new(geometry.block),
                 geometry,
                 name,
-                counts: Cell::default(),
+                counts: Counted::default(),
             }),
         })
     }
@@ -108,7 +118,14 @@ impl Disk {
     /// What the device was asked for so far, by this disk and its clones.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.inner.counts.get()
+        let counts = &self.inner.counts;
+        Counts {
+            reads: counts.reads.get(),
+            writes: counts.writes.get(),
+            flushes: counts.flushes.get(),
+            read_bytes: counts.read_bytes.get(),
+            written_bytes: counts.written_bytes.get(),
+        }
     }
 
     /// Whether nothing is under way, nor waits in line.
@@ -250,19 +267,14 @@ impl Inner {
     }
 
     fn count(&self, op: Op, len: u64) {
-        let mut counts = self.counts.get();
-        match op {
-            Op::Read => {
-                counts.reads += 1;
-                counts.read_bytes += len;
-            }
-            Op::Write(_) => {
-                counts.writes += 1;
-                counts.written_bytes += len;
-            }
-            Op::Flush => counts.flushes += 1,
-        }
-        self.counts.set(counts);
+        let counts = &self.counts;
+        let (requests, bytes) = match op {
+            Op::Read => (&counts.reads, &counts.read_bytes),
+            Op::Write(_) => (&counts.writes, &counts.written_bytes),
+            Op::Flush => return counts.flushes.set(counts.flushes.get() + 1),
+        };
+        requests.set(requests.get() + 1);
+        bytes.set(bytes.get() + len);
     }
 
     fn poll(&self, budget: usize) -> usize {

@@ -33,7 +33,8 @@ struct Operation {
     pieces: u32,
     /// In line for more pieces.
     is_waiting: bool,
-    result: Result<(), BlockError>,
+    /// Boxed, as it is long and rare: operations are moved.
+    error: Option<Box<BlockError>>,
     stage: Stage,
 }
 
@@ -101,7 +102,7 @@ impl Operations {
             issued: 0,
             pieces: 0,
             is_waiting: !is_nothing,
-            result: Ok(()),
+            error: None,
             stage: if is_nothing {
                 Stage::Done
             } else {
@@ -161,45 +162,52 @@ impl Operations {
     /// Takes note of a request's end. The waker of an operation that this ends is the caller's to wake.
     pub(super) fn complete(&mut self, done: Done) -> Option<Waker> {
         let token = to_usize(done.token);
-        let piece = &mut self.pieces[token];
+        let piece = &self.pieces[token];
         let key = piece.key;
-        let result = match done.result {
-            Ok(count) if count == piece.request.len => Ok(()),
+        if done.result != Ok(piece.request.len) && !self.has_failed(token, done.result) {
+            return None;
+        }
+        self.pieces.remove(token);
+        self.operations[key as usize].pieces -= 1;
+        self.end_if_over(key)
+    }
+
+    /// A piece has not ended as it was asked to. False if it goes once more.
+    #[cold]
+    fn has_failed(&mut self, token: usize, result: Result<u32, Errno>) -> bool {
+        let Piece { key, request } = &mut self.pieces[token];
+        let errno = match result {
             Ok(count) => {
-                assert!(count < piece.request.len, "more than was asked for");
+                assert!(count < request.len, "more than was asked for");
                 // A device transfers whole blocks; what a file's end has cut is asked for again.
                 let progress = count & !(self.geometry.block - 1);
                 if progress > 0 {
-                    let request = &mut piece.request;
                     request.at += u64::from(progress);
                     request.len -= progress;
                     // SAFETY: still within the request's memory.
                     request.memory = unsafe { request.memory.add(to_usize(progress.into())) };
                     self.again.push(to_u32(token));
-                    return None;
+                    return false;
                 }
-                Err(None)
+                None
             }
             Err(Errno::INTR | Errno::AGAIN) => {
                 self.again.push(to_u32(token));
-                return None;
+                return false;
             }
-            Err(errno) => Err(Some(errno)),
+            Err(errno) => Some(errno),
         };
-        let request = self.pieces.remove(token).request;
+        let (key, request) = (*key, *request);
         let operation = &mut self.operations[key as usize];
-        operation.pieces -= 1;
-        if let Err(errno) = result {
-            if operation.result.is_ok() {
-                operation.result = Err(failure(&self.name, &request, errno));
-            }
-            // No further pieces: the operation has failed.
-            operation.issued = operation.len;
-            if operation.is_waiting {
-                self.stop_waiting(key);
-            }
+        if operation.error.is_none() {
+            operation.error = Some(Box::new(failure(&self.name, &request, errno)));
         }
-        self.end_if_over(key)
+        // No further pieces: the operation has failed.
+        operation.issued = operation.len;
+        if operation.is_waiting {
+            self.stop_waiting(key);
+        }
+        true
     }
 
     /// The outcome of an operation, which ends it; if it is not there, `waker` will be handed out.
@@ -207,8 +215,8 @@ impl Operations {
         let operation = &mut self.operations[key as usize];
         match &mut operation.stage {
             Stage::Done => {
-                let operation = self.operations.remove(key as usize);
-                Poll::Ready((operation.result, operation.buf))
+                let Operation { error, buf, .. } = self.operations.remove(key as usize);
+                Poll::Ready((error.map_or(Ok(()), |error| Err(*error)), buf))
             }
             Stage::Running(Some(old)) if old.will_wake(waker) => Poll::Pending,
             Stage::Running(old) => {
