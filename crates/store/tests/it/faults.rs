@@ -317,6 +317,19 @@ fn damaged_headers_are_mended() {
     );
 }
 
+/// An error of the device at a superblock is one of its bytes, as damage is.
+#[test]
+fn a_superblock_that_cannot_be_read_has_a_copy() {
+    for at in [0, 32 << 10] {
+        let device = blank();
+        filled(&device).close().expect("closed");
+        device.make_unreadable(at, 1);
+        let examined = examine(&shared(&device), |_, _| (), |_| ()).expect("the other one");
+        assert!(!examined.is_sound(), "byte {at}");
+        has_all(&open(&device).expect("the other one"));
+    }
+}
+
 #[test]
 fn another_format_is_refused() {
     let device = blank();
