@@ -44,6 +44,7 @@ mod error;
 pub mod examine;
 #[cfg(not(loom))]
 mod flights;
+#[cfg(not(loom))]
 pub mod format;
 pub mod hash;
 pub mod index;
