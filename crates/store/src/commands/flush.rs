@@ -22,12 +22,11 @@ impl Inner {
         let Command::FlushAll { at_s } = work.shape else {
             unreachable!("only flushes are begun here");
         };
-        let flushes = &self.session.shared.commands.flushes;
-        let number = flushes.fetch_add(1, Ordering::Relaxed) + 1;
         if at_s <= work.now_s {
             self.flush_now(slot, work);
             return;
         }
+        let number = self.count_flush();
         let inner = Rc::clone(self);
         let delay = Duration::from_secs(at_s - work.now_s);
         drop(self.core.spawn(async move {
@@ -46,6 +45,12 @@ impl Inner {
             }
         }));
         slot.answer(Reply::Plain(Answer::Done));
+    }
+
+    /// Counts a flush, and says which it is.
+    fn count_flush(&self) -> u64 {
+        let flushes = &self.session.shared.commands.flushes;
+        flushes.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn flush_now(self: &Rc<Self>, slot: &Rc<Slot>, work: Work) {
@@ -67,6 +72,8 @@ impl Inner {
                 inner.hold(&begun.slot, work);
                 return;
             }
+            // One that had to wait again is begun again, and counts once.
+            inner.count_flush();
             let answer = match inner.delete_all().await {
                 Ok(()) => Answer::Done,
                 Err(error) => {

@@ -336,6 +336,7 @@ fn a_flush_waits_for_long_values_before_it() {
             let got = fetch(&mut engine, ticket).await;
             assert_eq!(got.answer().value().map(|value| value.len()), expected);
         }
+        assert_eq!(counter(&mut engine, "cmd_flush"), 1);
     });
 }
 
