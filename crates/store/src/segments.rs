@@ -473,6 +473,12 @@ impl Segments {
         self.retire(segment);
     }
 
+    /// Whether a segment holds damage that nobody has given up.
+    pub(crate) fn is_damaged(&self, segment: u32) -> bool {
+        let is_damaged = &self.counts[segment as usize].is_damaged;
+        is_damaged.load(Ordering::Relaxed)
+    }
+
     /// How many segments are free.
     pub(crate) fn free_len(&self) -> usize {
         self.table().free.len()

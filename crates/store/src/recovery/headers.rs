@@ -20,8 +20,11 @@ const COPY: &str = "the copy of a segment's header";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) segment: u32,
-    /// The newer of its two headers; `None` if neither can be read.
+    /// The newer of its two headers; if neither can be read, what its batches tell, if there are any.
     pub(crate) header: Option<SegmentHeader>,
+    /// Neither of its headers can be read. It may have been free, and what stands in it may be of its last
+    /// use.
+    pub(crate) is_guessed: bool,
     /// What is wrong with each.
     pub(crate) problems: [Option<FormatError>; 2],
     /// Which of them do not say what they should and are to be written anew. It is no damage if there are no
@@ -101,6 +104,7 @@ pub(crate) async fn read(superblock: &Superblock, disk: &Disk) -> Result<Headers
             let mut known = judge(segment, found);
             if known.header.is_none() {
                 known.header = from_batches(superblock, disk, segment).await?;
+                known.is_guessed = known.header.is_some();
                 known.outdated = [known.header.is_some(); 2];
             }
             let both = found.iter().flatten().chain(&known.header);
@@ -150,6 +154,7 @@ fn judge(segment: u32, found: [Result<SegmentHeader, FormatError>; 2]) -> Known 
     Known {
         segment,
         header,
+        is_guessed: false,
         problems,
         outdated: outdated(header, [first, copy]),
     }

@@ -286,6 +286,10 @@ impl Pass<'_> {
         let layout = shared.layout();
         let segment = header.segment;
         let is_given_up = shared.settings.forget_damaged;
+        if shared.segments.is_damaged(segment) {
+            // Its headers are lost, and all that was written before them is doubted.
+            return Ok(());
+        }
         if outcome.damaged() > 0 && !is_given_up {
             if let Some(block) = outcome.doubt {
                 let grain = block << (layout.block_shift - layout.grain_shift);

@@ -93,16 +93,24 @@ pub(crate) fn recover(
     records.sort_unstable_by_key(by_age);
     shared.segments.end_adoption();
     let damaged = tell_problems(shared, &headers);
+    let is_guessed = |known: &&Known| known.is_guessed;
+    let guessed = headers.segments.iter().filter(is_guessed);
+    let guessed: Vec<&Known> = guessed.collect();
     // A damaged one first of all: until then the other one must not be written. One that a crash has only
     // left behind may alone say how far other segments are settled, until these have been read.
     let (of_damage, of_cuts) = headers
         .segments
         .iter()
+        .filter(|known| !known.is_guessed)
         .partition::<Vec<_>, _>(|known| known.problems.iter().any(Option::is_some));
     disk.block_on(mend(shared, disk, &of_damage));
     let is_closed =
         options.believe_index && disk.block_on(checkpoint::load(shared, disk, &index, &records))?;
     let recovery = if is_closed {
+        // The index knows what these segments hold, unless they were doubted before it was written.
+        let is_sure = |known: &&Known| !shared.segments.is_damaged(known.segment);
+        let sure: Vec<&Known> = guessed.iter().copied().filter(is_sure).collect();
+        disk.block_on(mend(shared, disk, &sure));
         Recovery::Closed
     } else {
         let lost = headers
@@ -110,6 +118,11 @@ pub(crate) fn recover(
             .iter()
             .filter(|known| known.header.is_none());
         let lost: Vec<u32> = lost.map(|known| known.segment).collect();
+        if options.forget_damaged {
+            disk.block_on(mend(shared, disk, &guessed));
+        } else {
+            doubt(shared, &guessed);
+        }
         log::recover(shared, &records, &lost, damaged, options)?
     };
     disk.block_on(async {
@@ -127,6 +140,16 @@ pub(crate) fn recover(
         Ok::<(), StoreError>(())
     })?;
     Ok(recovery)
+}
+
+/// Doubts what stands in segments that may have been free. Their headers stay lost, so that it is doubted
+/// again when the store is opened again.
+fn doubt(shared: &Shared, guessed: &[&Known]) {
+    for known in guessed {
+        let seq = known.header.map_or(0, |header| header.seq);
+        shared.doubt_before(shared.layout().version(seq + 1, 0));
+        shared.segments.retire_damaged(known.segment);
+    }
 }
 
 /// Says what is wrong with headers, and how many are.

@@ -18,6 +18,7 @@ use store::format::segment::Kind;
 use store::{Options, Recovery, Store, StoreEngine, StoreError};
 
 use super::rig::{LEN, Rig, SEGMENT, key, poll};
+use super::world::World;
 
 /// Six of these and a short one fill a segment.
 const LONG: usize = 9800;
@@ -313,4 +314,52 @@ fn a_flush_misses_nothing_that_is_moved_meanwhile() {
     });
     drop((core, handle));
     store.close().expect("closed");
+}
+
+/// Both headers of any segment are lost, in use or free: what stands in it may be of its last use, and be gone
+/// since. In a cache that takes no tombstones with it.
+#[test]
+fn two_lost_headers_bring_nothing_back() {
+    let mut options = super::world::options();
+    options.cache = true;
+    let device = super::world::blank(1, 12);
+    let mut world = World::open(&device, &options, 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let mut doubted = 0;
+    for i in 0..120 {
+        let put = world.finish(session.put(&key(i), &[i as u8; LONG]));
+        put.expect("it ends").expect("put");
+        world.rest();
+        if i < 90 || i % 5 > 0 {
+            continue;
+        }
+        let gone = |i: &u32| world.store.get(&key(*i)).expect("got").is_none();
+        let gone: Vec<u32> = (0..i).filter(gone).collect();
+        let layout = world.store.superblock().layout;
+        for segment in 0..layout.segments {
+            let mut image = device.image();
+            for block in [0, layout.copy_block()] {
+                let at = layout.block_at(segment, block);
+                image.write(at, &vec![0; layout.block()]);
+            }
+            let device = super::world::with_image(1, image);
+            // What was told is told again.
+            for opening in 0..2 {
+                let store = super::world::open(&device, &options).expect("recovered");
+                for i in &gone {
+                    match store.get(&key(*i)) {
+                        Ok(None) => {}
+                        Err(StoreError::MaybeOld { .. }) => doubted += 1,
+                        found => panic!(
+                            "segment {segment}, opening {opening}: key {i} is back: {:?}",
+                            found.map(|found| found.map(|found| found.len()))
+                        ),
+                    }
+                }
+                let is_told = matches!(store.recovery(), Recovery::Log { damaged: 2.., .. });
+                assert!(is_told, "{:?}", store.recovery());
+            }
+        }
+    }
+    assert!(doubted > 0, "what is gone stands in a free segment");
 }
