@@ -170,8 +170,10 @@ pub(crate) async fn load(
     segments: &[SegmentHeader],
     log: &[SegmentHeader],
 ) -> Result<bool, StoreError> {
+    let newest = log.iter().map(|header| header.seq).max().unwrap_or(0);
     let mut pieces: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-    for header in segments {
+    // One that is older than the log is of an earlier index, and could not be given up.
+    for header in segments.iter().filter(|header| header.seq > newest) {
         let scan = Scan::of(shared, disk, header.segment, header.seq);
         let mut scan = scan.tolerant();
         while let Some(mut batch) = scan.next().await? {
@@ -184,7 +186,6 @@ pub(crate) async fn load(
     let Some(checkpoint) = Checkpoint::gather(pieces) else {
         return Ok(false);
     };
-    let newest = log.iter().map(|header| header.seq).max().unwrap_or(0);
     let is_of_log = checkpoint.newest == newest
         && checkpoint.held.len() == log.len()
         && checkpoint.held.iter().all(|held| {

@@ -132,13 +132,20 @@ pub(crate) fn recover(
             // Maintenance begins another one.
             tracing::error!(%error, device = %shared.device.name(), "opening a store");
         }
-        // What they say is about to become untrue; durably so before anything is written.
+        // What they say is about to become untrue. One whose header cannot be written is not believed any
+        // more when the log has a newer segment, and it has one before anything is written.
         for header in &index {
-            free_segment(shared, disk, header.segment).await?;
-            shared.segments.free(header.segment);
+            let segment = header.segment;
+            match free_segment(shared, disk, segment).await {
+                Ok(()) => shared.segments.free(segment),
+                Err(error) => {
+                    let device = shared.device.name();
+                    tracing::warn!(%device, segment, %error, "giving a stored index up");
+                    shared.segments.doubt(segment);
+                }
+            }
         }
-        Ok::<(), StoreError>(())
-    })?;
+    });
     Ok(recovery)
 }
 

@@ -68,6 +68,58 @@ impl Rig {
     }
 }
 
+/// The device writes nothing while a closed store is opened: its index is taken up nevertheless, and not
+/// believed any more when something was written later.
+#[test]
+fn a_closed_store_opens_on_a_device_that_writes_nothing() {
+    let mut rig = Rig::new();
+    for i in 0..20 {
+        rig.put(i, b"first", 0).expect("put");
+    }
+    rig.settle_maintenance(usize::MAX);
+    let Rig {
+        device,
+        options,
+        store,
+        session,
+        driver,
+        maintenance,
+        ..
+    } = rig;
+    drop((driver, maintenance, session));
+    store.close().expect("closed");
+    let open = |device: &SimDevice| {
+        let shared: Arc<dyn Device> = Arc::new(device.clone());
+        Store::on(shared, &options).expect("it opens")
+    };
+    let has_all = |store: &Store, changed: u32| {
+        for i in 0..20 {
+            let expected: &[u8] = if i < changed { b"second" } else { b"first" };
+            let found = store.get(&key(i)).expect("got");
+            assert_eq!(found.as_deref(), Some(expected), "key {i}");
+        }
+    };
+    let again = |device: &SimDevice| SimDevice::with_image(SimConfig::new(2, LEN), device.image());
+    device.set_rates(FAILS);
+    let store = open(&device);
+    assert_eq!(store.recovery(), Recovery::Closed);
+    has_all(&store, 0);
+    has_all(&open(&again(&device)), 0);
+    device.set_rates(Rates::default());
+    // Who asks for room is told of errors before, and has the maintenance try again.
+    while store.put(&key(0), b"second").is_err() {
+        std::thread::yield_now();
+    }
+    has_all(&store, 1);
+    let crashed = open(&again(&device));
+    assert!(matches!(crashed.recovery(), Recovery::Log { .. }));
+    has_all(&crashed, 1);
+    store.close().expect("closed");
+    let closed = open(&device);
+    assert_eq!(closed.recovery(), Recovery::Closed);
+    has_all(&closed, 1);
+}
+
 fn reopen(image: Image, rig: &Rig) -> Store {
     let device: Arc<dyn Device> = Arc::new(SimDevice::with_image(SimConfig::new(2, LEN), image));
     let (store, _) = Store::unmaintained(device, &rig.options).expect("recovered");
