@@ -28,7 +28,15 @@ const STEPS: [Step; 8] = [
 ];
 
 /// Packages whose tests run under AddressSanitizer in CI.
-const WATCHED: [&str; 6] = ["verbs", "conformance", "rt", "block", "nic-soft", "store"];
+const WATCHED: [&str; 7] = [
+    "verbs",
+    "conformance",
+    "rt",
+    "block",
+    "nic-soft",
+    "cache",
+    "store",
+];
 
 /// Runs all steps up to the first that fails, and prints what each took.
 pub(crate) fn run() -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
 //! What a block device gives here, bare and through `block`:
-//! `cargo run --release -p rt --example block -- FILE TABLE...`
+//! `cargo run --release -p block --example block -- FILE TABLE...`
 //!
 //! FILE is created with 4 GiB and written once, or used as it is. Everything runs on CPU 0.
 

@@ -355,6 +355,14 @@ impl Backend for Uring {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.push_receives();
         self.arm_bell();
+        if !self.backlog.is_empty() {
+            // The kernel was busy when the ring was full. What would wake this thread may be among
+            // what is left, so it does not sleep yet.
+            self.enter();
+            self.reap();
+            self.unwatch();
+            return Ok(());
+        }
         self.shared.count_system_call();
         let result = match timeout {
             None => self.ring.submitter().submit_and_wait(1),

@@ -45,8 +45,12 @@ fn an_idle_server_sleeps_and_wakes() {
         eventually("all cores sleep", || sleeps(&server).1);
         let (before, _) = sleeps(&server);
         std::thread::sleep(Duration::from_secs(2));
-        let (after, all_sleep) = sleeps(&server);
-        assert!(all_sleep, "{io}: a core without work does not sleep");
+        let mut after = before;
+        eventually("all cores sleep still", || {
+            let (count, all_sleep) = sleeps(&server);
+            after = count;
+            all_sleep
+        });
         assert!(after - before <= 4, "{io}: {} sleeps", after - before);
         assert_eq!(shell.ask("get k")["value"], json!("v"));
         server.ask(&["get", "k"]).expect(0, "v\n");
