@@ -31,6 +31,14 @@ pub struct Visited<'a> {
     pub version: Version,
 }
 
+/// A current record, as it is come by.
+pub(crate) enum Seen<'a> {
+    /// One that can be shown.
+    Whole(Visited<'a>),
+    /// One that cannot, of a key that is known.
+    Lost { key: &'a [u8], error: StoreError },
+}
+
 impl Session {
     /// Visits every key that has a value all the while, with a value that it has meanwhile; a key
     /// that is changed or moved may be visited again, with a greater or the same version. Keys that
@@ -48,13 +56,23 @@ impl Session {
         &self,
         mut visit: impl FnMut(Visited<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.visit(async |visited| visit(visited)).await
+        let mut lost = None;
+        let visited = self.visit(async |seen| match seen {
+            Seen::Whole(visited) => visit(visited),
+            Seen::Lost { error, .. } => {
+                lost.get_or_insert(error);
+                ControlFlow::Continue(())
+            }
+        });
+        visited.await?;
+        lost.map_or(Ok(()), Err)
     }
 
-    /// As [`Session::for_each`], for visitors that wait.
+    /// As [`Session::for_each`], for visitors that wait, and want the keys of damaged records too. An
+    /// error is of records whose keys are not known.
     pub(crate) async fn visit(
         &self,
-        mut visit: impl AsyncFnMut(Visited<'_>) -> ControlFlow<()>,
+        mut visit: impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let shared = &self.shared;
         let mut missed = None;
@@ -89,13 +107,12 @@ impl Session {
         }
     }
 
-    /// Visits the current records of a segment. `missed` is the first error that kept one from being
-    /// visited.
+    /// Visits the current records of a segment. `missed` is the first error that hid one.
     async fn visit_segment(
         &self,
         (segment, seq): (u32, u64),
         missed: &mut Option<StoreError>,
-        visit: &mut impl AsyncFnMut(Visited<'_>) -> ControlFlow<()>,
+        visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let shared = &self.shared;
         let layout = *shared.layout();
@@ -124,36 +141,24 @@ impl Session {
                     continue;
                 }
                 let version = version(&layout, record.meta, seq, grain);
-                if let Err(error) = shared.trust_version(version, place) {
-                    missed.get_or_insert(error);
-                    continue;
-                }
-                visit(Visited {
-                    key: record.key,
-                    value: record.value,
-                    flags: record.meta.flags,
-                    expiry: record.meta.expiry,
-                    version,
+                let trusted = shared.trust_version(version, place);
+                visit(match trusted {
+                    Ok(()) => Seen::Whole(Visited {
+                        key: record.key,
+                        value: record.value,
+                        flags: record.meta.flags,
+                        expiry: record.meta.expiry,
+                        version,
+                    }),
+                    Err(error) => Seen::Lost {
+                        key: record.key,
+                        error,
+                    },
                 })
                 .await?;
             }
         }
-        if let Some(error) = self.judge(&scan.finish(), (segment, seq), accounted) {
-            missed.get_or_insert(error);
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Says so if a damaged record is a current one. So many grains of current ones were seen.
-    fn judge(
-        &self,
-        outcome: &Outcome,
-        (segment, seq): (u32, u64),
-        mut accounted: u64,
-    ) -> Option<StoreError> {
-        let shared = &self.shared;
-        let layout = shared.layout();
-        let mut missed = None;
+        let outcome = scan.finish();
         for suspect in &outcome.suspects {
             let grains = suspect.len.div_ceil(layout.grain()) as u64;
             let place = Place::new(layout.place(segment, suspect.grain), SizeCode::of(grains));
@@ -162,9 +167,29 @@ impl Session {
                 accounted += shared.grains(place);
                 let at = layout.place_at(place.grain());
                 let source = FormatError::Checksum { what: "a record" };
-                missed.get_or_insert_with(|| shared.damaged(at, source));
+                visit(Seen::Lost {
+                    key: &suspect.key,
+                    error: shared.damaged(at, source),
+                })
+                .await?;
             }
         }
+        if let Some(error) = self.judge(&outcome, (segment, seq), accounted) {
+            missed.get_or_insert(error);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Says so if a damaged record of an unknown key is a current one. So many grains of current ones
+    /// were seen.
+    fn judge(
+        &self,
+        outcome: &Outcome,
+        (segment, seq): (u32, u64),
+        accounted: u64,
+    ) -> Option<StoreError> {
+        let shared = &self.shared;
+        let layout = shared.layout();
         // Where it is not known whose records are lost, the index knows how much of them is current;
         // unless the segment was given up meanwhile.
         let lost = outcome.flaws.iter().find(|flaw| !flaw.torn)?;
@@ -174,8 +199,8 @@ impl Session {
                 Damage::Unreadable => FormatError::Unreadable { what: "a record" },
                 _ => FormatError::Checksum { what: "a record" },
             };
-            missed.get_or_insert_with(|| shared.damaged(at, source));
+            return Some(shared.damaged(at, source));
         }
-        missed
+        None
     }
 }

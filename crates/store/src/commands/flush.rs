@@ -12,6 +12,7 @@ use super::Inner;
 use super::carry_out::{Reply, failure};
 use super::slot::{Begun, Epoch, Slot, Work};
 use crate::error::StoreError;
+use crate::iterate::{Seen, Visited};
 
 /// Deletes under way at a time.
 const DELETES_MAX: usize = 64;
@@ -86,14 +87,17 @@ impl Inner {
         }));
     }
 
-    /// Deletes every key that is there now.
+    /// Deletes every key that is there now. Of damaged records whose keys are not known, the error is told
+    /// when all others are gone; they show nothing either.
     async fn delete_all(self: &Rc<Self>) -> Result<(), StoreError> {
         let mut under_way = VecDeque::new();
         let mut failed = None;
         let visited = self
             .session
-            .visit(async |visited| {
-                let (inner, key) = (Rc::clone(self), visited.key.to_vec());
+            .visit(async |seen| {
+                // What is damaged is forgotten with the rest.
+                let (Seen::Whole(Visited { key, .. }) | Seen::Lost { key, .. }) = seen;
+                let (inner, key) = (Rc::clone(self), key.to_vec());
                 let delete = async move { inner.session.delete(&key).await };
                 under_way.push_back(self.core.spawn(delete));
                 if under_way.len() == DELETES_MAX

@@ -1,13 +1,16 @@
 //! Visiting every key.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::Device;
 use block::sim::SimDevice;
+use engine::{Answer, Ask, Asker, Command, Engine, Expiry, Failure, Mode, NoBudget, Segments};
 use store::examine::examine;
-use store::{Attributes, Durability, Options, Store, StoreError};
+use store::{Attributes, Durability, Options, Store, StoreEngine, StoreError};
 
 use super::basics::open;
 use super::world::{self, blank, shared, with_image};
@@ -91,9 +94,16 @@ fn places(device: &SimDevice) -> Vec<(u64, Vec<u8>)> {
     places
 }
 
-/// A backup of a damaged store has all that can be had, and says that something is missing.
-#[test]
-fn damage_hides_no_other_key() {
+/// Copies of a closed store of 200 keys in which a record is damaged in the middle of a segment, with others
+/// before and behind it there and elsewhere.
+struct Harmed {
+    copies: Vec<(&'static str, SimDevice)>,
+    key: Vec<u8>,
+    /// Where all records stand, and their keys.
+    places: Vec<(u64, Vec<u8>)>,
+}
+
+fn harmed() -> Harmed {
     let device = blank(1, 12);
     let options = world::options();
     let store = Store::on(shared(&device), &options).expect("a store");
@@ -103,7 +113,6 @@ fn damage_hides_no_other_key() {
     store.close().expect("closed");
     let places = places(&device);
     assert_eq!(places.len(), 200);
-    // In the middle of a segment, with others before and behind it there and elsewhere.
     let (at, key) = places[60].clone();
     let block = u64::from(device.geometry().block);
     let within = (at + block) / block * block;
@@ -122,7 +131,7 @@ fn damage_hides_no_other_key() {
         device.make_unreadable(within, block);
         device
     };
-    let harmed = [
+    let copies = vec![
         ("a bit of the value", same(&[(at + 700, 3)])),
         (
             "bits of the key",
@@ -131,8 +140,86 @@ fn damage_hides_no_other_key() {
         ("a block of zeroes", zeroed()),
         ("a block that cannot be read", unreadable()),
     ];
-    for (what, device) in harmed {
-        let store = world::open(&device, &options).expect("opened");
+    Harmed {
+        copies,
+        key,
+        places,
+    }
+}
+
+/// A store that is flushed forgets what is damaged as well. Where nobody knows whose records are, it says so,
+/// and all others are gone.
+#[test]
+fn what_is_damaged_is_flushed_with_the_rest() {
+    let harmed = harmed();
+    for (what, device) in harmed.copies {
+        let store = world::open(&device, &world::options()).expect("opened");
+        let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+        let handle = core.handle();
+        core.block_on(async {
+            let session = store.session_on(&handle).expect("a session");
+            let budget = Arc::new(NoBudget);
+            let mut engine = StoreEngine::new(session, handle.clone(), 4096, budget);
+            let flush = Command::FlushAll { at_s: 0 };
+            let flushed = ask(&mut engine, flush).await;
+            let is_known = what.starts_with("a bit of");
+            match flushed {
+                Answer::Done => {}
+                Answer::Failed(Failure::Damaged) => assert!(!is_known, "{what}"),
+                other => panic!("{what}: {other:?}"),
+            }
+            let mut hidden = 0;
+            for (_, key) in &harmed.places {
+                let get = Command::Get { key, touch: None };
+                match ask(&mut engine, get).await {
+                    Answer::Miss => {}
+                    // What shares a block with it may be lost as well.
+                    Answer::Failed(Failure::Damaged) if !is_known => hidden += 1,
+                    other => panic!("{what}, {key:?}: {other:?}"),
+                }
+            }
+            assert!(hidden <= 3, "{what}: {hidden} keys");
+            // What was damaged is in nobody's way.
+            let set = Command::Store {
+                mode: Mode::Set,
+                key: &harmed.key,
+                value: b"new"[..].into(),
+                flags: 0,
+                expiry: Expiry::NEVER,
+            };
+            assert!(
+                matches!(ask(&mut engine, set).await, Answer::Stored { .. }),
+                "{what}"
+            );
+            engine.finish().await;
+        });
+    }
+}
+
+/// The answer to a command, but for its value.
+async fn ask(engine: &mut StoreEngine, command: Command<'_>) -> Answer<'static> {
+    let asked = Ask {
+        now_s: 1000,
+        asker: Asker::ANYBODY,
+        command,
+    };
+    let shape = |answer: Answer<'_>| answer.with_value(Segments::EMPTY).unwrap_or(Answer::Miss);
+    match engine.start(&asked, (), shape) {
+        Ok(answer) => answer,
+        Err(mut ticket) => poll_fn(|context| engine.fetch(&mut ticket, context, shape)).await,
+    }
+}
+
+/// A backup of a damaged store has all that can be had, and says that something is missing.
+#[test]
+fn damage_hides_no_other_key() {
+    let Harmed {
+        copies,
+        key,
+        places,
+    } = harmed();
+    for (what, device) in copies {
+        let store = world::open(&device, &world::options()).expect("opened");
         let mut seen = Vec::new();
         let visited = store.for_each(|visited| {
             assert_eq!(visited.value, [visited.key[0]; 1500], "{what}");
