@@ -104,7 +104,7 @@ impl WholeScale {
             index_keys: 20_000,
             index_slice: Duration::from_millis(5),
             index_rounds: 1,
-            collecting_bytes: 16 << 20,
+            collecting_bytes: 64 << 20,
             recovery_keys: 2000,
         }
     }
