@@ -147,8 +147,11 @@ impl RecvLane {
             let message = match self.reader.peek() {
                 Found::Message(message) => message,
                 Found::Nothing => {
-                    if self.state != State::Orphaned {
-                        return Left::Nothing;
+                    match self.state {
+                        State::Open => return Left::Nothing,
+                        State::Orphaned => {}
+                        // It came to its end while it was read for a queue pair that failed.
+                        State::Ended | State::Closed => return Left::Ended,
                     }
                     let left = self.sender_left();
                     if left != Left::Ended || !self.go_on() {
