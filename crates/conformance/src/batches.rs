@@ -6,9 +6,11 @@ use super::Fixture;
 use super::rig::{
     CONNECTED, Options, Pair, QKEY, SEND, TRANSPORTS, lending, pattern, steps, until,
 };
-use verbs::attr::{LentRecvs, QpAttr, QpState, Transport};
+use verbs::attr::{Access, LentRecvs, QpAttr, QpState, Transport};
 use verbs::batch::{Dest, SendBatch};
 use verbs::error::PostReason;
+use verbs::names::{RemoteAddr, Rkey};
+use verbs::nic::remote_addr;
 use verbs::polled::Polled;
 use verbs::wc::{Wc, WcStatus};
 use verbs::wr::{GRH_LEN, Op, Payload, RecvWr, SendFlags, SendWr};
@@ -71,6 +73,99 @@ pub fn an_abandoned_draft_is_not_posted(fixture: &Fixture) {
         assert_eq!(pair.b.bytes(64 * id, expected.len()), expected);
     }
     pair.stays_quiet("two requests were posted");
+}
+
+/// Bytes that the sender keeps go as they are when the batch is posted, beside others, and again when
+/// the batch was emptied.
+pub fn kept_bytes_are_sent_as_they_are_when_posted(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Rc);
+    let mut batch = SendBatch::with_kept(pair.a.qp.send.limits(), 3, 40);
+    assert_eq!(
+        (batch.kept().len(), batch.kept().as_ptr().addr() % 64),
+        (40, 0)
+    );
+    batch.kept_mut()[13..40].copy_from_slice(&[3; 27]);
+    for round in 0..2u64 {
+        let signaled = |id| (id, SendFlags::SIGNALED);
+        batch
+            .push_kept(SEND, None, 13..21, signaled(0))
+            .expect("room");
+        let mut draft = batch.inline(SEND, None, 64).expect("room");
+        draft.bytes().fill(0xee);
+        draft.id(1).flags(SendFlags::SIGNALED).commit(64);
+        batch
+            .push_kept(SEND, None, 0..40, signaled(2))
+            .expect("room");
+        let full = batch.push_kept(SEND, None, 0..1, signaled(3));
+        assert_eq!(full, Err(PostReason::BatchFull));
+        batch.set_imm(2, 7 + round as u32);
+        batch.kept_mut()[0] = round as u8;
+        let kept = batch.kept().to_vec();
+        let expected = [(kept[13..21].to_vec(), None), (vec![0xee; 64], None)];
+        let last = (kept, Some(7 + round as u32));
+        for id in 0..3 {
+            pair.b.post_recv(id, 64 * id as usize, 64);
+        }
+        pair.a.qp.send.post(&batch).expect("posted");
+        batch.clear();
+        for (id, (bytes, imm)) in expected.into_iter().chain([last]).enumerate() {
+            pair.sent_ok(id as u64);
+            let wc = pair.received_ok(id as u64);
+            assert_eq!((wc.byte_len as usize, wc.immediate()), (bytes.len(), imm));
+            assert_eq!(pair.b.bytes(64 * id, bytes.len()), bytes);
+        }
+    }
+    let long = batch.limits().inline_max as usize + 1;
+    let mut batch = SendBatch::with_kept(*batch.limits(), 1, long);
+    let refused = batch.push_kept(SEND, None, 0..long, (0, SendFlags::empty()));
+    assert_eq!(refused, Err(PostReason::InlineTooLong));
+    assert!(batch.is_empty());
+}
+
+/// WRITEs of a batch are carried out up to the first that the peer refuses, whichever region the others
+/// go to, and those behind it are flushed.
+pub fn a_batch_of_writes_stops_at_the_first_that_is_refused(fixture: &Fixture) {
+    for odd in 0..4 {
+        let mut pair = Pair::new(fixture, Transport::Rc);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let other = pair.b.node.region(64, access);
+        let read_only = pair.b.node.region(64, Access::LOCAL_WRITE);
+        let mut batch = SendBatch::new(pair.a.qp.send.limits(), 8);
+        for id in 0..8u64 {
+            let at = 8 * id as usize;
+            let remote = match (id, odd) {
+                (5, 0) => pair.b.remote(pair.b.region.len() - 7),
+                (5, 1) => remote_addr(&*other, 57),
+                (5, 2) => remote_addr(&*read_only, at),
+                (5, 3) => RemoteAddr {
+                    rkey: Rkey(pair.b.remote(0).rkey.0 ^ 1),
+                    ..pair.b.remote(at)
+                },
+                _ if id % 3 == 1 => remote_addr(&*other, at),
+                _ => pair.b.remote(at),
+            };
+            let op = Op::Write { remote, imm: None };
+            let mut draft = batch.inline(op, None, 8).expect("room");
+            draft.bytes().copy_from_slice(&(id + 1).to_le_bytes());
+            draft.id(id).flags(SendFlags::SIGNALED).commit(8);
+        }
+        pair.a.qp.send.post(&batch).expect("posted");
+        for id in 0..8u64 {
+            let status = match id {
+                0..5 => WcStatus::Success,
+                5 => WcStatus::RemAccessErr,
+                _ => WcStatus::WrFlushErr,
+            };
+            pair.sent_as(id, status);
+            let mut word = [0; 8];
+            match id % 3 == 1 {
+                true => other.read(8 * id as usize, &mut word),
+                false => pair.b.region.read(8 * id as usize, &mut word),
+            }
+            let expected = if id < 5 { id + 1 } else { 0 };
+            assert_eq!(u64::from_le_bytes(word), expected, "{id}, {odd}");
+        }
+    }
 }
 
 /// Datagrams to a prepared destination arrive like those to its parts, also when the hint is wrong.

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::delivery::Shared;
-use super::rig::{End, Node, Options, Pair, Queue, SEND, until};
+use super::rig::{End, Node, Options, Pair, Queue, SEND, connect, until};
 use super::{Fixture, Outcome, WaitReadable};
 use verbs::attr::{CqInit, LentRecvs, QpAttr, QpState, Transport};
 use verbs::error::VerbsError;
@@ -74,9 +74,11 @@ impl Rung {
     fn event(&mut self) -> CqNum {
         let deadline = Instant::now() + self.patience;
         loop {
+            // Nothing is asked before: an event that leaves the descriptor as it is would never be
+            // found.
             let readable = (self.wait)(self.channel.fd(), Duration::from_millis(20));
-            if let Some(num) = self.channel.event().expect("a channel without failures") {
-                assert!(readable, "an event, but the descriptor was not readable");
+            if readable && let Some(num) = self.channel.event().expect("a channel without failures")
+            {
                 return num;
             }
             self.pair.b.poll();
@@ -85,10 +87,16 @@ impl Rung {
         }
     }
 
+    /// There is no event, and the descriptor comes to rest.
     fn no_event(&mut self, why: &str) {
-        let readable = (self.wait)(self.channel.fd(), Duration::from_millis(2));
-        let event = self.channel.event().expect("a channel without failures");
-        assert!(!readable && event.is_none(), "{why}, but got {event:?}");
+        let (channel, wait) = (&mut self.channel, self.wait);
+        until(self.patience, "a descriptor that is not readable", || {
+            // A wake-up that comes late, or twice, may make it readable for no event.
+            let readable = wait(channel.fd(), Duration::from_millis(2));
+            let event = channel.event().expect("a channel without failures");
+            assert!(event.is_none(), "{why}, but got {event:?}");
+            (!readable).then_some(())
+        });
     }
 
     fn arm(&mut self, solicited_only: bool) {
@@ -138,11 +146,12 @@ impl Sleeper {
             meanwhile();
             wait(channel.fd(), Duration::from_millis(20)).then_some(())
         });
-        while channel
-            .event()
-            .expect("a channel without failures")
-            .is_some()
-        {}
+        self.take_events();
+    }
+
+    fn take_events(&mut self) {
+        let mut event = || self.channel.event().expect("a channel without failures");
+        while event().is_some() {}
     }
 }
 
@@ -157,7 +166,8 @@ macro_rules! rung {
 }
 
 /// An armed queue raises one event at the next completion, and none until it is armed again; the
-/// descriptor is readable while the event waits.
+/// descriptor is readable while the event waits, and once there is none it stays so no longer than
+/// looking for one takes.
 pub fn arming_asks_for_one_event(fixture: &Fixture) -> Outcome {
     let mut rung = rung!(fixture);
     let num = rung.pair.a.recv.num();
@@ -320,6 +330,73 @@ pub fn a_poll_that_stops_early_does_not_put_to_sleep(fixture: &Fixture) -> Outco
     Outcome::Holds
 }
 
+/// Whoever arms and polls until a poll finds nothing has received whatever was there before, or is woken
+/// for it: from however many senders, and however little of it fits a poll.
+pub fn a_poll_without_room_does_not_put_to_sleep(fixture: &Fixture) -> Outcome {
+    const SENDERS: usize = 66;
+    let lent = LentRecvs {
+        count: 2 * SENDERS as u32,
+        len: 600,
+    };
+    // Node B sends.
+    let swapped = Fixture::new(fixture.b.clone(), fixture.a.clone());
+    let mut pair = Pair::unconnected(&swapped, Transport::Ud, &Options::default());
+    let node = pair.b.node.clone();
+    let mut sleeper = match Sleeper::new(fixture, &node) {
+        Ok(sleeper) => sleeper,
+        Err(outcome) => return outcome,
+    };
+    let mut init = node.init(Transport::Ud, pair.b.send.num(), sleeper.queue.num());
+    init.lent_recvs = Some(lent);
+    pair.b.qp = node.qp(&init);
+    pair.connect(&Options::default());
+    let own = &pair.a;
+    let of_sender = own.node.init(Transport::Ud, own.send.num(), own.recv.num());
+    let mut others: Vec<_> = (1..SENDERS).map(|_| own.node.qp(&of_sender)).collect();
+    let peer = (pair.b.node.gid, pair.b.qp.num());
+    for other in &others {
+        connect(other, peer, &Options::default());
+    }
+    // Each poll has room for one message.
+    let mut polled = Polled::with_bytes(16, 1000);
+    let mut send = |senders: &[usize]| {
+        for &sender in senders {
+            let sges = [pair.a.sge(0, 600)];
+            let mut swap = |a: &mut End| match sender {
+                0 => {}
+                _ => std::mem::swap(&mut a.qp, &mut others[sender - 1]),
+            };
+            swap(&mut pair.a);
+            pair.a.post(0, SEND, Payload::Gather(&sges));
+            swap(&mut pair.a);
+            let a = &mut pair.a;
+            until(fixture.patience, "a datagram sent", || a.send.take());
+        }
+        // Nothing wakes but what comes of this arming.
+        sleeper.take_events();
+        let mut received = 0;
+        sleeper.arm(false);
+        loop {
+            let found = sleeper.queue.cq.poll(&mut polled).expect("no overrun");
+            received += found;
+            if received == senders.len() {
+                return;
+            }
+            if found == 0 {
+                sleeper.sleep(|| pair.a.poll());
+                sleeper.arm(false);
+            }
+        }
+    };
+    for sender in 0..SENDERS {
+        send(&[sender]);
+    }
+    for sender in 0..SENDERS {
+        send(&[sender, (sender + 1) % SENDERS]);
+    }
+    Outcome::Holds
+}
+
 /// Polls and sleeps as long as a message waits for a RECV, then posts one while asleep.
 fn wakes_for_a_late_recv(fixture: &Fixture, behind: Option<SendFlags>) -> Outcome {
     let node = Node::new(&fixture.a);
@@ -374,4 +451,39 @@ pub fn a_late_shared_recv_wakes_its_sleeper(fixture: &Fixture) -> Outcome {
 /// message that waits.
 pub fn a_late_shared_recv_wakes_for_what_is_solicited(fixture: &Fixture) -> Outcome {
     wakes_for_a_late_recv(fixture, Some(SendFlags::SOLICITED))
+}
+
+/// Such a RECV may be one that was taken for another queue pair's message, whose end does not come.
+pub fn a_shared_recv_given_back_wakes_its_sleeper(fixture: &Fixture) -> Outcome {
+    let node = Node::new(&fixture.a);
+    let mut sleeper = match Sleeper::new(fixture, &node) {
+        Ok(sleeper) => sleeper,
+        Err(outcome) => return outcome,
+    };
+    let mut recvs = node.queue(64);
+    let mut shared = Shared::on(fixture, [&recvs, &sleeper.queue]);
+    shared.post_long_recv(1);
+    shared.send_long();
+    // It may see the same RECV.
+    shared.send(1, 1, SendFlags::empty());
+    // The first message takes the RECV, if the NIC takes it for what has come of it.
+    let whole = recvs.take();
+    for _ in 0..20 {
+        shared.sends.poll();
+    }
+    sleeper.arm(false);
+    let mut received = sleeper.queue.take();
+    let (from, to) = &shared.pairs[0];
+    from.modify(&QpAttr::to(QpState::Err)).expect("to ERR");
+    to.modify(&QpAttr::to(QpState::Reset)).expect("to RESET");
+    if recvs.take().or(whole).is_some() {
+        shared.post_long_recv(2);
+    }
+    while received.is_none() {
+        sleeper.sleep(|| shared.sends.poll());
+        sleeper.arm(false);
+        received = sleeper.queue.take();
+    }
+    assert!(received.is_some_and(|wc| wc.is_ok()), "{received:?}");
+    Outcome::Holds
 }

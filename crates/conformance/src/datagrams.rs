@@ -1,12 +1,14 @@
 //! What is peculiar to UD: headers, addresses, keys, and losing what cannot be taken.
 
 use super::Fixture;
-use super::rig::{End, Node, Options, Pair, QKEY, SEND, pattern};
-use verbs::attr::{QpAttr, QpState, Transport};
-use verbs::error::{PostReason, VerbsError};
+use super::rig::{End, Node, Options, Pair, QKEY, SEND, connect, pattern, until};
+use verbs::attr::{Access, QpAttr, QpState, Transport};
+use verbs::batch::SendBatch;
+use verbs::error::{PostError, PostReason, VerbsError};
 use verbs::names::{Qkey, QpNum};
+use verbs::nic::QpParts;
 use verbs::wc::{WcFlags, WcStatus};
-use verbs::wr::{GRH_LEN, Payload, UdDest};
+use verbs::wr::{GRH_LEN, Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};
 
 /// A datagram arrives behind 40 bytes of header, which its length includes; over IPv4 the second
 /// half of them is an IPv4 header with both addresses. The sender's queue pair is named.
@@ -47,6 +49,66 @@ pub fn a_datagram_can_be_answered(fixture: &Fixture) {
     let wc = pair.until("the answer", |pair| pair.a.recv.seen.pop_front());
     assert_eq!((wc.id, wc.status), (2, WcStatus::Success));
     assert_eq!(pair.a.bytes(GRH_LEN, 6), b"answer");
+}
+
+/// The datagrams of a batch go each where it says and in their order, though others of the batch go
+/// elsewhere, say another key, complete, or carry immediate data.
+pub fn a_batch_of_datagrams_goes_where_each_says(fixture: &Fixture) {
+    const COUNT: u64 = 40;
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    let there = pair.a.to.expect("a datagram pair has addresses");
+    let own = pair.a.node.dest(pair.a.node.gid, pair.a.qp.num());
+    let here = UdDest { qkey: QKEY, ..own };
+    let nowhere = UdDest {
+        qkey: Qkey(there.qkey.0 ^ 1),
+        ..there
+    };
+    let [there, here] = [there, here].map(|to| pair.a.qp.send.prepare(&to).expect("there"));
+    for id in 0..COUNT {
+        pair.b.post_recv(id, 64 * id as usize, 64);
+        pair.a.post_recv(id, 64 * id as usize, 64);
+    }
+    let mut batch = SendBatch::new(pair.a.qp.send.limits(), COUNT as usize);
+    let (mut sent, mut to_there, mut to_here) = (Vec::new(), Vec::new(), Vec::new());
+    for id in 0..COUNT {
+        // Runs of one, two and more; what is odd stands first, in the middle and last.
+        let (dest, imm) = match id % 11 {
+            0 | 1 | 5 | 6 | 7 => (there, None),
+            2 | 8 | 9 => (here, None),
+            3 => (nowhere.into(), None),
+            4 => (there, Some(id as u32)),
+            _ => (here, Some(id as u32)),
+        };
+        let mut draft = batch.inline(Op::Send { imm }, Some(dest), 8).expect("room");
+        draft.bytes().copy_from_slice(&id.to_le_bytes());
+        let mut flags = SendFlags::empty();
+        if matches!(id % 11, 3 | 6 | 8) || id + 1 == COUNT {
+            flags = SendFlags::SIGNALED;
+            sent.push(id);
+        }
+        draft.id(id).flags(flags).commit(8);
+        if dest == there {
+            to_there.push((id, imm));
+        } else if dest == here {
+            to_here.push((id, imm));
+        }
+    }
+    pair.a.qp.send.post(&batch).expect("posted");
+    for id in sent {
+        pair.sent_ok(id);
+    }
+    for (number, (id, imm)) in to_there.into_iter().enumerate() {
+        let wc = pair.received_ok(number as u64);
+        assert_eq!(pair.b.word(64 * number + GRH_LEN), id);
+        assert_eq!(wc.immediate(), imm, "{wc:?}");
+    }
+    for (number, (id, imm)) in to_here.into_iter().enumerate() {
+        let wc = pair.until("one to itself", |pair| pair.a.recv.seen.pop_front());
+        assert_eq!((wc.id, wc.status), (number as u64, WcStatus::Success));
+        assert_eq!(pair.a.word(64 * number + GRH_LEN), id);
+        assert_eq!(wc.immediate(), imm, "{wc:?}");
+    }
+    pair.stays_quiet("all were received but those with another key");
 }
 
 /// A datagram is as long as the port's largest packet at most.
@@ -180,8 +242,8 @@ pub fn a_datagram_without_recv_is_lost(fixture: &Fixture) {
     assert_eq!(pair.b.bytes(GRH_LEN, 5), b"found");
 }
 
-/// A RECV too small for a datagram is never written beyond its end. A NIC may drop the datagram
-/// and keep the RECV, or complete the RECV with `LocLenErr`; the sender completes either way.
+/// A RECV too small for a datagram is never written beyond its end. The datagram is lost, and the RECV
+/// is there for the next.
 pub fn a_recv_too_small_is_not_overrun(fixture: &Fixture) {
     let mut pair = Pair::new(fixture, Transport::Ud);
     pair.b.region.write(0, &[0xee; 256]);
@@ -191,14 +253,75 @@ pub fn a_recv_too_small_is_not_overrun(fixture: &Fixture) {
     pair.sent_ok(1);
     pair.a.post(2, SEND, Payload::Inline(b"fits"));
     pair.sent_ok(2);
-    let wc = pair.received("the RECV to be used or refused");
+    pair.received_ok(1);
     let beyond = pair.b.bytes(GRH_LEN + 10, 100);
     assert_eq!(beyond, [0xee; 100], "bytes beyond the RECV");
-    match wc.status {
-        WcStatus::Success => assert_eq!(pair.b.bytes(GRH_LEN, 4), b"fits"),
-        WcStatus::LocLenErr => assert_eq!(wc.id, 1),
-        _ => panic!("neither dropped nor refused: {wc:?}"),
+    assert_eq!(pair.b.bytes(GRH_LEN, 4), b"fits");
+}
+
+/// A RECV of a shared queue that is too small for a datagram is there for the next one, whichever queue
+/// pair that comes to.
+pub fn a_shared_recv_too_small_is_there_for_others(fixture: &Fixture) {
+    let (a, b) = (Node::new(&fixture.a), Node::new(&fixture.b));
+    let (mut sends, mut recvs) = (a.queue(64), b.queue(64));
+    let region = b.region(2048, Access::EVERYTHING);
+    let mut srq = b.srq(4);
+    let options = Options::default();
+    let mut init = b.init(Transport::Ud, recvs.num(), recvs.num());
+    init.srq = Some(srq.num());
+    let mut from = a.qp(&a.init(Transport::Ud, sends.num(), sends.num()));
+    let to = [b.qp(&init), b.qp(&init)];
+    connect(&from, (b.gid, to[0].num()), &options);
+    for to in &to {
+        connect(to, (a.gid, from.num()), &options);
     }
+    let mut post_recv = |id, len| {
+        let sges = [Sge {
+            addr: region.addr() + 256 * id,
+            len,
+            lkey: region.lkey(),
+        }];
+        srq.post_recv(&[RecvWr { id, sges: &sges }])
+    };
+    let mut send = |to: &QpParts, bytes: &[u8]| {
+        let wr = SendWr {
+            id: 1,
+            op: SEND,
+            payload: Payload::Inline(bytes),
+            flags: SendFlags::SIGNALED,
+            to: Some(a.dest(b.gid, to.num())),
+        };
+        from.post_send(&[wr]).expect("a free slot");
+        let wc = until(fixture.patience, "a datagram sent", || sends.take());
+        assert!(wc.is_ok(), "{wc:?}");
+    };
+    // The first datagram between two queue pairs may be long under way.
+    for (id, to) in to.iter().enumerate() {
+        post_recv(id as u64, 256).expect("room for it");
+        send(to, b"the first");
+        let wc = until(fixture.patience, "the first", || recvs.take());
+        assert_eq!((wc.status, wc.qpn), (WcStatus::Success, to.num()), "{wc:?}");
+    }
+    post_recv(2, (GRH_LEN + 10) as u32).expect("room for it");
+    send(&to[0], &pattern(1, 60));
+    for _ in 0..200 {
+        let refused = recvs.take();
+        assert_eq!(refused, None, "a datagram too long for its RECV is lost");
+        std::thread::yield_now();
+    }
+    // It takes its room in the queue, as before.
+    for id in 3..6 {
+        post_recv(id, 256).expect("room for it");
+    }
+    let full = PostError {
+        index: 0,
+        reason: PostReason::QueueFull,
+    };
+    assert_eq!(post_recv(6, 256), Err(full));
+    send(&to[1], b"fits");
+    let wc = until(fixture.patience, "the RECV to be used", || recvs.take());
+    assert_eq!((wc.status, wc.id), (WcStatus::Success, 2), "{wc:?}");
+    assert_eq!(wc.qpn, to[1].num());
 }
 
 /// A queue pair that is not ready yet loses what it is sent.

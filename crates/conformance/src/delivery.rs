@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::rig::{End, Node, Options, Pair, Queue, SEND, TRANSPORTS, connect, lending, until};
 use super::{Fixture, Outcome};
 use verbs::attr::{Access, LentRecvs, QpAttr, QpCaps, QpState, Transport};
-use verbs::nic::{NicSrq, QpParts, remote_addr};
+use verbs::nic::{NicMr, NicSrq, QpParts, remote_addr};
 use verbs::polled::Polled;
 use verbs::wc::{Wc, WcStatus};
 use verbs::wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge};
@@ -93,10 +94,16 @@ pub fn lent_messages_survive_a_failure(fixture: &Fixture) {
     assert!(taken.iter().copied().eq(0..COUNT), "{taken:?}");
 }
 
-/// Two connections into one shared receive queue of node A, whose queue pairs complete on one queue.
+/// Bytes of a message that does not fit between a sender and a receiver that does not look.
+const LONG: usize = 1 << 20;
+
+/// Two connections into one shared receive queue of node A.
 pub(super) struct Shared {
     pub(super) srq: Box<dyn NicSrq>,
-    region: Arc<dyn verbs::nic::NicMr>,
+    region: Arc<dyn NicMr>,
+    /// For long messages: of node A, which receives, and of node B.
+    long: Arc<dyn NicMr>,
+    long_out: Arc<dyn NicMr>,
     /// Node B's queue pairs, and node A's that they send to.
     pub(super) pairs: Vec<(QpParts, QpParts)>,
     pub(super) sends: Queue,
@@ -104,14 +111,20 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Both receive on one queue.
     pub(super) fn new(fixture: &Fixture, recvs: &Queue) -> Shared {
+        Shared::on(fixture, [recvs, recvs])
+    }
+
+    /// Each receives on a queue of its own.
+    pub(super) fn on(fixture: &Fixture, recvs: [&Queue; 2]) -> Shared {
         let (a, b) = (Node::new(&fixture.a), Node::new(&fixture.b));
         let (sends, srq) = (b.queue(64), a.srq(16));
         // The protection domain of the queue and of the queue pairs is one.
-        let mut init = a.init(Transport::Rc, recvs.num(), recvs.num());
-        init.srq = Some(srq.num());
         let options = Options::default();
-        let pairs = (0..2).map(|_| {
+        let pairs = recvs.map(|recvs| {
+            let mut init = a.init(Transport::Rc, recvs.num(), recvs.num());
+            init.srq = Some(srq.num());
             let from = b.qp(&b.init(Transport::Rc, sends.num(), sends.num()));
             let to = a.qp(&init);
             connect(&to, (b.gid, from.num()), &options);
@@ -119,7 +132,9 @@ impl Shared {
             (from, to)
         });
         Shared {
-            pairs: pairs.collect(),
+            pairs: pairs.into(),
+            long: a.region(LONG, Access::EVERYTHING),
+            long_out: b.region(LONG, Access::EVERYTHING),
             region: a.region(16 * 64, Access::all()),
             srq,
             sends,
@@ -135,6 +150,26 @@ impl Shared {
         }];
         let posted = self.srq.post_recv(&[RecvWr { id, sges: &sges }]);
         posted.expect("room for it");
+    }
+
+    /// Posts a RECV for a message of any length.
+    pub(super) fn post_long_recv(&mut self, id: u64) {
+        let sges = [whole(&*self.long)];
+        let posted = self.srq.post_recv(&[RecvWr { id, sges: &sges }]);
+        posted.expect("room for it");
+    }
+
+    /// Sends a long message over the first connection.
+    pub(super) fn send_long(&mut self) {
+        let sges = [whole(&*self.long_out)];
+        let wr = SendWr {
+            id: 0,
+            op: SEND,
+            payload: Payload::Gather(&sges),
+            flags: SendFlags::SIGNALED,
+            to: None,
+        };
+        self.pairs[0].0.post_send(&[wr]).expect("a free slot");
     }
 
     /// Sends a message over one of the connections.
@@ -156,6 +191,14 @@ impl Shared {
             self.sends.take()
         });
         looks.collect()
+    }
+}
+
+fn whole(region: &dyn NicMr) -> Sge {
+    Sge {
+        addr: region.addr(),
+        len: region.len() as u32,
+        lkey: region.lkey(),
     }
 }
 
@@ -191,50 +234,132 @@ pub fn a_shared_recv_that_comes_late_is_used_after_a_failure(fixture: &Fixture) 
 }
 
 /// Immediate data of WRITEs over a shared receive queue is not lost, however the senders meet at its
-/// few RECVs.
+/// few RECVs: two threads post, and a third polls and posts RECVs one at a time.
 pub fn immediates_meet_at_a_shared_queue(fixture: &Fixture) {
-    const COUNT: u32 = 100;
+    const COUNT: u32 = 500;
     let mut recvs = Node::new(&fixture.a).queue(64);
-    let mut shared = Shared::new(fixture, &recvs);
+    let shared = Shared::new(fixture, &recvs);
     let target = remote_addr(&*shared.region, 1000);
+    let Shared {
+        pairs,
+        region,
+        mut srq,
+        mut sends,
+        patience,
+        ..
+    } = shared;
+    let (senders, receivers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let qpns = [senders[0].num(), senders[1].num()];
+    let done = [AtomicU32::new(0), AtomicU32::new(0)];
+    let is_over = AtomicBool::new(false);
     let mut next = [0; 2];
-    let mut posted = [0; 2];
-    let mut recv = 0;
-    until(shared.patience, "all immediate data", || {
-        shared.sends.poll();
-        for (pair, posted) in posted.iter_mut().enumerate() {
-            while *posted < COUNT && *posted < next[pair] + 8 {
-                let wr = SendWr {
-                    id: (*posted).into(),
-                    op: Op::Write {
-                        remote: target,
-                        imm: Some(*posted),
-                    },
-                    payload: Payload::Inline(b"word"),
-                    flags: SendFlags::SIGNALED,
-                    to: None,
-                };
-                shared.pairs[pair].0.post_send(&[wr]).expect("a free slot");
-                *posted += 1;
+    std::thread::scope(|scope| {
+        // They keep their queue pairs until all of this has ended.
+        let mut started = Vec::new();
+        for (mut sender, done) in senders.into_iter().zip(&done) {
+            let is_over = &is_over;
+            started.push(scope.spawn(move || {
+                let mut posted = 0;
+                while posted < COUNT && !is_over.load(Ordering::Relaxed) {
+                    if posted >= done.load(Ordering::Relaxed) + 8 {
+                        std::thread::yield_now();
+                        continue;
+                    }
+                    let wr = SendWr {
+                        id: posted.into(),
+                        op: Op::Write {
+                            remote: target,
+                            imm: Some(posted),
+                        },
+                        payload: Payload::Inline(b"word"),
+                        flags: SendFlags::SIGNALED,
+                        to: None,
+                    };
+                    sender.post_send(&[wr]).expect("a free slot");
+                    posted += 1;
+                }
+                sender
+            }));
+        }
+        let _ends = EndsOnDrop(&is_over);
+        let mut recv = 0;
+        until(patience, "all immediate data", || {
+            while let Some(wc) = sends.take() {
+                let of = qpns.iter().position(|qpn| *qpn == wc.qpn);
+                let pair = of.expect("one of the two");
+                let count = done[pair].fetch_add(1, Ordering::Relaxed);
+                assert_eq!((wc.status, wc.id), (WcStatus::Success, count.into()));
             }
-        }
-        // One RECV at a time, for both.
-        if recv == next.iter().sum::<u32>() && recv < 2 * COUNT {
-            shared.post_recv((recv % 16).into());
-            recv += 1;
-        }
-        while let Some(wc) = recvs.take() {
-            let of = shared.pairs.iter().position(|(_, to)| to.num() == wc.qpn);
-            let pair = of.expect("one of the two");
-            assert_eq!(
-                (wc.status, wc.immediate()),
-                (WcStatus::Success, Some(next[pair]))
-            );
-            next[pair] += 1;
-        }
-        (next == [COUNT; 2]).then_some(())
+            // One RECV at a time, for both.
+            if recv == next.iter().sum::<u32>() && recv < 2 * COUNT {
+                let sges = [Sge {
+                    addr: region.addr() + 64 * u64::from(recv % 16),
+                    len: 64,
+                    lkey: region.lkey(),
+                }];
+                let posted = srq.post_recv(&[RecvWr {
+                    id: recv.into(),
+                    sges: &sges,
+                }]);
+                posted.expect("room for it");
+                recv += 1;
+            }
+            while let Some(wc) = recvs.take() {
+                let of = receivers.iter().position(|to| to.num() == wc.qpn);
+                let pair = of.expect("one of the two");
+                assert_eq!(
+                    (wc.status, wc.immediate()),
+                    (WcStatus::Success, Some(next[pair]))
+                );
+                next[pair] += 1;
+            }
+            let all_done = done
+                .iter()
+                .all(|done| done.load(Ordering::Relaxed) == COUNT);
+            (next == [COUNT; 2] && all_done).then_some(())
+        });
     });
-    for wc in &shared.sends.seen {
+}
+
+/// Has threads end that look at it, also when the one that owns it panics.
+struct EndsOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A RECV of a shared queue that was taken for a message whose end does not come is there for others
+/// when the queue pair starts anew or goes. When it fails, it may complete there as well.
+pub fn a_shared_recv_of_a_message_that_is_cut_off_is_not_lost(fixture: &Fixture) {
+    for to in [Some(QpState::Err), Some(QpState::Reset), None] {
+        let mut recvs = Node::new(&fixture.a).queue(64);
+        let mut shared = Shared::new(fixture, &recvs);
+        shared.post_long_recv(1);
+        shared.send_long();
+        recvs.poll();
+        let error = QpAttr::to(QpState::Err);
+        shared.pairs[0].0.modify(&error).expect("to ERR");
+        let (_sender, receiver) = shared.pairs.remove(0);
+        match to {
+            Some(state) => receiver
+                .modify(&QpAttr::to(state))
+                .expect("to ERR or RESET"),
+            None => drop(receiver),
+        }
+        shared.send(0, 2, SendFlags::empty());
+        let qpn = shared.pairs[0].1.num();
+        let wc = until(fixture.patience, "the other message", || {
+            shared.sends.poll();
+            let wc = recvs.take()?;
+            if wc.qpn != qpn {
+                // The whole message had come, or what there was of it was flushed.
+                shared.post_long_recv(2);
+                return None;
+            }
+            Some(wc)
+        });
         assert!(wc.is_ok(), "{wc:?}");
     }
 }

@@ -6,7 +6,7 @@ use verbs::attr::{QpState, Transport};
 use verbs::error::VerbsError;
 use verbs::names::QpNum;
 use verbs::wc::WcStatus;
-use verbs::wr::{GRH_LEN, Op, Payload};
+use verbs::wr::{GRH_LEN, Op, Payload, RecvWr};
 
 /// On RC, a message without a RECV waits for one, and those behind it wait too.
 pub fn a_message_waits_for_its_recv(fixture: &Fixture) {
@@ -117,6 +117,54 @@ pub fn what_has_recvs_arrives_though_nobody_polls(fixture: &Fixture) {
             let sent: Vec<u32> = (0..count).collect();
             assert_eq!(came, sent, "{transport:?}, {len} bytes, round {round}");
         }
+    }
+}
+
+/// The same with the RECVs of a shared queue, which may be more than the queue pair could have of its own.
+pub fn what_has_shared_recvs_arrives_though_nobody_polls(fixture: &Fixture) {
+    const COUNT: u32 = 300;
+    for transport in [Transport::Ud, Transport::Uc] {
+        let mut options = Options {
+            cq_depth: 2 * COUNT,
+            ..Options::default()
+        };
+        options.caps.recv_wr_max = 1;
+        let mut pair = Pair::unconnected(fixture, transport, &options);
+        let b = &mut pair.b;
+        let mut srq = b.node.srq(COUNT);
+        let mut init = b.node.init(transport, b.send.num(), b.recv.num());
+        init.caps = options.caps;
+        init.srq = Some(srq.num());
+        b.qp = b.node.qp(&init);
+        pair.connect(&options);
+        let len_max = |end: &End| end.node.nic.port(1).expect("port 1").mtu_max.bytes();
+        let len = len_max(&pair.a).min(len_max(&pair.b));
+        let room = [pair.b.sge(0, GRH_LEN + len)];
+        let mut post_recv = |id| {
+            let posted = srq.post_recv(&[RecvWr { id, sges: &room }]);
+            posted.expect("room for it");
+        };
+        // The first message between two queue pairs may be long under way.
+        post_recv(0);
+        pair.a.post(0, SEND, Payload::Inline(b"the first"));
+        pair.sent_ok(0);
+        pair.received_ok(0);
+        for id in 0..COUNT {
+            post_recv(id.into());
+        }
+        for id in 0..COUNT {
+            let sges = [pair.a.sge(0, len)];
+            let op = Op::Send { imm: Some(id) };
+            pair.a.post(id.into(), op, Payload::Gather(&sges));
+            let wc = until(fixture.patience, "a message sent", || pair.a.send.take());
+            assert_eq!((wc.id, wc.status), (id.into(), WcStatus::Success));
+        }
+        let received = |id: u32| pair.received_ok(id.into()).imm;
+        let mut came: Vec<u32> = (0..COUNT).map(received).collect();
+        if transport == Transport::Ud {
+            came.sort_unstable();
+        }
+        assert!(came.iter().copied().eq(0..COUNT), "{transport:?}: {came:?}");
     }
 }
 

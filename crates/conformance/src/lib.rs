@@ -97,12 +97,14 @@ macro_rules! conformance_tests {
             datagrams {
                 a_datagram_arrives_behind_its_header
                 a_datagram_can_be_answered
+                a_batch_of_datagrams_goes_where_each_says
                 a_datagram_fits_one_packet
                 an_unwanted_datagram_is_lost
                 a_datagram_needs_a_handle_of_its_domain
                 a_controlled_key_is_the_senders_own
                 a_datagram_without_recv_is_lost
                 a_recv_too_small_is_not_overrun
+                a_shared_recv_too_small_is_there_for_others
                 a_datagram_before_rtr_is_lost
             }
             ordering {
@@ -123,6 +125,8 @@ macro_rules! conformance_tests {
             batches {
                 a_list_longer_than_a_batch_is_posted_in_order
                 an_abandoned_draft_is_not_posted
+                kept_bytes_are_sent_as_they_are_when_posted
+                a_batch_of_writes_stops_at_the_first_that_is_refused
                 a_prepared_destination_is_used
                 lent_messages_arrive_whole
                 lent_recvs_are_posted_again
@@ -145,6 +149,9 @@ macro_rules! conformance_tests {
                 senseless_regions_are_refused
                 allocated_memory_is_zeroed_and_aligned
                 memory_of_the_caller_can_be_registered
+                a_region_has_the_addresses_that_it_was_given
+                addresses_that_no_region_can_have_are_refused
+                a_vendor_error_goes_with_a_failure
                 a_protection_domain_in_use_is_busy
             }
             flow {
@@ -153,6 +160,7 @@ macro_rules! conformance_tests {
                 a_message_longer_than_its_recv_fails
                 an_unreliable_message_without_recv_is_lost
                 what_has_recvs_arrives_though_nobody_polls
+                what_has_shared_recvs_arrives_though_nobody_polls
                 a_peer_that_is_gone_does_not_answer
                 a_peer_in_error_does_not_answer
                 connecting_to_nobody_leads_nowhere
@@ -167,6 +175,7 @@ macro_rules! conformance_tests {
                 a_message_too_long_for_the_device_is_refused
                 an_overrun_queue_says_so
                 completions_are_polled_in_portions
+                small_polls_reach_what_is_received
                 sizes_beyond_the_device_are_refused
                 references_to_nothing_are_refused
             }
@@ -190,6 +199,7 @@ macro_rules! conformance_tests {
                 lent_messages_survive_a_failure
                 a_shared_recv_that_comes_late_is_used_after_a_failure
                 immediates_meet_at_a_shared_queue
+                a_shared_recv_of_a_message_that_is_cut_off_is_not_lost
                 a_write_whose_immediate_waits_is_done_once
                 a_message_that_is_cut_off_loses_no_recv
                 a_sender_that_dies_in_a_message_loses_no_recv
@@ -202,8 +212,10 @@ macro_rules! conformance_tests {
                 an_event_names_its_queue
                 a_queue_without_channel_cannot_be_armed
                 a_poll_that_stops_early_does_not_put_to_sleep
+                a_poll_without_room_does_not_put_to_sleep
                 a_late_shared_recv_wakes_its_sleeper
                 a_late_shared_recv_wakes_for_what_is_solicited
+                a_shared_recv_given_back_wakes_its_sleeper
             }
             sharing {
                 a_shared_recv_is_consumed_once

@@ -238,6 +238,38 @@ pub fn completions_are_polled_in_portions(fixture: &Fixture) {
     assert_eq!(pair.a.send.cq.poll_slice(&mut [Wc::default(); 3]), Ok(0));
 }
 
+/// Whoever polls one completion at a time, and has requests complete all the time, receives as well.
+pub fn small_polls_reach_what_is_received(fixture: &Fixture) {
+    let options = Options::default();
+    let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
+    let both = pair.a.recv.num();
+    pair.a.qp = pair.a.node.qp(&pair.a.node.init(Transport::Rc, both, both));
+    pair.connect(&options);
+    pair.a.post_recv(0, 0, 64);
+    pair.b.post(1, SEND, Payload::Inline(b"a message"));
+    let write = Op::Write {
+        remote: pair.b.remote(0),
+        imm: None,
+    };
+    for _ in 0..8 {
+        pair.a.post(1, write, Payload::Inline(b"x"));
+    }
+    until(fixture.patience, "the message among the requests", || {
+        pair.b.poll();
+        let mut out = [Wc::default()];
+        let polled = pair.a.recv.cq.poll_slice(&mut out);
+        if polled.expect("no overrun") == 0 {
+            return None;
+        }
+        assert!(out[0].is_ok(), "{:?}", out[0]);
+        if out[0].id == 0 {
+            return Some(());
+        }
+        pair.a.post(1, write, Payload::Inline(b"x"));
+        None
+    });
+}
+
 /// Sizes beyond the device's limits are refused.
 pub fn sizes_beyond_the_device_are_refused(fixture: &Fixture) {
     let node = Node::new(&fixture.a);

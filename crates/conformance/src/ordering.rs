@@ -158,7 +158,7 @@ pub fn the_last_bytes_of_a_write_appear_last(fixture: &Fixture) {
         let owned = pair.a.region.clone();
         last_bytes_last(fixture, &mut pair, &owned);
         if fixture.private_memory {
-            let private = pair.a.node.private_region(owned.len());
+            let private = pair.a.node.private_region(owned.len(), None);
             last_bytes_last(fixture, &mut pair, &private.expect("a region"));
         }
     }

@@ -7,8 +7,8 @@ use super::Fixture;
 use super::rig::{CONNECTED, Node, Options, Page, Pair, SEND, connect};
 use verbs::attr::{Access, QpState, Transport};
 use verbs::error::VerbsError;
-use verbs::names::{Lkey, RemoteAddr, Rkey};
-use verbs::nic::remote_addr;
+use verbs::names::{Iova, Lkey, RemoteAddr, Rkey, VendorErr};
+use verbs::nic::{NicMr, remote_addr};
 use verbs::wc::WcStatus;
 use verbs::wr::{Op, Payload, Sge};
 
@@ -397,7 +397,10 @@ pub fn memory_of_the_caller_can_be_registered(fixture: &Fixture) {
     // Not every NIC reaches such memory by atomics.
     let access = Access::EVERYTHING - Access::REMOTE_ATOMIC;
     // SAFETY: `page` outlives the region, which is dropped below, and is accessed through atomics.
-    let made = unsafe { node.nic.register(node.pd, start, 4096, access) };
+    let made = unsafe {
+        node.nic
+            .register(node.pd, start, 4096, Iova::of(start), access)
+    };
     let region = made.expect("a region");
     assert_eq!((region.len(), region.base()), (4096, Some(start)));
     let sges = [Sge {
@@ -426,6 +429,134 @@ pub fn memory_of_the_caller_can_be_registered(fixture: &Fixture) {
     assert!(wc.is_ok(), "{wc:?}");
     assert_eq!(got(511), 1000);
     drop(region);
+}
+
+/// Work requests name a region by the addresses that it was registered with, on both sides, and by no
+/// others.
+pub fn a_region_has_the_addresses_that_it_was_given(fixture: &Fixture) {
+    const LEN: usize = 2 * 4096;
+    let addresses = [0, 3 << 40, 1 << 63, u64::MAX - 4 * 4096 + 1];
+    for (index, iova) in addresses.into_iter().enumerate() {
+        let (here, there) = (Iova(iova), Iova(addresses[(index + 1) % addresses.len()]));
+        let mut pair = Pair::with(fixture, Transport::Rc, &small());
+        let made = |node: &Node, iova| node.private_region(LEN, Some(iova)).expect("a region");
+        let (local, remote) = (made(&pair.a.node, here), made(&pair.b.node, there));
+        assert_eq!((local.addr(), remote.addr()), (here.0, there.0));
+        let element = |region: &dyn NicMr, offset: usize, len: u32| Sge {
+            addr: region.addr() + offset as u64,
+            len,
+            lkey: region.lkey(),
+        };
+        let at = |region: &dyn NicMr, offset| remote_addr(region, offset);
+        let bytes: Vec<u8> = (0..5000u32).map(|at| (at * 7 + 1) as u8).collect();
+        local.write(8, &bytes);
+        let sges = [element(&*local, 8, 3000), element(&*local, 3008, 2000)];
+        let write = Op::Write {
+            remote: at(&*remote, 100),
+            imm: None,
+        };
+        pair.a.post(1, write, Payload::Gather(&sges));
+        pair.sent_ok(1);
+        let mut found = vec![0; bytes.len()];
+        remote.read(100, &mut found);
+        assert!(found == bytes, "written to {there}");
+        // The first bytes and the last ones, which a READ brings into two elements.
+        remote.write(LEN - 16, b"sixteen bytes..!");
+        let read = Op::Read {
+            remote: at(&*remote, LEN - 16),
+        };
+        let sges = [element(&*local, 0, 4), element(&*local, LEN - 12, 12)];
+        pair.a.post(2, read, Payload::Gather(&sges));
+        pair.sent_ok(2);
+        let (mut first, mut last) = ([0; 4], [0; 12]);
+        local.read(0, &mut first);
+        local.read(LEN - 12, &mut last);
+        assert_eq!(
+            (&first, &last),
+            (b"sixt", b"een bytes..!"),
+            "read to {here}"
+        );
+        // A RECV of two elements.
+        let recv = [element(&*remote, 40, 3), element(&*remote, 0, 29)];
+        pair.b.post_recv_of(3, &recv);
+        pair.a.post(3, SEND, Payload::Inline(b"scattered"));
+        pair.sent_ok(3);
+        pair.received_as(3, WcStatus::Success);
+        let mut found = [0; 43];
+        remote.read(0, &mut found);
+        assert_eq!((&found[40..], &found[..6]), (&b"sca"[..], &b"ttered"[..]));
+        // And nothing around it, nor by the memory's own address.
+        for case in 0..3 {
+            let mut pair = Pair::with(fixture, Transport::Rc, &small());
+            let region = made(&pair.b.node, there);
+            let own = region.base().map(|base| Iova::of(base).0);
+            let addr = match case {
+                0 => Some(there.0.wrapping_sub(1)),
+                1 => Some(there.0.wrapping_add(LEN as u64)),
+                _ => own,
+            };
+            let Some(addr) = addr else { continue };
+            let rkey = region.rkey();
+            let read = Op::Read {
+                remote: RemoteAddr { addr, rkey },
+            };
+            let sges = [pair.a.sge(0, 1)];
+            pair.a.post(1, read, Payload::Gather(&sges));
+            pair.sent_as(1, WcStatus::RemAccessErr);
+        }
+    }
+}
+
+/// Addresses that lie otherwise in their pages than the memory does, or wrap around, are refused.
+pub fn addresses_that_no_region_can_have_are_refused(fixture: &Fixture) {
+    let node = Node::new(&fixture.a);
+    for iova in [1, 2048, 4095, (3 << 40) + 8, u64::MAX - 4095] {
+        let made = node.private_region(4096, Some(Iova(iova)));
+        assert!(
+            matches!(made, Err(VerbsError::Invalid { .. })),
+            "{iova:#x}: {made:?}"
+        );
+    }
+}
+
+/// A completion says why its request failed in the NIC's own numbers: the same for the same failure,
+/// and nothing for what was carried out.
+pub fn a_vendor_error_goes_with_a_failure(fixture: &Fixture) {
+    type Post = fn(&mut Pair);
+    let failures: [(&str, WcStatus, Post); 4] = [
+        ("a local key", WcStatus::LocProtErr, |pair| {
+            let mut sge = pair.a.sge(0, 8);
+            sge.lkey.0 ^= 0x007f_ff00;
+            pair.a.post(2, SEND, Payload::Gather(&[sge]));
+        }),
+        ("a remote key", WcStatus::RemAccessErr, |pair| {
+            let mut remote = pair.b.remote(0);
+            remote.rkey.0 ^= 0x007f_ff00;
+            let sges = [pair.a.sge(0, 8)];
+            pair.a.post(2, Op::Read { remote }, Payload::Gather(&sges));
+        }),
+        ("a remote range", WcStatus::RemAccessErr, |pair| {
+            let remote = pair.b.remote(4089);
+            let sges = [pair.a.sge(0, 8)];
+            pair.a.post(2, Op::Read { remote }, Payload::Gather(&sges));
+        }),
+        ("a RECV's room", WcStatus::RemInvReqErr, |pair| {
+            pair.b.post_recv(9, 0, 4);
+            pair.a.post(2, SEND, Payload::Inline(b"longer than that"));
+        }),
+    ];
+    for (what, status, post) in failures {
+        let said = [(); 2].map(|()| {
+            let mut pair = Pair::with(fixture, Transport::Rc, &small());
+            let remote = pair.b.remote(0);
+            let write = Op::Write { remote, imm: None };
+            pair.a.post(1, write, Payload::Inline(b"fine"));
+            assert_eq!(pair.sent_ok(1).vendor_err, VendorErr::default());
+            post(&mut pair);
+            pair.sent_as(2, status).vendor_err
+        });
+        assert_eq!(said[0], said[1], "{what}");
+    }
 }
 
 /// A protection domain in use cannot be given back; afterwards it can, once.

@@ -15,7 +15,7 @@ use verbs::attr::{
 };
 use verbs::connect::{ConnectOptions, Endpoint, first_psn, to_init, to_rtr, to_rts};
 use verbs::error::VerbsError;
-use verbs::names::{CqNum, Gid, Lkey, PdNum, Qkey, QpNum, RemoteAddr, Rkey};
+use verbs::names::{CqNum, Gid, Iova, Lkey, PdNum, Qkey, QpNum, RemoteAddr, Rkey};
 use verbs::nic::{Nic, NicCq, NicMr, NicSrq, QpParts, remote_addr};
 use verbs::polled::Polled;
 use verbs::wc::{Wc, WcOpcode, WcStatus};
@@ -124,15 +124,15 @@ impl Node {
         region.expect("a memory region")
     }
 
-    /// A region of the process's own memory.
-    pub(super) fn private_region(&self, len: usize) -> Result<Arc<dyn NicMr>, VerbsError> {
+    /// A region of the process's own memory, on pages of its own, under its own addresses or others.
+    pub(super) fn private_region(
+        &self,
+        len: usize,
+        iova: Option<Iova>,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
         // Not every NIC reaches such memory by atomics.
-        private_region(
-            &*self.nic,
-            self.pd,
-            len,
-            Access::EVERYTHING - Access::REMOTE_ATOMIC,
-        )
+        let access = Access::EVERYTHING - Access::REMOTE_ATOMIC;
+        private_region(&*self.nic, self.pd, len, iova, access)
     }
 
     pub(super) fn srq(&self, wr_max: u32) -> Box<dyn NicSrq> {
@@ -161,11 +161,13 @@ impl Node {
     }
 }
 
-/// Registers memory of this process that lives as long as the region.
+/// Registers memory of this process that lives as long as the region, under its own addresses or
+/// others.
 pub(crate) fn private_region(
     nic: &dyn Nic,
     pd: PdNum,
     len: usize,
+    iova: Option<Iova>,
     access: Access,
 ) -> Result<Arc<dyn NicMr>, VerbsError> {
     // On pages of its own, so that a NIC may move it.
@@ -173,8 +175,9 @@ pub(crate) fn private_region(
         .map(|_| Page::default())
         .collect();
     let start = NonNull::from(&*words).cast();
+    let iova = iova.unwrap_or_else(|| Iova::of(start));
     // SAFETY: the words are dropped after the region, and accessed through it only.
-    let region = unsafe { nic.register(pd, start, len, access) }?;
+    let region = unsafe { nic.register(pd, start, len, iova, access) }?;
     Ok(Arc::new(PrivateRegion {
         region,
         _words: words,

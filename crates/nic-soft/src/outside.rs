@@ -1,9 +1,9 @@
-//! What reads bytes that peers write, with nothing around it: for fuzz targets.
+//! The reader of a lane, which reads what peers write, without the rest: for fuzz targets.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::lane::{self, Found, Reader};
-use crate::layout::{Kind, LANE_LINES, LINE, Line};
+use crate::shared::lane::{self, Found, Reader};
+use crate::shared::layout::{Kind, LANE_LINES, LINE, Line};
 
 /// Bytes of a lane.
 pub const LANE_BYTES: usize = LANE_LINES * LINE;

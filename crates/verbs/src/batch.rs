@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! SendBatch   wqes    | Wqe | Wqe | ...            64 bytes each, a cache line
-//!             bytes   | inline bytes of the first | of the second | ...
+//!             bytes   | kept | inline bytes of the first | of the second | ...
 //!             sges    | elements of the first | ...
 //! ```
 //! What does not depend on memory or on the peer is checked when a request is composed
@@ -25,6 +25,8 @@
 //! drop(batch.inline(Op::Send { imm: None }, None, 64)); // abandoned
 //! assert_eq!(batch.len(), 1);
 //! ```
+
+use std::ops::Range;
 
 use crate::attr::Transport;
 use crate::error::{PostError, PostReason};
@@ -48,7 +50,9 @@ pub struct SendLimits {
 
 /// A datagram's destination, with a NIC's own hint of where it is. A hint may be out of date: a NIC
 /// checks that what it finds there is `to`, and looks `to` up when it is not.
+// In this order it is two words, those of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Dest {
     /// The destination.
     pub to: UdDest,
@@ -74,6 +78,9 @@ impl From<UdDest> for Dest {
 pub fn key_of(to: &UdDest) -> u64 {
     u64::from(to.ah.0) | u64::from(to.qpn.0) << 32
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Has immediate data.
 const IMM: u8 = 1;
@@ -213,6 +220,18 @@ impl Wqe {
         self.shape == INLINE
     }
 
+    /// Whether it is a WRITE of which the same is true.
+    #[inline]
+    pub fn is_plain_write(&self) -> bool {
+        self.opcode == WcOpcode::Write && self.is_plain()
+    }
+
+    /// Whether it goes where another datagram goes.
+    #[inline]
+    pub fn has_dest_of(&self, other: &Wqe) -> bool {
+        self.words == other.words
+    }
+
     /// The place in the peer's memory, for what has one.
     #[inline]
     pub fn remote(&self) -> RemoteAddr {
@@ -275,6 +294,10 @@ pub struct SendBatch {
     len: usize,
     bytes: Box<[u8]>,
     bytes_used: usize,
+    /// Those that the sender keeps, before all others.
+    kept: Range<usize>,
+    /// Where the first request's inline bytes begin.
+    inline_at: usize,
     sges: Vec<Sge>,
     sges_used: usize,
 }
@@ -284,17 +307,40 @@ impl SendBatch {
     ///
     /// Cost: memory for `capacity` entries, each with its inline bytes and elements.
     pub fn new(limits: SendLimits, capacity: usize) -> Self {
-        let inline_max = limits.inline_max as usize;
+        SendBatch::with_kept(limits, capacity, 0)
+    }
+
+    /// As [`new`](Self::new), with `kept_len` bytes that [`kept`](Self::kept) lends: requests that
+    /// may be posted again are composed there once. They begin at a cache line.
+    pub fn with_kept(limits: SendLimits, capacity: usize, kept_len: usize) -> Self {
+        let inline_len = (limits.inline_max as usize).next_multiple_of(8) * capacity;
+        let bytes: Box<[u8]> = vec![0; LINE + kept_len.next_multiple_of(8) + inline_len].into();
+        let start = bytes.as_ptr().align_offset(LINE).min(LINE);
+        let inline_at = start + kept_len.next_multiple_of(8);
         SendBatch {
             limits,
             inline_fits: limits.inline_max.min(limits.message_len_max) as usize,
             wqes: vec![Wqe::NONE; capacity].into(),
             len: 0,
-            bytes: vec![0; inline_max.next_multiple_of(8) * capacity].into(),
-            bytes_used: 0,
+            bytes,
+            bytes_used: inline_at,
+            kept: start..start + kept_len,
+            inline_at,
             sges: Vec::with_capacity(capacity.saturating_mul(limits.sge_max as usize)),
             sges_used: 0,
         }
+    }
+
+    /// The bytes that the sender keeps, whatever becomes of the batch.
+    #[inline]
+    pub fn kept(&self) -> &[u8] {
+        &self.bytes[self.kept.clone()]
+    }
+
+    /// The same, to compose requests in. Those that are in the batch change with them.
+    #[inline]
+    pub fn kept_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.kept.clone()]
     }
 
     /// The limits it was made with.
@@ -325,7 +371,7 @@ impl SendBatch {
     #[inline]
     pub fn clear(&mut self) {
         self.len = 0;
-        self.bytes_used = 0;
+        self.bytes_used = self.inline_at;
         self.sges_used = 0;
     }
 
@@ -341,12 +387,7 @@ impl SendBatch {
         dest: Option<Dest>,
         len_max: usize,
     ) -> Result<Draft<'_>, PostReason> {
-        // Short for `rules::check_shape`: most of it is known where this is inlined.
-        let transport = self.limits.transport;
-        let goes = matches!(op, Op::Send { .. } | Op::Write { .. })
-            && rules::carries(transport, &op)
-            && dest.is_some() == (transport == Transport::Ud);
-        if !goes || len_max > self.inline_fits {
+        if !self.takes_inline(&op, dest.is_some(), len_max) {
             return Err(self.refusal(&op, dest.is_some(), true, 0, len_max));
         }
         let Some(wqe) = self.wqes.get_mut(self.len) else {
@@ -359,11 +400,73 @@ impl SendBatch {
         let bytes = &mut self.bytes[self.bytes_used..][..len_max];
         Ok(Draft {
             wqe,
+            is_inline: true,
             bytes,
             len: &mut self.len,
             bytes_used: &mut self.bytes_used,
             sges_used: &mut self.sges_used,
         })
+    }
+
+    /// Appends a request that carries a range of the bytes that the sender [keeps](Self::kept), as
+    /// they are when the batch is posted.
+    ///
+    /// # Errors
+    /// As [`inline`](Self::inline).
+    ///
+    /// # Panics
+    /// When the range is outside those bytes.
+    #[inline(always)]
+    pub fn push_kept(
+        &mut self,
+        op: Op,
+        dest: Option<Dest>,
+        range: Range<usize>,
+        (id, flags): (u64, SendFlags),
+    ) -> Result<(), PostReason> {
+        let len = range.len();
+        assert!(
+            range.start <= range.end && range.end <= self.kept.len(),
+            "outside the bytes that are kept"
+        );
+        if !self.takes_inline(&op, dest.is_some(), len) {
+            return Err(self.refusal(&op, dest.is_some(), true, 0, len));
+        }
+        let Some(wqe) = self.wqes.get_mut(self.len) else {
+            return Err(PostReason::BatchFull);
+        };
+        let mut new = Wqe::new(&op, dest);
+        new.shape |= INLINE;
+        new.start = (self.kept.start + range.start) as u32;
+        new.len = len as u32;
+        new.id = id;
+        new.flags = flags;
+        *wqe = new;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Whether such a request goes inline. Short for `rules::check_shape`: most of it is known where
+    /// this is inlined.
+    #[inline(always)]
+    fn takes_inline(&self, op: &Op, has_dest: bool, len: usize) -> bool {
+        let transport = self.limits.transport;
+        matches!(op, Op::Send { .. } | Op::Write { .. })
+            && rules::carries(transport, op)
+            && has_dest == (transport == Transport::Ud)
+            && len <= self.inline_fits
+    }
+
+    /// Has a SEND or WRITE of the batch carry immediate data.
+    ///
+    /// # Panics
+    /// When there is no such request at `index`.
+    pub fn set_imm(&mut self, index: usize, imm: u32) {
+        let wqe = &mut self.wqes[..self.len][index];
+        let carries = matches!(wqe.opcode, WcOpcode::Send | WcOpcode::Write);
+        assert!(carries, "an operation without immediate data");
+        wqe.imm = imm;
+        wqe.shape |= IMM;
     }
 
     /// Begins a request whose bytes are gathered from (or scattered to) registered memory.
@@ -397,6 +500,7 @@ impl SendBatch {
         }
         Ok(Draft {
             wqe,
+            is_inline: false,
             bytes: &mut [],
             len: &mut self.len,
             bytes_used: &mut self.bytes_used,
@@ -532,6 +636,7 @@ impl SendBatch {
 #[must_use = "a draft that is not committed is abandoned"]
 pub struct Draft<'b> {
     wqe: &'b mut Wqe,
+    is_inline: bool,
     bytes: &'b mut [u8],
     len: &'b mut usize,
     bytes_used: &'b mut usize,
@@ -565,14 +670,14 @@ impl Draft<'_> {
     /// When `len` is more than was asked for, or the request gathers.
     #[inline]
     pub fn commit(self, len: usize) {
-        assert!(self.wqe.is_inline(), "a request that gathers has no room");
+        assert!(self.is_inline, "a request that gathers has no room");
         assert!(
             len <= self.bytes.len(),
             "longer than the room that was lent"
         );
         self.wqe.len = len as u32;
         // The next one's bytes start on a word.
-        *self.bytes_used += len.next_multiple_of(8);
+        *self.bytes_used += (len + 7) & !7;
         *self.len += 1;
     }
 
@@ -582,10 +687,7 @@ impl Draft<'_> {
     /// When the request carries its bytes.
     #[inline]
     pub fn commit_gathered(self) {
-        assert!(
-            !self.wqe.is_inline(),
-            "how many bytes it carries is not said"
-        );
+        assert!(!self.is_inline, "how many bytes it carries is not said");
         *self.sges_used += self.wqe.count as usize;
         *self.len += 1;
     }

@@ -82,8 +82,8 @@ pub use attr::{
 pub use batch::{Dest, RecvBatch, SendBatch, SendLimits};
 pub use error::{CqError, PostError, PostReason, VerbsError};
 pub use names::{
-    AhNum, ChannelNum, CqNum, Gid, Guid, Lkey, PdNum, Pkey, Psn, Qkey, QpNum, RemoteAddr, Rkey,
-    SrqNum,
+    AhNum, ChannelNum, CqNum, Gid, Guid, Iova, Lkey, PdNum, Pkey, Psn, Qkey, QpNum, RemoteAddr,
+    Rkey, SrqNum, VendorErr,
 };
 pub use polled::Polled;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};

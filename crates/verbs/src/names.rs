@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ptr::NonNull;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $inner:ty) => {
@@ -60,6 +61,16 @@ number!(
 );
 
 number!(
+    /// What a NIC says of its own about why a request failed; its documentation has the numbers. 0
+    /// says nothing.
+    VendorErr, u32
+);
+number!(
+    /// The address that work requests use for a region's first byte, local and remote ones alike.
+    Iova, u64
+);
+
+number!(
     /// A partition key: 15 bits that name the partition, and the top one for full membership.
     Pkey, u16
 );
@@ -81,6 +92,14 @@ impl Qkey {
     #[must_use]
     pub const fn sent_by(self, own: Qkey) -> Qkey {
         if self.is_controlled() { own } else { self }
+    }
+}
+
+impl Iova {
+    /// The one of memory that work requests name by its own address.
+    #[inline]
+    pub fn of(start: NonNull<u8>) -> Self {
+        Iova(start.addr().get() as u64)
     }
 }
 
@@ -128,10 +147,10 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// A place in a peer's memory: a virtual address of the peer, and the key of the region around it.
+/// A place in a peer's memory: an address of a region there, and the region's key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RemoteAddr {
-    /// Virtual address in the peer's process.
+    /// Address, counted from the region's [`Iova`].
     pub addr: u64,
     /// The peer's key.
     pub rkey: Rkey,

@@ -19,7 +19,7 @@ use crate::attr::{
 use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, PostReason, VerbsError};
 use crate::mem;
-use crate::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, RemoteAddr, Rkey, SrqNum};
+use crate::names::{AhNum, ChannelNum, CqNum, Iova, Lkey, PdNum, QpNum, RemoteAddr, Rkey, SrqNum};
 use crate::polled::Polled;
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendWr, UdDest};
@@ -67,20 +67,24 @@ pub trait Nic: Send + Sync + Debug {
     fn allocate(&self, pd: PdNum, len: usize, access: Access)
     -> Result<Arc<dyn NicMr>, VerbsError>;
 
-    /// Registers memory of the caller.
+    /// Registers memory of the caller, which work requests name by addresses from `iova` on, as
+    /// `ibv_reg_mr_iova`'s: [`Iova::of`] its start, or any that is as far from the beginning of a page
+    /// of 4096 bytes.
     ///
     /// # Errors
-    /// As [`Nic::allocate`].
+    /// As [`Nic::allocate`], and as [`rules::check_iova`](crate::rules::check_iova).
     ///
     /// # Safety
     /// `start` is valid for reads and writes of `len` bytes until the region is dropped, and all
     /// that time is accessed by this process through atomics or [`mem`] only. Nobody accesses it
-    /// during the call, nor while the region is dropped: a NIC may move it, at its place.
+    /// during the call, nor while the region is dropped, but through other regions that lie there: a NIC
+    /// may move it, at its place.
     unsafe fn register(
         &self,
         pd: PdNum,
         start: NonNull<u8>,
         len: usize,
+        iova: Iova,
         access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError>;
 
@@ -148,7 +152,7 @@ pub trait Nic: Send + Sync + Debug {
 /// as long as the region lives, both always say the same, and all accesses to it are atomic, or by
 /// [`mem`], another process or hardware.
 pub unsafe trait NicMr: Send + Sync + Debug {
-    /// The virtual address of its first byte.
+    /// The address of its first byte in work requests.
     fn addr(&self) -> u64;
 
     /// Its length in bytes.
@@ -203,14 +207,21 @@ pub unsafe trait NicMr: Send + Sync + Debug {
 
 /// A completion channel: a file descriptor that becomes readable when an armed completion queue
 /// gets a completion.
+///
+/// As with `ibv_get_cq_event` on a descriptor that does not block, a readable descriptor promises no
+/// event: a wake-up may come twice, or late, when its event has been taken. [`event`](Self::event)
+/// finds none then, and the descriptor is not readable any more. So whoever sleeps on it takes events
+/// until there is none.
 pub trait NicChannel: Send + Debug {
     /// Its number.
     fn num(&self) -> ChannelNum;
 
-    /// The descriptor to wait on.
+    /// The descriptor to wait on: readable as long as there are events, and at times for a while when
+    /// there are none.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Takes one event and says which queue it is of; `None` when there is none. Never blocks.
+    /// Takes one event and says which queue it is of; `None` when there is none, even if the descriptor
+    /// was readable. Never blocks.
     ///
     /// # Errors
     /// `Io`.
@@ -279,8 +290,9 @@ pub trait SendHalf: Send + Debug {
     /// What it takes. Batches made with these are checked once, others request by request.
     fn limits(&self) -> SendLimits;
 
-    /// Looks a datagram's destination up, once for all datagrams that go there, and makes contact
-    /// with it, which may block; posting never does.
+    /// Looks a datagram's destination up, once for all datagrams that go there, and begins contact
+    /// with it. Waits for nobody, as posting does: one that does not answer is found out by the lack
+    /// of its answers.
     ///
     /// # Errors
     /// `NoSuch` for the address handle, `Unreachable`, `Invalid` on other transports than UD.

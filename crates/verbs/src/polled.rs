@@ -9,16 +9,24 @@ use crate::wc::Wc;
 
 /// No message is lent with this completion.
 const NOTHING: u32 = u32::MAX;
+/// Bytes of a word, on which messages begin.
+const WORD: usize = 8;
 
 /// Completions, and the messages lent with them.
 #[derive(Debug)]
 pub struct Polled {
-    wcs: Vec<Wc>,
-    /// Where each completion's message starts in `bytes`, up to the last one that lends one.
-    places: Vec<u32>,
+    /// Those of before the last clearing stay behind the first `len`.
+    wcs: Box<[Wc]>,
+    /// Where each completion's message starts in `bytes`, if it has one.
+    places: Box<[u32]>,
+    /// Any has one.
+    lends: bool,
+    len: usize,
     /// Completions that the next poll may bring.
     max: usize,
+    /// Whole words.
     bytes: Box<[u8]>,
+    /// The same.
     used: usize,
     /// A message did not fit.
     is_short: bool,
@@ -34,24 +42,38 @@ impl Polled {
     /// of the room makes it grow.
     pub fn with_bytes(max: usize, bytes: usize) -> Self {
         Polled {
-            wcs: Vec::with_capacity(max),
-            places: Vec::with_capacity(max),
+            wcs: vec![Wc::default(); max].into(),
+            places: vec![NOTHING; max].into(),
+            lends: false,
+            len: 0,
             max,
-            bytes: vec![0; bytes].into(),
+            bytes: vec![0; bytes.next_multiple_of(WORD)].into(),
             used: 0,
             is_short: false,
         }
     }
 
     /// Has the next polls bring at most so many completions.
+    #[inline]
     pub fn set_max(&mut self, max: usize) {
+        if max > self.wcs.len() {
+            self.make_room(max);
+        }
         self.max = max;
+    }
+
+    #[cold]
+    fn make_room(&mut self, max: usize) {
+        let (mut wcs, mut places) = (self.wcs.to_vec(), self.places.to_vec());
+        wcs.resize(max, Wc::default());
+        places.resize(max, NOTHING);
+        (self.wcs, self.places) = (wcs.into(), places.into());
     }
 
     /// The completions, in order per queue pair.
     #[inline]
     pub fn completions(&self) -> &[Wc] {
-        &self.wcs
+        &self.wcs[..self.len]
     }
 
     /// Whether the last poll may have left something for want of room.
@@ -64,18 +86,21 @@ impl Polled {
     /// message starts with its route header, as in a RECV.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Wc, Option<&[u8]>)> {
-        self.wcs.iter().enumerate().map(|(index, wc)| {
-            let place = self.places.get(index).copied().unwrap_or(NOTHING);
+        let places = &self.places[..self.len];
+        self.completions().iter().zip(places).map(|(wc, place)| {
             let lent = |place: usize| &self.bytes[place..][..wc.byte_len as usize];
-            (wc, (place != NOTHING).then(|| lent(place as usize)))
+            (wc, (*place != NOTHING).then(|| lent(*place as usize)))
         })
     }
 
     /// Forgets everything. A NIC does this at the beginning of a poll.
     #[inline]
     pub fn clear(&mut self) {
-        self.wcs.clear();
-        self.places.clear();
+        if self.lends {
+            self.places[..self.len].fill(NOTHING);
+            self.lends = false;
+        }
+        self.len = 0;
         self.used = 0;
         self.is_short = false;
     }
@@ -83,7 +108,7 @@ impl Polled {
     /// Completions that still fit, for a NIC.
     #[inline]
     pub fn room(&self) -> usize {
-        self.max.saturating_sub(self.wcs.len())
+        self.max.saturating_sub(self.len)
     }
 
     /// Bytes of messages that fit a poll.
@@ -94,14 +119,15 @@ impl Polled {
     /// Whether no more fit.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.wcs.len() >= self.max
+        self.len >= self.max
     }
 
     /// Appends a completion, for a NIC that has looked for [`room`](Self::room).
     #[inline]
     pub fn push(&mut self, wc: Wc) {
         debug_assert!(!self.is_full());
-        self.wcs.push(wc);
+        self.wcs[self.len] = wc;
+        self.len += 1;
     }
 
     /// Room for a message of `len` bytes; `None` when it has to wait for the next poll.
@@ -118,7 +144,7 @@ impl Polled {
     fn grow(&mut self, len: usize) -> bool {
         self.is_short |= self.used > 0;
         if self.used == 0 {
-            self.bytes = vec![0; len].into();
+            self.bytes = vec![0; len.next_multiple_of(WORD)].into();
         }
         self.used == 0
     }
@@ -128,26 +154,22 @@ impl Polled {
     ///
     /// # Panics
     /// When that many bytes were not lent.
-    #[inline]
+    #[inline(always)]
     pub fn push_lent(&mut self, wc: Wc) {
-        debug_assert!(!self.is_full());
         let len = wc.byte_len as usize;
         assert!(len <= self.bytes.len() - self.used, "bytes that were lent");
-        if self.places.len() < self.wcs.len() {
-            self.places.resize(self.wcs.len(), NOTHING);
-        }
-        self.wcs.push(wc);
-        self.places.push(self.used as u32);
-        self.used += len.next_multiple_of(8).min(self.bytes.len() - self.used);
+        self.places[self.len] = self.used as u32;
+        self.lends = true;
+        self.push(wc);
+        self.used += (len + WORD - 1) & !(WORD - 1);
     }
 
     /// Changes completions, or takes out those of which `keep` says so. For decorators. What made
     /// the poll [short](Self::was_short) is still there to be polled.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Wc) -> bool) {
         self.is_short |= self.is_full();
-        self.places.resize(self.wcs.len(), NOTHING);
-        let mut kept = 0;
-        for index in 0..self.wcs.len() {
+        let (mut kept, before) = (0, self.len);
+        for index in 0..before {
             let mut wc = self.wcs[index];
             if keep(&mut wc) {
                 self.wcs[kept] = wc;
@@ -155,8 +177,8 @@ impl Polled {
                 kept += 1;
             }
         }
-        self.wcs.truncate(kept);
-        self.places.truncate(kept);
+        self.places[kept..before].fill(NOTHING);
+        self.len = kept;
     }
 }
 

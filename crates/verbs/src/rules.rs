@@ -8,9 +8,12 @@
 //!
 //! Source: HERD (SIGCOMM'14), Table 1, with READ and atomics on RC only.
 
+use std::ptr::NonNull;
+
 use crate::attr::{Access, AhAttr, PortAttr, QpAttr, Transport};
 use crate::batch::SendLimits;
 use crate::error::{PostReason, VerbsError};
+use crate::names::Iova;
 use crate::wr::{Op, Payload, SendWr};
 
 /// Whether a transport carries an operation.
@@ -95,6 +98,26 @@ pub fn check_depths(attr: &QpAttr, rd_atomic_max: u8) -> Result<(), VerbsError> 
             let (value, max) = (u64::from(depth), u64::from(rd_atomic_max));
             return Err(VerbsError::Limit { what, value, max });
         }
+    }
+    Ok(())
+}
+
+/// Checks the addresses that a region of `len` bytes at `start` is to have: they do not wrap around,
+/// and lie in pages of 4096 bytes as the memory does, so that what is aligned in one is in the other.
+/// Linux demands it of every registration.
+///
+/// # Errors
+/// `Invalid`.
+pub fn check_iova(start: NonNull<u8>, len: usize, iova: Iova) -> Result<(), VerbsError> {
+    const PAGE: u64 = 4096;
+    if Iova::of(start).0 % PAGE != iova.0 % PAGE {
+        let why = "it is not as far from the beginning of a page as the memory";
+        return Err(VerbsError::invalid("I/O address", why));
+    }
+    let wraps = |addr: Iova| addr.0.checked_add(len as u64).is_none();
+    if wraps(iova) || wraps(Iova::of(start)) {
+        let why = "it wraps around the address space";
+        return Err(VerbsError::invalid("memory region", why));
     }
     Ok(())
 }

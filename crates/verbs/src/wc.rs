@@ -1,6 +1,6 @@
 //! Work completions: what comes out of a completion queue.
 
-use crate::names::QpNum;
+use crate::names::{QpNum, VendorErr};
 
 /// How a work request ended. The names and their meaning are `ibv_wc_status`'.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, thiserror::Error)]
@@ -107,7 +107,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A work completion. When `status` is not `Success`, only `id`, `status` and `qpn` mean
+/// A work completion. When `status` is not `Success`, only `id`, `status`, `vendor_err` and `qpn` mean
 /// something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wc {
@@ -127,7 +127,13 @@ pub struct Wc {
     pub qpn: QpNum,
     /// The sender's queue pair (UD).
     pub src_qpn: QpNum,
+    /// Why it failed, in the NIC's own numbers; 0 when it was carried out, was flushed, or the NIC
+    /// does not say.
+    pub vendor_err: VendorErr,
 }
+
+// A batch of completions is copied often.
+const _: () = assert!(size_of::<Wc>() == 32);
 
 impl Wc {
     /// Whether the work request was carried out.

@@ -98,6 +98,7 @@ bitflags::bitflags! {
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct UdDest {
     /// The peer's port.
     pub ah: AhNum,

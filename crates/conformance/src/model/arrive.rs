@@ -3,10 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::cause::{Cause, End};
 use super::world::{Place, Receive, World};
 use verbs::attr::{Access, Transport};
 use verbs::names::{Gid, QpNum, RemoteAddr};
-use verbs::wc::{Wc, WcFlags, WcOpcode, WcStatus};
+use verbs::wc::{Wc, WcFlags, WcOpcode};
 use verbs::wr::{GRH_LEN, UdDest};
 
 /// What became of a message at its receiver.
@@ -200,12 +201,12 @@ impl World {
         let pd = qp.init.pd.0;
         wc.id = recv.id;
         let arrival = if recv.room() < message.len() as u64 {
-            wc.status = WcStatus::LocLenErr;
+            End::Failed(Cause::RecvRoom).note(&mut wc);
             Arrival::TooLong
         } else if recv.lent.is_some() {
             Arrival::Taken
         } else if !message.is_empty() && !self.scatter(peer.0, pd, &recv.sges, message) {
-            wc.status = WcStatus::LocProtErr;
+            End::Failed(Cause::RecvMemory).note(&mut wc);
             Arrival::BadBuffer
         } else {
             Arrival::Taken

@@ -2,11 +2,12 @@
 //! as a whole; an unreliable sender is done with a message that is on its way.
 
 use super::arrive::{Arrival, Body, Message};
+use super::cause::{Cause, End};
 use super::world::{Data, Place, Request, World};
 use verbs::attr::{Access, QpState, Transport};
 use verbs::names::{Gid, RemoteAddr};
 use verbs::rules;
-use verbs::wc::{Wc, WcFlags, WcOpcode, WcStatus};
+use verbs::wc::{Wc, WcFlags, WcOpcode};
 use verbs::wr::{Op, SendFlags, Sge};
 
 /// How an attempt to carry out a request ended.
@@ -14,7 +15,7 @@ enum Verdict {
     /// Done, with this many bytes read or swapped.
     Done(u32),
     /// Failed for good.
-    Failed(WcStatus),
+    Failed(Cause),
     /// The peer has no RECV.
     NotReady,
     /// The peer does not answer.
@@ -98,31 +99,31 @@ impl World {
             return true;
         };
         let attr = qp.machine.attr();
-        let (limit, forever, status) = match verdict {
+        let (limit, forever, cause) = match verdict {
             Verdict::Done(len) => {
                 qp.tries = 0;
-                self.complete_send(place, &request, WcStatus::Success, len);
+                self.complete_send(place, &request, End::Done(len));
                 return true;
             }
-            Verdict::Failed(status) => {
-                self.complete_send(place, &request, status, 0);
+            Verdict::Failed(cause) => {
+                self.complete_send(place, &request, End::Failed(cause));
                 self.fail(place, true);
                 return true;
             }
             Verdict::NotReady => {
                 let limit = attr.rnr_retry.unwrap_or(0);
-                (limit, limit == 7, WcStatus::RnrRetryExcErr)
+                (limit, limit == 7, Cause::NoRecv)
             }
             Verdict::NoAnswer => {
                 let limit = attr.retry_count.unwrap_or(0);
-                (limit, attr.timeout == Some(0), WcStatus::RetryExcErr)
+                (limit, attr.timeout == Some(0), Cause::NoAnswer)
             }
         };
         // In a network each attempt takes its time; without one polls are the clock.
         qp.tries += u32::from(tick || in_network);
         if !forever && qp.tries > u32::from(limit) {
             qp.tries = 0;
-            self.complete_send(place, &request, status, 0);
+            self.complete_send(place, &request, End::Failed(cause));
             self.fail(place, true);
             return true;
         }
@@ -138,13 +139,13 @@ impl World {
 
     fn carry_out(&mut self, place: Place, request: &Request) -> Verdict {
         let Some(qp) = self.qp(place) else {
-            return Verdict::Failed(WcStatus::LocQpOpErr);
+            return Verdict::Failed(Cause::NoHandle);
         };
         let (pd, transport) = (qp.init.pd.0, qp.init.transport);
         match request.op {
             Op::Send { imm } | Op::Write { imm, .. } => {
                 let Some(bytes) = self.gather(place.0, pd, &request.data) else {
-                    return Verdict::Failed(WcStatus::LocProtErr);
+                    return Verdict::Failed(Cause::LocalElement);
                 };
                 let remote = match request.op {
                     Op::Write { remote, .. } => Some(remote),
@@ -223,7 +224,7 @@ impl World {
         bytes: Vec<u8>,
     ) -> Verdict {
         let Some(qp) = self.qp(place) else {
-            return Verdict::Failed(WcStatus::LocQpOpErr);
+            return Verdict::Failed(Cause::NoHandle);
         };
         let attr = qp.machine.attr();
         let here = &self.nodes[place.0];
@@ -232,7 +233,7 @@ impl World {
                 let ah = request.to.and_then(|to| here.ahs.get(&to.ah.0));
                 let (Some(mut to), Some(ah)) = (request.to, ah.filter(|ah| ah.pd == qp.init.pd.0))
                 else {
-                    return Verdict::Failed(WcStatus::LocQpOpErr);
+                    return Verdict::Failed(Cause::NoHandle);
                 };
                 to.qkey = to.qkey.sent_by(attr.qkey.unwrap_or_default());
                 (ah.gid, to.qpn, Body::Datagram { to, gid: ah.gid })
@@ -291,7 +292,7 @@ impl World {
                 self.remote_region(peer, remote.rkey, need, remote.addr, len)
             else {
                 self.fail(peer, false);
-                return Verdict::Failed(WcStatus::RemAccessErr);
+                return Verdict::Failed(Cause::RemoteRange);
             };
             memory.write(offset, bytes);
         }
@@ -313,8 +314,8 @@ impl World {
         match self.arrive(peer, message, wc, solicited) {
             Arrival::Taken => Verdict::Done(0),
             Arrival::NoRecv => Verdict::NotReady,
-            Arrival::TooLong => Verdict::Failed(WcStatus::RemInvReqErr),
-            Arrival::BadBuffer => Verdict::Failed(WcStatus::RemOpErr),
+            Arrival::TooLong => Verdict::Failed(Cause::PeerRecvRoom),
+            Arrival::BadBuffer => Verdict::Failed(Cause::PeerRecvMemory),
         }
     }
 
@@ -327,12 +328,12 @@ impl World {
         change: Option<&dyn Fn(u64) -> u64>,
     ) -> Verdict {
         let (Some(qp), Data::Gather(sges)) = (self.qp(place), &request.data) else {
-            return Verdict::Failed(WcStatus::LocQpOpErr);
+            return Verdict::Failed(Cause::NoHandle);
         };
         let pd = qp.init.pd.0;
         let local = self.local_pieces(place.0, pd, Access::LOCAL_WRITE, sges);
         if local.is_none() {
-            return Verdict::Failed(WcStatus::LocProtErr);
+            return Verdict::Failed(Cause::LocalElement);
         }
         let Some(peer) = self.peer(place) else {
             return Verdict::NoAnswer;
@@ -343,13 +344,13 @@ impl World {
         }
         if change.is_some() && !remote.addr.is_multiple_of(8) {
             self.fail(peer, false);
-            return Verdict::Failed(WcStatus::RemInvReqErr);
+            return Verdict::Failed(Cause::Misaligned);
         }
         let need = rules::remote_access(&request.op);
         let Some((memory, offset)) = self.remote_region(peer, remote.rkey, need, remote.addr, len)
         else {
             self.fail(peer, false);
-            return Verdict::Failed(WcStatus::RemAccessErr);
+            return Verdict::Failed(Cause::RemoteRange);
         };
         let mut bytes = vec![0; len as usize];
         match change {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs::mem;
+use verbs::names::Iova;
 
 /// Registered memory: allocated here, or the caller's.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     start: NonNull<u8>,
     len: usize,
+    iova: Iova,
     /// Keeps allocated memory alive; the caller keeps its own.
     _own: Option<Arc<[AtomicU64]>>,
 }
@@ -30,21 +32,24 @@ impl Memory {
             .collect();
         let first = words.as_ptr().cast::<u8>().cast_mut();
         let start = first.wrapping_add(first.align_offset(64));
+        let start = NonNull::new(start).expect("an allocation is not at address zero");
         Memory {
-            start: NonNull::new(start).expect("an allocation is not at address zero"),
+            start,
             len,
+            iova: Iova::of(start),
             _own: Some(words),
         }
     }
 
-    /// The caller's memory.
+    /// The caller's memory, under addresses of its choice.
     ///
     /// # Safety
     /// As [`verbs::nic::Nic::register`].
-    pub(super) unsafe fn borrow(start: NonNull<u8>, len: usize) -> Memory {
+    pub(super) unsafe fn borrow(start: NonNull<u8>, len: usize, iova: Iova) -> Memory {
         Memory {
             start,
             len,
+            iova,
             _own: None,
         }
     }
@@ -53,8 +58,9 @@ impl Memory {
         self.start
     }
 
+    /// The address of its first byte in work requests.
     pub(super) fn addr(&self) -> u64 {
-        self.start.as_ptr() as u64
+        self.iova.0
     }
 
     pub(super) fn len(&self) -> usize {

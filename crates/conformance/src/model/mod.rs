@@ -22,6 +22,7 @@
 //! | `memory.rs` | registered memory |
 
 mod arrive;
+mod cause;
 mod deliver;
 mod memory;
 mod network;

@@ -12,7 +12,7 @@ use super::objects::{self, ModelChannel, ModelCq, ModelMr, ModelSrq};
 use super::world::{Ah, Channel, Cq, Node, Qp, REMOTE_KEY, Region, Srq};
 use verbs::attr::{Access, AhAttr, AtomicScope, CqInit, DeviceAttr, PortAttr, QpInit, SrqInit};
 use verbs::error::VerbsError;
-use verbs::names::{AhNum, ChannelNum, CqNum, Guid, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Guid, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
 use verbs::rules;
 use verbs::state::QpMachine;
@@ -168,10 +168,13 @@ impl Nic for ModelNic {
         pd: PdNum,
         start: NonNull<u8>,
         len: usize,
+        iova: Iova,
         access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        rules::check_iova(start, len, iova)?;
         // SAFETY: the caller's promise is the one asked for.
-        self.add_region(pd, access, len, || unsafe { Memory::borrow(start, len) })
+        let memory = || unsafe { Memory::borrow(start, len, iova) };
+        self.add_region(pd, access, len, memory)
     }
 
     fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {

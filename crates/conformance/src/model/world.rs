@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{PipeWriter, Write};
 
+use super::cause::End;
 use super::memory::Memory;
 use super::network::Air;
 use verbs::attr::{Access, QpInit, QpState, Transport};
 use verbs::names::{CqNum, Gid, QpNum, Rkey};
 use verbs::nic::AsyncEvent;
 use verbs::state::QpMachine;
-use verbs::wc::{Wc, WcOpcode, WcStatus};
+use verbs::wc::{Wc, WcOpcode};
 use verbs::wr::{GRH_LEN, Op, SendFlags, Sge, UdDest};
 
 /// A queue pair's place in the world: its node, and its number there.
@@ -230,16 +231,10 @@ impl World {
     }
 
     /// Puts a send work request's completion into its queue, if it makes one.
-    pub(super) fn complete_send(
-        &mut self,
-        place: Place,
-        request: &Request,
-        status: WcStatus,
-        len: u32,
-    ) {
+    pub(super) fn complete_send(&mut self, place: Place, request: &Request, end: End) {
         let Some(qp) = self.qp(place) else { return };
         let signaled = qp.init.signal_all || request.flags.contains(SendFlags::SIGNALED);
-        if status == WcStatus::Success && !signaled {
+        if matches!(end, End::Done(_)) && !signaled {
             return;
         }
         let opcode = match request.op {
@@ -249,14 +244,13 @@ impl World {
             Op::CompareSwap { .. } => WcOpcode::CompareSwap,
             Op::FetchAdd { .. } => WcOpcode::FetchAdd,
         };
-        let wc = Wc {
+        let mut wc = Wc {
             id: request.id,
-            status,
             opcode,
-            byte_len: len,
             qpn: QpNum(place.1),
             ..Wc::default()
         };
+        end.note(&mut wc);
         let cq = qp.init.send_cq;
         let entry = Entry {
             wc,
@@ -356,16 +350,16 @@ impl World {
             recvs = std::mem::take(&mut qp.recvs);
         }
         for request in sends {
-            self.complete_send(place, &request, WcStatus::WrFlushErr, 0);
+            self.complete_send(place, &request, End::Flushed);
         }
         // Nobody has posted the NIC's own.
         for recv in recvs.into_iter().filter(|recv| recv.lent.is_none()) {
-            let wc = Wc {
+            let mut wc = Wc {
                 id: recv.id,
-                status: WcStatus::WrFlushErr,
                 opcode: WcOpcode::Recv,
                 ..Wc::default()
             };
+            End::Flushed.note(&mut wc);
             self.complete_recv(place, wc, false, &recv, None);
         }
     }

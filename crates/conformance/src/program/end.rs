@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::ledger::{Fate, Ledger, Sent, Slot};
-use super::plan::{EndId, EndPlan, Farewell, Leave, RECV, Request, TARGET, TARGET_LEN};
+use super::plan::{EndId, EndPlan, Farewell, Leave, RECV, Recvs, Request, TARGET_LEN};
 use super::port::Pair;
 use super::request::{carry_out, gathered, message, sges_of};
 use super::run::{SharedRecvs, World, lock};
@@ -27,7 +28,10 @@ pub(super) struct End {
     pub(super) pair: Option<Pair>,
     /// Where its datagrams go.
     pub(super) to: Option<UdDest>,
+    /// What its requests gather and fetch, and where its RECVs lead.
     pub(super) region: Arc<dyn NicMr>,
+    /// What its peer reads and writes.
+    pub(super) target: Option<Arc<dyn NicMr>>,
     pub(super) ledger: Ledger,
     pub(super) to_send: VecDeque<Request>,
     /// How many of them may be posted by now.
@@ -38,6 +42,8 @@ pub(super) struct End {
     /// How much of the room for RECVs is used up in this round.
     pub(super) recv_used: usize,
     pub(super) last_id: u64,
+    /// What was posted up to here is gone with a RESET, but may have completed before.
+    pub(super) forgotten: u64,
     /// What READs and atomics of this round bring, and where.
     pub(super) results: Vec<(usize, Vec<u8>)>,
     /// Its link says farewell in this round.
@@ -93,19 +99,24 @@ impl End {
         self.leaving = false;
         self.torn = round.farewell.is_some_and(|it| it.leaver.0 == self.id.0);
         self.results.clear();
+        let known = world.known(self.id);
+        known.has_sent.store(false, Ordering::Release);
         if self.dead || self.pair.is_none() {
             return;
         }
         self.to_send = exchange.sends[self.id.1].iter().cloned().collect();
-        self.rooms = match self.plan.shared {
-            true => VecDeque::new(),
-            false => exchange.rooms[self.id.1].iter().copied().collect(),
+        self.rooms = match self.plan.recvs {
+            Recvs::Own => exchange.rooms[self.id.1].iter().copied().collect(),
+            Recvs::Shared | Recvs::Lent => VecDeque::new(),
         };
         self.ledger.fate = match round.farewell.filter(|it| it.leaver.0 == self.id.0) {
             None => Fate::Healthy,
-            Some(farewell) if farewell.leaver != self.id => Fate::Torn,
+            Some(farewell) if farewell.leaver != self.id => match farewell.how {
+                Leave::Forget => Fate::Refused(WcStatus::RemAccessErr),
+                _ => Fate::Torn,
+            },
             Some(farewell) => match farewell.how {
-                Leave::Error => Fate::Torn,
+                Leave::Error | Leave::Reset | Leave::Forget => Fate::Torn,
                 Leave::Destroy | Leave::Die => Fate::Healthy,
                 Leave::BadKey => Fate::Last(WcStatus::RemAccessErr),
                 Leave::TooLong => Fate::Last(WcStatus::RemInvReqErr),
@@ -125,7 +136,7 @@ impl End {
         count: usize,
         room: usize,
     ) -> Result<usize, String> {
-        let peer = world.region(self.peer());
+        let peer = *lock(&world.known(self.peer()).remote);
         let out = &world.known(self.id).out;
         let mut target = lock(&world.known(self.peer()).target);
         let fits = count.min(room);
@@ -139,9 +150,9 @@ impl End {
         let mut wrs = Vec::new();
         for (index, request) in requests.iter().enumerate() {
             let (op, result) = match index < fits {
-                true => carry_out(request, &*peer, &bytes[index], &mut target),
+                true => carry_out(request, peer, &bytes[index], &mut target),
                 // It must not be taken.
-                false => carry_out(request, &*peer, &bytes[index], &mut target.clone()),
+                false => carry_out(request, peer, &bytes[index], &mut target.clone()),
             };
             self.results.extend(result.filter(|_| index < fits));
             let mut flags = SendFlags::empty();
@@ -200,7 +211,9 @@ impl End {
         pieces.map(sge).collect()
     }
 
-    pub(super) fn post_recvs(&mut self) -> Result<(), String> {
+    /// Posts RECVs as far as there is room. `over` tries one more when the queue becomes full, which
+    /// must be refused.
+    pub(super) fn post_recvs(&mut self, over: bool) -> Result<(), String> {
         let Some(pair) = &mut self.pair else {
             return Ok(());
         };
@@ -209,9 +222,11 @@ impl End {
         if count == 0 {
             return Ok(());
         }
+        let over = over && count == room;
         self.may_recv -= count;
         let mut slots = Vec::new();
-        for len in self.rooms.drain(..count) {
+        let lens = self.rooms.drain(..count);
+        for len in lens.chain(over.then_some(0)) {
             self.last_id += 1;
             slots.push(Slot {
                 id: self.last_id,
@@ -230,23 +245,51 @@ impl End {
             .zip(&sges)
             .map(|(slot, sges)| RecvWr { id: slot.id, sges })
             .collect();
-        pair.post_recv(&wrs).map_err(say("posting RECVs"))?;
+        let posted = pair.post_recv(&wrs);
+        slots.truncate(count);
         self.ledger.recvs.extend(slots);
-        Ok(())
+        let full = PostError {
+            index: count,
+            reason: PostReason::QueueFull,
+        };
+        match posted {
+            Ok(()) if over => Err(format!("{:?}: {count} RECVs fit, not one more", self.id)),
+            Err(error) if over && error == full => Ok(()),
+            posted => posted.map_err(say("posting RECVs")),
+        }
     }
 
+    /// Takes a completion, and the message that is lent with it.
     pub(super) fn completed(
         &mut self,
         wc: &Wc,
+        lent: Option<&[u8]>,
         shared: Option<&SharedRecvs>,
     ) -> Result<(), String> {
+        if self.plan.recvs == Recvs::Lent && wc.id == 0 {
+            let read = |offset: usize, len: usize| {
+                let bytes = lent.and_then(|lent| lent.get(offset..offset + len));
+                bytes.unwrap_or_default().to_vec()
+            };
+            return self.ledger.received(self.transport, wc, read);
+        }
+        if lent.is_some() {
+            return Err(format!("nothing was to be lent: {wc:?}"));
+        }
+        let shares = self.plan.recvs == Recvs::Shared;
         let shared_slot = shared
-            .filter(|_| self.plan.shared)
+            .filter(|_| shares)
             .and_then(|shared| shared.take(wc.id));
         // A RECV's id is none of a request under way; failures do not say what they were.
         let own = self.ledger.recvs.iter().any(|slot| slot.id == wc.id);
         if shared_slot.is_none() && !own {
-            return self.ledger.sent(wc);
+            // It was posted before a RESET, and may have completed before it.
+            let is_forgotten = wc.id <= self.forgotten;
+            return if is_forgotten {
+                Ok(())
+            } else {
+                self.ledger.sent(wc)
+            };
         }
         let (slot, region) = match shared_slot.zip(shared) {
             Some((slot, shared)) => (slot, &shared.region),
@@ -259,10 +302,11 @@ impl End {
         };
         let read = |offset, len| {
             let mut bytes = vec![0; len];
-            region.read(offset, &mut bytes);
+            region.read(slot.offset + offset, &mut bytes);
             bytes
         };
-        self.ledger.received(self.transport, slot, wc, read)?;
+        let received = self.ledger.received(self.transport, wc, read);
+        received.map_err(|why| format!("{why}, in {slot:?}"))?;
         if let Some((slot, shared)) = shared_slot.zip(shared) {
             shared.give_back(slot);
         }
@@ -270,17 +314,33 @@ impl End {
     }
 
     /// Whether something is still to come or to be posted.
-    pub(super) fn owes(&self) -> bool {
-        let ledger = &self.ledger;
-        let sends = !self.to_send.is_empty() || !ledger.sent.is_empty();
+    pub(super) fn owes(&self, world: &World<'_>) -> bool {
         let alive = self.pair.is_some() && !self.dead;
-        let receives = !self.rooms.is_empty() || !ledger.arriving.is_empty();
+        let receives = !self.rooms.is_empty() || !self.ledger.arriving.is_empty();
         // What comes over a link that says farewell is seen when its ends part.
-        alive && (sends || (receives && !self.torn))
+        alive && (self.sends() || (receives && !self.torn) || self.is_waited_for(world))
+    }
+
+    fn sends(&self) -> bool {
+        !self.to_send.is_empty() || !self.ledger.sent.is_empty()
+    }
+
+    /// Whether the peer, over a link that says farewell, may wait for RECVs of the shared queue, which
+    /// become free as this end looks.
+    pub(super) fn is_waited_for(&self, world: &World<'_>) -> bool {
+        let shares = self.plan.recvs == Recvs::Shared && self.transport == Transport::Rc;
+        let has_sent = || world.known(self.peer()).has_sent.load(Ordering::Acquire);
+        self.torn && shares && self.pair.is_some() && !has_sent()
+    }
+
+    /// Tells its peer whether it has sent all.
+    pub(super) fn tell(&self, world: &World<'_>) {
+        let known = world.known(self.id);
+        known.has_sent.store(!self.sends(), Ordering::Release);
     }
 
     pub(super) fn is_leaving_and_owes(&self) -> bool {
-        self.leaving && (!self.to_send.is_empty() || !self.ledger.sent.is_empty())
+        self.leaving && self.sends()
     }
 
     pub(super) fn is_leaving_and_has_recvs(&self) -> bool {
@@ -300,6 +360,20 @@ impl End {
         *lock(&world.known(self.id).counts) = (ledger.confirmed, ledger.received);
     }
 
+    /// Whether messages that its peer has seen complete wait for RECVs of the shared queue.
+    pub(super) fn is_behind(&self, world: &World<'_>) -> bool {
+        let waits = self.plan.recvs == Recvs::Shared && self.transport == Transport::Rc;
+        waits && self.pair.is_some() && self.ledger.received < world.confirmed(self.peer())
+    }
+
+    /// The queue pair has gone to RESET.
+    pub(super) fn forget(&mut self) {
+        self.forgotten = self.last_id;
+        self.ledger.clear();
+        self.to_send.clear();
+        self.rooms.clear();
+    }
+
     /// Forgets everything, for a new connection.
     pub(super) fn clear(&mut self, world: &World<'_>) {
         self.ledger.clear();
@@ -307,7 +381,9 @@ impl End {
         self.rooms.clear();
         let known = world.known(self.id);
         let zeros = vec![0; TARGET_LEN];
-        self.region.write(TARGET, &zeros);
+        if let Some(target) = &self.target {
+            target.write(0, &zeros);
+        }
         *lock(&known.target) = zeros;
         *lock(&known.counts) = (0, 0);
     }
@@ -333,7 +409,7 @@ impl End {
         let mut bytes = vec![0; TARGET_LEN];
         let deadline = Instant::now() + world.patience;
         loop {
-            region.read(TARGET, &mut bytes);
+            region.read(0, &mut bytes);
             let differs = bytes.iter().zip(&*target).position(|(is, was)| is != was);
             let Some(at) = differs else {
                 return Ok(());

@@ -4,7 +4,7 @@ use super::end::End;
 use super::plan::{Farewell, Leave};
 use super::run::lock;
 use super::task::{Task, say};
-use verbs::attr::QpState;
+use verbs::attr::{QpState, Transport};
 
 impl Task<'_> {
     /// An end of this task says farewell.
@@ -16,13 +16,26 @@ impl Task<'_> {
                 let gone = pair.map_or(Ok(()), |pair| pair.go_to(QpState::Err));
                 return gone.map_err(say("to ERR"));
             }
+            Leave::Reset => {
+                let pair = self.ends[index].pair.as_mut();
+                let gone = pair.map_or(Ok(()), |pair| pair.go_to(QpState::Reset));
+                self.ends[index].forget();
+                self.ends[index].tell(self.world);
+                return gone.map_err(say("to RESET"));
+            }
+            Leave::Forget => {
+                self.ends[index].target = None;
+                *lock(&self.world.known(farewell.leaver).region) = None;
+                return Ok(());
+            }
             Leave::BadKey | Leave::TooLong | Leave::Starve => return Ok(()),
             Leave::Destroy | Leave::Die => {}
         }
         // What has completed by then was received.
         self.ends[index].leaving = true;
-        self.drain(true, End::is_leaving_and_owes)?;
+        self.drain(true, |task| task.ends.iter().any(End::is_leaving_and_owes))?;
         self.ends[index].leave(self.world);
+        self.ends[index].tell(self.world);
         // Its RECVs go with it.
         self.ends[index].leaving = false;
         let num = self.ends[index].num();
@@ -46,22 +59,38 @@ impl Task<'_> {
     /// confirmed was received, and begin anew.
     pub(super) fn part(&mut self, farewell: Farewell) -> Result<(), String> {
         let of_link = |end: &&mut End| end.id.0 == farewell.leaver.0 && !end.dead;
+        if farewell.abandoned {
+            // The NIC may be about to notice that the peer has gone.
+            for end in self.ends.iter_mut().filter(of_link) {
+                self.destroyed.extend(end.num());
+                end.pair = None;
+            }
+        }
         for end in self.ends.iter_mut().filter(of_link) {
             if let Some(pair) = &mut end.pair {
                 pair.go_to(QpState::Err).map_err(say("to ERR"))?;
                 end.leaving = true;
             }
         }
-        self.drain(true, End::is_leaving_and_has_recvs)?;
+        self.drain(true, |task| {
+            task.ends.iter().any(End::is_leaving_and_has_recvs)
+        })?;
         for end in self.ends.iter_mut().filter(of_link) {
             end.leave(self.world);
         }
         self.pass()?;
+        // Messages may have to wait for RECVs of a shared queue.
+        self.drain(true, |task| {
+            let mut ends = task.ends.iter();
+            ends.any(|end| end.torn && end.is_behind(task.world))
+        })?;
+        // What has come to those that have no RECVs of their own is told, too.
+        self.poll_all()?;
         for end in self.ends.iter().filter(|end| end.id.0 == farewell.leaver.0) {
-            let (_, received) = *lock(&self.world.known(end.id).counts);
-            let (confirmed, _) = *lock(&self.world.known(end.peer()).counts);
-            // Whoever was destroyed did not look any more.
-            let looked = end.pair.is_some();
+            let (received, confirmed) = (end.ledger.received, self.world.confirmed(end.peer()));
+            // Whoever was destroyed or forgot everything did not look any more.
+            let leaves = end.id == farewell.leaver && farewell.how == Leave::Reset;
+            let looked = end.transport == Transport::Rc && end.pair.is_some() && !leaves;
             if looked && received < confirmed {
                 return Err(format!(
                     "{:?} received {received} messages, but {confirmed} completed at their sender",
@@ -74,6 +103,9 @@ impl Task<'_> {
             match &mut end.pair {
                 Some(pair) => pair.go_to(QpState::Reset).map_err(say("to RESET"))?,
                 None => self.make_pair(end).map_err(say("a queue pair"))?,
+            }
+            if end.target.is_none() {
+                self.make_target(end).map_err(say("a region"))?;
             }
             end.clear(self.world);
         }

@@ -2,9 +2,10 @@
 //!
 //! A seed stands for a program: some tasks on two nodes (and sometimes on one that is going to
 //! die), links of every transport between them, and rounds in which they post requests of every
-//! kind, at the limits of their queues, with RECVs that come late; stop and go on; say farewell in
-//! the middle of everything. They poll, or arm and *sleep* until the descriptor of their channel is
-//! readable, and then poll. The model is small because what a link owes does not depend on how
+//! kind, at the limits of their queues, with RECVs that come late, are shared, or are the NIC's own;
+//! stop and go on; make objects and let them go; say farewell in the middle of everything: they fail,
+//! start anew, deregister memory in use, die. They poll, or arm and *sleep* until the descriptor of
+//! their channel is readable, and then poll. The model is small because what a link owes does not depend on how
 //! the tasks take turns: requests of an end complete in their order, each message takes the next
 //! RECV, and the peer's memory is what the requests in their order make of it. Whoever sleeps
 //! must be woken; what its sender saw complete must be received.
@@ -19,11 +20,13 @@
 //! | `ledger.rs` | which completions are owed |
 //! | `task.rs` | a task: it carries its steps out, polls, and sleeps |
 //! | `end.rs` | a queue pair of a task |
+//! | `aside.rs` | what a task makes, uses and lets go in the middle |
 //! | `request.rs` | what a request does |
 //! | `farewell.rs` | how links end |
 //! | `run.rs` | what tasks share |
 //! | `port.rs` | all that is asked of a NIC |
 
+mod aside;
 mod end;
 mod farewell;
 mod ledger;
@@ -36,7 +39,7 @@ mod task;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::Fixture;
+use crate::{Asleep, Fixture};
 use plan::{Abilities, Plan};
 use run::Failure;
 
@@ -55,6 +58,7 @@ const PATIENCE_OF_MANY: Duration = Duration::from_secs(30);
 pub fn random_programs_match_the_model(fixture: &Fixture) {
     let can = Abilities {
         can_die: fixture.mortal.is_some(),
+        delays: fixture.asleep == Asleep::StandsStill,
         private: fixture.private_memory,
         inline_max: inline_max(fixture),
     };

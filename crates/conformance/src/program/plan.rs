@@ -6,23 +6,34 @@
 use verbs::attr::Transport;
 use verbs::wr::GRH_LEN;
 
-/// Bytes that requests gather from. Nobody writes them.
-pub(super) const OUT_LEN: usize = 640 << 10;
-/// Where an end's peer writes, reads and counts.
-pub(super) const TARGET: usize = OUT_LEN;
+/// Bytes of the region that an end's peer writes, reads and counts in.
 pub(super) const TARGET_LEN: usize = 64 << 10;
+/// Bytes of an end's other region that requests gather from. Nobody writes them.
+pub(super) const OUT_LEN: usize = 640 << 10;
 /// Where what was read from the peer arrives.
-pub(super) const RESULT: usize = TARGET + TARGET_LEN;
+pub(super) const RESULT: usize = OUT_LEN;
 pub(super) const RESULT_LEN: usize = 1 << 20;
 /// Where RECVs lead.
 pub(super) const RECV: usize = RESULT + RESULT_LEN;
 pub(super) const RECV_LEN: usize = 4 << 20;
 pub(super) const REGION_LEN: usize = RECV + RECV_LEN;
 
-/// Bytes of a datagram at most, and of a message that an unreliable receiver must have room for.
+/// Bytes of a datagram at most.
 const PACKET: usize = 4096;
+/// Bytes of a RECV of a shared queue, and of what is lent at most, with room for a header.
+pub(super) const ROOM: usize = 20 << 10;
+const ROOM_WITHOUT_HEADER: usize = ROOM - GRH_LEN;
 /// Bytes of the messages of one direction in a round at most.
 const BYTES_MAX: usize = 900 << 10;
+/// What one node may send another that has RECVs for it and does not look: nothing of it is lost.
+const UNREAD_MAX: usize = 64 << 20;
+/// Links of a program at most.
+const LINKS_MAX: usize = 4;
+// So a message of an unreliable link that is lost is a failure.
+const _: () = assert!(2 * LINKS_MAX * BYTES_MAX <= UNREAD_MAX);
+
+/// Completion queues of a task, all on one channel.
+pub(super) const QUEUES: usize = 2;
 
 /// A whole program.
 #[derive(Clone, Debug)]
@@ -53,10 +64,21 @@ pub(super) struct EndPlan {
     pub(super) send_depth: usize,
     pub(super) recv_depth: usize,
     pub(super) signal_all: bool,
-    /// Its RECVs come from the node's shared queue.
-    pub(super) shared: bool,
+    pub(super) recvs: Recvs,
+    /// On which of its task's queues its requests complete, and on which its RECVs do.
+    pub(super) queues: (usize, usize),
     /// Its memory is the process's own and not the NIC's.
     pub(super) private: bool,
+}
+
+/// Where an end's RECVs come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Recvs {
+    Own,
+    /// The node's shared queue.
+    Shared,
+    /// The NIC, which lends the messages to the poller.
+    Lent,
 }
 
 /// One link's end, or one's peer.
@@ -67,6 +89,10 @@ pub(super) type EndId = (usize, usize);
 pub(super) struct Round {
     pub(super) links: Vec<Exchange>,
     pub(super) farewell: Option<Farewell>,
+    /// Messages that each node's shared queue has RECVs for in all.
+    pub(super) shared: [usize; 3],
+    /// Shared queues that are filled before anybody sends.
+    pub(super) fills: [bool; 3],
     /// What the tasks do, by node and task.
     pub(super) steps: Vec<Vec<Vec<Step>>>,
 }
@@ -87,6 +113,9 @@ pub(super) struct Farewell {
     pub(super) how: Leave,
     /// Its peer looks at nothing until the leaver has left.
     pub(super) unseen: bool,
+    /// Its peer's queue pair is destroyed at once when the leaver's node has died, and not before it
+    /// has failed.
+    pub(super) abandoned: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +132,10 @@ pub(super) enum Leave {
     TooLong,
     /// It sends one message more than there are RECVs, and does not wait for ever.
     Starve,
+    /// It goes to RESET in the middle of everything, and what it has posted is gone.
+    Reset,
+    /// It deregisters what its peer writes to, in the middle of everything.
+    Forget,
 }
 
 /// What a task does next.
@@ -128,8 +161,23 @@ pub(super) enum Step {
         end: EndId,
     },
     Leave,
+    /// Objects are made, used and let go.
+    Aside(Aside),
     Poll,
     Pause,
+}
+
+/// What a task does beside its links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Aside {
+    /// A queue pair talks to itself.
+    Talk(Transport),
+    /// More completes than a queue holds.
+    Overrun(Transport),
+    /// Many queue pairs send to one, more than a poll need look at.
+    Crowd,
+    /// Queue pairs share RECVs, one goes, and so do the RECVs, again and again.
+    Share(Transport),
 }
 
 #[derive(Clone, Debug)]
@@ -180,6 +228,8 @@ impl Request {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
     pub(super) can_die: bool,
+    /// A message may be under way long after its sender has left.
+    pub(super) delays: bool,
     pub(super) private: bool,
     pub(super) inline_max: usize,
 }
@@ -188,7 +238,7 @@ impl Plan {
     pub(super) fn draw(seed: u64, rounds: usize, can: Abilities) -> Plan {
         let mut rng = fastrand::Rng::with_seed(seed);
         let tasks = vec![rng.usize(1..=2), rng.usize(1..=2), 1];
-        let mut links: Vec<LinkPlan> = (0..rng.usize(1..=3))
+        let mut links: Vec<LinkPlan> = (0..rng.usize(1..LINKS_MAX))
             .map(|_| LinkPlan::draw(&mut rng, &tasks, can))
             .collect();
         if can.can_die && rng.u8(0..3) == 0 {
@@ -197,7 +247,13 @@ impl Plan {
             link.ends[0].task.0 = 2;
             link.ends[0].task.1 = 0;
             link.ends[1].task = (0, rng.usize(0..tasks[0]));
-            link.ends.iter_mut().for_each(|end| end.shared = false);
+            for end in link
+                .ends
+                .iter_mut()
+                .filter(|end| end.recvs == Recvs::Shared)
+            {
+                end.recvs = Recvs::Own;
+            }
             links.push(link);
         }
         let srq_depth = choose(&mut rng, &[3, 16, 64]);
@@ -226,60 +282,109 @@ impl Plan {
         self.rounds[..before].iter().any(died)
     }
 
+    fn shared_ends(&self, node: usize) -> impl Iterator<Item = &LinkPlan> {
+        let on = move |end: &&EndPlan| end.task.0 == node && end.recvs == Recvs::Shared;
+        let links = self.links.iter();
+        links.flat_map(move |link| link.ends.iter().filter(on).map(move |_| link))
+    }
+
+    /// Whether a node's shared queue has its RECVs before anybody sends: messages of unreliable links
+    /// come there as well.
+    pub(super) fn is_shared_first(&self, node: usize) -> bool {
+        self.shared_ends(node)
+            .any(|link| link.transport != Transport::Rc)
+    }
+
+    /// How many messages may come to an end in a round.
+    fn consuming_max(&self, end: &EndPlan, farewell: bool, recvs_first: bool) -> usize {
+        let node = end.task.0;
+        match end.recvs {
+            // Each may take its share.
+            Recvs::Shared if self.is_shared_first(node) => {
+                self.srq_depth / self.shared_ends(node).count()
+            }
+            Recvs::Shared => 64,
+            // One more may come with the farewell.
+            _ if farewell => end.recv_depth - 1,
+            _ if recvs_first => end.recv_depth,
+            _ => 64,
+        }
+    }
+
     fn draw_round(&self, rng: &mut fastrand::Rng, can: Abilities) -> Round {
         let number = self.rounds.len();
         let alive: Vec<usize> = (0..self.links.len())
             .filter(|link| !self.is_dead(*link, number))
             .collect();
-        let farewell = self.draw_farewell(rng, &alive);
+        let farewell = self.draw_farewell(rng, &alive, can);
         let mut links = vec![Exchange::default(); self.links.len()];
         for link in alive {
             let own = farewell.filter(|it| it.leaver.0 == link);
             links[link] = self.draw_exchange(rng, link, own, can);
         }
-        let steps = self.draw_steps(rng, &links, farewell);
+        let mut shared = [0; 3];
+        for (plan, exchange) in self.links.iter().zip(&links) {
+            for (end, rooms) in plan.ends.iter().zip(&exchange.rooms) {
+                let shares = end.recvs == Recvs::Shared;
+                shared[end.task.0] += if shares { rooms.len() } else { 0 };
+            }
+        }
+        let steps = self.draw_steps(rng, &links, farewell, shared);
         Round {
             links,
             farewell,
+            shared,
+            fills: std::array::from_fn(|_| rng.u8(0..4) == 0),
             steps,
         }
     }
 
-    fn draw_farewell(&self, rng: &mut fastrand::Rng, alive: &[usize]) -> Option<Farewell> {
-        let reliable = |link: &&usize| {
-            let link = &self.links[**link];
-            link.transport == Transport::Rc && link.ends.iter().all(|end| !end.shared)
-        };
-        let candidates: Vec<usize> = alive.iter().filter(reliable).copied().collect();
+    fn draw_farewell(
+        &self,
+        rng: &mut fastrand::Rng,
+        alive: &[usize],
+        can: Abilities,
+    ) -> Option<Farewell> {
+        let may = |link: &&usize| self.links[**link].transport == Transport::Rc || !can.delays;
+        let candidates: Vec<usize> = alive.iter().filter(may).copied().collect();
         if candidates.is_empty() || rng.bool() {
             return None;
         }
         let link = candidates[rng.usize(..candidates.len())];
-        let plan = &self.links[link];
+        let (plan, side) = (&self.links[link], rng.usize(0..2));
+        let (own, peer) = (&plan.ends[side], &plan.ends[1 - side]);
+        let reliable = plan.transport == Transport::Rc;
         let mortal = plan.ends[0].task.0 == 2;
-        let how = match rng.u8(0..6) {
-            0 | 1 => Leave::Error,
-            2 => Leave::BadKey,
-            3 => Leave::TooLong,
-            4 if plan.rnr_retry < 7 => Leave::Starve,
-            _ if mortal => Leave::Die,
-            _ => Leave::Destroy,
-        };
-        let leaver = (
-            link,
-            if how == Leave::Die {
-                0
-            } else {
-                rng.usize(0..2)
-            },
-        );
+        let ways = [
+            (Leave::Error, 2, true),
+            (Leave::BadKey, 1, reliable),
+            (Leave::TooLong, 1, reliable && peer.recvs == Recvs::Own),
+            (
+                Leave::Starve,
+                1,
+                reliable && peer.recvs == Recvs::Own && plan.rnr_retry < 7,
+            ),
+            (Leave::Die, 2, mortal),
+            // What of a shared queue has completed at a queue pair that goes is not told.
+            (Leave::Destroy, 2, !mortal && own.recvs != Recvs::Shared),
+            (Leave::Reset, 1, own.recvs == Recvs::Own),
+            (Leave::Forget, 1, plan.transport != Transport::Ud),
+        ];
+        let ways = ways.iter().filter(|(_, _, can)| *can);
+        let ways: Vec<Leave> = ways
+            .flat_map(|(how, often, _)| std::iter::repeat_n(*how, *often))
+            .collect();
+        let how = ways[rng.usize(..ways.len())];
         let tasks = [0, 1].map(|side| plan.ends[side].task);
-        // A task that looks at nothing cannot be the leaver's, which waits for its requests.
-        let unseen = tasks[0] != tasks[1] && rng.bool();
+        // A task that looks at nothing cannot be the leaver's, which waits for its requests; and it
+        // posts no RECVs to a shared queue that they may wait for.
+        let may_look_away = tasks[0] != tasks[1] && (!reliable || peer.recvs != Recvs::Shared);
         Some(Farewell {
-            leaver,
+            leaver: (link, if how == Leave::Die { 0 } else { side }),
             how,
-            unseen,
+            unseen: may_look_away && rng.bool(),
+            // What of a shared queue has completed at a queue pair that goes is not told.
+            abandoned: how == Leave::Die && plan.ends[1].recvs != Recvs::Shared && rng.bool(),
         })
     }
 
@@ -303,22 +408,16 @@ impl Plan {
                 transport: plan.transport,
                 signal_all: own.signal_all,
                 send_depth: own.send_depth,
-                consuming_max: match farewell {
-                    // One more may come with the farewell.
-                    Some(_) => peer.recv_depth - 1,
-                    None if recvs_first => peer.recv_depth,
-                    None => 64,
-                },
+                consuming_max: self.consuming_max(peer, farewell.is_some(), recvs_first),
                 bytes_max: match (reliable, farewell) {
                     // What nobody looks at has to fit in between.
                     (true, Some(_)) => 32 << 10,
-                    (true, None) => BYTES_MAX,
-                    (false, _) => PACKET * peer.recv_depth,
+                    _ => BYTES_MAX,
                 },
-                len_max: match (plan.transport, peer.shared) {
+                len_max: match (plan.transport, peer.recvs) {
                     (Transport::Ud, _) => PACKET,
-                    (_, true) => 20 << 10,
-                    _ => OUT_LEN,
+                    (_, Recvs::Own) => OUT_LEN,
+                    _ => ROOM_WITHOUT_HEADER,
                 },
                 atomics: reliable && !peer.private,
                 can,
@@ -332,7 +431,9 @@ impl Plan {
             };
             let rooms = exchange.sends[side].iter().filter(|one| one.consumes());
             let rooms = rooms.map(|one| header + one.len() + rng.usize(0..2) * 40);
-            exchange.rooms[1 - side] = rooms.collect();
+            if peer.recvs != Recvs::Lent {
+                exchange.rooms[1 - side] = rooms.collect();
+            }
         }
         if let Some(farewell) = farewell {
             let side = farewell.leaver.1;
@@ -361,7 +462,9 @@ impl Plan {
             };
             exchange.sends[side].extend(last);
             if farewell.how != Leave::Starve {
-                for (rooms, end) in exchange.rooms.iter_mut().zip(&plan.ends) {
+                let own = |end: &&EndPlan| end.recvs == Recvs::Own;
+                let ends = exchange.rooms.iter_mut().zip(&plan.ends);
+                for (rooms, end) in ends.filter(|(_, end)| own(end)) {
                     let spare = end.recv_depth.saturating_sub(rooms.len()).min(3);
                     rooms.extend((0..rng.usize(0..=spare)).map(|_| 64));
                 }
@@ -376,10 +479,10 @@ impl Plan {
         rng: &mut fastrand::Rng,
         links: &[Exchange],
         farewell: Option<Farewell>,
+        shared: [usize; 3],
     ) -> Vec<Vec<Vec<Step>>> {
         let mut steps: Vec<Vec<Vec<Step>>> =
             self.tasks.iter().map(|n| vec![Vec::new(); *n]).collect();
-        let mut shared = [0; 3];
         for (link, exchange) in links.iter().enumerate() {
             for side in 0..2 {
                 let plan = &self.links[link].ends[side];
@@ -393,11 +496,10 @@ impl Plan {
                 }
                 let leaves = farewell.is_some_and(|it| it.leaver == end);
                 if leaves {
-                    let error = farewell.is_some_and(|it| it.how == Leave::Error);
-                    let at = if error {
-                        rng.usize(0..=own.len())
-                    } else {
-                        own.len()
+                    let at_once = [Leave::Error, Leave::Reset, Leave::Forget];
+                    let at = match farewell.filter(|it| at_once.contains(&it.how)) {
+                        Some(_) => rng.usize(0..=own.len()),
+                        None => own.len(),
                     };
                     own.insert(at, Step::Leave);
                 } else if own.len() > 1 && rng.u8(0..5) == 0 && farewell.is_none() {
@@ -407,11 +509,8 @@ impl Plan {
                     own.insert(at, Step::Go { end });
                 }
                 merge(rng, &mut steps[node][task], own);
-                let recvs = exchange.rooms[side].len();
-                if plan.shared {
-                    shared[node] += recvs;
-                } else if !exchange.recvs_first {
-                    let mut left = recvs;
+                if plan.recvs == Recvs::Own && !exchange.recvs_first {
+                    let mut left = exchange.rooms[side].len();
                     let mut own = Vec::new();
                     while left > 0 {
                         let count = rng.usize(1..=left.min(12));
@@ -423,7 +522,7 @@ impl Plan {
             }
         }
         for (node, count) in shared.into_iter().enumerate() {
-            let mut left = count;
+            let mut left = if self.is_shared_first(node) { 0 } else { count };
             while left > 0 {
                 let count = rng.usize(1..=left.min(5));
                 let steps = &mut steps[node][0];
@@ -437,6 +536,17 @@ impl Plan {
                 let at = rng.usize(0..=steps.len());
                 steps.insert(at, if rng.bool() { Step::Poll } else { Step::Pause });
             }
+            if rng.u8(0..4) == 0 {
+                let transport = transport(rng);
+                let aside = match rng.u8(0..8) {
+                    0 => Aside::Crowd,
+                    1 | 2 => Aside::Share(transport),
+                    3..=5 => Aside::Talk(transport),
+                    _ => Aside::Overrun(transport),
+                };
+                let at = rng.usize(0..=steps.len());
+                steps.insert(at, Step::Aside(aside));
+            }
         }
         steps
     }
@@ -444,23 +554,24 @@ impl Plan {
 
 impl LinkPlan {
     fn draw(rng: &mut fastrand::Rng, tasks: &[usize], can: Abilities) -> LinkPlan {
-        let transport = match rng.u8(0..6) {
-            0 => Transport::Uc,
-            1 => Transport::Ud,
-            _ => Transport::Rc,
-        };
+        let transport = transport(rng);
         let loopback = rng.u8(0..8) == 0;
         let mut end = |node: usize| EndPlan {
             task: (node, rng.usize(0..tasks[node])),
             send_depth: choose(rng, &[2, 3, 16, 64]),
             recv_depth: choose(rng, &[2, 3, 16, 64]),
             signal_all: rng.u8(0..4) == 0,
-            shared: transport == Transport::Rc && rng.u8(0..3) == 0,
+            recvs: match rng.u8(0..6) {
+                0 | 1 => Recvs::Shared,
+                2 => Recvs::Lent,
+                _ => Recvs::Own,
+            },
+            queues: (rng.usize(..QUEUES), rng.usize(..QUEUES)),
             private: can.private && rng.u8(0..3) == 0,
         };
         let ends = [end(0), end(usize::from(!loopback))];
         // With a shared queue others may take the RECV that is there.
-        let patient = ends.iter().any(|end| end.shared) || rng.bool();
+        let patient = ends.iter().any(|end| end.recvs == Recvs::Shared) || rng.bool();
         LinkPlan {
             transport,
             ends,
@@ -578,6 +689,14 @@ impl Direction {
                 (rng.usize(0..=OUT_LEN - now), now)
             })
             .collect()
+    }
+}
+
+fn transport(rng: &mut fastrand::Rng) -> Transport {
+    match rng.u8(0..6) {
+        0 => Transport::Uc,
+        1 => Transport::Ud,
+        _ => Transport::Rc,
     }
 }
 

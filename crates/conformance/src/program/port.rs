@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use super::plan::QUEUES;
 use crate::WaitReadable;
 use crate::rig::{Node, Options, steps};
 use verbs::attr::{CqInit, QpAttr, QpInit, QpState, Transport};
 use verbs::error::{PostError, VerbsError};
 use verbs::names::{CqNum, Gid, QpNum};
 use verbs::nic::{NicChannel, NicCq, QpParts};
+use verbs::polled::Polled;
 use verbs::wc::Wc;
 use verbs::wr::{RecvWr, SendWr};
 
@@ -31,6 +33,10 @@ impl Pair {
         self.0.post_recv(wrs)
     }
 
+    pub(super) fn state(&self) -> Option<QpState> {
+        self.0.query().state
+    }
+
     pub(super) fn go_to(&mut self, state: QpState) -> Result<(), VerbsError> {
         self.0.modify(&QpAttr::to(state))
     }
@@ -46,16 +52,21 @@ impl Pair {
     }
 }
 
-/// A completion queue, and the channel of its own on which its task sleeps.
+/// What a poll has found: a completion, and the message that is lent with it.
+pub(super) type Found = (Wc, Option<Vec<u8>>);
+
+/// Completion queues, and the channel of theirs on which their task sleeps.
 pub(super) struct Events {
-    cq: Box<dyn NicCq>,
+    queues: Vec<(Box<dyn NicCq>, Polled)>,
     sleeper: Option<(Box<dyn NicChannel>, WaitReadable)>,
 }
 
 impl Events {
+    /// Makes queues as deep as is said, which have room for so many bytes of what is lent in a poll.
     pub(super) fn new(
         node: &Node,
-        depth: u32,
+        depths: [u32; QUEUES],
+        lent_len: usize,
         wait: Option<WaitReadable>,
     ) -> Result<Events, VerbsError> {
         let sleeper = match wait {
@@ -63,18 +74,33 @@ impl Events {
             None => None,
         };
         let channel = sleeper.as_ref().map(|(channel, _)| channel.num());
-        let mut init = CqInit::new(depth);
-        init.channel = channel;
-        let cq = node.nic.create_cq(&init)?;
-        Ok(Events { cq, sleeper })
+        let queue = |depth: u32| {
+            let mut init = CqInit::new(depth.max(1));
+            init.channel = channel;
+            let polled = Polled::with_bytes(1, lent_len);
+            Ok((node.nic.create_cq(&init)?, polled))
+        };
+        let queues: Result<_, VerbsError> = depths.into_iter().map(queue).collect();
+        Ok(Events {
+            queues: queues?,
+            sleeper,
+        })
     }
 
-    pub(super) fn num(&self) -> CqNum {
-        self.cq.num()
+    pub(super) fn num(&self, queue: usize) -> CqNum {
+        self.queues[queue].0.num()
     }
 
-    pub(super) fn poll(&mut self, out: &mut [Wc]) -> Result<usize, String> {
-        self.cq.poll_slice(out).map_err(|e| format!("polling: {e}"))
+    /// Polls all queues, each for up to `max` completions.
+    pub(super) fn poll(&mut self, max: usize) -> Result<Vec<Found>, String> {
+        let mut found = Vec::new();
+        for (cq, polled) in &mut self.queues {
+            polled.set_max(max);
+            cq.poll(polled).map_err(|e| format!("polling: {e}"))?;
+            let own = |(wc, lent): (&Wc, Option<&[u8]>)| (*wc, lent.map(<[u8]>::to_vec));
+            found.extend(polled.iter().map(own));
+        }
+        Ok(found)
     }
 
     pub(super) fn can_sleep(&self) -> bool {
@@ -82,9 +108,11 @@ impl Events {
     }
 
     pub(super) fn arm(&mut self, solicited_only: bool) -> Result<(), String> {
-        self.cq
-            .arm(solicited_only)
-            .map_err(|e| format!("arming: {e}"))
+        for (cq, _) in &mut self.queues {
+            let armed = cq.arm(solicited_only);
+            armed.map_err(|e| format!("arming: {e}"))?;
+        }
+        Ok(())
     }
 
     /// Sleeps until the channel has an event, or the time is up.
@@ -102,8 +130,9 @@ impl Events {
         let event = channel
             .event()
             .map_err(|e| format!("taking an event: {e}"))?;
+        let is_own = |num| self.queues.iter().any(|(cq, _)| cq.num() == num);
         match event {
-            Some(num) if num != self.cq.num() => Err(format!("an event of {num:?}")),
+            Some(num) if !is_own(num) => Err(format!("an event of {num:?}")),
             event => Ok(event.is_some()),
         }
     }

@@ -1,8 +1,9 @@
 //! What a request is: its bytes, its operation, and what that does to the model of the peer's memory.
 
 use super::ledger::{Message, Slot};
-use super::plan::{Kind, Request, TARGET};
-use verbs::nic::{NicMr, remote_addr};
+use super::plan::{Kind, Request, TARGET_LEN};
+use verbs::names::RemoteAddr;
+use verbs::nic::NicMr;
 use verbs::wc::WcOpcode;
 use verbs::wr::{Op, Sge};
 
@@ -49,17 +50,21 @@ pub(super) fn sges_of(region: &dyn NicMr, slot: Slot, pieces: usize) -> Vec<Sge>
 /// The operation of a request, what it does to the peer's target, and what it brings, and where.
 pub(super) fn carry_out(
     request: &Request,
-    peer: &dyn NicMr,
+    peer: RemoteAddr,
     bytes: &[u8],
     target: &mut [u8],
 ) -> (Op, Option<(usize, Vec<u8>)>) {
     let imm = request.imm;
+    let place = |at: usize| RemoteAddr {
+        addr: peer.addr + at as u64,
+        ..peer
+    };
     if request.at == usize::MAX {
-        let remote = remote_addr(peer, peer.len());
+        let remote = place(TARGET_LEN);
         return (Op::Write { remote, imm }, None);
     }
     let (at, len) = (request.at, request.len());
-    let remote = remote_addr(peer, TARGET + at);
+    let remote = place(at);
     let result = request.fetches().then(|| {
         let (offset, len) = request.pieces[0];
         (offset, target[at..at + len].to_vec())

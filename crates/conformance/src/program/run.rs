@@ -1,21 +1,21 @@
 //! Runs a program: a thread for each task, all of them in the same round.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::ledger::Slot;
-use super::plan::{EndId, OUT_LEN, Plan, TARGET_LEN};
+use super::plan::{EndId, OUT_LEN, Plan, ROOM, Recvs, TARGET_LEN};
+use super::request::sges_of;
 use super::task::Task;
 use crate::fixture::Fixture;
 use crate::rig::{Node, pattern};
 use verbs::attr::Access;
-use verbs::names::{Gid, QpNum, SrqNum};
-use verbs::nic::NicMr;
-
-/// Bytes of a RECV of the shared queue.
-const SHARED_ROOM: usize = 20 << 10;
+use verbs::error::{PostError, PostReason};
+use verbs::names::{Gid, QpNum, RemoteAddr, Rkey, SrqNum};
+use verbs::nic::{NicMr, NicSrq};
+use verbs::wr::RecvWr;
 
 /// Why a program stopped.
 pub(super) struct Failure {
@@ -118,16 +118,19 @@ pub(super) struct World<'p> {
 }
 
 /// What the peer of an end knows of it.
-#[derive(Default)]
 pub(super) struct Known {
     /// What its requests gather from.
     pub(super) out: Vec<u8>,
     pub(super) address: Mutex<(Gid, QpNum)>,
+    /// What its peer reads and writes, unless it is deregistered, and where that is or was.
     pub(super) region: Mutex<Option<Arc<dyn NicMr>>>,
+    pub(super) remote: Mutex<RemoteAddr>,
     /// What stands in its target, as far as its peer has posted.
     pub(super) target: Mutex<Vec<u8>>,
     /// Messages that it saw complete, and that it received.
     pub(super) counts: Mutex<(usize, usize)>,
+    /// Its requests of the round have completed.
+    pub(super) has_sent: AtomicBool,
 }
 
 impl<'p> World<'p> {
@@ -135,7 +138,14 @@ impl<'p> World<'p> {
         let known = |seed| Known {
             out: pattern(seed, OUT_LEN),
             target: Mutex::new(vec![0; TARGET_LEN]),
-            ..Known::default()
+            address: Mutex::default(),
+            region: Mutex::new(None),
+            remote: Mutex::new(RemoteAddr {
+                addr: 0,
+                rkey: Rkey(0),
+            }),
+            counts: Mutex::new((0, 0)),
+            has_sent: AtomicBool::new(false),
         };
         World {
             plan,
@@ -157,10 +167,15 @@ impl<'p> World<'p> {
         &self.ends[link][side]
     }
 
+    /// Messages that an end of a link that says farewell has seen complete.
+    pub(super) fn confirmed(&self, end: EndId) -> usize {
+        lock(&self.known(end).counts).0
+    }
+
     /// The region that a peer's requests go to.
     pub(super) fn region(&self, end: EndId) -> Arc<dyn NicMr> {
         let region = lock(&self.known(end).region).clone();
-        region.expect("every end has its region before anybody posts")
+        region.expect("every end has its region when a round ends")
     }
 
     /// Makes all objects.
@@ -179,20 +194,12 @@ impl<'p> World<'p> {
         let mut tasks = Vec::new();
         for (number, node) in nodes.iter().enumerate() {
             let mut shared = None;
-            let mut srq = None;
-            if ends().any(|end| end.task.0 == number && end.shared) {
-                let queue = node.srq(self.plan.srq_depth as u32);
-                shared = Some(Arc::new(SharedRecvs::new(
-                    node,
-                    queue.num(),
-                    self.plan.srq_depth,
-                )));
-                srq = Some(queue);
+            if ends().any(|end| end.task.0 == number && end.recvs == Recvs::Shared) {
+                shared = Some(Arc::new(SharedRecvs::new(node, self.plan.srq_depth)));
             }
             for task in 0..self.plan.tasks[number] {
                 let id = (number, task);
                 let mut task = Task::new(self, fixture, node, id, rounds, shared.clone())?;
-                task.srq = srq.take();
                 task.mortal = if number == 2 { mortal.take() } else { None };
                 tasks.push(task);
             }
@@ -202,42 +209,101 @@ impl<'p> World<'p> {
     }
 }
 
-/// The RECVs that several queue pairs of a node share.
+/// The RECVs that several queue pairs of a node share. Whichever task finds room for one posts it: who
+/// waits for a message must not wait for another task, which may be done.
 pub(super) struct SharedRecvs {
-    pub(super) srq: SrqNum,
+    pub(super) num: SrqNum,
     pub(super) region: Arc<dyn NicMr>,
+    queue: Mutex<Box<dyn NicSrq>>,
     free: Mutex<Vec<usize>>,
     posted: Mutex<BTreeMap<u64, Slot>>,
     last: AtomicUsize,
+    /// RECVs that are to be posted.
+    left: Mutex<usize>,
+    /// Those of the next that are there already, left of the rounds before.
+    spare: AtomicUsize,
 }
 
 impl SharedRecvs {
-    fn new(node: &Node, srq: SrqNum, depth: usize) -> Self {
+    fn new(node: &Node, depth: usize) -> Self {
+        let queue = node.srq(depth as u32);
         SharedRecvs {
-            srq,
-            region: node.region(depth * SHARED_ROOM, Access::EVERYTHING),
-            free: Mutex::new((0..depth).map(|slot| slot * SHARED_ROOM).collect()),
+            num: queue.num(),
+            region: node.region(depth * ROOM, Access::EVERYTHING),
+            queue: Mutex::new(queue),
+            free: Mutex::new((0..depth).map(|slot| slot * ROOM).collect()),
             posted: Mutex::new(BTreeMap::new()),
             last: AtomicUsize::new(0),
+            left: Mutex::new(0),
+            spare: AtomicUsize::new(0),
         }
     }
 
-    /// Takes up to `count` places for RECVs that are going to be posted.
-    pub(super) fn prepare(&self, count: usize) -> Vec<Slot> {
-        let mut free = lock(&self.free);
-        let kept = free.len().saturating_sub(count);
-        let slots: Vec<Slot> = free
-            .drain(kept..)
-            .map(|offset| Slot {
-                id: 1 << 40 | self.last.fetch_add(1, Ordering::Relaxed) as u64,
-                offset,
-                len: SHARED_ROOM,
-            })
-            .collect();
-        lock(&self.posted).extend(slots.iter().map(|slot| (slot.id, *slot)));
-        slots
+    /// Begins a round, before anybody sends: with RECVs for all `needed` messages, or those that are
+    /// left; or with as many as fit, and then one more is refused.
+    pub(super) fn begin(&self, needed: usize, first: bool, fills: bool) -> Result<(), String> {
+        let posted = lock(&self.posted).len();
+        *lock(&self.left) = match first {
+            _ if fills => lock(&self.free).len(),
+            true => needed.saturating_sub(posted),
+            false => 0,
+        };
+        self.post()?;
+        let posted = lock(&self.posted).len();
+        self.spare.store(posted, Ordering::Relaxed);
+        if !fills {
+            return Ok(());
+        }
+        let full = PostError {
+            index: 0,
+            reason: PostReason::QueueFull,
+        };
+        let over = [RecvWr { id: 0, sges: &[] }];
+        match lock(&self.queue).post_recv(&over) {
+            Err(error) if error == full => Ok(()),
+            over => Err(format!("one shared RECV more than fits: {over:?}")),
+        }
     }
 
+    /// More are to be posted.
+    pub(super) fn want(&self, count: usize) {
+        let known = self.spare.load(Ordering::Relaxed).min(count);
+        self.spare.fetch_sub(known, Ordering::Relaxed);
+        *lock(&self.left) += count - known;
+    }
+
+    /// Whether all that are to be are posted.
+    pub(super) fn is_done(&self) -> bool {
+        *lock(&self.left) == 0
+    }
+
+    /// Posts RECVs as far as there is room.
+    pub(super) fn post(&self) -> Result<(), String> {
+        let mut left = lock(&self.left);
+        let mut queue = lock(&self.queue);
+        while *left > 0 {
+            let Some(offset) = lock(&self.free).pop() else {
+                return Ok(());
+            };
+            let slot = Slot {
+                id: 1 << 40 | self.last.fetch_add(1, Ordering::Relaxed) as u64,
+                offset,
+                len: ROOM,
+            };
+            lock(&self.posted).insert(slot.id, slot);
+            let sges = sges_of(&*self.region, slot, 3);
+            let wr = RecvWr {
+                id: slot.id,
+                sges: &sges,
+            };
+            let posted = queue.post_recv(&[wr]);
+            posted.map_err(|e| format!("a shared RECV: {e}"))?;
+            *left -= 1;
+        }
+        Ok(())
+    }
+
+    /// A RECV has completed.
     pub(super) fn take(&self, id: u64) -> Option<Slot> {
         lock(&self.posted).remove(&id)
     }

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::end::End;
 use super::ledger::Ledger;
-use super::plan::{EndId, EndPlan, Farewell, Plan, REGION_LEN, Step};
+use super::plan::{
+    EndId, EndPlan, Farewell, Plan, QUEUES, REGION_LEN, ROOM, Recvs, Step, TARGET_LEN,
+};
 use super::port::{Events, Pair};
-use super::request::sges_of;
 use super::run::{SharedRecvs, World, lock};
 use crate::fixture::{Asleep, Fixture, Mortal};
 use crate::rig::{Node, Options};
-use verbs::attr::{Access, QpCaps, QpState};
+use verbs::attr::{Access, LentRecvs, QpCaps, QpState};
+use verbs::error::VerbsError;
 use verbs::names::QpNum;
-use verbs::nic::NicSrq;
-use verbs::wc::Wc;
-use verbs::wr::RecvWr;
+use verbs::nic::{NicMr, remote_addr};
+use verbs::wr::GRH_LEN;
 
 /// What a task is doing, for the report of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,10 +35,7 @@ pub(super) struct Task<'w> {
     pub(super) asleep: Asleep,
     pub(super) rng: fastrand::Rng,
     pub(super) ends: Vec<End>,
-    pub(super) srq: Option<Box<dyn NicSrq>>,
     pub(super) shared: Option<Arc<SharedRecvs>>,
-    /// RECVs of the shared queue that are to be posted.
-    pub(super) shared_left: usize,
     /// Queue pairs that were destroyed: what is left of them in the completion queue is nobody's.
     pub(super) destroyed: BTreeSet<QpNum>,
     pub(super) events: Option<Events>,
@@ -72,25 +70,30 @@ impl<'w> Task<'w> {
     ) -> Result<Self, String> {
         let own = |end: &&EndPlan| end.task == id;
         let plans = world.plan.links.iter().flat_map(|link| &link.ends);
-        // Exactly as deep as it must be.
-        let depth: usize = plans
-            .filter(own)
-            .map(|end| end.send_depth + if end.shared { 64 } else { end.recv_depth })
-            .sum();
+        // Exactly as deep as they must be.
+        let mut depths = [0; QUEUES];
+        for end in plans.filter(own) {
+            depths[end.queues.0] += end.send_depth as u32;
+            depths[end.queues.1] += match end.recvs {
+                Recvs::Shared => world.plan.srq_depth as u32,
+                Recvs::Own | Recvs::Lent => end.recv_depth as u32,
+            };
+        }
+        let mut rng = fastrand::Rng::with_seed((id.0 * 7 + id.1) as u64);
+        // What is lent may need more polls than its completions.
+        let lent_len = [0, 3000, 64 << 10][rng.usize(0..3)];
         let wait = fixture
             .wait_readable
             .filter(|_| fixture.asleep != Asleep::StandsStill);
-        let events = Events::new(node, depth.max(1) as u32, wait).map_err(say("a queue"))?;
+        let events = Events::new(node, depths, lent_len, wait).map_err(say("a queue"))?;
         let mut task = Task {
             world,
             id,
             rounds,
             asleep: fixture.asleep,
-            rng: fastrand::Rng::with_seed((id.0 * 7 + id.1) as u64),
+            rng,
             ends: Vec::new(),
-            srq: None,
             shared,
-            shared_left: 0,
             destroyed: BTreeSet::new(),
             events: Some(events),
             node: Some(node.clone()),
@@ -106,16 +109,11 @@ impl<'w> Task<'w> {
         Ok(task)
     }
 
-    fn make_end(&self, id: EndId) -> Result<End, verbs::error::VerbsError> {
-        let (node, link) = (self.node(), &self.world.plan.links[id.0]);
+    fn make_end(&self, id: EndId) -> Result<End, VerbsError> {
+        let link = &self.world.plan.links[id.0];
         let plan = link.ends[id.1].clone();
-        let region = match plan.private {
-            true => node.private_region(REGION_LEN)?,
-            false => node.region(REGION_LEN, Access::EVERYTHING),
-        };
-        let known = self.world.known(id);
-        region.write(0, &known.out);
-        *lock(&known.region) = Some(Arc::clone(&region));
+        let region = self.make_region(&plan, REGION_LEN)?;
+        region.write(0, &self.world.known(id).out);
         let options = Options {
             caps: QpCaps {
                 send_wr_max: plan.send_depth as u32,
@@ -137,6 +135,7 @@ impl<'w> Task<'w> {
             pair: None,
             to: None,
             region,
+            target: None,
             ledger: Ledger::default(),
             to_send: VecDeque::new(),
             may_send: 0,
@@ -144,23 +143,48 @@ impl<'w> Task<'w> {
             may_recv: 0,
             recv_used: 0,
             last_id: 0,
+            forgotten: 0,
             results: Vec::new(),
             torn: false,
             leaving: false,
             dead: false,
             plan,
         };
+        self.make_target(&mut end)?;
         self.make_pair(&mut end)?;
         Ok(end)
     }
 
-    pub(super) fn make_pair(&self, end: &mut End) -> Result<(), verbs::error::VerbsError> {
+    fn make_region(&self, plan: &EndPlan, len: usize) -> Result<Arc<dyn NicMr>, VerbsError> {
+        match plan.private {
+            true => self.node().private_region(len, None),
+            false => Ok(self.node().region(len, Access::EVERYTHING)),
+        }
+    }
+
+    /// Makes the region that the end's peer reads and writes.
+    pub(super) fn make_target(&self, end: &mut End) -> Result<(), VerbsError> {
+        let target = self.make_region(&end.plan, TARGET_LEN)?;
+        let known = self.world.known(end.id);
+        *lock(&known.remote) = remote_addr(&*target, 0);
+        *lock(&known.region) = Some(Arc::clone(&target));
+        end.target = Some(target);
+        Ok(())
+    }
+
+    pub(super) fn make_pair(&self, end: &mut End) -> Result<(), VerbsError> {
         let (node, events) = (self.node(), self.events());
-        let shared = self.shared.as_ref().filter(|_| end.plan.shared);
-        let mut init = node.init(end.transport, events.num(), events.num());
+        let recvs = end.plan.recvs;
+        let shared = self.shared.as_ref().filter(|_| recvs == Recvs::Shared);
+        let (send, recv) = end.plan.queues;
+        let mut init = node.init(end.transport, events.num(send), events.num(recv));
+        init.lent_recvs = (recvs == Recvs::Lent).then_some(LentRecvs {
+            count: end.plan.recv_depth as u32,
+            len: (ROOM - GRH_LEN) as u32,
+        });
         init.caps = end.options.caps;
         init.signal_all = end.options.signal_all;
-        init.srq = shared.map(|shared| shared.srq);
+        init.srq = shared.map(|shared| shared.num);
         let pair = Pair::new(node, &init)?;
         *lock(&self.world.known(end.id).address) = (node.gid, pair.num());
         end.pair = Some(pair);
@@ -234,13 +258,13 @@ impl<'w> Task<'w> {
         for end in &mut self.ends {
             end.begin(self.world, number);
         }
-        self.shared_left = 0;
         for index in 0..self.ends.len() {
             let (link, _) = self.ends[index].id;
             if round.links[link].recvs_first {
-                self.post_recvs(index, usize::MAX)?;
+                self.post_recvs(index, usize::MAX, true)?;
             }
         }
+        self.begin_shared(number)?;
         self.pass()?;
         let unseen = round.farewell.filter(|it| it.unseen);
         let looks =
@@ -252,7 +276,14 @@ impl<'w> Task<'w> {
             self.pass()?;
         }
         let torn = round.farewell.is_some();
-        self.drain(torn, End::owes)?;
+        self.drain(torn, |task| {
+            task.ends.iter().any(|end| end.owes(task.world))
+        })?;
+        if torn {
+            // What has come over a link that ends keeps others from RECVs of the shared queue.
+            self.poll_all()?;
+            self.post_shared()?;
+        }
         self.note(|| "has got everything".into());
         self.pass()?;
         if let Some(farewell) = round.farewell {
@@ -283,14 +314,17 @@ impl<'w> Task<'w> {
                 end.may_send = end.may_send.saturating_add(count);
                 self.post(index, true)
             }
-            Step::Recv { end, count } => self.post_recvs(self.index(end), count),
+            Step::Recv { end, count } => self.post_recvs(self.index(end), count, false),
             Step::SharedRecv { count } => {
-                self.shared_left += count;
+                if let Some(shared) = &self.shared {
+                    shared.want(count);
+                }
                 self.post_shared()
             }
             Step::Stop { end } => self.go_to(end, QpState::Sqd),
             Step::Go { end } => self.go_to(end, QpState::Rts),
             Step::Leave => farewell.map_or(Ok(()), |farewell| self.leave(farewell)),
+            Step::Aside(aside) => self.aside(aside),
             Step::Poll if looks => self.poll().map(|_| ()),
             Step::Poll => Ok(()),
             Step::Pause => {
@@ -323,41 +357,38 @@ impl<'w> Task<'w> {
         Ok(())
     }
 
-    fn post_recvs(&mut self, index: usize, count: usize) -> Result<(), String> {
+    fn post_recvs(&mut self, index: usize, count: usize, over: bool) -> Result<(), String> {
         let end = &mut self.ends[index];
-        if end.plan.shared || end.pair.is_none() {
+        if end.plan.recvs != Recvs::Own || end.pair.is_none() {
             return Ok(());
         }
         end.may_recv = end.may_recv.saturating_add(count).min(end.rooms.len());
-        end.post_recvs()
+        end.post_recvs(over)
     }
 
-    fn post_shared(&mut self) -> Result<(), String> {
-        let (Some(shared), Some(srq)) = (&self.shared, &mut self.srq) else {
-            return Ok(());
-        };
-        let slots = shared.prepare(self.shared_left);
-        self.shared_left -= slots.len();
-        for slot in slots {
-            let sges = sges_of(&*shared.region, slot, 3);
-            let wr = RecvWr {
-                id: slot.id,
-                sges: &sges,
-            };
-            srq.post_recv(&[wr]).map_err(say("a shared RECV"))?;
-        }
-        Ok(())
+    /// Who is first on its node begins the round of its shared queue.
+    fn begin_shared(&self, number: usize) -> Result<(), String> {
+        let (plan, (node, task)) = (self.plan(), self.id);
+        let round = &plan.rounds[number];
+        let own = self.shared.as_ref().filter(|_| task == 0);
+        own.map_or(Ok(()), |shared| {
+            let first = plan.is_shared_first(node);
+            shared.begin(round.shared[node], first, round.fills[node])
+        })
+    }
+
+    fn post_shared(&self) -> Result<(), String> {
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.post())
     }
 
     /// Takes what has completed, and says how much that was.
     fn poll(&mut self) -> Result<usize, String> {
-        let mut out = [Wc::default(); 8];
-        let room = self.rng.usize(1..=out.len());
+        let room = self.rng.usize(1..=8);
         let Some(events) = &mut self.events else {
             return Ok(0);
         };
-        let count = events.poll(&mut out[..room])?;
-        for wc in &out[..count] {
+        let found = events.poll(room)?;
+        for (wc, lent) in &found {
             self.note(|| format!("{wc:?}"));
             if self.destroyed.contains(&wc.qpn) {
                 continue;
@@ -366,9 +397,9 @@ impl<'w> Task<'w> {
             let Some(end) = self.ends.iter_mut().find(is_its) else {
                 return Err(format!("nobody's completion: {wc:?}"));
             };
-            end.completed(wc, self.shared.as_deref())?;
+            end.completed(wc, lent.as_deref(), self.shared.as_deref())?;
         }
-        Ok(count)
+        Ok(found.len())
     }
 
     /// Polls until nothing comes.
@@ -380,8 +411,9 @@ impl<'w> Task<'w> {
         Ok(())
     }
 
-    /// Posts what is left and takes what is owed, asleep or polling, until nothing is.
-    pub(super) fn drain(&mut self, torn: bool, owes: fn(&End) -> bool) -> Result<(), String> {
+    /// Posts what is left and takes what is owed, asleep or polling, until nothing is. Who waits for
+    /// less than everything must not wait for what another task has to do first.
+    pub(super) fn drain(&mut self, torn: bool, owes: fn(&Self) -> bool) -> Result<(), String> {
         let may_sleep = match self.asleep {
             Asleep::Runs => true,
             Asleep::RunsWithPosts => !torn,
@@ -395,17 +427,20 @@ impl<'w> Task<'w> {
             for index in 0..self.ends.len() {
                 self.ends[index].may_send = usize::MAX;
                 self.post(index, false)?;
-                self.post_recvs(index, usize::MAX)?;
+                self.post_recvs(index, usize::MAX, false)?;
+                self.ends[index].tell(self.world);
             }
             self.post_shared()?;
-            if self.shared_left == 0 && !self.ends.iter().any(owes) {
+            // Before it is seen whether all is over: nobody wakes whom others do not wait for any more.
+            let is_waited_for = self.is_waited_for();
+            if !owes(self) {
                 return Ok(());
             }
             if self.world.gate.is_closed() {
                 return Err("not done".into());
             }
             // Room in the shared queue comes with what another task polls, which wakes nobody.
-            let came = match sleeps && self.shared_left == 0 {
+            let came = match sleeps && !is_waited_for {
                 true => self.sleep(deadline)?,
                 false => self.poll()? > 0,
             };
@@ -418,6 +453,13 @@ impl<'w> Task<'w> {
                 std::thread::yield_now();
             }
         }
+    }
+
+    /// Whether others wait for what it does without being told.
+    fn is_waited_for(&self) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|shared| !shared.is_done())
+            || self.ends.iter().any(|end| end.is_waited_for(self.world))
     }
 
     /// Arms, polls once more, and sleeps until there is an event; says whether there is reason to

@@ -15,11 +15,12 @@ use verbs::attr::{
 };
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, VerbsError};
-use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use verbs::nic::{
     AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
 };
 use verbs::polled::Polled;
+use verbs::rules;
 use verbs::wr::UdDest;
 
 /// A NIC at the other end of a byte stream, where [`super::serve_nic`] runs.
@@ -110,11 +111,21 @@ impl Nic for RemoteNic {
     unsafe fn register(
         &self,
         pd: PdNum,
-        _: NonNull<u8>,
+        start: NonNull<u8>,
         len: usize,
+        iova: Iova,
         access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError> {
-        let made: Result<MrInfo, _> = self.line.ask(&Call::Register { pd, len, access });
+        rules::check_iova(start, len, iova)?;
+        // Its address here is none in the other process.
+        let iova = (iova != Iova::of(start)).then_some(iova);
+        let call = Call::Register {
+            pd,
+            len,
+            iova,
+            access,
+        };
+        let made: Result<MrInfo, _> = self.line.ask(&call);
         let line = self.line.clone();
         Ok(Arc::new(RemoteMr { line, info: made? }))
     }

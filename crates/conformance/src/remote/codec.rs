@@ -11,8 +11,8 @@ use verbs::attr::{
 use verbs::batch::{Dest, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
 use verbs::names::{
-    AhNum, ChannelNum, CqNum, Gid, Guid, Lkey, PdNum, Pkey, Psn, Qkey, QpNum, RemoteAddr, Rkey,
-    SrqNum,
+    AhNum, ChannelNum, CqNum, Gid, Guid, Iova, Lkey, PdNum, Pkey, Psn, Qkey, QpNum, RemoteAddr,
+    Rkey, SrqNum, VendorErr,
 };
 use verbs::nic::AsyncEvent;
 use verbs::wc::{Wc, WcFlags, WcOpcode, WcStatus};
@@ -111,7 +111,7 @@ wire_struct! {
     Dest { to hint }
     Sge { addr len lkey }
     UdDest { ah qpn qkey }
-    Wc { id status opcode flags byte_len imm qpn src_qpn }
+    Wc { id status opcode flags byte_len imm qpn src_qpn vendor_err }
     PostError { index reason }
     OwnedSend { id op payload flags to }
     OwnedRecv { id sges }
@@ -129,7 +129,9 @@ macro_rules! wire_number {
         }
     )* };
 }
-wire_number!(PdNum CqNum ChannelNum SrqNum AhNum QpNum Lkey Rkey Psn Qkey Pkey Guid);
+wire_number!(
+    PdNum CqNum ChannelNum SrqNum AhNum QpNum Lkey Rkey Psn Qkey Pkey Guid Iova VendorErr
+);
 
 /// Enums: a tag, then the fields of the variant.
 macro_rules! wire_enum {

@@ -26,7 +26,7 @@ use std::io::{self, Read, Write};
 use codec::{Corrupt, OwnedRecv, OwnedSend, Wire, wire_enum, wire_struct};
 use verbs::attr::{Access, AhAttr, CqInit, QpAttr, QpInit, SrqInit};
 use verbs::batch::SendLimits;
-use verbs::names::{AhNum, ChannelNum, CqNum, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use verbs::nic::AsyncEvent;
 use verbs::wc::Wc;
 use verbs::wr::UdDest;
@@ -50,6 +50,8 @@ enum Call {
     Register {
         pd: PdNum,
         len: usize,
+        /// `None` is the memory's own address.
+        iova: Option<Iova>,
         access: Access,
     },
     ReadMr {
@@ -167,7 +169,7 @@ wire_enum! {
         21 CreateAh { pd attr }
         22 DestroyAh { ah }
         23 AsyncEvent
-        24 Register { pd len access }
+        24 Register { pd len iova access }
         25 CreateChannel
         26 TakeEvent { channel }
         27 DropChannel { channel }

@@ -114,8 +114,13 @@ impl Server {
                 let made = nic.allocate(pd, len, access);
                 Answer::of(made.map(|region| self.keep(region)))
             }
-            Call::Register { pd, len, access } => {
-                let made = private_region(&**nic, pd, len, access);
+            Call::Register {
+                pd,
+                len,
+                iova,
+                access,
+            } => {
+                let made = private_region(&**nic, pd, len, iova, access);
                 Answer::of(made.map(|region| self.keep(region)))
             }
             Call::CreateChannel => Answer::of(nic.create_channel().map(|channel| {

@@ -210,6 +210,8 @@ struct Pair {
     speaker: Arc<Speaker>,
     segments: Arc<Segments>,
     region: Answer,
+    /// With what the next question for a region is answered, of which no copy is kept.
+    only: Arc<Mutex<Option<OwnedFd>>>,
     _host: Host,
     _run_dir: tempfile::TempDir,
 }
@@ -229,7 +231,15 @@ impl Pair {
             Arc::clone(&segments),
             Arc::clone(&region),
         );
+        let only = Arc::new(Mutex::new(None::<OwnedFd>));
+        let given_away = Arc::clone(&only);
         let host = Host::start(&speaker, move |socket, request| {
+            let region = request.code == REGION;
+            let only = region.then(|| given_away.lock().expect("no test fails here").take());
+            if let Some(file) = only.flatten() {
+                send(socket, &speaks.answer(OK), &[file.as_fd()]).expect("sent");
+                return;
+            }
             let fds = regions.lock().unwrap_or_else(PoisonError::into_inner);
             let fds: Vec<BorrowedFd<'_>> = match request.code {
                 HELLO => vec![hands.published_file.as_fd(), hands.inbox_file.as_fd()],
@@ -244,6 +254,7 @@ impl Pair {
             speaker,
             segments,
             region,
+            only,
             _host: host,
             _run_dir: run_dir,
         }
@@ -299,6 +310,52 @@ fn a_region_that_cannot_be_mapped_is_refused() {
         "its segments, twice, and the region"
     );
     println!("{tried} inputs");
+}
+
+/// A socket that takes as long to close as somebody likes: there is something left to send, for which
+/// the other end has no room.
+fn lingering() -> (std::net::TcpStream, std::net::TcpStream) {
+    use std::io::Write;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let mut socket = std::net::TcpStream::connect(address).expect("connected");
+    let (other_end, _) = listener.accept().expect("accepted");
+    socket.set_nonblocking(true).expect("set");
+    while socket.write(&[0; 1 << 16]).is_ok() {}
+    let long = Some(Duration::from_secs(3600));
+    rustix::net::sockopt::set_socket_linger(&socket, long).expect("set");
+    socket.set_nonblocking(false).expect("set");
+    (socket, other_end)
+}
+
+#[test]
+fn a_descriptor_that_is_slow_to_close_holds_nobody_up() {
+    let _alone = crate::victim::alone();
+    let mut pair = Pair::new();
+    let (slow, other_end) = lingering();
+    *pair.only.lock().expect("no test fails here") = Some(slow.into());
+    let mut qp = pair.connect(2);
+    assert_eq!(pair.write(&mut qp, 0), WcStatus::RemAccessErr);
+    // The connection is reset, as there are bytes that nobody has read: whoever closes it is done.
+    drop(other_end);
+    set(&pair.region, vec![memfd(LEN, WHOLE)]);
+    let mut next = pair.connect(3);
+    assert_eq!(pair.write(&mut next, 0), WcStatus::Success);
+}
+
+#[test]
+fn one_that_answers_wrongly_for_ever_loses_the_connection() {
+    let _alone = crate::victim::alone();
+    let mut pair = Pair::new();
+    let watcher = pair.connect(200);
+    for index in 0..=64 {
+        assert_eq!(watcher.state(), QpState::Rts);
+        let mut qp = pair.connect(2 + index);
+        assert_ne!(pair.write(&mut qp, 0), WcStatus::Success);
+    }
+    until("the end of its connection", || {
+        (watcher.state() == QpState::Err).then_some(())
+    });
 }
 
 #[test]

@@ -233,6 +233,48 @@ fn open_lanes(met: &Met, instance: u32, ud: &Datagrams, lanes: std::ops::Range<u
 }
 
 #[test]
+fn lanes_that_lead_nowhere_are_cleared_for_nobody_who_does_not_ask() {
+    let _alone = crate::victim::alone();
+    let (run_dir, nic) = open();
+    let (mut ud, mut honest) = (Datagrams::new(&nic), Honest::start(run_dir.path()));
+    let speaker = Speaker::new(run_dir.path(), 100);
+    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
+    // To no queue pair, each closed before it is announced.
+    let announce = |lane: usize, opened: u32| {
+        met.inbox.tails[lane]
+            .closed
+            .store(opened, Ordering::Release);
+        let nowhere = u64::from(qpn(0, 9000)) | 1 << 32;
+        let announcement = Message::new(LANE, lane as u32, qpn(100, 7), nowhere);
+        send(&met.socket, &announcement.bytes(), &[])
+    };
+    let released = |lane: usize| met.inbox.heads[lane].released.load(Ordering::Acquire);
+    for lane in 0..LANES {
+        announce(lane, 1).expect("sent");
+        if lane % 32 == 0 {
+            ud.arm();
+            assert!(ud.poll().is_empty());
+        }
+    }
+    let sweep = || send(&met.socket, &Message::new(SWEEP, 0, 0, 0).bytes(), &[]);
+    assert_eq!((0..LANES).map(released).sum::<u32>(), 0, "nobody has asked");
+    sweep().expect("sent");
+    until("the lanes to be given back", || {
+        (released(LANES - 1) == 1).then_some(())
+    });
+    // Whoever does not wait for that loses the connection, and no other one is concerned.
+    announce(3, 2).expect("sent");
+    // The second one may find it ended.
+    let _ = announce(3, 3);
+    assert!(has_ended(&met.socket), "announced twice");
+    let ah = honest.pd.create_ah(home()).expect("an address");
+    let wr = Wr::send_inline_to(&ah, ud.num, QKEY, b"honest");
+    honest.ud.post_send(&[wr]).expect("posted");
+    let wc = until("the honest datagram", || ud.poll().into_iter().next());
+    assert_eq!(wc.src_qpn, honest.ud.num());
+}
+
+#[test]
 fn a_process_can_use_up_its_lanes_and_nobody_elses() {
     let _alone = crate::victim::alone();
     let (run_dir, nic) = open();

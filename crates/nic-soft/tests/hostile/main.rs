@@ -18,7 +18,7 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 }
 
-#[path = "../../src/layout.rs"]
+#[path = "../../src/shared/layout.rs"]
 #[allow(dead_code, reason = "the layout's users are elsewhere")]
 mod layout;
 #[path = "../it/pair.rs"]
@@ -31,6 +31,7 @@ mod handshake;
 mod host;
 mod regions;
 mod siege;
+mod silence;
 mod speaker;
 mod storm;
 mod victim;

@@ -32,6 +32,7 @@ struct Victim {
     ud: QueuePair<Ud>,
     honest: Vec<Honest>,
     received: [u64; 2],
+    written: [u64; 2],
     datagrams: u64,
     foul: u64,
     random: fastrand::Rng,
@@ -87,6 +88,7 @@ impl Victim {
             ud,
             honest,
             received: [0; 2],
+            written: [0; 2],
             datagrams: 0,
             foul: 0,
             random: fastrand::Rng::with_seed(seed),
@@ -223,9 +225,19 @@ impl Victim {
             let remote = self.honest[peer].memory.remote(512);
             let written = self.rc[peer].post_send(&[Wr::write_inline(&bytes, remote)]);
             written.expect("posted");
-            let mut read = [0; 8];
-            self.honest[peer].memory.read(512, &mut read);
-            assert_eq!(read, bytes, "a WRITE to an honest peer");
+            let there = &self.honest[peer].memory;
+            let read = || {
+                let mut read = [0; 8];
+                there.read(512, &mut read);
+                read
+            };
+            // Before the first one, the peer is asked for its memory.
+            let first = self.written[peer] == 0;
+            if first {
+                until("a first WRITE", || (read() == bytes).then_some(()));
+            }
+            assert_eq!(read(), bytes, "a WRITE to an honest peer");
+            self.written[peer] += 1;
             if round.is_multiple_of(4) {
                 self.datagram(peer);
             }
@@ -318,6 +330,9 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     }
 }
 
+/// The first round.
+const FIRST: u64 = 4;
+
 #[test]
 fn a_storm_harms_nobody_but_itself() {
     let _alone = crate::victim::alone();
@@ -326,8 +341,9 @@ fn a_storm_harms_nobody_but_itself() {
     println!("seed {seed}");
     let run_dir = tempfile::tempdir().expect("a directory");
     let mut victim = Victim::new(run_dir.path(), seed);
-    victim.honest_round(0);
-    let (mut tried, mut rounds, mut failures, mut kills) = (0, 1, 0, 0);
+    // What it writes first is not what is there.
+    victim.honest_round(FIRST);
+    let (mut tried, mut rounds, mut failures, mut kills) = (0, FIRST + 1, 0, 0);
     let before = victim.held();
     for episode in 0.. {
         if tried >= inputs {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use conformance::remote::RemoteNic;
 use nic_soft::SoftNic;
+use rustix::process::Pid;
 use verbs::typed::{
     CompletionChannel, CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain,
     QpOptions, QueuePair, Rc, Ud, Wr,
@@ -77,6 +78,10 @@ impl Honest {
         self.process.0.kill().expect("killed");
         self.process.0.wait().expect("ended");
         std::mem::forget(self);
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process.0)
     }
 
     pub(crate) fn instance(&self) -> u32 {

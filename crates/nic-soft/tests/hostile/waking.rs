@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use nic_soft::{SoftNic, SoftOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbs::typed::{ConnectOptions, Context, Endpoint, QpOptions, QueuePair, Rc, Ud, Wr};
+use tempfile::TempDir;
+use verbs::typed::{
+    CompletionChannel, CompletionQueue, ConnectOptions, Context, Endpoint, MemoryRegion, QpOptions,
+    QueuePair, Rc, Ud, Wr,
+};
 use verbs::{Access, CqNum, Psn, QpNum, QpState, RecvWr, Wc};
 
 use crate::host::Host;
@@ -158,7 +162,7 @@ fn a_datagram_does_not_wait_for_a_process_that_has_fallen_silent() {
         assert!(wc.is_ok(), "{wc:?}");
     };
     datagram();
-    assert_eq!(nic.usage().peers, 1);
+    until("first contact", || (nic.usage().peers == 1).then_some(()));
     // It ends the connection, takes the next one, and says no more.
     silent.store(true, Ordering::Relaxed);
     drop(host);
@@ -230,6 +234,63 @@ fn the_end_of_one_is_not_taken_for_the_end_of_another() {
     assert_eq!(qp.state(), QpState::Rts, "the honest one is there");
 }
 
+/// A queue pair whose receiver sleeps, an honest sender, and somebody who rings.
+struct Sleeper {
+    speaker: Speaker,
+    memory: MemoryRegion,
+    qp: QueuePair<Rc>,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    honest: Honest,
+    _run_dir: TempDir,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let context = Context::new(crate::pair::open(run_dir.path()));
+        let mut honest = Honest::start(run_dir.path());
+        let pd = context.alloc_pd().expect("a domain");
+        let channel = context.create_channel().expect("a channel");
+        let cq = context.create_cq_on(64, &channel).expect("a queue");
+        let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+        honest.connect(&mut qp, &ConnectOptions::default());
+        Self {
+            speaker: Speaker::new(run_dir.path(), 100),
+            memory: pd.allocate(4096, Access::LOCAL_WRITE).expect("memory"),
+            qp,
+            cq,
+            channel,
+            honest,
+            _run_dir: run_dir,
+        }
+    }
+
+    fn post(&mut self, id: u64) {
+        let sges = [self.memory.sge(0..64)];
+        self.qp
+            .post_recv(&[RecvWr { id, sges: &sges }])
+            .expect("posted");
+    }
+
+    /// Waits for the next event, which is the queue's.
+    fn event(&mut self) {
+        let event = until("an event", || {
+            self.channel.event().expect("an event or none")
+        });
+        assert_eq!(event, self.cq.num());
+    }
+
+    /// Takes the message that has come.
+    fn take(&mut self) -> Wc {
+        let mut out = [Wc::default()];
+        until("the message", || {
+            (self.cq.poll(&mut out) == Ok(1)).then_some(())
+        });
+        out[0]
+    }
+}
+
 /// What a ring says, for the arming that is published for a queue.
 fn ring_of(published: &Published, cq: CqNum) -> [u8; 8] {
     let word = published.cqs[cq.0 as usize].armed.load(Ordering::Relaxed);
@@ -239,76 +300,51 @@ fn ring_of(published: &Published, cq: CqNum) -> [u8; 8] {
 #[test]
 fn a_late_ring_and_a_false_one_put_nobody_to_sleep() {
     let _alone = crate::victim::alone();
-    let run_dir = tempfile::tempdir().expect("a directory");
-    let context = Context::new(crate::pair::open(run_dir.path()));
-    let mut honest = Honest::start(run_dir.path());
-    let pd = context.alloc_pd().expect("a domain");
-    let mut channel = context.create_channel().expect("a channel");
-    let mut cq = context.create_cq_on(64, &channel).expect("a queue");
-    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
-    honest.connect(&mut qp, &ConnectOptions::default());
-    let memory = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
-    let speaker = Speaker::new(run_dir.path(), 100);
-    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
-    let mut out = [Wc::default()];
+    let mut sleeper = Sleeper::new();
+    let met = sleeper.speaker.meet(0).map_err(|_| "refused").expect("met");
     for id in 0..20 {
-        let sges = [memory.sge(0..64)];
-        qp.post_recv(&[RecvWr { id, sges: &sges }]).expect("posted");
-        cq.arm(false).expect("it has a channel");
-        let late = ring_of(&met.published, cq.num());
-        cq.arm(false).expect("it has a channel");
-        assert_eq!(cq.poll(&mut out), Ok(0));
+        sleeper.post(id);
+        sleeper.cq.arm(false).expect("it has a channel");
+        let late = ring_of(&met.published, sleeper.cq.num());
+        sleeper.cq.arm(false).expect("it has a channel");
+        assert_eq!(sleeper.cq.poll(&mut [Wc::default()]), Ok(0));
         let is_late = id % 2 == 0;
         let ring = if is_late {
             late
         } else {
-            ring_of(&met.published, cq.num())
+            ring_of(&met.published, sleeper.cq.num())
         };
         until("the ring to be there", || {
-            (speaker.ring(0, &ring) > 0).then_some(())
+            (sleeper.speaker.ring(0, &ring) > 0).then_some(())
         });
-        let event = until("its event", || channel.event().expect("an event or none"));
-        assert_eq!(event, cq.num());
+        sleeper.event();
         // What is late belongs to no arming that is there. What is false may end one, but not the
         // sleep of whoever polls after it.
         if !is_late {
-            assert_eq!(cq.poll(&mut out), Ok(0));
+            assert_eq!(sleeper.cq.poll(&mut [Wc::default()]), Ok(0));
         }
-        honest.send(b"wake up");
-        let event = until("the event", || channel.event().expect("an event or none"));
-        assert_eq!(event, cq.num());
-        until("the message", || (cq.poll(&mut out) == Ok(1)).then_some(()));
-        assert!(out[0].is_ok() && out[0].id == id);
+        sleeper.honest.send(b"wake up");
+        sleeper.event();
+        let message = sleeper.take();
+        assert!(message.is_ok() && message.id == id);
     }
 }
 
 #[test]
 fn a_ring_that_finds_no_room_is_not_lost() {
     let _alone = crate::victim::alone();
-    let run_dir = tempfile::tempdir().expect("a directory");
-    let context = Context::new(crate::pair::open(run_dir.path()));
-    let mut honest = Honest::start(run_dir.path());
-    let pd = context.alloc_pd().expect("a domain");
-    let mut channel = context.create_channel().expect("a channel");
-    let mut cq = context.create_cq_on(64, &channel).expect("a queue");
-    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
-    honest.connect(&mut qp, &ConnectOptions::default());
-    let memory = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
-    let speaker = Speaker::new(run_dir.path(), 100);
+    let mut sleeper = Sleeper::new();
     for id in 0..10 {
-        let sges = [memory.sge(0..64)];
-        qp.post_recv(&[RecvWr { id, sges: &sges }]).expect("posted");
-        cq.arm(false).expect("it has a channel");
-        let mut out = [Wc::default()];
-        assert_eq!(cq.poll(&mut out), Ok(0));
+        sleeper.post(id);
+        sleeper.cq.arm(false).expect("it has a channel");
+        assert_eq!(sleeper.cq.poll(&mut [Wc::default()]), Ok(0));
         // Rings for nobody, more than the channel holds.
         for _ in 0..1000 {
-            speaker.ring(0, b"one");
+            sleeper.speaker.ring(0, b"one");
         }
-        honest.send(b"wake up");
-        let event = until("an event", || channel.event().expect("an event or none"));
-        assert_eq!(event, cq.num());
-        until("the message", || (cq.poll(&mut out) == Ok(1)).then_some(()));
-        while channel.event().expect("an event or none").is_some() {}
+        sleeper.honest.send(b"wake up");
+        sleeper.event();
+        sleeper.take();
+        while sleeper.channel.event().expect("an event or none").is_some() {}
     }
 }

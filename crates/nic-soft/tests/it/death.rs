@@ -209,6 +209,36 @@ fn a_dead_peer_fails_its_queue_pairs_and_leaves_nothing() {
 }
 
 #[test]
+fn a_lane_that_ends_while_it_is_read_for_a_failed_queue_pair_is_let_go() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let nic = pair::open(run_dir.path());
+    let mut here = End::new(Context::new(nic.clone()));
+    let (mut process, there) = start(run_dir.path());
+    let mut there = End::new(there);
+    here.connect(&there);
+    there.connect(&here);
+    // No other lane may end in the same poll: what it takes along would not be seen.
+    here.recv(1);
+    let posted = there.rc.post_send(&[Wr::send_inline(b"the only one")]);
+    posted.expect("posted");
+    assert!(next(&mut here.cq, "the message").is_ok());
+    assert_eq!(nic.usage().lanes, 1);
+    process.0.kill().expect("killed");
+    process.0.wait().expect("ended");
+    keep(there);
+    // Nobody polls before all is known of the end: so the first poll finds the queue pair failed, and
+    // comes to its lane's end for it.
+    until("both connections to end", || {
+        let is_known = here.rc.state() == QpState::Err && nic.usage().connections == 0;
+        is_known.then_some(())
+    });
+    for _ in 0..3 {
+        assert_eq!(here.cq.poll(&mut [Wc::default()]), Ok(0));
+    }
+    assert_eq!(nic.usage().lanes, 0);
+}
+
+#[test]
 fn a_request_under_way_to_a_dying_peer_completes_with_an_error() {
     let run_dir = tempfile::tempdir().expect("a directory");
     let mut here = End::new(Context::new(pair::open(run_dir.path())));

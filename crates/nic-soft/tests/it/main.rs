@@ -2,6 +2,7 @@
 //! what is its own: processes that come, go and die.
 
 mod addresses;
+mod causes;
 mod death;
 mod events;
 mod memory;

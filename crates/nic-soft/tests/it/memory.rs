@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use conformance::Fixture;
 use nic_soft::{SoftNic, SoftOptions};
@@ -261,4 +262,76 @@ fn memory_that_is_deregistered_is_let_go_by_peers() {
     // A queue pair remembers a few regions.
     let left = mapped();
     assert!(left <= 17, "{left} are still mapped");
+}
+
+#[test]
+fn memory_under_another_region_stays_when_the_first_goes() {
+    const PAGE: usize = 4096;
+    // So much that moving it back takes longer than a READ.
+    const ALL: usize = 4096 * PAGE;
+    let layout = Layout::from_size_align(ALL, PAGE).expect("a layout");
+    // SAFETY: the layout has a size.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
+    let end = start.as_ptr().wrapping_add(ALL - PAGE);
+    // SAFETY: the last page of it.
+    unsafe { end.write_bytes(0x5a, PAGE) };
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (ours, theirs) = (pair::open(run_dir.path()), pair::open(run_dir.path()));
+    let (ours, theirs) = (Context::new(ours), Context::new(theirs));
+    let (pd, their_pd) = (
+        ours.alloc_pd().expect("a domain"),
+        theirs.alloc_pd().expect("a domain"),
+    );
+    let our_cq = ours.create_cq(16).expect("a queue");
+    let mut cq = theirs.create_cq(16).expect("a queue");
+    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&our_cq)).expect("made");
+    let mut their_qp: QueuePair<Rc> = their_pd.create_qp(&QpOptions::on(&cq)).expect("made");
+    let (a, b) = (
+        qp.endpoint().expect("a GID"),
+        their_qp.endpoint().expect("a GID"),
+    );
+    let options = ConnectOptions::default();
+    qp.connect(&b, &options).expect("connected");
+    their_qp.connect(&a, &options).expect("connected");
+    let register = |start, len| {
+        // SAFETY: the memory outlives the regions, and is read by the NICs alone meanwhile.
+        unsafe { pd.register(start, len, bytes_only()) }.expect("registered")
+    };
+    let first = register(start, ALL);
+    let second = register(NonNull::new(end).expect("not at 0"), PAGE);
+    let result = their_pd.allocate(8, Access::LOCAL_WRITE).expect("memory");
+    let (is_over, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let sges = [result.sge(0..8)];
+            loop {
+                let is_last = is_over.load(Ordering::Acquire);
+                let read = Wr::read(&sges, second.remote(64));
+                their_qp.post_send(&[read]).expect("posted");
+                let mut done = [Wc::default()];
+                while cq.poll(&mut done).expect("no overrun") == 0 {
+                    std::thread::yield_now();
+                }
+                assert_eq!(done[0].status, WcStatus::Success);
+                let mut bytes = [0; 8];
+                result.read(0, &mut bytes);
+                assert_eq!(bytes, [0x5a; 8]);
+                reads.fetch_add(1, Ordering::Relaxed);
+                if is_last {
+                    return;
+                }
+            }
+        });
+        while reads.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        drop(first);
+        is_over.store(true, Ordering::Release);
+    });
+    drop(second);
+    // SAFETY: no region lies there any more.
+    unsafe {
+        assert_eq!(end.add(PAGE - 1).read(), 0x5a, "the bytes stay");
+        dealloc(start.as_ptr(), layout);
+    }
 }

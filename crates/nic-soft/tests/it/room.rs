@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use nic_soft::SoftNic;
 use verbs::typed::{
-    CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Ud, Wr,
+    CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
+    Rc, Ud, Wr,
 };
 use verbs::wr::GRH_LEN;
-use verbs::{Access, Qkey, QpCaps, RecvWr, Wc, WcOpcode};
+use verbs::{Access, Qkey, QpCaps, RecvWr, Wc, WcOpcode, WcStatus};
 
 const QKEY: Qkey = Qkey(3);
 const LEN: usize = 4096;
@@ -91,7 +92,11 @@ fn datagrams_for_one_who_does_not_poll_take_bounded_room_and_are_counted() {
         let wc = until("a datagram sent", || here.poll());
         assert!(wc.is_ok() && wc.opcode == WcOpcode::Send, "{wc:?}");
     };
-    for _ in 0..SENT {
+    send(&mut here);
+    until("first contact", || {
+        (here.nic.usage().peers == 1).then_some(())
+    });
+    for _ in 1..SENT {
         send(&mut here);
     }
     let unsent = here.nic.usage().unsent;
@@ -114,4 +119,112 @@ fn datagrams_for_one_who_does_not_poll_take_bounded_room_and_are_counted() {
     send(&mut here);
     until("one more", || there.poll());
     assert_eq!(here.nic.usage().unsent, unsent);
+}
+
+#[test]
+fn datagrams_to_nobody_are_counted() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut here = Node::new(run_dir.path());
+    let gid = here.pd.context().gid().expect("a GID");
+    let ah = here.pd.create_ah(gid).expect("an address");
+    // Of an instance that is not there.
+    let to = verbs::QpNum(500 << 14 | 7);
+    let sges = [here.memory.sge(0..8)];
+    let short = Wr::send_inline_to(&ah, to, QKEY, b"hello?");
+    let gathered = Wr::send_to(&ah, to, QKEY, &sges);
+    here.ud
+        .post_send(&[short, short, gathered, short])
+        .expect("posted");
+    assert_eq!(here.nic.usage().unsent, 4);
+}
+
+#[test]
+fn a_datagram_without_room_wakes_whoever_waits_for_solicited_ones() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (mut here, there) = (Node::new(run_dir.path()), Node::new(run_dir.path()));
+    let context = there.pd.context();
+    let mut channel = context.create_channel().expect("a channel");
+    let mut cq = context.create_cq_on(256, &channel).expect("a queue");
+    let mut ud: QueuePair<Ud> = there
+        .pd
+        .create_qp(&QpOptions::on(&cq))
+        .expect("a queue pair");
+    ud.activate(QKEY).expect("ready");
+    let gid = context.gid().expect("a GID");
+    let ah = here.pd.create_ah(gid).expect("an address");
+    let to = ud.num();
+    let send = |here: &mut Node| {
+        let sges = [here.memory.sge(0..LEN)];
+        let wr = Wr::send_to(&ah, to, QKEY, &sges);
+        here.ud.post_send(&[wr]).expect("posted");
+        until("a datagram sent", || here.poll());
+    };
+    send(&mut here);
+    until("first contact", || {
+        (here.nic.usage().peers == 1).then_some(())
+    });
+    while here.nic.usage().unsent == 0 {
+        send(&mut here);
+    }
+    cq.arm(true).expect("it has a channel");
+    while channel.event().expect("an event or none").is_some() {}
+    cq.arm(true).expect("it has a channel");
+    assert_eq!(channel.event().expect("an event or none"), None);
+    let unsent = here.nic.usage().unsent;
+    send(&mut here);
+    assert_eq!(here.nic.usage().unsent, unsent + 1);
+    assert_eq!(channel.event().expect("an event or none"), Some(cq.num()));
+}
+
+#[test]
+fn a_reliable_message_waits_for_room_however_long_and_arrives() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (mut here, mut there) = (Node::new(run_dir.path()), Node::new(run_dir.path()));
+    let caps = QpCaps {
+        send_wr_max: 2 * RECVS as u32,
+        recv_wr_max: 2 * RECVS as u32,
+        ..QpCaps::default()
+    };
+    let create = |node: &Node| -> QueuePair<Rc> {
+        let options = QpOptions::on(&node.cq).caps(caps);
+        node.pd.create_qp(&options).expect("a queue pair")
+    };
+    let (mut a, mut b) = (create(&here), create(&there));
+    // So impatient that whatever counts tries gives up at once.
+    let options = ConnectOptions {
+        timeout: 1,
+        retry_count: 0,
+        rnr_retry: 0,
+        ..ConnectOptions::default()
+    };
+    let (to_a, to_b) = (a.endpoint().expect("a GID"), b.endpoint().expect("a GID"));
+    a.connect(&to_b, &options).expect("connected");
+    b.connect(&to_a, &options).expect("connected");
+    let sges = [there.memory.sge(0..LEN)];
+    let recvs: Vec<_> = (0..2 * RECVS)
+        .map(|id| RecvWr { id, sges: &sges })
+        .collect();
+    b.post_recv(&recvs).expect("posted");
+    // There is a RECV for each, and not room for all of them while nobody polls.
+    let sges = [here.memory.sge(0..LEN)];
+    for id in 0..2 * RECVS {
+        a.post_send(&[Wr::send(&sges).id(id)]).expect("posted");
+    }
+    let mut sent = 0;
+    for _ in 0..10_000 {
+        while let Some(wc) = here.poll() {
+            assert_eq!((wc.id, wc.status), (sent, WcStatus::Success));
+            sent += 1;
+        }
+    }
+    assert!(sent < 2 * RECVS, "there is room without end");
+    for id in 0..2 * RECVS {
+        let wc = until("a message", || there.poll());
+        assert_eq!((wc.id, wc.status), (id, WcStatus::Success));
+    }
+    while sent < 2 * RECVS {
+        let wc = until("the others to be sent", || here.poll());
+        assert_eq!((wc.id, wc.status), (sent, WcStatus::Success));
+        sent += 1;
+    }
 }

@@ -7,59 +7,32 @@
 //!
 //! | what is shared | model | explores |
 //! | --- | --- | --- |
-//! | `arming.rs`: a queue that sleeps, and completions | `arming.rs` | three threads, bounded |
-//! | `rings.rs`: queues that sleep on one socket, which is full at times | `channel.rs` | three threads, bounded |
-//! | `allotment.rs`: a lane that is used again | `lane.rs` | two, all |
-//! | `credit.rs`: a RECV that a sender has seen is there | `credit.rs` | three, bounded |
-//! | `departures.rs`: what is remembered of those that have gone | `departures.rs` | two, all |
-//! | `handover.rs`: a sender, its owner, a helper and a visitor | `handover.rs` | two threads all, three bounded |
-//! | `header.rs`: a segment's header that is read while it is written | `header.rs` | two, all |
-//! | `quiescence.rs`: memory that goes while threads copy | `quiescence.rs` | two all, three bounded |
+//! | `shared/arming.rs`: a queue that sleeps, and completions | `arming.rs` | three threads, bounded |
+//! | `shared/wakeup.rs`: queues that sleep on one socket, which is full at times | `channel.rs` | three threads, bounded |
+//! | `shared/allotment.rs`: a lane that is used again | `lane.rs` | two, all |
+//! | `shared/credit.rs`: a RECV that a sender has seen is there | `credit.rs` | three, bounded |
+//! | `sync/peer_epoch.rs`: what is remembered of those that have gone | `peer_epoch.rs` | two, all |
+//! | `sync/handover.rs`: a sender, its owner, a helper and a visitor | `handover.rs` | two threads all, three bounded |
+//! | `shared/header.rs`: a segment's header that is read while it is written | `header.rs` | two, all |
+//! | `sync/quiescence.rs`: memory that goes while threads copy | `quiescence.rs` | two all, three bounded |
 //! | a queue pair that is reset while it is polled | `quiescence.rs` | two, all |
-//! | `region.rs`: an entry that is used for another region | `region.rs` | two, all |
-//! | `pair_entry.rs`: a queue pair that changes | `pair_entry.rs` | two, bounded |
-//! | `recv_queue.rs`: one consumer, and several | `recv_queue.rs` | two all, three bounded |
-//! | `srq_entry.rs`: RECVs as senders count them | `srq_entry.rs` | three, bounded |
-//! | `todo.rs`: what waits for a poller that sleeps or has gone | `todo.rs` | two all, three bounded |
-//! | `lane.rs`: laps, pads, old payload, giving lines back | `lane.rs` | two, bounded; old payload all |
+//! | `shared/mr_entry.rs`: an entry that is used for another region | `mr_entry.rs` | two, all |
+//! | `shared/qp_entry.rs`: a queue pair that changes | `qp_entry.rs` | two, bounded |
+//! | `shared/recv_queue.rs`: one consumer, and several | `recv_queue.rs` | two all, three bounded |
+//! | `sync/released.rs`: a number used again while old completions are polled | `released.rs` | two, all |
+//! | `shared/srq_entry.rs`: RECVs as senders count them | `srq_entry.rs` | three, bounded |
+//! | `sync/work_list.rs`: what waits for a poller that sleeps or has gone | `work_list.rs` | two all, three bounded |
+//! | `shared/lane.rs`: laps, pads, old payload, giving lines back | `lane.rs` | two, bounded; old payload all |
 //!
-//! membarrier(2) is a fence on both sides here (`sync.rs`); a lane has four lines, and an inbox
+//! membarrier(2) is a fence on both sides here (`sync/mod.rs`); a lane has four lines, and an inbox
 //! two lanes. A channel's socket is a list behind a lock, with room for two rings, and for one.
 #![cfg(loom)]
 #![allow(unreachable_pub, missing_docs, dead_code)]
 
-#[path = "../../src/allotment.rs"]
-mod allotment;
-#[path = "../../src/arming.rs"]
-mod arming;
-#[path = "../../src/credit.rs"]
-mod credit;
-#[path = "../../src/departures.rs"]
-mod departures;
-#[path = "../../src/handover.rs"]
-mod handover;
-#[path = "../../src/header.rs"]
-mod header;
-#[path = "../../src/lane.rs"]
-mod lane;
-#[path = "../../src/layout.rs"]
-mod layout;
-#[path = "../../src/pair_entry.rs"]
-mod pair_entry;
-#[path = "../../src/quiescence.rs"]
-mod quiescence;
-#[path = "../../src/recv_queue.rs"]
-mod recv_queue;
-#[path = "../../src/region.rs"]
-mod region;
-#[path = "../../src/rings.rs"]
-mod rings;
-#[path = "../../src/srq_entry.rs"]
-mod srq_entry;
-#[path = "../../src/sync.rs"]
+#[path = "../../src/shared/mod.rs"]
+mod shared;
+#[path = "../../src/sync/mod.rs"]
 mod sync;
-#[path = "../../src/todo.rs"]
-mod todo;
 
 mod models;
 

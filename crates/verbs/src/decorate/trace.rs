@@ -121,7 +121,11 @@ impl fmt::Display for Event {
                 wc.qpn, wc.id, wc.opcode, wc.byte_len
             ),
             Event::Completion { cq, wc } => {
-                write!(f, "cq {cq}: qp {}: {} failed: {}", wc.qpn, wc.id, wc.status)
+                write!(
+                    f,
+                    "cq {cq}: qp {}: {} failed: {} (vendor error {})",
+                    wc.qpn, wc.id, wc.status, wc.vendor_err
+                )
             }
             Event::Overrun { cq } => write!(f, "cq {cq}: overrun"),
             Event::Modify { qp, from, to, done } => {

@@ -10,7 +10,7 @@ use crate::attr::{
 };
 use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, VerbsError};
-use crate::names::{AhNum, CqNum, PdNum, QpNum, SrqNum};
+use crate::names::{AhNum, CqNum, Iova, PdNum, QpNum, SrqNum};
 use crate::nic::{
     AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
 };
@@ -231,11 +231,12 @@ impl<L: Layer> Nic for Wrap<L> {
         pd: PdNum,
         start: NonNull<u8>,
         len: usize,
+        iova: Iova,
         access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError> {
         self.layer.control(Control::Register)?;
         // SAFETY: the caller's promise is the one asked for.
-        let mr = unsafe { self.nic.register(pd, start, len, access)? };
+        let mr = unsafe { self.nic.register(pd, start, len, iova, access)? };
         self.layer.made_mr(&mr);
         Ok(mr)
     }

@@ -43,6 +43,15 @@ pub unsafe fn place(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Bytes of the word that ends a message, of `len` bytes and at `end`: as wide as its alignment and the
+/// length allow. `len` is not 0.
+#[inline]
+pub fn last_word_len(end: usize, len: usize) -> usize {
+    debug_assert!(len > 0, "a message without bytes has no end");
+    let aligned = end.trailing_zeros().min(3);
+    1 << aligned.min(len.ilog2())
+}
+
 /// [`place`] for what crosses lines or ends with less than a word.
 ///
 /// # Safety
@@ -53,12 +62,7 @@ unsafe fn place_long(dst: *mut u8, src: *const u8, len: usize) {
     if len == 0 {
         return;
     }
-    let end = dst as usize + len;
-    // The word that ends the message is as wide as its alignment and the length allow.
-    let mut tail = 1 << end.trailing_zeros().min(3);
-    while tail > len {
-        tail >>= 1;
-    }
+    let tail = last_word_len(dst.addr() + len, len);
     let head = len - tail;
     // SAFETY: the first `head` bytes are valid by the caller's promise. The word lies inside both
     // ranges and is aligned to `tail`, because `end` is a multiple of `tail`, a power of two.

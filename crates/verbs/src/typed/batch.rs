@@ -1,12 +1,13 @@
 //! Batches whose type carries their transport, and where datagrams go.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::{AddressHandle, Connected, Rc, TransportType, Ud, Wr};
 use crate::batch::{Dest, Draft, SendBatch, SendLimits};
 use crate::error::{PostError, PostReason};
 use crate::names::{Qkey, QpNum, RemoteAddr};
-use crate::wr::{Op, Sge, UdDest};
+use crate::wr::{Op, SendFlags, Sge, UdDest};
 
 /// A datagram's destination, looked up once ([`super::SendQueue::prepare`]). It keeps its address
 /// handle alive.
@@ -52,12 +53,29 @@ pub struct Batch<T> {
 }
 
 impl<T: TransportType> Batch<T> {
-    pub(super) fn new(limits: SendLimits, capacity: usize) -> Self {
+    pub(super) fn new(limits: SendLimits, capacity: usize, kept_len: usize) -> Self {
         debug_assert_eq!(limits.transport, T::TRANSPORT);
         Batch {
-            raw: SendBatch::new(limits, capacity),
+            raw: SendBatch::with_kept(limits, capacity, kept_len),
             transport: PhantomData,
         }
+    }
+
+    /// As [`SendBatch::kept`].
+    #[inline]
+    pub fn kept(&self) -> &[u8] {
+        self.raw.kept()
+    }
+
+    /// As [`SendBatch::kept_mut`].
+    #[inline]
+    pub fn kept_mut(&mut self) -> &mut [u8] {
+        self.raw.kept_mut()
+    }
+
+    /// As [`SendBatch::set_imm`].
+    pub fn set_imm(&mut self, index: usize, imm: u32) {
+        self.raw.set_imm(index, imm);
     }
 
     /// Requests in it.
@@ -124,6 +142,25 @@ impl<T: Connected> Batch<T> {
         len_max: usize,
     ) -> Result<Draft<'_>, PostReason> {
         self.raw.inline(Op::Write { remote, imm }, None, len_max)
+    }
+
+    /// Appends a WRITE of a range of the [kept](Self::kept) bytes.
+    ///
+    /// # Errors
+    /// See [`Batch`].
+    ///
+    /// # Panics
+    /// When the range is outside those bytes.
+    #[inline(always)]
+    pub fn push_write_kept(
+        &mut self,
+        remote: RemoteAddr,
+        imm: Option<u32>,
+        range: Range<usize>,
+        (id, flags): (u64, SendFlags),
+    ) -> Result<(), PostReason> {
+        let op = Op::Write { remote, imm };
+        self.raw.push_kept(op, None, range, (id, flags))
     }
 
     /// Begins a WRITE of registered memory.

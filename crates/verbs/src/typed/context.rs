@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{CompletionChannel, CompletionQueue, MemoryRegion};
 use crate::attr::{Access, AhAttr, CqInit, DeviceAttr, PortAttr};
 use crate::error::VerbsError;
-use crate::names::{AhNum, Gid, PdNum};
+use crate::names::{AhNum, Gid, Iova, PdNum};
 use crate::nic::{AsyncEvent, Nic};
 
 /// An opened device, whichever NIC it is.
@@ -189,11 +189,30 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, VerbsError> {
         // SAFETY: the caller's promise is the one asked for.
+        unsafe { self.register_iova(start, len, Iova::of(start), access) }
+    }
+
+    /// Registers memory of the caller, which work requests name by addresses from `iova` on: 0, or an
+    /// offset in a file. In pages of 4096 bytes it lies as the memory does.
+    ///
+    /// # Errors
+    /// `Invalid`, `Exhausted`, `Io`.
+    ///
+    /// # Safety
+    /// As [`Nic::register`].
+    pub unsafe fn register_iova(
+        &self,
+        start: NonNull<u8>,
+        len: usize,
+        iova: Iova,
+        access: Access,
+    ) -> Result<MemoryRegion, VerbsError> {
+        // SAFETY: the caller's promise is the one asked for.
         let mr = unsafe {
             self.inner
                 .context
                 .nic
-                .register(self.num(), start, len, access)?
+                .register(self.num(), start, len, iova, access)?
         };
         Ok(MemoryRegion::new(mr, self.clone()))
     }

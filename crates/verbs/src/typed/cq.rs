@@ -168,7 +168,8 @@ impl CompletionChannel {
         self.channel.num()
     }
 
-    /// Takes one event and says which queue it is of. Never blocks; wait on the descriptor.
+    /// Takes one event and says which queue it is of. Never blocks; wait on the descriptor, which is
+    /// also readable at times when there is no event ([`NicChannel`]).
     ///
     /// # Errors
     /// `Io`.

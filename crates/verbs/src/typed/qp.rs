@@ -157,7 +157,13 @@ impl<T: TransportType> QueuePair<T> {
 
     /// A batch of up to `capacity` requests for it.
     pub fn batch(&self, capacity: usize) -> Batch<T> {
-        Batch::new(self.qp.send.limits(), capacity)
+        Batch::new(self.qp.send.limits(), capacity, 0)
+    }
+
+    /// As [`batch`](Self::batch), with bytes that the sender keeps ([`Batch::kept`]), for requests that
+    /// may be posted again.
+    pub fn batch_with_kept(&self, capacity: usize, kept_len: usize) -> Batch<T> {
+        Batch::new(self.qp.send.limits(), capacity, kept_len)
     }
 
     /// Posts a batch, which is empty afterwards: one virtual call.
@@ -252,7 +258,7 @@ pub struct SendQueue<T> {
 impl<T: TransportType> SendQueue<T> {
     /// A batch of up to `capacity` requests for it.
     pub fn batch(&self, capacity: usize) -> Batch<T> {
-        Batch::new(self.half.limits(), capacity)
+        Batch::new(self.half.limits(), capacity, 0)
     }
 
     /// Its protection domain.
@@ -305,8 +311,8 @@ impl SendQueue<Ud> {
 }
 
 impl QueuePair<Ud> {
-    /// Looks a destination up for all datagrams that go there, and makes contact with it: posting
-    /// never waits for that.
+    /// Looks a destination up for all datagrams that go there, and begins contact with it. Waits for
+    /// nobody.
     ///
     /// # Errors
     /// `NoSuch`, `Unreachable`.

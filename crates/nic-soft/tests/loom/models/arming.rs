@@ -4,9 +4,9 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use crate::arming::{Arming, arm, has_event, is_armed, must_ring, rung, take_event};
 use crate::bounded_model;
-use crate::layout::CqEntry;
+use crate::shared::arming::{Arming, arm, has_event, is_armed, must_ring, rung, take_event};
+use crate::shared::layout::CqEntry;
 
 /// A queue whose completions are counted, and its channel.
 struct Queue {

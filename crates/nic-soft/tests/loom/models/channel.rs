@@ -7,23 +7,23 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use crate::arming::{Arming, Then, must_ring, polled};
 use crate::bounded_model;
-use crate::layout::CqEntry;
-use crate::rings::{Ring, Sleeper, event};
+use crate::shared::arming::{Arming, Then, must_ring, polled};
+use crate::shared::layout::CqEntry;
+use crate::shared::wakeup::{Ring, Sleeper, event};
 use crate::sync::AtomicBool;
 
 /// Stands for a datagram socket: a ring that finds no room is lost.
-pub(super) struct Bell {
+pub(super) struct Doorbell {
     /// None: for nobody.
     rings: Mutex<Vec<Option<(u32, Arming)>>>,
     room: usize,
     changed: Condvar,
 }
 
-impl Bell {
+impl Doorbell {
     pub(super) fn new(room: usize) -> Self {
-        Bell {
+        Doorbell {
             rings: Mutex::new(Vec::new()),
             room,
             changed: Condvar::new(),
@@ -103,7 +103,7 @@ impl Queue {
 
 struct Channel {
     queues: Vec<Queue>,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 /// Room for rings in a socket.
@@ -121,14 +121,14 @@ impl Channel {
         };
         Channel {
             queues: (0..queues).map(queue).collect(),
-            bell: Bell::new(ROOM),
+            doorbell: Doorbell::new(ROOM),
         }
     }
 
     /// One whose socket is full of anybody's rings.
     fn flooded(queues: u32) -> Self {
         let channel = Channel::new(queues);
-        (0..ROOM).for_each(|_| channel.bell.ring_for_nobody());
+        (0..ROOM).for_each(|_| channel.doorbell.ring_for_nobody());
         channel
     }
 
@@ -137,7 +137,7 @@ impl Channel {
         let queue = &self.queues[queue];
         queue.completions.fetch_add(1, Ordering::Release);
         if let Some(arming) = must_ring(&queue.entry, false) {
-            self.bell.ring(queue.number, arming);
+            self.doorbell.ring(queue.number, arming);
         }
     }
 
@@ -147,14 +147,14 @@ impl Channel {
         queue.completions.fetch_add(1, Ordering::Release);
         queue
             .sleeper()
-            .notify(false, || self.bell.ring_for_nobody());
+            .notify(false, || self.doorbell.ring_for_nobody());
     }
 
     fn event(&self, last: &mut u32) -> Option<u32> {
         let sleepers = self.queues.iter().map(Queue::sleeper);
-        let take = || Ok::<_, Infallible>(self.bell.take());
-        let ring = || self.bell.ring_for_nobody();
-        event(sleepers, last, self.bell.room, take, ring).unwrap()
+        let take = || Ok::<_, Infallible>(self.doorbell.take());
+        let ring = || self.doorbell.ring_for_nobody();
+        event(sleepers, last, self.doorbell.room, take, ring).unwrap()
     }
 
     /// Arms a queue and polls it once more: whether it has so many completions.
@@ -171,7 +171,7 @@ impl Channel {
             .filter(|number| !self.has(*number, count))
             .collect();
         while !waiting.is_empty() {
-            self.bell.wait();
+            self.doorbell.wait();
             // One event each time that it is readable, as a scheduler does.
             let named = self.event(&mut last).map(|named| named as usize);
             if let Some(named) = named.filter(|named| self.has(*named, count)) {
@@ -189,7 +189,7 @@ impl Channel {
             queue.sleeper().arm(false);
             while self.event(&mut last).is_some() {}
             if !queue.poll(&mut seen) {
-                self.bell.wait();
+                self.doorbell.wait();
             }
         }
     }
@@ -302,7 +302,7 @@ fn a_late_ring_ends_no_newer_arming() {
         let arming = must_ring(&queue.entry, false).expect("it is armed");
         let (rings, completes) = (channel.clone(), channel.clone());
         let threads = [
-            thread::spawn(move || rings.bell.ring(0, arming)),
+            thread::spawn(move || rings.doorbell.ring(0, arming)),
             thread::spawn(move || completes.complete_from_outside(0)),
         ];
         // That completion is polled, so the event is known to be one of the first arming, and is
@@ -312,7 +312,7 @@ fn a_late_ring_ends_no_newer_arming() {
         if queue.completions.load(Ordering::Acquire) < 2 {
             channel.event(&mut last);
             while queue.completions.load(Ordering::Acquire) < 2 {
-                channel.bell.wait();
+                channel.doorbell.wait();
                 channel.event(&mut last);
             }
         }
@@ -334,7 +334,7 @@ fn a_late_ring_brings_the_event_of_its_own_arming() {
         sleeper.arm(false);
         let mut last = u32::MAX;
         while channel.event(&mut last).is_none() {
-            channel.bell.wait();
+            channel.doorbell.wait();
         }
         thread.join().unwrap();
     });

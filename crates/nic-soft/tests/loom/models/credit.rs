@@ -6,9 +6,9 @@ use loom::thread;
 use verbs::Sge;
 
 use crate::bounded_model;
-use crate::credit::{Ready, look, publish};
-use crate::layout::Credit;
-use crate::recv_queue::{Recv, RecvQueue};
+use crate::shared::credit::{Ready, look, publish};
+use crate::shared::layout::Credit;
+use crate::shared::recv_queue::{Recv, RecvQueue};
 
 #[test]
 fn a_message_for_a_recv_that_was_seen_finds_it() {

@@ -4,8 +4,8 @@ use loom::sync::Arc;
 use loom::thread;
 
 use crate::bounded_model;
-use crate::handover::Handover;
-use crate::quiescence::Quiescence;
+use crate::sync::handover::Handover;
+use crate::sync::quiescence::Quiescence;
 
 /// A queue of work: each entry is done once, in order, by whoever gets to it.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::header::{Owner, read, sign};
-use crate::layout::Header;
+use crate::shared::header::{Owner, read, sign};
+use crate::shared::layout::Header;
 
 #[test]
 fn whoever_finds_the_magic_number_finds_the_owner() {

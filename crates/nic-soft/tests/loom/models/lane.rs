@@ -5,10 +5,10 @@ use std::sync::Arc as StdArc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use crate::allotment::Allotment;
 use crate::bounded_model;
-use crate::lane::{Found, Full, Keeps, Message, Reader, Writer};
-use crate::layout::{Kind, LANE_LINES, LaneHead, Line};
+use crate::shared::allotment::Allotment;
+use crate::shared::lane::{Found, Full, Keeps, Message, Reader, Writer};
+use crate::shared::layout::{Kind, LANE_LINES, LaneHead, Line};
 use crate::sync::{AtomicU64, Ordering};
 
 struct Memory {

@@ -7,8 +7,8 @@ use loom::thread;
 use verbs::Sge;
 
 use crate::bounded_model;
-use crate::quiescence::Quiescence;
-use crate::recv_queue::{Recv, RecvQueue};
+use crate::shared::recv_queue::{Recv, RecvQueue};
+use crate::sync::quiescence::Quiescence;
 
 /// Memory, and the key by which it is found.
 struct Region {

@@ -5,7 +5,7 @@ use loom::thread;
 use verbs::{Lkey, Sge};
 
 use crate::bounded_model;
-use crate::recv_queue::{Recv, RecvQueue};
+use crate::shared::recv_queue::{Recv, RecvQueue};
 
 /// Elements that belong together and to the number.
 fn sges(id: u64) -> [Sge; 2] {

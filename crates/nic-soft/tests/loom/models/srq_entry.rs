@@ -6,9 +6,9 @@ use loom::thread;
 use verbs::RecvBatch;
 
 use crate::bounded_model;
-use crate::layout::SrqEntry;
-use crate::recv_queue::{Recv, RecvQueue};
-use crate::srq_entry::{has_room, post, reset, take};
+use crate::shared::layout::SrqEntry;
+use crate::shared::recv_queue::{Recv, RecvQueue};
+use crate::shared::srq_entry::{has_room, note_returned, post, reset, take};
 
 struct Queue {
     entry: SrqEntry,
@@ -31,7 +31,7 @@ impl Queue {
     fn post(&self, ids: &[u64]) -> bool {
         let mut batch = RecvBatch::default();
         ids.iter().for_each(|id| batch.push(*id, &[]));
-        post(&self.entry, &self.recvs, &batch).is_ok()
+        post(&self.entry, &self.recvs, 0, &batch).is_ok()
     }
 
     /// The number of the RECV taken, if there was one.
@@ -118,5 +118,8 @@ fn peers_count_the_recvs_that_are_there() {
         assert_eq!(has_room(&queue.entry), posted);
         assert_eq!(queue.take(), posted.then_some(3));
         assert!(!has_room(&queue.entry));
+        // One that was taken in vain is there again.
+        note_returned(&queue.entry);
+        assert!(has_room(&queue.entry));
     });
 }

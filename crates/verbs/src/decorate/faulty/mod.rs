@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::wrap::{Control, Layer, Made, Wrap};
 use crate::attr::{Access, CqInit, QpInit, SrqInit, Transport};
 use crate::error::{CqError, VerbsError};
-use crate::names::{CqNum, Lkey, PdNum, QpNum};
+use crate::names::{CqNum, Lkey, PdNum, QpNum, VendorErr};
 use crate::nic::{Nic, NicCq, NicMr, NicSrq, QpParts};
 use crate::polled::Polled;
 use crate::wc::{Wc, WcOpcode, WcStatus};
@@ -219,7 +219,10 @@ impl Shared {
         if let Some(index) = rewrites.iter().position(fits) {
             match rewrites.remove(index).change {
                 Change::Opcode(opcode) => wc.opcode = opcode,
-                Change::Status(status) => wc.status = status,
+                Change::Status(status) => {
+                    // What the NIC said was of the element.
+                    (wc.status, wc.vendor_err) = (status, VendorErr::default());
+                }
             }
         }
         true

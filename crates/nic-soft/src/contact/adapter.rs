@@ -1,0 +1,319 @@
+//! An adapter among those of its host: its number, its published segment, its peers.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::Pid;
+use verbs::{Gid, Mtu, PortAttr, VerbsError};
+
+use crate::contact::contacts::Contacts;
+use crate::contact::inbox::PeerInbox;
+use crate::contact::incoming::{Incoming, TOKEN_OUTGOING};
+use crate::contact::membership::Membership;
+use crate::contact::peer::Peer;
+use crate::shared::header::{self, Owner};
+use crate::shared::layout::{
+    CqEntry, Credit, Header, MrEntry, Published, QP_INDEX_BITS, QPS, QpEntry, RECVS, SrqEntry,
+    VERSION,
+};
+use crate::shared::segment::{Mapping, Source, Writers};
+use crate::sync::peer_epoch::PeerEpoch;
+use crate::sync::quiescence::Quiescence;
+use crate::sync::released::Released;
+
+/// How to make one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options<'a> {
+    pub(crate) gid: Gid,
+    pub(crate) run_dir: &'a Path,
+    pub(crate) contact_timeout: Duration,
+    pub(crate) memfd: bool,
+}
+
+/// One opened software NIC, as far as other processes have to do with it.
+#[derive(Debug)]
+#[repr(C, align(64))] // What posts and polls look at lies on the first line.
+pub(crate) struct Adapter {
+    /// Moves when a peer has gone, ours or theirs, or an address handle.
+    pub(crate) peer_epoch: PeerEpoch,
+    /// For each queue pair, how far its requests' completions have been polled.
+    pub(crate) released: Box<[Released]>,
+    published: Mapping,
+    pub(crate) gid: Gid,
+    pub(crate) contact_timeout: Duration,
+    pub(crate) source: Source,
+    /// Drawn anew for every adapter ever opened; names it among all of them.
+    pub(crate) incarnation: u64,
+    pub(crate) published_file: OwnedFd,
+    peers: Mutex<HashMap<(Gid, u32), Arc<Peer>>>,
+    pub(crate) contacts: Contacts,
+    /// Peers that have gone, until the agent looks after what leads to them.
+    departed: Mutex<Vec<Arc<Peer>>>,
+    tokens: AtomicU64,
+    incoming: Mutex<Incoming>,
+    /// The inboxes of peers, also of those that have gone while pollers still read their lanes.
+    inboxes: Mutex<Vec<Weak<PeerInbox>>>,
+    pub(crate) quiescence: Quiescence,
+    /// For each number of a queue pair, the connections that were begun under it.
+    epochs: Box<[AtomicU16]>,
+    /// Messages that were dropped for want of room, and of RECVs.
+    unsent: AtomicU64,
+    unreceived: AtomicU64,
+    /// The last number that changed with an object's description.
+    generation: AtomicU32,
+    /// The agent's epoll descriptor, to which connections are added.
+    pub(crate) agent_epoll: OwnedFd,
+    /// Readable when the agent is to look after everything again.
+    pub(crate) agent_wake: OwnedFd,
+    // Dropped last: whoever takes the number next uses the same names in the run directory.
+    pub(crate) membership: Membership,
+}
+
+impl Adapter {
+    pub(crate) fn new(options: Options<'_>) -> Result<Self, VerbsError> {
+        let Options {
+            gid,
+            run_dir,
+            contact_timeout,
+            memfd,
+        } = options;
+        let membership = Membership::join(run_dir, gid)?;
+        let source = Source::choose(memfd, run_dir);
+        let (published_file, published) =
+            source.create("vervain-published", size_of::<Published>(), Writers::Owner)?;
+        let incarnation = loop {
+            let drawn = random_u64()?;
+            if drawn != 0 {
+                break drawn;
+            }
+        };
+        let quiescence = Quiescence::new();
+        let agent_epoll = epoll::create(CreateFlags::CLOEXEC)
+            .map_err(|e| VerbsError::io("creating an epoll", e))?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let agent_wake = eventfd(0, flags).map_err(|e| VerbsError::io("creating an eventfd", e))?;
+        let adapter = Adapter {
+            gid,
+            contact_timeout,
+            source,
+            incarnation,
+            published_file,
+            published,
+            peers: Mutex::new(HashMap::new()),
+            contacts: Contacts::default(),
+            departed: Mutex::new(Vec::new()),
+            tokens: AtomicU64::new(0),
+            incoming: Mutex::new(Incoming::new()),
+            inboxes: Mutex::new(Vec::new()),
+            peer_epoch: PeerEpoch::new(),
+            released: (0..QPS).map(|_| Released::new()).collect(),
+            epochs: (0..QPS).map(|_| AtomicU16::new(0)).collect(),
+            unsent: AtomicU64::new(0),
+            unreceived: AtomicU64::new(0),
+            quiescence,
+            generation: AtomicU32::new((incarnation >> 32) as u32 | 1),
+            agent_epoll,
+            agent_wake,
+            membership,
+        };
+        adapter.sign(&adapter.published().header);
+        Ok(adapter)
+    }
+
+    /// Writes a segment's header.
+    pub(crate) fn sign(&self, header: &Header) {
+        let owner = Owner {
+            instance: self.membership.number(),
+            incarnation: self.incarnation,
+        };
+        header::sign(header, owner);
+    }
+
+    /// A number that no peer of this adapter had before.
+    pub(crate) fn next_token(&self) -> u64 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn departed(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
+        // Every change is a single step.
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn incoming(&self) -> MutexGuard<'_, Incoming> {
+        // A panic while the lock was held left a connection half served, which is dropped later.
+        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A port: there is one, with one address.
+    pub(crate) fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
+        if port != 1 {
+            let (what, number) = ("port", u64::from(port));
+            return Err(VerbsError::NoSuch { what, number });
+        }
+        Ok(PortAttr::active(self.gid, Mtu::B4096))
+    }
+
+    pub(crate) fn published(&self) -> &Published {
+        // SAFETY: the mapping has the layout's size and holds only atomics, for which any bytes
+        // are valid; it lives as long as the adapter.
+        unsafe { self.published.start().cast::<Published>().as_ref() }
+    }
+
+    pub(crate) fn qp_entry(&self, index: usize) -> &QpEntry {
+        &self.published().qps[index]
+    }
+
+    pub(crate) fn mr_entry(&self, index: usize) -> &MrEntry {
+        &self.published().mrs[index]
+    }
+
+    pub(crate) fn cq_entry(&self, index: usize) -> &CqEntry {
+        &self.published().cqs[index]
+    }
+
+    pub(crate) fn srq_entry(&self, index: usize) -> &SrqEntry {
+        &self.published().srqs[index]
+    }
+
+    pub(crate) fn credits(&self, qp_index: usize) -> &[Credit; RECVS] {
+        &self.published().credits[qp_index]
+    }
+
+    /// A number for a connection of a queue pair, which none had lately under the queue pair's
+    /// number: whoever was connected before notices.
+    pub(crate) fn next_epoch(&self, qp_index: usize) -> u16 {
+        self.epochs[qp_index]
+            .fetch_add(1, Ordering::AcqRel)
+            .wrapping_add(1)
+    }
+
+    pub(crate) fn qpn(&self, index: usize) -> u32 {
+        self.membership.number() << QP_INDEX_BITS | index as u32
+    }
+
+    /// Counts a message of an unreliable queue pair for which the peer had no room.
+    #[cold]
+    pub(crate) fn count_unsent(&self) {
+        self.unsent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a message that found no RECV.
+    #[cold]
+    pub(crate) fn count_unreceived(&self) {
+        self.unreceived.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that were dropped: for want of room, and of RECVs.
+    pub(crate) fn dropped(&self) -> (u64, u64) {
+        let (unsent, unreceived) = (&self.unsent, &self.unreceived);
+        (
+            unsent.load(Ordering::Relaxed),
+            unreceived.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Lanes that peers have opened into this adapter.
+    pub(crate) fn lanes_used(&self) -> usize {
+        self.inboxes().iter().map(|one| one.lanes_used()).sum()
+    }
+
+    /// Has the agent look after everything again now: it may think that it has more time.
+    #[cold]
+    pub(crate) fn wake_agent(&self) {
+        // It takes a 1, unless so many came that it is readable anyway.
+        let _ = rustix::io::write(&self.agent_wake, &1u64.to_ne_bytes());
+    }
+
+    /// The agent has been woken, and looks after everything next.
+    pub(crate) fn note_woken(&self) {
+        // Nothing to read is no harm.
+        let _ = rustix::io::read(&self.agent_wake, &mut [0; 8]);
+    }
+
+    /// Has the agent take what comes over an outgoing connection, and notice its end. `token` names
+    /// it.
+    pub(crate) fn watch(&self, connection: &OwnedFd, token: u64) -> Result<(), VerbsError> {
+        let data = EventData::new_u64(TOKEN_OUTGOING | token);
+        epoll::add(&self.agent_epoll, connection, data, EventFlags::IN)
+            .map_err(|e| VerbsError::io("watching a connection", e))
+    }
+
+    pub(crate) fn peers(&self) -> MutexGuard<'_, HashMap<(Gid, u32), Arc<Peer>>> {
+        // Every change is a single step.
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes an inbox that was made for a peer.
+    pub(crate) fn note_inbox(&self, inbox: &Arc<PeerInbox>) {
+        let mut inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        inboxes.retain(|one| one.strong_count() > 0);
+        inboxes.push(Arc::downgrade(inbox));
+    }
+
+    /// How many inboxes the adapters of a process have here, and lanes in them: also of those that
+    /// have gone, while pollers still read their lanes.
+    pub(crate) fn held_by(&self, pid: Pid) -> (usize, usize) {
+        let inboxes = self.inboxes();
+        let theirs = || inboxes.iter().filter(|one| one.pid == pid);
+        (theirs().count(), theirs().map(|one| one.lanes_used()).sum())
+    }
+
+    fn inboxes(&self) -> Vec<Arc<PeerInbox>> {
+        let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        inboxes.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A number that no object of this adapter was described with lately; never 0.
+    pub(crate) fn next_generation(&self) -> u32 {
+        let next = |generation: u32| Some(generation.wrapping_add(1).max(1));
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let updated = self.generation.fetch_update(success, failure, next);
+        let before = updated.unwrap_or_else(|before| before);
+        before.wrapping_add(1).max(1)
+    }
+
+    /// Gives back lanes that nobody reads any more and whose senders have closed them.
+    pub(crate) fn sweep_lanes(&self) {
+        for inbox in self.inboxes() {
+            inbox.sweep();
+        }
+    }
+
+    /// Checks a segment of a peer.
+    pub(crate) fn check_header(
+        header: &Header,
+        instance: u32,
+        incarnation: u64,
+    ) -> Result<(), VerbsError> {
+        let found = header::read(header).map_err(|version| {
+            let why = format!("its layout is version {version}, ours is {VERSION}");
+            VerbsError::invalid("peer's segment", why)
+        })?;
+        let expected = Owner {
+            instance,
+            incarnation,
+        };
+        if found != expected {
+            return Err(VerbsError::invalid(
+                "peer's segment",
+                "it belongs to another instance",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Eight random bytes of the kernel.
+pub(crate) fn random_u64() -> Result<u64, VerbsError> {
+    let mut bytes = [0u8; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
+        .map_err(|e| VerbsError::io("reading /dev/urandom", e))?;
+    Ok(u64::from_le_bytes(bytes))
+}

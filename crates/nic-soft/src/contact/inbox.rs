@@ -1,0 +1,276 @@
+//! An inbox as its owner sees it: made for one peer, which alone can write it.
+//!
+//! Who the peer is was found out when its connection began ([`Peerage`]); nothing in the inbox can
+//! change it. Which lanes are in use stands here, in private memory. The inbox goes with the
+//! connection, once the pollers have let go of its lanes.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::Pid;
+use verbs::{Gid, VerbsError};
+
+use crate::contact::adapter::Adapter;
+use crate::shared::lane::Reader;
+use crate::shared::layout::{Inbox, LANES, LaneHead, Line};
+use crate::shared::segment::{Mapping, Writers};
+
+/// Who is at the other end of a connection, as far as it has been proved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Peerage {
+    pub(crate) gid: Gid,
+    pub(crate) instance: u32,
+    pub(crate) incarnation: u64,
+}
+
+/// What a lane is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    /// Nobody uses it.
+    Free,
+    /// A poller reads it, or will.
+    Read,
+    /// Nobody reads it any more, but its sender has not closed it yet.
+    Retired,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LaneState {
+    life: Life,
+    /// How many times it was opened and given back.
+    released: u32,
+}
+
+/// One peer's inbox.
+#[derive(Debug)]
+pub(crate) struct PeerInbox {
+    pub(crate) peer: Peerage,
+    /// Its process.
+    pub(crate) pid: Pid,
+    mapping: Mapping,
+    /// As many as were ever used.
+    lanes: Mutex<Vec<LaneState>>,
+    /// How many of them are in use.
+    used: AtomicUsize,
+    gone: AtomicBool,
+    /// Times that the peer wrote what no peer of ours would write.
+    complaints: AtomicU32,
+}
+
+impl PeerInbox {
+    /// Makes an inbox, and the descriptor to give to its peer. Nobody else gets one: neither this
+    /// process nor another one of the user's keeps a way to the file.
+    pub(crate) fn new(
+        adapter: &Adapter,
+        peer: Peerage,
+        pid: Pid,
+    ) -> Result<(OwnedFd, Self), VerbsError> {
+        let source = &adapter.source;
+        let (file, mapping) =
+            source.create("vervain-inbox", size_of::<Inbox>(), Writers::Everybody)?;
+        let inbox = PeerInbox {
+            peer,
+            pid,
+            mapping,
+            lanes: Mutex::new(Vec::new()),
+            used: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
+            complaints: AtomicU32::new(0),
+        };
+        adapter.sign(&inbox.inbox().header);
+        Ok((file, inbox))
+    }
+
+    fn inbox(&self) -> &Inbox {
+        // SAFETY: the mapping has the layout's size, cannot shrink, and holds only atomics, for
+        // which any bytes are valid; it lives as long as `self`.
+        unsafe { self.mapping.start().cast::<Inbox>().as_ref() }
+    }
+
+    fn lines(&self, lane: usize) -> &[Line] {
+        &self.inbox().lines[lane].0
+    }
+
+    fn head(&self, lane: usize) -> &LaneHead {
+        &self.inbox().heads[lane]
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Vec<LaneState>> {
+        // Every change of a state is a single store.
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lanes in use.
+    pub(crate) fn lanes_used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes a lane up that the peer has opened; false when it is none, or open already.
+    #[must_use]
+    fn open(&self, lane: usize) -> bool {
+        if lane >= LANES {
+            return false;
+        }
+        let mut lanes = self.lanes();
+        if lanes.len() <= lane {
+            let fresh = LaneState {
+                life: Life::Free,
+                released: 0,
+            };
+            lanes.resize(lane + 1, fresh);
+        }
+        let free = lanes[lane].life == Life::Free;
+        if free {
+            lanes[lane].life = Life::Read;
+            self.used.fetch_add(1, Ordering::Relaxed);
+        }
+        free
+    }
+
+    /// Gives a lane back that its sender has closed: another one can begin there.
+    fn release(&self, lane: usize) {
+        self.clear(lane, &mut self.lanes()[lane]);
+    }
+
+    /// Puts a lane aside that nobody reads any more, until its sender has closed it and asks for it.
+    fn retire(&self, lane: usize) {
+        self.lanes()[lane].life = Life::Retired;
+    }
+
+    /// The same for one that was read. Its sender may have closed it, and asked, before.
+    fn retire_read(&self, lane: usize) {
+        let retired = &mut self.lanes()[lane];
+        retired.life = Life::Retired;
+        self.clear_if_closed(lane, retired);
+    }
+
+    /// Gives back the retired lanes whose sender has closed them.
+    pub(crate) fn sweep(&self) {
+        for (number, lane) in self.lanes().iter_mut().enumerate() {
+            if lane.life == Life::Retired {
+                self.clear_if_closed(number, lane);
+            }
+        }
+    }
+
+    fn clear_if_closed(&self, number: usize, lane: &mut LaneState) {
+        let closed = self.inbox().tails[number].closed.load(Ordering::Acquire);
+        if closed == lane.released.wrapping_add(1) {
+            self.clear(number, lane);
+        }
+    }
+
+    /// Makes a lane as it was before it was used first.
+    fn clear(&self, number: usize, lane: &mut LaneState) {
+        let start = &raw const self.inbox().lines[number];
+        if let Err(e) = self
+            .mapping
+            .discard(start.addr(), size_of_val(&self.inbox().lines[number]))
+        {
+            // Without a hole the old bytes must go by hand.
+            tracing::debug!(number, error = %e, "no hole in the inbox; clearing the lane");
+            for line in self.lines(number) {
+                line.word.store(0, Ordering::Relaxed);
+            }
+        }
+        lane.released = lane.released.wrapping_add(1);
+        lane.life = Life::Free;
+        self.used.fetch_sub(1, Ordering::Relaxed);
+        let head = self.head(number);
+        head.consumed.store(0, Ordering::Relaxed);
+        // The sender takes the lane anew once it sees this.
+        head.released.store(lane.released, Ordering::Release);
+    }
+
+    /// Closes a lane as its sender does.
+    #[cfg(test)]
+    pub(crate) fn close_as_sender(&self, lane: usize, opened: u32) {
+        let tail = &self.inbox().tails[lane];
+        tail.closed.store(opened, Ordering::Release);
+    }
+
+    /// Notes that the peer wrote what no peer of ours would write.
+    pub(crate) fn complain(&self, why: &'static str, lane: usize, qp: u32) {
+        let before = self.complaints.fetch_add(1, Ordering::Relaxed);
+        // Once a peer, so that nobody fills the log.
+        if before == 0 {
+            let instance = self.peer.instance;
+            tracing::warn!(instance, lane, qp, why, "a peer broke the rules");
+        }
+    }
+
+    /// Notes that the peer has gone: what is in the lanes is the rest.
+    pub(crate) fn mark_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// A lane of an inbox that its peer has opened, until nobody reads it any more.
+#[derive(Debug)]
+pub(crate) struct InboxLane {
+    inbox: Arc<PeerInbox>,
+    number: usize,
+    fate: Fate,
+}
+
+/// What becomes of a lane that is dropped.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// It leads nowhere. To make it as it was at once would cost us more than it costs a peer to
+    /// announce such lanes.
+    Refused,
+    /// A poller has it.
+    Read,
+    /// Its sender has said that it writes no more.
+    Closed,
+}
+
+impl InboxLane {
+    /// Takes a lane up; `None` when it is no lane, or open already.
+    pub(crate) fn open(inbox: &Arc<PeerInbox>, number: usize) -> Option<Self> {
+        inbox.open(number).then(|| InboxLane {
+            inbox: Arc::clone(inbox),
+            number,
+            fate: Fate::Refused,
+        })
+    }
+
+    pub(crate) fn inbox(&self) -> &Arc<PeerInbox> {
+        &self.inbox
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// What reads it, from its beginning. The memory is there as long as the lane.
+    pub(crate) fn reader(&self) -> Reader {
+        let head = self.inbox.head(self.number);
+        Reader::new(self.inbox.lines(self.number), &head.consumed)
+    }
+
+    /// It leads to a queue pair, whose poller is to read it.
+    pub(crate) fn accept(&mut self) {
+        self.fate = Fate::Read;
+    }
+
+    /// The sender has said that it writes no more.
+    pub(crate) fn note_closed(&mut self) {
+        self.fate = Fate::Closed;
+    }
+}
+
+impl Drop for InboxLane {
+    fn drop(&mut self) {
+        match self.fate {
+            Fate::Refused => self.inbox.retire(self.number),
+            Fate::Read => self.inbox.retire_read(self.number),
+            Fate::Closed => self.inbox.release(self.number),
+        }
+    }
+}

@@ -1,0 +1,705 @@
+//! Connections that peers have opened: who is there, and what they ask for.
+//!
+//! A connecting process says which adapter it is: GID, instance, incarnation. It is believed when
+//! the process that listens as that instance is the one that has connected, which the kernel
+//! knows. From then on, whatever comes through the connection and through the inbox that it was
+//! given is of that adapter.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::process::Pid;
+use verbs::{Gid, QpNum};
+
+use crate::contact::adapter::Adapter;
+use crate::contact::inbox::{InboxLane, PeerInbox, Peerage};
+use crate::contact::objects::{NewLane, Objects};
+use crate::contact::peer::QUESTIONS_MAX;
+use crate::contact::protocol::{
+    self, Message, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, STATUS_EXHAUSTED, STATUS_IDENTITY,
+    STATUS_NO_SUCH, STATUS_OK, STATUS_VERSION,
+};
+use crate::shared::layout::{INSTANCES, LANES, VERSION, qp_instance};
+use crate::shared::segment::close_aside;
+
+pub(crate) const TOKEN_LISTENER: u64 = 0;
+pub(crate) const TOKEN_STOP: u64 = 1;
+pub(crate) const TOKEN_WAKE: u64 = 2;
+/// Tokens from here on are connections.
+const TOKEN_FIRST: u64 = 3;
+/// Set in the tokens of connections that this adapter opened.
+pub(crate) const TOKEN_OUTGOING: u64 = 1 << 63;
+
+/// Connections at most, of all peers.
+pub(crate) const CONNECTIONS_MAX: usize = 4096;
+/// Connections of one process at most. Each of its adapters has one.
+pub(crate) const CONNECTIONS_OF_ONE_MAX: usize = 128;
+/// Lanes of one process at most: each costs its receiver a look now and then.
+pub(crate) const LANES_OF_ONE_MAX: usize = 2 * LANES;
+/// Connections of one process that have not said who they are, at most.
+const STRANGERS_OF_ONE_MAX: usize = 64;
+/// Connections taken in one turn.
+const ACCEPTS: usize = 64;
+/// Messages of one connection read in one turn.
+const MESSAGES: usize = 16;
+/// Times that a connection may ask to look for closed lanes, besides once for each that it has announced:
+/// no peer of ours asks again before it has closed another one.
+const SWEEPS_MAX: u32 = 64;
+/// Times that a connection may ask for what it cannot have.
+const REFUSALS_MAX: u32 = 1024;
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    pid: Pid,
+    /// The inbox, once it is known whose it is.
+    inbox: Option<Arc<PeerInbox>>,
+    refusals: u32,
+    /// Lanes that it may still ask to look for.
+    sweeps: u32,
+    /// It has asked to look for closed lanes, until the agent does: once, however often it asks.
+    asks_to_sweep: bool,
+    /// Regions that it has asked for, until the agent answers.
+    asked: Vec<u32>,
+}
+
+impl Connection {
+    fn new(socket: OwnedFd, pid: Pid) -> Self {
+        Connection {
+            socket,
+            pid,
+            inbox: None,
+            refusals: 0,
+            sweeps: SWEEPS_MAX,
+            asks_to_sweep: false,
+            asked: Vec::new(),
+        }
+    }
+
+    /// Whether the agent has something to do for it.
+    fn asks(&self) -> bool {
+        self.asks_to_sweep || !self.asked.is_empty()
+    }
+}
+
+/// An adapter's listening socket and the connections that came from it.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    listener: Option<OwnedFd>,
+    /// Given up for a moment when descriptors run out, so that a connection can be refused.
+    spare: Option<OwnedFd>,
+    connections: HashMap<u64, Connection>,
+    /// Those that wait for the agent, each once.
+    asking: VecDeque<u64>,
+    next_token: u64,
+    /// Connections refused or ended because they broke the rules.
+    pub(crate) refused: u64,
+}
+
+impl Incoming {
+    pub(crate) fn new() -> Self {
+        Incoming {
+            listener: None,
+            spare: None,
+            connections: HashMap::new(),
+            asking: VecDeque::new(),
+            next_token: TOKEN_FIRST,
+            refused: 0,
+        }
+    }
+
+    /// Binds the adapter's socket.
+    pub(crate) fn listen(&mut self, adapter: &Adapter) -> rustix::io::Result<()> {
+        let listener = adapter.membership.listen()?;
+        self.listener = Some(listener);
+        self.spare = spare();
+        self.watch(adapter)
+    }
+
+    /// Ends everything: peers notice that this adapter has gone.
+    pub(crate) fn close(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+        self.listener = None;
+        let tokens: Vec<u64> = self.connections.keys().copied().collect();
+        for token in tokens {
+            self.end(adapter, objects, token);
+        }
+    }
+
+    /// Connections, and the inboxes of those that have one.
+    pub(crate) fn count(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn refuse(&mut self, why: &str, pid: Pid) {
+        self.refused += 1;
+        // Whoever wants to fill the log gets a line for twice as much work each time.
+        if self.refused.is_power_of_two() {
+            let (pid, refused) = (pid.as_raw_nonzero(), self.refused);
+            tracing::warn!(pid, why, refused, "refused a peer");
+        }
+    }
+
+    /// Takes new connections; false when that fails just now. Then the listener is not watched any more:
+    /// it would stay readable, and the agent would spin. [`Incoming::watch`] comes a little later.
+    pub(crate) fn accept(&mut self, adapter: &Adapter) -> bool {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        if self.spare.is_none() {
+            self.spare = spare();
+        }
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &self.listener else {
+                return true;
+            };
+            let socket = match rustix::net::accept_with(listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return true,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(e @ (Errno::MFILE | Errno::NFILE)) if self.spare.take().is_some() => {
+                    // The listener would stay readable, and the agent would spin.
+                    tracing::warn!(error = %e, "refused a peer");
+                    drop(rustix::net::accept_with(listener, flags));
+                    self.refused += 1;
+                    self.spare = spare();
+                    continue;
+                }
+                Err(e) => {
+                    tracing::warn!(error = %e, "cannot accept a peer");
+                    return epoll::delete(&adapter.agent_epoll, listener).is_err();
+                }
+            };
+            let pid = match protocol::check_user(&socket) {
+                Ok(pid) => pid,
+                Err(e) => {
+                    self.refused += 1;
+                    tracing::warn!(error = %e, "refused a peer of another user");
+                    continue;
+                }
+            };
+            let is_stranger = |one: &&Connection| one.pid == pid && one.inbox.is_none();
+            let strangers = self.connections.values().filter(is_stranger).count();
+            if self.connections.len() >= CONNECTIONS_MAX || strangers >= STRANGERS_OF_ONE_MAX {
+                self.refuse("too many connections", pid);
+                continue;
+            }
+            let token = self.next_token;
+            self.next_token += 1;
+            let data = EventData::new_u64(token);
+            if let Err(e) = epoll::add(&adapter.agent_epoll, &socket, data, EventFlags::IN) {
+                tracing::warn!(error = %e, "cannot watch a peer");
+                continue;
+            }
+            self.connections.insert(token, Connection::new(socket, pid));
+        }
+        true
+    }
+
+    /// Watches the listener, also after [`Incoming::accept`] has failed.
+    pub(crate) fn watch(&self, adapter: &Adapter) -> rustix::io::Result<()> {
+        let Some(listener) = &self.listener else {
+            return Ok(());
+        };
+        let data = EventData::new_u64(TOKEN_LISTENER);
+        epoll::add(&adapter.agent_epoll, listener, data, EventFlags::IN)
+    }
+
+    /// Serves what those who have said who they are have sent by now.
+    pub(crate) fn serve_all_known(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+        let known = self
+            .connections
+            .iter()
+            .filter(|(_, one)| one.inbox.is_some());
+        let tokens: Vec<u64> = known.map(|(token, _)| *token).collect();
+        for token in tokens {
+            self.serve_whole(adapter, objects, token);
+        }
+    }
+
+    /// The same without allocating, for those who have few connections.
+    pub(crate) fn serve_few_known(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+        let mut last = 0;
+        loop {
+            let known = self.connections.iter();
+            let known = known.filter(|(token, one)| **token > last && one.inbox.is_some());
+            let Some(token) = known.map(|(token, _)| *token).min() else {
+                return;
+            };
+            self.serve_whole(adapter, objects, token);
+            last = token;
+        }
+    }
+
+    /// Serves what a connection has sent by now.
+    fn serve_whole(&mut self, adapter: &Adapter, objects: &dyn Objects, token: u64) {
+        // A peer has so many lanes to announce at most, and what it asks besides is its own affair.
+        let turns = LANES.div_ceil(MESSAGES) + 1;
+        let _ = (0..turns).find(|_| !self.serve(adapter, objects, token));
+    }
+
+    /// Serves what a connection has sent by now, but not more than its share of a turn; whether there
+    /// may be more.
+    fn serve(&mut self, adapter: &Adapter, objects: &dyn Objects, token: u64) -> bool {
+        for _ in 0..MESSAGES {
+            let Some(connection) = self.connections.get(&token) else {
+                return false;
+            };
+            let pid = connection.pid;
+            let served = match protocol::receive(connection.socket.as_fd()) {
+                Ok(Some((_, fds))) if !fds.is_empty() => {
+                    close_aside(fds);
+                    Err("it sent descriptors")
+                }
+                Ok(Some((request, _))) => self.answer(adapter, objects, token, &request),
+                Err(Errno::AGAIN) => return false,
+                // An answer that the peer left unread when it went is told once, and before what it
+                // had sent.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
+                Err(Errno::BADMSG) => Err("it sent a message of a wrong length"),
+                // The end, however it came.
+                Ok(None) | Err(_) => {
+                    self.end(adapter, objects, token);
+                    return false;
+                }
+            };
+            if let Err(why) = served {
+                self.refuse(why, pid);
+                self.end(adapter, objects, token);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn end(&mut self, adapter: &Adapter, objects: &dyn Objects, token: u64) {
+        let Some(ended) = self.connections.remove(&token) else {
+            return;
+        };
+        if let Some(inbox) = ended.inbox {
+            inbox.mark_gone();
+            adapter.peer_epoch.advance();
+            if inbox.lanes_used() > 0 {
+                objects.senders_gone();
+            }
+        }
+    }
+
+    /// Answers a request. An error ends the connection.
+    fn answer(
+        &mut self,
+        adapter: &Adapter,
+        objects: &dyn Objects,
+        token: u64,
+        request: &Message,
+    ) -> Result<(), &'static str> {
+        if request.version != VERSION && request.code == OP_HELLO {
+            self.reply(adapter, token, STATUS_VERSION, 0, &[])?;
+            return Err("it speaks another version");
+        }
+        let known = self
+            .connections
+            .get(&token)
+            .and_then(|one| one.inbox.clone());
+        match (request.code, known) {
+            (OP_HELLO, None) => self.hello(adapter, token, request),
+            (OP_REGION, Some(_)) => self.note_question(adapter, token, request.a),
+            (OP_LANE, Some(inbox)) => {
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.sweeps = connection.sweeps.saturating_add(1);
+                }
+                open_lane(adapter, objects, &inbox, request)
+            }
+            (OP_SWEEP, Some(_)) => self.note_sweep(adapter, token),
+            (OP_HELLO, Some(_)) => Err("it introduced itself twice"),
+            (OP_REGION | OP_LANE | OP_SWEEP, None) => Err("it did not introduce itself"),
+            _ => Err("it asked for something unknown"),
+        }
+    }
+
+    fn reply(
+        &self,
+        adapter: &Adapter,
+        token: u64,
+        status: u32,
+        a: u32,
+        fds: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<(), &'static str> {
+        let Some(connection) = self.connections.get(&token) else {
+            return Ok(());
+        };
+        let message = Message::answer(status, a, adapter.incarnation);
+        match protocol::send(connection.socket.as_fd(), &message, fds) {
+            // It has gone; what it sent before is read all the same.
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            Err(_) => Err("it does not take its answer"),
+        }
+    }
+
+    fn hello(
+        &mut self,
+        adapter: &Adapter,
+        token: u64,
+        request: &Message,
+    ) -> Result<(), &'static str> {
+        let Some(pid) = self.connections.get(&token).map(|one| one.pid) else {
+            return Ok(());
+        };
+        let peer = Peerage {
+            gid: request.gid,
+            instance: request.a,
+            incarnation: request.c,
+        };
+        if !is_held_by(adapter, peer.gid, peer.instance, pid) {
+            self.reply(adapter, token, STATUS_IDENTITY, 0, &[])?;
+            return Err("it is not the instance that it says it is");
+        }
+        if adapter.held_by(pid).0 >= CONNECTIONS_OF_ONE_MAX {
+            let max = CONNECTIONS_OF_ONE_MAX as u32;
+            self.reply(adapter, token, STATUS_EXHAUSTED, max, &[])?;
+            return Err("its process has too many connections");
+        }
+        let (file, inbox) = match PeerInbox::new(adapter, peer, pid) {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(%error, "no inbox for a peer");
+                let max = CONNECTIONS_MAX as u32;
+                return self.reply(adapter, token, STATUS_EXHAUSTED, max, &[]);
+            }
+        };
+        let fds = [adapter.published_file.as_fd(), file.as_fd()];
+        self.reply(adapter, token, STATUS_OK, 0, &fds)?;
+        let inbox = Arc::new(inbox);
+        adapter.note_inbox(&inbox);
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.inbox = Some(inbox);
+        }
+        Ok(())
+    }
+
+    /// Leaves the look for closed lanes to the agent, as questions are.
+    fn note_sweep(&mut self, adapter: &Adapter, token: u64) -> Result<(), &'static str> {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return Ok(());
+        };
+        let left = connection.sweeps.checked_sub(1);
+        connection.sweeps = left.ok_or("it keeps asking to look for closed lanes")?;
+        let asked = connection.asks();
+        connection.asks_to_sweep = true;
+        if !asked {
+            self.has_asked(adapter, token);
+        }
+        Ok(())
+    }
+
+    fn has_asked(&mut self, adapter: &Adapter, token: u64) {
+        self.asking.push_back(token);
+        adapter.wake_agent();
+    }
+
+    /// Leaves a question to the agent: whoever arms or polls reads on for lanes, and does not pay for what
+    /// a peer asks.
+    fn note_question(
+        &mut self,
+        adapter: &Adapter,
+        token: u64,
+        key: u32,
+    ) -> Result<(), &'static str> {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return Ok(());
+        };
+        if connection.asked.len() == QUESTIONS_MAX {
+            return Err("it asks more than it may at once");
+        }
+        let asked = connection.asks();
+        connection.asked.push(key);
+        if !asked {
+            self.has_asked(adapter, token);
+        }
+        Ok(())
+    }
+
+    /// The inbox whose lanes are to be cleared before the first connection's questions are answered.
+    fn first_sweep(&mut self) -> Option<Arc<PeerInbox>> {
+        let connection = self.connections.get_mut(self.asking.front()?)?;
+        let sweeps = std::mem::take(&mut connection.asks_to_sweep);
+        connection.inbox.clone().filter(|_| sweeps)
+    }
+
+    /// Answers what one connection has asked by now.
+    fn answer_first(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+        let Some(token) = self.asking.pop_front() else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let (asked, pid) = (std::mem::take(&mut connection.asked), connection.pid);
+        let Some(inbox) = connection.inbox.clone() else {
+            return;
+        };
+        let mut answers = asked.into_iter();
+        let answered =
+            answers.try_for_each(|key| self.region(adapter, objects, token, inbox.peer, key));
+        if let Err(why) = answered {
+            self.refuse(why, pid);
+            self.end(adapter, objects, token);
+        }
+    }
+
+    /// Hands out the file behind a region. It goes to those that a queue pair of its protection
+    /// domain is connected to, and to nobody else.
+    fn region(
+        &mut self,
+        adapter: &Adapter,
+        objects: &dyn Objects,
+        token: u64,
+        peer: Peerage,
+        key: u32,
+    ) -> Result<(), &'static str> {
+        if let Some(file) = objects.region_file(key, peer) {
+            return self.reply(adapter, token, STATUS_OK, key, &[(*file).as_fd()]);
+        }
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.refusals += 1;
+            if connection.refusals > REFUSALS_MAX {
+                return Err("it keeps asking for what is not there");
+            }
+        }
+        self.reply(adapter, token, STATUS_NO_SUCH, key, &[])
+    }
+}
+
+/// Does what peers have asked for by now. Those who arm, and wait for what the agent is reading, wait
+/// for what one of them has asked, and not for all.
+pub(crate) fn answer_all(adapter: &Adapter, objects: &dyn Objects) {
+    let count = adapter.incoming().asking.len();
+    for _ in 0..count {
+        let sweep = adapter.incoming().first_sweep();
+        // Giving pages back takes long, so nobody waits for it.
+        if let Some(inbox) = sweep {
+            inbox.sweep();
+        }
+        adapter.incoming().answer_first(adapter, objects);
+    }
+}
+
+/// Serves a connection that has something to say.
+pub(crate) fn serve(adapter: &Adapter, objects: &dyn Objects, token: u64) {
+    adapter.incoming().serve(adapter, objects, token);
+}
+
+/// The same, for a connection that has said who it is.
+pub(crate) fn serve_known(adapter: &Adapter, objects: &dyn Objects, token: u64) {
+    let mut incoming = adapter.incoming();
+    let known = |one: &Connection| one.inbox.is_some();
+    if incoming.connections.get(&token).is_some_and(known) {
+        incoming.serve(adapter, objects, token);
+    }
+}
+
+/// Takes up a lane that a peer has opened.
+fn open_lane(
+    adapter: &Adapter,
+    objects: &dyn Objects,
+    inbox: &Arc<PeerInbox>,
+    request: &Message,
+) -> Result<(), &'static str> {
+    let (lane, src_qpn) = (request.a as usize, request.b);
+    let (dst_qpn, epoch) = (request.c as u32, (request.c >> 32) as u16);
+    if src_qpn > QpNum::MAX.0 || qp_instance(src_qpn) != inbox.peer.instance {
+        return Err("it opened a lane for a queue pair of somebody else");
+    }
+    if adapter.held_by(inbox.pid).1 >= LANES_OF_ONE_MAX {
+        return Err("its process has too many lanes");
+    }
+    let lane = InboxLane::open(inbox, lane).ok_or("it opened a lane twice, or one that is none")?;
+    objects.lane_opened(NewLane {
+        lane,
+        src_qpn,
+        dst_qpn,
+        epoch,
+    });
+    Ok(())
+}
+
+/// Whether an instance's socket is listened on by a process.
+fn is_held_by(adapter: &Adapter, gid: Gid, instance: u32, pid: Pid) -> bool {
+    if instance >= INSTANCES {
+        return false;
+    }
+    let holder = || -> rustix::io::Result<Pid> {
+        let socket = adapter.membership.dial(gid, instance)?;
+        protocol::check_user(&socket)
+    };
+    match holder() {
+        Ok(holder) => holder == pid,
+        Err(e) => {
+            tracing::debug!(error = %e, instance, "nobody listens as that instance");
+            false
+        }
+    }
+}
+
+fn spare() -> Option<OwnedFd> {
+    rustix::fs::open(
+        "/dev/null",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::path::Path;
+
+    use rustix::event::epoll::Event;
+    use rustix::fs::Timespec;
+    use rustix::net::{AddressFamily, SocketType};
+
+    use super::*;
+    use crate::contact::adapter::Options;
+    use crate::contact::peer::Peer;
+    use crate::shared::layout::QP_INDEX_BITS;
+
+    /// An adapter without an agent.
+    fn adapter(run_dir: &Path) -> Adapter {
+        let gid = Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST);
+        let made = Adapter::new(Options {
+            gid,
+            run_dir,
+            contact_timeout: std::time::Duration::from_secs(1),
+            memfd: true,
+        });
+        made.expect("an adapter")
+    }
+
+    /// An adapter's objects when it has none.
+    struct Nothing;
+
+    impl Objects for Nothing {
+        fn region_file(&self, _key: u32, _peer: Peerage) -> Option<Arc<OwnedFd>> {
+            None
+        }
+        fn lane_opened(&self, _lane: NewLane) {}
+        fn peer_gone(&self, _peer: &Peer) {}
+        fn senders_gone(&self) {}
+    }
+
+    #[test]
+    fn nobody_waits_for_descriptors_and_the_spare_one_is_taken_again() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let (adapter, mut incoming) = (adapter(run_dir.path()), Incoming::new());
+        // One from which nobody can be taken in.
+        let flags = SocketFlags::NONBLOCK;
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        incoming.listener = Some(listener.expect("a socket"));
+        incoming.watch(&adapter).expect("watched");
+        let is_reported = || {
+            let mut space = [MaybeUninit::<Event>::uninit(); 1];
+            let events = epoll::wait(&adapter.agent_epoll, &mut space, Some(&Timespec::default()));
+            !events.expect("asked").0.is_empty()
+        };
+        assert!(is_reported());
+        assert!(!incoming.accept(&adapter));
+        assert!(incoming.spare.is_some());
+        assert!(!is_reported(), "the agent would spin");
+        incoming.watch(&adapter).expect("watched again");
+        assert!(is_reported());
+    }
+
+    /// A connection of a peer that has said who it is, and the peer's end of it.
+    fn connect(adapter: &Adapter, incoming: &mut Incoming, token: u64) -> OwnedFd {
+        let flags = SocketFlags::NONBLOCK;
+        let (socket, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+                .expect("sockets");
+        let peer = Peerage {
+            gid: adapter.gid,
+            instance: 9,
+            incarnation: 9,
+        };
+        let pid = rustix::process::getpid();
+        let (_, inbox) = PeerInbox::new(adapter, peer, pid).expect("an inbox");
+        let mut connection = Connection::new(socket, pid);
+        connection.inbox = Some(Arc::new(inbox));
+        incoming.connections.insert(token, connection);
+        theirs
+    }
+
+    /// What the agent does, without its lock.
+    fn answer_all(adapter: &Adapter, incoming: &mut Incoming) {
+        for _ in 0..incoming.asking.len() {
+            if let Some(inbox) = incoming.first_sweep() {
+                inbox.sweep();
+            }
+            incoming.answer_first(adapter, &Nothing);
+        }
+    }
+
+    #[test]
+    fn whoever_arms_or_polls_clears_no_lanes_however_many_are_announced() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let (adapter, mut incoming) = (adapter(run_dir.path()), Incoming::new());
+        let theirs = connect(&adapter, &mut incoming, 7);
+        let inbox = incoming.connections[&7].inbox.clone().expect("an inbox");
+        let say = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
+        let lane = |number: u32| Message::lane(number, 9 << QP_INDEX_BITS, 77, 1);
+        // Closed before they are announced, which leads nowhere, with a request to look behind each.
+        for number in 0..40 {
+            inbox.close_as_sender(number, 1);
+            say(lane(number as u32));
+            say(Message::sweep());
+            incoming.serve_all_known(&adapter, &Nothing);
+            assert_eq!(inbox.lanes_used(), number + 1, "nobody has looked");
+        }
+        assert_eq!(incoming.asking.len(), 1, "the agent looks once for all");
+        answer_all(&adapter, &mut incoming);
+        assert_eq!((inbox.lanes_used(), incoming.count()), (0, 1));
+        // Each can be announced again; not twice before the agent has looked.
+        say(lane(3));
+        say(lane(3));
+        incoming.serve_all_known(&adapter, &Nothing);
+        assert_eq!(incoming.count(), 0);
+    }
+
+    #[test]
+    fn whoever_arms_or_polls_does_not_answer_a_flood_of_questions() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let (adapter, mut incoming) = (adapter(run_dir.path()), Incoming::new());
+        let theirs = connect(&adapter, &mut incoming, 7);
+        let ask = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
+        let answers = || std::iter::from_fn(|| protocol::receive(theirs.as_fd()).ok()?).count();
+        for round in 0..100 {
+            (0..QUESTIONS_MAX as u32).for_each(|key| ask(Message::region(key << 16 | 1)));
+            incoming.serve_all_known(&adapter, &Nothing);
+            assert_eq!((incoming.count(), answers()), (1, 0), "round {round}");
+            answer_all(&adapter, &mut incoming);
+            if incoming.count() == 0 {
+                // It asked for too much of what is not there.
+                assert!(round as usize * QUESTIONS_MAX >= REFUSALS_MAX as usize - QUESTIONS_MAX);
+                break;
+            }
+            assert_eq!(answers(), QUESTIONS_MAX);
+        }
+        let theirs = connect(&adapter, &mut incoming, 8);
+        let refused = incoming.refused;
+        for key in 0..=QUESTIONS_MAX as u32 {
+            let asked = Message::region(key << 16 | 1);
+            protocol::send(theirs.as_fd(), &asked, &[]).expect("sent");
+        }
+        incoming.serve_all_known(&adapter, &Nothing);
+        assert_eq!((incoming.count(), incoming.refused), (0, refused + 1));
+        let theirs = connect(&adapter, &mut incoming, 9);
+        for _ in 0..=SWEEPS_MAX {
+            assert_eq!(incoming.count(), 1);
+            protocol::send(theirs.as_fd(), &Message::sweep(), &[]).expect("sent");
+            incoming.serve_all_known(&adapter, &Nothing);
+        }
+        assert_eq!((incoming.count(), incoming.refused), (0, refused + 2));
+    }
+}

@@ -1,0 +1,12 @@
+//! Contact with the other processes of the host: who is there, and what they ask each other.
+
+pub(crate) mod adapter;
+pub(crate) mod contacts;
+pub(crate) mod doorbell;
+pub(crate) mod inbox;
+pub(crate) mod incoming;
+pub(crate) mod membership;
+pub(crate) mod objects;
+pub(crate) mod peer;
+pub(crate) mod protocol;
+pub(crate) mod question;

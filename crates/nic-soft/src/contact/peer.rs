@@ -1,0 +1,411 @@
+//! A peer adapter, seen from here: its segments, and its regions as far as they were used.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::fs::Timespec;
+use rustix::net::Shutdown;
+use rustix::process::Pid;
+use verbs::{Gid, VerbsError};
+
+use crate::contact::adapter::Adapter;
+use crate::contact::contacts::Contact;
+use crate::contact::doorbell::Doorbell;
+use crate::contact::protocol::{self, Message, STATUS_OK};
+use crate::contact::question::Question;
+use crate::shared::allotment::Allotment;
+use crate::shared::layout::{
+    CHANNELS, Inbox, LANE_LINES, LaneHead, Line, MrEntry, Published, mr_index,
+};
+use crate::shared::mr_entry::Described;
+use crate::shared::segment::{Mapping, close_aside};
+
+/// Questions to a peer that it has not answered, at most. So few answers always find room in the
+/// connection: a peer drops whoever does not take its answers.
+pub(crate) const QUESTIONS_MAX: usize = 16;
+/// Messages of a peer taken in one turn.
+const ANSWERS: usize = 16;
+/// Answers of a peer with files that cannot be mapped, at most.
+const WRONG_MAX: u32 = 64;
+
+/// A peer adapter. It stays mapped while somebody holds it, also after it has died.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) gid: Gid,
+    pub(crate) instance: u32,
+    pub(crate) incarnation: u64,
+    pub(crate) pid: Pid,
+    token: u64,
+    published: Mapping,
+    /// What the peer has made for us to write.
+    inbox: Mapping,
+    allotment: Allotment,
+    /// Lanes were closed since the peer was last asked to look for such.
+    any_closed: AtomicBool,
+    /// Its channels, while some lane of ours rings them.
+    doorbells: Mutex<HashMap<usize, Weak<Doorbell>>>,
+    /// What it was asked over the connection and has not answered, in order.
+    asked: Mutex<VecDeque<Arc<Question>>>,
+    /// Held by whoever takes answers: what has been read is dealt with before it is given back.
+    hearing: Mutex<()>,
+    /// Answers that brought what cannot be mapped.
+    wrong: AtomicU32,
+    /// Until the peer has gone: whoever still holds it then holds no descriptor.
+    socket: Mutex<Option<Arc<OwnedFd>>>,
+    dead: AtomicBool,
+    /// Its regions by key, each as it was described when it was mapped.
+    regions: Mutex<HashMap<u32, (Described, Arc<Mapping>)>>,
+}
+
+impl Peer {
+    /// The peer that has answered over a connection, with the files of its segments.
+    pub(crate) fn new(
+        adapter: &Adapter,
+        contact: &Contact,
+        pid: Pid,
+        socket: OwnedFd,
+        incarnation: u64,
+        [published, inbox]: [&OwnedFd; 2],
+    ) -> Result<Self, VerbsError> {
+        let map = |file, len, writable| adapter.source.map_foreign(file, len, writable);
+        let peer = Peer {
+            gid: contact.gid,
+            instance: contact.instance,
+            incarnation,
+            pid,
+            token: contact.token,
+            published: map(published, size_of::<Published>(), false)?,
+            inbox: map(inbox, size_of::<Inbox>(), true)?,
+            allotment: Allotment::default(),
+            any_closed: AtomicBool::new(false),
+            doorbells: Mutex::new(HashMap::new()),
+            asked: Mutex::new(VecDeque::new()),
+            hearing: Mutex::new(()),
+            wrong: AtomicU32::new(0),
+            socket: Mutex::new(Some(Arc::new(socket))),
+            dead: AtomicBool::new(false),
+            regions: Mutex::new(HashMap::new()),
+        };
+        for header in [&peer.published().header, &peer.inbox().header] {
+            Adapter::check_header(header, peer.instance, incarnation)?;
+        }
+        Ok(peer)
+    }
+
+    pub(crate) fn published(&self) -> &Published {
+        // SAFETY: the mapping has the layout's size, cannot shrink, and holds only atomics, for
+        // which any bytes are valid.
+        unsafe { self.published.start().cast::<Published>().as_ref() }
+    }
+
+    fn inbox(&self) -> &Inbox {
+        // SAFETY: as for `published`.
+        unsafe { self.inbox.start().cast::<Inbox>().as_ref() }
+    }
+
+    pub(crate) fn mr_entry(&self, index: usize) -> Option<&MrEntry> {
+        self.published().mrs.get(index)
+    }
+
+    /// Names the connection to the agent.
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// The connection, while there is one.
+    fn socket(&self) -> rustix::io::Result<Arc<OwnedFd>> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.clone().ok_or(rustix::io::Errno::CONNRESET)
+    }
+
+    /// Whether the peer's process holds its end of the connection. As long as it does, its number is
+    /// not another process's.
+    pub(crate) fn is_connected(&self) -> bool {
+        let Ok(socket) = self.socket() else {
+            return false;
+        };
+        let mut fds = [PollFd::new(&*socket, PollFlags::RDHUP)];
+        let now = Timespec::default();
+        loop {
+            match rustix::event::poll(&mut fds, Some(&now)) {
+                // A signal says nothing of the peer, though nothing was waited for.
+                Err(rustix::io::Errno::INTR) => {}
+                polled => return matches!(polled, Ok(0)),
+            }
+        }
+    }
+
+    fn mark_dead(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    /// Takes the peer for gone. The agent is told by the connection, which ends here if it has not
+    /// ended already.
+    pub(crate) fn hang_up(&self) {
+        self.mark_dead();
+        // What has ended already is as good.
+        if let Ok(socket) = self.socket() {
+            let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
+        }
+    }
+
+    /// Closes what leads to a peer that has gone.
+    pub(crate) fn close(&self, adapter: &Adapter) {
+        let socket = self
+            .socket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(socket) = socket
+            // Somebody may be using it just now. Level-triggered: the hang-up would be reported
+            // until he has done.
+            && let Err(e) = epoll::delete(&adapter.agent_epoll, &*socket)
+        {
+            tracing::debug!(error = %e, "forgetting a peer's connection");
+        }
+        let doorbells = {
+            let mut doorbells = self
+                .doorbells
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *doorbells)
+        };
+        for doorbell in doorbells.into_values().filter_map(|one| one.upgrade()) {
+            doorbell.close();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// The memory of one of its shared regions, if it is mapped here already.
+    pub(crate) fn mapped(&self, key: u32, region: &Described) -> Option<Arc<Mapping>> {
+        let regions = self.regions();
+        let (known, mapping) = regions.get(&key)?;
+        (known == region).then(|| Arc::clone(mapping))
+    }
+
+    fn regions(&self) -> MutexGuard<'_, HashMap<u32, (Described, Arc<Mapping>)>> {
+        // Every change is a single step.
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, VecDeque<Arc<Question>>> {
+        // Every change is a single step.
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has questions to answer.
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.asked().is_empty()
+    }
+
+    /// Sends a question, unless it was sent or the peer takes no more: then later. Waits for nobody;
+    /// the agent takes the answer.
+    pub(crate) fn ask(&self, question: &Arc<Question>) {
+        if question.is_sent() {
+            return;
+        }
+        // Under the lock, so that answers come in the order in which questions are noted.
+        let mut asked = self.asked();
+        let is_mapped = || self.mapped(question.key(), question.region()).is_some();
+        // Another's answer may just have come.
+        if asked.len() >= QUESTIONS_MAX || is_mapped() {
+            return;
+        }
+        match self.tell(&Message::region(question.key())) {
+            Ok(()) => {
+                question.note_sent();
+                asked.push_back(Arc::clone(question));
+            }
+            // Its end is noticed elsewhere.
+            Err(error) => tracing::debug!(%error, "a peer takes no question"),
+        }
+    }
+
+    /// Takes the answers that have come by now; false when no more will: the connection is at its
+    /// end, or the peer broke the rules.
+    pub(crate) fn take_answers(&self, adapter: &Adapter) -> bool {
+        use rustix::io::Errno;
+        let Ok(socket) = self.socket() else {
+            return false;
+        };
+        let _one_at_a_time = self.hearing.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..ANSWERS {
+            match protocol::receive(socket.as_fd()) {
+                Ok(Some((reply, fds))) => {
+                    let first = self.asked().front().cloned();
+                    let Some(question) = first else {
+                        tracing::debug!("a peer answers what it was not asked");
+                        close_aside(fds);
+                        return false;
+                    };
+                    let is_right = self.take_answer(adapter, &question, &reply, fds);
+                    question.note_answered();
+                    // Only now: whoever finds none left has them all answered.
+                    self.asked().pop_front();
+                    if !is_right && self.wrong.fetch_add(1, Ordering::Relaxed) >= WRONG_MAX {
+                        tracing::debug!("a peer keeps answering with what cannot be mapped");
+                        return false;
+                    }
+                }
+                Err(Errno::AGAIN) => return true,
+                // What the peer left unread when it went is told once, and before what it had sent.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Maps what an answer brings; false when that is not what it should be.
+    fn take_answer(
+        &self,
+        adapter: &Adapter,
+        question: &Question,
+        reply: &Message,
+        mut fds: Vec<OwnedFd>,
+    ) -> bool {
+        use verbs::Access;
+        let (key, region) = (question.key(), question.region());
+        if reply.code != STATUS_OK && fds.is_empty() {
+            return true; // There is no such region any more, or it is not for us.
+        }
+        if reply.code == STATUS_OK && fds.len() == 1 && self.mapped(key, region).is_some() {
+            // Another queue pair asked first.
+            close_aside(fds);
+            return true;
+        }
+        let writable = region
+            .access
+            .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let mapped = match (reply.code, fds.as_slice(), usize::try_from(region.len)) {
+            (STATUS_OK, [file], Ok(len)) => adapter.source.map_foreign(file, len, writable),
+            _ => Err(VerbsError::invalid("peer's answer", "it is no file")),
+        };
+        let mapping = match mapped {
+            Ok(mapping) => Arc::new(mapping),
+            Err(error) => {
+                tracing::debug!(%error, key, "cannot map a peer's region");
+                close_aside(fds);
+                return false;
+            }
+        };
+        // What is mapped is shared memory, which is closed at once.
+        fds.clear();
+        let gone: (Vec<_>, _) = {
+            let mut regions = self.regions();
+            // Regions that are there no more let go of their memory. A peer may write what it likes into
+            // its entries: it loses mappings of its own memory by that.
+            let is_gone = |old: &u32| {
+                let entry = self.mr_entry(mr_index(*old));
+                entry.is_none_or(|entry| entry.key.load(Ordering::Acquire) != *old)
+            };
+            let gone = regions.extract_if(|old, _| is_gone(old)).collect();
+            (gone, regions.insert(key, (*region, mapping)))
+        };
+        // Not under the lock.
+        drop(gone);
+        true
+    }
+
+    /// What rings one of its channels. Waits for nobody.
+    pub(crate) fn doorbell(
+        &self,
+        adapter: &Adapter,
+        channel: usize,
+    ) -> Result<Arc<Doorbell>, VerbsError> {
+        if channel >= CHANNELS {
+            let why = "its completion channel";
+            return Err(VerbsError::invalid("peer's queue pair", why));
+        }
+        let mut doorbells = self
+            .doorbells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that no doorbell comes after those that the peer's end has closed.
+        if self.is_dead() {
+            return Err(self.unreachable(rustix::io::Errno::CONNRESET));
+        }
+        if let Some(doorbell) = doorbells.get(&channel).and_then(Weak::upgrade) {
+            return Ok(doorbell);
+        }
+        let path = adapter
+            .membership
+            .channel_of(self.gid, self.instance, channel);
+        let doorbell = Doorbell::new(&path)
+            .map_err(|e| VerbsError::io("connecting to a peer's completion channel", e))?;
+        let doorbell = Arc::new(doorbell);
+        doorbells.retain(|_, one| one.strong_count() > 0);
+        doorbells.insert(channel, Arc::downgrade(&doorbell));
+        Ok(doorbell)
+    }
+
+    /// A lane of our inbox there: its lines, and how far the peer has come.
+    pub(crate) fn lane(&self, lane: usize) -> (&[Line; LANE_LINES], &LaneHead) {
+        (&self.inbox().lines[lane].0, &self.inbox().heads[lane])
+    }
+
+    /// Opens a lane between two queue pairs: its number, and how many times it was opened. Waits
+    /// for nobody. One that is to go on behind a full lane is refused when too many lanes are left to
+    /// be read.
+    pub(crate) fn open_lane(
+        &self,
+        src_qpn: u32,
+        dst_qpn: u32,
+        epoch: u16,
+        is_behind: bool,
+    ) -> Result<(usize, u32), VerbsError> {
+        let heads = &self.inbox().heads;
+        let taken = match is_behind {
+            true => self.allotment.take_behind(heads),
+            false => self.allotment.take(heads),
+        };
+        // There may be lanes that were closed since the peer looked last. If this does not go through
+        // either, the next attempt asks again.
+        if taken.is_err()
+            && self.any_closed.swap(false, Ordering::AcqRel)
+            && self.tell(&Message::sweep()).is_err()
+        {
+            self.any_closed.store(true, Ordering::Release);
+        }
+        let lane = taken?;
+        if let Err(e) = self.tell(&Message::lane(lane as u32, src_qpn, dst_qpn, epoch)) {
+            self.allotment.give_back(lane);
+            return Err(VerbsError::io("announcing a lane", e));
+        }
+        Ok((lane, self.allotment.opened(lane)))
+    }
+
+    /// Gives a lane back, in which nothing will be written any more.
+    pub(crate) fn close_lane(&self, lane: usize, opened: u32) {
+        let tail = &self.inbox().tails[lane];
+        tail.closed.store(opened, Ordering::Release);
+        self.any_closed.store(true, Ordering::Release);
+        self.allotment.give_back(lane);
+    }
+
+    /// Whether the peer has read a lane to its end that was closed.
+    pub(crate) fn has_read(&self, lane: usize, opened: u32) -> bool {
+        let released = self.inbox().heads[lane].released.load(Ordering::Relaxed);
+        // Another link may have used it since.
+        released.wrapping_sub(opened) as i32 >= 0
+    }
+
+    /// Sends what has no answer.
+    fn tell(&self, message: &Message) -> rustix::io::Result<()> {
+        protocol::send(self.socket()?.as_fd(), message, &[])
+    }
+
+    fn unreachable(&self, error: rustix::io::Errno) -> VerbsError {
+        VerbsError::Unreachable {
+            peer: format!("instance {} of {}", self.instance, self.gid),
+            why: error.to_string(),
+        }
+    }
+}

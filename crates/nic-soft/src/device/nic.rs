@@ -1,0 +1,367 @@
+//! The device and its control path.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
+use verbs::{
+    Access, AhAttr, AhNum, AtomicScope, CqInit, CqNum, DeviceAttr, Gid, Iova, PdNum, PortAttr,
+    QpInit, QpNum, SrqInit, VerbsError, rules,
+};
+
+use crate::contact::adapter::{self, Adapter};
+use crate::contact::{contacts, incoming};
+use crate::device::agent::{self, Agent};
+use crate::device::channel::SoftChannel;
+use crate::device::cq::SoftCq;
+use crate::device::objects::Registry;
+use crate::device::qp;
+use crate::device::srq::SoftSrq;
+use crate::memory::mr::SoftMr;
+use crate::memory::pd::PDS;
+use crate::queue::channel::ChannelShared;
+use crate::queue::cq::CqShared;
+use crate::queue::events::is_of;
+use crate::queue::qp::Parts;
+use crate::queue::srq::SrqShared;
+use crate::send::address::AHS;
+use crate::send::queue::RD_ATOMIC_MAX;
+use crate::shared::layout::{CQS, MESSAGE_LEN_MAX, MRS, QPS, RECVS, SRQS};
+use crate::shared::recv_queue::SGE_MAX;
+
+/// Bytes a work request may carry inline.
+const INLINE_MAX: u32 = 1024;
+/// Entries of a completion queue at most.
+const CQE_MAX: u32 = 1 << 20;
+
+/// How to open a software NIC.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SoftOptions {
+    /// Where the processes of this host meet: a directory of the user's own, made if need be.
+    pub run_dir: PathBuf,
+    /// The adapter's address.
+    pub gid: Gid,
+    /// What the device is called.
+    pub name: String,
+    /// How long to wait for another process's answers: the first one, and where a region's memory is.
+    pub contact_timeout: Duration,
+    /// Whether shared memory comes from memfd, where the kernel has it. Otherwise it lies in
+    /// unnamed files, which a hostile peer could cut short.
+    pub memfd: bool,
+    /// Whether registering page-aligned private memory moves it into shared memory, in place, so
+    /// that peers reach it without the kernel and with atomics. Registering other memory leaves it
+    /// where it is; peers reach it by process_vm_readv and process_vm_writev, without atomics.
+    pub remap: bool,
+    /// The clock of the NIC's own thread, in nanoseconds of any beginning.
+    pub clock: fn() -> u64,
+}
+
+impl SoftOptions {
+    /// GID `::ffff:127.0.0.1`, name `soft0`, one second for first contacts.
+    pub fn new(run_dir: impl AsRef<Path>) -> Self {
+        SoftOptions {
+            run_dir: run_dir.as_ref().to_path_buf(),
+            gid: Gid::from_ipv4(Ipv4Addr::LOCALHOST),
+            name: "soft0".into(),
+            contact_timeout: Duration::from_secs(1),
+            memfd: true,
+            remap: true,
+            clock: agent::monotonic_ns,
+        }
+    }
+
+    /// Another GID.
+    #[must_use]
+    pub fn gid(mut self, gid: Gid) -> Self {
+        self.gid = gid;
+        self
+    }
+}
+
+/// An opened software NIC. Objects made from it must not outlive it by long: once it is dropped,
+/// new peers find nobody.
+#[derive(Debug)]
+pub struct SoftNic {
+    // Dropped first: stops answering before anything else goes.
+    _agent: Agent,
+    pub(crate) objects: Arc<Registry>,
+    name: String,
+    /// Whether memory of the caller may be moved into shared memory in place.
+    remap: bool,
+}
+
+impl SoftNic {
+    /// Opens an adapter: takes an instance number on the GID and starts answering peers.
+    ///
+    /// # Errors
+    /// `Exhausted` when the GID has no free instance number, `Invalid` when the run directory
+    /// belongs to somebody else, `Io`.
+    pub fn open(options: &SoftOptions) -> Result<Arc<Self>, VerbsError> {
+        let adapter = Adapter::new(adapter::Options {
+            gid: options.gid,
+            run_dir: &options.run_dir,
+            contact_timeout: options.contact_timeout,
+            memfd: options.memfd,
+        })?;
+        let objects = Arc::new(Registry::new(Arc::new(adapter))?);
+        let agent = Agent::start(&objects, options.clock)?;
+        Ok(Arc::new(SoftNic {
+            _agent: agent,
+            objects,
+            name: options.name.clone(),
+            remap: options.remap,
+        }))
+    }
+
+    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+        &self.objects.adapter
+    }
+}
+
+/// How much of an adapter is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Its number on the GID.
+    pub instance: u32,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Memory regions.
+    pub regions: usize,
+    /// Lanes that peers have opened into it.
+    pub lanes: usize,
+    /// Peers it is in contact with.
+    pub peers: usize,
+    /// Connections that peers have opened to it.
+    pub connections: usize,
+    /// Connections that it has refused or ended, because there were too many or they broke the
+    /// rules.
+    pub refused: u64,
+    /// Messages of unreliable queue pairs that it has dropped because their receivers had no more room
+    /// for what waits to be polled, or because no contact could be made with their receivers' process.
+    pub unsent: u64,
+    /// Messages of unreliable queue pairs that it has dropped because they found no RECV.
+    pub unreceived: u64,
+}
+
+impl SoftNic {
+    /// Counts what is in use. Slow: for statistics and tests.
+    pub fn usage(&self) -> Usage {
+        let (objects, adapter) = (&self.objects, self.adapter());
+        adapter.sweep_lanes();
+        let (connections, refused) = {
+            let incoming = adapter.incoming();
+            (incoming.count(), incoming.refused)
+        };
+        let (unsent, unreceived) = adapter.dropped();
+        Usage {
+            instance: adapter.membership.number(),
+            queue_pairs: objects.qps.count(),
+            regions: objects.regions.count(),
+            lanes: adapter.lanes_used(),
+            peers: adapter.peers().len(),
+            connections,
+            refused,
+            unsent,
+            unreceived,
+        }
+    }
+
+    /// Takes up now what peers have begun to send, asked or answered, which the adapter's own thread
+    /// does a little later otherwise: the first message from one queue pair to another waits for
+    /// that, and so does the first use of a region. For programs that have a clock of their own, and
+    /// tests.
+    pub fn catch_up(&self) {
+        let (objects, adapter) = (&*self.objects, self.adapter());
+        adapter.incoming().serve_few_known(adapter, objects);
+        incoming::answer_all(adapter, objects);
+        contacts::take_all_outgoing(adapter, objects);
+        objects.unfinished.try_again();
+    }
+}
+
+fn limit(what: &'static str, value: u32, max: u32) -> Result<(), VerbsError> {
+    if value > max {
+        return Err(VerbsError::Limit {
+            what,
+            value: value.into(),
+            max: max.into(),
+        });
+    }
+    Ok(())
+}
+
+impl Nic for SoftNic {
+    fn device(&self) -> DeviceAttr {
+        let mut device = DeviceAttr::named(self.name.clone());
+        device.firmware = env!("CARGO_PKG_VERSION").into();
+        // Adapters with one address are one device, in several processes.
+        device.guid = self.adapter().gid.low();
+        device.pd_max = PDS as u32;
+        device.ah_max = AHS as u32;
+        device.qp_max = QPS as u32 - 2;
+        device.qp_wr_max = RECVS as u32;
+        device.sge_max = SGE_MAX as u32;
+        device.cq_max = CQS as u32;
+        device.cqe_max = CQE_MAX;
+        device.mr_max = MRS as u32 - 1;
+        device.mr_len_max = isize::MAX as u64;
+        device.srq_max = SRQS as u32;
+        device.srq_wr_max = RECVS as u32;
+        device.srq_sge_max = SGE_MAX as u32;
+        // By the processors' own instructions on the memory itself.
+        device.atomics = AtomicScope::Global;
+        device.rd_atomic_max = RD_ATOMIC_MAX;
+        device.inline_max = INLINE_MAX;
+        device.message_len_max = MESSAGE_LEN_MAX;
+        device
+    }
+
+    fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
+        self.adapter().port(port)
+    }
+
+    fn alloc_pd(&self) -> Result<PdNum, VerbsError> {
+        self.objects.pds.alloc()
+    }
+
+    fn dealloc_pd(&self, pd: PdNum) -> Result<(), VerbsError> {
+        self.objects.pds.dealloc(pd)
+    }
+
+    fn allocate(
+        &self,
+        pd: PdNum,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        let (pd, regions) = (self.objects.pds.begin_use(pd)?, &self.objects.regions);
+        Ok(Arc::new(SoftMr::allocate(regions, pd, len, access)?))
+    }
+
+    unsafe fn register(
+        &self,
+        pd: PdNum,
+        start: NonNull<u8>,
+        len: usize,
+        iova: Iova,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        let (pd, regions) = (self.objects.pds.begin_use(pd)?, &self.objects.regions);
+        let region = SoftMr::register(regions, pd, start, len, iova, access, self.remap)?;
+        Ok(Arc::new(region))
+    }
+
+    fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
+        let slot = self.objects.channels.take(|_| true)?;
+        let shared = ChannelShared::new(self.adapter(), slot)?;
+        let adapter = Arc::clone(self.adapter());
+        Ok(Box::new(SoftChannel::new(adapter, shared)))
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
+        limit("completion queue entries", init.depth, CQE_MAX)?;
+        if init.depth == 0 {
+            return Err(VerbsError::invalid("completion queue", "it has no entries"));
+        }
+        let channel = match init.channel {
+            Some(number) => Some(self.objects.channel(number)?),
+            None => None,
+        };
+        let events = &self.objects.events;
+        let slot = self.objects.cqs.take(|num| {
+            let overrun = AsyncEvent::CqError(CqNum(num as u32));
+            !events.is_taken(|event| event == overrun)
+        })?;
+        let shared = CqShared::new(slot, init.depth as usize, channel, events);
+        Ok(Box::new(SoftCq::new(&self.objects, shared)))
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> Result<Box<dyn NicSrq>, VerbsError> {
+        limit("shared receive queue entries", init.wr_max, RECVS as u32)?;
+        limit("scatter elements", init.sge_max, SGE_MAX as u32)?;
+        let pd = self.objects.pds.begin_use(init.pd)?;
+        let slot = self.objects.srqs.take(|_| true)?;
+        let (depth, sge_max) = (init.wr_max as usize, init.sge_max as usize);
+        let shared = SrqShared::new(self.adapter(), slot, depth, sge_max);
+        Ok(Box::new(SoftSrq {
+            adapter: Arc::clone(self.adapter()),
+            shared,
+            _pd: pd,
+        }))
+    }
+
+    fn create_qp(&self, init: &QpInit) -> Result<QpParts, VerbsError> {
+        let caps = init.caps;
+        limit("send queue entries", caps.send_wr_max, RECVS as u32)?;
+        limit("receive queue entries", caps.recv_wr_max, RECVS as u32)?;
+        limit("gather elements", caps.send_sge_max, SGE_MAX as u32)?;
+        limit("scatter elements", caps.recv_sge_max, SGE_MAX as u32)?;
+        limit("inline bytes", caps.inline_max, INLINE_MAX)?;
+        if let Some(lent) = init.lent_recvs {
+            limit("lent RECVs", lent.count, RECVS as u32)?;
+            if init.srq.is_some() {
+                let why = "they are the NIC's, or a shared queue's";
+                return Err(VerbsError::invalid("RECVs", why));
+            }
+        }
+        let (objects, adapter) = (&self.objects, self.adapter());
+        adapter.sweep_lanes();
+        let pd = objects.pds.begin_use(init.pd)?;
+        let srq = match init.srq {
+            Some(number) => Some(objects.srq(number)?),
+            None => None,
+        };
+        let (send_cq, recv_cq) = (objects.cq(init.send_cq)?, objects.cq(init.recv_cq)?);
+        let slot = objects.qps.take(|index| {
+            let own = QpNum(adapter.qpn(index));
+            !objects.events.is_taken(|event| is_of(event, own))
+        })?;
+        let parts = Parts {
+            num: adapter.qpn(slot.number()),
+            pd: pd.number(),
+            transport: init.transport,
+            caps,
+            signal_all: init.signal_all,
+            send_cq,
+            recv_cq,
+            srq,
+            lent: init.lent_recvs,
+        };
+        Ok(qp::create(objects, slot, pd, parts))
+    }
+
+    fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
+        rules::check_path(attr, |port| self.port(port))?;
+        let pd = self.objects.pds.begin_use(pd)?;
+        self.objects.handles.create(attr.gid, pd)
+    }
+
+    fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError> {
+        self.objects.handles.destroy(ah)?;
+        // Senders drop what they remember of it.
+        self.adapter().peer_epoch.advance();
+        Ok(())
+    }
+
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.objects.events.as_fd())
+    }
+
+    fn acknowledge(&self, event: AsyncEvent) {
+        self.objects.events.acknowledge(event);
+    }
+
+    fn async_event(&self) -> Option<AsyncEvent> {
+        self.objects.events.take()
+    }
+
+    fn progress(&self, now_ns: u64) -> Option<u64> {
+        self.objects.unfinished.carry_on(now_ns)
+    }
+}

@@ -1,0 +1,454 @@
+//! Queue pairs as their owners hold them: the control half, the send half and the receive half.
+
+use std::sync::{Arc, Weak};
+
+use verbs::nic::{QpCtl, QpParts, RecvHalf, SendHalf};
+use verbs::{
+    Access, Dest, PostError, PostReason, QpAttr, QpCaps, QpNum, QpState, RecvBatch, RecvWr,
+    SendBatch, SendLimits, Transport, UdDest, VerbsError, rules,
+};
+
+use crate::contact::contacts::{self, peer_of};
+use crate::device::objects::Registry;
+use crate::memory::mr;
+use crate::memory::pd::PdUse;
+use crate::path::link::Link;
+use crate::queue::qp::{Parts, QpShared};
+use crate::send::queue::{RD_ATOMIC_MAX, SendQueue};
+use crate::send::side::SendSide;
+use crate::shared::layout::qp_instance;
+use crate::sync::light_barrier;
+use crate::sync::quiescence::{Active, Activity};
+use crate::sync::table::Slot;
+
+/// Makes a queue pair of the number that `slot` holds.
+pub(crate) fn create(
+    objects: &Arc<Registry>,
+    slot: Slot<Weak<SendSide>>,
+    pd: PdUse,
+    parts: Parts,
+) -> QpParts {
+    let adapter = &objects.adapter;
+    let shared = QpShared::new(adapter, &objects.events, parts);
+    let us = (adapter.gid, shared.num, shared.transport);
+    let handles = Arc::clone(&objects.handles);
+    let sender = SendQueue::new(us.0, us.1, us.2, shared.pd, handles);
+    let side = SendSide::new(&shared, sender);
+    slot.set(Arc::downgrade(&side));
+    let life = Arc::new(Life {
+        side: Arc::clone(&side),
+        _slot: slot,
+        _pd: pd,
+    });
+    let ctl = SoftCtl {
+        objects: Arc::clone(objects),
+        side: Arc::clone(&side),
+        _life: Arc::clone(&life),
+    };
+    let send = SoftSend {
+        objects: Arc::clone(objects),
+        side,
+        shared: Arc::clone(&shared),
+        activity: adapter.quiescence.activity(),
+        _life: Arc::clone(&life),
+    };
+    let recv = SoftRecv {
+        shared,
+        activity: adapter.quiescence.activity(),
+        _life: life,
+    };
+    QpParts::new(Arc::new(ctl), Box::new(send), Box::new(recv))
+}
+
+/// The queue pair as its parts hold it. Dropping the last of them destroys it.
+#[derive(Debug)]
+struct Life {
+    side: Arc<SendSide>,
+    // Freed last: another queue pair may have the number then.
+    _slot: Slot<Weak<SendSide>>,
+    _pd: PdUse,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let (side, shared) = (&self.side, &self.side.qp);
+        shared.destroy();
+        {
+            let activity = side.lock_control();
+            side.queue.recall();
+            // SAFETY: recalled, and there is no send half any more.
+            unsafe { side.control(&activity, |_, sender| sender.clear()) };
+        }
+        shared.forget_events();
+        // Its lanes are dropped by the poller that holds them.
+        shared.recv_cq.wake_for(&shared.adapter, shared);
+    }
+}
+
+/// The control half.
+#[derive(Debug)]
+struct SoftCtl {
+    objects: Arc<Registry>,
+    side: Arc<SendSide>,
+    _life: Arc<Life>,
+}
+
+impl SoftCtl {
+    /// Starts anew: nothing posted, nobody connected. The state is RESET already.
+    fn reset(&self, activity: &Activity) {
+        let shared = &self.side.qp;
+        // Lanes that were opened before do not lead here any more.
+        shared.begin_epoch();
+        shared.recv_cq.wake_for(&shared.adapter, shared);
+        // A poller that has looked at the state before may be taking a RECV for a message of such a
+        // lane, and the receive half may be posting one. Those that come later find the state, and
+        // drop the lanes first.
+        self.side.interrupt(activity, |_, sender| sender.clear());
+        shared.restart_recvs();
+    }
+}
+
+impl QpCtl for SoftCtl {
+    fn num(&self) -> QpNum {
+        QpNum(self.side.qp.num)
+    }
+
+    fn transport(&self) -> Transport {
+        self.side.qp.transport
+    }
+
+    fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
+        let (side, shared) = (&self.side, &self.side.qp);
+        let activity = side.lock_control();
+        let (before, to, own_port) = {
+            let machine = shared.machine();
+            (machine.state(), machine.check(attr)?, machine.attr().port)
+        };
+        rules::check_names(attr, own_port, |port| shared.adapter.port(port))?;
+        rules::check_depths(attr, RD_ATOMIC_MAX)?;
+        if before == QpState::Sqd
+            && let Some(gid) = attr.dest_gid()
+            && shared.machine().attr().dest_gid() != Some(gid)
+        {
+            // Another address is another adapter here, which knows nothing of the connection.
+            let what = "moving a connection to another address";
+            return Err(VerbsError::Unsupported { what });
+        }
+        let mut opened = None;
+        if before == QpState::Init
+            && to == QpState::Rtr
+            && let (Some(gid), Some(qpn)) = (attr.dest_gid(), attr.dest_qpn)
+        {
+            let peer = peer_of(&shared.adapter, &*self.objects, gid, qp_instance(qpn.0))?;
+            shared.set_peer_incarnation(peer.incarnation);
+            opened = Some(Link::to(peer, qpn.0));
+        }
+        // It may have failed meanwhile.
+        let (from, attr) = {
+            let mut machine = shared.machine();
+            let from = machine.state();
+            machine.modify(attr)?;
+            shared.publish(&machine);
+            // Before RTS nobody posts. What posting needs is there before the state says so.
+            if !matches!(to, QpState::Rts) {
+                shared.store_state(to);
+            }
+            (from, machine.attr())
+        };
+        if to == QpState::Reset {
+            self.reset(&activity);
+        }
+        let peer = opened.as_ref().map(|link| Arc::clone(&link.peer));
+        let prepare = |_: &Arc<QpShared>, sender: &mut SendQueue| {
+            if let Some(link) = opened {
+                sender.connect(link);
+            }
+            sender.set_attributes(&attr);
+        };
+        let is_idle = matches!(from, QpState::Reset | QpState::Init | QpState::Rtr);
+        if to == QpState::Reset || (is_idle && to != QpState::Err) {
+            side.queue.recall();
+            // SAFETY: recalled; in these states the send half does not touch the send side, and
+            // what it had begun before was over when the queue pair went to RESET.
+            unsafe { side.control(&activity, prepare) };
+        } else {
+            side.interrupt(&activity, prepare);
+        }
+        if to == QpState::Rts {
+            shared.finish_rts();
+        }
+        // Who fails the connections to a peer that dies passes over those that are not there yet.
+        if shared.transport == Transport::Rc && peer.is_some_and(|peer| peer.is_dead()) {
+            QpShared::lose_peer(&shared.adapter, vec![Arc::clone(shared)]);
+        }
+        if to == QpState::Err && from != QpState::Err {
+            side.interrupt(&activity, |shared, sender| sender.flush(shared));
+            shared.adapter.quiescence.fence_everybody();
+            shared.drain_and_flush(shared.epoch());
+        }
+        if from == QpState::Sqd && to == QpState::Rts {
+            side.interrupt(&activity, |shared, sender| sender.progress(shared));
+            if side.queue.is_shared() {
+                self.objects.has_unfinished(side);
+            }
+        }
+        Ok(())
+    }
+
+    fn caps(&self) -> QpCaps {
+        self.side.qp.caps
+    }
+
+    fn query(&self) -> QpAttr {
+        self.side.qp.machine().attr()
+    }
+}
+
+/// The send half.
+#[derive(Debug)]
+#[repr(align(64))] // On one line.
+struct SoftSend {
+    objects: Arc<Registry>,
+    side: Arc<SendSide>,
+    shared: Arc<QpShared>,
+    activity: Arc<Activity>,
+    _life: Arc<Life>,
+}
+
+impl SendHalf for SoftSend {
+    fn limits(&self) -> SendLimits {
+        self.shared.limits
+    }
+
+    fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
+        let shared = &self.shared;
+        if shared.transport != Transport::Ud {
+            let why = "only datagrams have destinations";
+            return Err(VerbsError::invalid("destination", why));
+        }
+        let adapter = &shared.adapter;
+        let gid = self.objects.handles.address(to.ah, shared.pd)?;
+        // Nobody waits for its process to answer.
+        contacts::approach(adapter, gid, qp_instance(to.qpn.0))?;
+        self.side.queue.recall();
+        // SAFETY: recalled, and this is the send half, which is not posting.
+        unsafe {
+            self.side.queue.visit_waiting(|sender| {
+                let dest = sender.prepare(adapter, to);
+                (dest, sender.is_unfinished())
+            })
+        }
+    }
+
+    #[inline]
+    fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
+        let shared = &self.shared;
+        // Registered memory stays meanwhile, and who wants to visit waits.
+        let active = self.activity.enter();
+        let mut done = 0;
+        // What the batch has checked for the queue pair's limits holds for all of its requests.
+        if shared.is_rts() && *batch.limits() == shared.limits {
+            // SAFETY: only the owner of the send half gets here, through `&mut self`.
+            if let Some(mut alone) = unsafe { self.side.queue.alone() } {
+                done = alone.value().post_usual(shared, batch, 0);
+            }
+        }
+        if done == batch.len() {
+            return Ok(());
+        }
+        self.post_rest(active, batch, done)
+    }
+}
+
+impl SoftSend {
+    /// Posts what is not usual of a batch, or everything when the queue pair is in an odd state.
+    #[inline(never)]
+    fn post_rest(
+        &self,
+        active: Active<'_>,
+        batch: &SendBatch,
+        done: usize,
+    ) -> Result<(), PostError> {
+        let shared = &*self.shared;
+        if !shared.takes_posts() {
+            return self.refuse(batch, done);
+        }
+        // SAFETY: only the owner of the send half gets here, through its `&mut self`.
+        let (result, began) = unsafe {
+            self.side.queue.own(|sender| {
+                let was_unfinished = sender.is_unfinished();
+                let result = sender.post(&self.shared, batch, done);
+                let is_unfinished = sender.is_unfinished();
+                ((result, is_unfinished && !was_unfinished), is_unfinished)
+            })
+        };
+        drop(active);
+        if began {
+            self.objects.has_unfinished(&self.side);
+        }
+        result
+    }
+
+    #[cold]
+    fn refuse(&self, batch: &SendBatch, done: usize) -> Result<(), PostError> {
+        if done == batch.len() {
+            return Ok(());
+        }
+        let reason = PostReason::State(self.shared.state());
+        Err(PostError {
+            index: done,
+            reason,
+        })
+    }
+}
+
+/// The receive half.
+#[derive(Debug)]
+struct SoftRecv {
+    shared: Arc<QpShared>,
+    activity: Arc<Activity>,
+    _life: Arc<Life>,
+}
+
+impl SoftRecv {
+    /// Why it takes no RECVs.
+    #[cold]
+    fn refusal(&self) -> PostError {
+        let reason = match &*self.shared {
+            shared if shared.srq.is_some() => PostReason::SharedReceiveQueue,
+            shared if shared.lent.is_some() => PostReason::LentRecvs,
+            _ => PostReason::State(QpState::Reset),
+        };
+        PostError { index: 0, reason }
+    }
+
+    #[inline]
+    fn publish_credit(&self, number: u64, wr: &RecvWr<'_>) {
+        let shared = &self.shared;
+        let mut len = 0u64;
+        let mut usable = true;
+        for sge in wr.sges {
+            len += u64::from(sge.len);
+            usable &= sge.len == 0
+                || mr::local(&shared.adapter, shared.pd as u32, sge, Access::LOCAL_WRITE).is_some();
+        }
+        shared.publish_credit(number, usable.then_some(len));
+    }
+}
+
+impl RecvHalf for SoftRecv {
+    #[inline]
+    fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
+        let shared = &self.shared;
+        // A queue pair that starts anew waits for this.
+        let _active = self.activity.enter();
+        if shared.srq.is_some() || shared.lent.is_some() || shared.is(QpState::Reset) {
+            return Err(self.refusal());
+        }
+        let connected = shared.transport != Transport::Ud;
+        for (index, wr) in batch.iter().enumerate() {
+            if wr.sges.len() > shared.recvs.sge_max() {
+                return Err(PostError {
+                    index,
+                    reason: PostReason::TooManySges,
+                });
+            }
+            let Some(number) = shared.recvs.push(wr.id, wr.sges) else {
+                return Err(PostError {
+                    index,
+                    reason: PostReason::QueueFull,
+                });
+            };
+            if connected {
+                self.publish_credit(number, &wr);
+            }
+        }
+        // Pairs with the fence of whoever fails: one that does so now either finds the RECVs, or is
+        // found to have failed.
+        light_barrier();
+        if shared.is(QpState::Err) {
+            shared.recv_cq.wake_for(&shared.adapter, shared);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use verbs::{Access, QpAttr, QpState, RecvWr, Wc, WcStatus};
+
+    use crate::queue::qp::QpShared;
+    use crate::shared::layout::qp_index;
+    use crate::testing::{Host, Side};
+
+    /// Posts a RECV, whose memory goes: nothing comes for it.
+    fn post_recv(side: &mut Side) {
+        let memory = side.pd.allocate(64, Access::EVERYTHING).expect("memory");
+        let sges = [memory.sge(0..64)];
+        let recv = RecvWr { id: 1, sges: &sges };
+        side.qp.post_recv(&[recv]).expect("posted");
+    }
+
+    #[test]
+    fn what_fails_again_does_not_receive_again() {
+        let host = Host::new();
+        let nic = host.open();
+        let mut side = Side::alone_on(&nic);
+        post_recv(&mut side);
+        side.qp.modify(&QpAttr::to(QpState::Err)).expect("to ERR");
+        let mut out = [Wc::default()];
+        while side.cq.poll(&mut out).expect("no overrun") == 0 {}
+        assert_eq!(out[0].status, WcStatus::WrFlushErr);
+        let shared = side.shared(&nic);
+        assert!(shared.is_flushed());
+        // Whoever had it fail at the same time, and comes to this only now.
+        shared.drain_and_flush(shared.epoch());
+        assert!(shared.is_flushed() && !shared.takes_messages());
+    }
+
+    #[test]
+    fn what_has_started_anew_is_not_drained_for_an_earlier_failure() {
+        let host = Host::new();
+        let nic = host.open();
+        let mut side = Side::alone_on(&nic);
+        let shared = side.shared(&nic);
+        let (state, epoch) = shared.fail(false).expect("it was well");
+        assert_eq!(state, QpState::Err);
+        // Its owner hears of it before whoever has it fail goes on.
+        side.qp.modify(&QpAttr::to(QpState::Reset)).expect("reset");
+        let own = side.qp.endpoint().expect("a GID");
+        side.connect(&own);
+        QpShared::drain_all(nic.adapter(), &[(Arc::clone(&shared), epoch)]);
+        shared.fail(false).expect("it is well");
+        assert!(!shared.is_draining(), "not everybody can see that yet");
+    }
+
+    #[test]
+    fn what_was_destroyed_does_not_fail() {
+        let host = Host::new();
+        let nic = host.open();
+        let mut side = Side::alone_on(&nic);
+        post_recv(&mut side);
+        let (index, shared) = (qp_index(side.qp.num().0), side.shared(&nic));
+        let Side {
+            context,
+            mut cq,
+            qp,
+            ..
+        } = side;
+        drop(qp);
+        // Whoever found it connected to a peer that has died, and comes to this only now.
+        QpShared::lose_peer(nic.adapter(), vec![Arc::clone(&shared)]);
+        assert_eq!(shared.state(), QpState::Reset);
+        let word = &nic.adapter().qp_entry(index).word;
+        assert_eq!(word.load(Ordering::Relaxed), 0, "the number is free");
+        let mut out = [Wc::default()];
+        for _ in 0..3 {
+            assert_eq!(cq.poll(&mut out), Ok(0), "its RECVs went with it");
+        }
+        assert!(context.async_event().is_none());
+    }
+}

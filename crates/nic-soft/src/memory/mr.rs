@@ -1,0 +1,340 @@
+//! Memory regions: allocated by us and shared from birth, or the caller's own.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use verbs::nic::NicMr;
+use verbs::{Access, Iova, Lkey, Rkey, VerbsError, rules};
+
+use crate::contact::adapter::Adapter;
+use crate::memory::pd::PdUse;
+use crate::memory::remap::{self, Place};
+use crate::shared::cause::Cause;
+use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, mr_index};
+use crate::shared::mr_entry::{self, Described};
+use crate::shared::segment::{Mapping, Writers};
+use crate::sync::table::{Slot, Table};
+
+/// What the adapter keeps of a region.
+#[derive(Clone, Debug)]
+struct Known {
+    key: u32,
+    pd: usize,
+    /// The file behind it, for peers to map; `None` for private memory, and for memory that no
+    /// peer has a right to.
+    file: Option<Arc<OwnedFd>>,
+}
+
+/// The regions of an adapter.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    adapter: Arc<Adapter>,
+    known: Table<Known>,
+    /// Changes with every registration, so that an old key does not fit a new region.
+    variant: AtomicU16,
+}
+
+impl Regions {
+    pub(crate) fn new(adapter: &Arc<Adapter>) -> Self {
+        Regions {
+            adapter: Arc::clone(adapter),
+            known: Table::new("memory regions", 1, MRS),
+            variant: AtomicU16::new(adapter.incarnation as u16),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.known.count()
+    }
+
+    /// The file behind a region, and the region's protection domain.
+    pub(crate) fn file(&self, key: u32) -> Option<(usize, Arc<OwnedFd>)> {
+        let known = self.known.get(mr_index(key)).ok()?;
+        let file = known.file.filter(|_| known.key == key)?;
+        Some((known.pd, file))
+    }
+
+    fn next_variant(&self) -> u16 {
+        let next = |variant: u16| Some(variant.wrapping_add(1).max(1));
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let updated = self.variant.fetch_update(success, failure, next);
+        let before = updated.unwrap_or_else(|before| before);
+        before.wrapping_add(1).max(1)
+    }
+
+    /// Gives a region a key, and tells peers of it.
+    fn publish(
+        &self,
+        pd: &PdUse,
+        start: NonNull<u8>,
+        len: usize,
+        iova: Iova,
+        access: Access,
+        file: Option<Arc<OwnedFd>>,
+    ) -> Result<(u32, Slot<Known>), VerbsError> {
+        let kind = if file.is_some() {
+            KIND_SHARED
+        } else {
+            KIND_PRIVATE
+        };
+        let slot = self.known.take(|_| true)?;
+        let key = (slot.number() as u32) << 16 | u32::from(self.next_variant());
+        let pd = pd.number();
+        slot.set(Known { key, pd, file });
+        let region = Described {
+            access,
+            pd: pd as u32,
+            kind,
+            addr: iova.0,
+            len: len as u64,
+            start: start.as_ptr() as u64,
+        };
+        mr_entry::announce(self.adapter.mr_entry(slot.number()), key, &region);
+        Ok((key, slot))
+    }
+}
+
+/// A region's memory and registration. Dropping it deregisters.
+#[derive(Debug)]
+pub(crate) struct SoftMr {
+    adapter: Arc<Adapter>,
+    key: u32,
+    start: NonNull<u8>,
+    len: usize,
+    iova: Iova,
+    _slot: Slot<Known>,
+    _pd: PdUse,
+    /// What keeps the memory as it is.
+    _backing: Backing,
+}
+
+/// Where a region's memory comes from.
+#[derive(Debug)]
+enum Backing {
+    /// The NIC's own.
+    Allocated(#[allow(dead_code, reason = "kept for its drop")] Mapping),
+    /// The caller's, which stays as it is until it is dropped.
+    Callers(#[allow(dead_code, reason = "kept for its drop")] Place),
+}
+
+// SAFETY: the region's memory is only touched through atomics and `verbs::mem`.
+unsafe impl Send for SoftMr {}
+// SAFETY: as above.
+unsafe impl Sync for SoftMr {}
+
+impl SoftMr {
+    /// Allocates and registers.
+    pub(crate) fn allocate(
+        regions: &Regions,
+        pd: PdUse,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check(len, access)?;
+        let (file, mapping) =
+            regions
+                .adapter
+                .source
+                .create("vervain-region", len, writers(access))?;
+        let file = access.intersects(REMOTELY).then(|| Arc::new(file));
+        advise_huge(&mapping);
+        let start = mapping.start();
+        let iova = Iova::of(start);
+        let (key, slot) = regions.publish(&pd, start, len, iova, access, file)?;
+        let adapter = Arc::clone(&regions.adapter);
+        Ok(SoftMr {
+            adapter,
+            key,
+            start,
+            len,
+            iova,
+            _slot: slot,
+            _pd: pd,
+            _backing: Backing::Allocated(mapping),
+        })
+    }
+
+    /// Registers memory of the caller. Page-aligned private memory under no other region is moved into
+    /// shared memory in place; other memory stays, and peers reach it through the kernel.
+    pub(crate) fn register(
+        regions: &Regions,
+        pd: PdUse,
+        start: NonNull<u8>,
+        len: usize,
+        iova: Iova,
+        access: Access,
+        remap: bool,
+    ) -> Result<Self, VerbsError> {
+        check(len, access)?;
+        rules::check_iova(start, len, iova)?;
+        let mut place = Place::of(start, len);
+        let shared = if remap && access.intersects(REMOTELY) {
+            let source = &regions.adapter.source;
+            remap::make_shared(source, &mut place, start, len, writers(access))?
+        } else {
+            None
+        };
+        let file = match shared {
+            Some(file) => Some(Arc::new(file)),
+            None if access.contains(Access::REMOTE_ATOMIC) => {
+                return Err(VerbsError::Unsupported {
+                    what: "remote atomics on memory that is not page-aligned private memory, or under another region",
+                });
+            }
+            None => {
+                if access.intersects(REMOTELY) {
+                    allow_peers_to_reach_us();
+                }
+                None
+            }
+        };
+        let (key, slot) = regions.publish(&pd, start, len, iova, access, file)?;
+        Ok(SoftMr {
+            adapter: Arc::clone(&regions.adapter),
+            key,
+            start,
+            len,
+            iova,
+            _slot: slot,
+            _pd: pd,
+            _backing: Backing::Callers(place),
+        })
+    }
+}
+
+/// Rights that peers have.
+const REMOTELY: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+
+/// Peers that may only read get a file that they cannot map writable.
+fn writers(access: Access) -> Writers {
+    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+        Writers::Everybody
+    } else {
+        Writers::Owner
+    }
+}
+
+fn check(len: usize, access: Access) -> Result<(), VerbsError> {
+    if len == 0 {
+        return Err(VerbsError::invalid("memory region", "it has no bytes"));
+    }
+    if !rules::access_is_consistent(access) {
+        let why = "remote writing and atomics need local writing";
+        return Err(VerbsError::invalid("access flags", why));
+    }
+    Ok(())
+}
+
+/// Asks for large pages behind a region that has room for some; a refusal changes nothing.
+fn advise_huge(mapping: &Mapping) {
+    const HUGE: usize = 2 << 20;
+    if mapping.len() < HUGE {
+        return;
+    }
+    let (start, advice) = (
+        mapping.start().as_ptr().cast(),
+        rustix::mm::Advice::LinuxHugepage,
+    );
+    // SAFETY: advice on one's own mapping; it changes how pages are backed, not what they hold.
+    if let Err(e) = unsafe { rustix::mm::madvise(start, mapping.len(), advice) } {
+        tracing::debug!(error = %e, "no large pages for a memory region");
+    }
+}
+
+/// Where the Yama module restricts process_vm_readv and writev to descendants, lets other
+/// processes of this user reach us. Without Yama the kernel refuses this, and nothing is needed.
+fn allow_peers_to_reach_us() {
+    const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
+    // SAFETY: prctl with plain numbers.
+    unsafe { libc::prctl(PR_SET_PTRACER, libc::c_ulong::MAX, 0, 0, 0) };
+}
+
+// SAFETY: the memory is there until the region is dropped, by the kind of its backing or by the
+// promise made to `register`, which also says how others access it.
+unsafe impl NicMr for SoftMr {
+    fn addr(&self) -> u64 {
+        self.iova.0
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn lkey(&self) -> Lkey {
+        Lkey(self.key)
+    }
+
+    fn rkey(&self) -> Rkey {
+        Rkey(self.key)
+    }
+
+    fn base(&self) -> Option<NonNull<u8>> {
+        Some(self.start)
+    }
+}
+
+impl Drop for SoftMr {
+    fn drop(&mut self) {
+        let index = mr_index(self.key);
+        mr_entry::withdraw(self.adapter.mr_entry(index));
+        // Nobody may still be copying when the memory goes away.
+        self.adapter.quiescence.wait();
+    }
+}
+
+/// A local range, checked: where it is in this process. The caller is inside an operation that the
+/// quiescence knows of.
+#[inline]
+pub(crate) fn local(
+    adapter: &Adapter,
+    pd: u32,
+    sge: &verbs::Sge,
+    needed: Access,
+) -> Option<*mut u8> {
+    let key = sge.lkey.0;
+    let entry = adapter.published().mrs.get(mr_index(key))?;
+    // Pairs with the key's store in `mr_entry::announce`. The key is looked at once, unlike in
+    // `mr_entry::describe`: the owner of the entry withdraws the key, and then waits for operations
+    // such as the caller's before the entry describes another region.
+    if key == 0 || entry.key.load(Ordering::Acquire) != key {
+        return None;
+    }
+    let region = Described {
+        access: Access::from_bits_retain(entry.access.load(Ordering::Relaxed)),
+        pd: entry.pd.load(Ordering::Relaxed),
+        kind: KIND_PRIVATE, // Does not matter here.
+        addr: entry.addr.load(Ordering::Relaxed),
+        len: entry.len.load(Ordering::Relaxed),
+        start: entry.start.load(Ordering::Relaxed),
+    };
+    let offset = region.offset(sge.addr, u64::from(sge.len))?;
+    let right = region.pd == pd && region.access.contains(needed);
+    right.then_some((region.start + offset) as *mut u8)
+}
+
+/// Where a range is that [`local`] has checked in the same operation: until that is over, its region
+/// stays.
+#[inline]
+pub(crate) fn checked(adapter: &Adapter, sge: &verbs::Sge) -> *mut u8 {
+    let entry = adapter.mr_entry(mr_index(sge.lkey.0));
+    let offset = sge.addr.wrapping_sub(entry.addr.load(Ordering::Relaxed));
+    entry.start.load(Ordering::Relaxed).wrapping_add(offset) as *mut u8
+}
+
+/// Why [`local`] has refused a range.
+#[cold]
+pub(crate) fn why_refused(adapter: &Adapter, pd: u32, sge: &verbs::Sge) -> Cause {
+    let entry = adapter.published().mrs.get(mr_index(sge.lkey.0));
+    match entry.and_then(|entry| mr_entry::describe(entry, sge.lkey.0)) {
+        None => Cause::LocalKey,
+        Some(region) if region.pd != pd => Cause::LocalDomain,
+        Some(region) => match region.offset(sge.addr, u64::from(sge.len)) {
+            None => Cause::LocalRange,
+            Some(_) => Cause::LocalRight,
+        },
+    }
+}

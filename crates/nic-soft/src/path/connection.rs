@@ -1,0 +1,453 @@
+//! The path of a connection: it carries operations out over shared memory, as far as they go.
+//!
+//! In which order operations come here, and what becomes of those that have to wait, is the send
+//! queue's business. What waits is told what for ([`Wait`]), and how far it has come ([`Progress`]), and
+//! is brought again with both.
+//!
+//! The usual operations go a short way of their own (`path/connection/usual.rs`).
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use verbs::{Access, Op, RemoteAddr, SendFlags, SendWr, Transport, mem, rules};
+
+use crate::contact::adapter::Adapter;
+use crate::memory::local::Local;
+use crate::path::link::{Link, NoLane, Us};
+use crate::path::remote::{Place, Region, RemoteMemory, Unresolved};
+use crate::shared::cause::Cause;
+use crate::shared::credit::Ready;
+use crate::shared::lane::PIECE_MAX;
+use crate::shared::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
+
+mod usual;
+
+/// What an operation waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// For a RECV of the peer.
+    Recv,
+    /// For room in the lane.
+    Room,
+    /// For the peer's queue pair to take messages, or to be known gone.
+    Peer,
+    /// For the peer's process to say where its memory is.
+    Answer,
+}
+
+/// What has come of an operation.
+pub(crate) enum Outcome {
+    Done,
+    Failed(Cause),
+    Wait(Wait),
+}
+
+/// How far an operation has come that had to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Progress {
+    /// The peer has seen nothing of it.
+    #[default]
+    Nothing,
+    /// So many bytes of a SEND are in the lane.
+    Sent(usize),
+    /// The data of a WRITE with immediate data is in place.
+    Placed,
+    /// All is in the lane, but the peer's queue pair was changing.
+    Unconfirmed,
+}
+
+impl Progress {
+    pub(crate) fn has_begun(self) -> bool {
+        self != Progress::Nothing
+    }
+}
+
+/// Why an operation was not carried out.
+#[derive(Clone, Copy, Debug)]
+enum Refused {
+    Failed(Cause),
+    Wait(Wait),
+}
+
+/// What led to a peer that has gone. Its memory goes with it.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    _link: Option<Link>,
+    _regions: Vec<Region>,
+}
+
+/// The path of a queue pair to the one that it is connected to.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    us: Us,
+    link: Option<Link>,
+    /// The peer that the queue pair was connected to has gone, and the link with it.
+    peer_gone: bool,
+    memory: RemoteMemory,
+}
+
+impl Connection {
+    /// One that leads nowhere.
+    pub(crate) fn new(us: Us) -> Self {
+        Connection {
+            us,
+            link: None,
+            peer_gone: false,
+            memory: RemoteMemory::default(),
+        }
+    }
+
+    pub(crate) fn connect(&mut self, link: Link) {
+        // One that went before this was not found here by those who take out what leads to it.
+        self.peer_gone = link.peer.is_dead();
+        self.link = (!self.peer_gone).then_some(link);
+    }
+
+    /// Leads nowhere again.
+    pub(crate) fn clear(&mut self) {
+        *self = Connection::new(self.us);
+    }
+
+    /// Takes out what leads to a peer that has gone.
+    pub(crate) fn take_departed(&mut self) -> Departed {
+        let link = self.link.take_if(|link| link.peer.is_dead());
+        self.peer_gone |= link.is_some();
+        Departed {
+            _link: link,
+            _regions: self.memory.take_departed(),
+        }
+    }
+
+    pub(crate) fn is_peer_gone(&self) -> bool {
+        let dead = |link: &Link| link.peer.is_dead();
+        self.peer_gone || self.link.as_ref().is_some_and(dead)
+    }
+
+    /// How long the peer asks to wait when it has no RECV, as a code.
+    pub(crate) fn rnr_timer(&self) -> u8 {
+        self.link.as_ref().map_or(0, Link::rnr_timer)
+    }
+
+    /// Wakes the peer's poller if it sleeps and something was sent since.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.ring();
+        }
+    }
+
+    /// Has the peer's queue pair fail, as a responder does that has refused a request.
+    #[cold]
+    pub(crate) fn fail_peer(&mut self, adapter: &Adapter) {
+        let Some(link) = &mut self.link else { return };
+        let nothing = |_: *mut u8| ();
+        let pushed = link.push(adapter, &self.us, Kind::Fail, 0, 0, 0, 0, nothing);
+        if pushed.is_ok() {
+            link.ring();
+        }
+    }
+
+    /// Carries an operation out, from where it has come to, as far as it goes.
+    #[inline]
+    pub(crate) fn carry_out(
+        &mut self,
+        adapter: &Adapter,
+        wr: &SendWr<'_>,
+        local: &Local<'_>,
+        len: usize,
+        progress: &mut Progress,
+    ) -> Outcome {
+        let us = self.us;
+        let nobody = || match us.transport {
+            Transport::Rc => Outcome::Wait(Wait::Peer),
+            _ => Outcome::Done,
+        };
+        let Some(link) = &mut self.link else {
+            return if self.peer_gone {
+                nobody()
+            } else {
+                Outcome::Failed(Cause::NotConnected)
+            };
+        };
+        if !link.is_up(&us) {
+            return nobody();
+        }
+        if progress.has_begun() {
+            match (link.goes_on(), us.transport) {
+                (true, _) if *progress == Progress::Unconfirmed => return Outcome::Done,
+                (true, _) => {}
+                (false, Transport::Rc) => return Outcome::Failed(Cause::ConnectionEnded),
+                (false, _) => return Outcome::Done,
+            }
+        }
+        let memory = &mut self.memory;
+        let carried = match wr.op {
+            Op::Send { imm } => {
+                return send(adapter, &us, link, imm, wr.flags, local, len, progress);
+            }
+            Op::Write { remote, imm: None } => write(adapter, memory, link, remote, local, len),
+            Op::Write {
+                remote,
+                imm: Some(imm),
+            } => {
+                // Asked once: with a shared queue, others may take the RECV at any time.
+                let has_recv = progress.has_begun() || link.ready() != Ready::No;
+                if !has_recv && us.transport == Transport::Rc {
+                    return Outcome::Wait(Wait::Recv);
+                }
+                let written = match *progress {
+                    // The data is in place, and may have been used since.
+                    Progress::Placed => Ok(()),
+                    _ => write(adapter, memory, link, remote, local, len),
+                };
+                let announced = written.and_then(|()| {
+                    *progress = Progress::Placed;
+                    link.has_begun();
+                    match has_recv {
+                        true => announce(adapter, &us, link, imm, wr.flags, len as u32),
+                        false => Ok(()),
+                    }
+                });
+                if announced.is_ok() && us.transport == Transport::Rc && !link.has_delivered(&us) {
+                    *progress = Progress::Unconfirmed;
+                    return Outcome::Wait(Wait::Peer);
+                }
+                announced
+            }
+            Op::Read { remote } => {
+                let needed = rules::remote_access(&wr.op);
+                let place = access(adapter, memory, link, remote, len, needed);
+                place.and_then(|place| match place {
+                    Some(place) => {
+                        // SAFETY: the pieces were checked for local writing, and the place for
+                        // their length in all.
+                        let read = unsafe { place.read(local.pieces()) };
+                        read.map_err(Refused::Failed)
+                    }
+                    None => Ok(()),
+                })
+            }
+            Op::CompareSwap {
+                remote,
+                expect,
+                swap,
+            } => atomic(adapter, memory, link, remote, local, |word| {
+                match word.compare_exchange(expect, swap, AcqRel, Acquire) {
+                    Ok(before) | Err(before) => before,
+                }
+            }),
+            Op::FetchAdd { remote, add } => {
+                let operate = |word: &AtomicU64| word.fetch_add(add, AcqRel);
+                atomic(adapter, memory, link, remote, local, operate)
+            }
+        };
+        match (carried, us.transport) {
+            (Ok(()), _) => Outcome::Done,
+            (Err(Refused::Wait(wait)), Transport::Rc) => Outcome::Wait(wait),
+            // It has not been sent yet.
+            (Err(Refused::Wait(Wait::Answer)), _) => Outcome::Wait(Wait::Answer),
+            (Err(Refused::Failed(cause)), Transport::Rc) => Outcome::Failed(cause),
+            // Nobody tells an unreliable connection what became of its message.
+            (Err(_), _) => Outcome::Done,
+        }
+    }
+}
+
+/// The flags of a message in a lane that its request decides.
+pub(crate) fn message_flags(imm: Option<u32>, flags: SendFlags) -> u8 {
+    let imm = if imm.is_some() { IMM } else { 0 };
+    imm | if flags.contains(SendFlags::SOLICITED) {
+        SOLICITED
+    } else {
+        0
+    }
+}
+
+/// Finds and checks a remote range; `None` for one without bytes, which touches no memory.
+#[inline]
+fn access(
+    adapter: &Adapter,
+    memory: &mut RemoteMemory,
+    link: &Link,
+    remote: RemoteAddr,
+    len: usize,
+    needed: Access,
+) -> Result<Option<Place>, Refused> {
+    if !link.allowed().contains(needed) {
+        return Err(Refused::Failed(Cause::QueuePairRight));
+    }
+    if len == 0 {
+        return Ok(None);
+    }
+    memory
+        .resolve(adapter, &link.peer, link.pd, remote, len, needed)
+        .map(Some)
+        .map_err(|why| match why {
+            Unresolved::Failed(cause) => Refused::Failed(cause),
+            Unresolved::Asked => Refused::Wait(Wait::Answer),
+        })
+}
+
+#[inline]
+fn write(
+    adapter: &Adapter,
+    memory: &mut RemoteMemory,
+    link: &Link,
+    remote: RemoteAddr,
+    local: &Local<'_>,
+    len: usize,
+) -> Result<(), Refused> {
+    let place = access(adapter, memory, link, remote, len, Access::REMOTE_WRITE)?;
+    let Some(place) = place else { return Ok(()) };
+    // SAFETY: the pieces were checked, and the place for their length in all.
+    let written = unsafe {
+        match *local {
+            Local::One(piece) => place.write(std::iter::once(piece)),
+            _ => place.write(local.pieces()),
+        }
+    };
+    written.map_err(Refused::Failed)
+}
+
+fn atomic(
+    adapter: &Adapter,
+    memory: &mut RemoteMemory,
+    link: &Link,
+    remote: RemoteAddr,
+    local: &Local<'_>,
+    operate: impl FnOnce(&AtomicU64) -> u64,
+) -> Result<(), Refused> {
+    if !remote.addr.is_multiple_of(8) {
+        return Err(Refused::Failed(Cause::Misaligned));
+    }
+    let place = access(adapter, memory, link, remote, 8, Access::REMOTE_ATOMIC)?;
+    let Some(word) = place.as_ref().and_then(Place::word) else {
+        return Err(Refused::Failed(Cause::OutOfAtomics));
+    };
+    let before = operate(word).to_ne_bytes();
+    if let Some((to, _)) = local.pieces().next() {
+        // SAFETY: the one piece has 8 bytes and was checked for local writing.
+        unsafe { mem::place(to, before.as_ptr(), 8) };
+    }
+    Ok(())
+}
+
+/// Tells the peer that a WRITE with immediate data is in place.
+fn announce(
+    adapter: &Adapter,
+    us: &Us,
+    link: &mut Link,
+    imm: u32,
+    flags: SendFlags,
+    len: u32,
+) -> Result<(), Refused> {
+    let nothing = |_: *mut u8| ();
+    let flags = message_flags(Some(imm), flags);
+    match link.push(adapter, us, Kind::WriteImm, flags, imm, len, 0, nothing) {
+        Ok(_) => {
+            link.consume();
+            Ok(())
+        }
+        Err(NoLane::Full) => Err(Refused::Wait(Wait::Room)),
+        Err(NoLane::Refused) => Err(Refused::Wait(Wait::Peer)),
+    }
+}
+
+/// A SEND over a connection: whole, or in pieces.
+#[inline]
+#[allow(clippy::too_many_arguments)] // The parts of one request; a struct would be built per message.
+fn send(
+    adapter: &Adapter,
+    us: &Us,
+    link: &mut Link,
+    imm: Option<u32>,
+    flags: SendFlags,
+    local: &Local<'_>,
+    len: usize,
+    progress: &mut Progress,
+) -> Outcome {
+    let reliable = us.transport == Transport::Rc;
+    let lost = |wait| {
+        if reliable {
+            Outcome::Wait(wait)
+        } else {
+            Outcome::Done
+        }
+    };
+    let message_flags = message_flags(imm, flags);
+    let imm = imm.unwrap_or(0);
+    let mut sent = match *progress {
+        Progress::Sent(sent) => sent,
+        _ => 0,
+    };
+    if sent == 0 {
+        let refused = match link.ready() {
+            Ready::No => return lost(Wait::Recv),
+            Ready::Bad => Some((Kind::BadRecv, Cause::PeerRecvMemory)),
+            Ready::Room(room) if (len as u64) > room => Some((Kind::TooLong, Cause::PeerRecvRoom)),
+            Ready::Room(_) => None,
+        };
+        if let Some((kind, cause)) = refused {
+            let nothing = |_: *mut u8| ();
+            return match link.push(
+                adapter,
+                us,
+                kind,
+                message_flags,
+                imm,
+                len as u32,
+                0,
+                nothing,
+            ) {
+                Ok(_) if reliable => Outcome::Failed(cause),
+                Ok(_) => Outcome::Done,
+                Err(NoLane::Full) => lost(Wait::Room),
+                Err(NoLane::Refused) => lost(Wait::Peer),
+            };
+        }
+    }
+    loop {
+        let now = (len - sent).min(PIECE_MAX);
+        let first = if sent == 0 { FIRST } else { 0 };
+        let last = if sent + now == len { LAST } else { 0 };
+        let from = sent;
+        let fill = |to: *mut u8| {
+            // SAFETY: the lane has room for `now` bytes, which the payload has from there on.
+            unsafe { local.gather(from, to, now) };
+        };
+        let piece_flags = message_flags | first | last;
+        match link.push(
+            adapter,
+            us,
+            Kind::Send,
+            piece_flags,
+            imm,
+            now as u32,
+            now,
+            fill,
+        ) {
+            Ok(_) => sent += now,
+            Err(no_lane) => {
+                if sent > 0 {
+                    *progress = Progress::Sent(sent);
+                    link.has_begun();
+                }
+                return match no_lane {
+                    // An unreliable message that has begun is not cut off in the middle either: the
+                    // receiver would wait for its end with a RECV in hand.
+                    NoLane::Full if sent > 0 => Outcome::Wait(Wait::Room),
+                    NoLane::Full => lost(Wait::Room),
+                    NoLane::Refused => lost(Wait::Peer),
+                };
+            }
+        }
+        if last != 0 {
+            link.consume();
+            if reliable && !link.has_delivered(us) {
+                *progress = Progress::Unconfirmed;
+                return Outcome::Wait(Wait::Peer);
+            }
+            return Outcome::Done;
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! A link: from one of our queue pairs to one of a peer's, with the lane between them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs::{Access, Gid, Qkey, Transport, VerbsError, mem};
+
+use crate::contact::adapter::Adapter;
+use crate::contact::doorbell::Doorbell;
+use crate::contact::peer::Peer;
+use crate::shared::arming;
+use crate::shared::credit::{self, Ready};
+use crate::shared::lane::{Full, LONGEST_IN_LANE, Writer};
+use crate::shared::layout::{
+    CqEntry, Credit, FIRST, GOES_ON, Kind, LAST, QpEntry, RECEIVES, RECVS, SOLICITED, SRQS,
+    SrqEntry, qp_index,
+};
+use crate::shared::qp_entry::{self, ACCESS_MASK, gid_words, transport_bits};
+use crate::shared::srq_entry;
+use crate::sync::light_barrier;
+
+/// How to wake the peer's poller.
+#[derive(Debug)]
+struct Waking {
+    armed: *const CqEntry,
+    cq: u32,
+    doorbell: Arc<Doorbell>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    number: usize,
+    /// How many times the lane was opened.
+    opened: u32,
+    writer: Writer,
+    waking: Option<Waking>,
+    /// Something was sent since the doorbell was last looked at.
+    unrung: bool,
+    /// One of them raises a solicited event.
+    solicited: bool,
+}
+
+impl Lane {
+    /// [`Link::ring`], where somebody may sleep.
+    #[cold]
+    #[inline(never)]
+    fn ring(&mut self) {
+        let unrung = std::mem::take(&mut self.unrung);
+        let solicited = std::mem::take(&mut self.solicited);
+        let Some(waking) = self.waking.as_ref().filter(|_| unrung) else {
+            return;
+        };
+        // SAFETY: the entry stays mapped.
+        if let Some(arming) = arming::must_ring(unsafe { &*waking.armed }, solicited) {
+            waking.doorbell.ring(waking.cq, arming);
+        }
+    }
+}
+
+/// A link to a peer's queue pair.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) qpn: u32,
+    entry: *const QpEntry,
+    /// The peer's word when it was last looked at closely.
+    word: u64,
+    epoch: u16,
+    /// The rest is what the entry said then.
+    pub(crate) qkey: u32,
+    /// What a datagram's request says for this queue pair, if that does not depend on the sender's
+    /// own key; otherwise no key at all.
+    pub(crate) plain_qkey: u64,
+    pub(crate) pd: u32,
+    srq: Option<*const SrqEntry>,
+    recv_cq: u32,
+    channel: u32,
+    recv_depth: u32,
+    credits: *const [Credit; RECVS],
+    /// RECVs of the peer that this link has consumed.
+    sent: u64,
+    /// The connection that the message under way has begun on, since it had to wait.
+    begun_on: Option<u16>,
+    lane: Option<Lane>,
+    /// Lanes that were closed because they were full and that the peer has not read yet, as far as it
+    /// is known: their numbers, and how many times they were opened.
+    left: Vec<(usize, u32)>,
+    /// No other lane was to be had when the peer had come so far in this one.
+    refused_at: Option<u64>,
+}
+
+// SAFETY: the pointers lead to the peer's segments, which `peer` keeps mapped; they are accessed
+// through atomics only.
+unsafe impl Send for Link {}
+
+/// Who the peer's queue pair has to be connected to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Us {
+    pub(crate) gid: Gid,
+    pub(crate) qpn: u32,
+    pub(crate) transport: Transport,
+}
+
+/// A key that no request says.
+const NO_QKEY: u64 = u64::MAX;
+
+impl Link {
+    /// A link to a queue pair of a peer.
+    pub(crate) fn to(peer: Arc<Peer>, qpn: u32) -> Self {
+        let index = qp_index(qpn);
+        let entry: *const QpEntry = &raw const peer.published().qps[index];
+        let credits: *const [Credit; RECVS] = &raw const peer.published().credits[index];
+        Link {
+            peer,
+            qpn,
+            entry,
+            word: 0,
+            epoch: 0,
+            qkey: 0,
+            plain_qkey: NO_QKEY,
+            pd: 0,
+            srq: None,
+            recv_cq: 0,
+            channel: 0,
+            recv_depth: 0,
+            credits,
+            sent: 0,
+            begun_on: None,
+            lane: None,
+            left: Vec::new(),
+            refused_at: None,
+        }
+    }
+
+    /// What the peer's queue pair lets us do.
+    #[inline]
+    pub(crate) fn allowed(&self) -> Access {
+        Access::from_bits_truncate((self.word >> 8) as u32 & ACCESS_MASK)
+    }
+
+    /// Whether the peer's queue pair takes our messages now. Costs one load when nothing has
+    /// changed.
+    #[inline]
+    pub(crate) fn is_up(&mut self, us: &Us) -> bool {
+        if self.peer.is_dead() {
+            return false;
+        }
+        // SAFETY: the entry stays mapped.
+        let word = unsafe { &*self.entry }.word.load(Ordering::Acquire);
+        if word == self.word && word & RECEIVES != 0 {
+            return true;
+        }
+        self.look_again(us, word)
+    }
+
+    #[cold]
+    fn look_again(&mut self, us: &Us, word: u64) -> bool {
+        self.word = 0;
+        // SAFETY: the entry stays mapped.
+        let entry = unsafe { &*self.entry };
+        if word & RECEIVES == 0 || word >> 4 & 0xf != transport_bits(us.transport) {
+            return false;
+        }
+        // One that changes just now is up later.
+        let Some(pair) = qp_entry::read(entry, word) else {
+            return false;
+        };
+        let ours = pair.peer_gid == gid_words(us.gid) && pair.peer_qpn == us.qpn;
+        if us.transport != Transport::Ud && !ours {
+            return false;
+        }
+        let epoch = (pair.epoch_and_timer >> 16) as u16;
+        if epoch != self.epoch {
+            self.close_lane();
+            self.sent = 0;
+            self.epoch = epoch;
+        }
+        self.qkey = pair.qkey;
+        self.plain_qkey = match Qkey(pair.qkey).is_controlled() {
+            true => NO_QKEY,
+            false => u64::from(pair.qkey),
+        };
+        self.pd = pair.pd;
+        self.recv_cq = pair.recv_cq;
+        self.channel = pair.channel;
+        self.recv_depth = pair.recv_depth;
+        self.srq = match pair.srq as usize {
+            0 => None,
+            srq if srq <= SRQS => Some(&raw const self.peer.published().srqs[srq - 1]),
+            _ => return false,
+        };
+        if self.srq.is_none()
+            && us.transport != Transport::Ud
+            && !(self.recv_depth.is_power_of_two() && self.recv_depth as usize <= RECVS)
+        {
+            return false;
+        }
+        self.word = word;
+        true
+    }
+
+    /// How long the peer asks us to wait when it has no RECV, as a code.
+    pub(crate) fn rnr_timer(&self) -> u8 {
+        // SAFETY: the entry stays mapped.
+        unsafe { &*self.entry }
+            .epoch_and_timer
+            .load(Ordering::Relaxed) as u8
+    }
+
+    /// Whether the peer has a RECV for our next message (RC and UC).
+    #[inline]
+    pub(crate) fn ready(&self) -> Ready {
+        if let Some(srq) = self.srq {
+            // SAFETY: the entry stays mapped.
+            return if srq_entry::has_room(unsafe { &*srq }) {
+                Ready::Room(u64::MAX)
+            } else {
+                Ready::No
+            };
+        }
+        let slot = self.sent as usize & (self.recv_depth as usize - 1);
+        debug_assert!(slot < RECVS, "a depth that was checked");
+        // SAFETY: the credits stay mapped, and `look_again` has checked the depth.
+        let credit = unsafe { &(*self.credits)[slot] };
+        credit::look(credit, self.sent)
+    }
+
+    /// Notes that a message has consumed a RECV of the peer.
+    #[inline]
+    pub(crate) fn consume(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Whether the message pushed last was delivered: the peer's queue pair still takes messages, on
+    /// the same connection. Then it is received, even if the queue pair fails right after: whoever
+    /// fails says so, has all senders pass a fence, and reads its lanes to their end.
+    #[inline]
+    pub(crate) fn has_delivered(&mut self, us: &Us) -> bool {
+        light_barrier();
+        // SAFETY: the entry stays mapped.
+        let word = unsafe { &*self.entry }.word.load(Ordering::Acquire);
+        if word == self.word {
+            return true;
+        }
+        self.has_begun();
+        self.is_up(us) && self.goes_on()
+    }
+
+    /// Notes that a message has begun and has to wait.
+    pub(crate) fn has_begun(&mut self) {
+        self.begun_on = Some(self.epoch);
+    }
+
+    /// Whether a message that has begun, and had to wait, goes on now that the peer's queue pair
+    /// takes messages: yes, if this is the same connection still. What was sent on another one has
+    /// gone with it.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.begun_on == Some(self.epoch)
+    }
+
+    /// Opens the lane.
+    #[cold]
+    #[inline(never)]
+    fn begin_lane(&mut self, adapter: &Adapter, us: &Us) -> Result<(), NoLane> {
+        let opened = self.open_lane(adapter, us, false).map_err(|e| {
+            tracing::debug!(error = %e, "cannot open a lane");
+            if us.transport != Transport::Rc {
+                adapter.count_unsent();
+            }
+            NoLane::Refused
+        })?;
+        self.lane = Some(opened);
+        Ok(())
+    }
+
+    /// Takes a free lane of our inbox at the peer, and announces it to the peer's agent. Waits for
+    /// nobody: what is written meanwhile is found once the agent has taken the lane up.
+    fn open_lane(&self, adapter: &Adapter, us: &Us, is_behind: bool) -> Result<Lane, VerbsError> {
+        let (peer, cq) = (&self.peer, self.recv_cq);
+        let Some(armed) = peer.published().cqs.get(cq as usize) else {
+            let why = "its completion queue";
+            return Err(VerbsError::invalid("peer's queue pair", why));
+        };
+        let waking = match self.channel {
+            0 => None,
+            channel => Some(Waking {
+                armed,
+                cq,
+                doorbell: peer.doorbell(adapter, channel as usize - 1)?,
+            }),
+        };
+        let (number, opened) = peer.open_lane(us.qpn, self.qpn, self.epoch, is_behind)?;
+        let (lines, head) = peer.lane(number);
+        Ok(Lane {
+            number,
+            opened,
+            writer: Writer::new(lines, &head.consumed, Arc::<Peer>::clone(peer)),
+            waking,
+            unrung: false,
+            solicited: false,
+        })
+    }
+
+    /// Sends datagrams without immediate data one after the other, each with its flags. What finds no
+    /// room is dropped, as UD allows.
+    #[inline(always)]
+    pub(crate) fn push_datagrams<'b>(
+        &mut self,
+        adapter: &Adapter,
+        us: &Us,
+        datagrams: impl Iterator<Item = (u8, &'b [u8])> + Clone,
+    ) {
+        let mut datagrams = datagrams;
+        loop {
+            let unsent = match &mut self.lane {
+                Some(lane) => {
+                    if lane.waking.is_some() {
+                        lane.unrung = true;
+                        let mut rest = datagrams.clone();
+                        lane.solicited |= rest.any(|(flags, _)| flags & SOLICITED != 0);
+                    }
+                    lane.writer.push_sends(&mut datagrams)
+                }
+                None => datagrams.next(),
+            };
+            let Some((flags, bytes)) = unsent else {
+                return;
+            };
+            self.push_datagram(adapter, us, flags, bytes);
+        }
+    }
+
+    /// One of them, which finds no lane, or no room at the first look.
+    #[cold]
+    #[inline(never)]
+    fn push_datagram(&mut self, adapter: &Adapter, us: &Us, flags: u8, bytes: &[u8]) {
+        let (from, len) = (bytes.as_ptr(), bytes.len());
+        // SAFETY: the lane has room for the bytes.
+        let fill = |to: *mut u8| unsafe { mem::put(to, from, len) };
+        let _ = self.push(adapter, us, Kind::Send, flags, 0, len as u32, len, fill);
+    }
+
+    /// Sends one datagram, unless the peer's queue pair does not take it. What finds no room is dropped,
+    /// as UD allows. `fill` writes its bytes.
+    #[allow(clippy::too_many_arguments)] // As for `push`.
+    pub(crate) fn send_datagram(
+        &mut self,
+        adapter: &Adapter,
+        us: &Us,
+        qkey: Qkey,
+        flags: u8,
+        imm: u32,
+        len: usize,
+        fill: impl Fn(*mut u8),
+    ) {
+        if !self.is_up(us) || self.qkey != qkey.0 {
+            return;
+        }
+        let flags = flags | FIRST | LAST;
+        let _ = self.push(adapter, us, Kind::Send, flags, imm, len as u32, len, fill);
+        // Also when it found no room: nobody makes any but the receiver.
+        self.ring();
+    }
+
+    /// Sends one message through the lane.
+    #[allow(clippy::too_many_arguments)] // One call a message; the parts have nothing in common.
+    pub(crate) fn push(
+        &mut self,
+        adapter: &Adapter,
+        us: &Us,
+        kind: Kind,
+        flags: u8,
+        imm: u32,
+        reported_len: u32,
+        len: usize,
+        fill: impl Fn(*mut u8),
+    ) -> Result<(), NoLane> {
+        if self.lane.is_none() {
+            self.begin_lane(adapter, us)?;
+        }
+        let Some(lane) = &mut self.lane else {
+            return Err(NoLane::Refused);
+        };
+        if lane.waking.is_some() {
+            lane.unrung = true;
+            lane.solicited |= is_solicited(kind, flags);
+        }
+        let pushed = lane.writer.push(kind, flags, imm, reported_len, len, &fill);
+        if pushed == Ok(()) {
+            return Ok(());
+        }
+        self.push_behind(adapter, us, kind, flags, imm, reported_len, len, &fill)
+    }
+
+    /// The rest of `push` for a lane that is full.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // As above.
+    fn push_behind(
+        &mut self,
+        adapter: &Adapter,
+        us: &Us,
+        kind: Kind,
+        flags: u8,
+        imm: u32,
+        reported_len: u32,
+        len: usize,
+        fill: &dyn Fn(*mut u8),
+    ) -> Result<(), NoLane> {
+        if let Some(lane) = &mut self.lane {
+            // Nobody makes room but the peer's poller, for whatever completions it may wait.
+            lane.solicited = true;
+        }
+        // What is reliable waits for room.
+        if us.transport == Transport::Rc {
+            return Err(NoLane::Full);
+        }
+        let Some(lane) = self.go_on(adapter, us) else {
+            // And so does the rest of a message.
+            if kind != Kind::Send || flags & FIRST != 0 {
+                adapter.count_unsent();
+            }
+            return Err(NoLane::Full);
+        };
+        lane.unrung = true;
+        lane.solicited = is_solicited(kind, flags);
+        let pushed = lane.writer.push(kind, flags, imm, reported_len, len, fill);
+        pushed.map_err(|Full| NoLane::Full)
+    }
+
+    /// Goes on in another lane when this one is full, as long as the peer may have RECVs for what is in
+    /// those that it has not read. A connection asks for a RECV before each message, a datagram does
+    /// not.
+    #[cold]
+    fn go_on(&mut self, adapter: &Adapter, us: &Us) -> Option<&mut Lane> {
+        let (peer, before) = (&self.peer, self.left.len());
+        self.left
+            .retain(|(number, opened)| !peer.has_read(*number, *opened));
+        let at = self.lane.as_ref().map(|lane| lane.writer.consumed());
+        let is_refused = self.refused_at == at && self.left.len() == before;
+        let depth = match self.srq {
+            Some(_) => RECVS,
+            None => (self.recv_depth as usize).min(RECVS),
+        };
+        let is_enough =
+            us.transport == Transport::Ud && self.left.len() >= depth.div_ceil(LONGEST_IN_LANE);
+        if is_refused || is_enough {
+            return None;
+        }
+        match self.open_lane(adapter, us, true) {
+            Ok(lane) => {
+                // Nobody looks at the full one's doorbell any more.
+                self.ring();
+                if let Some(Lane { number, opened, .. }) = self.lane {
+                    self.left.push((number, opened));
+                }
+                self.end_lane(GOES_ON);
+                self.refused_at = None;
+                Some(self.lane.insert(lane))
+            }
+            Err(e) => {
+                tracing::debug!(error = %e, "cannot go on in another lane");
+                self.refused_at = at;
+                None
+            }
+        }
+    }
+
+    /// Wakes the peer's poller if it sleeps and something was sent since. Called once after a
+    /// batch.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) {
+        if let Some(lane) = &mut self.lane
+            && lane.waking.is_some()
+        {
+            lane.ring();
+        }
+    }
+
+    /// Tells the peer that nothing more comes through the lane.
+    pub(crate) fn close_lane(&mut self) {
+        self.end_lane(0);
+    }
+
+    fn end_lane(&mut self, flags: u8) {
+        let Some(mut lane) = self.lane.take() else {
+            return;
+        };
+        lane.writer.close(flags);
+        self.peer.close_lane(lane.number, lane.opened);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close_lane();
+    }
+}
+
+/// Whether a message raises a solicited event. What fails counts as solicited.
+#[inline(always)]
+fn is_solicited(kind: Kind, flags: u8) -> bool {
+    flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm)
+}
+
+/// Why a message could not go through the lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoLane {
+    /// The lane is full; it will have room when the peer polls.
+    Full,
+    /// There is no lane to be had.
+    Refused,
+}

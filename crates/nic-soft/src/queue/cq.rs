@@ -1,0 +1,234 @@
+//! Completion queues, as their queue pairs and channels see them.
+//!
+//! Completions of send work requests wait in a ring of this process, because whoever posts makes
+//! them. Completions of RECVs are made while polling: the poller looks into the lanes that lead to
+//! the queue pairs of this completion queue and moves what it finds into their RECVs.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crossbeam_queue::ArrayQueue;
+use verbs::nic::AsyncEvent;
+use verbs::{CqNum, Polled, Wc};
+
+use crate::contact::adapter::Adapter;
+use crate::queue::arrival::Arrival;
+use crate::queue::channel::ChannelShared;
+use crate::queue::events::Events;
+use crate::queue::qp::QpShared;
+use crate::shared::arming;
+use crate::shared::layout::qp_index;
+use crate::shared::wakeup::Sleeper;
+use crate::sync::table::Slot;
+use crate::sync::work_list::{List, WorkList};
+
+/// When so many lanes wait to be taken up, nobody polls: those of dead senders are dropped then, and
+/// each time that the number has doubled. The lanes of the living are bounded for each process.
+const NEW_LANES_MAX: usize = 1 << 13;
+
+/// What a completion queue shares with its queue pairs.
+#[derive(Debug)]
+#[repr(C)] // What every poll and completion looks at lies on one line behind the ring.
+pub(crate) struct CqShared {
+    local: ArrayQueue<Completed>,
+    overrun: AtomicBool,
+    /// There is an event of an earlier arming.
+    owed: AtomicBool,
+    pub(crate) channel: Option<Arc<ChannelShared>>,
+    /// Closed when the queue's owner has dropped it: then completions go nowhere.
+    work: WorkList<Waiting>,
+    events: Arc<Events>,
+    /// The queue pairs that complete here, which do not survive an overrun.
+    qps: Mutex<Vec<Weak<QpShared>>>,
+    /// Its number, in use as long as one of its queue pairs is there.
+    slot: Slot<Weak<CqShared>>,
+}
+
+/// The completion of a send work request, and how far its polling frees the send queue.
+#[derive(Debug)]
+struct Completed {
+    /// In a cell, because `Option<Completed>` would hide its tag in an enumeration otherwise, and the
+    /// compiler then moves the completion byte by byte.
+    wc: Cell<Wc>,
+    position: u64,
+}
+
+/// What waits for the poller.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// Queue pairs that need it: unfinished sends, RECVs to flush, lanes to drop.
+    pub(crate) qps: Vec<Arc<QpShared>>,
+    /// Lanes that peers have opened.
+    pub(crate) lanes: Vec<Arrival>,
+}
+
+impl List for Waiting {
+    fn len(&self) -> usize {
+        self.qps.len() + self.lanes.len()
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, qp: &Arc<QpShared>) {
+        if !self.qps.iter().any(|one| Arc::ptr_eq(one, qp)) {
+            self.qps.push(Arc::clone(qp));
+        }
+    }
+}
+
+impl CqShared {
+    pub(crate) fn new(
+        slot: Slot<Weak<CqShared>>,
+        depth: usize,
+        channel: Option<Arc<ChannelShared>>,
+        events: &Arc<Events>,
+    ) -> Arc<Self> {
+        let shared = Arc::new(CqShared {
+            local: ArrayQueue::new(depth),
+            overrun: AtomicBool::new(false),
+            work: WorkList::new(),
+            channel,
+            owed: AtomicBool::new(false),
+            events: Arc::clone(events),
+            qps: Mutex::default(),
+            slot,
+        });
+        shared.slot.set(Arc::downgrade(&shared));
+        if let Some(channel) = &shared.channel {
+            channel.add(&shared);
+        }
+        shared
+    }
+
+    #[inline]
+    pub(crate) fn number(&self) -> usize {
+        self.slot.number()
+    }
+
+    /// Whether queue pairs can be made on it.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.work.is_closed()
+    }
+
+    /// Notes a queue pair that completes here.
+    pub(crate) fn add(&self, qp: &Arc<QpShared>) {
+        let mut qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
+        qps.retain(|one| one.strong_count() > 0);
+        qps.push(Arc::downgrade(qp));
+    }
+
+    /// Adds a completion of a send work request; false when the queue overran, which its queue
+    /// pairs do not survive.
+    #[inline]
+    #[must_use]
+    pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc, position: u64) -> bool {
+        let fits = self
+            .local
+            .push(Completed {
+                wc: Cell::new(wc),
+                position,
+            })
+            .is_ok();
+        if !fits {
+            self.overrun(adapter);
+        }
+        // A failed request counts as solicited.
+        self.notify(adapter, !wc.is_ok());
+        fits || self.work.is_closed()
+    }
+
+    #[cold]
+    fn overrun(&self, adapter: &Adapter) {
+        if self.work.is_closed() {
+            return;
+        }
+        if !self.overrun.swap(true, Ordering::AcqRel) {
+            let event = AsyncEvent::CqError(CqNum(self.number() as u32));
+            self.events.raise(event, || self.work.is_closed());
+            // What they receive could not be told any more.
+            let qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = qps.iter().filter_map(Weak::upgrade).collect();
+            drop(qps);
+            QpShared::enter_error_all(adapter, all);
+        }
+    }
+
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    /// Raises an event if the queue is armed for one.
+    #[inline]
+    pub(crate) fn notify(&self, adapter: &Adapter, solicited: bool) {
+        let Some(channel) = &self.channel else {
+            return;
+        };
+        self.sleeper(adapter).notify(solicited, || channel.ring());
+    }
+
+    /// This queue as its channel sees it.
+    #[inline]
+    pub(crate) fn sleeper<'a>(&'a self, adapter: &'a Adapter) -> Sleeper<'a> {
+        Sleeper {
+            number: self.number() as u32,
+            entry: adapter.cq_entry(self.number()),
+            owed: &self.owed,
+        }
+    }
+
+    /// Has the poller look after a queue pair, and wakes it.
+    pub(crate) fn wake_for(&self, adapter: &Adapter, qp: &Arc<QpShared>) {
+        self.work.change(|work| work.add(qp));
+        self.notify(adapter, true);
+    }
+
+    /// Has the poller read a lane. Its sender may have rung before, when the poller could not find
+    /// the messages yet.
+    pub(crate) fn arrive(&self, adapter: &Adapter, lane: Arrival) {
+        let solicited = lane.holds_solicited();
+        self.work.change(|work| {
+            let count = work.lanes.len();
+            if count >= NEW_LANES_MAX && count.is_power_of_two() {
+                work.lanes.retain(|lane| !lane.is_orphaned());
+            }
+            work.lanes.push(lane);
+        });
+        self.notify(adapter, solicited);
+    }
+
+    /// Takes completions of send work requests.
+    #[inline(always)]
+    pub(crate) fn take_completions(&self, adapter: &Adapter, out: &mut Polled) {
+        while !out.is_full() && !self.local.is_empty() {
+            let Some(Completed { wc, position }) = self.local.pop() else {
+                break;
+            };
+            let wc = wc.into_inner();
+            adapter.released[qp_index(wc.qpn.0)].note(position);
+            out.push(wc);
+        }
+    }
+
+    /// Whether something waits for the poller.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.work.is_empty()
+    }
+
+    /// Takes what waits for the poller.
+    pub(crate) fn take_work(&self) -> Waiting {
+        self.work.take()
+    }
+
+    /// Its owner drops it: it completes nothing any more, and nobody sleeps on it.
+    pub(crate) fn close(&self, adapter: &Adapter) {
+        let left = self.work.close();
+        arming::disarm(adapter.cq_entry(self.number()));
+        // Its queue pairs may keep it on its channel, which is to name it no more.
+        self.owed.store(false, Ordering::Release);
+        drop(left);
+        let overrun = AsyncEvent::CqError(CqNum(self.number() as u32));
+        self.events.forget(|event| event == overrun);
+    }
+}

@@ -1,0 +1,161 @@
+//! Shared receive queues.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use verbs::{PostError, RecvBatch};
+
+use crate::contact::adapter::Adapter;
+use crate::queue::cq::CqShared;
+use crate::shared::layout::SrqEntry;
+use crate::shared::recv_queue::{Recv, RecvQueue};
+use crate::shared::srq_entry;
+use crate::sync::table::Slot;
+
+/// What a shared receive queue shares with its queue pairs.
+#[derive(Debug)]
+pub(crate) struct SrqShared {
+    recvs: RecvQueue,
+    /// RECVs that were taken for messages which did not use them after all: for the next ones.
+    returned: Mutex<Vec<Recv>>,
+    /// How many they are.
+    returned_count: AtomicUsize,
+    /// Whether some poller has found no RECV for a message.
+    is_awaited: AtomicBool,
+    /// The queues of such pollers, and whether a message raises a solicited event.
+    awaiting: Mutex<Vec<(Weak<CqShared>, bool)>>,
+    /// How often they were rung and forgotten.
+    round: AtomicU32,
+    /// Its owner has dropped it.
+    is_closed: AtomicBool,
+    /// Its number, in use as long as one of its queue pairs is there.
+    slot: Slot<Weak<SrqShared>>,
+}
+
+impl SrqShared {
+    pub(crate) fn new(
+        adapter: &Adapter,
+        slot: Slot<Weak<SrqShared>>,
+        depth: usize,
+        sge_max: usize,
+    ) -> Arc<Self> {
+        srq_entry::reset(adapter.srq_entry(slot.number()));
+        let shared = Arc::new(SrqShared {
+            recvs: RecvQueue::new(depth, sge_max),
+            returned: Mutex::new(Vec::new()),
+            returned_count: AtomicUsize::new(0),
+            is_awaited: AtomicBool::new(false),
+            awaiting: Mutex::new(Vec::new()),
+            round: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
+            slot,
+        });
+        shared.slot.set(Arc::downgrade(&shared));
+        shared
+    }
+
+    #[inline]
+    pub(crate) fn number(&self) -> usize {
+        self.slot.number()
+    }
+
+    /// Whether queue pairs can be made on it.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Its owner drops it.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Adds RECVs, and rings those who wait for some.
+    pub(crate) fn post(&self, adapter: &Adapter, batch: &RecvBatch) -> Result<(), PostError> {
+        let entry = adapter.srq_entry(self.number());
+        let returned = self.returned_count.load(Ordering::Relaxed) as u64;
+        let posted = srq_entry::post(entry, &self.recvs, returned, batch);
+        self.ring(adapter);
+        posted
+    }
+
+    /// Has the next post ring a poller whose message waits for a RECV, and says in which round.
+    /// Afterwards the poller looks once more. In the same round it need not ask again: should the
+    /// post be ringing just now, it looks whether the queue is armed only after the round has ended.
+    pub(crate) fn await_post(&self, cq: &Arc<CqShared>, solicited: bool) -> u32 {
+        let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = awaiting
+            .iter_mut()
+            .find(|(one, _)| one.as_ptr() == Arc::as_ptr(cq));
+        match known {
+            Some((_, any_solicited)) => *any_solicited |= solicited,
+            None => awaiting.push((Arc::downgrade(cq), solicited)),
+        }
+        self.is_awaited.store(true, Ordering::Relaxed);
+        let round = self.round();
+        drop(awaiting);
+        // Pairs with the fence in `ring`.
+        fence(Ordering::SeqCst);
+        round
+    }
+
+    /// Rounds of ringing that have ended or are under way.
+    pub(crate) fn round(&self) -> u32 {
+        self.round.load(Ordering::Acquire)
+    }
+
+    /// Rings those who wait for RECVs, some of which have been posted.
+    fn ring(&self, adapter: &Adapter) {
+        fence(Ordering::SeqCst);
+        if !self.is_awaited.load(Ordering::Relaxed) {
+            return;
+        }
+        let awaiting = {
+            let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
+            self.is_awaited.store(false, Ordering::Relaxed);
+            self.round.fetch_add(1, Ordering::Release);
+            std::mem::take(&mut *awaiting)
+        };
+        for (cq, solicited) in awaiting {
+            if let Some(cq) = cq.upgrade() {
+                cq.notify(adapter, solicited);
+            }
+        }
+    }
+
+    /// Takes a RECV and tells peers that there is one fewer.
+    pub(crate) fn pop(&self, adapter: &Adapter, into: &mut Recv) -> bool {
+        let entry = adapter.srq_entry(self.number());
+        let any_returned = self.returned_count.load(Ordering::Relaxed) > 0;
+        (any_returned && self.pop_returned(entry, into))
+            || srq_entry::take(entry, &self.recvs, into)
+    }
+
+    fn returned(&self) -> MutexGuard<'_, Vec<Recv>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn pop_returned(&self, entry: &SrqEntry, into: &mut Recv) -> bool {
+        let mut returned = self.returned();
+        if returned.is_empty() {
+            return false;
+        }
+        *into = returned.remove(0);
+        self.returned_count.store(returned.len(), Ordering::Relaxed);
+        srq_entry::note_taken(entry);
+        true
+    }
+
+    /// Puts a RECV back that was taken for a message which does not use it: any queue pair's next
+    /// message may.
+    #[cold]
+    pub(crate) fn give_back(&self, adapter: &Adapter, recv: Recv) {
+        {
+            let mut returned = self.returned();
+            returned.push(recv);
+            self.returned_count.store(returned.len(), Ordering::Relaxed);
+            srq_entry::note_returned(adapter.srq_entry(self.number()));
+        }
+        self.ring(adapter);
+    }
+}

@@ -1,0 +1,3 @@
+//! The responder: from what arrives to RECVs and completions.
+
+pub(crate) mod recv_lane;

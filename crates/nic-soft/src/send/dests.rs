@@ -1,0 +1,386 @@
+//! The destinations of a datagram queue pair, and the links that lead there.
+
+use std::sync::Arc;
+
+use verbs::batch::key_of;
+use verbs::{AhNum, Gid, UdDest};
+
+use crate::contact::adapter::Adapter;
+use crate::contact::contacts::{self, Approach, Contact};
+use crate::contact::peer::Peer;
+use crate::path::link::{Link, Us};
+use crate::send::address::AddressHandles;
+use crate::send::early::{Datagram, Early};
+use crate::shared::layout::qp_instance;
+use crate::sync::peer_epoch::Seen;
+
+/// What an address handle and a queue pair number stand for: one of the links.
+#[derive(Clone, Copy, Debug)]
+struct Dest {
+    /// Both in a word ([`key_of`]).
+    key: u64,
+    link: u32,
+}
+
+impl Dest {
+    fn ah(&self) -> AhNum {
+        AhNum(self.key as u32)
+    }
+}
+
+/// Why there is no link to a destination.
+#[derive(Debug)]
+pub(crate) enum Missing {
+    /// The protection domain has no address handle of this number.
+    Handle,
+    /// Nobody is there.
+    Peer,
+    /// Contact with its process is being made.
+    Contact(Arc<Contact>),
+}
+
+/// The destinations that a UD queue pair has sent to.
+#[derive(Debug)]
+pub(crate) struct Dests {
+    us: Us,
+    /// The queue pair's protection domain, to which address handles have to belong.
+    pd: usize,
+    handles: Arc<AddressHandles>,
+    /// A hash table with linear probing; a power of two, at most half full.
+    dests: Vec<Option<Dest>>,
+    dests_len: usize,
+    /// The destination used last: datagrams often go out in runs.
+    last: Option<Dest>,
+    /// One for each queue pair that datagrams go to, however many address handles lead there, so
+    /// that they stay in order.
+    links: Vec<Option<Link>>,
+    /// What waits for contact: to queue pairs without a link.
+    early: Early,
+    epoch_seen: Seen,
+}
+
+impl Dests {
+    pub(crate) fn new(us: Us, pd: usize, handles: Arc<AddressHandles>) -> Self {
+        Dests {
+            us,
+            pd,
+            handles,
+            dests: Vec::new(),
+            dests_len: 0,
+            last: None,
+            links: Vec::new(),
+            early: Early::default(),
+            epoch_seen: Seen::default(),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Dests::new(self.us, self.pd, Arc::clone(&self.handles));
+    }
+
+    #[inline]
+    fn slot_of(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.dests.len() - 1)
+    }
+
+    /// Drops destinations that have gone since this was last called, which is once a batch.
+    #[inline(always)]
+    pub(crate) fn refresh(&mut self, adapter: &Adapter) {
+        if adapter.peer_epoch.differs_from(self.epoch_seen) {
+            self.drop_departed(adapter);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drop_departed(&mut self, adapter: &Adapter) {
+        drop(self.take_departed(adapter));
+    }
+
+    /// Which link leads to a destination that was prepared: its hint is the slot that it had then.
+    /// `None` when it is not there any more.
+    #[inline(always)]
+    pub(crate) fn prepared(&self, dest: &verbs::Dest) -> Option<usize> {
+        let slot = self.dests.get(dest.hint as usize)?.as_ref()?;
+        (slot.key == key_of(&dest.to)).then_some(slot.link as usize)
+    }
+
+    /// The link that [`prepared`](Self::prepared) has found.
+    #[inline(always)]
+    pub(crate) fn at(&mut self, link: usize) -> Option<&mut Link> {
+        self.links[link].as_mut()
+    }
+
+    /// Looks a destination up, for [`prepared`](Self::prepared) to find: at its likely place, if
+    /// contact with its process is still being made.
+    pub(crate) fn prepare(
+        &mut self,
+        adapter: &Adapter,
+        to: &UdDest,
+    ) -> Result<verbs::Dest, Missing> {
+        self.refresh(adapter);
+        match self.link(adapter, to) {
+            Ok(_) | Err(Missing::Contact(_)) => {}
+            Err(missing) => return Err(missing),
+        }
+        let mask = self.dests.len() - 1;
+        let key = key_of(to);
+        let mut slot = self.slot_of(key);
+        while self.dests[slot].is_some_and(|dest| dest.key != key) {
+            slot = (slot + 1) & mask;
+        }
+        Ok(verbs::Dest {
+            to: *to,
+            hint: slot as u32,
+        })
+    }
+
+    /// The link to a destination, opened when it is new.
+    #[inline]
+    pub(crate) fn link(&mut self, adapter: &Adapter, to: &UdDest) -> Result<&mut Link, Missing> {
+        let key = key_of(to);
+        if let Some(last) = &self.last
+            && last.key == key
+        {
+            return self.links[last.link as usize].as_mut().ok_or(Missing::Peer);
+        }
+        if self.dests.is_empty() {
+            self.dests.resize(16, None);
+        }
+        let mask = self.dests.len() - 1;
+        let mut slot = self.slot_of(key);
+        let link = loop {
+            match &self.dests[slot] {
+                Some(dest) if dest.key == key => break dest.link,
+                Some(_) => slot = (slot + 1) & mask,
+                None => break self.open_dest(adapter, to)?,
+            }
+        };
+        self.last = Some(Dest { key, link });
+        self.links[link as usize].as_mut().ok_or(Missing::Peer)
+    }
+
+    /// The address that a handle of the protection domain stands for.
+    #[cold]
+    pub(crate) fn address(&self, ah: AhNum) -> Result<Gid, Missing> {
+        self.handles
+            .address(ah, self.pd)
+            .map_err(|_| Missing::Handle)
+    }
+
+    /// The link to a queue pair at an address: for a request that was kept, whose handle may have
+    /// gone since it was posted.
+    #[cold]
+    pub(crate) fn link_to(
+        &mut self,
+        adapter: &Adapter,
+        gid: Gid,
+        qpn: u32,
+    ) -> Result<&mut Link, Missing> {
+        let link = self.open_link(adapter, gid, qpn)?;
+        self.links[link].as_mut().ok_or(Missing::Peer)
+    }
+
+    fn open_link(&mut self, adapter: &Adapter, gid: Gid, qpn: u32) -> Result<usize, Missing> {
+        // One to a process that has gone is not one to its successor, which has its numbers.
+        let leads_there =
+            |link: &Link| link.qpn == qpn && link.peer.gid == gid && !link.peer.is_dead();
+        let same = |link: &Option<Link>| link.as_ref().is_some_and(leads_there);
+        if let Some(known) = self.links.iter().position(same) {
+            return Ok(known);
+        }
+        match contacts::approach(adapter, gid, qp_instance(qpn)) {
+            Ok(Approach::Known(peer)) => Ok(self.insert_link(adapter, peer, qpn)),
+            Ok(Approach::UnderWay(contact)) => Err(Missing::Contact(contact)),
+            Err(e) => {
+                tracing::debug!(error = %e, "a datagram to nobody");
+                Err(Missing::Peer)
+            }
+        }
+    }
+
+    /// Keeps a datagram until contact with the process of its receiver stands.
+    #[cold]
+    pub(crate) fn keep(
+        &mut self,
+        adapter: &Adapter,
+        contact: Arc<Contact>,
+        qpn: u32,
+        datagram: Datagram,
+    ) {
+        self.early
+            .keep(adapter, Arc::clone(&contact), qpn, datagram);
+        if contact.outcome().is_some() {
+            // Whoever carries on when a contact is over may have come too early.
+            adapter.wake_agent();
+        }
+    }
+
+    /// Whether datagrams wait for contact.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Sends what has waited for contacts that stand now, and drops what has waited in vain.
+    pub(crate) fn carry_on(&mut self, adapter: &Adapter) {
+        while let Some((contact, qpn)) = self.early.first_over() {
+            self.refresh(adapter);
+            match contact.outcome() {
+                Some(Ok(peer)) if !peer.is_dead() => {
+                    self.insert_link(adapter, Arc::clone(peer), qpn);
+                }
+                _ => self.early.drop_all(adapter, &contact),
+            }
+        }
+    }
+
+    #[cold]
+    fn open_dest(&mut self, adapter: &Adapter, to: &UdDest) -> Result<u32, Missing> {
+        let gid = self.address(to.ah)?;
+        let link = self.open_link(adapter, gid, to.qpn.0)?;
+        if (self.dests_len + 1) * 2 > self.dests.len() {
+            let bigger = self.dests.len() * 2;
+            self.rehash(bigger);
+        }
+        let (key, link) = (key_of(to), link as u32);
+        self.insert_dest(Dest { key, link });
+        Ok(link)
+    }
+
+    /// Opens the link to a queue pair, and sends what has waited for it.
+    #[cold]
+    fn insert_link(&mut self, adapter: &Adapter, peer: Arc<Peer>, qpn: u32) -> usize {
+        let early = self.early.take(&peer, qpn);
+        let same = |link: &Option<Link>| match link {
+            // To a process that has gone since.
+            Some(link) => link.qpn == qpn && link.peer.gid == peer.gid,
+            None => false,
+        };
+        let known = self.links.iter().position(same);
+        let free = known.or_else(|| self.links.iter().position(Option::is_none));
+        let place = free.unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() - 1
+        });
+        let link = self.links[place].insert(Link::to(peer, qpn));
+        for datagram in early {
+            datagram.send(adapter, &self.us, link);
+        }
+        place
+    }
+
+    fn insert_dest(&mut self, dest: Dest) {
+        let mask = self.dests.len() - 1;
+        let mut slot = self.slot_of(dest.key);
+        while self.dests[slot].is_some() {
+            slot = (slot + 1) & mask;
+        }
+        self.dests[slot] = Some(dest);
+        self.dests_len += 1;
+    }
+
+    fn rehash(&mut self, size: usize) {
+        let old = std::mem::take(&mut self.dests);
+        self.dests.resize(size, None);
+        self.dests_len = 0;
+        for dest in old.into_iter().flatten() {
+            self.insert_dest(dest);
+        }
+    }
+
+    /// Drops destinations whose process or address handle has gone, and takes out links that nothing
+    /// leads to any more.
+    #[cold]
+    pub(crate) fn take_departed(&mut self, adapter: &Adapter) -> Vec<Link> {
+        self.epoch_seen = adapter.peer_epoch.read();
+        self.last = None;
+        let mut used = vec![false; self.links.len()];
+        {
+            let handles = self.handles.hold();
+            for slot in &mut self.dests {
+                let Some(dest) = slot else { continue };
+                // The number may be another handle's by now.
+                let leads_there =
+                    |link: &Link| handles.address(dest.ah(), self.pd) == Some(link.peer.gid);
+                let place = dest.link as usize;
+                let link = self.links[place].as_ref();
+                if link.is_some_and(|link| !link.peer.is_dead() && leads_there(link)) {
+                    used[place] = true;
+                } else {
+                    *slot = None;
+                }
+            }
+        }
+        self.rehash(self.dests.len());
+        let links = self.links.iter_mut().zip(used);
+        links
+            .filter_map(|(link, used)| link.take_if(|_| !used))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs::{Qkey, Transport};
+
+    use super::*;
+    use crate::{SoftNic, SoftOptions};
+
+    #[test]
+    fn what_goes_to_a_process_that_has_gone_does_not_go_to_its_successor() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let open = || SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+        let (us, old) = (open(), open());
+        let adapter = &**us.adapter();
+        let (gid, instance) = (adapter.gid, old.adapter().membership.number());
+        let qpn = old.adapter().qpn(7);
+        let own = Us {
+            gid,
+            qpn: adapter.qpn(2),
+            transport: Transport::Ud,
+        };
+        let mut dests = Dests::new(own, 1, Arc::new(AddressHandles::new()));
+        let datagram = || Datagram {
+            qkey: Qkey(1),
+            flags: 0,
+            imm: 0,
+            bytes: Box::default(),
+        };
+        let approach = || contacts::approach(adapter, gid, instance).expect("somebody is there");
+        let Approach::UnderWay(contact) = approach() else {
+            panic!("nobody has called before");
+        };
+        let peer = loop {
+            if let Some(outcome) = contact.outcome() {
+                break Arc::clone(outcome.expect("an answer"));
+            }
+        };
+        // A link, and what was put by, while it lives.
+        dests.link_to(adapter, gid, qpn).expect("a link");
+        dests.keep(adapter, Arc::clone(&contact), qpn + 1, datagram());
+        drop(old);
+        while !peer.is_dead() {
+            std::thread::yield_now();
+        }
+        let unsent = us.usage().unsent;
+        dests.carry_on(adapter);
+        assert!(!dests.is_waiting());
+        assert_eq!(us.usage().unsent, unsent + 1, "what is lost is counted");
+        let new = open();
+        assert_eq!(new.adapter().membership.number(), instance);
+        // What has waited for the old one is not for the new one.
+        dests.keep(adapter, contact, qpn, datagram());
+        for qpn in [qpn, qpn + 1] {
+            let link = loop {
+                match dests.link_to(adapter, gid, qpn) {
+                    Ok(link) => break link,
+                    Err(Missing::Contact(_)) => std::thread::yield_now(),
+                    Err(missing) => panic!("{missing:?}"),
+                }
+            };
+            assert!(!link.peer.is_dead());
+        }
+        dests.carry_on(adapter);
+        assert_eq!(us.usage().unsent, unsent + 2);
+    }
+}

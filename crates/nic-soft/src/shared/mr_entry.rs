@@ -1,0 +1,69 @@
+//! A region's published entry, as its owner writes it and others read it.
+//!
+//! An entry is used for one region after the other. Its key says which one it describes; a reader
+//! that finds the same key before and after reading the rest has read one region's.
+
+use verbs::Access;
+
+use crate::shared::layout::MrEntry;
+use crate::sync::{Ordering, fence};
+
+/// A region as an entry describes it at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Described {
+    pub(crate) access: Access,
+    pub(crate) pd: u32,
+    pub(crate) kind: u32,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    /// Where it is in its owner's process.
+    pub(crate) start: u64,
+}
+
+impl Described {
+    /// Where a range begins in the region, if it lies inside.
+    #[inline]
+    pub(crate) fn offset(&self, addr: u64, len: u64) -> Option<u64> {
+        // An address before it is far behind its end.
+        let offset = addr.wrapping_sub(self.addr);
+        (offset <= self.len && len <= self.len - offset).then_some(offset)
+    }
+}
+
+/// Describes a region in an entry that describes none.
+pub(crate) fn announce(entry: &MrEntry, key: u32, region: &Described) {
+    debug_assert!(entry.key.load(Ordering::Relaxed) == 0 && key != 0);
+    // Pairs with the fence in `describe`: who finds any of what follows finds the last key gone.
+    fence(Ordering::Release);
+    entry.access.store(region.access.bits(), Ordering::Relaxed);
+    entry.pd.store(region.pd, Ordering::Relaxed);
+    entry.kind.store(region.kind, Ordering::Relaxed);
+    entry.addr.store(region.addr, Ordering::Relaxed);
+    entry.len.store(region.len, Ordering::Relaxed);
+    entry.start.store(region.start, Ordering::Relaxed);
+    entry.key.store(key, Ordering::Release);
+}
+
+/// The entry describes no region any more.
+pub(crate) fn withdraw(entry: &MrEntry) {
+    entry.key.store(0, Ordering::Release);
+}
+
+/// Reads an entry, or says that it holds no region with this key.
+#[inline]
+pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
+    if key == 0 || entry.key.load(Ordering::Acquire) != key {
+        return None;
+    }
+    let described = Described {
+        access: Access::from_bits_truncate(entry.access.load(Ordering::Relaxed)),
+        pd: entry.pd.load(Ordering::Relaxed),
+        kind: entry.kind.load(Ordering::Relaxed),
+        addr: entry.addr.load(Ordering::Relaxed),
+        len: entry.len.load(Ordering::Relaxed),
+        start: entry.start.load(Ordering::Relaxed),
+    };
+    // The fields belong together only if the region was there all the while.
+    fence(Ordering::Acquire);
+    (entry.key.load(Ordering::Relaxed) == key).then_some(described)
+}

@@ -1,0 +1,52 @@
+//! A region's entry that is used again while another process reads it.
+
+use loom::sync::Arc;
+use loom::thread;
+use verbs::Access;
+
+use crate::shared::layout::MrEntry;
+use crate::shared::mr_entry::{Described, announce, describe, withdraw};
+
+fn region(number: u32) -> Described {
+    Described {
+        access: if number == 1 {
+            Access::REMOTE_READ
+        } else {
+            Access::REMOTE_WRITE
+        },
+        pd: number,
+        kind: number,
+        addr: u64::from(number) << 12,
+        len: u64::from(number) << 8,
+        start: u64::from(number) << 16,
+    }
+}
+
+#[test]
+fn an_entry_that_changes_is_read_as_one_region_or_none() {
+    loom::model(|| {
+        let entry = Arc::new(MrEntry {
+            key: Default::default(),
+            access: Default::default(),
+            pd: Default::default(),
+            kind: Default::default(),
+            addr: Default::default(),
+            len: Default::default(),
+            start: Default::default(),
+        });
+        announce(&entry, 1, &region(1));
+        let reader = {
+            let entry = entry.clone();
+            thread::spawn(move || {
+                for key in [1, 2] {
+                    if let Some(found) = describe(&entry, key) {
+                        assert_eq!(found, region(key));
+                    }
+                }
+            })
+        };
+        withdraw(&entry);
+        announce(&entry, 2, &region(2));
+        reader.join().unwrap();
+    });
+}
