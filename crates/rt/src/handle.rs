@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::io::IoKind;
+use crate::io::{IoKind, Sockets};
 use crate::poller::{Poller, PollerGuard};
 use crate::scheduler::Inner;
 use crate::task::{JoinHandle, Shared};
@@ -131,6 +131,11 @@ impl Handle {
     #[must_use]
     pub fn io_kind(&self) -> IoKind {
         self.inner.io.borrow().kind()
+    }
+
+    /// The core's sockets, where they are simulated.
+    pub(crate) fn sockets(&self) -> Option<Rc<dyn Sockets>> {
+        self.inner.io.borrow().sockets()
     }
 
     /// The core's counters, for any thread.

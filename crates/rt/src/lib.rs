@@ -15,7 +15,7 @@
 //! | [`cross`] | between cores: channel, oneshot, notification |
 //! | [`time`] | instants and clocks |
 //! | [`threads`] | cores on pinned threads, and the signal that stops them |
-//! | [`sim`] | several cores on one thread in virtual time, from one seed |
+//! | [`ManualCore`] | a core that a simulation turns, with whatever [`Sockets`] it has |
 //!
 //! ```
 //! use std::time::Duration;
@@ -43,10 +43,10 @@ mod config;
 pub mod cross;
 mod handle;
 mod io;
+mod manual;
 pub mod net;
 pub mod poller;
 mod scheduler;
-pub mod sim;
 pub mod sync;
 mod task;
 pub mod threads;
@@ -55,7 +55,8 @@ mod timers;
 
 pub use config::{Config, IdleMode};
 pub use handle::{Elapsed, Handle, Monitor, Sleep};
-pub use io::IoKind;
+pub use io::{IoKind, SocketNum, Sockets};
+pub use manual::{ManualCore, Next};
 pub use poller::{Arm, Poller, PollerGuard};
 pub use scheduler::{Core, CoreError};
 pub use task::{JoinError, JoinHandle};

@@ -19,9 +19,11 @@ use crate::config::{Config, IdleMode};
 use crate::cross::inbox::Inbox;
 use crate::handle::Handle;
 use crate::io::{Backend, IoKind, NoSockets};
+use crate::manual::Next;
 use crate::poller::{Arm, Pollers};
 use crate::task::{
-    Body, Header, JoinError, JoinState, RunQueue, Shared, Stage, Task, deliver, enter, with_context,
+    Body, Fail, Header, JoinError, JoinState, RunQueue, Shared, Stage, Task, deliver, enter,
+    with_context,
 };
 use crate::time::Instant;
 use crate::timers::Timers;
@@ -64,6 +66,8 @@ pub(crate) struct Inner {
     /// When the CPU was offered to other threads last.
     offered_at: Cell<Instant>,
     closed: Cell<bool>,
+    /// What the first task panicked with whose handle had been dropped.
+    unjoined: RefCell<Option<JoinError>>,
 }
 
 impl Inner {
@@ -100,6 +104,7 @@ impl Inner {
             idle_since: Cell::new(None),
             offered_at: Cell::new(now),
             closed: Cell::new(false),
+            unjoined: RefCell::default(),
         }))
     }
 
@@ -150,10 +155,27 @@ impl Inner {
                 let (body, join) = ended;
                 self.retire(key, header);
                 let dropped = catch_unwind(AssertUnwindSafe(|| drop(body)));
-                join.fail(dropped.map_or_else(JoinError::Panicked, |()| JoinError::Cancelled));
+                let error = dropped.map_or_else(JoinError::Panicked, |()| JoinError::Cancelled);
+                self.fail(header, &join, error);
             }
             Stage::Aborted | Stage::Done => {}
         }
+    }
+
+    /// Tells whoever joins a task why it has no result, or keeps that when nobody can.
+    fn fail(&self, header: &Header, join: &Rc<dyn Fail>, error: JoinError) {
+        // The run queue's entry of a task that ended while it was queued has a count of its own.
+        let counts_here = 1 + usize::from(header.scheduled.get());
+        if Rc::strong_count(join) > counts_here {
+            join.fail(error);
+        } else if matches!(error, JoinError::Panicked(_)) {
+            self.unjoined.borrow_mut().get_or_insert(error);
+        }
+    }
+
+    /// What the first task panicked with that nobody could join, once.
+    pub(crate) fn take_unjoined(&self) -> Option<JoinError> {
+        self.unjoined.borrow_mut().take()
     }
 
     /// Marks a task as ended and frees its slot, unless the run queue still names it.
@@ -195,16 +217,14 @@ impl Inner {
         }
         let join = self.tasks.borrow()[key as usize].join.clone();
         self.retire(key, header);
-        let Body {
-            header: _kept,
-            future,
-        } = body;
+        let Body { header, future } = body;
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(future)));
-        match polled.and(dropped) {
-            Err(payload) => join.fail(JoinError::Panicked(payload)),
+        let error = match polled.and(dropped) {
+            Err(payload) => JoinError::Panicked(payload),
             // A task that has finished has left its result already, which stays.
-            Ok(()) => join.fail(JoinError::Cancelled),
-        }
+            Ok(()) => JoinError::Cancelled,
+        };
+        self.fail(&header, &join, error);
     }
 
     /// One turn of the loop; returns how much was done.
@@ -347,15 +367,13 @@ impl Inner {
         }
     }
 
-    /// The next instant at which a turn has something to do, as far as it is known; `Err` if a
-    /// poller has work now or cannot tell.
-    pub(crate) fn next_deadline(&self) -> Result<Option<Instant>, BusyPoller> {
+    /// When a turn has something to do next, as far as that is known.
+    pub(crate) fn next(&self) -> Next {
         let mut deadline = self.timers.borrow().next();
-        let mut verdict = Ok(());
+        let mut is_due = false;
         self.pollers.visit(|poller| {
             match poller.arm() {
-                Arm::Ready => verdict = verdict.and(Err(BusyPoller::Ready)),
-                Arm::Busy => verdict = Err(BusyPoller::Busy),
+                Arm::Ready | Arm::Busy => is_due = true,
                 Arm::Sleep { deadline: due, .. } => {
                     deadline = [deadline, due].into_iter().flatten().min();
                 }
@@ -363,7 +381,12 @@ impl Inner {
             poller.disarm();
             true
         });
-        verdict.map(|()| deadline)
+        is_due |= self.queue.len() > 0 || !self.shared.inbox.is_empty();
+        match deadline {
+            _ if is_due => Next::Now,
+            Some(deadline) => Next::At(deadline),
+            None => Next::Never,
+        }
     }
 
     /// Tasks that have not ended, but for one that is being polled.
@@ -403,13 +426,6 @@ impl Drop for Inner {
             unsafe { deliver(link, &self.queue) }
         });
     }
-}
-
-/// Why a core cannot say when it will have work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BusyPoller {
-    Ready,
-    Busy,
 }
 
 /// One thread's scheduler: tasks, pollers, timers and sockets. Not `Send`: build it on the thread

@@ -112,6 +112,12 @@ impl Inbox {
         self.take(ptr::null_mut(), deliver)
     }
 
+    /// Whether nothing is queued. Only the owner calls this.
+    pub(crate) fn is_empty(&self) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        head.is_null() || head == closed()
+    }
+
     /// Drains for the last time: what is woken from now on stays with who wakes it. Only the owner
     /// calls this, and neither drains nor sleeps any more.
     pub(crate) fn close(&self, deliver: impl FnMut(*const Link)) {

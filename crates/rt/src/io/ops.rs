@@ -57,6 +57,13 @@ impl Slot {
         *whole && is_wanted && count > 0 && *at < buf.len()
     }
 
+    /// Closes what an accept has opened, which nobody takes.
+    fn let_go(&self) {
+        if let (Op::Accept, Stage::Done(Ok(num))) = (&self.op, &self.stage) {
+            drop(self.fd.accepted(*num));
+        }
+    }
+
     /// Bytes of a send that have gone so far.
     pub(super) fn sent(&self) -> Option<usize> {
         match self.op {
@@ -172,33 +179,19 @@ impl Ops {
 
     /// Removes an ended operation whose completion nobody takes.
     fn discard(&mut self, key: OpKey) {
-        let slot = self.slots.remove(key.index as usize);
-        if let (Op::Accept, Stage::Done(Ok(fd))) = (&slot.op, &slot.stage) {
-            drop(accepted(*fd));
-        }
+        self.slots.remove(key.index as usize).let_go();
     }
 }
 
 impl Drop for Ops {
     fn drop(&mut self) {
-        for slot in self.slots.drain() {
-            if let (Op::Accept, Stage::Done(Ok(fd))) = (&slot.op, &slot.stage) {
-                drop(accepted(*fd));
-            }
-        }
+        self.slots.drain().for_each(|slot| slot.let_go());
     }
 }
 
-/// The descriptor that an accept has opened. Called once for each such completion.
+/// The kernel's descriptor that an accept has opened. Called once for each such completion.
 pub(super) fn accepted(fd: usize) -> OwnedFd {
     let fd = RawFd::try_from(fd).expect("descriptors are small");
     // SAFETY: the kernel has just opened it for this accept, and the completion is taken once.
     unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
-impl Completion {
-    /// The connection that an accept has opened.
-    pub(crate) fn into_accepted(self) -> Result<OwnedFd, Errno> {
-        self.result.map(accepted)
-    }
 }

@@ -12,7 +12,7 @@ use rustix::net::{self, SocketFlags, SocketType, sockopt};
 use super::stream::is_tcp;
 use super::{Addr, Socket, Stream};
 use crate::handle::Handle;
-use crate::io::{Op, OpKey};
+use crate::io::{Descriptor, Op, OpKey};
 
 /// The first and the longest pause after an accept that failed for want of resources.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
@@ -68,26 +68,37 @@ pub fn bind(addr: &Addr, options: ListenOptions) -> io::Result<OwnedFd> {
 impl Listener {
     /// Listens on `addr`; see [`bind`].
     pub fn bind(core: &Handle, addr: &Addr, options: ListenOptions) -> io::Result<Self> {
-        Self::adopt(core, bind(addr, options)?)
+        match core.sockets() {
+            Some(sockets) => {
+                let num = sockets.listen(addr)?;
+                let socket = Socket::new(core, Descriptor::simulated(sockets, num));
+                Ok(Self::new(core, socket, matches!(addr, Addr::Tcp(_))))
+            }
+            None => Self::adopt(core, bind(addr, options)?),
+        }
     }
 
     /// Accepts on a socket that [`bind`] has made. Several cores may accept on duplicates of one
     /// socket: each connection goes to one of them.
     pub fn adopt(core: &Handle, socket: OwnedFd) -> io::Result<Self> {
         let tcp = is_tcp(&net::getsockname(&socket)?);
-        Ok(Self {
-            socket: Socket::adopt(core, socket)?,
+        Ok(Self::new(core, Socket::adopt(core, socket)?, tcp))
+    }
+
+    fn new(core: &Handle, socket: Socket, tcp: bool) -> Self {
+        Self {
+            socket,
             core: core.clone(),
             tcp,
             accept: None,
             backoff: BACKOFF_MIN,
             on_pause: None,
-        })
+        }
     }
 
     /// The address it listens on, with the port that the kernel has chosen for port 0.
     pub fn local_addr(&self) -> io::Result<Addr> {
-        Addr::from_any(&net::getsockname(&*self.socket.fd)?)
+        self.socket.fd.local_addr()
     }
 
     /// Has each pause of [`Listener::accept`] told when it is over, with its length.
@@ -151,8 +162,8 @@ impl Listener {
         })
         .await;
         self.accept = None;
-        let fd = completion.into_accepted()?;
-        Ok(Socket::new(self.socket.inner.clone(), fd))
+        let connection = self.socket.fd.accepted(completion.result?);
+        Ok(Socket::new(&self.core, connection))
     }
 }
 

@@ -66,7 +66,7 @@ impl Addr {
         })
     }
 
-    fn from_any(any: &SocketAddrAny) -> io::Result<Self> {
+    pub(crate) fn from_any(any: &SocketAddrAny) -> io::Result<Self> {
         if any.address_family() == AddressFamily::UNIX {
             let unix = SocketAddrUnix::try_from(any.clone())?;
             let path = unix.path().map(|path| {
@@ -89,26 +89,30 @@ struct Socket {
 impl Socket {
     /// A new stream socket for `addr`, as the core's back end wants it.
     fn open(core: &Handle, addr: &SocketAddrAny) -> io::Result<Self> {
+        if let Some(sockets) = core.sockets() {
+            let num = sockets.open();
+            return Ok(Self::new(core, Descriptor::simulated(sockets, num)));
+        }
         let (family, kind) = (addr.address_family(), SocketType::STREAM);
         Self::adopt(core, socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
     }
 
     /// A socket made elsewhere, made to be as the core's back end wants it.
     fn adopt(core: &Handle, fd: OwnedFd) -> io::Result<Self> {
-        if core.io_kind() == IoKind::None {
+        if matches!(core.io_kind(), IoKind::None | IoKind::Simulated) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "a simulated core has no sockets",
+                "a simulated core has no sockets of the machine's",
             ));
         }
         rustix::io::ioctl_fionbio(&fd, core.inner.io.borrow().wants_nonblocking())?;
-        Ok(Self::new(core.inner.clone(), fd))
+        Ok(Self::new(core, Descriptor::new(fd)))
     }
 
-    fn new(inner: Rc<Inner>, fd: OwnedFd) -> Self {
+    fn new(core: &Handle, fd: Descriptor) -> Self {
         Self {
-            inner,
-            fd: Rc::new(Descriptor::new(fd)),
+            inner: core.inner.clone(),
+            fd: Rc::new(fd),
         }
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{self, Shutdown, SocketAddrAny, sockopt};
+use rustix::net::SocketAddrAny;
 
 use super::{Addr, Socket};
 use crate::handle::Handle;
@@ -51,9 +51,7 @@ impl Stream {
 
     pub(super) fn new(socket: Socket, tcp: bool) -> io::Result<Self> {
         if tcp {
-            sockopt::set_tcp_nodelay(&*socket.fd, true)?;
-            // A peer whose machine has gone is found out some day.
-            sockopt::set_socket_keepalive(&*socket.fd, true)?;
+            socket.fd.tune()?;
         }
         let socket = Rc::new(socket);
         Ok(Self {
@@ -79,20 +77,12 @@ impl Stream {
 
     /// Ends one direction or both; the peer reads the end of the stream after what was sent.
     pub fn shutdown(&mut self, how: std::net::Shutdown) -> io::Result<()> {
-        let how = match how {
-            std::net::Shutdown::Read => Shutdown::Read,
-            std::net::Shutdown::Write => Shutdown::Write,
-            std::net::Shutdown::Both => Shutdown::Both,
-        };
-        Ok(net::shutdown(&*self.send.0.fd, how)?)
+        self.send.0.fd.shutdown(how)
     }
 
     /// The peer's address; an unnamed Unix socket has an empty path.
     pub fn peer_addr(&self) -> io::Result<Addr> {
-        match net::getpeername(&*self.recv.0.fd)? {
-            Some(addr) => Addr::from_any(&addr),
-            None => Ok(Addr::Unix(std::path::PathBuf::new())),
-        }
+        self.recv.0.fd.peer_addr()
     }
 
     /// Two halves, for one task that receives and one that sends.
@@ -230,4 +220,32 @@ impl fmt::Debug for SendHalf {
 /// A connection needs nothing of its address but the family.
 pub(super) fn is_tcp(addr: &SocketAddrAny) -> bool {
     addr.address_family() != rustix::net::AddressFamily::UNIX
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt;
+
+    use super::*;
+    use crate::net::{ListenOptions, Listener};
+    use crate::{Config, Core};
+
+    #[test]
+    fn both_ends_of_a_connection_send_at_once_and_notice_a_peer_that_has_gone() {
+        let mut core = Core::new(Config::default()).expect("a core");
+        let handle = core.handle();
+        core.block_on(async {
+            let loopback = Addr::Tcp(([127, 0, 0, 1], 0).into());
+            let mut listener =
+                Listener::bind(&handle, &loopback, ListenOptions::default()).expect("bound");
+            let addr = listener.local_addr().expect("an address");
+            let dialled = Stream::connect(&handle, &addr).await.expect("connected");
+            let accepted = listener.accept().await.expect("accepted");
+            for stream in [dialled, accepted] {
+                let fd = &stream.recv.0.fd;
+                assert!(sockopt::tcp_nodelay(fd).expect("an option"));
+                assert!(sockopt::socket_keepalive(fd).expect("an option"));
+            }
+        });
+    }
 }

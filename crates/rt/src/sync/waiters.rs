@@ -5,6 +5,9 @@ use std::task::Waker;
 
 use slab::Slab;
 
+/// So many may have given up before anybody looks how many they are.
+const FEW: usize = 8;
+
 /// One waiting task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaiterKey(usize);
@@ -16,7 +19,7 @@ enum Waiter {
     Gone,
 }
 
-/// A queue of waiting tasks. Memory grows to the most that ever waited at once.
+/// A queue of waiting tasks. Memory grows to twice the most that ever waited at once, and a little.
 #[derive(Default)]
 pub(crate) struct Waiters {
     slots: Slab<Waiter>,
@@ -69,6 +72,18 @@ impl Waiters {
         }
     }
 
+    /// Frees the slots of those who gave up behind one who stays.
+    fn forget_gone(&mut self) {
+        let slots = &mut self.slots;
+        self.order.retain(|slot| {
+            let is_gone = matches!(slots[*slot], Waiter::Gone);
+            if is_gone {
+                slots.remove(*slot);
+            }
+            !is_gone
+        });
+    }
+
     /// Ends a wait early; `true` means that the task had been chosen and must pass that on.
     pub(crate) fn leave(&mut self, key: WaiterKey) -> bool {
         if matches!(self.slots[key.0], Waiter::Chosen) {
@@ -77,12 +92,31 @@ impl Waiters {
         }
         self.slots[key.0] = Waiter::Gone;
         self.waiting -= 1;
-        if self.waiting == 0 {
-            // Nobody is left to walk past the gone ones.
-            for slot in self.order.drain(..) {
-                self.slots.remove(slot);
-            }
+        if self.order.len() >= 2 * self.waiting + FEW {
+            self.forget_gone();
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_give_up_behind_one_who_stays_leave_nothing_behind() {
+        let mut waiters = Waiters::default();
+        let first = waiters.push(Waker::noop().clone());
+        for _ in 0..10_000 {
+            let other = waiters.push(Waker::noop().clone());
+            assert!(!waiters.leave(other));
+        }
+        assert!(waiters.order.len() < 16 && waiters.slots.len() < 16);
+        let last = waiters.push(Waker::noop().clone());
+        assert!(waiters.choose() && waiters.check(first, Waker::noop()));
+        assert!(!waiters.check(last, Waker::noop()));
+        assert!(waiters.choose() && waiters.check(last, Waker::noop()));
+        assert!(!waiters.choose());
+        assert!(waiters.slots.is_empty());
     }
 }

@@ -139,3 +139,11 @@ fn replies_arrive_or_end() {
     });
     thread.join().unwrap();
 }
+
+#[test]
+fn a_sender_learns_that_nobody_waits_for_its_reply() {
+    let (sender, receiver) = oneshot::<u8>();
+    assert!(!sender.is_abandoned());
+    drop(receiver);
+    assert!(sender.is_abandoned());
+}

@@ -3,7 +3,7 @@
 mod alloc;
 mod cross;
 mod idle;
-mod sim;
+mod manual;
 mod sockets;
 mod sync;
 mod tasks;

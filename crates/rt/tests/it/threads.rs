@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rt::Config;
 use rt::cross::channel;
-use rt::threads::{Shutdown, Threads, ThreadsError, cpus};
+use rt::threads::{Shutdown, Threads, ThreadsError, cpus, pin};
 
 fn configs(count: usize) -> Vec<Config> {
     let cpus = cpus();
@@ -115,4 +115,15 @@ fn threads_pass_messages() {
     .unwrap();
     let last = threads.join().unwrap();
     assert_eq!(last.iter().max(), Some(&1000));
+}
+
+#[test]
+fn a_cpu_that_cannot_be_leaves_a_thread_where_it_is() {
+    // As many as the kernel's set has, from 0 on.
+    const CPUS_MAX: usize = 1024;
+    let before = cpus();
+    for cpu in [CPUS_MAX, usize::MAX] {
+        pin(cpu);
+        assert_eq!(cpus(), before);
+    }
 }

@@ -1,19 +1,19 @@
-//! The simulated cores.
+//! Cores in virtual time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use rt::cross::{channel, oneshot};
-use rt::net::{Addr, ListenOptions, Listener};
-use rt::sim::{Sim, SimConfig, SimError};
-use rt::{Arm, Handle, Instant, Poller};
+use rt::{Arm, Instant, Poller};
+use sim::{Env, World, WorldError, WorldOptions};
 
 #[test]
 fn time_is_virtual() {
-    let mut sim = Sim::new(SimConfig::new(1, 1));
-    let elapsed = sim
-        .run(0, |core| async move {
+    let mut world = World::of(1, 1);
+    let elapsed = world
+        .run(0, |env| async move {
+            let core = env.core;
             let start = core.now();
             let date = core.clock().unix_s();
             core.sleep(Duration::from_secs(100_000)).await;
@@ -27,10 +27,11 @@ fn time_is_virtual() {
 
 #[test]
 fn a_date_may_step() {
-    let mut sim = Sim::new(SimConfig::new(1, 1));
-    sim.clock().set_unix_s(77);
-    let date = sim
-        .run(0, |core| async move {
+    let mut world = World::of(1, 1);
+    world.clock().set_unix_s(77);
+    let date = world
+        .run(0, |env| async move {
+            let core = env.core;
             core.sleep(Duration::from_secs(3)).await;
             core.clock().unix_s()
         })
@@ -40,12 +41,13 @@ fn a_date_may_step() {
 
 /// A small cluster: clients on all cores but the first, which serves; returns who was served when.
 fn cluster(seed: u64) -> (Vec<(u64, u64, u64)>, u64, u64) {
-    let mut sim = Sim::new(SimConfig::new(seed, 4));
+    let mut world = World::of(seed, 4);
     let log = Rc::new(RefCell::new(Vec::new()));
     let (sender, mut requests) = channel::<(u64, rt::cross::OneshotSender<u64>)>(8);
     for id in 1..4u64 {
         let sender = sender.clone();
-        let task = sim.spawn(usize::try_from(id).unwrap(), |core: Handle| async move {
+        let task = world.spawn(usize::try_from(id).unwrap(), |env: Env| async move {
+            let core = env.core;
             for round in 0..20 {
                 let pause_us = core.rng().u64(0..50);
                 core.sleep(Duration::from_micros(pause_us)).await;
@@ -62,17 +64,19 @@ fn cluster(seed: u64) -> (Vec<(u64, u64, u64)>, u64, u64) {
     }
     drop(sender);
     let served = log.clone();
-    sim.run(0, |core| async move {
-        while let Some((item, reply)) = requests.recv().await {
-            let random = core.rng().u64(..);
-            served.borrow_mut().push((item, core.now().as_ns(), random));
-            reply.send(item + 1);
-        }
-    })
-    .unwrap();
-    sim.run_to_end().unwrap();
+    world
+        .run(0, |env| async move {
+            let core = env.core;
+            while let Some((item, reply)) = requests.recv().await {
+                let random = core.rng().u64(..);
+                served.borrow_mut().push((item, core.now().as_ns(), random));
+                reply.send(item + 1);
+            }
+        })
+        .unwrap();
+    world.run_to_end().unwrap();
     let log = log.take();
-    (log, sim.trace(), sim.steps())
+    (log, world.trace(), world.steps())
 }
 
 #[test]
@@ -95,10 +99,11 @@ fn seeds_differ_in_order() {
 
 #[test]
 fn a_deadlock_is_reported_with_its_seed() {
-    let mut sim = Sim::new(SimConfig::new(42, 2));
+    let mut world = World::of(42, 2);
     let (sender, mut receiver) = channel::<u8>(1);
-    let error = sim
-        .run(1, |core| async move {
+    let error = world
+        .run(1, |env| async move {
+            let core = env.core;
             core.sleep(Duration::from_millis(5)).await;
             let item = receiver.recv().await;
             drop(sender);
@@ -106,7 +111,7 @@ fn a_deadlock_is_reported_with_its_seed() {
         })
         .unwrap_err();
     match error {
-        SimError::Deadlock { seed, at_ns, tasks } => {
+        WorldError::Deadlock { seed, at_ns, tasks } => {
             assert_eq!((seed, tasks), (42, 1));
             assert!(at_ns >= 5_000_000);
         }
@@ -117,26 +122,27 @@ fn a_deadlock_is_reported_with_its_seed() {
 
 #[test]
 fn a_run_without_end_is_reported() {
-    let mut config = SimConfig::new(3, 1);
+    let mut config = WorldOptions::new(3, 1);
     config.steps_max = 1000;
-    let error = Sim::new(config)
-        .run(0, |core| async move {
+    let error = World::new(config)
+        .run(0, |env| async move {
+            let core = env.core;
             loop {
                 core.yield_now().await;
             }
         })
         .map(|(): ()| ())
         .unwrap_err();
-    assert!(matches!(error, SimError::Endless { steps: 1000, .. }));
+    assert!(matches!(error, WorldError::Endless { steps: 1000, .. }));
 }
 
 #[test]
 fn a_panic_is_reported() {
-    let error = Sim::new(SimConfig::new(5, 1))
+    let error = World::of(5, 1)
         .run(0, |_| async { panic!("on purpose") })
         .map(|(): ()| ())
         .unwrap_err();
-    assert!(matches!(error, SimError::Failed { seed: 5, .. }));
+    assert!(matches!(error, WorldError::Failed { seed: 5, .. }));
 }
 
 #[test]
@@ -172,32 +178,26 @@ fn pollers_run_in_virtual_time() {
         }
         fn disarm(&mut self) {}
     }
-    let mut sim = Sim::new(SimConfig::new(1, 2));
+    let mut world = World::of(1, 2);
     let beats = Rc::new(Cell::new(0));
-    sim.handle(1)
+    world
+        .env(1)
+        .core
         .register_poller(Metronome(Instant::ZERO, beats.clone()))
         .detach();
-    sim.run(0, |core| async move {
-        core.sleep(Duration::from_micros(10_500)).await;
-    })
-    .unwrap();
-    assert_eq!(beats.get(), 11);
-    let guard = sim.handle(0).register_poller(Scan(0));
-    sim.run(0, |core| async move {
-        core.sleep(Duration::from_micros(100)).await;
-    })
-    .unwrap();
-    drop(guard);
-}
-
-#[test]
-fn sockets_are_an_error() {
-    let error = Sim::new(SimConfig::new(1, 1))
-        .run(0, |core| async move {
-            let addr = Addr::Tcp("127.0.0.1:0".parse().unwrap());
-            Listener::bind(&core, &addr, ListenOptions::default()).map(|_| ())
+    world
+        .run(0, |env| async move {
+            let core = env.core;
+            core.sleep(Duration::from_micros(10_500)).await;
         })
-        .unwrap()
-        .unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+        .unwrap();
+    assert_eq!(beats.get(), 11);
+    let guard = world.env(0).core.register_poller(Scan(0));
+    world
+        .run(0, |env| async move {
+            let core = env.core;
+            core.sleep(Duration::from_micros(100)).await;
+        })
+        .unwrap();
+    drop(guard);
 }

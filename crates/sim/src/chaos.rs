@@ -1,0 +1,158 @@
+//! What goes wrong by chance.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use fastrand::Rng;
+use rt::Instant;
+
+use crate::chance::stream;
+use crate::timeline::Timeline;
+use crate::world::{World, WorldError};
+
+/// How often nodes and links fail, and for how long. `None` is never.
+#[derive(Clone, Debug)]
+pub struct Chaos {
+    /// The nodes that it concerns.
+    pub nodes: Range<usize>,
+    /// Mean time from one death of a node to the next one; it is started again.
+    pub kill: Option<Duration>,
+    /// Mean time from one stall of a node to the next one.
+    pub stall: Option<Duration>,
+    /// Mean time from one cut of a link to the next one, between any two nodes of the world.
+    pub cut: Option<Duration>,
+    /// Each of these lasts so long at most.
+    pub longest: Duration,
+}
+
+/// How often something went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    /// Nodes that died.
+    pub kills: u64,
+    /// Nodes that stood still.
+    pub stalls: u64,
+    /// Links that were cut.
+    pub cuts: u64,
+}
+
+/// Chance, for each trouble its own: that nodes stand still does not change when they die.
+#[derive(Debug)]
+pub(crate) struct Chances {
+    kill: Rng,
+    stall: Rng,
+    cut: Rng,
+}
+
+impl Chances {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            kill: stream(seed, "kill"),
+            stall: stream(seed, "stall"),
+            cut: stream(seed, "cut"),
+        }
+    }
+}
+
+fn up_to(random: &mut Rng, longest: Duration) -> Duration {
+    Duration::from_nanos(random.u64(0..=longest.as_nanos() as u64))
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Kill,
+    Restart(usize),
+    Stall,
+    Cut,
+    Mend(usize, usize),
+}
+
+impl World {
+    /// Runs the world for so long while things go wrong. At the end everything is whole again: what was cut
+    /// here is mended, nodes that died here are started, all that stand still go on.
+    ///
+    /// # Errors
+    /// If a node's program panics, or the world does not get that far.
+    pub fn run_under(&mut self, chaos: &Chaos, duration: Duration) -> Result<Troubles, WorldError> {
+        let mut troubles = Troubles::default();
+        let until = self.now() + duration;
+        let mut due = Timeline::default();
+        for trouble in [Trouble::Kill, Trouble::Stall, Trouble::Cut] {
+            self.plan(&mut due, chaos, trouble);
+        }
+        while let Some(at) = due.next().filter(|at| *at < until) {
+            self.run_for(at - self.now())?;
+            while let Some((_, trouble)) = due.take_by(at) {
+                self.happen(chaos, trouble, &mut due, &mut troubles);
+            }
+        }
+        self.run_for(until - self.now())?;
+        while let Some((_, trouble)) = due.take_by(Instant::from_ns(u64::MAX)) {
+            match trouble {
+                Trouble::Restart(node) => self.restart(node),
+                Trouble::Mend(a, b) => self.mend(a, b),
+                Trouble::Kill | Trouble::Stall | Trouble::Cut => {}
+            }
+        }
+        (0..self.nodes()).for_each(|node| self.resume(node));
+        Ok(troubles)
+    }
+
+    /// Plans the next trouble of a kind.
+    fn plan(&mut self, due: &mut Timeline<Trouble>, chaos: &Chaos, trouble: Trouble) {
+        let (random, mean) = match trouble {
+            Trouble::Kill => (&mut self.chances.kill, chaos.kill),
+            Trouble::Stall => (&mut self.chances.stall, chaos.stall),
+            Trouble::Cut => (&mut self.chances.cut, chaos.cut),
+            Trouble::Restart(_) | Trouble::Mend(..) => return,
+        };
+        if let Some(mean) = mean {
+            let wait = up_to(random, 2 * mean);
+            due.add(self.now() + wait, trouble);
+        }
+    }
+
+    fn happen(
+        &mut self,
+        chaos: &Chaos,
+        trouble: Trouble,
+        due: &mut Timeline<Trouble>,
+        troubles: &mut Troubles,
+    ) {
+        let now = self.now();
+        match trouble {
+            Trouble::Kill => {
+                let node = self.chances.kill.usize(chaos.nodes.clone());
+                let length = up_to(&mut self.chances.kill, chaos.longest);
+                if self.is_on(node) {
+                    self.kill(node);
+                    troubles.kills += 1;
+                    due.add(now + length, Trouble::Restart(node));
+                }
+            }
+            Trouble::Restart(node) => self.restart(node),
+            Trouble::Stall => {
+                let node = self.chances.stall.usize(chaos.nodes.clone());
+                let length = up_to(&mut self.chances.stall, chaos.longest);
+                self.stall(node, length);
+                troubles.stalls += 1;
+            }
+            Trouble::Cut => {
+                let nodes = self.nodes();
+                // Another one: a node always reaches itself.
+                if nodes > 1 {
+                    let random = &mut self.chances.cut;
+                    let node = random.usize(chaos.nodes.clone());
+                    let other = (node + random.usize(1..nodes)) % nodes;
+                    let length = up_to(random, chaos.longest);
+                    self.cut(node, other);
+                    troubles.cuts += 1;
+                    due.add(now + length, Trouble::Mend(node, other));
+                }
+            }
+            Trouble::Mend(a, b) => self.mend(a, b),
+        }
+        self.plan(due, chaos, trouble);
+    }
+}

@@ -1,0 +1,569 @@
+//! The nodes, and the time that passes for all of them.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::sim::{SimConfig as DiskConfig, SimDevice};
+use conformance::model::{Faults, ModelNic, Network, NetworkOptions};
+use rt::net::Addr;
+use rt::{Clock, Config, Handle, Instant, JoinError, JoinHandle, ManualClock, ManualCore, Next};
+use thiserror::Error;
+
+use crate::chance::{Trace, stream};
+use crate::chaos::Chances;
+use crate::streams::{Links, Streams, ip_of};
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorldOptions {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// How many nodes.
+    pub nodes: usize,
+    /// Cores of a node.
+    pub cores: usize,
+    /// What the disk of a node is like, where nodes have one. Its clock and seed are the world's.
+    pub disk: Option<DiskConfig>,
+    /// The network between sockets.
+    pub links: Links,
+    /// What the network between the NICs does.
+    pub fabric: Faults,
+    /// Virtual time that a step with work in it takes; not zero, or a task that yields until a
+    /// deadline would never see it.
+    pub step: Duration,
+    /// Wall-clock seconds at the start.
+    pub unix_s: u64,
+    /// Steps after which the run is taken for endless.
+    pub steps_max: u64,
+}
+
+impl WorldOptions {
+    /// So many nodes of one core without a disk; 100 ns a step, starting at the wall-clock second
+    /// 1 000 000 000.
+    #[must_use]
+    pub fn new(seed: u64, nodes: usize) -> Self {
+        Self {
+            seed,
+            nodes,
+            cores: 1,
+            disk: None,
+            links: Links::default(),
+            fabric: Faults {
+                delay_ns_min: 500,
+                delay_ns_max: 2_000,
+                ..Faults::default()
+            },
+            step: Duration::from_nanos(100),
+            unix_s: 1_000_000_000,
+            steps_max: u64::MAX,
+        }
+    }
+}
+
+/// Why a world does not go on. The seed repeats it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WorldError {
+    /// Tasks are left, and nothing will ever wake them.
+    #[error("deadlock at {at_ns} ns with {tasks} tasks left (seed {seed})")]
+    Deadlock {
+        /// The seed of the run.
+        seed: u64,
+        /// Virtual time, in nanoseconds.
+        at_ns: u64,
+        /// Tasks that have not ended, on all nodes.
+        tasks: usize,
+    },
+    /// More steps than allowed.
+    #[error("no end after {steps} steps, at {at_ns} ns (seed {seed})")]
+    Endless {
+        /// The seed of the run.
+        seed: u64,
+        /// Virtual time, in nanoseconds.
+        at_ns: u64,
+        /// Steps taken.
+        steps: u64,
+    },
+    /// A node's program panicked, or a task of a node whose handle had been dropped.
+    #[error("node {node} failed at {at_ns} ns (seed {seed})")]
+    Failed {
+        /// The seed of the run.
+        seed: u64,
+        /// Virtual time, in nanoseconds.
+        at_ns: u64,
+        /// Which one.
+        node: usize,
+        /// What it failed with.
+        #[source]
+        error: JoinError,
+    },
+}
+
+/// What a program finds on its node.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// The number of the node.
+    pub node: usize,
+    /// How often the node has been started; 1 the first time.
+    pub boots: u64,
+    /// Its first core, which runs the program.
+    pub core: Handle,
+    /// All its cores.
+    pub cores: Vec<Handle>,
+    /// Its NIC.
+    pub nic: ModelNic,
+    /// Its disk, as the last power cut has left it.
+    pub disk: Option<SimDevice>,
+}
+
+impl Env {
+    /// The address of a node's port.
+    #[must_use]
+    pub fn addr(&self, node: usize, port: u16) -> Addr {
+        Addr::Tcp(SocketAddr::new(ip_of(node), port))
+    }
+}
+
+type Program = Rc<dyn Fn(Env) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+#[derive(Default)]
+struct Node {
+    cores: Vec<ManualCore>,
+    program: Option<Program>,
+    main: Option<JoinHandle<()>>,
+    disk: Option<SimDevice>,
+    boots: u64,
+    stalled_until: Instant,
+}
+
+/// Nodes with cores, sockets, a disk and a NIC each, on one thread, in virtual time, from one seed.
+///
+/// Programs are those of real machines: tasks of `rt`, its sockets, block devices, verbs. In each step
+/// every core takes one turn, in an order drawn from the seed; when no core has anything to do, the
+/// clock jumps to the next thing that is due.
+pub struct World {
+    options: WorldOptions,
+    clock: Arc<ManualClock>,
+    nodes: Vec<Node>,
+    nics: Vec<ModelNic>,
+    fabric: Network,
+    streams: Streams,
+    /// Cores in the order of their next turns, by node and number.
+    order: Vec<(usize, usize)>,
+    turns: fastrand::Rng,
+    chance: fastrand::Rng,
+    pub(crate) chances: Chances,
+    /// What failed while its node was killed.
+    failed: Option<WorldError>,
+    steps: u64,
+    trace: Trace,
+}
+
+impl World {
+    /// The nodes, switched off, at time zero.
+    #[must_use]
+    pub fn new(options: WorldOptions) -> Self {
+        let seed = options.seed;
+        let count = u8::try_from(options.nodes).expect("at most 255 nodes");
+        let (nics, fabric) = ModelNic::networked(
+            count,
+            NetworkOptions {
+                seed: stream(seed, "fabric").u64(..),
+                ..NetworkOptions::default()
+            },
+        );
+        fabric.set_faults(options.fabric.clone());
+        let mut world = Self {
+            clock: Arc::new(ManualClock::new(options.unix_s)),
+            nodes: Vec::new(),
+            nics,
+            fabric,
+            streams: Streams::new(seed, options.links),
+            order: Vec::new(),
+            turns: stream(seed, "turns"),
+            chance: stream(seed, "chance"),
+            chances: Chances::new(seed),
+            failed: None,
+            steps: 0,
+            trace: Trace::new(seed),
+            options,
+        };
+        for node in 0..world.options.nodes {
+            let disk = world.disk_config(node).map(SimDevice::new);
+            world.nodes.push(Node {
+                disk,
+                ..Node::default()
+            });
+        }
+        world
+    }
+
+    /// So many nodes of one core each, with all else as [`WorldOptions::new`] has it.
+    #[must_use]
+    pub fn of(seed: u64, nodes: usize) -> Self {
+        Self::new(WorldOptions::new(seed, nodes))
+    }
+
+    fn disk_config(&self, node: usize) -> Option<DiskConfig> {
+        let mut config = self.options.disk.clone()?;
+        config.seed = stream(self.options.seed, &format!("disk {node}")).u64(..);
+        config.clock = Some(self.clock.clone() as Arc<dyn Clock>);
+        Some(config)
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The clock, to step the date with. Moving the time itself is the world's business.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<ManualClock> {
+        &self.clock
+    }
+
+    /// Steps taken so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// A hash of the whole run so far: the same seed and programs give the same value.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.trace.value()
+    }
+
+    /// Chance for the test's own decisions, which shifts nobody else's.
+    pub fn chance(&mut self) -> &mut fastrand::Rng {
+        &mut self.chance
+    }
+
+    /// A node's disk, as it is now.
+    #[must_use]
+    pub fn disk(&self, node: usize) -> Option<&SimDevice> {
+        self.nodes[node].disk.as_ref()
+    }
+
+    /// The network between the NICs.
+    #[must_use]
+    pub fn fabric(&self) -> &Network {
+        &self.fabric
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether a node is on.
+    #[must_use]
+    pub fn is_on(&self, node: usize) -> bool {
+        !self.nodes[node].cores.is_empty()
+    }
+
+    /// Starts a node with a program, which is also what it runs when it is started again.
+    ///
+    /// # Panics
+    /// If it is on.
+    pub fn boot<F>(&mut self, node: usize, program: impl Fn(Env) -> F + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let program: Program = Rc::new(move |env| Box::pin(program(env)));
+        self.nodes[node].program = Some(program);
+        self.restart(node);
+    }
+
+    /// Starts a node again, which has been killed.
+    ///
+    /// # Panics
+    /// If it is on.
+    pub fn restart(&mut self, node: usize) {
+        assert!(!self.is_on(node), "node {node} is on");
+        let env = self.env(node);
+        if let Some(program) = self.nodes[node].program.clone() {
+            let core = env.core.clone();
+            self.nodes[node].main = Some(core.spawn(program(env)));
+        }
+    }
+
+    /// Gives a node cores.
+    fn power_up(&mut self, node: usize) {
+        let boots = self.nodes[node].boots + 1;
+        let mut random = stream(self.options.seed, &format!("node {node} boot {boots}"));
+        let cores: Vec<ManualCore> = (0..self.options.cores)
+            .map(|_| {
+                let mut config = Config::default();
+                config.seed = random.u64(..);
+                config.clock = self.clock.clone();
+                ManualCore::new(config, Some(self.streams.of(node)))
+            })
+            .collect();
+        self.order.extend((0..cores.len()).map(|core| (node, core)));
+        let on = &mut self.nodes[node];
+        on.cores = cores;
+        on.boots = boots;
+        on.stalled_until = Instant::ZERO;
+        self.trace.note(node as u64);
+    }
+
+    /// A node dies, as with a power cut: its tasks, its connections, its NIC's objects, and what its disk
+    /// had not made durable.
+    pub fn kill(&mut self, node: usize) {
+        self.streams.kill(node);
+        self.order.retain(|(of, _)| *of != node);
+        let config = self.disk_config(node);
+        let off = &mut self.nodes[node];
+        let purpose = format!("crash {} of node {node}", off.boots);
+        let seed = stream(self.options.seed, &purpose).u64(..);
+        if let (Some(disk), Some(config)) = (&off.disk, config) {
+            let image = disk.snapshot().crash(seed);
+            disk.cut_power();
+            off.disk = Some(SimDevice::with_image(config, image));
+        }
+        off.main = None;
+        let ended = std::mem::take(&mut off.cores).into_iter();
+        if let Some(error) = ended.filter_map(ManualCore::end).next() {
+            self.failed = self.failed.take().or(Some(self.failed(node, error)));
+        }
+        self.trace.note(!(node as u64));
+    }
+
+    /// A node does nothing for so long at least. Its sockets and its NIC still take what arrives.
+    pub fn stall(&mut self, node: usize, duration: Duration) {
+        let until = self.now() + duration;
+        let stalled = &mut self.nodes[node];
+        stalled.stalled_until = stalled.stalled_until.max(until);
+    }
+
+    /// A node that [stands still](World::stall) goes on.
+    pub fn resume(&mut self, node: usize) {
+        self.nodes[node].stalled_until = Instant::ZERO;
+    }
+
+    /// Nothing passes between the sockets of two nodes until [`World::mend`], once for each cut; then
+    /// what was sent meanwhile arrives.
+    pub fn cut(&mut self, a: usize, b: usize) {
+        self.streams.cut(a, b);
+    }
+
+    /// Mends what [`World::cut`] has cut.
+    pub fn mend(&mut self, a: usize, b: usize) {
+        self.streams.mend(a, b);
+    }
+
+    /// What a program finds on a node, which is switched on if it is off.
+    pub fn env(&mut self, node: usize) -> Env {
+        if !self.is_on(node) {
+            self.power_up(node);
+        }
+        let on = &self.nodes[node];
+        let cores: Vec<Handle> = on.cores.iter().map(ManualCore::handle).collect();
+        Env {
+            node,
+            boots: on.boots,
+            core: cores[0].clone(),
+            cores,
+            nic: self.nics[node].clone(),
+            disk: on.disk.clone(),
+        }
+    }
+
+    /// Starts a task on the first core of a node, which is switched on if it is off.
+    pub fn spawn<F>(&mut self, node: usize, task: impl FnOnce(Env) -> F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let env = self.env(node);
+        let core = env.core.clone();
+        core.spawn(task(env))
+    }
+
+    /// Runs the world until the task started here, on a node, ends.
+    ///
+    /// # Errors
+    /// If the task panics, or the world does not get that far.
+    pub fn run<F>(
+        &mut self,
+        node: usize,
+        main: impl FnOnce(Env) -> F,
+    ) -> Result<F::Output, WorldError>
+    where
+        F: Future + 'static,
+    {
+        let mut main = self.spawn(node, main);
+        while !main.is_finished() {
+            self.step()?;
+        }
+        let result = main.try_take().expect("a finished task has a result");
+        result.map_err(|error| self.failed(node, error))
+    }
+
+    /// Runs the world for so long.
+    ///
+    /// # Errors
+    /// If a node's program panics, or the world does not get that far.
+    pub fn run_for(&mut self, duration: Duration) -> Result<(), WorldError> {
+        let until = self.now() + duration;
+        while self.now() < until {
+            self.step_until(Some(until))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the world until something holds, for so long at most. Returns whether it does.
+    ///
+    /// # Errors
+    /// If a node's program panics.
+    pub fn run_until(
+        &mut self,
+        within: Duration,
+        mut holds: impl FnMut(&World) -> bool,
+    ) -> Result<bool, WorldError> {
+        let until = self.now() + within;
+        while !holds(self) {
+            if self.now() >= until {
+                return Ok(false);
+            }
+            self.step_until(Some(until))?;
+        }
+        Ok(true)
+    }
+
+    /// Runs the world until no task is left.
+    ///
+    /// # Errors
+    /// If a node's program panics, or some tasks wait for ever.
+    pub fn run_to_end(&mut self) -> Result<(), WorldError> {
+        while self.tasks() > 0 {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn tasks(&self) -> usize {
+        let cores = self.nodes.iter().flat_map(|node| &node.cores);
+        cores.map(ManualCore::tasks).sum()
+    }
+
+    fn failed(&self, node: usize, error: JoinError) -> WorldError {
+        WorldError::Failed {
+            seed: self.options.seed,
+            at_ns: self.now().as_ns(),
+            node,
+            error,
+        }
+    }
+
+    fn step(&mut self) -> Result<(), WorldError> {
+        self.step_until(None)
+    }
+
+    /// One turn of every core; then time passes, but not beyond `until`.
+    fn step_until(&mut self, until: Option<Instant>) -> Result<(), WorldError> {
+        let (now, seed) = (self.now(), self.options.seed);
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.steps >= self.options.steps_max {
+            return Err(WorldError::Endless {
+                seed,
+                at_ns: now.as_ns(),
+                steps: self.steps,
+            });
+        }
+        self.steps += 1;
+        self.fabric.advance(now.as_ns());
+        let mut work = self.streams.advance(now);
+        self.turns.shuffle(&mut self.order);
+        for &(node, core) in &self.order {
+            let node_ = &self.nodes[node];
+            if node_.stalled_until > now {
+                continue;
+            }
+            let done = node_.cores[core].turn();
+            if let Some(error) = node_.cores[core].take_unjoined() {
+                return Err(self.failed(node, error));
+            }
+            work += done;
+            self.trace.note((node * self.options.cores + core) as u64);
+            self.trace.note(done as u64);
+        }
+        self.trace.note(now.as_ns());
+        for node in 0..self.nodes.len() {
+            self.look_at_program(node)?;
+        }
+        let step = now + self.options.step;
+        if work > 0 {
+            self.clock
+                .advance_to(until.map_or(step, |until| step.min(until)));
+            return Ok(());
+        }
+        match (self.next(step), until) {
+            (Some(next), Some(until)) => self.clock.advance_to(next.min(until)),
+            (Some(at), None) | (None, Some(at)) => self.clock.advance_to(at),
+            (None, None) => {
+                return Err(WorldError::Deadlock {
+                    seed,
+                    at_ns: now.as_ns(),
+                    tasks: self.tasks(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_program(&mut self, node: usize) -> Result<(), WorldError> {
+        if !self.nodes[node]
+            .main
+            .as_ref()
+            .is_some_and(JoinHandle::is_finished)
+        {
+            return Ok(());
+        }
+        let mut main = self.nodes[node].main.take().expect("just looked at");
+        match main.try_take() {
+            Some(Err(error @ JoinError::Panicked(_))) => Err(self.failed(node, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// When something happens next; `soon` for what goes on all the time.
+    fn next(&self, soon: Instant) -> Option<Instant> {
+        let fabric = self.fabric.next_ns().map(Instant::from_ns);
+        let mut next = [fabric, self.streams.next()].into_iter().flatten().min();
+        let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
+        for node in &self.nodes {
+            if node.stalled_until > self.now() {
+                sooner(node.stalled_until);
+                continue;
+            }
+            for core in &node.cores {
+                match core.next() {
+                    Next::Now => sooner(soon),
+                    Next::At(at) => sooner(at),
+                    Next::Never => {}
+                }
+            }
+        }
+        next
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("seed", &self.options.seed)
+            .field("now", &self.now())
+            .finish_non_exhaustive()
+    }
+}
