@@ -7,6 +7,8 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+pub mod polynomial;
+
 /// From how many bytes on vectors of 64 bytes are worth their beginning.
 const LONG: usize = 512;
 
@@ -52,10 +54,7 @@ mod x86 {
     };
 
     use super::LONG;
-
-    /// The polynomial, the highest power last; x to the power of 0 is [`ONE`].
-    const POLY: u32 = 0x82f6_3b78;
-    const ONE: u32 = 1 << 31;
+    use super::polynomial::x_to_the_power_of;
 
     #[inline]
     pub(super) fn checksum(bytes: &[u8]) -> Option<u32> {
@@ -125,31 +124,6 @@ mod x86 {
     /// for eight bytes of data: 33 powers that are not to be counted.
     const fn shift(len: usize) -> i64 {
         x_to_the_power_of(8 * len as u64 - 33) as i64
-    }
-
-    const fn x_to_the_power_of(mut exponent: u64) -> u32 {
-        let (mut power, mut factor) = (ONE, ONE >> 1);
-        while exponent > 0 {
-            if exponent & 1 == 1 {
-                power = product(factor, power);
-            }
-            factor = product(factor, factor);
-            exponent >>= 1;
-        }
-        power
-    }
-
-    /// The product of two polynomials modulo that of the checksum.
-    const fn product(mut a: u32, mut b: u32) -> u32 {
-        let mut product = 0;
-        while a != 0 {
-            if a & ONE != 0 {
-                product ^= b;
-            }
-            a <<= 1;
-            b = if b & 1 == 1 { b >> 1 ^ POLY } else { b >> 1 };
-        }
-        product
     }
 }
 

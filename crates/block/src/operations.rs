@@ -45,6 +45,10 @@ enum Stage {
     Done,
 }
 
+/// Marks the token of a request that is all of its operation; the rest is the operation's key. Other requests have the
+/// keys of their pieces.
+const WHOLE: u64 = 1 << 62;
+
 /// A part of an operation that is one request.
 #[derive(Clone, Copy)]
 struct Piece {
@@ -58,11 +62,14 @@ pub(super) struct Operations {
     name: Arc<str>,
     depth: usize,
     operations: Slab<Operation>,
+    /// Of operations that are more than one request, and what is left of requests that were cut short.
     pieces: Slab<Piece>,
+    /// Requests that the queue has, or that go once more.
+    in_flight: usize,
     /// Operations with pieces to issue, oldest first. Only the first has issued some.
     waiting: VecDeque<Key>,
-    /// Pieces that have to go once more.
-    again: Vec<u32>,
+    /// What has to go once more.
+    again: Vec<Request>,
 }
 
 impl Operations {
@@ -73,6 +80,7 @@ impl Operations {
             depth,
             operations: Slab::with_capacity(depth),
             pieces: Slab::with_capacity(depth),
+            in_flight: 0,
             waiting: VecDeque::with_capacity(depth),
             again: Vec::with_capacity(depth),
         }
@@ -80,7 +88,7 @@ impl Operations {
 
     /// Nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.pieces.is_empty() && self.waiting.is_empty()
+        self.in_flight == 0 && self.waiting.is_empty()
     }
 
     /// Puts an operation in line. The caller has checked it.
@@ -118,10 +126,10 @@ impl Operations {
 
     /// The next request to submit, while there is room in the queue.
     pub(super) fn next_request(&mut self) -> Option<Request> {
-        if let Some(token) = self.again.pop() {
-            return Some(self.pieces[token as usize].request);
+        if let Some(request) = self.again.pop() {
+            return Some(request);
         }
-        if self.pieces.len() >= self.depth {
+        if self.in_flight >= self.depth {
             return None;
         }
         loop {
@@ -142,16 +150,20 @@ impl Operations {
             };
             operation.issued += u64::from(len);
             operation.pieces += 1;
-            let entry = self.pieces.vacant_entry();
-            let request = Request {
-                token: entry.key() as u64,
+            self.in_flight += 1;
+            let mut request = Request {
+                token: WHOLE | u64::from(key),
                 op: operation.op,
                 at,
                 memory,
                 len,
                 region: operation.region,
             };
-            entry.insert(Piece { key, request });
+            if u64::from(len) != operation.len {
+                let entry = self.pieces.vacant_entry();
+                request.token = entry.key() as u64;
+                entry.insert(Piece { key, request });
+            }
             if operation.issued == operation.len {
                 self.stop_waiting(key);
             }
@@ -161,22 +173,47 @@ impl Operations {
 
     /// Takes note of a request's end. The waker of an operation that this ends is the caller's to wake.
     pub(super) fn complete(&mut self, done: Done) -> Option<Waker> {
-        let token = to_usize(done.token);
-        let piece = &self.pieces[token];
-        let key = piece.key;
-        if done.result != Ok(piece.request.len) && !self.has_failed(token, done.result) {
+        let is_whole = done.token & WHOLE != 0;
+        let (key, len) = if is_whole {
+            let key = to_u32(to_usize(done.token & !WHOLE));
+            (key, self.operations[key as usize].len)
+        } else {
+            let piece = &self.pieces[to_usize(done.token)];
+            (piece.key, piece.request.len.into())
+        };
+        if done.result.map(u64::from) != Ok(len) && !self.has_failed(key, done) {
             return None;
         }
-        self.pieces.remove(token);
+        if !is_whole {
+            self.pieces.remove(to_usize(done.token));
+        }
+        self.in_flight -= 1;
         self.operations[key as usize].pieces -= 1;
         self.end_if_over(key)
     }
 
-    /// A piece has not ended as it was asked to. False if it goes once more.
+    /// The request that has ended.
+    fn request(&self, key: Key, token: u64) -> Request {
+        if token & WHOLE == 0 {
+            return self.pieces[to_usize(token)].request;
+        }
+        let operation = &self.operations[key as usize];
+        let memory = operation.buf.as_ref().map(Buf::start);
+        Request {
+            token,
+            op: operation.op,
+            at: operation.at,
+            memory: memory.unwrap_or(std::ptr::null_mut()),
+            len: u32::try_from(operation.len).expect("it was one request"),
+            region: operation.region,
+        }
+    }
+
+    /// A request has not ended as it was asked to. False if it, or the rest of it, goes once more.
     #[cold]
-    fn has_failed(&mut self, token: usize, result: Result<u32, Errno>) -> bool {
-        let Piece { key, request } = &mut self.pieces[token];
-        let errno = match result {
+    fn has_failed(&mut self, key: Key, done: Done) -> bool {
+        let mut request = self.request(key, done.token);
+        let errno = match done.result {
             Ok(count) => {
                 assert!(count < request.len, "more than was asked for");
                 // A device transfers whole blocks; what a file's end has cut is asked for again.
@@ -186,18 +223,17 @@ impl Operations {
                     request.len -= progress;
                     // SAFETY: still within the request's memory.
                     request.memory = unsafe { request.memory.add(to_usize(progress.into())) };
-                    self.again.push(to_u32(token));
+                    self.go_on_with(key, request);
                     return false;
                 }
                 None
             }
             Err(Errno::INTR | Errno::AGAIN) => {
-                self.again.push(to_u32(token));
+                self.again.push(request);
                 return false;
             }
             Err(errno) => Some(errno),
         };
-        let (key, request) = (*key, *request);
         let operation = &mut self.operations[key as usize];
         if operation.error.is_none() {
             operation.error = Some(Box::new(failure(&self.name, &request, errno)));
@@ -208,6 +244,18 @@ impl Operations {
             self.stop_waiting(key);
         }
         true
+    }
+
+    /// What is left of a request goes once more: it is a piece from now on.
+    fn go_on_with(&mut self, key: Key, mut request: Request) {
+        if request.token & WHOLE == 0 {
+            self.pieces[to_usize(request.token)].request = request;
+        } else {
+            let entry = self.pieces.vacant_entry();
+            request.token = entry.key() as u64;
+            entry.insert(Piece { key, request });
+        }
+        self.again.push(request);
     }
 
     /// The outcome of an operation, which ends it; if it is not there, `waker` will be handed out.

@@ -35,7 +35,7 @@ pub(crate) struct Member {
 /// What the writers of one batch share. It serves batch after batch, so that none allocates.
 pub(crate) struct Batch {
     shared: Arc<Shared>,
-    /// Who holds it for the batch of now: see [`Held`].
+    /// Who holds it for the batch of now: see [`HeldBatch`].
     holders: Cell<usize>,
     pub(crate) members: RefCell<Vec<Member>>,
     placed: RefCell<Vec<Placed>>,
@@ -113,22 +113,22 @@ impl Batch {
 }
 
 /// Keeps a batch, and with it its segments, until it is dropped.
-pub(crate) struct Held(Rc<Batch>);
+pub(crate) struct HeldBatch(Rc<Batch>);
 
-impl Held {
+impl HeldBatch {
     pub(crate) fn new(batch: &Rc<Batch>) -> Self {
         batch.holders.set(batch.holders.get() + 1);
         Self(batch.clone())
     }
 }
 
-impl Clone for Held {
+impl Clone for HeldBatch {
     fn clone(&self) -> Self {
         Self::new(&self.0)
     }
 }
 
-impl Deref for Held {
+impl Deref for HeldBatch {
     type Target = Batch;
 
     fn deref(&self) -> &Batch {
@@ -136,7 +136,7 @@ impl Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBatch {
     fn drop(&mut self) {
         let left = self.holders.get() - 1;
         self.holders.set(left);
@@ -150,7 +150,7 @@ impl Drop for Held {
 /// first the index has to know the record.
 #[must_use = "the record's segment may be given up when its ticket is dropped"]
 pub(crate) struct Ticket {
-    pub(crate) batch: Held,
+    pub(crate) batch: HeldBatch,
     pub(crate) number: usize,
 }
 

@@ -4,10 +4,15 @@
 //! record that was current before is looked for while the new one is on its way.
 
 use std::cell::Cell;
+use std::sync::Arc;
+
+use ::engine::Direction;
+use ::engine::number::{self, Digits};
 
 use crate::batch::{Placed, Ticket};
 use crate::counters::count;
 use crate::error::StoreError;
+use crate::fill::{LetIn, Promise};
 use crate::flights::{Current, Right};
 use crate::format::Version;
 use crate::format::record::{Meta, Record};
@@ -96,23 +101,39 @@ impl Session {
         let hash = shared.hash(key);
         let is_gathered = |hash, turn| self.writer.is_gathered(hash, turn);
         let right = shared.flights.follow(hash, is_gathered).await;
-        let is_alone = right.is_alone();
+        let mut is_alone = right.is_alone();
         let mut candidates = Candidates::new();
         shared.index.candidates(hash.index(), &mut candidates);
         let may_replace = !candidates.is_empty();
         let replaces = may_replace || !is_alone || shared.unsettled.is_noted(hash);
         let record = record(key, value, attributes, replaces);
         shared.admit(key, record.encoded_len())?;
-        shared.admit_live(record.encoded_len(), &candidates)?;
+        let mut known = None;
+        let promise = match LetIn::decide(shared, record.encoded_len(), candidates.iter().copied())
+        {
+            Some(LetIn::Yes(promise)) => promise,
+            None if is_alone && !may_replace => return Err(StoreError::Full),
+            // Whether the key has a record as long has to be known first.
+            _ => {
+                let old = match right.alone().await {
+                    Some(current) => Old::of(Some(current)),
+                    None => find_old(self.view(), hash, key).await,
+                };
+                is_alone = true;
+                let promise = let_in(shared, &record, &old)?;
+                known = Some(old);
+                promise
+            }
+        };
         if !replaces && !shared.gate.admits(hash) {
             return Ok(Put::NOT_ADMITTED);
         }
-        let under_way = UnderWay::begin(self, right, hash, &record)?;
+        let under_way = UnderWay::begin(self, right, hash, &record, promise)?;
         // What the index did not know then it does not know now: nobody else is changing the key.
-        let old = if is_alone && may_replace {
-            find_old(self.view(), hash, key).await
-        } else {
-            Old::none()
+        let old = match known {
+            Some(old) => old,
+            None if is_alone && may_replace => find_old(self.view(), hash, key).await,
+            None => Old::none(),
         };
         let placed = under_way.written().await?;
         let old = match is_alone {
@@ -239,62 +260,58 @@ impl Session {
         Ok(was_there)
     }
 
-    /// Adds to a decimal number, modulo 2^64, and returns the sum; `None` if the key has no value.
-    /// The value stays as long as it was, if the sum is shorter: spaces follow, as memcached has
-    /// it.
+    /// Adds to a counter, modulo 2^64, and returns the sum; `None` if the key has no value. What counts as
+    /// one, and how it is kept, is what [`engine::number`] says: as memcached has it.
     ///
     /// # Errors
     ///
     /// [`StoreError::NotANumber`], or as [`Session::put`].
     pub async fn increment(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
-        self.count(key, |number| number.wrapping_add(by)).await
+        self.count(key, by, Direction::Up).await
     }
 
-    /// Subtracts from a decimal number, down to 0, and returns the difference. As
+    /// Subtracts from a counter, down to 0, and returns the difference. As
     /// [`Session::increment`].
     ///
     /// # Errors
     ///
     /// As [`Session::increment`].
     pub async fn decrement(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
-        self.count(key, |number| number.saturating_sub(by)).await
+        self.count(key, by, Direction::Down).await
     }
 
     async fn count(
         &self,
         key: &[u8],
-        next: impl FnOnce(u64) -> u64,
+        by: u64,
+        direction: Direction,
     ) -> Result<Option<u64>, StoreError> {
         let mut result = Ok(None);
         self.update(key, |value| {
             let Some(value) = value else {
                 return Update::Keep;
             };
-            let digits = value.trim_ascii_end();
-            let number = std::str::from_utf8(digits).ok();
-            let is_number = digits.iter().all(u8::is_ascii_digit);
-            let number = number
-                .filter(|_| is_number)
-                .and_then(|text| text.parse().ok());
-            let Some(number) = number else {
+            let Some(before) = number::parse(value) else {
                 result = Err(StoreError::NotANumber);
                 return Update::Keep;
             };
-            let sum: u64 = next(number);
-            result = Ok(Some(sum));
-            let text = format!("{sum:<width$}", width = value.len());
+            let after = number::step(before, by, direction);
+            result = Ok(Some(after));
+            let mut text = Vec::new();
+            Digits::new(after, value.len()).append_to(&mut text);
             let attributes = Attributes {
                 flags: value.flags(),
                 expiry: value.expiry(),
             };
-            Update::Put(text.into_bytes(), attributes)
+            Update::Put(text, attributes)
         })
         .await?;
         result
     }
 
     /// Makes of a key's value what `update` says, as one step: no other change comes between.
-    /// Returns the version that the key has afterwards.
+    /// Returns the version that the key has afterwards. `update` itself must not change the key, by whichever session: that
+    /// would wait for this, and this for that, for ever.
     ///
     /// # Errors
     ///
@@ -351,14 +368,13 @@ impl Session {
         old: Option<Found>,
     ) -> Result<Version, StoreError> {
         let shared = &self.shared;
-        let place = old.as_ref().map(|old| old.place);
-        let replaces = place.is_some() || shared.unsettled.is_noted(hash);
+        let old = Old::of(old.map(|old| old.current()));
+        let replaces = old.found.is_some() || shared.unsettled.is_noted(hash);
         let record = record(key, value, attributes, replaces);
         shared.admit(key, record.encoded_len())?;
-        shared.admit_live(record.encoded_len(), place.as_slice())?;
-        let under_way = UnderWay::begin(self, right, hash, &record)?;
+        let promise = let_in(shared, &record, &old)?;
+        let under_way = UnderWay::begin(self, right, hash, &record, promise)?;
         let placed = under_way.written().await?;
-        let old = Old::of(old.map(|old| old.current()));
         let is_known = self.point(hash, key, old, placed).await?;
         under_way.end(is_known.then_some((placed, attributes)));
         if !is_known {
@@ -400,6 +416,13 @@ impl Session {
         let is_known = old.found.is_some() || !old.doubtful.is_empty();
         if !is_known && !shared.unsettled.is_noted(hash) {
             return Ok(false);
+        }
+        let empty = record(key, b"", Attributes::default(), true);
+        match shared.admit(key, empty.encoded_len()) {
+            Ok(()) => {}
+            // No key as long has a record, and no segment room for its tombstone.
+            Err(StoreError::KeyTooLong { .. } | StoreError::TooLong { .. }) => return Ok(false),
+            Err(error) => return Err(error),
         }
         let fence = shared.segments.next_seq();
         let grave = tombstone(key, fence, None);
@@ -460,6 +483,21 @@ fn count_tombstone(shared: &Shared, placed: Placed, grave: &Record<'_>) {
     shared.segments.add_tombstone(placed.segment, grains, fence);
 }
 
+/// Room for a record that takes the place of what was found, of which nobody else makes something else meanwhile.
+fn let_in(
+    shared: &Arc<Shared>,
+    record: &Record<'_>,
+    old: &Old,
+) -> Result<Option<Promise>, StoreError> {
+    let found = old.found.map(|found| found.place);
+    let places = found.into_iter().chain(old.doubtful.iter().copied());
+    match LetIn::decide(shared, record.encoded_len(), places) {
+        Some(LetIn::Yes(promise)) => Ok(promise),
+        Some(LetIn::IfReplaces) => Ok(None),
+        None => Err(StoreError::Full),
+    }
+}
+
 /// Has the index point at a new record of the key in place of the old one, if it has room.
 async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: Placed) -> bool {
     let shared = view.shared;
@@ -468,22 +506,17 @@ async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: 
             if !old.doubtful.is_empty() {
                 shared.unsettled.supersede(hash, &old.doubtful);
             }
+            // Before the index points at it: whoever takes it out finds it counted.
+            shared.add_live(placed.place);
             let inserted = shared.index.insert(hash.index(), placed.place);
-            if inserted.is_ok() {
-                shared.add_live(placed.place);
+            if inserted.is_err() {
+                shared.sub_live(placed.place);
             }
             return inserted.is_ok();
         };
-        // Before the index points at it, so that no segment seems empty that is not.
-        shared.add_live(placed.place);
-        if shared
-            .index
-            .replace(hash.index(), found.place, placed.place)
-        {
-            shared.sub_live(found.place);
+        if shared.replace(hash, found.place, placed.place) {
             return true;
         }
-        shared.sub_live(placed.place);
         // It was moved or evicted since.
         old = find_old(view, hash, key).await;
     }
@@ -515,6 +548,7 @@ struct UnderWay<'s> {
     fence: Option<u64>,
     /// The tombstone is among those of its segment.
     is_counted: Cell<bool>,
+    promise: Option<Promise>,
     /// `None` when it has ended.
     parts: Option<(Right<'s>, Ticket)>,
 }
@@ -525,9 +559,12 @@ impl<'s> UnderWay<'s> {
         right: Right<'s>,
         hash: KeyHash,
         record: &Record<'s>,
+        promise: Option<Promise>,
     ) -> Result<Self, StoreError> {
         let ticket = session.writer.append(record, Some((hash, right.turn())))?;
-        Ok(Self::new(session, right, hash, record.key, None, ticket))
+        let mut under_way = Self::new(session, right, hash, record.key, None, ticket);
+        under_way.promise = promise;
+        Ok(under_way)
     }
 
     fn new(
@@ -545,6 +582,7 @@ impl<'s> UnderWay<'s> {
             key,
             fence,
             is_counted: Cell::new(false),
+            promise: None,
             parts: Some((right, ticket)),
         }
     }
@@ -589,7 +627,7 @@ impl Drop for UnderWay<'_> {
 
 impl UnderWay<'_> {
     /// Has the session's driver go on with the change.
-    fn leave(&self, right: Right<'_>, ticket: Ticket) {
+    fn leave(&mut self, right: Right<'_>, ticket: Ticket) {
         let shared = &self.session.shared;
         if ticket.has_failed() && !ticket.is_placed() {
             // Nothing of it is in the log.
@@ -602,6 +640,7 @@ impl UnderWay<'_> {
         let (hash, key, fence) = (self.hash, self.key.to_vec(), self.fence);
         let is_counted = self.is_counted.get();
         let counters = self.session.counters.clone();
+        let promise = self.promise.take();
         self.session.writer.go_on_with(async move {
             let view = View {
                 shared: &shared,
@@ -631,7 +670,7 @@ impl UnderWay<'_> {
                     }
                 }
             }
-            drop(right);
+            drop((right, promise));
         });
     }
 }
@@ -646,5 +685,47 @@ fn record<'a>(key: &'a [u8], value: &'a [u8], with: Attributes, replaces: bool) 
         },
         key,
         value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use block::sim::{SimConfig, SimDevice};
+
+    use super::*;
+    use crate::{Options, Store};
+
+    /// No tombstone of it fits a segment, or can be read again.
+    #[test]
+    fn a_key_that_cannot_have_a_value_is_deleted_without_a_tombstone() {
+        let options = Options {
+            segment_bytes: Some(64 << 10),
+            ..Options::default()
+        };
+        let device = SimDevice::new(SimConfig::new(1, 9 * (64 << 10)));
+        let made = Store::unmaintained(Arc::new(device), &options);
+        let (store, _maintenance) = made.expect("a store");
+        let session = store.session().expect("a session");
+        let mut driver = pin!(session.drive());
+        for len in [64_500, (64 << 10) + 1] {
+            let key = vec![7; len];
+            drop(Unsettled::note_left(&store.shared, store.shared.hash(&key)));
+            let mut delete = pin!(session.delete(&key));
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut outcome = None;
+            for _ in 0..1000 {
+                if let std::task::Poll::Ready(ended) = delete.as_mut().poll(&mut cx) {
+                    outcome = Some(ended);
+                    break;
+                }
+                let _ = driver.as_mut().poll(&mut cx).is_ready();
+                session.disk().poll();
+            }
+            assert!(matches!(outcome, Some(Ok(false))), "{len}: {outcome:?}");
+        }
     }
 }

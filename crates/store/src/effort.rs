@@ -5,6 +5,9 @@ use std::collections::HashMap;
 
 use crate::segments::Candidate;
 
+/// Collections in vain after which the emptiest segments are taken, whatever their age.
+const GREAT: usize = 16;
+
 /// What came of the collections since the users got a segment.
 ///
 /// What a segment has lost at its end, because the next record was too long for it, looks like
@@ -29,6 +32,16 @@ impl Effort {
         self.given_up_at.is_none()
     }
 
+    /// Whether the last collection gained a segment, or there was none since the users got one.
+    pub(crate) fn is_none(&self) -> bool {
+        self.in_vain == 0
+    }
+
+    /// Whether many collections gained nothing.
+    pub(crate) fn is_great(&self) -> bool {
+        self.in_vain >= GREAT
+    }
+
     /// A collection is over. Each segment has its chance, and in small stores a few, since it may take
     /// many that gain a little to gain a segment.
     pub(crate) fn note(&mut self, free: usize, segments: u32, live: u64) {
@@ -37,7 +50,7 @@ impl Effort {
             return;
         }
         self.in_vain += 1;
-        if self.in_vain > 2 * segments.max(32) as usize {
+        if self.in_vain > 2 * segments.max(64) as usize {
             self.given_up_at = Some(live);
         }
     }
@@ -103,6 +116,7 @@ mod tests {
             segment,
             seq,
             kept: 0,
+            ends: 0,
             touched: 0,
         }
     }
@@ -137,7 +151,7 @@ mod tests {
             collections += 1;
             effort.note(if collections < 10 { collections } else { 3 }, 12, 1000);
         }
-        assert_eq!(collections, 9 + 65);
+        assert_eq!(collections, 9 + 129);
         assert!(!effort.is_worth_while(1000));
         assert!(effort.is_worth_while(999));
     }

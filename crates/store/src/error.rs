@@ -97,6 +97,10 @@ pub enum StoreError {
     /// be read; opening the store again brings the rest back.
     #[error("the store has no maintenance any more, and so no room: open it again")]
     Unmaintained,
+    /// What writes for this session has panicked: nobody knows what has become of changes under way, and there
+    /// are no more. Other sessions go on.
+    #[error("what writes to the store has panicked here")]
+    Undriven,
     /// The store was closed meanwhile.
     #[error("the store is closed")]
     Closed,

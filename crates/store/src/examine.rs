@@ -82,6 +82,12 @@ impl Examined {
         self.superblock_problems.iter().all(Option::is_none) && self.segments.iter().all(is_sound)
     }
 
+    /// What [`Store::live_bytes_max`](crate::Store::live_bytes_max) says of it when it is opened with this
+    /// [`Options::live_share`](crate::Options::live_share). A cache refuses nothing.
+    pub fn live_bytes_max(&self, live_share: f64) -> u64 {
+        crate::fill::live_bytes_max(&self.superblock.layout, live_share)
+    }
+
     /// Whether the store was closed, so that it opens without reading its log.
     pub fn is_closed(&self) -> bool {
         let used = self.segments.iter().filter_map(|s| s.header.ok());

@@ -1,20 +1,33 @@
 //! Visiting every key, for backups.
 //!
-//! Segments are visited in the order of their sequence numbers, and of their records those that
-//! the index points at. Records that are moved meanwhile come to segments with greater numbers,
-//! which are visited later: so none is missed, and one that was moved or changed may come twice.
+//! First the log is read, segment by segment. A segment *at rest* gets no record any more: so whoever's
+//! record has left it before it was read is in one that is not read yet, or not at rest. Then the index is
+//! walked once, for what it points at in none of the segments that were at rest: what was moved or
+//! changed meanwhile, wherever it has gone. `docs/design/store.md` says why none is missed.
 
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use block::Buf;
 
 use crate::error::StoreError;
-use crate::format::segment::Kind;
+use crate::format::mend::Mender;
+use crate::format::record::Record;
 use crate::format::{FormatError, Version};
-use crate::index::{Place, SizeCode};
-use crate::maintain::is_live;
-use crate::read::version;
-use crate::scan::{Damage, Outcome, Passed, Scan};
-use crate::segments::State;
+use crate::hash::KeyHash;
+use crate::index::{Place, SizeCode, Trait};
+use crate::maintain::{is_live, yield_once};
+use crate::read::{Want, span, version};
+use crate::scan::{Damage, Outcome, Passed, Scan, is_of_medium};
 use crate::session::Session;
+
+/// How often the log is read, each time with what was written meanwhile: that is faster than one record
+/// after another.
+const SWEEPS: u32 = 2;
+/// Records of changed keys that are read at once, and bytes of them.
+const READS: usize = 32;
+const READ_BYTES: u64 = 1 << 20;
 
 /// A key and its value, as they are visited.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +59,10 @@ impl Session {
     ///
     /// Damage hides nothing behind it: all other keys are visited before it is told.
     ///
-    /// Cost: the log is read once, from one end to the other, but for segments without a current record.
+    /// It ends however much is written meanwhile. Cost: the log is read once, from one end to the other, but for
+    /// segments without a current record, and what was written meanwhile once more; the index is looked
+    /// through; one read for each key that was changed or moved since. Memory: a bit for each grain of a
+    /// segment that is written to.
     ///
     /// # Errors
     ///
@@ -74,48 +90,62 @@ impl Session {
         &self,
         mut visit: impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let shared = &self.shared;
         let mut missed = None;
-        let end = shared.segments.next_seq();
-        let mut next = 1;
-        // What users write from now on need not be visited, but what is moved does.
-        let is_due = |seq: u64, state| match state {
-            State::Open(Kind::User) | State::Sealed(Kind::User) => seq < end,
-            State::Leaving(kind) => kind != Kind::Index && (seq < end || kind == Kind::Moved),
-            State::Open(Kind::Moved) | State::Sealed(Kind::Moved) | State::Retired => true,
-            _ => false,
-        };
-        loop {
-            let states = shared.segments.states();
-            let numbered = states.into_iter().zip(0_u32..);
-            let of_segment = |(state, segment)| (shared.segments.seq(segment), segment, state);
-            let due = numbered
-                .map(of_segment)
-                .filter(|&(seq, _, state)| seq >= next && is_due(seq, state))
-                .min_by_key(|&(seq, _, _)| seq);
-            let Some((seq, segment, _)) = due else {
-                return missed.map_or(Ok(()), Err);
-            };
-            next = seq + 1;
-            if shared.segments.live(segment) == 0 {
-                continue;
-            }
-            let visited = self.visit_segment((segment, seq), &mut missed, &mut visit);
-            if visited.await.is_break() {
-                return Ok(());
+        match self.visit_all(&mut missed, &mut visit).await {
+            ControlFlow::Continue(()) => missed.map_or(Ok(()), Err),
+            ControlFlow::Break(()) => Ok(()),
+        }
+    }
+
+    async fn visit_all(
+        &self,
+        missed: &mut Option<StoreError>,
+        visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let shared = &self.shared;
+        let taken_back = || shared.taken_back.load(Ordering::SeqCst);
+        let before = taken_back();
+        let mut covered = Covered::default();
+        for _ in 0..SWEEPS {
+            let mut segments = shared.segments.in_use();
+            segments.sort_unstable_by_key(|segment| segment.seq);
+            for used in segments {
+                let of_segment = (used.segment, used.seq);
+                self.visit_segment(of_segment, &mut covered, missed, visit)
+                    .await?;
             }
         }
+        self.visit_index(&covered, missed, visit).await?;
+        if taken_back() != before || !before.is_multiple_of(2) {
+            // The index may point at what it had left before it was read.
+            let nothing = Covered::default();
+            self.visit_index(&nothing, missed, visit).await?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// Visits the current records of a segment. `missed` is the first error that hid one.
     async fn visit_segment(
         &self,
         (segment, seq): (u32, u64),
+        covered: &mut Covered,
         missed: &mut Option<StoreError>,
         visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let shared = &self.shared;
         let layout = *shared.layout();
+        // Of this use of the segment: a later one has another number.
+        let is_at_rest = shared.segments.is_at_rest(segment);
+        if covered.is_whole((segment, seq)) {
+            return ControlFlow::Continue(());
+        }
+        if shared.segments.live(segment) == 0 {
+            if is_at_rest {
+                covered.add((segment, seq));
+            }
+            return ControlFlow::Continue(());
+        }
+        let mut seen = covered.parts.remove(&seq).unwrap_or_default();
         // Of the records that the index points at, what has been seen.
         let mut accounted = 0;
         let mut scan = Scan::of(shared, &self.disk, segment, seq).tolerant();
@@ -125,51 +155,40 @@ impl Session {
                 Ok(None) => break,
                 Err(error) => {
                     missed.get_or_insert(error);
+                    covered.parts.insert(seq, seen);
                     return ControlFlow::Continue(());
                 }
             };
             while let Some(Passed { record, grain }) = batch.next() {
                 let grains = record.encoded_len().div_ceil(layout.grain()) as u64;
                 let place = Place::new(layout.place(segment, grain), SizeCode::of(grains));
-                let is_current = record.meta.tombstone.is_none()
-                    && is_live(shared, shared.hash(record.key).index(), place);
-                if !is_current {
+                let hash = shared.hash(record.key);
+                if record.meta.tombstone.is_some() || !is_live(shared, hash.index(), place) {
                     continue;
                 }
                 accounted += shared.grains(place);
-                if shared.is_expired(record.meta.expiry) {
+                if seen.contains(grain) || !self.is_current(hash, place, seq) {
                     continue;
                 }
-                let version = version(&layout, record.meta, seq, grain);
-                let trusted = shared.trust_version(version, place);
-                visit(match trusted {
-                    Ok(()) => Seen::Whole(Visited {
-                        key: record.key,
-                        value: record.value,
-                        flags: record.meta.flags,
-                        expiry: record.meta.expiry,
-                        version,
-                    }),
-                    Err(error) => Seen::Lost {
-                        key: record.key,
-                        error,
-                    },
-                })
-                .await?;
+                seen.insert(grain);
+                self.show(&record, (place, seq), visit).await?;
             }
         }
         let outcome = scan.finish();
         for suspect in &outcome.suspects {
             let grains = suspect.len.div_ceil(layout.grain()) as u64;
             let place = Place::new(layout.place(segment, suspect.grain), SizeCode::of(grains));
-            let hash = shared.hash(&suspect.key).index();
-            if suspect.meta.tombstone.is_none() && is_live(shared, hash, place) {
+            let hash = shared.hash(&suspect.key);
+            if suspect.meta.tombstone.is_none() && is_live(shared, hash.index(), place) {
                 accounted += shared.grains(place);
-                let at = layout.place_at(place.grain());
+                if seen.contains(suspect.grain) || !self.is_current(hash, place, seq) {
+                    continue;
+                }
+                seen.insert(suspect.grain);
                 let source = FormatError::Checksum { what: "a record" };
                 visit(Seen::Lost {
                     key: &suspect.key,
-                    error: shared.damaged(at, source),
+                    error: shared.damaged(layout.place_at(place.grain()), source),
                 })
                 .await?;
             }
@@ -177,7 +196,228 @@ impl Session {
         if let Some(error) = self.judge(&outcome, (segment, seq), accounted) {
             missed.get_or_insert(error);
         }
+        if is_at_rest {
+            covered.add((segment, seq));
+        } else {
+            covered.parts.insert(seq, seen);
+        }
         ControlFlow::Continue(())
+    }
+
+    /// Whether what was read in a place is what its key has. It stands in a segment of this sequence number.
+    fn is_current(&self, hash: KeyHash, place: Place, seq: u64) -> bool {
+        let shared = &self.shared;
+        let (segment, _) = shared.layout().segment_of(place.grain());
+        // In this order: if the segment is still the same one at the end, the index did not mean what
+        // stands in its place later.
+        !shared.unsettled.is_superseded(hash, place)
+            && is_live(shared, hash.index(), place)
+            && shared.segments.seq(segment) == seq
+    }
+
+    /// Shows a current record.
+    async fn show(
+        &self,
+        record: &Record<'_>,
+        (place, seq): (Place, u64),
+        visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let shared = &self.shared;
+        if shared.is_expired(record.meta.expiry) {
+            return ControlFlow::Continue(());
+        }
+        let (_, grain) = shared.layout().segment_of(place.grain());
+        let version = version(shared.layout(), record.meta, seq, grain);
+        let key = record.key;
+        visit(match shared.trust_version(version, place) {
+            Ok(()) => Seen::Whole(Visited {
+                key,
+                value: record.value,
+                flags: record.meta.flags,
+                expiry: record.meta.expiry,
+                version,
+            }),
+            Err(error) => Seen::Lost { key, error },
+        })
+        .await
+    }
+
+    /// Visits what the index points at, but for what is covered.
+    async fn visit_index(
+        &self,
+        covered: &Covered,
+        missed: &mut Option<StoreError>,
+        visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let index = &self.shared.index;
+        for shard in 0..index.shards() {
+            let mut region = 0;
+            // It may grow meanwhile.
+            while region < index.regions_of(shard) {
+                self.visit_region((shard, region), covered, missed, visit)
+                    .await?;
+                yield_once().await;
+                region += 1;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Visits what a region of the index points at. What could not be read, because it was moved and its
+    /// segment given up since, is looked for again.
+    async fn visit_region(
+        &self,
+        region: (u32, u32),
+        covered: &Covered,
+        missed: &mut Option<StoreError>,
+        visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let layout = self.shared.layout();
+        let is_due = |due: &Due| {
+            let (segment, grain) = layout.segment_of(due.place.grain());
+            !covered.contains((segment, due.seq), grain)
+        };
+        let mut due = self.entries(region);
+        due.retain(is_due);
+        loop {
+            let failed = self.visit_entries(&due, visit).await?;
+            if failed.is_empty() {
+                return ControlFlow::Continue(());
+            }
+            due = self.entries(region);
+            let mut moved = HashSet::new();
+            for (failed, error) in failed {
+                if due.binary_search(&failed).is_ok() {
+                    // The index still points at it.
+                    missed.get_or_insert(error);
+                } else {
+                    moved.insert(failed.of);
+                }
+            }
+            // Only those of the same keys: the others may change for ever.
+            due.retain(|due| moved.contains(&due.of) && is_due(due));
+        }
+    }
+
+    /// What a region of the index points at now, in the order of the device.
+    fn entries(&self, (shard, region): (u32, u32)) -> Vec<Due> {
+        let shared = &self.shared;
+        let mut entries = Vec::new();
+        shared.index.places(shard, region, |of, place| {
+            let (segment, _) = shared.layout().segment_of(place.grain());
+            // As long as the index points there, the segment is not given up.
+            let seq = shared.segments.seq(segment);
+            entries.push(Due { place, seq, of });
+        });
+        entries.sort_unstable();
+        entries
+    }
+
+    /// Visits the keys of some entries. Returns those whose key could not be told, and why.
+    async fn visit_entries(
+        &self,
+        entries: &[Due],
+        visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<(), Vec<(Due, StoreError)>> {
+        let shared = &self.shared;
+        let layout = shared.layout();
+        let mut failed = Vec::new();
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |due: &&Due| {
+                bytes += shared.grains(due.place) << layout.grain_shift;
+                bytes <= READ_BYTES
+            };
+            let count = rest.iter().take(READS).take_while(fits).count().max(1);
+            let (some, behind) = rest.split_at(count);
+            rest = behind;
+            // All of them at the same time.
+            let reads: Vec<_> = some.iter().map(|due| self.read_place(due.place)).collect();
+            for (due, read) in some.iter().zip(reads) {
+                let (result, buf) = read.await;
+                let failure = match result {
+                    Ok(()) => self.visit_place(*due, &buf, visit).await?,
+                    Err(error) if is_of_medium(&error) => {
+                        let source = FormatError::Unreadable { what: "a record" };
+                        Some(shared.damaged(layout.place_at(due.place.grain()), source))
+                    }
+                    Err(error) => Some(error.into()),
+                };
+                failed.extend(failure.map(|error| (*due, error)));
+            }
+        }
+        ControlFlow::Continue(failed)
+    }
+
+    /// Reads all of a record, and the blocks around it.
+    fn read_place(&self, place: Place) -> block::Transfer {
+        let layout = self.shared.layout();
+        let grains = place.size().grains();
+        let len = grains.map_or(layout.segment_bytes(), |grains| {
+            grains << layout.grain_shift
+        });
+        let (first, blocks) = span(layout, place, len);
+        self.disk.read(self.disk.buffer(blocks), first)
+    }
+
+    /// Visits the key whose record was read, with what it has now. Returns why it is not known whose
+    /// record it is, if so.
+    async fn visit_place(
+        &self,
+        Due { place, seq, .. }: Due,
+        buf: &Buf,
+        visit: &mut impl AsyncFnMut(Seen<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<(), Option<StoreError>> {
+        let shared = &self.shared;
+        let layout = shared.layout();
+        let (_, grain) = layout.segment_of(place.grain());
+        let at = layout.place_at(place.grain());
+        let bytes = &buf[at as usize & (layout.block() - 1)..];
+        let seed = shared.superblock.check_seed;
+        let (key, whole, error) = match Record::parse(bytes, seed, seq, grain) {
+            Ok(record) => (record.key.to_vec(), Some(record), None),
+            Err(error) => {
+                let error = shared.damaged(at, error);
+                match Mender::default().mend(bytes, seed, seq, grain) {
+                    Some(mended) => (mended.key, None, Some(error)),
+                    None => return ControlFlow::Continue(Some(error)),
+                }
+            }
+        };
+        let hash = shared.hash(&key);
+        if shared.unsettled.is_superseded(hash, place) {
+            // What the key has now the index knows beside it.
+            return ControlFlow::Continue(None);
+        }
+        if self.is_current(hash, place, seq) {
+            match (whole, error) {
+                (Some(record), _) => self.show(&record, (place, seq), visit).await?,
+                (None, Some(error)) => visit(Seen::Lost { key: &key, error }).await?,
+                (None, None) => {}
+            }
+            return ControlFlow::Continue(None);
+        }
+        // It was changed or moved since.
+        match self.find(hash, &key, Want::Value).await {
+            Ok(None) => {}
+            Ok(Some(found)) if shared.is_expired(found.meta.expiry) => {}
+            Ok(Some(found)) => {
+                visit(match shared.trust(&found) {
+                    Ok(()) => Seen::Whole(Visited {
+                        key: &key,
+                        value: &found.buf[found.value.clone()],
+                        flags: found.meta.flags,
+                        expiry: found.meta.expiry,
+                        version: found.version,
+                    }),
+                    Err(error) => Seen::Lost { key: &key, error },
+                })
+                .await?;
+            }
+            Err(error) => visit(Seen::Lost { key: &key, error }).await?,
+        }
+        ControlFlow::Continue(None)
     }
 
     /// Says so if a damaged record of an unknown key is a current one. So many grains of current ones
@@ -202,5 +442,66 @@ impl Session {
             return Some(shared.damaged(at, source));
         }
         None
+    }
+}
+
+/// What the index points at: a place, the sequence number of its segment, and what is known of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    place: Place,
+    seq: u64,
+    of: Trait,
+}
+
+/// What a visit has seen of the log.
+#[derive(Default)]
+struct Covered {
+    /// Of each segment the sequence number under which it was at rest and has been read.
+    whole: Vec<u64>,
+    /// Of other segments, the grains at which records begin that were current and have been visited.
+    parts: BTreeMap<u64, Grains>,
+}
+
+impl Covered {
+    /// All of a segment, which was at rest, has been read.
+    fn add(&mut self, (segment, seq): (u32, u64)) {
+        let segment = segment as usize;
+        if self.whole.len() <= segment {
+            self.whole.resize(segment + 1, 0);
+        }
+        self.whole[segment] = seq;
+    }
+
+    fn is_whole(&self, (segment, seq): (u32, u64)) -> bool {
+        seq != 0 && self.whole.get(segment as usize) == Some(&seq)
+    }
+
+    /// Whether a record has been visited if it was current.
+    fn contains(&self, of_segment: (u32, u64), grain: u32) -> bool {
+        let (_, seq) = of_segment;
+        self.is_whole(of_segment)
+            || self
+                .parts
+                .get(&seq)
+                .is_some_and(|seen| seen.contains(grain))
+    }
+}
+
+/// A set of grains of a segment.
+#[derive(Default)]
+struct Grains(Vec<u64>);
+
+impl Grains {
+    fn insert(&mut self, grain: u32) {
+        let word = grain as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (grain % 64);
+    }
+
+    fn contains(&self, grain: u32) -> bool {
+        let word = self.0.get(grain as usize / 64);
+        word.is_some_and(|word| word >> (grain % 64) & 1 == 1)
     }
 }

@@ -43,6 +43,8 @@ mod error;
 #[cfg(not(loom))]
 pub mod examine;
 #[cfg(not(loom))]
+mod fill;
+#[cfg(not(loom))]
 mod flights;
 #[cfg(not(loom))]
 pub mod format;

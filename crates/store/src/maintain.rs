@@ -12,6 +12,7 @@ use rt::cross::Notified;
 use crate::counters::add;
 use crate::effort::{Effort, Postponed};
 use crate::error::StoreError;
+use crate::fill::Measure;
 use crate::format::layout::Layout;
 use crate::format::record::{Meta, Record};
 use crate::format::segment::{Contents, Kind, SEGMENT_HEADER_LEN, SegmentHeader, SegmentState};
@@ -21,7 +22,7 @@ use crate::mover::Mover;
 use crate::read::version;
 use crate::scan::{Passed, Scan};
 use crate::segments::{Candidate, Closable};
-use crate::shared::Shared;
+use crate::shared::{FailedFlush, Shared};
 use crate::stream::Room;
 
 /// Segments that users must leave free: moving out of one segment needs two at most, and the
@@ -33,8 +34,8 @@ pub(crate) fn spare(shared: &Shared) -> usize {
 /// How often others may go on before a segment's records are taken for damaged, for now.
 const PATIENCE: usize = 100;
 
-/// One collection in so many takes the oldest segment, whatever it holds: tombstones are kept for
-/// as long as older segments live.
+/// One collection in so many takes the oldest segment, whatever it holds, if the one before it has gained a segment or
+/// users have got one since: tombstones are kept for as long as older segments live.
 const OLDEST_EVERY: u64 = 8;
 
 /// What goes on beside the users. One a store.
@@ -43,7 +44,8 @@ pub(crate) struct Maintainer {
     disk: Disk,
     mover: Mover,
     notified: Notified,
-    collections: u64,
+    /// Collections since one of the oldest segment.
+    since_oldest: u64,
     effort: Effort,
     postponed: Postponed,
     /// Why the users' next segment could not be opened, if it was tried.
@@ -57,7 +59,7 @@ impl Maintainer {
             shared,
             disk,
             notified,
-            collections: 0,
+            since_oldest: 0,
             effort: Effort::default(),
             postponed: Postponed::default(),
             opening: None,
@@ -68,7 +70,11 @@ impl Maintainer {
     pub(crate) async fn run(&mut self) {
         let mut failures = 0;
         while !self.shared.is_closed.load(Ordering::Acquire) {
-            match self.step().await {
+            // If this future is dropped meanwhile, that is known from then on.
+            self.shared.is_stepping.store(true, Ordering::Release);
+            let stepped = self.step().await;
+            self.shared.is_stepping.store(false, Ordering::Release);
+            match stepped {
                 Ok(true) => failures = 0,
                 Ok(false) => self.notified.wait().await,
                 Err(error) => {
@@ -105,7 +111,7 @@ impl Maintainer {
         if shared.segments.free_len() >= low {
             return Ok(false);
         }
-        let live = || shared.live.load(Ordering::Relaxed);
+        let live = || shared.fill.grains();
         if self.effort.is_worth_while(live())
             && let Some(victim) = self.victim()
         {
@@ -119,9 +125,35 @@ impl Maintainer {
             if self.open_next(opened).await? {
                 return Ok(true);
             }
+            if self.await_batches().await {
+                self.effort = Effort::default();
+                return Ok(true);
+            }
             shared.user.refuse(StoreError::Full);
         }
         Ok(false)
+    }
+
+    /// Waits until a segment may be given up that was kept by batches under way, which may be the emptiest. Says whether
+    /// there is one. What keeps it may itself wait for room: so there is an end to the waiting when nothing is on its
+    /// way to the device any more.
+    async fn await_batches(&self) -> bool {
+        let segments = &self.shared.segments;
+        let before = segments.unended();
+        let mut patience = PATIENCE;
+        let is_closed = &self.shared.is_closed;
+        while patience > 0 && !before.is_empty() && !is_closed.load(Ordering::Acquire) {
+            if segments.unended() != before {
+                return true;
+            }
+            if !segments.has_writes() {
+                patience -= 1;
+            }
+            // Takes about as long as what is waited for.
+            let block = self.shared.layout().block();
+            let _ = self.disk.read(self.disk.buffer(block), 0).await;
+        }
+        false
     }
 
     /// Gives users the segment that was opened for them. Says whether there was one.
@@ -141,10 +173,12 @@ impl Maintainer {
         let candidates = shared.segments.candidates();
         let now = shared.segments.next_seq();
         let (due, waiting) = self.postponed.split(candidates, now);
-        self.collections += 1;
         // If nothing else is left, those that were to wait: without room no segment will be opened.
         let choice = self.choose(&due, now);
-        choice.or_else(|| self.choose(&waiting, now))
+        let choice = choice.or_else(|| self.choose(&waiting, now))?;
+        let is_oldest = due.iter().chain(&waiting).all(|c| c.seq >= choice.seq);
+        self.since_oldest = if is_oldest { 0 } else { self.since_oldest + 1 };
+        Some(choice)
     }
 
     fn choose(&self, candidates: &[Candidate], now: u64) -> Option<Candidate> {
@@ -158,11 +192,21 @@ impl Maintainer {
         let worth = |c: &&Candidate| worth(c, size, segments, now);
         // Moving nearly everything gains nearly nothing.
         let gains = |c: &&Candidate| c.kept <= size - size / 32;
-        let best = candidates.iter().filter(gains).max_by_key(worth);
-        if self.collections.is_multiple_of(OLDEST_EVERY) && best.is_some() {
-            return candidates.iter().min_by_key(|c| c.seq).copied();
+        let gaining = candidates.iter().filter(gains);
+        if !self.effort.is_great() && shared.segments.free_len() >= spare(shared) {
+            let best = gaining.max_by_key(worth);
+            let is_due = self.since_oldest + 1 >= OLDEST_EVERY && self.effort.is_none();
+            if is_due && best.is_some() {
+                return candidates.iter().min_by_key(|c| c.seq).copied();
+            }
+            return best.copied();
         }
-        best.copied()
+        // What was let in gains room in the end if the emptiest is moved each time, and nothing else is sure to.
+        let emptiest = match shared.fill.measure() {
+            Measure::Bytes => gaining.min_by_key(|c| c.kept),
+            Measure::BytesAndEnds => gaining.min_by_key(|c| c.kept + c.ends),
+        };
+        emptiest.copied()
     }
 
     /// Empties a segment and frees it.
@@ -175,15 +219,18 @@ impl Maintainer {
         let leaving = self.empty(victim).await;
         let moved = self.mover.write().await;
         let before = shared.segments.closable();
-        if let Err(error) = self.disk.flush().await {
+        if let Err(failed) = shared.flush(&self.disk).await {
             // The copies may be lost, and a further flush would not tell: what they are copies of
             // has to stay.
-            let error = StoreError::from(error);
+            let is_by_itself = matches!(failed, FailedFlush::Itself(_));
+            let error = failed.into_error();
             note_failed_flush(&shared, &error);
             self.mover.take_back();
             self.mover.abandon();
             shared.segments.stay(segment);
-            self.postpone(segment, victim.seq);
+            if is_by_itself {
+                self.postpone(segment, victim.seq);
+            }
             return Err(error);
         }
         self.mover.settle();
@@ -191,8 +238,8 @@ impl Maintainer {
         if let Err(error) = close_flushed(&shared, &self.disk, before).await {
             tracing::warn!(%error, device = %shared.device.name(), "closing a segment");
         }
-        let leaving = match moved.and(leaving) {
-            Ok(leaving) => leaving,
+        let (leaving, is_whole) = match moved.and(leaving) {
+            Ok(emptied) => emptied,
             Err(error) => {
                 // What could be moved was moved; the rest stays where it is.
                 shared.segments.stay(segment);
@@ -202,7 +249,7 @@ impl Maintainer {
                 return Err(error);
             }
         };
-        if !accounts_for_all(&shared, segment, &leaving).await {
+        if !is_whole || !accounts_for_all(&shared, segment, &leaving).await {
             tracing::warn!(
                 device = %shared.device.name(),
                 segment,
@@ -224,6 +271,7 @@ impl Maintainer {
             }
             shared.unsettled.forget(hash, place);
         }
+        shared.unsettled.forget_segment(shared.layout(), segment);
         shared.segments.free(segment);
         shared.user.admit();
         let counters = &shared.counters;
@@ -235,12 +283,18 @@ impl Maintainer {
         Ok(())
     }
 
-    /// Has the mover copy what has to live on, and returns what the index is still to forget.
-    async fn empty(&mut self, victim: Candidate) -> Result<Vec<(KeyHash, Place)>, StoreError> {
+    /// Has the mover copy what has to live on, and returns what the index is still to forget, and whether no tombstone
+    /// is missing.
+    async fn empty(
+        &mut self,
+        victim: Candidate,
+    ) -> Result<(Vec<(KeyHash, Place)>, bool), StoreError> {
         let shared = self.shared.clone();
         let disk = self.disk.clone();
         let layout = *shared.layout();
         let oldest = shared.segments.oldest_but(victim.segment);
+        // A cache moves no values: what is older than its oldest segment is gone.
+        let hides_nothing = shared.superblock.cache && oldest > victim.seq;
         let mut leaving = Vec::new();
         let mut scan = Scan::of(&shared, &disk, victim.segment, victim.seq);
         while let Some(mut batch) = scan.next().await? {
@@ -313,7 +367,7 @@ impl Maintainer {
                         ..Meta::default()
                     })
                 };
-                if record.meta.replaces {
+                if record.meta.replaces && !hides_nothing {
                     let len = tombstone.encoded_len();
                     self.mover.make_room(len, victim.seq).await?;
                     let fence = tombstone.meta.tombstone.unwrap_or_default();
@@ -322,8 +376,14 @@ impl Maintainer {
                 leaving.push((hash, place));
             }
         }
-        add(&shared.counters.damaged, scan.finish().damaged());
-        Ok(leaving)
+        let outcome = scan.finish();
+        add(&shared.counters.damaged, outcome.damaged());
+        // The index tells which records are missing. Of tombstones it does not, and of one that is missing nobody knows
+        // what it keeps from coming back.
+        let fence = shared.segments.fence(victim.segment);
+        let has_tombstones = fence > oldest || (fence > 0 && victim.seq < shared.session);
+        let is_whole = !has_tombstones || shared.settings.forget_damaged || outcome.damaged() == 0;
+        Ok((leaving, is_whole))
     }
 
     /// Leaves a segment alone for a while that an error of the device has kept in use.
@@ -367,7 +427,7 @@ async fn accounts_for_all(shared: &Shared, segment: u32, leaving: &[(KeyHash, Pl
 }
 
 /// Lets others go on.
-async fn yield_once() {
+pub(crate) async fn yield_once() {
     let mut has_yielded = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut has_yielded, true) {
@@ -473,9 +533,9 @@ pub(crate) async fn close_segments(shared: &Shared, disk: &Disk) -> Result<(), S
     let closable = shared.segments.closable();
     let is_durable = |kind| kind == Kind::User && shared.durable() == Durable::Yes;
     if closable.iter().any(|closable| !is_durable(closable.kind))
-        && let Err(error) = disk.flush().await
+        && let Err(failed) = shared.flush(disk).await
     {
-        let error = StoreError::from(error);
+        let error = failed.into_error();
         note_failed_flush(shared, &error);
         return Err(error);
     }
@@ -561,6 +621,7 @@ pub(crate) async fn put_header(
     let at = layout.block_at(header.segment, which.block(layout));
     add(&shared.counters.header_bytes, layout.block() as u64);
     let (result, _) = disk.write(buf, at, Durable::Yes).await;
+    shared.note_durable_write(&result);
     result.map_err(StoreError::from)
 }
 
@@ -574,6 +635,7 @@ mod tests {
             segment: 1,
             seq,
             kept,
+            ends: 0,
             touched: seq,
         };
         let worth = |seq, kept| worth(&candidate(seq, kept), 1000, 10, 100);

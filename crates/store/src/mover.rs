@@ -5,10 +5,11 @@
 //! tombstone knows of (see `Session::remove`).
 //!
 //! What is moved comes to a segment with a greater sequence number, always: one that was opened after
-//! what is given up ends the mover's open segment. Visitors rely on it, and recovery: what is lost of a
-//! segment is older than its end, whoever wrote it.
+//! what is given up ends the mover's open segment. Recovery relies on it: what is lost of a segment is
+//! older than its end, whoever wrote it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use block::{Buf, Disk, Durable};
 
@@ -25,7 +26,7 @@ use crate::stream::Room;
 use crate::writer::{Unended, compose};
 
 /// How much is written at once.
-const BATCH: usize = 256 << 10;
+pub(crate) const BATCH: usize = 256 << 10;
 
 /// What becomes of a record's copy when it is written.
 enum Then {
@@ -157,11 +158,12 @@ impl Mover {
             blocks: room.blocks - blocks,
             ..room
         });
-        let mut unended = Unended::new(&shared, &room);
+        let mut unended = Unended::new(&shared, &room, Durable::No);
         let at = shared.layout().block_at(room.segment, room.block);
         // Durable before the segment they come from is given up: its collector flushes.
+        unended.send();
         let (result, mut buf) = self.disk.write(buf, at, Durable::No).await;
-        unended.is_on_its_way = false;
+        unended.arrive();
         let members = std::mem::take(&mut self.members);
         let then = std::mem::take(&mut self.then);
         self.len = 0;
@@ -183,15 +185,9 @@ impl Mover {
                 Then::Point { hash, old } => {
                     let new = layout.place(room.segment, grain);
                     let new = Place::new(new, SizeCode::of(grains));
-                    // Before the old one counts less, so that a segment never seems empty that
-                    // is not.
-                    shared.add_live(new);
-                    if shared.index.replace(hash.index(), old, new) {
-                        shared.sub_live(old);
+                    if shared.replace(hash, old, new) {
                         self.unflushed.push((hash, old, new));
                         add(&shared.counters.moved, 1);
-                    } else {
-                        shared.sub_live(new);
                     }
                 }
                 Then::Count { fence } => {
@@ -218,14 +214,13 @@ impl Mover {
     /// they are copies of again.
     pub(crate) fn take_back(&mut self) {
         let shared = &self.shared;
+        // Who visits all keys meanwhile learns of it: they come to what he has left behind.
+        shared.taken_back.fetch_add(1, Ordering::SeqCst);
         for (hash, old, new) in self.unflushed.drain(..) {
-            shared.add_live(old);
-            if shared.index.replace(hash.index(), new, old) {
-                shared.sub_live(new);
-            } else {
-                shared.sub_live(old);
-            }
+            // Whoever has changed the key since has replaced the copy.
+            let _is_changed = !shared.replace(hash, new, old);
         }
+        shared.taken_back.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A flush has failed: what was written since the last one is lost, and the next one does not tell.

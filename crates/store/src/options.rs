@@ -54,9 +54,12 @@ pub struct Options {
     /// Which values a cache takes up.
     pub admission: Admission,
     /// Which share of the device live records may fill; the rest keeps the cost of moving records
-    /// low. A cache needs no such room. 0.85 by default.
+    /// low. Stores of few segments, or of values that are not much shorter than a segment, take up less: as much as can
+    /// be written over, see [`Store::live_bytes_max`](crate::Store::live_bytes_max). A cache needs no such room. 0.85 by
+    /// default.
     pub live_share: f64,
-    /// Bytes that the index may take; without a limit by default.
+    /// Bytes that the index may take; without a limit by default. What is on the device when it is opened is taken up
+    /// whatever that takes, and new keys are refused until there is room.
     pub index_bytes_max: Option<u64>,
     /// Requests in flight on the device, for each session.
     pub queue_depth: usize,
@@ -146,10 +149,6 @@ fn system_seconds() -> u32 {
 /// What of the options is looked at while the store is open.
 pub(crate) struct Settings {
     pub(crate) durable: Durable,
-    /// Grains.
-    pub(crate) live_max: u64,
-    /// Bytes.
-    pub(crate) index_bytes_max: u64,
     pub(crate) forget_damaged: bool,
     pub(crate) now: Now,
 }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use block::{BlockError, Buf, Disk};
+use block::{BlockError, Buf, Disk, Transfer};
 
 use crate::counters::{Counters, count};
 use crate::error::StoreError;
@@ -183,18 +183,6 @@ pub(crate) async fn find(
 }
 
 async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
-    match try_look(view, key, place, want).await {
-        Ok(there) => there,
-        Err(error) => There::Unreadable(error),
-    }
-}
-
-async fn try_look(
-    view: View<'_>,
-    key: &[u8],
-    place: Place,
-    want: Want,
-) -> Result<There, BlockError> {
     let shared = view.shared;
     let layout = shared.layout();
     let (segment, grain) = layout.segment_of(place.grain());
@@ -203,38 +191,47 @@ async fn try_look(
         Some(grains) => grains as usize * layout.grain(),
         // The record says itself how long it is.
         None => {
-            let buf = read(view, place, HEADER_MAX).await?;
+            let (result, buf) = read(view, place, HEADER_MAX).await;
+            if let Err(error) = result {
+                return There::Unreadable(error);
+            }
             let at = offset(shared, place);
             match Header::parse(&buf[at..]) {
                 Ok(header) => header.record_len(),
-                Err(error) => return Ok(There::Nothing(error)),
+                Err(error) => return There::Nothing(error),
             }
         }
     };
     if want == Want::Place {
         let beginning = HEADER_MAX + key.len();
         if layout.blocks_of(beginning) < layout.blocks_of(whole) {
-            let buf = read(view, place, beginning).await?;
+            let (result, buf) = read(view, place, beginning).await;
+            if let Err(error) = result {
+                return There::Unreadable(error);
+            }
             let at = offset(shared, place);
             if let Some(meta) = seems(&buf[at..], key) {
-                return Ok(There::Key(Found {
+                return There::Key(Found {
                     buf,
                     value: 0..0,
                     meta,
                     place,
                     version: version(layout, meta, seq, grain),
-                }));
+                });
             }
             // Not it, as far as an unchecked header tells: the checksum has to say so.
         }
     }
-    let buf = read(view, place, whole).await?;
+    let (result, buf) = read(view, place, whole).await;
+    if let Err(error) = result {
+        return There::Unreadable(error);
+    }
     let at = offset(shared, place);
     let seed = shared.superblock.check_seed;
     let record = match Record::parse(&buf[at..], seed, seq, grain) {
         Ok(record) => record,
         Err(error) => {
-            return Ok(match seems(&buf[at..], key) {
+            return match seems(&buf[at..], key) {
                 Some(meta) => {
                     let found = Found {
                         buf,
@@ -246,21 +243,21 @@ async fn try_look(
                     There::Seems(found, error)
                 }
                 None => There::Nothing(error),
-            });
+            };
         }
     };
     if record.key != key || record.meta.tombstone.is_some() {
-        return Ok(There::OtherKey);
+        return There::OtherKey;
     }
     let (meta, len) = (record.meta, record.value.len());
     let end = at + record.encoded_len();
-    Ok(There::Key(Found {
+    There::Key(Found {
         buf,
         value: end - len..end,
         meta,
         place,
         version: version(layout, meta, seq, grain),
-    }))
+    })
 }
 
 /// What a record says of itself whose checksum is wrong or was not looked at, if it says that it is the
@@ -281,24 +278,27 @@ fn offset(shared: &Shared, place: Place) -> usize {
     shared.layout().place_at(place.grain()) as usize & (shared.layout().block() - 1)
 }
 
+/// The blocks that hold the first `len` bytes of a place, or what there is of them in its segment: where
+/// they begin on the device, and how many bytes they are.
+pub(crate) fn span(layout: &Layout, place: Place, len: u64) -> (u64, usize) {
+    let (segment, _) = layout.segment_of(place.grain());
+    let at = layout.place_at(place.grain());
+    let first = at & !(layout.block() as u64 - 1);
+    let last = layout.segment_at(segment) + layout.segment_bytes();
+    let end = (at + len).next_multiple_of(layout.block() as u64);
+    (first, (end.min(last) - first) as usize)
+}
+
 /// Reads the blocks that hold the first `len` bytes of a place, or what there is of them in its
 /// segment.
-async fn read(view: View<'_>, place: Place, len: usize) -> Result<Buf, BlockError> {
+fn read(view: View<'_>, place: Place, len: usize) -> Transfer {
     let View {
         shared,
         disk,
         counters,
     } = view;
-    let layout = shared.layout();
-    let (segment, _) = layout.segment_of(place.grain());
-    let at = shared.layout().place_at(place.grain());
-    let first = at & !(layout.block() as u64 - 1);
-    let last = layout.segment_at(segment) + layout.segment_bytes();
-    let end = (at + len as u64).next_multiple_of(layout.block() as u64);
-    let blocks = (end.min(last) - first) as usize;
+    let (first, blocks) = span(shared.layout(), place, len as u64);
     count(&counters.reads, 1);
     count(&counters.read_bytes, blocks as u64);
-    let (result, buf) = disk.read(disk.buffer(blocks), first).await;
-    result?;
-    Ok(buf)
+    disk.read(disk.buffer(blocks), first)
 }

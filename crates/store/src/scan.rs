@@ -302,29 +302,29 @@ impl<'s> Scan<'s> {
         for flaw in &mut flaws {
             flaw.torn &= flaw.blocks.start >= settled && flaw.damage != Damage::Unreadable;
         }
+        flaws.sort_unstable_by_key(|flaw| flaw.blocks.start);
         // A write that a crash cuts short leaves what can be read. So whatever stood there may have been
         // acknowledged, behind what is settled too.
-        for &block in &self.unreadable {
-            if flaws
-                .iter()
-                .any(|flaw| !flaw.torn && flaw.blocks.contains(&block))
-            {
-                continue;
-            }
-            flaws.push(Flaw {
-                damage: Damage::Unreadable,
-                blocks: block..block + 1,
-                torn: false,
-                explained: false,
-            });
-        }
+        let lost = flaws.iter().filter(|flaw| !flaw.torn);
+        let lost = lost.map(|flaw| flaw.blocks.clone());
+        let untold = outside(self.unreadable.iter().copied(), lost);
         let is_sure = |suspect: &Suspect| {
             suspect.block < settled || (suspect.is_mended && suspect.len <= SURE_LEN)
         };
-        for flaw in &mut flaws {
-            let mut here = suspects.iter().filter(|s| flaw.blocks.contains(&s.block));
-            flaw.torn &= !here.any(is_sure);
+        let sure = suspects.iter().filter(|suspect| is_sure(suspect));
+        let mut sure: Vec<u32> = sure.map(|suspect| suspect.block).collect();
+        sure.sort_unstable();
+        let stretches = flaws.iter().map(|flaw| flaw.blocks.clone());
+        let has_sure = have_any(stretches, sure.into_iter());
+        for (flaw, has_sure) in flaws.iter_mut().zip(has_sure) {
+            flaw.torn &= !has_sure;
         }
+        flaws.extend(untold.into_iter().map(|block| Flaw {
+            damage: Damage::Unreadable,
+            blocks: block..block + 1,
+            torn: false,
+            explained: false,
+        }));
         let suspects: Vec<_> = suspects.into_iter().filter(is_sure).collect();
         if let Some(contents) = self.contents {
             let mended = suspects.iter().filter(|s| s.is_mended).count() as u32;
@@ -619,6 +619,36 @@ impl<'w> Scanned<'w> {
     }
 }
 
+/// Those of some blocks that are in none of some stretches. Both are in ascending order, stretches by where
+/// they begin, and each is looked at once.
+fn outside(
+    blocks: impl Iterator<Item = u32>,
+    stretches: impl Iterator<Item = Range<u32>>,
+) -> Vec<u32> {
+    let mut stretches = stretches.peekable();
+    let mut end = 0;
+    let is_outside = |block: &u32| {
+        while let Some(stretch) = stretches.next_if(|stretch| stretch.start <= *block) {
+            end = end.max(stretch.end);
+        }
+        *block >= end
+    };
+    blocks.filter(is_outside).collect()
+}
+
+/// Of each stretch, whether any of some blocks is in it. As above.
+fn have_any(
+    stretches: impl Iterator<Item = Range<u32>>,
+    blocks: impl Iterator<Item = u32>,
+) -> Vec<bool> {
+    let mut blocks = blocks.peekable();
+    let has_any = |stretch: Range<u32>| {
+        while blocks.next_if(|block| *block < stretch.start).is_some() {}
+        blocks.peek().is_some_and(|block| *block < stretch.end)
+    };
+    stretches.map(has_any).collect()
+}
+
 /// What a damaged record says it is, if it is within the batch.
 fn suspect(bytes: &[u8], grain: u32, block: u32) -> Option<Suspect> {
     let header = Header::parse(bytes).ok()?;
@@ -633,4 +663,55 @@ fn suspect(bytes: &[u8], grain: u32, block: u32) -> Option<Suspect> {
         block,
         is_mended: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use fastrand::Rng;
+
+    use super::*;
+
+    /// What is damaged may be all of a segment: no stretch is compared with each of the others.
+    #[test]
+    fn stretches_and_blocks_are_looked_at_once_each() {
+        for seed in 0..200 {
+            let mut random = Rng::with_seed(seed);
+            let span = random.u32(10..3000);
+            let mut stretches: Vec<_> = (0..random.usize(..400))
+                .map(|_| {
+                    let start = random.u32(..span);
+                    start..start + random.u32(..40)
+                })
+                .collect();
+            stretches.sort_unstable_by_key(|stretch| stretch.start);
+            let mut blocks: Vec<_> = (0..random.usize(..400))
+                .map(|_| random.u32(..span))
+                .collect();
+            blocks.sort_unstable();
+            let steps = Cell::new(0);
+            let counted = || steps.set(steps.get() + 1);
+            let each_stretch = || stretches.iter().cloned().inspect(|_| counted());
+            let each_block = || blocks.iter().copied().inspect(|_| counted());
+            let in_any = |block: &u32| stretches.iter().any(|s| s.contains(block));
+            let expected: Vec<_> = blocks.iter().copied().filter(|b| !in_any(b)).collect();
+            assert_eq!(
+                outside(each_block(), each_stretch()),
+                expected,
+                "seed {seed}"
+            );
+            let expected: Vec<_> = stretches
+                .iter()
+                .map(|stretch| blocks.iter().any(|block| stretch.contains(block)))
+                .collect();
+            assert_eq!(
+                have_any(each_stretch(), each_block()),
+                expected,
+                "seed {seed}"
+            );
+            let all = 2 * (stretches.len() + blocks.len());
+            assert!(steps.get() <= all, "seed {seed}: {} of {all}", steps.get());
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use crate::fill::Weight;
 use crate::format::segment::{Contents, Kind, Settled};
 
 /// What a segment is used for.
@@ -34,6 +34,8 @@ pub(crate) struct Counts {
     last_seq: AtomicU64,
     /// Grains of live records, as their places tell.
     live: AtomicU64,
+    /// Grains that live records that are long cost beside that: see `fill.rs`.
+    ends: AtomicU64,
     /// Grains of tombstones.
     tombstones: AtomicU64,
     /// The greatest fence of a tombstone in it.
@@ -112,6 +114,8 @@ pub(crate) struct Segments {
     moved: Mutex<Settled>,
     /// Sequence numbers are below this.
     seq_end: u64,
+    /// Writes of batches that the device has not ended.
+    writes: AtomicU32,
 }
 
 /// A segment that may be given up.
@@ -121,12 +125,14 @@ pub(crate) struct Candidate {
     pub(crate) seq: u64,
     /// Grains that have to be moved.
     pub(crate) kept: u64,
+    /// Grains of those that are lost beside them at most.
+    pub(crate) ends: u64,
     pub(crate) touched: u64,
 }
 
 /// A segment of the log, as a checkpoint keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct KeptSegment {
     pub(crate) segment: u32,
     pub(crate) seq: u64,
     pub(crate) live: u64,
@@ -153,6 +159,7 @@ impl Segments {
             next_seq: AtomicU64::new(1),
             moved: Mutex::default(),
             seq_end,
+            writes: AtomicU32::new(0),
         }
     }
 
@@ -186,9 +193,9 @@ impl Segments {
     }
 
     /// The segments of the log that have a header.
-    pub(crate) fn held(&self) -> Vec<Held> {
+    pub(crate) fn in_use(&self) -> Vec<KeptSegment> {
         let table = self.table();
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         for (segment, (state, counts)) in table.states.iter().zip(&self.counts).enumerate() {
             if matches!(
                 state,
@@ -204,7 +211,7 @@ impl Segments {
                 // Neither of its headers can be read.
                 continue;
             }
-            held.push(Held {
+            kept.push(KeptSegment {
                 segment: segment as u32,
                 seq,
                 live: counts.live.load(Ordering::Relaxed),
@@ -214,18 +221,18 @@ impl Segments {
                 is_damaged: counts.is_damaged.load(Ordering::Relaxed),
             });
         }
-        held
+        kept
     }
 
     /// Counts for a segment what a checkpoint kept of it.
-    pub(crate) fn restore(&self, held: &Held) {
-        let counts = &self.counts[held.segment as usize];
-        counts.live.store(held.live, Ordering::Relaxed);
-        counts.tombstones.store(held.tombstones, Ordering::Relaxed);
-        counts.fence.store(held.fence, Ordering::Relaxed);
-        counts.touched.store(held.touched, Ordering::Relaxed);
-        if held.is_damaged {
-            self.retire_damaged(held.segment);
+    pub(crate) fn restore(&self, kept: &KeptSegment) {
+        let counts = &self.counts[kept.segment as usize];
+        counts.live.store(kept.live, Ordering::Relaxed);
+        counts.tombstones.store(kept.tombstones, Ordering::Relaxed);
+        counts.fence.store(kept.fence, Ordering::Relaxed);
+        counts.touched.store(kept.touched, Ordering::Relaxed);
+        if kept.is_damaged {
+            self.retire_damaged(kept.segment);
         }
     }
 
@@ -248,6 +255,35 @@ impl Segments {
     pub(crate) fn await_write(&self, segment: u32) {
         let is_awaited = &self.counts[segment as usize].is_awaited;
         is_awaited.store(true, Ordering::Release);
+    }
+
+    /// The device gets a write of a batch.
+    pub(crate) fn add_write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is done with one, or whoever waits for it has gone.
+    pub(crate) fn sub_write(&self) {
+        self.writes.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the device has writes of batches to end.
+    pub(crate) fn has_writes(&self) -> bool {
+        self.writes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sealed segments that would be candidates but for batches whose records the index does not know yet.
+    pub(crate) fn unended(&self) -> Vec<u32> {
+        let table = self.table();
+        let states = (0..).zip(&table.states);
+        let is_unended = |&(segment, state): &(u32, &State)| {
+            let in_flight = &self.counts[segment as usize].in_flight;
+            matches!(state, State::Sealed(_)) && in_flight.load(Ordering::Acquire) > 0
+        };
+        states
+            .filter(is_unended)
+            .map(|(segment, _)| segment)
+            .collect()
     }
 
     /// Whether something is on its way to a segment, or may be.
@@ -384,7 +420,12 @@ impl Segments {
         self.next_seq.store(table.next_seq, Ordering::Release);
         table.states[segment as usize] = State::Open(kind);
         let counts = &self.counts[segment as usize];
-        for zero in [&counts.live, &counts.tombstones, &counts.fence] {
+        for zero in [
+            &counts.live,
+            &counts.ends,
+            &counts.tombstones,
+            &counts.fence,
+        ] {
             zero.store(0, Ordering::Relaxed);
         }
         counts.touched.store(seq, Ordering::Relaxed);
@@ -435,6 +476,16 @@ impl Segments {
         };
         *state = State::Leaving(kind);
         true
+    }
+
+    /// Whether no record comes to a segment any more, neither from who writes nor in the index.
+    pub(crate) fn is_at_rest(&self, segment: u32) -> bool {
+        let state = self.table().states[segment as usize];
+        // After the state: what is sealed begins no batch.
+        matches!(state, State::Sealed(_) | State::Leaving(_) | State::Retired) && {
+            let in_flight = &self.counts[segment as usize].in_flight;
+            in_flight.load(Ordering::Acquire) == 0
+        }
     }
 
     /// Takes a segment that could not be emptied back among the sealed ones.
@@ -528,6 +579,7 @@ impl Segments {
                 segment: segment as u32,
                 seq,
                 kept: counts.live.load(Ordering::Relaxed) + if lasting { tombstones } else { 0 },
+                ends: counts.ends.load(Ordering::Relaxed),
                 touched: counts.touched.load(Ordering::Relaxed),
             });
         }
@@ -549,14 +601,34 @@ impl Segments {
             .load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add_live(&self, segment: u32, grains: u64) {
-        let live = &self.counts[segment as usize].live;
-        live.fetch_add(grains, Ordering::Relaxed);
+    /// A record is live from now on.
+    pub(crate) fn add_live(&self, segment: u32, weight: Weight) {
+        let counts = &self.counts[segment as usize];
+        counts.live.fetch_add(weight.len, Ordering::Relaxed);
+        if weight.end > 0 {
+            counts.ends.fetch_add(weight.end, Ordering::Relaxed);
+        }
     }
 
-    pub(crate) fn sub_live(&self, segment: u32, grains: u64) {
-        let live = &self.counts[segment as usize].live;
-        live.fetch_sub(grains, Ordering::Relaxed);
+    /// A record is not live any more.
+    pub(crate) fn sub_live(&self, segment: u32, weight: Weight) {
+        let counts = &self.counts[segment as usize];
+        counts.live.fetch_sub(weight.len, Ordering::Relaxed);
+        if weight.end > 0 {
+            counts.ends.fetch_sub(weight.end, Ordering::Relaxed);
+        }
+    }
+
+    /// What a live record counts in a segment beside its bytes, when those were restored.
+    pub(crate) fn restore_end(&self, segment: u32, weight: Weight) {
+        let counts = &self.counts[segment as usize];
+        counts.ends.fetch_add(weight.end, Ordering::Relaxed);
+    }
+
+    /// Grains of all live records, as their places tell.
+    pub(crate) fn live_grains(&self) -> u64 {
+        let live = |counts: &Counts| counts.live.load(Ordering::Relaxed);
+        self.counts.iter().map(live).sum()
     }
 
     pub(crate) fn live(&self, segment: u32) -> u64 {
@@ -570,6 +642,11 @@ impl Segments {
         counts.fence.fetch_max(fence, Ordering::Relaxed);
     }
 
+    /// The greatest fence of a tombstone in a segment, 0 if there is none.
+    pub(crate) fn fence(&self, segment: u32) -> u64 {
+        self.counts[segment as usize].fence.load(Ordering::Relaxed)
+    }
+
     /// A record of the segment was asked for.
     pub(crate) fn touch(&self, segment: u32) {
         let now = self.next_seq.load(Ordering::Relaxed);
@@ -580,19 +657,10 @@ impl Segments {
         }
     }
 
-    /// Waits until no batch is in flight; false if that takes too long.
-    pub(crate) fn wait_until_idle(&self, patience: Duration) -> bool {
+    /// Whether no batch is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
         let is_idle = |counts: &Counts| counts.in_flight.load(Ordering::Acquire) == 0;
-        let step = Duration::from_millis(1);
-        let mut waited = Duration::ZERO;
-        while !self.counts.iter().all(is_idle) {
-            if waited >= patience {
-                return false;
-            }
-            std::thread::sleep(step);
-            waited += step;
-        }
-        true
+        self.counts.iter().all(is_idle)
     }
 
     /// A batch goes to the segment whose records the index does not know yet.

@@ -1,11 +1,12 @@
 //! What a core or a thread holds of a store.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use block::{Buf, Disk};
 
@@ -69,9 +70,12 @@ impl Session {
     }
 
     /// Drives this session's writes; ends when the store is closed and nothing is left to write.
-    /// A core's task awaits it: [`crate::Store::session_on`].
+    /// A core's task awaits it: [`crate::Store::session_on`]. Should it panic, changes under way and later
+    /// ones fail with [`StoreError::Undriven`].
     pub async fn drive(&self) {
+        let mut driver = Driver::of(&self.shared);
         poll_fn(|cx| {
+            driver.keep(cx.waker());
             self.writer.step(cx);
             let is_closed = self.shared.is_closed.load(Ordering::Acquire);
             if is_closed && self.writer.is_idle() {
@@ -80,6 +84,24 @@ impl Session {
             Poll::Pending
         })
         .await;
+    }
+
+    /// The same until nobody else holds the session any more, and nothing is left to write.
+    pub(crate) async fn drive_while_held(&self) {
+        poll_fn(|cx| {
+            self.writer.step(cx);
+            match self.writer.is_alone() && self.writer.is_idle() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        // Of reads whose callers have gone nobody is told when they end, and the disk's end would block the core until
+        // they have. One more takes about as long.
+        while !self.disk.is_idle() {
+            let block = self.shared.layout().block();
+            let _ = self.disk.read(self.disk.buffer(block), 0).await;
+        }
     }
 
     /// Drives `future` and this session on the calling thread, for programs without a core.
@@ -105,14 +127,70 @@ impl Session {
         self.writer.is_idle() && self.disk.is_idle()
     }
 
+    /// Whether nothing is written any more.
+    pub(crate) fn is_undriven(&self) -> bool {
+        self.writer.has_panicked()
+    }
+
     /// Whether it has no clones. Without any and idle, nobody has a part of it.
     pub(crate) fn is_alone(&self) -> bool {
         self.writer.is_alone()
     }
 
-    /// The device as this session sees it.
+    /// The device as this session sees it. A core drives it for as long as it drives the session.
     pub fn disk(&self) -> &Disk {
         &self.disk
+    }
+}
+
+/// Those who drive sessions until the store is closed.
+#[derive(Default)]
+pub(crate) struct Drivers(Mutex<HashMap<u64, Waker>>);
+
+impl Drivers {
+    fn wakers(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store is closed.
+    pub(crate) fn wake(&self) {
+        let wakers = std::mem::take(&mut *self.wakers());
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+/// One of them.
+struct Driver<'s> {
+    drivers: &'s Drivers,
+    number: u64,
+    waker: Option<Waker>,
+}
+
+impl<'s> Driver<'s> {
+    fn of(shared: &'s Shared) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            drivers: &shared.drivers,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            waker: None,
+        }
+    }
+
+    /// Is to be woken by this one from now on.
+    fn keep(&mut self, waker: &Waker) {
+        if !self.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+            let old = self.drivers.wakers().insert(self.number, waker.clone());
+            // Whatever goes with it may be a driver too.
+            drop(old);
+        }
+    }
+}
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        let waker = self.drivers.wakers().remove(&self.number);
+        drop(waker);
     }
 }
 

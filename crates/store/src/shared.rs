@@ -1,25 +1,45 @@
 //! What all cores of a store share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
-use block::{Device, Durable};
+use block::{BlockError, Device, Disk, Durable};
 use rt::cross::Notifier;
 
 use crate::admission::Gate;
 use crate::counters::{Counters, Stats, Tally, add};
 use crate::error::StoreError;
+use crate::fill::Fill;
 use crate::flights::Flights;
 use crate::format::layout::Layout;
 use crate::format::superblock::Superblock;
 use crate::format::{FormatError, Version};
 use crate::hash::KeyHash;
-use crate::index::{Index, Place, SizeCode};
+use crate::index::{Index, Place};
 use crate::options::Settings;
 use crate::read::Found;
 use crate::segments::Segments;
+use crate::session::Drivers;
 use crate::stream::Stream;
 use crate::unsettled::Unsettled;
+
+/// Why what was written before a flush may be lost.
+#[derive(Debug)]
+pub(crate) enum FailedFlush {
+    /// It has failed.
+    Itself(StoreError),
+    /// A durable write has failed before.
+    Write(StoreError),
+}
+
+impl FailedFlush {
+    pub(crate) fn into_error(self) -> StoreError {
+        match self {
+            Self::Itself(error) | Self::Write(error) => error,
+        }
+    }
+}
 
 /// What all cores of a store share.
 pub(crate) struct Shared {
@@ -42,14 +62,23 @@ pub(crate) struct Shared {
     /// What is done beside the sessions.
     pub(crate) counters: Counters,
     pub(crate) tally: Tally,
-    /// Grains of live records.
-    pub(crate) live: AtomicU64,
+    /// Odd while the index is made to point at records again of which copies are lost, and counted up at
+    /// both ends of that.
+    pub(crate) taken_back: AtomicU64,
+    /// How much of it is live, or promised.
+    pub(crate) fill: Fill,
     pub(crate) maintainer: Notifier,
     pub(crate) is_closed: AtomicBool,
-    /// The maintenance has stopped in the middle of something: the index is not to be written.
-    pub(crate) has_panicked: AtomicBool,
+    /// The thread that runs the maintenance, if one does.
+    pub(crate) maintainer_thread: Mutex<Option<ThreadId>>,
+    pub(crate) drivers: Drivers,
+    /// The maintenance is in the middle of something. If it stays there, as it has panicked or was dropped, the index is
+    /// not to be written: copies may be lost that it points at.
+    pub(crate) is_stepping: AtomicBool,
     /// Why some of what was acknowledged may never become durable.
     pub(crate) lost: Mutex<Option<StoreError>>,
+    /// A durable write has failed since the last flush, or nobody has waited for its end.
+    pub(crate) failed_write: Mutex<Option<StoreError>>,
     /// What the engines of all cores have in common.
     pub(crate) commands: crate::commands::Common,
 }
@@ -65,6 +94,12 @@ impl Shared {
 
     pub(crate) fn wake_maintainer(&self) {
         self.maintainer.notify();
+    }
+
+    /// The thread that runs the maintenance, if one does.
+    pub(crate) fn maintainer_thread(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        let thread = self.maintainer_thread.lock();
+        thread.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the store has done since it was opened.
@@ -84,30 +119,85 @@ impl Shared {
         lost.clone()
     }
 
+    /// Notes how a durable write has ended, for the next [`Shared::flush`].
+    pub(crate) fn note_durable_write(&self, result: &Result<(), BlockError>) {
+        if let Err(error) = result {
+            self.failed_write()
+                .get_or_insert_with(|| error.clone().into());
+        }
+    }
+
+    /// Nobody hears any more how a durable write ends: it may be the one that is told of a loss.
+    pub(crate) fn note_orphan(&self) {
+        self.failed_write().get_or_insert(StoreError::Undriven);
+    }
+
+    /// Has all that was written become durable, or says that some of it may be lost. The system tells of a loss once, and
+    /// any durable write may be told of it in place of the flush, on whichever queue: so one that has failed counts as a
+    /// failed flush, whatever the device says of this one.
+    pub(crate) async fn flush(&self, disk: &Disk) -> Result<(), FailedFlush> {
+        let flushed = disk.flush().await;
+        let failed_write = self.failed_write().take();
+        flushed.map_err(|error| FailedFlush::Itself(error.into()))?;
+        match failed_write {
+            Some(error) => Err(FailedFlush::Write(error)),
+            None => Ok(()),
+        }
+    }
+
+    fn failed_write(&self) -> MutexGuard<'_, Option<StoreError>> {
+        let failed = self.failed_write.lock();
+        failed.unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn durable(&self) -> Durable {
         self.settings.durable
     }
 
     /// The index points at a record from now on.
     pub(crate) fn add_live(&self, place: Place) {
-        let (segment, _) = self.layout().segment_of(place.grain());
-        let grains = self.grains(place);
-        self.segments.add_live(segment, grains);
-        self.live.fetch_add(grains, Ordering::Relaxed);
+        let weight = self.fill.weight(place.size());
+        self.fill.add(weight);
+        self.segments.add_live(self.segment(place), weight);
     }
 
     /// The index does not point at a record any more.
     pub(crate) fn sub_live(&self, place: Place) {
-        let (segment, _) = self.layout().segment_of(place.grain());
-        let grains = self.grains(place);
-        self.segments.sub_live(segment, grains);
-        self.live.fetch_sub(grains, Ordering::Relaxed);
+        let weight = self.fill.weight(place.size());
+        self.fill.sub(weight);
+        self.segments.sub_live(self.segment(place), weight);
+    }
+
+    /// Has the index point at one record in place of another one; false if it does not point at that (any more).
+    #[must_use = "false: the index does not point at the new record"]
+    pub(crate) fn replace(&self, hash: KeyHash, old: Place, new: Place) -> bool {
+        let [weight, weight_of_old] = [new, old].map(|place| self.fill.weight(place.size()));
+        // Most are as long as what they replace.
+        let is_alike = weight == weight_of_old;
+        // Before the index points at it, so that no segment seems empty that is not.
+        self.segments.add_live(self.segment(new), weight);
+        if !is_alike {
+            self.fill.add(weight);
+        }
+        let is_replaced = self.index.replace(hash.index(), old, new);
+        let (gone, weight) = match is_replaced {
+            true => (old, weight_of_old),
+            false => (new, weight),
+        };
+        self.segments.sub_live(self.segment(gone), weight);
+        if !is_alike {
+            self.fill.sub(weight);
+        }
+        is_replaced
+    }
+
+    fn segment(&self, place: Place) -> u32 {
+        self.layout().segment_of(place.grain()).0
     }
 
     /// About how long a record is: always the same for the same place.
     pub(crate) fn grains(&self, place: Place) -> u64 {
-        // No segment holds one whose length the place does not tell.
-        place.size().grains().unwrap_or(0)
+        self.fill.weight(place.size()).len
     }
 
     /// Refuses what cannot be stored.
@@ -126,22 +216,6 @@ impl Shared {
             });
         }
         Ok(())
-    }
-
-    /// Refuses new records when the live ones fill the store, but not one that takes the place of one as
-    /// long, as far as the index tells. A cache evicts instead.
-    pub(crate) fn admit_live(&self, record_len: usize, old: &[Place]) -> Result<(), StoreError> {
-        let is_full = self.live.load(Ordering::Relaxed) >= self.settings.live_max;
-        if !is_full || self.superblock.cache {
-            return Ok(());
-        }
-        let grains = record_len.div_ceil(self.layout().grain()) as u64;
-        let new = Place::new(0, SizeCode::of(grains));
-        let is_as_long = |old: &Place| self.grains(*old) >= self.grains(new);
-        if old.iter().any(is_as_long) {
-            return Ok(());
-        }
-        Err(StoreError::Full)
     }
 
     /// Values of lesser versions are not to be believed.

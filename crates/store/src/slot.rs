@@ -60,12 +60,14 @@ impl Own {
     /// batch of theirs, or a future of an operation on one, neither in what it returns nor elsewhere.
     pub(crate) unsafe fn with<T, F: FnOnce(&Session) -> T>(&self, run: F) -> Result<T, F> {
         debug_assert_eq!(self.slot.thread, thread::current().id());
-        let guard = match self.slot.session.try_lock() {
+        let mut guard = match self.slot.session.try_lock() {
             Ok(guard) => guard,
             // An operation has panicked. What it left behind is as after an error.
             Err(TryLockError::Poisoned(poison)) => poison.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(run),
         };
+        // One whose writer has panicked is of no use any more.
+        drop(guard.take_if(|Parked(session)| session.is_undriven()));
         let Some(Parked(session)) = &*guard else {
             return Err(run);
         };
@@ -79,8 +81,11 @@ impl Own {
 
     /// Whether the session has been taken away.
     pub(crate) fn is_empty(&self) -> bool {
-        let session = self.slot.session.try_lock();
-        session.is_ok_and(|session| session.is_none())
+        match self.slot.session.try_lock() {
+            Ok(session) => session.is_none(),
+            Err(TryLockError::Poisoned(poison)) => poison.into_inner().is_none(),
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 }
 
@@ -213,6 +218,18 @@ mod tests {
         slot.clear();
         drop(slot);
         assert_eq!(*dropped.lock().expect("not poisoned"), [thread]);
+    }
+
+    #[test]
+    fn a_session_that_has_panicked_is_given_up() {
+        let device = SimDevice::new(SimConfig::new(1, 1 << 20));
+        let (store, _) = Store::unmaintained(Arc::new(device), &Options::default()).expect("new");
+        let own = Own::new(store.session().expect("a session"));
+        // SAFETY: it keeps nothing.
+        assert!(unsafe { own.with(|session| session.writer.fail()) }.is_ok());
+        // SAFETY: it is not carried out.
+        assert!(unsafe { own.with(|_| ()) }.is_err());
+        assert!(own.is_empty());
     }
 
     #[test]

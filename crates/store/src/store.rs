@@ -11,12 +11,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use block::{BlockError, Device, Disk, Durable, Engine, FileDevice};
+use rt::PollerGuard;
 use rt::cross::Notified;
 
 use crate::admission::Gate;
 use crate::change::{Attributes, Put, Swap, Update};
 use crate::counters::{Counters, Stats, Tally};
 use crate::error::StoreError;
+use crate::fill::Fill;
 use crate::flights::Flights;
 use crate::format::layout::Layout;
 use crate::format::segment::SegmentHeader;
@@ -29,8 +31,8 @@ use crate::options::{Options, Settings};
 use crate::recovery::{Recovery, checkpoint, recover};
 use crate::scan::is_of_medium;
 use crate::segments::{Segments, State};
-use crate::session::{Session, Value};
-use crate::shared::Shared;
+use crate::session::{Drivers, Session, Value};
+use crate::shared::{FailedFlush, Shared};
 use crate::slot::{Own, Slot};
 use crate::stream::Stream;
 use crate::unsettled::Unsettled;
@@ -77,18 +79,18 @@ struct Upkeep(Arc<Shared>);
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.has_panicked.store(true, Ordering::Release);
-        }
         self.0.user.end_maintenance();
+        *self.0.maintainer_thread() = None;
     }
 }
 
 impl Maintenance {
     /// Prepares segments, moves records and gives segments up until the store is closed. The disk
-    /// is one of the store's device, and the caller drives it.
+    /// is one of the store's device, and the caller drives it. [`Store::close`] waits for its end, so it is best called by
+    /// another thread.
     pub async fn run(self, disk: Disk) {
         let Self { upkeep, notified } = self;
+        *upkeep.0.maintainer_thread() = Some(std::thread::current().id());
         Maintainer::new(upkeep.0.clone(), disk, notified)
             .run()
             .await;
@@ -98,6 +100,25 @@ impl Maintenance {
 impl fmt::Debug for Maintenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maintenance").finish_non_exhaustive()
+    }
+}
+
+/// The poller of a session's disk, which stays with its core if the session's driver panics: who holds the session still
+/// reads with it.
+struct Polled(Option<PollerGuard>);
+
+impl Polled {
+    /// Nobody holds the session any more.
+    fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            guard.detach();
+        }
     }
 }
 
@@ -204,17 +225,20 @@ impl Store {
         Session::open(self.shared.clone(), self.queue_depth)
     }
 
-    /// A session for a core, which drives it from now on.
+    /// A session for a core, which drives it for as long as somebody holds it or a clone of it.
     ///
     /// # Errors
     ///
     /// As [`Store::session`].
     pub fn session_on(&self, core: &rt::Handle) -> Result<Session, StoreError> {
         let session = self.session()?;
-        core.register_poller(session.disk().poller()).detach();
+        let polled = Polled(Some(core.register_poller(session.disk().poller())));
         let driver = session.clone();
-        // Runs until the store is closed, whoever waits for it.
-        drop(core.spawn(async move { driver.drive().await }));
+        // Runs on, whoever waits for it.
+        drop(core.spawn(async move {
+            driver.drive_while_held().await;
+            polled.end();
+        }));
         Ok(session)
     }
 
@@ -244,8 +268,12 @@ impl Store {
         // they can neither keep nor copy with its buffer.
         match unsafe { own.with(on) } {
             Ok(result) => result,
-            // Within another operation of this thread: a user's function asks for something else.
-            Err(on) => on(&self.session_of_thread()?),
+            // Within another operation of this thread: a user's function asks for something else. Or its
+            // session has panicked, and the next operation makes a new one.
+            Err(on) => {
+                SESSIONS.with_borrow_mut(|sessions| sessions.retain(|(_, own)| !own.is_empty()));
+                on(&self.session_of_thread()?)
+            }
         }
     }
 
@@ -368,7 +396,8 @@ impl Store {
         self.with(async |session| session.decrement(key, by).await)
     }
 
-    /// Makes of a key's value what `update` says; see [`Session::update`].
+    /// Makes of a key's value what `update` says; see [`Session::update`]. `update` may use the store, but if it changes the
+    /// same key both wait for each other for ever.
     ///
     /// # Errors
     ///
@@ -426,7 +455,14 @@ impl Store {
 
     /// Bytes of the log that live records take, rounded up as the index knows them.
     pub fn live_bytes(&self) -> u64 {
-        self.shared.live.load(Ordering::Relaxed) << self.shared.layout().grain_shift
+        self.shared.segments.live_grains() << self.shared.layout().grain_shift
+    }
+
+    /// Bytes of the log that short live records may take: a store with as much refuses new keys and longer values, and
+    /// takes up what replaces a value as long. Of records of which few fit a segment it takes up less: half as many bytes
+    /// at least. A cache refuses nothing.
+    pub fn live_bytes_max(&self) -> u64 {
+        self.shared.fill.grains_max() << self.shared.layout().grain_shift
     }
 
     /// Bytes at the ends of the segments that users have filled since the store was opened: the next
@@ -436,7 +472,13 @@ impl Store {
     }
 
     /// Ends what is under way, refuses what comes, and writes the index, so that the next opening
-    /// need not read the log. Without room for it that is left out.
+    /// need not read the log. That is left out without room for it, after changes that failed, and if the maintenance has
+    /// panicked or was dropped in the middle of something.
+    ///
+    /// Waits for changes under way, and for a maintenance that another thread runs, 10 s each at most, and leaves the index
+    /// out if they have not ended by then. The calling thread is blocked meanwhile: changes of sessions that it drives
+    /// itself do not end. Beside a [`Maintenance::run`] of the calling thread it does not wait for that, and leaves the
+    /// index out: drop that future before, when it has nothing to do.
     ///
     /// The file is let go, whichever threads have used the store, but for sessions that somebody still
     /// holds and for threads whose last operation failed in the middle.
@@ -451,12 +493,29 @@ impl Store {
         let shared = &self.shared;
         let unused = shared.user.end(&shared.segments);
         // Who was not driven any more has given up; what he wrote is in the log.
-        if !shared.segments.wait_until_idle(Duration::from_secs(10)) {
+        if !wait_until(|| shared.segments.is_idle()) {
             tracing::warn!(device = %shared.device.name(), "closed with changes under way: the log will be read");
             return Ok(());
         }
+        // Somebody else may run it, and the log must not change under the index that is written. What this thread itself
+        // would have to run does not end meanwhile.
+        let own = std::thread::current().id();
+        let is_own = *shared.maintainer_thread() == Some(own);
+        if is_own || !wait_until(|| shared.maintainer_thread().is_none()) {
+            tracing::warn!(device = %shared.device.name(), "closed beside its maintenance: the log will be read");
+            return Ok(());
+        }
         disk.block_on(async {
-            disk.flush().await?;
+            match shared.flush(&disk).await {
+                // What it may have cost was durable before it was acknowledged, or not acknowledged.
+                Err(FailedFlush::Write(_)) if shared.durable() == Durable::Yes => {}
+                flushed => flushed.map_err(FailedFlush::into_error)?,
+            }
+            if shared.is_stepping.load(Ordering::Acquire) {
+                // What it was moving, that write may have taken along.
+                tracing::warn!(device = %shared.device.name(), "its maintenance has stopped in the middle: the log will be read");
+                return shared.lost().map_or(Ok(()), Err);
+            }
             for room in unused {
                 free_segment(shared, &disk, room.segment).await?;
                 shared.segments.free(room.segment);
@@ -478,10 +537,6 @@ impl Store {
                 tracing::info!(device = %shared.device.name(), "changes have failed: the log will be read");
                 return Ok(());
             }
-            if shared.has_panicked.load(Ordering::Acquire) {
-                tracing::warn!(device = %shared.device.name(), "its maintenance has panicked: the log will be read");
-                return Ok(());
-            }
             if !checkpoint::write(shared, &disk).await? {
                 tracing::info!(device = %shared.device.name(), "no room for the index: the log will be read");
             }
@@ -491,6 +546,7 @@ impl Store {
 
     fn stop(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
+        self.shared.drivers.wake();
         // Maintenance ends, and nobody opens another segment.
         self.shared.user.close();
         self.shared.wake_maintainer();
@@ -528,6 +584,18 @@ impl fmt::Debug for Store {
     }
 }
 
+/// Waits until something holds that others are about to bring about; false if that takes too long.
+fn wait_until(holds: impl Fn() -> bool) -> bool {
+    let (step, patience) = (Duration::from_millis(1), 10_000);
+    for _ in 0..patience {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(step);
+    }
+    holds()
+}
+
 /// Reads or writes the superblock, and recovers.
 fn prepare(
     device: Arc<dyn Device>,
@@ -537,15 +605,17 @@ fn prepare(
     let (superblock, is_new) = disk.block_on(superblock(&*device, &disk, options))?;
     let layout = superblock.layout;
     let (maintainer, notified) = rt::cross::notify();
-    let segment_grains = layout.segment_bytes() >> layout.grain_shift;
-    let whole = u64::from(layout.segments) * segment_grains;
-    // Segments that are open or being emptied hold nothing for long.
-    let unsettled = 4.min(u64::from(layout.segments) / 2) * segment_grains;
     let index_bytes_max = options.index_bytes_max.unwrap_or(u64::MAX);
-    let index = Index::new(&index::Options {
+    let index_options = index::Options {
         bytes_max: index_bytes_max,
         ..index::Options::for_entries(expected_entries(&layout))
-    });
+    };
+    // What the device holds is taken up whatever it takes: a crash may leave more than there was room for.
+    let unlimited = index::Options {
+        bytes_max: u64::MAX,
+        ..index_options
+    };
+    let index = index_options.check().and_then(|()| Index::new(&unlimited));
     let index = index.map_err(|error| {
         tracing::error!(%error, "an index for the store");
         StoreError::IndexFull
@@ -553,8 +623,6 @@ fn prepare(
     let mut shared = Shared {
         settings: Settings {
             durable: options.durable(),
-            live_max: ((whole as f64 * options.live_share) as u64).min(whole - unsettled),
-            index_bytes_max,
             forget_damaged: options.forget_damaged,
             now: options.now.clone(),
         },
@@ -568,11 +636,15 @@ fn prepare(
         unsettled: Unsettled::default(),
         counters: Counters::default(),
         tally: Tally::default(),
-        live: AtomicU64::new(0),
+        taken_back: AtomicU64::new(0),
+        fill: Fill::new(&layout, options.live_share),
         maintainer,
         is_closed: AtomicBool::new(false),
-        has_panicked: AtomicBool::new(false),
+        maintainer_thread: Mutex::default(),
+        drivers: Drivers::default(),
+        is_stepping: AtomicBool::new(false),
         lost: Mutex::default(),
+        failed_write: Mutex::default(),
         commands: crate::commands::Common::default(),
         device,
         superblock,
@@ -583,6 +655,7 @@ fn prepare(
     } else {
         recover(&mut shared, &disk, options)?
     };
+    shared.index.limit(index_bytes_max);
     Ok((Arc::new(shared), recovery, notified))
 }
 

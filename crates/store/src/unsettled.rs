@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::format::layout::Layout;
 use crate::hash::KeyHash;
 use crate::index::Place;
 use crate::shared::Shared;
@@ -145,6 +146,18 @@ impl Unsettled {
         }
     }
 
+    /// What stood in a segment is gone, and something else may come to stand there.
+    pub(crate) fn forget_segment(&self, layout: &Layout, segment: u32) {
+        if !self.is_empty() {
+            self.change(|state| {
+                state.superseded.retain(|_, places| {
+                    places.retain(|place| layout.segment_of(place.grain()).0 != segment);
+                    !places.is_empty()
+                });
+            });
+        }
+    }
+
     /// Whether the index alone says what the store holds.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_empty()
@@ -192,6 +205,40 @@ mod tests {
 
     use super::*;
     use crate::{Options, Store};
+
+    /// What cannot be read is noted by its place, until something else stands there.
+    #[test]
+    fn a_value_in_the_place_of_what_could_not_be_read_is_shown() {
+        let options = Options {
+            segment_bytes: Some(64 << 10),
+            ..Options::default()
+        };
+        let device = SimDevice::new(SimConfig::new(1, 9 * (64 << 10)));
+        let store = Store::on(Arc::new(device), &options).expect("a store");
+        let shared = &store.shared;
+        let (hash, value) = (shared.hash(b"key"), [7; 3000]);
+        let place = || {
+            let mut candidates = crate::index::Candidates::new();
+            shared.index.candidates(hash.index(), &mut candidates);
+            candidates[0]
+        };
+        store.put(b"key", &value).expect("put");
+        let first = place();
+        store.delete(b"key").expect("deleted");
+        shared.unsettled.supersede(hash, &[first]);
+        for round in 0..20_000_u32 {
+            store.put(b"key", &value).expect("put");
+            if place() == first {
+                let found = store.get(b"key").expect("got");
+                assert!(found.as_deref() == Some(&value[..]), "round {round}");
+                return;
+            }
+            for other in 0..(round % 5) as u8 {
+                store.put(&[b'o', other], &value).expect("put");
+            }
+        }
+        panic!("it never came there again");
+    }
 
     #[test]
     fn what_becomes_of_one_change_says_nothing_of_another_one() {

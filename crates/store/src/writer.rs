@@ -16,7 +16,7 @@ use std::task::{Context, Waker};
 
 use block::{Buf, Disk, Durable};
 
-use crate::batch::{Batch, Held, Member, Ticket};
+use crate::batch::{Batch, HeldBatch, Member, Ticket};
 use crate::counters::{Counters, count};
 use crate::error::StoreError;
 use crate::flights::Turn;
@@ -28,7 +28,7 @@ use crate::read::View;
 use crate::shared::Shared;
 use crate::stream::Room;
 
-/// A batch that is this long is not held back.
+/// A batch that is this long, or fills a segment, is not held back.
 const LARGE: usize = 256 << 10;
 /// What a batch's buffer holds at least.
 const USUAL: usize = 16 << 10;
@@ -41,7 +41,7 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 struct Open {
     buf: Buf,
     len: usize,
-    batch: Held,
+    batch: HeldBatch,
 }
 
 /// The writer of one core to one stream.
@@ -59,16 +59,30 @@ pub(crate) struct Inner {
     /// The batch whose write was begun last has no place for all of its records yet. No other one begins
     /// before it has: records that are added later come behind those that were added before.
     is_placing: Rc<Cell<bool>>,
+    /// The driver is no more.
+    has_panicked: Cell<bool>,
     /// Changes whose records were gathered, and whose callers go on with them: they may still leave them.
     under_way: Cell<usize>,
     /// Changes whose callers have gone, after their records had been gathered.
     left: RefCell<Vec<Task>>,
+    /// A batch that is this long is not held back. None is longer but for one record: it waits for one segment at most,
+    /// and keeps but one from being given up.
+    large: usize,
     /// What the next batch's buffer holds at first: as much as the one before it, so that under a steady
     /// load no batch outgrows its buffer.
     buffer_len: Cell<usize>,
     /// All that were ever needed at once.
     batches: RefCell<Vec<Rc<Batch>>>,
     driver: RefCell<Option<Waker>>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The driver may be about to be the last who holds it, and wait for that.
+        if Rc::strong_count(&self.0) == 2 {
+            self.wake();
+        }
+    }
 }
 
 impl Deref for Writer {
@@ -81,6 +95,7 @@ impl Deref for Writer {
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, disk: Disk, counters: Arc<Counters>) -> Self {
+        let large = LARGE.min(shared.layout().record_max());
         Self(Rc::new(Inner {
             shared,
             disk,
@@ -89,8 +104,10 @@ impl Writer {
             full: RefCell::default(),
             writing: RefCell::default(),
             is_placing: Rc::default(),
+            has_panicked: Cell::default(),
             under_way: Cell::default(),
             left: RefCell::default(),
+            large,
             buffer_len: Cell::new(USUAL),
             batches: RefCell::default(),
             driver: RefCell::default(),
@@ -98,12 +115,12 @@ impl Writer {
     }
 
     /// A batch without records.
-    fn batch(&self) -> Held {
+    fn batch(&self) -> HeldBatch {
         let mut batches = self.batches.borrow_mut();
         let unused = batches.iter().find(|batch| batch.is_unused());
-        unused.map(Held::new).unwrap_or_else(|| {
+        unused.map(HeldBatch::new).unwrap_or_else(|| {
             let batch = Batch::new(self.shared.clone());
-            let held = Held::new(&batch);
+            let held = HeldBatch::new(&batch);
             batches.push(batch);
             held
         })
@@ -132,10 +149,16 @@ impl Writer {
         if self.shared.is_closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
+        if self.has_panicked.get() {
+            return Err(StoreError::Undriven);
+        }
         let layout = &self.shared.superblock.layout;
         let len = record.encoded_len();
         let mut slot = self.open.borrow_mut();
-        if slot.as_ref().is_some_and(|open| open.len + len > LARGE) {
+        if slot
+            .as_ref()
+            .is_some_and(|open| open.len + len > self.large)
+        {
             self.full.borrow_mut().extend(slot.take());
         }
         let open = slot.get_or_insert_with(|| Open {
@@ -181,14 +204,19 @@ impl Writer {
         }
     }
 
-    /// Has the driver go on with a change that its caller has left.
+    /// Has the driver go on with a change that its caller has left. Without a driver it is dropped.
     pub(crate) fn go_on_with(&self, change: impl Future<Output = ()> + 'static) {
+        if self.has_panicked.get() {
+            return;
+        }
         self.left.borrow_mut().push(Box::pin(change));
         self.wake();
     }
 
     fn wake(&self) {
-        if let Some(driver) = self.driver.borrow_mut().take() {
+        // Whatever it runs may use the writer.
+        let driver = self.driver.take();
+        if let Some(driver) = driver {
             driver.wake();
         }
     }
@@ -207,9 +235,41 @@ impl Writer {
         Rc::strong_count(&self.0) == 1
     }
 
+    /// Whether it has panicked: it writes nothing any more.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.has_panicked.get()
+    }
+
     /// Begins writes and goes on with those on their way. To be called again when the waker says so.
     pub(crate) fn step(&self, cx: &mut Context<'_>) {
-        *self.driver.borrow_mut() = Some(cx.waker().clone());
+        if self.has_panicked.get() {
+            return;
+        }
+        let fuse = Fuse(self);
+        self.step_on(cx);
+        std::mem::forget(fuse);
+    }
+
+    /// Tells all who wait that nothing is written any more.
+    pub(crate) fn fail(&self) {
+        tracing::error!(device = %self.disk.name(), "what writes for a session of a store has panicked");
+        self.has_panicked.set(true);
+        let open = self.open.take();
+        let full = self.full.take();
+        for open in open.into_iter().chain(full) {
+            open.batch.end(Err(StoreError::Undriven));
+        }
+        // Those tell who waits for them. What they have begun is as after an error.
+        drop((self.writing.take(), self.left.take()));
+    }
+
+    fn step_on(&self, cx: &mut Context<'_>) {
+        let will_wake = |driver: &Waker| driver.will_wake(cx.waker());
+        if !self.driver.borrow().as_ref().is_some_and(will_wake) {
+            // The old one may be the last that holds a task, which may use the writer when it is dropped.
+            let old = self.driver.replace(Some(cx.waker().clone()));
+            drop(old);
+        }
         self.write(cx);
         if !self.left.borrow().is_empty() {
             // They may leave something behind themselves.
@@ -244,6 +304,36 @@ impl Writer {
     }
 }
 
+/// Tells all who wait for a writer when it panics. Forgotten otherwise.
+struct Fuse<'w>(&'w Writer);
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        self.0.fail();
+    }
+}
+
+/// Ends a batch if its write is dropped.
+struct Ending<'b> {
+    batch: &'b Batch,
+    has_ended: bool,
+}
+
+impl Ending<'_> {
+    fn end(mut self, outcome: Result<(), StoreError>) {
+        self.has_ended = true;
+        self.batch.end(outcome);
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.batch.end(Err(StoreError::Undriven));
+        }
+    }
+}
+
 async fn write(
     shared: Arc<Shared>,
     disk: Disk,
@@ -253,6 +343,10 @@ async fn write(
 ) {
     let Open { buf, len, batch } = open;
     let members = batch.members.take();
+    let ending = Ending {
+        batch: &batch,
+        has_ended: false,
+    };
     let view = View {
         shared: &shared,
         disk: &disk,
@@ -263,7 +357,7 @@ async fn write(
         is_placing.set(false);
     }
     batch.members.replace(members);
-    batch.end(outcome);
+    ending.end(outcome);
 }
 
 /// Writes a batch: at once if its segment has room for it, otherwise what fits, and the rest to
@@ -291,6 +385,7 @@ async fn write_parts(
             .take(&shared.segments, fit, || shared.wake_maintainer());
         let room = room.await?;
         batch.hold(room.segment);
+        let mut unended = Unended::new(shared, &room, shared.durable());
         let (fitting, bytes) = fitting(layout, rest, room.blocks);
         let padded = room.blocks as usize * layout.block();
         let (part, after) = rest.split_at(fitting);
@@ -307,7 +402,6 @@ async fn write_parts(
         };
         debug_assert!(shift + bytes <= len);
         buf[bytes..].fill(0);
-        let mut unended = Unended::new(shared, &room);
         let crc = compose(shared, room, &mut buf[..bytes], part, shift);
         for member in part {
             let grain = grain_of(layout, room, member.at - shift);
@@ -320,8 +414,12 @@ async fn write_parts(
         let at = shared.layout().block_at(room.segment, room.block);
         count(&counters.batches, 1);
         count(&counters.written_bytes, padded as u64);
+        unended.send();
         let (result, _) = disk.write(buf, at, shared.durable()).await;
-        unended.is_on_its_way = false;
+        unended.arrive();
+        if shared.durable() == Durable::Yes {
+            shared.note_durable_write(&result);
+        }
         result?;
         let end = room.block + room.blocks;
         unended.end(end, crc, part.len() as u32);
@@ -338,20 +436,34 @@ pub(crate) struct Unended<'s> {
     shared: &'s Shared,
     segment: u32,
     seq: u64,
+    durable: Durable,
     has_ended: bool,
     /// The device may have it, and not be done with it.
-    pub(crate) is_on_its_way: bool,
+    is_on_its_way: bool,
 }
 
 impl<'s> Unended<'s> {
-    pub(crate) fn new(shared: &'s Shared, room: &Room) -> Self {
+    pub(crate) fn new(shared: &'s Shared, room: &Room, durable: Durable) -> Self {
         Self {
             shared,
             segment: room.segment,
             seq: room.seq,
+            durable,
             has_ended: false,
-            is_on_its_way: true,
+            is_on_its_way: false,
         }
+    }
+
+    /// The device gets the write.
+    pub(crate) fn send(&mut self) {
+        self.is_on_its_way = true;
+        self.shared.segments.add_write();
+    }
+
+    /// The device is done with the write.
+    pub(crate) fn arrive(&mut self) {
+        self.is_on_its_way = false;
+        self.shared.segments.sub_write();
     }
 
     /// The batch was written, up to the block `end`.
@@ -371,7 +483,11 @@ impl Drop for Unended<'_> {
         let segments = &self.shared.segments;
         segments.note_failure(self.segment);
         if self.is_on_its_way {
+            segments.sub_write();
             segments.await_write(self.segment);
+            if self.durable == Durable::Yes {
+                self.shared.note_orphan();
+            }
         }
         self.shared.user.leave(self.seq);
     }

@@ -78,8 +78,8 @@ enum Action {
     Fail {
         /// A failed write may leave some of its blocks.
         write: Option<Arc<Volatile>>,
-        /// How many writes a failed flush was to cover. What it did not bring to the medium never gets
-        /// there, whatever a later flush says.
+        /// How many writes a failed flush, or the flush of a failed durable write, was to cover. What it did not
+        /// bring to the medium never gets there, whatever a later flush says.
         covers: Option<u64>,
         errno: Errno,
     },
@@ -215,9 +215,10 @@ impl State {
         let action = match (self.failure(kind, request), write) {
             (Some(errno), write) => {
                 let has_effect = errno != Errno::AGAIN && !self.is_off;
+                let flushes = matches!(request.op, Op::Flush | Op::Write(Durable::Yes));
                 Action::Fail {
                     write: write.filter(|_| has_effect),
-                    covers: (has_effect && kind == Kind::Flush).then_some(covers),
+                    covers: (has_effect && flushes).then_some(covers),
                     errno,
                 }
             }

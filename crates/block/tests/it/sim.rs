@@ -1,11 +1,9 @@
 //! The simulated device: what it promises, and what it breaks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use block::sim::{Image, Kind, Loss, Rates, SimConfig, SimDevice, Speed};
+use block::sim::{Image, Kind, Loss, Rates, SimConfig, SimDevice};
 use block::{BlockError, Disk, Durable};
-use rt::sim::{Sim, SimConfig as Cores};
 use rustix::io::Errno;
 
 use super::disk;
@@ -358,57 +356,4 @@ fn rates_are_kept_and_a_seed_repeats_them() {
     assert!((25..75).contains(&count), "{count}");
     assert_eq!((failed, end), run(1));
     assert_ne!(run(1), run(2));
-}
-
-/// On simulated cores, a device takes the time that its speed says.
-#[test]
-fn time_is_virtual_and_the_speed_is_kept() {
-    let elapsed = |depth: usize, speed: Speed| {
-        let mut sim = Sim::new(Cores::new(1, 1));
-        let mut config = SimConfig::new(1, LEN);
-        config.speed = speed;
-        config.clock = Some(sim.clock().clone() as Arc<dyn rt::Clock>);
-        let device = SimDevice::new(config);
-        let main = sim.run(0, |core| async move {
-            let disk = Disk::open(&device, depth).unwrap();
-            core.register_poller(disk.poller()).detach();
-            let tasks: Vec<_> = (0..depth)
-                .map(|_| {
-                    let disk = disk.clone();
-                    core.spawn(async move {
-                        for _ in 0..64 / depth {
-                            disk.read(disk.buffer(4096), 0).await.0.unwrap();
-                        }
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.unwrap();
-            }
-            core.now()
-        });
-        main.unwrap().as_ns() / 1000
-    };
-    let speed = Speed {
-        read: Duration::from_micros(100),
-        jitter: 1.0,
-        channels: 8,
-        bytes_per_s: 0,
-        ..Speed::default()
-    };
-    // Each wait is over with the step after it: well below a microsecond.
-    let about = |wanted: u64, found: u64| {
-        assert!(
-            (wanted..wanted + wanted / 50).contains(&found),
-            "{wanted} {found}"
-        );
-    };
-    about(6400, elapsed(1, speed));
-    about(800, elapsed(8, speed));
-    about(800, elapsed(16, speed));
-    let narrow = Speed {
-        bytes_per_s: 40_960_000,
-        ..speed
-    };
-    about(6400, elapsed(16, narrow));
 }

@@ -181,7 +181,7 @@ impl StoreEngine {
         let base = *lock(&shared.commands.reset);
         let counted = shared.commands.counted(shared.stats());
         let stats = counted.store.since(&base.store);
-        let live = shared.live.load(Ordering::Relaxed);
+        let live = shared.segments.live_grains();
         page.add("cmd_flush", counted.flushes.saturating_sub(base.flushes));
         let commands = counted.commands.iter().zip(base.commands);
         for (name, (count, base)) in NAMES.into_iter().zip(commands) {
@@ -189,6 +189,8 @@ impl StoreEngine {
         }
         page.add("curr_items", shared.index.len());
         page.add("bytes", live * shared.layout().grain() as u64);
+        let grains_max = shared.fill.grains_max();
+        page.add("bytes_max", grains_max * shared.layout().grain() as u64);
         page.add("reads", stats.reads);
         page.add("read_bytes", stats.read_bytes);
         page.add("written_bytes", stats.written_bytes);

@@ -16,7 +16,7 @@
 use block::crc32c;
 
 use super::segment::Kind;
-use super::{FormatError, Reader, Writer, bind};
+use super::{Emitter, FormatError, Reader, bind};
 
 /// The length of a header.
 pub const BATCH_HEADER_LEN: usize = 32;
@@ -53,7 +53,7 @@ impl BatchHeader {
     /// If `out` is shorter than [`BATCH_HEADER_LEN`].
     pub fn emit(&self, seed: u64, out: &mut [u8]) -> u32 {
         let out: &mut [u8; BATCH_HEADER_LEN] = out.first_chunk_mut().expect("room for a header");
-        Writer::new(out)
+        Emitter::new(out)
             .u32(0)
             .bytes(&MAGIC)
             .bytes(&[self.kind as u8])

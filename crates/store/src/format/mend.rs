@@ -5,14 +5,10 @@
 //! between them, so looking for a record at every grain costs no more than reading once.
 
 use block::crc32c;
+use block::crc32c::polynomial::{times, times_x, x_to_the_power_of};
 
 use super::bind;
 use super::record::{CRC_LEN, Header, Meta, Record};
-
-/// The polynomial, the lowest power first.
-const POLY: u32 = 0x82f6_3b78;
-/// x to the power of 0, as checksums have it.
-const ONE: u32 = 1 << 31;
 
 /// How many steps may be spent on finding wrong bits in one segment.
 const STEPS_MAX: u64 = 1 << 28;
@@ -53,7 +49,8 @@ impl Mender {
 
     /// One bit of the checksum, the key, the value or a field that has always the same length.
     fn in_place(&mut self, bytes: &[u8], bound: u32) -> Option<Mended> {
-        let header = Header::parse(bytes).ok()?;
+        // The wrong bit may be the one that makes the origin greater than any version.
+        let header = Header::parse_any_origin(bytes).ok()?;
         let len = header.record_len();
         let covered = bytes.get(CRC_LEN..len)?;
         // A damaged header may claim any length, again and again.
@@ -79,7 +76,7 @@ impl Mender {
     /// The byte, and the bit in it, that has this syndrome when it is wrong.
     fn find_bit(&mut self, syndrome: u32, len: usize) -> Option<(usize, u8)> {
         // The last bit that goes into a checksum is the highest one of the last byte.
-        let mut error = POLY;
+        let mut error = x_to_the_power_of(32);
         for byte in (0..len).rev() {
             self.steps_left = self.steps_left.checked_sub(8)?;
             for bit in (0..8).rev() {
@@ -187,53 +184,11 @@ impl<'a> Finder<'a> {
     }
 }
 
-fn times_x(a: u32) -> u32 {
-    if a & 1 == 1 { a >> 1 ^ POLY } else { a >> 1 }
-}
-
-/// The product of two polynomials modulo that of the checksum.
-const fn times(mut a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
-    while a != 0 {
-        if a & ONE != 0 {
-            product ^= b;
-        }
-        a <<= 1;
-        b = if b & 1 == 1 { b >> 1 ^ POLY } else { b >> 1 };
-    }
-    product
-}
-
-/// x to the power of 2 to the power of the index.
-const POWERS: [u32; 48] = {
-    let mut powers = [0; 48];
-    powers[0] = ONE >> 1;
-    let mut i = 1;
-    while i < 48 {
-        powers[i] = times(powers[i - 1], powers[i - 1]);
-        i += 1;
-    }
-    powers
-};
-
-fn x_to_the_power_of(mut exponent: u64) -> u32 {
-    let mut power = ONE;
-    for factor in POWERS {
-        if exponent & 1 == 1 {
-            power = times(factor, power);
-        }
-        exponent >>= 1;
-        if exponent == 0 {
-            break;
-        }
-    }
-    power
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Version;
     use super::super::record::tie;
     use super::*;
 
@@ -256,7 +211,12 @@ mod tests {
             tombstone: Some(77),
             ..Meta::default()
         };
+        let moved = Meta {
+            origin: Some(Version(77)),
+            ..Meta::default()
+        };
         for (meta, value_len) in [
+            (moved, 0),
             (Meta::default(), 0),
             (Meta::default(), 300),
             (with, 200),

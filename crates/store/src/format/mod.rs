@@ -163,18 +163,18 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How many bytes [`Writer::varint`] takes.
+/// How many bytes [`Emitter::varint`] takes.
 pub(crate) fn varint_len(value: u32) -> usize {
     (value.max(1).ilog2() / 7 + 1) as usize
 }
 
 /// Writes numbers one after another into a slice that has room for them.
-pub(crate) struct Writer<'a> {
+pub(crate) struct Emitter<'a> {
     out: &'a mut [u8],
     at: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> Emitter<'a> {
     pub(crate) fn new(out: &'a mut [u8]) -> Self {
         Self { out, at: 0 }
     }
@@ -229,8 +229,8 @@ mod tests {
             u32::MAX,
         ] {
             let mut space = [0xff; 8];
-            let mut writer = Writer::new(&mut space);
-            let len = writer.varint(value).len();
+            let mut emitter = Emitter::new(&mut space);
+            let len = emitter.varint(value).len();
             assert_eq!(len, varint_len(value));
             let mut reader = Reader(&space[..len]);
             assert_eq!(reader.varint(), Some(value));

@@ -14,7 +14,7 @@
 
 use block::crc32c;
 
-use super::{FormatError, Reader, VERSION_END, Version, Writer, bind, varint_len};
+use super::{Emitter, FormatError, Reader, VERSION_END, Version, bind, varint_len};
 
 /// The longest key.
 pub const KEY_MAX: usize = 64 << 10;
@@ -83,6 +83,20 @@ impl Header {
     ///
     /// [`FormatError`] if the bytes cannot be a record.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        let header = Self::parse_any_origin(bytes)?;
+        if header
+            .meta
+            .origin
+            .is_some_and(|origin| origin.0 >= VERSION_END)
+        {
+            let field = "the origin";
+            return Err(FormatError::Field { what: WHAT, field });
+        }
+        Ok(header)
+    }
+
+    /// The same, even if the origin is no version.
+    pub(super) fn parse_any_origin(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader(bytes);
         let short = FormatError::Short { what: WHAT };
         let field = |field| FormatError::Field { what: WHAT, field };
@@ -101,11 +115,7 @@ impl Header {
             ..Meta::default()
         };
         if bits & ORIGIN != 0 {
-            let origin = reader.u64().ok_or(short)?;
-            if origin >= VERSION_END {
-                return Err(field("the origin"));
-            }
-            meta.origin = Some(Version(origin));
+            meta.origin = Some(Version(reader.u64().ok_or(short)?));
         }
         if bits & TOMBSTONE != 0 {
             meta.tombstone = Some(reader.u64().ok_or(short)?);
@@ -189,23 +199,23 @@ impl<'a> Record<'a> {
         ] {
             bits |= if set { bit } else { 0 };
         }
-        let mut writer = Writer::new(out);
-        writer.u32(0).bytes(&[bits]);
-        writer.varint(self.key.len() as u32);
-        writer.varint(self.value.len() as u32);
+        let mut emitter = Emitter::new(out);
+        emitter.u32(0).bytes(&[bits]);
+        emitter.varint(self.key.len() as u32);
+        emitter.varint(self.value.len() as u32);
         if let Some(origin) = meta.origin {
-            writer.u64(origin.0);
+            emitter.u64(origin.0);
         }
         if let Some(fence) = meta.tombstone {
-            writer.u64(fence);
+            emitter.u64(fence);
         }
         if meta.expiry != 0 {
-            writer.u32(meta.expiry);
+            emitter.u32(meta.expiry);
         }
         if meta.flags != 0 {
-            writer.u32(meta.flags);
+            emitter.u32(meta.flags);
         }
-        let len = writer.bytes(self.key).bytes(self.value).len();
+        let len = emitter.bytes(self.key).bytes(self.value).len();
         let crc = crc32c::checksum(&out[CRC_LEN..len]);
         out[..CRC_LEN].copy_from_slice(&crc.to_le_bytes());
     }

@@ -24,7 +24,7 @@
 
 use block::crc32c;
 
-use super::{FormatError, Reader, Writer, mix};
+use super::{Emitter, FormatError, Reader, mix};
 
 /// The length of a header; the rest of its block is zeroes.
 pub const SEGMENT_HEADER_LEN: usize = 88;
@@ -151,7 +151,7 @@ impl SegmentHeader {
     /// If `out` is shorter than [`SEGMENT_HEADER_LEN`].
     pub fn emit(&self, out: &mut [u8]) {
         let out: &mut [u8; SEGMENT_HEADER_LEN] = out.first_chunk_mut().expect("room for a header");
-        Writer::new(out)
+        Emitter::new(out)
             .u32(MAGIC)
             .u32(0)
             .bytes(&self.store.to_le_bytes())

@@ -19,7 +19,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::layout::Layout;
-use super::{FORMAT_VERSION, FormatError, Reader, Writer};
+use super::{Emitter, FORMAT_VERSION, FormatError, Reader};
 
 /// The length of a superblock.
 pub const SUPERBLOCK_LEN: usize = 72;
@@ -63,7 +63,7 @@ impl Superblock {
     pub fn emit(&self, out: &mut [u8]) {
         let out: &mut [u8; SUPERBLOCK_LEN] = out.first_chunk_mut().expect("room for a superblock");
         let layout = &self.layout;
-        Writer::new(out)
+        Emitter::new(out)
             .bytes(MAGIC)
             .u16(FORMAT_VERSION)
             .bytes(&[

@@ -23,7 +23,7 @@
 use super::place::Place;
 
 /// Bits of a tag.
-const TAG_BITS: u32 = 13;
+pub(super) const TAG_BITS: u32 = 13;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 /// The entry lies in its second line.
 const AWAY: u64 = 1 << TAG_BITS;

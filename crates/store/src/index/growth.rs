@@ -83,7 +83,7 @@ const AHEAD: usize = 8;
 
 /// What an insert has done for growth.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Effort {
+pub(super) struct Growth {
     /// Regions looked through.
     pub(super) regions: u32,
     /// Entries moved to another region.
@@ -102,10 +102,10 @@ pub(super) fn threshold(slots: u32) -> u32 {
 impl Index {
     /// Has a shard grow where one of its regions is filling, and does a part of it if it grows.
     #[inline]
-    pub(super) fn help(&self, shard: u32, is_filling: bool, effort: &mut Effort) {
+    pub(super) fn help(&self, shard: u32, is_filling: bool, growth: &mut Growth) {
         let state = self.shards[shard as usize].state();
         if state.is_growing() {
-            self.help_growing(shard, effort);
+            self.help_growing(shard, growth);
         } else if is_filling && self.may_grow(state) {
             // Who finds no room at all tells why.
             let _full = self.begin_growth(shard, state);
@@ -120,7 +120,7 @@ impl Index {
     }
 
     #[cold]
-    fn help_growing(&self, shard: u32, effort: &mut Effort) {
+    fn help_growing(&self, shard: u32, growth: &mut Growth) {
         let next = &self.shards[shard as usize].next;
         let of = |claim: u64| (claim as u32, (claim >> 32) as u32);
         loop {
@@ -133,10 +133,10 @@ impl Index {
             if region + 1 >= regions {
                 return;
             }
-            let before = effort.regions;
+            let before = growth.regions;
             // Without room in the newest region, whoever needs room tells so.
-            let _no_room = self.give(shard, region, regions, effort);
-            if effort.regions > before {
+            let _no_room = self.give(shard, region, regions, growth);
+            if growth.regions > before {
                 return;
             }
         }
@@ -152,16 +152,16 @@ impl Index {
         shard: u32,
         region: u32,
         level: u32,
-        effort: &mut Effort,
+        growth: &mut Growth,
         wait: &mut Wait,
     ) -> Result<(), IndexFull> {
         let state = self.shards[shard as usize].state();
         if state.is_growing() {
             if level < state.regions() {
-                return self.give(shard, region, state.regions(), effort);
+                return self.give(shard, region, state.regions(), growth);
             }
             for other in 0..state.regions() - 1 {
-                self.give(shard, other, state.regions(), effort)?;
+                self.give(shard, other, state.regions(), growth)?;
             }
             // The last one to give ends the growth, and that may be another thread.
             wait.pause();
@@ -204,12 +204,12 @@ impl Index {
         shard: u32,
         from: u32,
         regions: u32,
-        effort: &mut Effort,
+        growth: &mut Growth,
     ) -> Result<(), IndexFull> {
         if self.region(shard, from).header.read().level() >= regions {
             return Ok(());
         }
-        effort.regions += 1;
+        growth.regions += 1;
         let moved = give(
             &self.directory,
             regions,
@@ -218,7 +218,7 @@ impl Index {
         );
         match moved {
             Given::Moved(moved) => {
-                effort.moved += moved;
+                growth.moved += moved;
                 let shard = &self.shards[shard as usize];
                 if shard.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     shard.state.store(u64::from(regions), Ordering::Release);

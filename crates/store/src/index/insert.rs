@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::entry;
-use super::growth::Effort;
+use super::growth::Growth;
 use super::place::Place;
 use super::prefetch::prefetch_write;
 use super::region::{Guard, SLOTS, SPARE};
@@ -24,8 +24,8 @@ impl Index {
     /// The index has reached its limit. Nothing has changed then.
     #[inline]
     pub fn insert(&self, hash: u64, place: Place) -> Result<(), IndexFull> {
-        let mut effort = Effort::default();
-        self.insert_with(hash, place, &mut effort)
+        let mut growth = Growth::default();
+        self.insert_with(hash, place, &mut growth)
     }
 
     /// Adds many entries, in their order: the cache misses of all of them overlap.
@@ -51,14 +51,14 @@ impl Index {
         &self,
         hash: u64,
         place: Place,
-        effort: &mut Effort,
+        growth: &mut Growth,
     ) -> Result<(), IndexFull> {
         let entry = entry::entry(hash, place);
         let mut wait = Wait::default();
         loop {
             let (mut region, at) = self.lock(hash);
             if region.place(at.first, entry) {
-                self.placed(region, entry::shard(hash, self.shards()), effort);
+                self.placed(region, entry::shard(hash, self.shards()), growth);
                 return Ok(());
             }
             let level = region.level();
@@ -70,16 +70,16 @@ impl Index {
                 return Err(self.full());
             }
             let (shard, region) = self.shard_of(at);
-            self.make_room(shard, region, level, effort, &mut wait)?;
+            self.make_room(shard, region, level, growth, &mut wait)?;
         }
     }
 
     /// What is to be done when an entry has found its place.
     #[inline(always)]
-    fn placed(&self, region: Guard<'_>, shard: u32, effort: &mut Effort) {
+    fn placed(&self, region: Guard<'_>, shard: u32, growth: &mut Growth) {
         let is_filling = region.len() > self.grow_at;
         drop(region);
-        self.help(shard, is_filling, effort);
+        self.help(shard, is_filling, growth);
     }
 }
 
@@ -194,7 +194,7 @@ impl Insert {
         let mut region = index.region_at(self.at.number).lock();
         let is_placed = region.level() == self.level && region.place(self.at.first, entry);
         if is_placed {
-            index.placed(region, self.shard, &mut Effort::default());
+            index.placed(region, self.shard, &mut Growth::default());
         }
         is_placed
     }

@@ -15,6 +15,7 @@
 //! | `displace.rs` | room in two full lines |
 //! | `growth.rs` | shards that grow by a region |
 //! | `dump.rs` | a shard as bytes, for checkpoints |
+//! | `walk.rs` | all entries, a region at a time |
 //! | `prefetch.rs` | telling the processor what will be needed |
 //! | `memory.rs` | memory that the kernel fills where it is touched |
 //! | `sync.rs` | atomics, or loom's |
@@ -53,11 +54,13 @@ mod region;
 mod scan;
 mod slots;
 mod sync;
+mod walk;
 
 pub use candidates::Candidates;
 pub use dump::{LoadError, shape};
 pub use options::{CreateError, Options};
 pub use place::{Place, SizeCode};
+pub use walk::Trait;
 
 use directory::{Directory, REGIONS_MAX};
 use growth::Shard;
@@ -110,14 +113,13 @@ impl Index {
         options.check()?;
         let shards = u64::from(options.shards);
         let region_bytes = options.region_bytes();
-        let regions_max = (options.bytes_max / region_bytes).min(shards * REGIONS_MAX as u64);
         // All shards alike, with what one more than the limit's mean needs where they differ.
         let deepest = match options.bytes_max / region_bytes / shards {
             mean if mean < REGIONS_MAX as u64 / 2 => (mean * 2 + 2).min(REGIONS_MAX as u64),
             _ => REGIONS_MAX as u64,
         };
         let count = usize::try_from(shards * deepest).unwrap_or(usize::MAX);
-        let index = Index {
+        let mut index = Index {
             // First, as it is the largest, and the one that there may be no room for.
             lines: Memory::new(count.saturating_mul(options.region_lines as usize))?,
             headers: Memory::new(count)?,
@@ -127,12 +129,13 @@ impl Index {
             directory: Directory::new(),
             region_lines: options.region_lines,
             regions: AtomicU64::new(shards * u64::from(options.regions)),
-            regions_max,
+            regions_max: 0,
             shard_regions_max: deepest as u32,
             grow_at: growth::threshold(options.region_lines * SLOTS as u32),
-            bytes_max: options.bytes_max,
+            bytes_max: 0,
             width: Width::here(),
         };
+        index.limit(options.bytes_max);
         for (number, shard) in index.shards.iter().enumerate() {
             for region in 0..options.regions {
                 index
@@ -143,6 +146,14 @@ impl Index {
             shard.begin(options.regions);
         }
         Ok(index)
+    }
+
+    /// From now on it grows no further than so many bytes, nor than it was made for. It keeps what it has, be that more.
+    pub fn limit(&mut self, bytes_max: u64) {
+        let region_bytes = u64::from(self.region_lines) * size_of::<Line>() as u64;
+        let regions = self.shards.len() as u64 * REGIONS_MAX as u64;
+        self.regions_max = regions.min(bytes_max / region_bytes);
+        self.bytes_max = bytes_max;
     }
 
     /// All places that fit a hash. Takes no lock. It reads one cache line, and a second one for the few

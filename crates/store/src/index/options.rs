@@ -42,7 +42,7 @@ impl Options {
     }
 
     /// What is wrong with them, if anything is.
-    pub(super) fn check(&self) -> Result<(), CreateError> {
+    pub(crate) fn check(&self) -> Result<(), CreateError> {
         if self.shards == 0 {
             return Err(CreateError::Shards);
         }

@@ -43,6 +43,14 @@ impl SizeCode {
     /// The code of all lengths that no other code reaches.
     pub const OPEN: SizeCode = SizeCode((1 << SIZE_BITS) - 1);
 
+    /// How many codes there are, those included that no length has.
+    pub(crate) const COUNT: usize = 1 << SIZE_BITS;
+
+    /// All codes, in the order of their bits.
+    pub(crate) fn all() -> [Self; Self::COUNT] {
+        std::array::from_fn(|bits| SizeCode(bits as u16))
+    }
+
     /// The code of a length in grains. A record has at least one.
     #[inline]
     pub fn of(grains: u64) -> Self {

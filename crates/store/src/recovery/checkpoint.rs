@@ -26,11 +26,11 @@ use crate::batch::Member;
 use crate::error::StoreError;
 use crate::format::record::{Meta, Record};
 use crate::format::segment::{Kind, SegmentHeader};
-use crate::format::{Reader, Version, Writer};
+use crate::format::{Emitter, Reader, Version};
 use crate::index::{self, Index};
 use crate::maintain::{close_segments, write_header};
 use crate::scan::{Passed, Scan};
-use crate::segments::Held;
+use crate::segments::KeptSegment;
 use crate::shared::Shared;
 use crate::stream::Room;
 use crate::writer::{Unended, compose};
@@ -45,8 +45,8 @@ const ENTRY: usize = 48;
 /// Writes the index; nobody changes it meanwhile. Says whether there was room.
 pub(crate) async fn write(shared: &Shared, disk: &Disk) -> Result<bool, StoreError> {
     let layout = *shared.layout();
-    let held = shared.segments.held();
-    let newest = held.iter().map(|held| held.seq).max().unwrap_or(0);
+    let kept = shared.segments.in_use();
+    let newest = kept.iter().map(|kept| kept.seq).max().unwrap_or(0);
     let piece_max = PIECE.min(layout.record_max() / 2);
     let mut out = Output {
         shared,
@@ -69,17 +69,17 @@ pub(crate) async fn write(shared: &Shared, disk: &Disk) -> Result<bool, StoreErr
     }
     let mut table = lengths;
     let lengths_len = table.len();
-    table.resize(lengths_len + held.len() * ENTRY, 0);
-    let mut writer = Writer::new(&mut table[lengths_len..]);
-    for held in &held {
-        writer
-            .u64(held.seq)
-            .u64(held.live)
-            .u64(held.tombstones)
-            .u64(held.fence)
-            .u64(held.touched)
-            .u32(held.segment)
-            .u32(held.is_damaged.into());
+    table.resize(lengths_len + kept.len() * ENTRY, 0);
+    let mut emitter = Emitter::new(&mut table[lengths_len..]);
+    for kept in &kept {
+        emitter
+            .u64(kept.seq)
+            .u64(kept.live)
+            .u64(kept.tombstones)
+            .u64(kept.fence)
+            .u64(kept.touched)
+            .u32(kept.segment)
+            .u32(kept.is_damaged.into());
     }
     for piece in table.chunks(piece_max) {
         if !out.write(pieces, piece).await? {
@@ -89,11 +89,11 @@ pub(crate) async fn write(shared: &Shared, disk: &Disk) -> Result<bool, StoreErr
     }
     disk.flush().await?;
     let mut last = [0; HEAD];
-    Writer::new(&mut last)
+    Emitter::new(&mut last)
         .u64(pieces)
         .u64(newest)
         .u32(shared.index.shards())
-        .u32(held.len() as u32)
+        .u32(kept.len() as u32)
         .u64(shared.doubt.load(Ordering::Relaxed));
     if !out.write(END, &last).await? {
         return Ok(false);
@@ -142,13 +142,12 @@ impl Output<'_> {
             len,
             of: None,
         };
-        let mut unended = Unended::new(shared, &place);
+        let unended = Unended::new(shared, &place, Durable::No);
         let crc = compose(shared, place, &mut buf[..end], &[member], 0);
         let at = shared.layout().block_at(room.segment, room.block);
         room.block += blocks;
         room.blocks -= blocks;
         let (result, _) = disk.write(buf, at, Durable::Yes).await;
-        unended.is_on_its_way = false;
         result?;
         unended.end(room.block, crc, 1);
         room.settled = room.block;
@@ -187,27 +186,34 @@ pub(crate) async fn load(
         return Ok(false);
     };
     let is_of_log = checkpoint.newest == newest
-        && checkpoint.held.len() == log.len()
-        && checkpoint.held.iter().all(|held| {
+        && checkpoint.kept.len() == log.len()
+        && checkpoint.kept.iter().all(|kept| {
             let same =
-                |header: &SegmentHeader| (header.segment, header.seq) == (held.segment, held.seq);
+                |header: &SegmentHeader| (header.segment, header.seq) == (kept.segment, kept.seq);
             log.iter().any(same)
         });
     if !is_of_log {
         return Ok(false);
     }
-    let Some(index) = checkpoint.index(shared) else {
+    let Some(index) = checkpoint.index() else {
         tracing::warn!(device = %shared.device.name(), "the stored index is damaged: reading the log");
         return Ok(false);
     };
     shared.index = index;
-    for held in &checkpoint.held {
-        shared.segments.restore(held);
+    for kept in &checkpoint.kept {
+        shared.segments.restore(kept);
     }
     shared.doubt_before(Version(checkpoint.doubt));
-    let lives = checkpoint.held.iter().map(|held| held.live);
-    let live = lives.fold(0, u64::saturating_add);
-    shared.live = std::sync::atomic::AtomicU64::new(live);
+    for shard in 0..shared.index.shards() {
+        for region in 0..shared.index.regions_of(shard) {
+            shared.index.places(shard, region, |_, place| {
+                let (segment, _) = shared.layout().segment_of(place.grain());
+                let weight = shared.fill.weight(place.size());
+                shared.fill.add(weight);
+                shared.segments.restore_end(segment, weight);
+            });
+        }
+    }
     Ok(true)
 }
 
@@ -215,7 +221,7 @@ struct Checkpoint {
     newest: u64,
     doubt: u64,
     shards: Vec<Vec<u8>>,
-    held: Vec<Held>,
+    kept: Vec<KeptSegment>,
 }
 
 impl Checkpoint {
@@ -234,9 +240,9 @@ impl Checkpoint {
         let lengths_at = table_at.checked_sub(shards * 4)?;
         let mut reader = Reader(&bytes[lengths_at..]);
         let lengths: Vec<u32> = (0..shards).map(|_| reader.u32()).collect::<Option<_>>()?;
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         for _ in 0..segments {
-            held.push(Held {
+            kept.push(KeptSegment {
                 seq: reader.u64()?,
                 live: reader.u64()?,
                 tombstones: reader.u64()?,
@@ -257,14 +263,12 @@ impl Checkpoint {
             newest,
             doubt,
             shards: dumps,
-            held,
+            kept,
         })
     }
 
-    fn index(&self, shared: &Shared) -> Option<Index> {
-        let mut options = index::shape(self.shards.first()?).ok()?;
-        options.bytes_max = shared.settings.index_bytes_max;
-        let index = Index::new(&options).ok()?;
+    fn index(&self) -> Option<Index> {
+        let index = Index::new(&index::shape(self.shards.first()?).ok()?).ok()?;
         for shard in &self.shards {
             index.load(shard).ok()?;
         }

@@ -18,7 +18,7 @@ use crate::maintain::{Which, free_segment, put_header};
 use crate::options::Options;
 use crate::read::version;
 use crate::scan::{Outcome, Passed, Scan};
-use crate::shared::Shared;
+use crate::shared::{FailedFlush, Shared};
 
 /// What is noted of a record, in 32 bytes; of the same hash, the last in order is the newest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +78,8 @@ pub(super) fn recover(
     options: &Options,
 ) -> Result<Recovery, StoreError> {
     let disk = Disk::open(&*shared.device, options.queue_depth)?;
-    let flushed = disk.block_on(disk.flush());
+    let flushed = disk.block_on(shared.flush(&disk));
+    let flushed = flushed.map_err(FailedFlush::into_error);
     if let Err(error) = &flushed {
         tracing::warn!(%error, device = %shared.device.name(), "recovering a store");
     }
@@ -371,6 +372,26 @@ impl Pass<'_> {
     }
 }
 
+/// Where the record stands that the last note is of: of it and its copies, as whole as each other, the
+/// one that was written first. So the segment that copies were being moved to is empty, and can be given
+/// up without room, whenever what they are copies of has not been. One in a damaged segment counts only
+/// if there is no other: damage spreads.
+fn original(shared: &Shared, notes: &[Note]) -> Place {
+    let place = |note: &Note| Place::from_bits(note.place & !WHOLE);
+    let last = notes.last().expect("a note");
+    let is_copy = |note: &&Note| {
+        let is_as_whole = (note.place ^ last.place) & WHOLE == 0;
+        (note.hash, note.rank) == (last.hash, last.rank) && is_as_whole
+    };
+    let copies = notes.iter().rev().take_while(is_copy).map(place);
+    let written = |place: &Place| {
+        let (segment, _) = shared.layout().segment_of(place.grain());
+        let segments = &shared.segments;
+        (segments.is_damaged(segment), segments.seq(segment))
+    };
+    copies.min_by_key(written).unwrap_or(place(last))
+}
+
 /// Has the index point at the newest records.
 fn point(shared: &Shared, mut notes: Vec<Note>) -> Result<(), StoreError> {
     notes.sort_unstable();
@@ -387,7 +408,7 @@ fn point(shared: &Shared, mut notes: Vec<Note>) -> Result<(), StoreError> {
     for (i, note) in notes.iter().enumerate() {
         let is_newest = notes.get(i + 1).is_none_or(|next| next.hash != note.hash);
         if is_newest && note.rank & 1 == 0 {
-            entries.push((note.hash as u64, Place::from_bits(note.place & !WHOLE)));
+            entries.push((note.hash as u64, original(shared, &notes[..=i])));
             if entries.len() == BATCH {
                 insert(&mut entries)?;
             }

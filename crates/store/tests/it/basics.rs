@@ -258,3 +258,37 @@ fn what_segments_lose_at_their_ends_is_counted() {
     let filled = store.stats().written_bytes - a_record + headers + store.lost_bytes();
     assert_eq!(filled, 10 * layout.segment_bytes());
 }
+
+/// A counter is the same thing here, in the cache, and behind both doors.
+#[test]
+fn counters_are_those_of_the_other_engine() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path(), &Options::default()).expect("a store");
+    let values: [&[u8]; 12] = [
+        b"7",
+        b"  7",
+        b"+7",
+        b"-0",
+        b"-1",
+        b"7 text",
+        b"7\0text",
+        b"7x",
+        b"x",
+        b"",
+        b"\t19",
+        b"18446744073709551616",
+    ];
+    for value in values {
+        store.put(b"k", value).expect("put");
+        let counted = store.increment(b"k", 5);
+        match engine::number::parse(value) {
+            Some(number) => {
+                assert_eq!(counted.expect("counted"), Some(number + 5), "{value:?}");
+                let kept = store.get(b"k").expect("got").expect("there");
+                assert_eq!(engine::number::parse(&kept), Some(number + 5));
+                assert_eq!(kept.len(), value.len().max((number + 5).to_string().len()));
+            }
+            None => assert!(matches!(counted, Err(StoreError::NotANumber)), "{value:?}"),
+        }
+    }
+}

@@ -1,11 +1,13 @@
 //! Caches: full, they forget what was not used for long, and nothing else.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use fastrand::Rng;
 use store::{Admission, Attributes, Durability, Options};
 
 use super::basics::open;
+use super::world::{self, Task, World, blank};
 
 fn cache() -> Options {
     let mut options = Options::default();
@@ -113,4 +115,36 @@ fn a_cache_may_be_choosy() {
     store.get(b"asked").expect("got");
     let put = store.put_if_absent(b"asked", b"1", plain).expect("put");
     assert!(put.is_some_and(|put| put.stored));
+}
+
+/// Records so short that the tombstones that would take their place do not fit where those stood. The oldest
+/// segment needs none.
+#[test]
+fn a_cache_of_tiny_values_goes_on() {
+    let mut options = world::options();
+    options.cache = true;
+    let device = blank(1, 12);
+    let mut world = World::open(&device, &options, 1).expect("a cache");
+    // Each of the first ones twice: their last records hide older ones.
+    let keys: Vec<u32> = (0..16_000)
+        .chain(0..16_000)
+        .chain(50_000..130_000)
+        .collect();
+    let next = Cell::new(0);
+    let session = world.sessions[0].clone();
+    let put = |_| {
+        let (session, next, keys) = (session.clone(), &next, &keys);
+        Box::pin(async move {
+            while let Some(key) = keys.get(next.replace(next.get() + 1)) {
+                let put = session.put(&key.to_le_bytes(), b"").await;
+                put.unwrap_or_else(|error| panic!("key {key}: {error}"));
+            }
+        }) as Task<'_>
+    };
+    let tasks: Vec<_> = (0..64).map(put).collect();
+    world.run(tasks).expect("puts end");
+    let stats = world.store.stats();
+    assert!(stats.evicted > 50_000, "{stats:?}");
+    let found = world.finish(session.get(&129_999_u32.to_le_bytes()));
+    assert!(found.expect("it ends").expect("got").is_some());
 }

@@ -1,14 +1,20 @@
 //! A closed store holds nothing, whichever threads have used it.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
 
-use block::{Engine, FileDevice};
+use block::sim::{SimConfig, SimDevice};
+use block::{BlockError, Engine, FileDevice};
 use store::{Attributes, Options, Recovery, Store, StoreError};
 
+use super::rig::{self, LEN, Rig};
 use super::world;
 
 const CHILD: &str = "VERVAIN_TEST_CLOSING";
@@ -197,4 +203,124 @@ fn who_waits_for_room_hears_that_the_maintenance_was_dropped() {
         assert!(matches!(error, StoreError::Unmaintained), "{error}");
     });
     store.close().expect("closed");
+}
+
+/// A core drives a session for as long as somebody holds it, and not longer: with it goes the file, though the core
+/// lives on.
+#[test]
+fn a_core_lets_go_of_a_session_that_nobody_holds() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store");
+    let open = || {
+        let file = block::Options::create(8 << 20).with_engine(Engine::Threads);
+        FileDevice::open(&path, &file)
+    };
+    let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+    let handle = core.handle();
+    for is_held_longer in [false, true] {
+        let device = open().expect("nobody has it");
+        let store = Store::on(Arc::new(device), &Options::default()).expect("a store");
+        let session = core.block_on(async {
+            let session = store.session_on(&handle).expect("a session");
+            session.put(b"key", b"value").await.expect("put");
+            is_held_longer.then_some(session)
+        });
+        store.close().expect("closed");
+        if let Some(session) = &session {
+            assert!(matches!(open(), Err(BlockError::InUse { .. })));
+            let refused = core.block_on(session.put(b"key", b"value"));
+            assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
+            let found = core.block_on(session.get(b"key")).expect("got");
+            assert_eq!(found.as_deref(), Some(&b"value"[..]));
+        }
+        drop(session);
+        core.block_on(async {
+            for _ in 0..4 {
+                handle.yield_now().await;
+            }
+        });
+    }
+    drop(open().expect("nobody has it"));
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn who_drives_a_session_is_woken_when_the_store_is_closed() {
+    let device = world::blank(1, 12);
+    let (store, _) = Store::unmaintained(world::shared(&device), &world::options()).expect("new");
+    let session = store.session().expect("a session");
+    let mut driver = pin!(session.drive());
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(woken.clone());
+    let mut context = Context::from_waker(&waker);
+    assert!(driver.as_mut().poll(&mut context).is_pending());
+    assert!(!woken.0.load(Ordering::Relaxed));
+    store.close().expect("closed");
+    assert!(woken.0.load(Ordering::Relaxed));
+    assert!(driver.as_mut().poll(&mut context).is_ready());
+}
+
+/// Somebody else runs the maintenance, and is in the middle of a collection: the index that is written is one of the log
+/// as it is when that has ended.
+#[test]
+fn closing_waits_for_a_maintenance_that_runs_elsewhere() {
+    for steps in [0, 2, 4, 8, 16] {
+        let mut rig = Rig::new();
+        let mut puts = 0;
+        while !rig.settle_maintenance(1) {
+            let new = [puts as u8; 9000];
+            rig.put(puts % 13, &new, 0).expect("put");
+            puts += 1;
+        }
+        for _ in 0..steps {
+            rig.maintain();
+        }
+        let Rig {
+            device,
+            options,
+            store,
+            mut maintenance,
+            disk,
+            session,
+            mut driver,
+            ..
+        } = rig;
+        drop(session);
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(move || store.close());
+            // The driver ends when the store is closed.
+            let give_up = Instant::now() + Duration::from_secs(20);
+            while rig::poll(driver.as_mut()).is_pending() {
+                assert!(Instant::now() < give_up, "nobody closes it");
+                std::thread::yield_now();
+            }
+            // Time to end for who does not wait.
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(1));
+                assert!(!closing.is_finished(), "{steps} steps: it has not waited");
+            }
+            while rig::poll(maintenance.as_mut()).is_pending() {
+                disk.poll();
+            }
+            closing.join().expect("no panic").expect("closed");
+        });
+        let image = SimDevice::with_image(SimConfig::new(2, LEN), device.image());
+        let (store, _) = Store::unmaintained(world::shared(&image), &options).expect("opened");
+        assert_eq!(store.recovery(), Recovery::Closed, "{steps} steps");
+        for i in 0..13.min(puts) {
+            let last = (0..puts)
+                .rev()
+                .find(|put| put % 13 == i)
+                .expect("it was put");
+            let found = store.get(&rig::key(i)).expect("got").expect("there");
+            assert!(found == [last as u8; 9000], "{steps} steps, key {i}");
+        }
+    }
 }

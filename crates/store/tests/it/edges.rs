@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use block::Device;
-use block::sim::{Loss, SimConfig, SimDevice};
+use block::sim::{Image, Loss, SimConfig, SimDevice};
 use store::examine::examine;
 use store::format::record::Header;
 use store::{Attributes, Options, State, Store, StoreError, Swap};
@@ -168,10 +168,72 @@ fn a_full_index_takes_its_record_back() {
     let len = world.store.len();
     drop(world);
     let cut = with_image(1, device.snapshot().after(Loss::All));
-    options.index_bytes_max = None;
     let store = open(&cut, &options).expect("recovered");
     assert_eq!(store.get(&key(refused)).expect("got"), None);
     assert_eq!(store.len(), len);
+}
+
+/// The power goes before what the index has no room for is taken back: recovery takes up what the log has, and more
+/// than that only if there is room.
+#[test]
+fn a_store_whose_index_is_full_opens_after_a_cut_at_any_moment() {
+    let device = blank(1, 30);
+    let mut options = options();
+    options.index_bytes_max = Some(160 << 10);
+    let mut world = World::open(&device, &options, 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let mut stored = 0;
+    let is_full = |put| matches!(put, Err(StoreError::IndexFull));
+    loop {
+        let before = device.snapshot();
+        device.record();
+        let put = world
+            .finish(session.put(&key(stored), b""))
+            .expect("it ends");
+        let cuts = device.take_snapshots();
+        if is_full(put) {
+            let taken_back = device.snapshot();
+            drop(world);
+            for cut in std::iter::once(&before).chain(&cuts).chain([&taken_back]) {
+                cut_with_a_full_index(cut.after(Loss::None), &options, stored);
+            }
+            return;
+        }
+        stored += 1;
+    }
+}
+
+/// All keys below `stored` are there, and the next one may be. They can be changed and removed, and others stored when
+/// enough have gone.
+fn cut_with_a_full_index(image: Image, options: &Options, stored: u32) {
+    let device = with_image(1, image);
+    let mut world = World::open(&device, options, 1).expect("recovered");
+    let session = world.sessions[0].clone();
+    let len = world.store.len();
+    assert!(
+        (u64::from(stored)..=u64::from(stored) + 1).contains(&len),
+        "{len} of {stored}"
+    );
+    let mut finish = |i: u32, new: Option<&[u8]>| {
+        let change = async {
+            match new {
+                Some(new) => session.put(&key(i), new).await.map(drop),
+                None => session.delete(&key(i)).await.map(drop),
+            }
+        };
+        world.finish(change).expect("it ends")
+    };
+    for i in (0..stored).step_by(97) {
+        finish(i, Some(b"new")).unwrap_or_else(|error| panic!("key {i}: {error}"));
+    }
+    for i in 0..=stored {
+        finish(i, None).unwrap_or_else(|error| panic!("key {i}: {error}"));
+    }
+    for i in 0..stored / 2 {
+        finish(i, Some(b"")).unwrap_or_else(|error| panic!("key {i}: {error}"));
+    }
+    assert_eq!(world.store.len(), u64::from(stored / 2));
+    world.close().expect("closed");
 }
 
 /// The version in a long record's header has rotted. A swap that believes it replaces what it must not.

@@ -24,6 +24,7 @@ pub(super) struct Life {
     has_long: bool,
     is_cache: bool,
     flush_error: f64,
+    write_error: f64,
     durability: Durability,
     /// Bytes of a sector.
     sector: u32,
@@ -37,6 +38,7 @@ pub(super) const USUAL: Life = Life {
     has_long: false,
     is_cache: false,
     flush_error: 0.0,
+    write_error: 0.0,
     durability: Durability::PowerCut,
     sector: 512,
 };
@@ -61,9 +63,13 @@ impl Life {
             steps: self.steps,
             keys: 24,
             has_long: self.has_long,
-            may_fail: self.flush_error > 0.0,
+            may_fail: self.fails(),
             is_cache: self.is_cache,
         }
+    }
+
+    fn fails(&self) -> bool {
+        self.flush_error > 0.0 || self.write_error > 0.0
     }
 
     fn device(&self, seed: u64) -> SimDevice {
@@ -80,6 +86,7 @@ impl Life {
         let mut world = opened.map_err(|error| error.to_string())?;
         device.set_rates(Rates {
             flush_error: self.flush_error,
+            write_error: self.write_error,
             ..Rates::default()
         });
         device.record();
@@ -90,7 +97,7 @@ impl Life {
             return Err(format!("{acknowledged} changes of {all} were acknowledged"));
         }
         let segments = world.store.segments();
-        if self.flush_error == 0.0 && segments.contains(&State::Retired) {
+        if !self.fails() && segments.contains(&State::Retired) {
             return Err(format!(
                 "nothing failed, and a segment is set aside: {segments:?}"
             ));
@@ -156,7 +163,7 @@ fn at_close(life: Life, seed: u64) -> Result<(), String> {
     device.record();
     let mut world = World::open(&device, &life.options(), 1).map_err(|error| error.to_string())?;
     // After changes that failed half way, in a store that was full, the log is read.
-    let has_failed = life.has_long || life.flush_error > 0.0;
+    let has_failed = life.has_long || life.fails();
     if world.store.recovery() != Recovery::Closed && !has_failed {
         return Err(format!("it was closed: {:?}", world.store.recovery()));
     }
@@ -315,6 +322,17 @@ fn a_store_whose_flushes_fail_is_cut() {
         ..SEVERAL
     };
     cut("failed flushes", failing, 0..3);
+}
+
+/// Whose durable writes fail, and with them what others have written and not flushed.
+#[test]
+fn a_store_whose_writes_fail_is_cut() {
+    let failing = Life {
+        segments: 14,
+        write_error: 0.03,
+        ..SEVERAL
+    };
+    cut("failed writes", failing, 0..3);
 }
 
 /// Without durable writes a cut may take what was acknowledged; closing may not.

@@ -167,7 +167,7 @@ fn a_header_that_failed_once_costs_no_room() {
         }
     }
     assert!(
-        failures >= 8,
+        failures >= 7,
         "{failures} headers, {free} segments to spare"
     );
 }

@@ -103,6 +103,11 @@ impl World {
         })
     }
 
+    /// A session's driver is gone.
+    pub(crate) fn end_driver(&mut self, number: usize) {
+        self.drivers[number] = Box::pin(std::future::pending());
+    }
+
     /// Everybody but the users goes one step further. Says whether anything ended on the device.
     pub(crate) fn step(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
@@ -285,7 +290,7 @@ pub(crate) async fn work(
             // Its record may be in the log nevertheless.
             Err(StoreError::Full) => {
                 let (may, device) = (allowed.bytes_max(), device.geometry().len);
-                if (may as u64) < device / 4 && !of.may_fail {
+                if (may as u64) < device / 5 && !of.may_fail {
                     return Err(format!("{what}: full with {may} bytes of {device}"));
                 }
             }

@@ -1,7 +1,7 @@
 //! How full an index gets, what it takes, and what an insert does for growth.
 
 use super::*;
-use crate::index::growth::Effort;
+use crate::index::growth::Growth;
 use crate::index::region::LINES_MAX;
 
 /// Entries of a region.
@@ -83,14 +83,14 @@ fn no_insert_does_more_for_growth_than_to_look_through_a_region() {
     let index = small(1, LINES_MAX);
     let (mut regions, mut moved_most, mut moved) = (0, 0, 0);
     for number in 0..40 * REGION {
-        let mut effort = Effort::default();
+        let mut growth = Growth::default();
         index
-            .insert_with(hash_of(number), place_of(number, 0), &mut effort)
+            .insert_with(hash_of(number), place_of(number, 0), &mut growth)
             .expect("room");
-        assert!(effort.regions <= 1, "{effort:?}");
-        regions += u64::from(effort.regions);
-        moved += u64::from(effort.moved);
-        moved_most = moved_most.max(effort.moved);
+        assert!(growth.regions <= 1, "{growth:?}");
+        regions += u64::from(growth.regions);
+        moved += u64::from(growth.moved);
+        moved_most = moved_most.max(growth.moved);
     }
     let grown = index.regions();
     assert!(grown > 40, "{grown} regions");

@@ -1,5 +1,6 @@
 //! Readers and writers at once.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -27,21 +28,47 @@ fn readers_miss_nothing_while_entries_move_and_shards_grow() {
                 .expect("room");
         }
         let (ended, looked) = (AtomicBool::new(false), AtomicU64::new(0));
+        let walked = AtomicU64::new(0);
         thread::scope(|scope| {
             for reader in 0..2 {
                 let (index, ended, looked) = (&index, &ended, &looked);
                 scope.spawn(move || {
                     let mut candidates = Candidates::new();
                     let mut number = reader;
-                    while !ended.load(Ordering::Relaxed) {
+                    loop {
+                        let is_last = ended.load(Ordering::Relaxed);
                         number = (number + 1) % kept;
                         index.candidates(hash_of(number), &mut candidates);
                         let missed = !candidates.contains(&place_of(number, 0));
                         assert!(!missed, "{number} is not among {candidates:?}");
                         looked.fetch_add(1, Ordering::Relaxed);
+                        if is_last {
+                            break;
+                        }
                     }
                 });
             }
+            scope.spawn(|| {
+                loop {
+                    let is_last = ended.load(Ordering::Relaxed);
+                    let mut seen = HashSet::new();
+                    for shard in 0..index.shards() {
+                        let mut region = 0;
+                        while region < index.regions_of(shard) {
+                            index.places(shard, region, |_, place| {
+                                seen.insert(place);
+                            });
+                            region += 1;
+                        }
+                    }
+                    let missed = (0..kept).find(|&number| !seen.contains(&place_of(number, 0)));
+                    assert_eq!(missed, None, "of {} places", seen.len());
+                    walked.fetch_add(1, Ordering::Relaxed);
+                    if is_last {
+                        break;
+                    }
+                }
+            });
             let _ended = EndsWhenDropped(&ended);
             let writers: Vec<_> = (1..3u64)
                 .map(|writer| {
@@ -75,6 +102,7 @@ fn readers_miss_nothing_while_entries_move_and_shards_grow() {
         });
         assert!(index.regions() > 10, "{} regions", index.regions());
         assert!(looked.load(Ordering::Relaxed) > 0);
+        assert!(walked.load(Ordering::Relaxed) > 0);
     }
 }
 
