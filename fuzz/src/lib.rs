@@ -18,6 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+use arbitrary::{Arbitrary, Unstructured};
+
 pub mod cuts;
 pub mod herd;
 pub mod memcache;
@@ -26,6 +28,18 @@ pub mod nic;
 #[cfg(feature = "program")]
 pub mod program;
 pub mod store;
+
+/// What an input spells, up to its end or so many.
+fn spelt<'a, T: Arbitrary<'a>>(
+    input: &mut Unstructured<'a>,
+    most: usize,
+) -> impl Iterator<Item = T> {
+    let next = || match input.is_empty() {
+        true => None,
+        false => input.arbitrary().ok(),
+    };
+    std::iter::from_fn(next).take(most)
+}
 
 /// A target.
 #[derive(Clone, Copy)]

@@ -11,6 +11,8 @@ use cache::mica::{KeyHash, NewValue, Options, PagePolicy, Partition, Probe, Stor
 use checker::history::Action;
 use checker::{Exact, partition};
 
+use crate::spelt;
+
 /// Operations of an input.
 const STEPS_MAX: usize = 400;
 /// Longest key; one more is refused.
@@ -124,11 +126,8 @@ fn steps(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         exact: Exact::new(1000),
         probes: HashMap::new(),
     };
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        pair.step(input.arbitrary()?);
+    for step in spelt(input, STEPS_MAX) {
+        pair.step(step);
     }
     pair.finish();
     Ok(())

@@ -3,6 +3,8 @@
 use arbitrary::{Arbitrary, Unstructured};
 use nic_soft::outside::{LANE_BYTES, Lane, Read};
 
+use crate::spelt;
+
 const DEEDS_MAX: usize = 400;
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -61,11 +63,10 @@ pub fn run(input: &[u8]) {
         bytes: vec![0; LANE_BYTES],
         gave_up: false,
     };
-    for _ in 0..DEEDS_MAX {
-        if input.is_empty() || scene.gave_up {
+    for deed in spelt(&mut input, DEEDS_MAX) {
+        if scene.gave_up {
             break;
         }
-        let Ok(deed) = input.arbitrary() else { break };
         scene.deed(&deed);
     }
     scene.read(LINES + 1);

@@ -13,7 +13,7 @@ use cache::herd::local::LocalDoor;
 use cache::herd::{
     Acceptor, Client, ClientConfig, Command, Outcome, Server, ServerConfig, StoreMode,
 };
-use cache::mica::{KeyHash, NewValue, Options, Partition};
+use cache::mica::{NewValue, Options, Partition};
 use nic_soft::{SoftNic, SoftOptions};
 use verbs::typed::Context;
 
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut partition = Partition::new(&Options::new(256 << 20))?;
     for number in 0..keys {
         let key = key(number);
-        let hash = KeyHash::new(config.table_seed, &key);
+        let hash = partition.hash(&key);
         let stored = partition.set(hash, &key, NewValue::new(&[7; 32]), 0)?;
         assert!(stored.cas().is_some());
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use cache::herd::{Status, StoreMode};
 
 use crate::history::{Action, Answer};
-use crate::item::{Act, Item, Step, Told, Values, apply};
+use crate::item::{Act, Item, Reply, Step, Values, apply};
 
 /// Items that nobody else changes, and the clock by which they expire. A cache may forget an item at
 /// any time but between a GET that found it and the next command.
@@ -81,9 +81,9 @@ impl Exact {
     pub fn told(&mut self, key: &[u8], action: &Action, answer: &Answer) -> Result<(), String> {
         let old = self.items.get(key).copied();
         let found = self.found.take();
-        let act = Act::of(action, &mut self.values);
-        let told = Told::of(answer, &mut self.values).ok_or("no answer")?;
-        let next = apply(Step::Told(act, told), old, self.now_s, &mut self.values);
+        let act = self.values.act(action);
+        let told = self.values.reply(answer).ok_or("no answer")?;
+        let next = apply(Step::Answered(act, told), old, self.now_s, &mut self.values);
         let wrong = || format!("{action} -> {answer} of {old:?}");
         let next = next.ok_or_else(wrong)?;
         if old.is_some() && says_absent(act, told) {
@@ -92,10 +92,10 @@ impl Exact {
             }
             self.forgotten += 1;
         }
-        if matches!((act, told), (Act::Get, Told::Value { .. })) {
+        if matches!((act, told), (Act::Get, Reply::Value { .. })) {
             self.found = Some(key.to_vec());
         }
-        if let Told::Done { cas: Some(cas) } | Told::Number { cas: Some(cas), .. } = told
+        if let Reply::Done { cas: Some(cas) } | Reply::Number { cas: Some(cas), .. } = told
             && !self.tokens.insert((key.to_vec(), cas))
         {
             return Err(format!("{}, a token that has been another's", wrong()));
@@ -110,14 +110,14 @@ impl Exact {
 }
 
 /// Whether an answer says that there was no item.
-fn says_absent(act: Act, told: Told) -> bool {
+fn says_absent(act: Act, told: Reply) -> bool {
     use StoreMode::{Add, Append, Prepend, Replace};
     match (act, told) {
-        (Act::Store { mode: Add, .. }, Told::Done { .. }) => true,
-        (Act::Store { mode, .. }, Told::Refused(Status::NotStored)) => {
+        (Act::Store { mode: Add, .. }, Reply::Done { .. }) => true,
+        (Act::Store { mode, .. }, Reply::Refused(Status::NotStored)) => {
             matches!(mode, Replace | Append | Prepend)
         }
-        (_, Told::Refused(status)) => status == Status::NotFound,
+        (_, Reply::Refused(status)) => status == Status::NotFound,
         _ => false,
     }
 }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use cache::herd::{Status, StoreMode};
+use cache::herd::{Command, Status, StoreMode};
 
 /// A moment: events of a run are counted, so that no two happen at once.
 pub type Moment = u64;
 
-/// What a client asks of an item.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+/// What a client asks of an item. `V` stands for a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action<V = Vec<u8>> {
     /// Reads.
     Get,
     /// Reads, and gives a new expiry.
@@ -22,7 +22,7 @@ pub enum Action {
         /// On which condition.
         mode: StoreMode,
         /// What.
-        value: Vec<u8>,
+        value: V,
         /// Kept with it.
         flags: u32,
         /// As above.
@@ -47,13 +47,13 @@ pub enum Action {
     },
 }
 
-/// What a client was told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+/// What a client was told. `V` stands for a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer<V = Vec<u8>> {
     /// An item.
     Value {
-        /// Its bytes.
-        value: Vec<u8>,
+        /// Its value.
+        value: V,
         /// Its flags.
         flags: u32,
         /// Its token, if asked for.
@@ -77,12 +77,86 @@ pub enum Answer {
     TimedOut,
     /// The connection was lost: done once or not at all.
     Unknown,
+    /// Nobody asked for the answer: it has been carried out, whatever it found.
+    Unasked,
 }
 
-impl Answer {
+impl<V> Action<V> {
+    /// The same with another value.
+    pub(crate) fn map<W>(&self, other: impl FnOnce(&V) -> W) -> Action<W> {
+        match *self {
+            Action::Get => Action::Get,
+            Action::GetAndTouch { expiry_s } => Action::GetAndTouch { expiry_s },
+            Action::Store {
+                mode,
+                ref value,
+                flags,
+                expiry_s,
+            } => Action::Store {
+                mode,
+                value: other(value),
+                flags,
+                expiry_s,
+            },
+            Action::Delete => Action::Delete,
+            Action::Incr { delta } => Action::Incr { delta },
+            Action::Decr { delta } => Action::Decr { delta },
+            Action::Touch { expiry_s } => Action::Touch { expiry_s },
+        }
+    }
+}
+
+impl Action {
+    /// The same as HERD's clients take it.
+    pub fn command<'a>(&'a self, key: &'a [u8]) -> Command<'a> {
+        match *self {
+            Action::Get => Command::Get { key },
+            Action::GetAndTouch { expiry_s } => Command::GetAndTouch { key, expiry_s },
+            Action::Store {
+                mode,
+                ref value,
+                flags,
+                expiry_s,
+            } => Command::Store {
+                mode,
+                key,
+                value,
+                flags,
+                expiry_s,
+            },
+            Action::Delete => Command::Delete { key },
+            Action::Incr { delta } => Command::Incr { key, delta },
+            Action::Decr { delta } => Command::Decr { key, delta },
+            Action::Touch { expiry_s } => Command::Touch { key, expiry_s },
+        }
+    }
+}
+
+impl<V> Answer<V> {
     /// Whether the server gave it.
     pub fn is_known(&self) -> bool {
-        !matches!(self, Answer::TimedOut | Answer::Unknown)
+        !matches!(self, Answer::TimedOut | Answer::Unknown | Answer::Unasked)
+    }
+
+    /// The same with another value.
+    pub(crate) fn map<W>(&self, other: impl FnOnce(&V) -> W) -> Answer<W> {
+        match *self {
+            Answer::Value {
+                ref value,
+                flags,
+                cas,
+            } => Answer::Value {
+                value: other(value),
+                flags,
+                cas,
+            },
+            Answer::Done { cas } => Answer::Done { cas },
+            Answer::Number { value, cas } => Answer::Number { value, cas },
+            Answer::Refused(status) => Answer::Refused(status),
+            Answer::TimedOut => Answer::TimedOut,
+            Answer::Unknown => Answer::Unknown,
+            Answer::Unasked => Answer::Unasked,
+        }
     }
 }
 
@@ -163,6 +237,7 @@ impl fmt::Display for Answer {
             Answer::Refused(status) => write!(f, "refused: {status}"),
             Answer::TimedOut => write!(f, "timed out"),
             Answer::Unknown => write!(f, "connection lost"),
+            Answer::Unasked => write!(f, "carried out"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! An item may be forgotten at any moment, so whatever needs its absence finds it absent. What needs
 //! its presence does not: nothing brings a forgotten item back but a command that stores it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use cache::herd::{Status, StoreMode};
 
@@ -11,41 +11,64 @@ use crate::history::{Action, Answer};
 
 /// A value, by its number: values are compared often and kept once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub(crate) struct ValueNum(pub(crate) u32);
+pub struct ValueNum(u32);
 
 /// An item.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Item {
-    pub(crate) value: ValueNum,
-    pub(crate) flags: u32,
+pub struct Item {
+    /// Its value.
+    pub value: ValueNum,
+    /// Kept with it.
+    pub flags: u32,
     /// The first second in which it is gone; 0 is never.
-    pub(crate) expiry_s: u32,
+    pub expiry_s: u32,
     /// Its token; 0 when nobody has been told yet.
-    pub(crate) cas: u64,
+    pub cas: u64,
 }
 
 /// The values of a history, and what is known of tokens.
-#[derive(Debug, Default)]
-pub(crate) struct Values {
+#[derive(Clone, Debug, Default)]
+pub struct Values {
     numbers: HashMap<Vec<u8>, ValueNum>,
-    values: Vec<Vec<u8>>,
+    values: HashMap<ValueNum, Vec<u8>>,
+    next: u32,
     joined: HashMap<(ValueNum, ValueNum), ValueNum>,
     tokens: HashMap<u64, ValueNum>,
 }
 
 impl Values {
-    pub(crate) fn number(&mut self, value: &[u8]) -> ValueNum {
+    /// The number of a value.
+    pub fn number(&mut self, value: &[u8]) -> ValueNum {
         if let Some(&number) = self.numbers.get(value) {
             return number;
         }
-        let number = ValueNum(self.values.len() as u32);
-        self.values.push(value.to_vec());
+        let number = ValueNum(self.next);
+        self.next += 1;
+        self.values.insert(number, value.to_vec());
         self.numbers.insert(value.to_vec(), number);
         number
     }
 
-    pub(crate) fn bytes(&self, number: ValueNum) -> &[u8] {
-        &self.values[number.0 as usize]
+    /// The bytes of a value.
+    pub fn bytes(&self, number: ValueNum) -> &[u8] {
+        &self.values[&number]
+    }
+
+    /// How many values are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Drops the bytes of values that are not used any more. Their numbers are not given again.
+    pub(crate) fn retain(&mut self, used: &HashSet<ValueNum>) {
+        self.numbers.retain(|_, number| used.contains(number));
+        self.values.retain(|number, _| used.contains(number));
+        self.joined.clear();
+    }
+
+    /// Tokens stand for nothing any more.
+    pub(crate) fn forget_tokens(&mut self) {
+        self.tokens.clear();
     }
 
     /// One value behind another.
@@ -60,7 +83,7 @@ impl Values {
     }
 
     /// Remembers that a token stands for a value; `false` when it has stood for another one.
-    pub(crate) fn bind(&mut self, cas: u64, value: ValueNum) -> bool {
+    pub fn bind(&mut self, cas: u64, value: ValueNum) -> bool {
         cas != 0 && *self.tokens.entry(cas).or_insert(value) == value
     }
 
@@ -78,107 +101,39 @@ impl Values {
 }
 
 /// A command, with its value by number.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Act {
-    Get,
-    GetAndTouch {
-        expiry_s: u32,
-    },
-    Store {
-        mode: StoreMode,
-        value: ValueNum,
-        flags: u32,
-        expiry_s: u32,
-    },
-    Delete,
-    Incr {
-        delta: u64,
-    },
-    Decr {
-        delta: u64,
-    },
-    Touch {
-        expiry_s: u32,
-    },
-}
-
+pub type Act = Action<ValueNum>;
 /// The server's answer, with its value by number.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Told {
-    Value {
-        value: ValueNum,
-        flags: u32,
-        cas: Option<u64>,
-    },
-    Done {
-        cas: Option<u64>,
-    },
-    Number {
-        value: u64,
-        cas: Option<u64>,
-    },
-    Refused(Status),
-}
+pub type Reply = Answer<ValueNum>;
 
 /// A step of a command, as the checker looks for its place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub enum Step {
     /// A command with the server's answer.
-    Told(Act, Told),
+    Answered(Act, Reply),
     /// A command of which nothing is known. It may do what it says, whatever that finds.
-    Untold(Act),
+    Unanswered(Act),
+    /// A command that was carried out, but whose answer nobody asked for.
+    CarriedOut(Act),
     /// The touching of a read whose answer was lost: it touches what is there, if anything is.
     Touches(u32),
 }
 
-impl Act {
-    pub(crate) fn of(action: &Action, values: &mut Values) -> Act {
-        match *action {
-            Action::Get => Act::Get,
-            Action::GetAndTouch { expiry_s } => Act::GetAndTouch { expiry_s },
-            Action::Store {
-                mode,
-                ref value,
-                flags,
-                expiry_s,
-            } => Act::Store {
-                mode,
-                value: values.number(value),
-                flags,
-                expiry_s,
-            },
-            Action::Delete => Act::Delete,
-            Action::Incr { delta } => Act::Incr { delta },
-            Action::Decr { delta } => Act::Decr { delta },
-            Action::Touch { expiry_s } => Act::Touch { expiry_s },
-        }
+impl Values {
+    /// A command with its value by number.
+    pub fn act(&mut self, action: &Action) -> Act {
+        action.map(|value| self.number(value))
     }
-}
 
-impl Told {
     /// The server's answer, if it is one.
-    pub(crate) fn of(answer: &Answer, values: &mut Values) -> Option<Told> {
-        Some(match *answer {
-            Answer::Value {
-                ref value,
-                flags,
-                cas,
-            } => Told::Value {
-                value: values.number(value),
-                flags,
-                cas,
-            },
-            Answer::Done { cas } => Told::Done { cas },
-            Answer::Number { value, cas } => Told::Number { value, cas },
-            Answer::Refused(status) => Told::Refused(status),
-            Answer::TimedOut | Answer::Unknown => return None,
-        })
+    pub fn reply(&mut self, answer: &Answer) -> Option<Reply> {
+        let is_known = answer.is_known();
+        is_known.then(|| answer.map(|value| self.number(value)))
     }
 }
 
 /// Where a step may lead from an item, `None` being none. Nothing when the step cannot have found
 /// things so; `clock_s` is the earliest second at which it can have looked.
-pub(crate) fn apply(
+pub fn apply(
     step: Step,
     item: Option<Item>,
     clock_s: u32,
@@ -186,8 +141,9 @@ pub(crate) fn apply(
 ) -> Option<Option<Item>> {
     let live = item.filter(|item| item.expiry_s == 0 || clock_s < item.expiry_s);
     match step {
-        Step::Told(act, told) => tell(act, told, item, live, values),
-        Step::Untold(act) => change(act, live, values),
+        Step::Answered(act, told) => tell(act, told, item, live, values),
+        Step::Unanswered(act) => change(act, live, values),
+        Step::CarriedOut(act) => change(act, live, values).or(Some(item)),
         Step::Touches(expiry_s) => Some(live.map(|item| Item { expiry_s, ..item })),
     }
 }
@@ -195,7 +151,7 @@ pub(crate) fn apply(
 /// What a command with this answer leaves; nothing when the answer does not fit the item.
 fn tell(
     act: Act,
-    told: Told,
+    reply: Reply,
     item: Option<Item>,
     live: Option<Item>,
     values: &mut Values,
@@ -205,8 +161,8 @@ fn tell(
         Some(cas) => values.with_token(item, cas),
         None => Some(item),
     };
-    match (act, told) {
-        (Act::Get | Act::GetAndTouch { .. }, Told::Value { value, flags, cas }) => {
+    match (act, reply) {
+        (Act::Get | Act::GetAndTouch { .. }, Reply::Value { value, flags, cas }) => {
             let found = live.filter(|item| item.flags == flags && item.value == value)?;
             let found = token(values, found, cas)?;
             match act {
@@ -214,52 +170,52 @@ fn tell(
                 _ => Some(Some(found)),
             }
         }
-        (Act::Store { mode, .. }, Told::Done { cas }) => {
+        (Act::Store { mode, .. }, Reply::Done { cas }) => {
             // An ADD found nothing, which can be had of any item.
             let found = if mode == Add { None } else { live };
             let new = change(act, found, values)??;
             token(values, new, cas).map(Some)
         }
-        (Act::Store { mode: Add, .. }, Told::Refused(Status::NotStored)) => live.map(Some),
+        (Act::Store { mode: Add, .. }, Reply::Refused(Status::NotStored)) => live.map(Some),
         (
             Act::Store {
                 mode: Replace | Append | Prepend,
                 ..
             },
-            Told::Refused(Status::NotStored),
+            Reply::Refused(Status::NotStored),
         ) => Some(None),
         (
             Act::Store {
                 mode: Cas(expected),
                 ..
             },
-            Told::Refused(Status::Exists),
+            Reply::Refused(Status::Exists),
         ) => {
             let found = live?;
             (found.cas == 0 || found.cas != expected).then_some(Some(found))
         }
-        (Act::Store { mode: Cas(_), .. }, Told::Refused(Status::NotFound)) => Some(None),
+        (Act::Store { mode: Cas(_), .. }, Reply::Refused(Status::NotFound)) => Some(None),
         // A SET drops the old item even when it cannot store the new one.
-        (Act::Store { mode: Set, .. }, Told::Refused(Status::TooLarge)) => Some(None),
-        (Act::Store { .. }, Told::Refused(Status::TooLarge)) => Some(item),
-        (Act::Delete | Act::Touch { .. }, Told::Done { .. }) => {
+        (Act::Store { mode: Set, .. }, Reply::Refused(Status::TooLarge)) => Some(None),
+        (Act::Store { .. }, Reply::Refused(Status::TooLarge)) => Some(item),
+        (Act::Delete | Act::Touch { .. }, Reply::Done { .. }) => {
             live?;
             change(act, live, values)
         }
-        (Act::Incr { .. } | Act::Decr { .. }, Told::Number { value, cas }) => {
+        (Act::Incr { .. } | Act::Decr { .. }, Reply::Number { value, cas }) => {
             let new = change(act, live, values)??;
             if number_of(values.bytes(new.value)) != Some(value) {
                 return None;
             }
             token(values, new, cas).map(Some)
         }
-        (Act::Incr { .. } | Act::Decr { .. }, Told::Refused(Status::NotANumber)) => {
+        (Act::Incr { .. } | Act::Decr { .. }, Reply::Refused(Status::NotANumber)) => {
             let found = live?;
             number_of(values.bytes(found.value))
                 .is_none()
                 .then_some(Some(found))
         }
-        (Act::Incr { .. } | Act::Decr { .. }, Told::Refused(Status::TooLarge)) => Some(item),
+        (Act::Incr { .. } | Act::Decr { .. }, Reply::Refused(Status::TooLarge)) => Some(item),
         (
             Act::Get
             | Act::GetAndTouch { .. }
@@ -267,7 +223,7 @@ fn tell(
             | Act::Touch { .. }
             | Act::Incr { .. }
             | Act::Decr { .. },
-            Told::Refused(Status::NotFound),
+            Reply::Refused(Status::NotFound),
         ) => Some(None),
         _ => None,
     }

@@ -4,8 +4,8 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`history`] | what clients asked and were told |
-//! | `item` | what commands do to an item, and what may be forgotten |
-//! | `search` | [`check`]: whether some order of commands explains all answers about an item |
+//! | [`item`] | what commands do to an item, and what may be forgotten |
+//! | `search` | [`check`] and [`Search`]: whether some order of commands explains all answers about an item |
 //! | `exact` | [`Exact`]: one client's items, each answer as it comes |
 //! | [`partition`] | commands of a history, carried out on a partition of MICA |
 //!
@@ -25,11 +25,11 @@
 
 mod exact;
 pub mod history;
-mod item;
+pub mod item;
 pub mod partition;
 mod search;
 #[cfg(test)]
 mod tests;
 
 pub use exact::Exact;
-pub use search::{Lie, Verdict, check};
+pub use search::{Lie, Search, Unexplained, check};

@@ -10,13 +10,13 @@
 //! cannot have one are dropped (Lowe's just-in-time linearization over Wing and Gong's search, with
 //! equal ways met once). When no way is left, no order explains the answer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::history::{Action, Answer, Moment, Operation};
-use crate::item::{Act, Item, Step, Told, Values, apply};
+use crate::item::{Act, Item, Reply, Step, ValueNum, Values, apply};
 use cache::herd::StoreMode;
 
-/// Ways looked at in one history before it counts as undecided.
+/// Ways looked at for one end before a history counts as undecided.
 const WAYS_MAX: usize = 100_000;
 /// Commands under way at once that a way can tell apart.
 const WAY_BITS: usize = 128;
@@ -30,18 +30,16 @@ pub struct Lie {
     pub why: String,
 }
 
-/// What a history is found to be.
+/// Why a history is not explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// Some order explains it; so many ways were looked at.
-    Explained(usize),
-    /// No order does.
+pub enum Unexplained {
+    /// No order does it.
     Lie(Lie),
-    /// Too many commands under way at once to say.
+    /// Too many commands under way at once, or too many ways, to say.
     Undecided,
 }
 
-/// A step of a command, in its time.
+/// A step of a command under way.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     number: usize,
@@ -49,12 +47,10 @@ struct Entry {
     clock_s: u32,
     /// Whether it must have a place.
     is_certain: bool,
-    /// The touch that a repeated read leaves out, if that has had its place.
+    /// The bit of the touch that a repeated read leaves out, if that has had its place.
     touch: Option<usize>,
     /// It is such a touch.
     goes_with_read: bool,
-    begins: Moment,
-    ends: Option<Moment>,
 }
 
 /// How things can stand.
@@ -66,125 +62,28 @@ struct Way {
 }
 
 /// Checks the commands about one item, in any order.
-pub fn check(operations: &[&Operation]) -> Verdict {
-    let mut values = Values::default();
+///
+/// # Errors
+/// That no order explains them, or that they are too many to say.
+pub fn check(operations: &[&Operation]) -> Result<(), Unexplained> {
+    let mut search = Search::default();
     for operation in operations {
-        if let Some(lie) = bind_tokens(operation, &mut values) {
-            return Verdict::Lie(lie);
-        }
+        search.bind_token(operation)?;
     }
-    let entries = entries(operations, &mut values);
     // Beginnings and ends in their order; ends of what never ends are left out.
-    let mut events: Vec<(Moment, bool, usize)> = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        events.push((entry.begins, false, index));
-        events.extend(entry.ends.map(|ends| (ends, true, index)));
-    }
-    events.sort_unstable();
-    let mut search = Search {
-        entries: &entries,
-        under_way: Vec::new(),
-        values,
-        looked: 0,
-    };
-    let mut ways = vec![Way {
-        item: None,
-        placed: 0,
-    }];
-    for (_, is_end, index) in events {
-        if !is_end {
-            if !search.begin(index) {
-                return Verdict::Undecided;
-            }
-            continue;
-        }
-        let Some(next) = search.end(index, &ways) else {
-            return Verdict::Undecided;
-        };
-        if next.is_empty() {
-            return Verdict::Lie(search.lie(index, &ways));
-        }
-        ways = next;
-    }
-    Verdict::Explained(search.looked)
-}
-
-/// Learns which token stands for which value; two values under one token are a lie.
-fn bind_tokens(operation: &Operation, values: &mut Values) -> Option<Lie> {
-    let (cas, value) = match (&operation.action, operation.answer.as_ref()?) {
-        (
-            _,
-            Answer::Value {
-                value,
-                cas: Some(cas),
-                ..
-            },
-        ) => (*cas, value),
-        (
-            Action::Store {
-                mode: StoreMode::Set | StoreMode::Add | StoreMode::Replace | StoreMode::Cas(_),
-                value,
-                ..
-            },
-            Answer::Done { cas: Some(cas) },
-        ) => (*cas, value),
-        _ => return None,
-    };
-    let number = values.number(value);
-    (!values.bind(cas, number)).then(|| Lie {
-        number: operation.number,
-        why: format!("token {cas:#x} stands for two values"),
-    })
-}
-
-fn entries(operations: &[&Operation], values: &mut Values) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut events: Vec<(Moment, bool, &Operation)> = Vec::new();
     for operation in operations {
-        let act = Act::of(&operation.action, values);
-        let told = operation
-            .answer
-            .as_ref()
-            .and_then(|answer| Told::of(answer, values));
-        let entry = |step: Step, is_certain: bool| Entry {
-            number: operation.number,
-            step,
-            clock_s: operation.clock_s,
-            is_certain,
-            touch: None,
-            goes_with_read: false,
-            begins: operation.begins,
-            ends: operation.ends,
-        };
-        match (act, told) {
-            // Nothing came of these that forgetting does not.
-            (Act::Get | Act::Delete, None) => {}
-            (Act::GetAndTouch { expiry_s }, None) => {
-                entries.push(entry(Step::Touches(expiry_s), false));
-            }
-            // One step, or two: when the answer was lost, the repeat reads without touching again. A
-            // miss may come of a repeat, after the touching found something.
-            (Act::GetAndTouch { expiry_s }, Some(told)) => {
-                let touch = entry(Step::Touches(expiry_s), false);
-                if let Told::Value { .. } = told {
-                    // It goes with the read.
-                    entries.push(Entry {
-                        ends: None,
-                        goes_with_read: true,
-                        ..touch
-                    });
-                    let touch = Some(entries.len() - 1);
-                    let read = entry(Step::Told(act, told), true);
-                    entries.push(Entry { touch, ..read });
-                } else {
-                    entries.push(touch);
-                    entries.push(entry(Step::Told(Act::Get, told), true));
-                }
-            }
-            (_, Some(told)) => entries.push(entry(Step::Told(act, told), true)),
-            (_, None) => entries.push(entry(Step::Untold(act), false)),
+        events.push((operation.begins, false, operation));
+        events.extend(operation.ends.map(|ends| (ends, true, *operation)));
+    }
+    events.sort_by_key(|(moment, is_end, _)| (*moment, *is_end));
+    for (_, is_end, operation) in events {
+        match is_end {
+            false => search.begin(operation)?,
+            true => search.end(operation.number)?,
         }
     }
-    entries
+    Ok(())
 }
 
 /// Ways that have been met. Of two that differ only in what need not have had a place, the one where
@@ -212,50 +111,214 @@ impl Met {
     }
 }
 
-struct Search<'a> {
-    entries: &'a [Entry],
-    /// Entries under way, by their bit.
-    under_way: Vec<Option<usize>>,
+/// The search for one item, which is told of beginnings and ends in their order.
+#[derive(Clone, Debug)]
+pub struct Search {
+    ways: Vec<Way>,
+    /// What is under way, by its bit.
+    under_way: Vec<Option<Entry>>,
     values: Values,
-    looked: usize,
 }
 
-impl Search<'_> {
-    /// Gives an entry a bit; `false` when there are too many.
-    fn begin(&mut self, index: usize) -> bool {
-        match self.under_way.iter().position(Option::is_none) {
-            Some(free) => self.under_way[free] = Some(index),
-            None if self.under_way.len() < WAY_BITS => self.under_way.push(Some(index)),
-            None => return false,
+impl Default for Search {
+    fn default() -> Self {
+        let (item, placed) = (None, 0);
+        Search {
+            ways: vec![Way { item, placed }],
+            under_way: Vec::new(),
+            values: Values::default(),
         }
-        true
+    }
+}
+
+impl Search {
+    /// A command begins, whose answer is known by now. When it does and ends counts for nothing here.
+    ///
+    /// # Errors
+    /// That its token has been another value's, or that too many commands are under way.
+    pub fn begin(&mut self, operation: &Operation) -> Result<(), Unexplained> {
+        self.bind_token(operation)?;
+        let act = self.values.act(&operation.action);
+        let answer = operation.answer.as_ref();
+        let is_unasked = answer == Some(&Answer::Unasked);
+        let told = answer.and_then(|answer| self.values.reply(answer));
+        let entry = |step: Step, is_certain: bool| Entry {
+            number: operation.number,
+            step,
+            clock_s: operation.clock_s,
+            is_certain,
+            touch: None,
+            goes_with_read: false,
+        };
+        match (act, told) {
+            (Act::GetAndTouch { expiry_s }, None) => {
+                self.place(entry(Step::Touches(expiry_s), false))?;
+            }
+            // One step, or two: when the answer was lost, the repeat reads without touching again. A
+            // miss may come of a repeat, after the touching found something.
+            (Act::GetAndTouch { expiry_s }, Some(told)) => {
+                let touch = entry(Step::Touches(expiry_s), false);
+                if let Reply::Value { .. } = told {
+                    let goes_with_read = true;
+                    let touch = self.place(Entry {
+                        goes_with_read,
+                        ..touch
+                    })?;
+                    let read = entry(Step::Answered(act, told), true);
+                    self.place(Entry {
+                        touch: Some(touch),
+                        ..read
+                    })?;
+                } else {
+                    self.place(touch)?;
+                    self.place(entry(Step::Answered(Act::Get, told), true))?;
+                }
+            }
+            (_, Some(told)) => drop(self.place(entry(Step::Answered(act, told), true))?),
+            (Act::Get, None) => {}
+            // It may have found that it must not.
+            (
+                Act::Store {
+                    mode: StoreMode::Add | StoreMode::Cas(_),
+                    ..
+                },
+                None,
+            ) => drop(self.place(entry(Step::Unanswered(act), false))?),
+            (_, None) if is_unasked => {
+                self.place(entry(Step::CarriedOut(act), true))?;
+            }
+            // Nothing came of it that forgetting does not.
+            (Act::Delete, None) => {}
+            (_, None) => drop(self.place(entry(Step::Unanswered(act), false))?),
+        }
+        Ok(())
     }
 
-    fn bit_of(&self, index: usize) -> Option<u128> {
-        let bit = self
-            .under_way
-            .iter()
-            .position(|entry| *entry == Some(index))?;
-        Some(1 << bit)
+    /// A command has ended: it has had its place, or will have none.
+    ///
+    /// # Errors
+    /// That it cannot have had one, or that there are too many ways to look at.
+    pub fn end(&mut self, number: usize) -> Result<(), Unexplained> {
+        for place in 0..self.under_way.len() {
+            if self.under_way[place].is_some_and(|it| it.number == number && !it.goes_with_read) {
+                self.end_one(place)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The ways in which an entry can have ended; `None` when there are too many to look at.
-    fn end(&mut self, index: usize, ways: &[Way]) -> Option<Vec<Way>> {
-        let bit = self.bit_of(index)?;
-        let certain = self.entries[index].is_certain;
+    /// A command has ended that may have had a place or none, whatever was thought when it began.
+    ///
+    /// # Errors
+    /// As [`Search::end`].
+    pub fn give_up(&mut self, number: usize) -> Result<(), Unexplained> {
+        for entry in self.under_way.iter_mut().flatten() {
+            entry.is_certain &= entry.number != number;
+        }
+        self.end(number)
+    }
+
+    /// Bytes of the item's value and its token, which is 0 while nobody has been told it, if the item is
+    /// there and nothing else may be.
+    pub fn item(&self) -> Option<(usize, u64)> {
+        let mut items = self.ways.iter().filter_map(|way| way.item);
+        let first = items.next()?;
+        let len = self.values.bytes(first.value).len();
+        items.all(|item| item == first).then_some((len, first.cas))
+    }
+
+    /// Another server gives tokens out from now on.
+    pub fn forget_tokens(&mut self) {
+        self.values.forget_tokens();
+    }
+
+    /// Drops the bytes of values that can come no more, once there are more than so many.
+    pub fn forget_values(&mut self, max: usize) {
+        if self.values.len() <= max {
+            return;
+        }
+        let items = self.ways.iter().filter_map(|way| way.item);
+        let mut used: HashSet<ValueNum> = items.map(|item| item.value).collect();
+        for entry in self.under_way.iter().flatten() {
+            let (act, reply) = match entry.step {
+                Step::Answered(act, reply) => (Some(act), Some(reply)),
+                Step::Unanswered(act) | Step::CarriedOut(act) => (Some(act), None),
+                Step::Touches(_) => (None, None),
+            };
+            if let Some(Act::Store { value, .. }) = act {
+                used.insert(value);
+            }
+            if let Some(Reply::Value { value, .. }) = reply {
+                used.insert(value);
+            }
+        }
+        self.values.retain(&used);
+    }
+
+    /// Learns which token stands for which value; two values under one token are a lie.
+    fn bind_token(&mut self, operation: &Operation) -> Result<(), Unexplained> {
+        let (cas, value) = match (&operation.action, &operation.answer) {
+            (
+                _,
+                Some(Answer::Value {
+                    value,
+                    cas: Some(cas),
+                    ..
+                }),
+            ) => (*cas, value),
+            (
+                Action::Store {
+                    mode: StoreMode::Set | StoreMode::Add | StoreMode::Replace | StoreMode::Cas(_),
+                    value,
+                    ..
+                },
+                Some(Answer::Done { cas: Some(cas) }),
+            ) => (*cas, value),
+            _ => return Ok(()),
+        };
+        let number = self.values.number(value);
+        if self.values.bind(cas, number) {
+            return Ok(());
+        }
+        Err(Unexplained::Lie(Lie {
+            number: operation.number,
+            why: format!("token {cas:#x} stands for two values"),
+        }))
+    }
+
+    /// Gives an entry a bit.
+    fn place(&mut self, entry: Entry) -> Result<usize, Unexplained> {
+        let free = self.under_way.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.under_way.len());
+        if place == WAY_BITS {
+            return Err(Unexplained::Undecided);
+        }
+        if place == self.under_way.len() {
+            self.under_way.push(None);
+        }
+        self.under_way[place] = Some(entry);
+        Ok(place)
+    }
+
+    /// Keeps the ways in which an entry can have ended.
+    fn end_one(&mut self, place: usize) -> Result<(), Unexplained> {
+        let Some(over) = self.under_way[place] else {
+            return Ok(());
+        };
+        let bit = 1 << place;
         let mut met = Met::new(self.optional());
         let mut todo = VecDeque::new();
-        for way in ways {
-            let way = self.settle(*way);
+        for way in self.ways.clone() {
+            let way = self.settle(way);
             if met.insert(way) {
                 todo.push_back(way);
             }
         }
         let mut ended = Met::new(met.optional & !bit);
         let mut order = Vec::new();
-        if !certain {
+        if !over.is_certain {
             // It need not have had a place.
-            for way in ways {
+            for way in &self.ways {
                 let placed = way.placed & !bit;
                 let way = Way { placed, ..*way };
                 if ended.insert(way) {
@@ -264,10 +327,11 @@ impl Search<'_> {
             }
         }
         // First those of few places: others are then seen to be no better.
+        let mut looked = 0;
         while let Some(way) = todo.pop_front() {
-            self.looked += 1;
-            if self.looked > WAYS_MAX {
-                return None;
+            looked += 1;
+            if looked > WAYS_MAX {
+                return Err(Unexplained::Undecided);
             }
             if way.placed & bit != 0 {
                 let placed = way.placed & !bit;
@@ -277,22 +341,17 @@ impl Search<'_> {
                 }
                 continue;
             }
-            for place in 0..self.under_way.len() {
-                let Some(other) = self.under_way[place] else {
+            for other in 0..self.under_way.len() {
+                let Some(entry) = self.under_way[other].filter(|_| way.placed & 1 << other == 0)
+                else {
                     continue;
                 };
-                let other_bit = 1 << place;
-                if way.placed & other_bit != 0 {
-                    continue;
-                }
-                let entry = &self.entries[other];
-                let (clock_s, counts) = (entry.clock_s, entry.is_certain || entry.goes_with_read);
-                let step = self.step_in(other, &way);
                 // What need not have a place and changes nothing needs none here.
-                if let Some(item) = apply(step, way.item, clock_s, &mut self.values)
+                let counts = entry.is_certain || entry.goes_with_read;
+                if let Some(item) = self.apply(&entry, &way)
                     && (item != way.item || counts)
                 {
-                    let placed = way.placed | other_bit;
+                    let placed = way.placed | 1 << other;
                     let next = self.settle(Way { item, placed });
                     if met.insert(next) {
                         todo.push_back(next);
@@ -300,24 +359,24 @@ impl Search<'_> {
                 }
             }
         }
-        let over = [Some(index), self.entries[index].touch];
-        let touch_bit = over[1].and_then(|touch| self.bit_of(touch)).unwrap_or(0);
-        for place in &mut self.under_way {
-            if place.is_some() && over.contains(place) {
-                *place = None;
+        if order.is_empty() {
+            return Err(Unexplained::Lie(self.lie(over.number)));
+        }
+        self.under_way[place] = None;
+        if let Some(touch) = over.touch {
+            self.under_way[touch] = None;
+            for way in &mut order {
+                way.placed &= !(1 << touch);
             }
         }
-        for way in &mut order {
-            way.placed &= !touch_bit;
-        }
-        Some(order)
+        self.ways = order;
+        Ok(())
     }
 
     /// The commands under way that need not have a place.
     fn optional(&self) -> u128 {
         let mut bits = 0;
-        for (place, index) in self.under_way.iter().enumerate() {
-            let entry = index.map(|index| &self.entries[index]);
+        for (place, entry) in self.under_way.iter().enumerate() {
             if entry.is_some_and(|entry| !entry.is_certain && !entry.goes_with_read) {
                 bits |= 1 << place;
             }
@@ -329,40 +388,27 @@ impl Search<'_> {
     /// stands in nobody's way.
     fn settle(&mut self, mut way: Way) -> Way {
         for place in 0..self.under_way.len() {
-            let Some(index) = self.under_way[place] else {
+            let is_placed = way.placed & 1 << place != 0;
+            let Some(entry) = self.under_way[place].filter(|it| it.is_certain && !is_placed) else {
                 continue;
             };
-            if way.placed & 1 << place != 0 || !self.entries[index].is_certain {
-                continue;
-            }
-            let clock_s = self.entries[index].clock_s;
-            let step = self.step_in(index, &way);
-            if !matches!(
-                step,
-                Step::Told(Act::Get, _) | Step::Told(_, Told::Refused(_))
-            ) {
-                continue;
-            }
-            if apply(step, way.item, clock_s, &mut self.values) == Some(way.item) {
+            let changes_nothing = matches!(
+                step_in(&entry, &way),
+                Step::Answered(Act::Get, _) | Step::Answered(_, Reply::Refused(_))
+            );
+            if changes_nothing && self.apply(&entry, &way) == Some(way.item) {
                 way.placed |= 1 << place;
             }
         }
         way
     }
 
-    /// What an entry does in this way: a read whose touching has had its place only reads.
-    fn step_in(&self, index: usize, way: &Way) -> Step {
-        let entry = &self.entries[index];
-        let touch = entry.touch.and_then(|touch| self.bit_of(touch));
-        match entry.step {
-            Step::Told(_, told) if touch.is_some_and(|touch| way.placed & touch != 0) => {
-                Step::Told(Act::Get, told)
-            }
-            step => step,
-        }
+    fn apply(&mut self, entry: &Entry, way: &Way) -> Option<Option<Item>> {
+        let step = step_in(entry, way);
+        apply(step, way.item, entry.clock_s, &mut self.values)
     }
 
-    fn lie(&self, index: usize, ways: &[Way]) -> Lie {
+    fn lie(&self, number: usize) -> Lie {
         let describe = |way: &Way| match way.item {
             None => "no item".to_string(),
             Some(item) => {
@@ -375,16 +421,26 @@ impl Search<'_> {
                 )
             }
         };
-        let mut stood: Vec<String> = ways.iter().map(describe).collect();
+        let mut stood: Vec<String> = self.ways.iter().map(describe).collect();
         stood.sort_unstable();
         stood.dedup();
         stood.truncate(6);
-        Lie {
-            number: self.entries[index].number,
-            why: format!(
-                "no order explains it; before it there can have been: {}",
-                stood.join("; ")
-            ),
+        let stood = stood.join("; ");
+        let why = format!("no order explains it; before it there can have been: {stood}");
+        Lie { number, why }
+    }
+}
+
+/// What an entry does in this way: a read whose touching has had its place only reads.
+fn step_in(entry: &Entry, way: &Way) -> Step {
+    match entry.step {
+        Step::Answered(_, told)
+            if entry
+                .touch
+                .is_some_and(|touch| way.placed & 1 << touch != 0) =>
+        {
+            Step::Answered(Act::Get, told)
         }
+        step => step,
     }
 }

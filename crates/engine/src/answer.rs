@@ -25,6 +25,8 @@ pub enum Answer<'a> {
     },
     /// The mode's condition did not hold.
     NotStored,
+    /// The item would have grown past the engine's limits, and stays as it is.
+    TooLong,
     /// The item changed since its token was read.
     Exists,
     /// No item to change.
@@ -147,6 +149,7 @@ impl<'a> Answer<'a> {
             Self::Miss => Answer::Miss,
             Self::Stored { cas } => Answer::Stored { cas },
             Self::NotStored => Answer::NotStored,
+            Self::TooLong => Answer::TooLong,
             Self::Exists => Answer::Exists,
             Self::NotFound => Answer::NotFound,
             Self::Deleted => Answer::Deleted,

@@ -43,7 +43,7 @@ pub enum Command<'a> {
     },
     /// Writes a value. Answers: `Stored`, `NotStored`; with `Mode::Cas` also `Exists`, `NotFound`.
     ///
-    /// An append or prepend that would pass the engine's limits is `NotStored`.
+    /// An append or prepend that would pass the engine's limits is `TooLong`.
     Store {
         /// How to treat an item already there.
         mode: Mode,

@@ -182,7 +182,7 @@ fn decide_store<'a>(
         (Mode::Append | Mode::Prepend, Some(old)) => {
             // One that would grow too large stays as it is.
             if !limits.allow(key_len, old.value.len() + value.len()) {
-                return plain(Answer::NotStored);
+                return plain(Answer::TooLong);
             }
             let new = NewItem {
                 value: match mode {

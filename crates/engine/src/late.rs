@@ -1,24 +1,27 @@
 //! An engine that promises some of its answers and keeps the promises late, for tests.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use crate::{Answer, Ask, Command, Engine, Failure, Limits, OwnedAnswer};
 
 /// Carries commands out at once on the engine inside, and tells the answers of randomly chosen ones
 /// later: what a door does with tickets can be tested without a disk or another core.
-///
-/// A `Get` of the key `busy` fails, and the answer to one of the key `held` does not come before
-/// [`LateEngine::let_go`].
 pub struct LateEngine<E> {
     /// The engine inside.
     pub inner: E,
     random: fastrand::Rng,
     /// The share of answers that come later, in percent.
     late_percent: u32,
+    /// GETs of this key fail.
+    failing: Option<&'static [u8]>,
+    /// The answer to a GET of this key does not come before [`LateEngine::let_go`].
+    held: Option<&'static [u8]>,
     /// Whether new answers are promised.
     holds_new: bool,
     /// Whether promises are kept.
     keeps: bool,
+    /// Who waits until they are.
+    wakers: Vec<Waker>,
 }
 
 /// An answer that is told after so many polls.
@@ -36,14 +39,32 @@ impl<E> LateEngine<E> {
             inner,
             random: fastrand::Rng::with_seed(seed),
             late_percent,
+            failing: None,
+            held: None,
             holds_new: false,
             keeps: false,
+            wakers: Vec::new(),
         }
+    }
+
+    /// Fails each `Get` of this key.
+    #[must_use]
+    pub fn failing(mut self, key: &'static [u8]) -> Self {
+        self.failing = Some(key);
+        self
+    }
+
+    /// Keeps the answer to each `Get` of this key until [`LateEngine::let_go`].
+    #[must_use]
+    pub fn holding(mut self, key: &'static [u8]) -> Self {
+        self.held = Some(key);
+        self
     }
 
     /// Promises all answers from here on, for when they are let go.
     pub fn hold(&mut self) {
         self.holds_new = true;
+        self.keeps = false;
     }
 
     /// Answers new commands as before, and keeps back what was promised.
@@ -55,6 +76,7 @@ impl<E> LateEngine<E> {
     pub fn let_go(&mut self) {
         self.holds_new = false;
         self.keeps = true;
+        self.wakers.drain(..).for_each(Waker::wake);
     }
 }
 
@@ -76,9 +98,10 @@ impl<E: Engine<Ticket = std::convert::Infallible>> Engine for LateEngine<E> {
         probe: E::Probe,
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Result<R, Late> {
-        let is_get_of = |of: &[u8]| matches!(ask.command, Command::Get { key, .. } if key == of);
-        let held = self.holds_new || is_get_of(b"held");
-        let owned = if is_get_of(b"busy") {
+        let is_get_of =
+            |of: Option<&[u8]>| matches!(ask.command, Command::Get { key, .. } if Some(key) == of);
+        let held = self.holds_new || is_get_of(self.held);
+        let owned = if is_get_of(self.failing) {
             OwnedAnswer::new(Answer::Failed(Failure::Busy("busy")))
         } else {
             let Ok(owned) = self.inner.start(ask, probe, OwnedAnswer::new);
@@ -101,6 +124,10 @@ impl<E: Engine<Ticket = std::convert::Infallible>> Engine for LateEngine<E> {
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> Poll<R> {
         if ticket.held && !self.keeps {
+            let waits = |waker: &Waker| waker.will_wake(context.waker());
+            if !self.wakers.iter().any(waits) {
+                self.wakers.push(context.waker().clone());
+            }
             return Poll::Pending;
         }
         if !ticket.held && ticket.polls_left > 0 {

@@ -10,9 +10,9 @@
 //! | `host` | [`Host`]: what the door asks of the program around an engine |
 //! | `text` | the text protocol's command lines |
 //! | `ahead` | the keys of requests that come next |
-//! | `limits`, `pool` | [`Limits`] of one connection; [`Pool`]: memory that all share, [`Seat`]: one's part of it |
+//! | `limits`, `pool` | [`Limits`] of one connection; [`Pool`]: memory that all share, [`Account`]: one's part of it |
 //! | `reply`, `sequence` | answers as bytes; answers in request order |
-//! | `server` | [`serve`], [`serve_seated`]: one connection over a socket of `rt` |
+//! | `server` | [`serve`], [`serve_accounted`]: one connection over a socket of `rt` |
 //!
 //! ```
 //! use std::task::{Context, Waker};
@@ -66,5 +66,5 @@ pub const VERSION: &str = "1.6.18";
 pub use connection::{Connection, Progress, Step};
 pub use host::{Event, Host};
 pub use limits::{Limits, Pressure};
-pub use pool::{Pool, Seat};
-pub use server::{Ended, serve, serve_seated};
+pub use pool::{Account, Pool};
+pub use server::{Ended, serve, serve_accounted};

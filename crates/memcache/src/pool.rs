@@ -25,7 +25,7 @@ pub struct Pool {
     limit: usize,
     used: AtomicUsize,
     /// Seats so far.
-    seats: AtomicU64,
+    accounts: AtomicU64,
 }
 
 impl Pool {
@@ -35,7 +35,7 @@ impl Pool {
         Self {
             limit,
             used: AtomicUsize::new(0),
-            seats: AtomicU64::new(0),
+            accounts: AtomicU64::new(0),
         }
     }
 
@@ -91,7 +91,7 @@ impl engine::Budget for Pool {
 
 /// One connection's part of a [`Pool`], and when it last got on: for the one who serves it, and the
 /// one who watches over all connections of a core.
-pub struct Seat {
+pub struct Account {
     pool: Arc<Pool>,
     number: u64,
     /// Whom to tell that there is something to watch over.
@@ -103,13 +103,13 @@ pub struct Seat {
     waker: RefCell<Option<Waker>>,
 }
 
-impl Seat {
+impl Account {
     /// A connection that holds nothing, and came now. `watched` is notified when it comes to hold
     /// something.
     #[must_use]
     pub fn new(pool: Arc<Pool>, watched: Notify, now: Instant) -> Self {
         Self {
-            number: pool.seats.fetch_add(1, Ordering::Relaxed),
+            number: pool.accounts.fetch_add(1, Ordering::Relaxed),
             pool,
             watched,
             units: Cell::new(0),
@@ -119,7 +119,7 @@ impl Seat {
         }
     }
 
-    /// A number that no other seat of the pool has.
+    /// A number that no other account of the pool has.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -197,16 +197,16 @@ impl Seat {
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat")
+        f.debug_struct("Account")
             .field("held", &self.held())
             .field("active_at", &self.active_at())
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Seat {
+impl Drop for Account {
     fn drop(&mut self) {
         self.change(0);
     }
@@ -220,18 +220,18 @@ mod tests {
     fn seats_account_for_what_they_hold() {
         let pool = Arc::new(Pool::new(10 * UNIT));
         let watched = Notify::new();
-        let sit = || Seat::new(Arc::clone(&pool), watched.clone(), Instant::ZERO);
-        let seat = sit();
-        seat.settle(UNIT - 1);
-        assert_eq!((seat.held(), pool.used()), (0, 0));
-        seat.settle(5 * UNIT);
+        let sit = || Account::new(Arc::clone(&pool), watched.clone(), Instant::ZERO);
+        let account = sit();
+        account.settle(UNIT - 1);
+        assert_eq!((account.held(), pool.used()), (0, 0));
+        account.settle(5 * UNIT);
         assert_eq!(pool.pressure(), Pressure::Short);
         let other = sit();
         other.settle(7 * UNIT + 1);
         assert_eq!((pool.used(), pool.pressure()), (12 * UNIT, Pressure::Out));
-        seat.settle(0);
+        account.settle(0);
         assert_eq!(pool.used(), 7 * UNIT);
-        drop((seat, other));
+        drop((account, other));
         assert_eq!((pool.used(), pool.pressure()), (0, Pressure::None));
     }
 }

@@ -133,7 +133,7 @@ fn write_stats(out: &mut Vec<u8>, page: &StatsPage) {
 fn write_line(out: &mut Vec<u8>, answer: Answer<'_>) {
     let line: &[u8] = match answer {
         Answer::Stored { .. } => b"STORED\r\n",
-        Answer::NotStored => b"NOT_STORED\r\n",
+        Answer::NotStored | Answer::TooLong => b"NOT_STORED\r\n",
         Answer::Exists => b"EXISTS\r\n",
         Answer::NotFound | Answer::Miss => b"NOT_FOUND\r\n",
         Answer::Deleted => b"DELETED\r\n",

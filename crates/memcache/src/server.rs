@@ -12,7 +12,7 @@ use rt::net::{RecvHalf, SendHalf, Sending, Stream};
 use rt::sync::Notify;
 
 use crate::sequence::BUFFER_SMALL;
-use crate::{Connection, Event, Host, Limits, Pool, Pressure, Seat, Step};
+use crate::{Account, Connection, Event, Host, Limits, Pool, Pressure, Step};
 
 /// Room for input that a new connection starts with.
 const INPUT_START: usize = 4096;
@@ -45,7 +45,7 @@ enum Happened {
 /// Serves one client until it goes, by itself: with memory of its own.
 ///
 /// # Errors
-/// As [`serve_seated`].
+/// As [`serve_accounted`].
 pub async fn serve<E: Host>(
     core: &Handle,
     stream: Stream,
@@ -53,8 +53,8 @@ pub async fn serve<E: Host>(
     limits: Limits,
 ) -> io::Result<Ended> {
     let pool = Arc::new(Pool::new(usize::MAX));
-    let seat = Seat::new(pool, Notify::new(), core.now());
-    serve_seated(core, stream, engine, limits, &seat).await
+    let account = Account::new(pool, Notify::new(), core.now());
+    serve_accounted(core, stream, engine, limits, &account).await
 }
 
 /// Serves one client until it goes.
@@ -64,31 +64,31 @@ pub async fn serve<E: Host>(
 /// is borrowed only while requests are carried out, never across a wait.
 ///
 /// A client that does not read its answers is not read from: what it is held for is bounded by the
-/// limits, which shrink as the seat's pool runs short. Dropping the future closes the connection.
+/// limits, which shrink as the account's pool runs short. Dropping the future closes the connection.
 ///
 /// # Errors
 /// What the socket says, a client that vanished among it.
-pub async fn serve_seated<E: Host>(
+pub async fn serve_accounted<E: Host>(
     core: &Handle,
     stream: Stream,
     engine: &RefCell<E>,
     limits: Limits,
-    seat: &Seat,
+    account: &Account,
 ) -> io::Result<Ended> {
     let (mut receiver, mut sender) = stream.into_split();
     let mut connection: Connection<E::Ticket> = Connection::new(limits);
-    connection.set_number(seat.number());
+    connection.set_number(account.number());
     let mut pressure = Pressure::None;
     let mut input = Input::new();
     let mut output = Output::default();
     loop {
         // A client that does not read its answers gets no more of them.
         if output.sent().await? {
-            seat.got_on(core.now());
+            account.got_on(core.now());
         }
         let step = poll_fn(|context| {
             // Each time: while it waits for an answer, others may use memory up.
-            let pressure_now = seat.pool().pressure();
+            let pressure_now = account.pool().pressure();
             if pressure_now != pressure {
                 pressure = pressure_now;
                 connection.set_limits(limits.under(pressure));
@@ -100,13 +100,13 @@ pub async fn serve_seated<E: Host>(
             let must_wait = progress.step == Step::Wait && connection.output().is_empty();
             if must_wait {
                 // What is at hand is held until the answer before it comes.
-                seat.settle(held(&connection, input.bytes.capacity(), &output));
+                account.settle(held(&connection, input.bytes.capacity(), &output));
                 return Poll::Pending;
             }
             Poll::Ready(progress.step)
         })
         .await;
-        seat.settle(held(&connection, input.bytes.capacity(), &output));
+        account.settle(held(&connection, input.bytes.capacity(), &output));
         if step == Step::Yield {
             engine.borrow_mut().note(Event::Yielded);
             core.yield_now().await;
@@ -121,7 +121,7 @@ pub async fn serve_seated<E: Host>(
             }
             Step::Upgrade => {
                 output.sent().await?;
-                seat.settle(input.bytes.capacity());
+                account.settle(input.bytes.capacity());
                 let line = connection.take_upgrade().unwrap_or_default();
                 return Ok(Ended::Upgraded {
                     line,
@@ -145,13 +145,13 @@ pub async fn serve_seated<E: Host>(
                             }
                         }
                         let received = receiving.as_mut().poll(context);
-                        if received.is_pending() && (shrinks || seat.takes_less()) {
+                        if received.is_pending() && (shrinks || account.takes_less()) {
                             match output.shrink(context) {
                                 Ok(under_way) => shrinks = under_way,
                                 Err(error) => return Poll::Ready(Err(error)),
                             }
                             connection.shrink();
-                            seat.settle(held(&connection, memory, &output));
+                            account.settle(held(&connection, memory, &output));
                         }
                         received.map(|(result, buffer)| Ok(Happened::Input(result, buffer)))
                     })
@@ -159,13 +159,13 @@ pub async fn serve_seated<E: Host>(
                     match event {
                         Happened::Output => {
                             if output.sent().await? {
-                                seat.got_on(core.now());
+                                account.got_on(core.now());
                             }
                             output.begin(&mut connection, &mut sender);
-                            seat.settle(held(&connection, memory, &output));
+                            account.settle(held(&connection, memory, &output));
                         }
                         Happened::Input(result, buffer) => {
-                            seat.got_on(core.now());
+                            account.got_on(core.now());
                             input.received(buffer, size);
                             if result? == 0 {
                                 send_rest(&mut connection, &mut sender, engine, output).await?;

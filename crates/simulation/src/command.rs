@@ -1,6 +1,7 @@
 //! `cargo lab simulate`: runs seeds, and shows what went wrong and how to see it again.
 
 use std::io::{ErrorKind, Write};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,12 +59,8 @@ pub fn run(flags: &SimulateFlags) -> bool {
 }
 
 /// Runs a seed; a panic is a failure of it.
-fn run_seed(seed: u64, trace: bool) -> Report {
-    let options = Options {
-        trace,
-        ..Options::default()
-    };
-    let ran = catch_unwind(AssertUnwindSafe(|| crate::run(&Plan::draw(seed), &options)));
+fn run_seed(seed: u64, options: &Options) -> Report {
+    let ran = catch_unwind(AssertUnwindSafe(|| crate::run(&Plan::draw(seed), options)));
     ran.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
@@ -77,7 +74,11 @@ fn run_seed(seed: u64, trace: bool) -> Report {
 }
 
 fn one(seed: u64, trace: bool) -> bool {
-    let report = run_seed(seed, trace);
+    let options = Options {
+        trace,
+        ..Options::default()
+    };
+    let report = run_seed(seed, &options);
     write(format_args!("{}", report.trace));
     match &report.failure {
         None => {
@@ -99,35 +100,49 @@ fn replay(seed: u64) -> String {
     format!("replay it with a trace: cargo lab simulate --seed {seed} --trace")
 }
 
-fn many(flags: &SimulateFlags) -> bool {
-    let began = Instant::now();
-    let end = flags.from.saturating_add(flags.seeds);
-    let next = AtomicU64::new(flags.from);
-    let sum = Mutex::new((Counts::default(), Vec::new(), 0));
+/// Runs seeds on so many threads, or on all cores. Returns how many ran, what happened in all of them,
+/// and what failed; `told` is told of a failure at once, and says whether to go on.
+pub fn run_seeds(
+    seeds: Range<u64>,
+    threads: Option<usize>,
+    options: &Options,
+    told: impl Fn(u64, &Failure) -> bool + Sync,
+) -> (u64, Counts, Vec<(u64, Failure)>) {
+    let next = AtomicU64::new(seeds.start);
+    let sum = Mutex::new((0, Counts::default(), Vec::new()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= end {
+        if seed >= seeds.end {
             return;
         }
-        let report = run_seed(seed, false);
+        let report = run_seed(seed, options);
         let mut sum = sum.lock().expect("nobody panics with the lock");
-        sum.0.add(&report.counts);
-        sum.2 += 1;
+        sum.0 += 1;
+        sum.1.add(&report.counts);
         if let Some(failure) = report.failure {
-            say!("seed {seed}: {failure}\n{}\n", replay(seed));
-            sum.1.push(seed);
-            if !flags.keep_going {
-                next.store(end, Ordering::Relaxed);
+            if !told(seed, &failure) {
+                next.store(seeds.end, Ordering::Relaxed);
             }
+            sum.2.push((seed, failure));
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..flags.threads.unwrap_or(cores).max(1) {
+        for _ in 0..threads.unwrap_or(cores).max(1) {
             scope.spawn(work);
         }
     });
-    let (counts, mut failed, ran) = sum.into_inner().expect("nobody panics with the lock");
+    sum.into_inner().expect("nobody panics with the lock")
+}
+
+fn many(flags: &SimulateFlags) -> bool {
+    let began = Instant::now();
+    let seeds = flags.from..flags.from.saturating_add(flags.seeds);
+    let told = |seed, failure: &Failure| {
+        say!("seed {seed}: {failure}\n{}\n", replay(seed));
+        flags.keep_going
+    };
+    let (ran, counts, failed) = run_seeds(seeds, flags.threads, &Options::default(), told);
     say!(
         "{ran} seeds from {} in {:.1} s",
         flags.from,
@@ -138,40 +153,14 @@ fn many(flags: &SimulateFlags) -> bool {
         say!("no wrong answer, nothing stuck, nothing kept");
         return true;
     }
+    let mut failed: Vec<u64> = failed.into_iter().map(|(seed, _)| seed).collect();
     failed.sort_unstable();
     say!("{} seeds failed: {failed:?}", failed.len());
     false
 }
 
 fn print_counts(counts: &Counts) {
-    let network = &counts.network;
-    say!(
-        "  commands   {} ({} answered, {} with an item; {} timed out, {} unknown)",
-        counts.operations,
-        counts.answered,
-        counts.hits,
-        counts.timed_out,
-        counts.unknown
-    );
-    say!(
-        "  messages   {} ({} lost, {} cut, {} doubled, {} slow)",
-        network.sent,
-        network.lost,
-        network.cut,
-        network.doubled,
-        network.slow
-    );
-    say!(
-        "  faults     {} clients died, {} servers, {} streams broke, {} stalls",
-        counts.crashes,
-        counts.restarts,
-        counts.breaks,
-        counts.stalls
-    );
-    say!("  items      {} pushed out", counts.evictions);
-    say!(
-        "  checked    {} histories, {} undecided",
-        counts.histories,
-        counts.undecided
-    );
+    for (what, often) in &counts.0 {
+        say!("  {what:<24}{often:>12}");
+    }
 }

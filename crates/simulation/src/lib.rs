@@ -16,7 +16,7 @@
 //!
 //! let report = run(&Plan::draw(1), &Options::default());
 //! assert_eq!(report.failure, None);
-//! assert!(report.counts.operations > 100);
+//! assert!(report.counts.of("commands") > 100);
 //! ```
 
 #![forbid(unsafe_code)]

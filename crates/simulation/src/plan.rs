@@ -83,6 +83,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The seed of the partitions' hash. Not drawn: a seed of the run decides what it has always
+    /// decided.
+    pub fn hash_seed(&self) -> u64 {
+        !self.server.route_seed
+    }
+
     /// Draws a plan.
     pub fn draw(seed: u64) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x0005_1a70_ca5e_0000);
@@ -124,7 +130,7 @@ impl Plan {
             jump_ns: sometimes(r, &[MS]),
             nic_stall_ns: sometimes(r, &[200 * US, MS]),
         };
-        let mut server = ServerConfig {
+        let server = ServerConfig {
             cores,
             clients_max: clients as u32 + r.u32(1..6),
             window_max: 1 << r.u32(0..=4),
@@ -142,15 +148,13 @@ impl Plan {
             route_seed: r.u64(..),
             incarnation: 1,
             // Ids wrap at once, after a while, or not at all.
-            first_id: match r.u8(..4) {
+            first_id: Some(match r.u8(..4) {
                 0 => u32::MAX - r.u32(..4),
                 1 => u32::MAX - r.u32(4..40),
                 _ => r.u32(1..100),
-            },
+            }),
             ..ServerConfig::default()
         };
-        // Not drawn: a seed of the run decides what it has always decided.
-        server.table_seed = !server.route_seed;
         let client = ClientConfig {
             window,
             deadline_ns: one_of(r, &[300 * US, MS, 4 * MS]),
@@ -159,7 +163,7 @@ impl Plan {
             redial_ns: one_of(r, &[10 * US, 50 * US]),
             control_check_ns: one_of(r, &[20 * US, 200 * US]),
             transfers_max: r.usize(1..=3),
-            seed: 0,
+            seed: Some(0),
         };
         Plan {
             seed,

@@ -8,9 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
-use cache::herd::{Client, ClientConfig, Command, Outcome, StoreMode};
+use cache::herd::{Client, ClientConfig, Outcome, StoreMode};
+use checker::history::Action;
 use conformance::model::ModelNic;
 use verbs::typed::Context;
+
+use crate::spelt;
 
 use super::liar::{Answer, Liar, Lie, Line, Shared, VALUE_LEN_MAX, WINDOW};
 
@@ -44,6 +47,28 @@ enum Deed<'a> {
     Lie(Lie<'a>),
 }
 
+impl Deed<'_> {
+    /// What is asked of which key, if anything is.
+    fn command(&self) -> Option<([u8; 2], Action)> {
+        let store = |mode, number, len: u16| Action::Store {
+            mode,
+            value: vec![number; usize::from(len) % (VALUE_LEN_MAX as usize + 100)],
+            flags: 0,
+            expiry_s: 0,
+        };
+        let (number, action) = match *self {
+            Deed::Get(number) => (number, Action::Get),
+            Deed::Set(number, len) => (number, store(StoreMode::Set, number, len)),
+            Deed::Add(number, len) => (number, store(StoreMode::Add, number, len)),
+            Deed::Delete(number) => (number, Action::Delete),
+            Deed::Incr(number, delta) => (number, Action::Incr { delta }),
+            Deed::Touch(number) => (number, Action::Touch { expiry_s: 5 }),
+            _ => return None,
+        };
+        Some(([b'k', number % 4], action))
+    }
+}
+
 /// Carries out what the input spells.
 ///
 /// # Panics
@@ -69,6 +94,7 @@ pub fn run(input: &[u8]) {
         lost_ns: 400_000,
         redial_ns: 10_000,
         control_check_ns: 50_000,
+        seed: Some(0),
         ..ClientConfig::default()
     };
     let mut now_ns = 1_000_000;
@@ -90,98 +116,43 @@ pub fn run(input: &[u8]) {
         *count += 1;
         assert_eq!(*count, 1, "command {tag} ended twice");
     };
-    for _ in 0..DEEDS_MAX {
-        if input.is_empty() {
-            break;
+    for deed in spelt::<Deed<'_>>(&mut input, DEEDS_MAX) {
+        if let Some((key, action)) = deed.command() {
+            let tag = ends.len() as u64;
+            let open = ends.values().filter(|&&count| count == 0).count();
+            let want_cas = tag.is_multiple_of(2);
+            if open < TAGS_MAX && client.submit(&action.command(&key), want_cas, tag).is_ok() {
+                ends.insert(tag, 0);
+            }
+            continue;
         }
-        let Ok(deed) = input.arbitrary::<Deed<'_>>() else {
-            break;
-        };
-        let tag = ends.len() as u64;
-        let value: Vec<u8>;
-        let key_of = |number: u8| [b'k', number % 4];
-        let key;
-        let command = match deed {
-            Deed::Get(number) => {
-                key = key_of(number);
-                Some(Command::Get { key: &key })
-            }
-            Deed::Set(number, len) | Deed::Add(number, len) => {
-                key = key_of(number);
-                value = vec![number; usize::from(len) % (VALUE_LEN_MAX as usize + 100)];
-                let mode = match deed {
-                    Deed::Set(..) => StoreMode::Set,
-                    _ => StoreMode::Add,
-                };
-                Some(Command::Store {
-                    mode,
-                    key: &key,
-                    value: &value,
-                    flags: 0,
-                    expiry_s: 0,
-                })
-            }
-            Deed::Delete(number) => {
-                key = key_of(number);
-                Some(Command::Delete { key: &key })
-            }
-            Deed::Incr(number, delta) => {
-                key = key_of(number);
-                Some(Command::Incr { key: &key, delta })
-            }
-            Deed::Touch(number) => {
-                key = key_of(number);
-                Some(Command::Touch {
-                    key: &key,
-                    expiry_s: 5,
-                })
-            }
+        match deed {
             Deed::Datagram { bytes, stranger } => {
                 server
                     .borrow_mut()
                     .send(&bytes[..bytes.len().min(4096)], stranger);
-                None
             }
             Deed::Answer(answer) => {
                 let ids = server.borrow().ids();
                 if let Some(id) = ids.get(usize::from(answer.ahead) % ids.len().max(1)) {
                     server.borrow_mut().send_answer(*id, &answer);
                 }
-                None
             }
             Deed::AnswerAll(answer) => {
                 let ids = server.borrow().ids();
                 for id in ids {
                     server.borrow_mut().send_answer(id, &answer);
                 }
-                None
             }
             Deed::Poll => {
                 client.poll(now_ns, &mut |tag, outcome| note(&mut ends, tag, outcome));
-                None
             }
-            Deed::Flush => {
-                client.flush(now_ns);
-                None
-            }
-            Deed::Pass(ns) => {
-                now_ns += u64::from(ns % 300_000);
-                None
-            }
-            Deed::Close => {
-                server.borrow_mut().stream += 1;
-                None
-            }
-            Deed::Lie(lie) => {
-                server.borrow_mut().lie = lie;
-                None
-            }
-        };
-        if let Some(command) = command {
-            let open = ends.values().filter(|&&count| count == 0).count();
-            if open < TAGS_MAX && client.submit(&command, tag.is_multiple_of(2), tag).is_ok() {
-                ends.insert(tag, 0);
-            }
+            Deed::Flush => client.flush(now_ns),
+            Deed::Pass(ns) => now_ns += u64::from(ns % 300_000),
+            Deed::Close => server.borrow_mut().stream += 1,
+            Deed::Lie(lie) => server.borrow_mut().lie = lie,
+            // A command.
+            _ => {}
         }
     }
     // From here on nobody is there any more.

@@ -129,11 +129,7 @@ impl Offer {
                 for recv in recvs {
                     post(&mut ud, &memory, recv);
                 }
-                Lane {
-                    uc,
-                    ud,
-                    next: machine.config.first_id,
-                }
+                Lane { uc, ud, next: 0 }
             })
             .collect();
         let connect = Connect {
@@ -165,6 +161,7 @@ impl Offer {
         for (lane, peer) in self.lanes.iter_mut().zip(&accept.lanes) {
             let connected = lane.uc.connect(&peer.uc, &ConnectOptions::default());
             connected.expect("the server's queue pair is there");
+            lane.next = accept.first_id;
         }
         Some(Raw {
             accept,

@@ -12,7 +12,7 @@ use checker::partition::check_accounts;
 
 use super::ask::{Ask, Key, VALUE_LEN_MAX};
 use super::rig::{Machine, Offer, Raw};
-use crate::cuts;
+use crate::{cuts, spelt};
 
 /// Deeds of an input.
 const DEEDS_MAX: usize = 200;
@@ -94,15 +94,7 @@ pub fn run(input: &[u8]) {
         return;
     };
     let mut scene = Scene::new(cores, random);
-    for _ in 0..DEEDS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        let (Ok(who), Ok(core), Ok(deed)) =
-            (input.arbitrary(), input.arbitrary(), input.arbitrary())
-        else {
-            break;
-        };
+    for (who, core, deed) in spelt(&mut input, DEEDS_MAX) {
         scene.deed(who, core, &deed);
     }
     scene.finish();
@@ -118,7 +110,7 @@ impl Scene {
             value_len_max: VALUE_LEN_MAX,
             staging_count: 3,
             // Ids wrap soon.
-            first_id: u32::MAX - 3,
+            first_id: Some(u32::MAX - 3),
             batch_max: 8,
             ..ServerConfig::default()
         };

@@ -191,7 +191,7 @@ impl Naive<'_> {
     fn ask(&mut self, command: Command<'_>) -> String {
         let Ok(line) = self.engine.ask(NOW_S, command, |answer| match answer {
             Answer::Stored { .. } => "STORED".to_owned(),
-            Answer::NotStored => "NOT_STORED".to_owned(),
+            Answer::NotStored | Answer::TooLong => "NOT_STORED".to_owned(),
             Answer::Exists => "EXISTS".to_owned(),
             Answer::NotFound => "NOT_FOUND".to_owned(),
             Answer::Deleted => "DELETED".to_owned(),

@@ -11,6 +11,8 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use engine::Engine;
+
 use super::client::{Control, Dial};
 use super::server::{Acceptor, AcceptorUsage, Attachment, ControlReply, Server};
 
@@ -54,7 +56,7 @@ impl LocalDoor {
 
     /// Hands `server` the clients that have come and takes those that have gone, whose numbers it
     /// returns.
-    pub fn serve(&self, server: &mut Server, now_ns: u64) -> Vec<u32> {
+    pub fn serve<E: Engine>(&self, server: &mut Server<E>, now_ns: u64) -> Vec<u32> {
         self.pass_time(now_ns);
         let mail = std::mem::take(&mut self.lock()[server.core() as usize]);
         for attachment in mail.arriving {

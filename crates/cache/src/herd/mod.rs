@@ -18,6 +18,8 @@
 //! | `memory` | registered memory at hand; the only unsafe code |
 //! | `recycle` | memory for batches |
 
+use std::hash::{BuildHasher, RandomState};
+
 pub mod client;
 pub mod local;
 mod memory;
@@ -30,3 +32,8 @@ pub use server::{Acceptor, AcceptorUsage, Armed, Attachment, Server, ServerConfi
 pub use wire::answer::Status;
 pub use wire::handshake::ServerInfo;
 pub use wire::request::{Command, StoreMode};
+
+/// A number that nobody can guess, not even from others that were drawn: std has it from the system.
+fn secret() -> u64 {
+    RandomState::new().hash_one(())
+}

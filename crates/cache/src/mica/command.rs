@@ -1,17 +1,22 @@
-//! An engine's command, carried out on a partition.
+//! A partition as an engine, whose answers are always at hand.
 
 #![forbid(unsafe_code)]
 
-use engine::{Answer, Command, Direction, Expiry, Failure, Limits, Mode, Segments};
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use engine::{Answer, Ask, Command, Direction, Engine, Expiry, Failure, Limits, Mode, Segments};
 
 use super::operations::{Arith, NewValue, Store, StoreError};
 use super::partition::{Partition, Probe};
 
 /// Unix seconds as a partition keeps them; times beyond 2106 never come.
+#[inline]
 pub fn seconds(unix_s: u64) -> u32 {
     u32::try_from(unix_s).unwrap_or(u32::MAX)
 }
 
+#[inline]
 fn expiry_s(expiry: Expiry) -> u32 {
     expiry.unix_s().map_or(0, |at_s| seconds(at_s).max(1))
 }
@@ -20,6 +25,7 @@ fn found(found: bool, yes: Answer<'static>) -> Answer<'static> {
     if found { yes } else { Answer::NotFound }
 }
 
+#[inline]
 fn stored(result: Result<Store, StoreError>) -> Answer<'static> {
     match result {
         Ok(Store::Stored { cas }) => Answer::Stored { cas },
@@ -27,6 +33,64 @@ fn stored(result: Result<Store, StoreError>) -> Answer<'static> {
         Ok(Store::Exists) => Answer::Exists,
         Ok(Store::NotFound) => Answer::NotFound,
         Err(_) => Answer::Failed(Failure::TooLarge),
+    }
+}
+
+/// One partition, by itself: `FlushAll` and `ResetStats` concern it alone, and it tells no `Stats`.
+impl Engine for Partition {
+    type Probe = Probe;
+    type Ticket = Infallible;
+
+    #[inline(always)]
+    fn probe(&self, key: &[u8]) -> Probe {
+        Partition::probe(self, self.hash(key))
+    }
+
+    #[inline(always)]
+    fn refine(&self, probe: &mut Probe) {
+        Partition::refine(self, probe);
+    }
+
+    /// Inlined wherever it is called: a door that knows which command it asks pays for that one alone,
+    /// and for nothing of the asker.
+    #[inline(always)]
+    fn start<R>(
+        &mut self,
+        ask: &Ask<'_>,
+        probe: Probe,
+        answer: impl FnOnce(Answer<'_>) -> R,
+    ) -> Result<R, Infallible> {
+        Ok(match ask.command {
+            Command::Get { key, touch } => self.read(probe, key, touch, seconds(ask.now_s), answer),
+            Command::Store {
+                mode: Mode::Set,
+                key,
+                value,
+                flags,
+                expiry,
+            } if value.as_slice().is_some() => {
+                let new = NewValue {
+                    bytes: value.as_slice().unwrap_or_default(),
+                    flags,
+                    expiry_s: expiry_s(expiry),
+                };
+                answer(stored(self.set(probe, key, new, seconds(ask.now_s))))
+            }
+            ref command => answer(self.change(probe, command, seconds(ask.now_s))),
+        })
+    }
+
+    fn fetch<R>(
+        &mut self,
+        ticket: &mut Infallible,
+        _context: &mut Context<'_>,
+        _answer: impl FnOnce(Answer<'_>) -> R,
+    ) -> Poll<R> {
+        match *ticket {}
+    }
+
+    fn limits(&self) -> Limits {
+        Partition::limits(self)
     }
 }
 
@@ -56,21 +120,33 @@ impl Partition {
         answer: impl FnOnce(Answer<'_>) -> R,
     ) -> R {
         let (probe, now_s) = (probe.into(), seconds(now_s));
-        if let Command::Get { key, touch } = *command {
-            let item = match touch {
-                None => self.get(probe, key, now_s),
-                Some(expiry) => self.get_and_touch(probe, key, expiry_s(expiry), now_s),
-            };
-            return answer(match item {
-                Some(item) => Answer::Item {
-                    value: item.value.into(),
-                    flags: item.flags,
-                    cas: item.cas,
-                },
-                None => Answer::Miss,
-            });
+        match *command {
+            Command::Get { key, touch } => self.read(probe, key, touch, now_s, answer),
+            _ => answer(self.change(probe, command, now_s)),
         }
-        answer(self.change(probe, command, now_s))
+    }
+
+    #[inline(always)]
+    fn read<R>(
+        &mut self,
+        probe: Probe,
+        key: &[u8],
+        touch: Option<Expiry>,
+        now_s: u32,
+        answer: impl FnOnce(Answer<'_>) -> R,
+    ) -> R {
+        let item = match touch {
+            None => self.get(probe, key, now_s),
+            Some(expiry) => self.get_and_touch(probe, key, expiry_s(expiry), now_s),
+        };
+        answer(match item {
+            Some(item) => Answer::Item {
+                value: item.value.into(),
+                flags: item.flags,
+                cas: item.cas,
+            },
+            None => Answer::Miss,
+        })
     }
 
     fn change(&mut self, probe: Probe, command: &Command<'_>, now_s: u32) -> Answer<'static> {
@@ -141,11 +217,11 @@ impl Partition {
             Mode::Cas(token) => stored(self.cas(probe, key, new, token, now_s)),
             // An item that would grow too large stays as it is.
             Mode::Append => match self.append(probe, key, new.bytes, now_s) {
-                Err(_) => Answer::NotStored,
+                Err(_) => Answer::TooLong,
                 done => stored(done),
             },
             Mode::Prepend => match self.prepend(probe, key, new.bytes, now_s) {
-                Err(_) => Answer::NotStored,
+                Err(_) => Answer::TooLong,
                 done => stored(done),
             },
         }

@@ -37,6 +37,9 @@ pub struct Options {
     /// Where the counter behind tokens begins. Let it differ from start to start: a token that
     /// a client has from an earlier one must not fit another value by chance.
     pub first_version: u32,
+    /// The seed of the hash by which keys are found. Let a server that strangers use tell it to
+    /// nobody: whoever knows it can choose keys that push each other out.
+    pub hash_seed: u64,
 }
 
 impl Options {
@@ -49,6 +52,7 @@ impl Options {
             pages: PagePolicy::default(),
             prefault: false,
             first_version: 0,
+            hash_seed: 1,
         }
     }
 }
@@ -117,6 +121,7 @@ pub struct Partition {
     sweep_due: u64,
     sweep_stride: u64,
     value_bytes_max: usize,
+    hash_seed: u64,
     pages: PageKind,
 }
 
@@ -254,6 +259,7 @@ impl Partition {
             sweep_due: origin.offset + sweep_stride,
             sweep_stride,
             value_bytes_max: VALUE_BYTES_MAX,
+            hash_seed: options.hash_seed,
             pages: arena.pages(),
         })
     }
@@ -288,6 +294,12 @@ impl Partition {
     pub fn item_bytes_max(&self) -> usize {
         let entry_max = self.log.entry_units_max() as usize * UNIT_BYTES;
         (entry_max - HEADER_BYTES).min(KEY_BYTES_MAX + self.value_bytes_max)
+    }
+
+    /// The hash of a key under the partition's seed.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::new(self.hash_seed, key)
     }
 
     /// Starts loading the bucket of `hash`. The first stage of a pipeline: call

@@ -19,7 +19,7 @@ fn advance<E: Host>(
 
 /// An engine with a value of 1000 bytes under `a`.
 fn engine(late_percent: u32) -> LateEngine<MapEngine> {
-    let mut engine = LateEngine::new(MapEngine::default(), 1, late_percent);
+    let mut engine = LateEngine::new(MapEngine::default(), 1, late_percent).failing(b"busy");
     let mut input = b"set a 0 0 1000 noreply\r\n".to_vec();
     input.extend([b'x'; 1000]);
     input.extend(b"\r\n");
@@ -467,6 +467,16 @@ fn what_is_large_is_refused_while_memory_is_out() {
         assert_eq!(heard, "");
         let heard = say(&mut connection, &mut engine, b"\r\nget a\r\n");
         assert_eq!(heard, show(b"END\r\n"));
+        // One whose memory is there already, to its last byte, is stored.
+        connection.set_limits(Limits::default());
+        let pieces: [&[u8]; 2] = [b"set d 0 0 5000\r\n", &[b'z'; 2501]];
+        for piece in pieces {
+            assert_eq!(say(&mut connection, &mut engine, piece), "");
+        }
+        connection.set_limits(out);
+        let rest = [&[b'z'; 2499][..], b"\r\n"].concat();
+        let heard = say(&mut connection, &mut engine, &rest);
+        assert_eq!(heard, show(b"STORED\r\n"));
         // A line that is long already is not waited for.
         let line = [b"get".to_vec(), b" b".repeat(1500)].concat();
         let (consumed, step) = advance(&mut connection, &mut engine, &line);

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::{Command, Engine, Expiry, LateEngine, MapEngine, Mode};
-use memcache::{Ended, Limits, Pool, Seat};
+use memcache::{Account, Ended, Limits, Pool};
 use rt::net::{Addr, ListenOptions, Listener};
 use rt::sync::Notify;
 use rt::{Config, Core, IoKind};
@@ -288,7 +288,7 @@ fn a_connection_that_leaves_the_protocol_takes_its_unread_input_along() {
 fn what_waits_for_a_promised_answer_is_accounted_for() {
     let mut core = Core::new(Config::default()).expect("a core");
     let handle = core.handle();
-    let mut engine = LateEngine::new(MapEngine::default(), 7, 0);
+    let mut engine = LateEngine::new(MapEngine::default(), 7, 0).holding(b"held");
     let value = vec![b'l'; 400_000];
     let large = Command::Store {
         mode: Mode::Set,
@@ -309,8 +309,8 @@ fn what_waits_for_a_promised_answer_is_accounted_for() {
         let stream = listener.accept().await.expect("a connection");
         let (core, shared) = (handle.clone(), Arc::clone(&pool));
         let _serving = handle.spawn(async move {
-            let seat = Seat::new(shared, Notify::new(), core.now());
-            memcache::serve_seated(&core, stream, &engine, Limits::default(), &seat).await
+            let account = Account::new(shared, Notify::new(), core.now());
+            memcache::serve_accounted(&core, stream, &engine, Limits::default(), &account).await
         });
         // Large ones are at hand, up to the limit of the connection, behind one that is not.
         client

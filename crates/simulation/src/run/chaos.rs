@@ -11,7 +11,7 @@ impl Run {
     }
 
     /// Decides what goes wrong, and what that went wrong is over.
-    pub(super) fn wreak(&mut self) -> Result<(), Failure> {
+    pub(super) fn inject_faults(&mut self) -> Result<(), Failure> {
         self.end_streams(self.is_calm);
         if self.machine.is_none() && self.now_ns >= self.restart_at_ns {
             self.start_machine()?;
@@ -42,14 +42,14 @@ impl Run {
             let client = self.random.usize(1..self.nics.len());
             let node = if self.random.bool() { 0 } else { client };
             self.network.pause(node, until_ns);
-            self.counts.stalls += 1;
+            self.counts.note("stalls", 1);
             self.note(|| format!("NIC {node} sends nothing until {until_ns}"));
         }
         if self.strikes(chaos.client_stall_ns) {
             let index = self.random.usize(..self.actors.len());
             let until_ns = self.now_ns + self.random.u64(..self.plan.stall_ns_max);
             self.actors[index].stalled_until_ns = until_ns;
-            self.counts.stalls += 1;
+            self.counts.note("stalls", 1);
             self.note(|| format!("client {index} stalls until {until_ns}"));
         }
         if self.strikes(chaos.crash_ns) {
@@ -83,7 +83,7 @@ impl Run {
         let core = self.random.usize(..self.plan.server.cores as usize);
         if let Some(machine) = &mut self.machine {
             machine.cores[core].stalled_until_ns = until_ns;
-            self.counts.stalls += 1;
+            self.counts.note("stalls", 1);
             self.note(|| format!("core {core} stalls until {until_ns}"));
         }
     }
@@ -105,7 +105,7 @@ impl Run {
             exchange.break_at_server(wire);
         }
         drop(exchange);
-        self.counts.breaks += 1;
+        self.counts.note("streams broken", 1);
         self.note(|| format!("stream {wire} breaks (client {at_client}, server {at_server})"));
     }
 

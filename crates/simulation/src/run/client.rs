@@ -67,7 +67,7 @@ impl Actor {
         now_ns: u64,
     ) -> Result<(), ConnectError> {
         let config = ClientConfig {
-            seed: self.random.u64(..),
+            seed: Some(self.random.u64(..)),
             ..config.clone()
         };
         let pd = Context::new(Arc::new(nic.clone())).alloc_pd()?;
@@ -161,7 +161,7 @@ impl Run {
                 return Ok(());
             }
             let key = self.actors[index].random.usize(..self.plan.keys);
-            let open = self.fates.open_of(key, &self.history);
+            let open = self.open_of(key);
             if self.under_way[key] >= UNDER_WAY_MAX || open >= OPEN_MAX {
                 continue;
             }
@@ -195,7 +195,7 @@ impl Run {
         let Some(client) = &mut actor.client else {
             return Ok(false);
         };
-        let command = load::command(&action, &self.keys[key]);
+        let command = action.command(&self.keys[key]);
         // The deadline counts from the last poll.
         match client.submit(&command, want_cas, number as u64) {
             Ok(()) => {}
@@ -238,8 +238,7 @@ impl Run {
     ) -> Result<(), Failure> {
         let actor = &mut self.actors[index];
         let Some(pending) = actor.pending.remove(&tag) else {
-            let what = format!("client {index} hands out a second outcome of #{tag}: {answer}");
-            return Err(Failure::Stuck(what));
+            stuck!("client {index} hands out a second outcome of #{tag}: {answer}");
         };
         self.moment += 1;
         let (now, number) = (self.moment, pending.number);
@@ -247,7 +246,15 @@ impl Run {
         if let Answer::Value { cas: Some(cas), .. } = answer {
             actor.tokens[operation.key] = Some(cas);
         }
-        self.counts.count(&answer);
+        self.counts.note(
+            match &answer {
+                Answer::Value { .. } => "answered with an item",
+                Answer::TimedOut => "timed out",
+                Answer::Unknown => "connection lost",
+                _ => "answered otherwise",
+            },
+            1,
+        );
         let is_known = answer.is_known();
         let by_time = answer == Answer::TimedOut;
         operation.answer = Some(answer);
@@ -260,11 +267,9 @@ impl Run {
         self.note(|| format!("told {}", text.unwrap_or_default()));
         let core = self.core_of(key);
         if is_known {
-            self.fates
-                .passed(index, core, wire, begins, now, &mut self.history);
+            self.passed((index, core, wire), begins);
         } else {
-            self.fates
-                .open(number, (index, core, wire), now, by_time, &mut self.history);
+            self.leave_open(number, (index, core, wire), by_time);
         }
         Ok(())
     }
@@ -278,7 +283,7 @@ impl Run {
             return;
         }
         let pending = std::mem::take(&mut actor.pending);
-        self.counts.crashes += 1;
+        self.counts.note("clients died", 1);
         self.note(|| {
             format!(
                 "client {index} dies with {} commands under way",
@@ -289,9 +294,7 @@ impl Run {
             let key = self.history[pending.number].key;
             self.under_way[key] -= 1;
             let core = self.core_of(key);
-            let whose = (index, core, wire);
-            self.fates
-                .open(pending.number, whose, self.moment, false, &mut self.history);
+            self.leave_open(pending.number, (index, core, wire), false);
         }
     }
 }

@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use super::Run;
 use crate::control::WireNum;
-use checker::history::{Moment, Operation};
+use checker::history::Moment;
 
 /// A command whose end is not known yet.
 #[derive(Debug)]
@@ -31,85 +32,66 @@ pub(super) struct Fates {
     dead_before: WireNum,
 }
 
-impl Fates {
+impl Run {
     /// A command has no answer; `(client, core, wire)` is where it was sent, if it was.
-    pub(super) fn open(
+    pub(super) fn leave_open(
         &mut self,
         number: usize,
         (client, core, wire): (usize, usize, Option<WireNum>),
-        now: Moment,
         timed_out: bool,
-        history: &mut [Operation],
     ) {
+        let Fates {
+            open,
+            let_go,
+            dead_before,
+        } = &mut self.fates;
         match wire {
-            Some(wire) if wire >= self.dead_before && !self.let_go.contains(&(wire, core)) => {
-                let timed_out = timed_out.then_some(now);
-                self.open.push(Open {
+            Some(wire) if wire >= *dead_before && !let_go.contains(&(wire, core)) => {
+                open.push(Open {
                     number,
                     client,
                     core,
                     wire,
-                    timed_out,
+                    timed_out: timed_out.then_some(self.moment),
                 });
             }
-            _ => history[number].ends = Some(now),
+            _ => self.history[number].ends = Some(self.moment),
         }
     }
 
     /// How many there are of an item.
-    pub(super) fn open_of(&self, key: usize, history: &[Operation]) -> usize {
-        let of_key = |open: &&Open| history[open.number].key == key;
-        self.open.iter().filter(of_key).count()
+    pub(super) fn open_of(&self, key: usize) -> usize {
+        let of_key = |open: &&Open| self.history[open.number].key == key;
+        self.fates.open.iter().filter(of_key).count()
     }
 
     /// A command that began at `begins` has been answered.
     pub(super) fn passed(
         &mut self,
-        client: usize,
-        core: usize,
-        wire: Option<WireNum>,
+        (client, core, wire): (usize, usize, Option<WireNum>),
         begins: Moment,
-        now: Moment,
-        history: &mut [Operation],
     ) {
-        self.end_those(now, history, |open| {
-            open.client == client
-                && open.core == core
-                && Some(open.wire) == wire
+        self.end_those(|open| {
+            (open.client, open.core, Some(open.wire)) == (client, core, wire)
                 && open.timed_out.is_some_and(|timed_out| timed_out < begins)
         });
     }
 
     /// A core has let a connection go.
-    pub(super) fn let_go(
-        &mut self,
-        wire: WireNum,
-        core: usize,
-        now: Moment,
-        history: &mut [Operation],
-    ) {
-        self.let_go.insert((wire, core));
-        self.end_those(now, history, |open| open.wire == wire && open.core == core);
+    pub(super) fn was_let_go(&mut self, wire: WireNum, core: usize) {
+        self.fates.let_go.insert((wire, core));
+        self.end_those(|open| open.wire == wire && open.core == core);
     }
 
     /// The server has died; connections from `wire` on will be to the next one.
-    pub(super) fn died(&mut self, wire: WireNum, now: Moment, history: &mut [Operation]) {
-        self.dead_before = wire;
-        self.end_those(now, history, |open| open.wire < wire);
+    pub(super) fn all_died(&mut self, wire: WireNum) {
+        self.fates.dead_before = wire;
+        self.end_those(|open| open.wire < wire);
     }
 
-    fn end_those(
-        &mut self,
-        now: Moment,
-        history: &mut [Operation],
-        is_over: impl Fn(&Open) -> bool,
-    ) {
-        self.open.retain(|open| {
-            let over = is_over(open);
-            if over {
-                history[open.number].ends = Some(now);
-            }
-            !over
-        });
+    fn end_those(&mut self, is_over: impl Fn(&Open) -> bool) {
+        for over in self.fates.open.extract_if(.., |open| is_over(open)) {
+            self.history[over.number].ends = Some(self.moment);
+        }
     }
 }

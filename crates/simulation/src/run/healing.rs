@@ -1,7 +1,6 @@
 //! That everything ends well once nothing goes wrong any more: every command has its outcome,
 //! every slot can be used, nothing need be sent twice, and what gone clients held is given back.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use conformance::model::Faults;
@@ -44,14 +43,14 @@ impl Run {
         // What broke before does not come to light later on, and each client has found out.
         self.end_streams(true);
         // What is slow is still under way, and what is sent now comes behind it.
-        self.drive_until(self.plan.faults.slow_ns_max, |_| false)?;
+        self.pass(self.plan.faults.slow_ns_max)?;
         self.until_idle()?;
         // Rounds free the slots of abandoned requests, which hold up those behind them, until one goes
         // well; in the next one everything must go well at once.
         let until_ns = self.now_ns + HEALED_NS;
         while let Some(unanswered) = self.use_all_slots(HEALED_NS)? {
             if self.now_ns >= until_ns {
-                return Err(Failure::Stuck(format!("still no answer: {unanswered}")));
+                stuck!("still no answer: {unanswered}");
             }
         }
         self.plan.core_poll_ns = 300;
@@ -62,13 +61,12 @@ impl Run {
         self.pile_up()?;
         let repeats = self.repeats() - before;
         if repeats > 0 {
-            let what = format!("{repeats} requests were sent again though nothing was lost");
-            return Err(Failure::Stuck(what));
+            stuck!("{repeats} requests were sent again though nothing was lost");
         }
         self.lose_answers()?;
         self.reuse_slots()?;
         self.cut_transfers()?;
-        self.counts.repeats = self.repeats();
+        self.counts.note("sent again", self.repeats());
         self.leave()
     }
 
@@ -95,7 +93,7 @@ impl Run {
             let who = Who::Client(index);
             let turns = self.queue.len();
             self.queue
-                .retain(|Reverse((at_ns, _, whose))| *whose != who || *at_ns <= usual_ns);
+                .retain(|at, whose| *whose != who || at.as_ns() <= usual_ns);
             if self.queue.len() < turns {
                 self.later(0, who);
             }
@@ -120,6 +118,13 @@ impl Run {
             }
         }
         text
+    }
+
+    /// A command without an answer, from this number on, if there is one.
+    pub(super) fn unanswered(&self, first: usize) -> Option<String> {
+        let mut told = self.history[first..].iter();
+        let lost = told.find(|told| !told.answer.as_ref().is_some_and(Answer::is_known));
+        lost.map(ToString::to_string)
     }
 
     /// The same where everything must go well at once.
@@ -159,20 +164,16 @@ impl Run {
                 }
             }
             if !left.is_empty() && self.now_ns >= until_ns {
-                let what = format!("slots that cannot be used, by client and item: {left:?}");
-                return Err(Failure::Stuck(what));
+                stuck!("slots that cannot be used, by client and item: {left:?}");
             }
             missing = left;
-            self.drive_until(5_000, |_| false)?;
+            self.pass(5_000)?;
         }
         let answered = |run: &Run| run.actors.iter().all(|actor| actor.pending.is_empty());
         if !self.drive_until(HEALED_NS, answered)? {
             return Err(Failure::Stuck(self.describe_waiting()));
         }
-        let told = self.history[first..].iter();
-        let mut lost =
-            told.filter(|operation| !operation.answer.as_ref().is_some_and(Answer::is_known));
-        Ok(lost.next().map(ToString::to_string))
+        Ok(self.unanswered(first))
     }
 
     /// All clients go, and as many as there may be come; twice, and the same is left both times.
@@ -181,29 +182,18 @@ impl Run {
             self.actors[index].client = None;
         }
         self.actors.clear();
-        self.queue
-            .retain(|entry| !matches!(entry.0.2, Who::Client(_)));
+        self.queue.retain(|_, who| !matches!(who, Who::Client(_)));
         let full = self.fill()?;
         let again = self.fill()?;
         if full != again {
-            let what = format!("{full} objects of the server's NIC with all clients, then {again}");
-            return Err(Failure::Leak(what));
+            leak!("{full} objects of the server's NIC with all clients, then {again}");
         }
         let Some(machine) = self.machine.take() else {
-            return Err(Failure::Stuck("the server is not there".into()));
+            stuck!("the server is not there");
         };
         self.count_evictions(&machine);
         for core in &machine.cores {
-            let (census, stats) = (core.partition.census(), core.partition.stats());
-            let sound = census.index_items == census.log_items
-                && census.index_bytes == census.log_bytes
-                && census.index_items == stats.live_items
-                && census.index_bytes == stats.live_bytes;
-            if !sound {
-                return Err(Failure::Leak(format!(
-                    "a partition's accounts: {census:?}, {stats:?}"
-                )));
-            }
+            checker::partition::check_accounts(&core.partition);
         }
         drop(machine);
         let mut exchange = self.exchange.borrow_mut();
@@ -214,9 +204,7 @@ impl Run {
         for (node, _) in self.nics.iter().enumerate() {
             let left = self.network.objects(node);
             if left > 0 {
-                return Err(Failure::Leak(format!(
-                    "{left} objects of NIC {node}, whose user is gone"
-                )));
+                leak!("{left} objects of NIC {node}, whose user is gone");
             }
         }
         Ok(())
@@ -226,7 +214,7 @@ impl Run {
     /// the server's NIC, and lets them go.
     fn fill(&mut self) -> Result<usize, Failure> {
         let handle_rest_ns = self.plan.server.handle_rest_ns;
-        self.drive_until(handle_rest_ns + MS, |_| false)?;
+        self.pass(handle_rest_ns + MS)?;
         self.all_are_gone()?;
         let count = self.plan.server.clients_max as usize;
         let mut guests = Vec::new();
@@ -237,9 +225,7 @@ impl Run {
             let owner = self.plan.clients + guest;
             let config = &self.plan.client;
             if let Err(error) = actor.connect(nic, config, &self.exchange, owner, self.now_ns) {
-                return Err(Failure::Leak(format!(
-                    "client {guest} of {count} cannot connect: {error}"
-                )));
+                leak!("client {guest} of {count} cannot connect: {error}");
             }
             guests.push(actor);
         }
@@ -255,11 +241,9 @@ impl Run {
             )
             .is_ok()
         {
-            return Err(Failure::Leak(format!(
-                "more than {count} clients are let in"
-            )));
+            leak!("more than {count} clients are let in");
         }
-        self.drive_until(MS, |_| false)?;
+        self.pass(MS)?;
         let objects = self.network.objects(0);
         drop(guests);
         Ok(objects)
@@ -267,18 +251,17 @@ impl Run {
 
     fn all_are_gone(&mut self) -> Result<(), Failure> {
         let Some(machine) = &self.machine else {
-            return Err(Failure::Stuck("the server is not there".into()));
+            stuck!("the server is not there");
         };
         let usage = machine.door.usage();
         if usage.clients > 0 || usage.queue_pairs > 0 || usage.registered_bytes > 0 {
-            return Err(Failure::Leak(format!("the acceptor keeps {usage:?}")));
+            leak!("the acceptor keeps {usage:?}");
         }
         for core in &machine.cores {
             let (clients, staging) = (core.server.clients(), core.server.staging_in_use());
             if clients > 0 || staging > 0 {
                 let number = core.server.core();
-                let what = format!("core {number} keeps {clients} clients, {staging} buffers");
-                return Err(Failure::Leak(what));
+                leak!("core {number} keeps {clients} clients, {staging} buffers");
             }
         }
         Ok(())

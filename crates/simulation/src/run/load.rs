@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cache::herd::{Command, StoreMode};
+use cache::herd::StoreMode;
 use cache::mica::KeyHash;
 
 use crate::plan::Plan;
@@ -26,7 +26,7 @@ pub(super) fn keys(plan: &Plan) -> Vec<Vec<u8>> {
 /// Pairs of keys whose hashes differ in nothing that an index of few buckets looks at. They share
 /// core and tag, and neighbouring values of the rest.
 fn pairs_alike(plan: &Plan, count: usize) -> impl Iterator<Item = [Vec<u8>; 2]> {
-    let (seed, route) = (plan.server.table_seed, plan.server.route());
+    let (seed, route) = (plan.hash_seed(), plan.server.route());
     let mut met = HashMap::new();
     let name = |number: u64| format!("twin-{number}").into_bytes();
     let pairs = (0..).filter_map(move |number| {
@@ -118,36 +118,6 @@ pub(super) fn draw(
         90..94 => Action::GetAndTouch { expiry_s },
         94..97 => Action::Incr { delta: 1 },
         _ => Action::Delete,
-    }
-}
-
-/// The same as HERD's clients take it.
-pub(super) fn command<'a>(action: &'a Action, key: &'a [u8]) -> Command<'a> {
-    match action {
-        Action::Get => Command::Get { key },
-        Action::GetAndTouch { expiry_s } => Command::GetAndTouch {
-            key,
-            expiry_s: *expiry_s,
-        },
-        Action::Store {
-            mode,
-            value,
-            flags,
-            expiry_s,
-        } => Command::Store {
-            mode: *mode,
-            key,
-            value,
-            flags: *flags,
-            expiry_s: *expiry_s,
-        },
-        Action::Delete => Command::Delete { key },
-        Action::Incr { delta } => Command::Incr { key, delta: *delta },
-        Action::Decr { delta } => Command::Decr { key, delta: *delta },
-        Action::Touch { expiry_s } => Command::Touch {
-            key,
-            expiry_s: *expiry_s,
-        },
     }
 }
 

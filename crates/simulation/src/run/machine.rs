@@ -42,6 +42,7 @@ impl Machine {
             let options = Options {
                 index_permille: 300,
                 // As a random one would, it differs from start to start.
+                hash_seed: plan.hash_seed(),
                 first_version: (incarnation as u32).wrapping_mul(0x0123_4567),
                 ..Options::new(plan.partition_bytes)
             };

@@ -11,6 +11,15 @@
 //! | `healing.rs` | that everything ends well once nothing goes wrong any more |
 //! | `trials.rs` | single faults after that, of which what comes is known |
 
+/// Ends the run: something does not end.
+macro_rules! stuck {
+    ($($what:tt)*) => { return Err(Failure::Stuck(format!($($what)*))) };
+}
+/// Ends the run: something was not given back.
+macro_rules! leak {
+    ($($what:tt)*) => { return Err(Failure::Leak(format!($($what)*))) };
+}
+
 mod chaos;
 mod client;
 mod fates;
@@ -20,20 +29,21 @@ mod machine;
 mod trials;
 
 use std::cell::RefCell;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use conformance::model::{Broken, ModelNic, Network, NetworkOptions, NetworkStats};
+use conformance::model::{Broken, ModelNic, Network, NetworkOptions};
 
 use self::client::Actor;
 use self::fates::Fates;
 use self::machine::Machine;
 use crate::control::{Exchange, Shared, WireNum};
 use crate::plan::{MS, Plan};
-use checker::Verdict;
-use checker::history::{Answer, Moment, Operation};
+use checker::Unexplained;
+use checker::history::{Moment, Operation};
+use rt::Instant;
+use sim::Timeline;
 
 /// Faults last so long at most, in virtual time.
 const FAULTY_NS_MAX: u64 = 30 * MS;
@@ -51,71 +61,25 @@ pub struct Options {
     pub broken: Option<Broken>,
 }
 
-/// What happened in a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// Commands given.
-    pub operations: u64,
-    /// Answered by the server.
-    pub answered: u64,
-    /// Of these, with an item.
-    pub hits: u64,
-    /// Timed out.
-    pub timed_out: u64,
-    /// Unknown, because the connection was lost.
-    pub unknown: u64,
-    /// Requests sent again.
-    pub repeats: u64,
-    /// Clients that died.
-    pub crashes: u64,
-    /// Servers that died.
-    pub restarts: u64,
-    /// Control streams broken.
-    pub breaks: u64,
-    /// Stalls of cores and clients.
-    pub stalls: u64,
-    /// Items pushed out.
-    pub evictions: u64,
-    /// Histories of one item checked.
-    pub histories: u64,
-    /// Of these, too tangled to decide.
-    pub undecided: u64,
-    /// What the network did.
-    pub network: NetworkStats,
-}
+/// What happened, by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts(pub BTreeMap<&'static str, u64>);
 
 impl Counts {
-    fn count(&mut self, answer: &Answer) {
-        self.answered += u64::from(answer.is_known());
-        self.hits += u64::from(matches!(answer, Answer::Value { .. }));
-        self.timed_out += u64::from(*answer == Answer::TimedOut);
-        self.unknown += u64::from(*answer == Answer::Unknown);
+    /// How often something happened.
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    /// Something happened so often.
+    fn note(&mut self, what: &'static str, often: u64) {
+        *self.0.entry(what).or_default() += often;
     }
 
     /// Adds another run's counts.
     pub fn add(&mut self, other: &Counts) {
-        let pairs = [
-            (&mut self.operations, other.operations),
-            (&mut self.answered, other.answered),
-            (&mut self.hits, other.hits),
-            (&mut self.timed_out, other.timed_out),
-            (&mut self.unknown, other.unknown),
-            (&mut self.repeats, other.repeats),
-            (&mut self.crashes, other.crashes),
-            (&mut self.restarts, other.restarts),
-            (&mut self.breaks, other.breaks),
-            (&mut self.stalls, other.stalls),
-            (&mut self.evictions, other.evictions),
-            (&mut self.histories, other.histories),
-            (&mut self.undecided, other.undecided),
-            (&mut self.network.sent, other.network.sent),
-            (&mut self.network.lost, other.network.lost),
-            (&mut self.network.cut, other.network.cut),
-            (&mut self.network.doubled, other.network.doubled),
-            (&mut self.network.slow, other.network.slow),
-        ];
-        for (sum, more) in pairs {
-            *sum += more;
+        for (what, often) in &other.0 {
+            self.note(what, *often);
         }
     }
 }
@@ -177,9 +141,8 @@ struct Run {
     random: fastrand::Rng,
     now_ns: u64,
     moment: Moment,
-    /// Who runs next; the second number keeps those of one time in order.
-    queue: BinaryHeap<Reverse<(u64, u64, Who)>>,
-    turns: u64,
+    /// Who runs next.
+    queue: Timeline<Who>,
     network: Network,
     /// The server's, then one for each client.
     nics: Vec<ModelNic>,
@@ -210,8 +173,17 @@ struct Run {
 pub fn run(plan: &Plan, options: &Options) -> Report {
     let mut run = Run::new(plan, options);
     let outcome = run.all();
-    run.counts.operations = run.history.len() as u64;
-    run.counts.network = run.network.stats();
+    run.counts.note("commands", run.history.len() as u64);
+    let network = run.network.stats();
+    for (what, often) in [
+        ("messages sent", network.sent),
+        ("messages lost", network.lost),
+        ("messages cut", network.cut),
+        ("messages doubled", network.doubled),
+        ("messages slow", network.slow),
+    ] {
+        run.counts.note(what, often);
+    }
     Report {
         counts: run.counts,
         failure: outcome.err(),
@@ -247,8 +219,7 @@ impl Run {
             random,
             now_ns: 0,
             moment: 0,
-            queue: BinaryHeap::new(),
-            turns: 0,
+            queue: Timeline::default(),
             network,
             nics,
             exchange: Rc::new(RefCell::new(Exchange::default())),
@@ -312,9 +283,7 @@ impl Run {
     }
 
     fn later(&mut self, wait_ns: u64, who: Who) {
-        self.turns += 1;
-        self.queue
-            .push(Reverse((self.now_ns + wait_ns, self.turns, who)));
+        self.queue.add(Instant::from_ns(self.now_ns + wait_ns), who);
     }
 
     /// Lets virtual time pass until something holds; `false` when it does not within so long.
@@ -331,17 +300,21 @@ impl Run {
                 return Ok(true);
             }
             turns += 1;
-            let Some(Reverse((at_ns, _, who))) = self.queue.pop() else {
+            if self.queue.is_empty() {
                 return Ok(false);
-            };
-            if at_ns > until_ns {
-                self.queue.push(Reverse((at_ns, 0, who)));
+            }
+            let Some((at, who)) = self.queue.take_by(Instant::from_ns(until_ns)) else {
                 self.now_ns = until_ns;
                 return Ok(holds(self));
-            }
-            self.now_ns = at_ns;
+            };
+            self.now_ns = at.as_ns();
             self.turn(who)?;
         }
+    }
+
+    /// Lets so much virtual time pass.
+    fn pass(&mut self, ns: u64) -> Result<(), Failure> {
+        self.drive_until(ns, |_| false).map(drop)
     }
 
     fn turn(&mut self, who: Who) -> Result<(), Failure> {
@@ -367,7 +340,7 @@ impl Run {
                 }
             }
             Who::Chaos => {
-                self.wreak()?;
+                self.inject_faults()?;
                 CHAOS_NS
             }
         };
@@ -395,8 +368,7 @@ impl Run {
         for client in gone {
             if let Some(&wire) = self.wires_by_client.get(&client) {
                 self.moment += 1;
-                self.fates
-                    .let_go(wire, core, self.moment, &mut self.history);
+                self.was_let_go(wire, core);
                 self.note(|| format!("core {core} lets client {client} go (stream {wire})"));
             }
         }
@@ -419,7 +391,7 @@ impl Run {
         let Some(machine) = self.machine.take() else {
             return;
         };
-        self.counts.restarts += 1;
+        self.counts.note("servers died", 1);
         self.count_evictions(&machine);
         drop(machine);
         let mut exchange = self.exchange.borrow_mut();
@@ -428,14 +400,15 @@ impl Run {
         drop(exchange);
         self.wires_by_client.clear();
         self.moment += 1;
-        self.fates.died(wire_next, self.moment, &mut self.history);
+        self.all_died(wire_next);
         self.note(|| "the server dies".to_string());
     }
 
     fn count_evictions(&mut self, machine: &Machine) {
         for core in &machine.cores {
             let stats = core.partition.stats();
-            self.counts.evictions += stats.log_evictions + stats.index_evictions;
+            let pushed_out = stats.log_evictions + stats.index_evictions;
+            self.counts.note("items pushed out", pushed_out);
         }
     }
 
@@ -447,11 +420,11 @@ impl Run {
                 .iter()
                 .filter(|operation| operation.key == key)
                 .collect();
-            self.counts.histories += 1;
+            self.counts.note("histories checked", 1);
             match checker::check(&of_key) {
-                Verdict::Explained(_) => {}
-                Verdict::Undecided => self.counts.undecided += 1,
-                Verdict::Lie(lie) => {
+                Ok(()) => {}
+                Err(Unexplained::Undecided) => self.counts.note("histories undecided", 1),
+                Err(Unexplained::Lie(lie)) => {
                     let mut text = format!(
                         "{}\n  {}\n  the history of its item, by beginnings:\n",
                         self.history[lie.number], lie.why

@@ -7,7 +7,7 @@ use super::healing::{HEALED_NS, calm};
 use super::{Failure, Run};
 use crate::plan::US;
 use cache::herd::StoreMode;
-use checker::history::{Action, Answer};
+use checker::history::Action;
 
 /// Requests that come when a core is about to go to sleep.
 const WAKES: usize = 20;
@@ -40,6 +40,14 @@ const AT_ONCE_MAX: usize = 64;
 /// Commands of one item at once: the checker tries their orders.
 const OF_ITEM_MAX: u32 = 3;
 
+/// A network that loses what servers send, and nothing else.
+fn without_datagrams() -> Faults {
+    Faults {
+        lose_datagrams: true,
+        ..calm()
+    }
+}
+
 impl Run {
     /// Requests come to each core just when it is about to go to sleep. Nothing is lost, so nothing may
     /// be sent again.
@@ -51,9 +59,7 @@ impl Run {
         self.arming_ns_max = ARMING_NS_MAX;
         for _ in 0..WAKES {
             let aim_ns = self.random.u64(..3 * ARMING_NS_MAX);
-            self.drive_until((idle_ns + aim_ns).saturating_sub(2 * ARMING_NS_MAX), |_| {
-                false
-            })?;
+            self.pass((idle_ns + aim_ns).saturating_sub(2 * ARMING_NS_MAX))?;
             let index = self.random.usize(..self.actors.len());
             for core in 0..self.plan.server.cores as usize {
                 if let Some(key) = self.key_of(core) {
@@ -88,29 +94,26 @@ impl Run {
         }
         let count = self.plan.keys.min(self.actors.len());
         for _ in 0..CUTS {
-            for (index, key) in (0..count).zip(0..count) {
-                self.submit(index, key, Action::Delete)?;
+            for at in 0..count {
+                self.submit(at, at, Action::Delete)?;
             }
             self.until_idle()?;
-            for (index, key) in (0..count).zip(0..count) {
+            for at in 0..count {
                 let value = format!("{:<len$}", self.history.len());
-                self.submit(index, key, store(StoreMode::Add, value))?;
+                self.submit(at, at, store(StoreMode::Add, value))?;
             }
             let cut_ns = self.random.u64(..CUT_NS_MAX);
-            self.drive_until(cut_ns, |_| false)?;
-            self.network.set_faults(Faults {
-                lose_datagrams: true,
-                ..calm()
-            });
+            self.pass(cut_ns)?;
+            self.network.set_faults(without_datagrams());
             let whole = self.exchange.borrow().whole();
             for wire in whole {
                 self.exchange.borrow_mut().break_at_client(wire);
             }
-            self.drive_until(TAKEN_NS, |_| false)?;
+            self.pass(TAKEN_NS)?;
             self.network.set_faults(calm());
             self.until_idle()?;
-            for (index, key) in (0..count).zip(0..count) {
-                self.submit(index, key, Action::Get)?;
+            for at in 0..count {
+                self.submit(at, at, Action::Get)?;
             }
             self.until_idle()?;
         }
@@ -133,37 +136,26 @@ impl Run {
         self.arming_ns_max = ARMING_NS_MAX;
         for _ in 0..LOSSES {
             let (first, repeats) = (self.history.len(), self.repeats());
-            self.network.set_faults(Faults {
-                lose_datagrams: true,
-                ..calm()
-            });
+            self.network.set_faults(without_datagrams());
             self.ask_a_little(false)?;
-            self.drive_until(TAKEN_NS, |_| false)?;
+            self.pass(TAKEN_NS)?;
             self.network.set_faults(calm());
             self.until_idle()?;
-            let told = self.history[first..].iter();
-            let mut lost =
-                told.filter(|operation| !operation.answer.as_ref().is_some_and(Answer::is_known));
-            if let Some(lost) = lost.next() {
-                let what = format!("no answer though only the first one was lost: {lost}");
-                return Err(Failure::Stuck(what));
+            if let Some(lost) = self.unanswered(first) {
+                stuck!("no answer though only the first one was lost: {lost}");
             }
             let (asked, repeats) = (self.history.len() - first, self.repeats() - repeats);
             if repeats > asked as u64 {
-                let what = format!(
-                    "{repeats} requests were sent again though only {asked} answers were lost"
-                );
-                return Err(Failure::Stuck(what));
+                stuck!("{repeats} requests were sent again though only {asked} answers were lost");
             }
         }
         self.arming_ns_max = 0;
         self.give_up()?;
         if self.losses() > before {
-            let what = format!(
+            stuck!(
                 "{} connections were lost though the network works",
                 self.losses() - before
             );
-            return Err(Failure::Stuck(what));
         }
         Ok(())
     }
@@ -175,16 +167,13 @@ impl Run {
         if deadline_ns + deadline_ns / 4 > lost_ns {
             return Ok(());
         }
-        self.network.set_faults(Faults {
-            lose_datagrams: true,
-            ..calm()
-        });
+        self.network.set_faults(without_datagrams());
         self.ask_a_little(true)?;
         // The fastest clock is a tenth ahead.
-        self.drive_until(deadline_ns - deadline_ns / 8, |_| false)?;
+        self.pass(deadline_ns - deadline_ns / 8)?;
         self.network.set_faults(calm());
         self.until_idle()?;
-        self.drive_until(TAKEN_NS, |_| false)?;
+        self.pass(TAKEN_NS)?;
         self.use_all_slots_at_once()
     }
 
@@ -210,10 +199,10 @@ impl Run {
         self.network.pause(0, self.now_ns + late_ns);
         let first = set(self, REUSED_LENS[0]);
         self.submit(index, key, first)?;
-        self.drive_until(SENT_NS, |_| false)?;
+        self.pass(SENT_NS)?;
         self.network
             .pause(index + 1, self.now_ns + late_ns + GOES_ON_NS);
-        self.drive_until(late_ns, |_| false)?;
+        self.pass(late_ns)?;
         self.network.set_faults(Faults {
             post_ns_max: APART_NS_MAX,
             ..calm()
@@ -229,10 +218,9 @@ impl Run {
                 break;
             }
             if self.now_ns >= until_ns {
-                let what = format!("client {index} cannot use a slot whose request was answered");
-                return Err(Failure::Stuck(what));
+                stuck!("client {index} cannot use a slot whose request was answered");
             }
-            self.drive_until(US, |_| false)?;
+            self.pass(US)?;
         }
         self.until_idle()?;
         self.network.set_faults(calm());

@@ -3,41 +3,16 @@
 //! `VERVAIN_SIMULATE_SEEDS` says how many are run.
 
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use conformance::model::Broken;
-use simulation::{Counts, Failure, Options, Plan, run};
-
-/// Runs seeds on all cores, and returns the sum of what happened, and the failures.
-fn run_seeds(seeds: u64, options: &Options) -> (Counts, Vec<(u64, Failure)>) {
-    let next = AtomicU64::new(0);
-    let sum = Mutex::new((Counts::default(), Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    let report = run(&Plan::draw(seed), options);
-                    let mut sum = sum.lock().expect("nobody panics with the lock");
-                    sum.0.add(&report.counts);
-                    sum.1.extend(report.failure.map(|failure| (seed, failure)));
-                }
-            });
-        }
-    });
-    sum.into_inner().expect("nobody panics with the lock")
-}
+use simulation::command::run_seeds;
+use simulation::{Failure, Options, Plan, run};
 
 #[test]
 fn every_answer_of_many_seeds_is_explained_and_everything_ends() {
     let seeds = std::env::var("VERVAIN_SIMULATE_SEEDS")
         .map_or(500, |text| text.parse().expect("a number of seeds"));
-    let (counts, failures) = run_seeds(seeds, &Options::default());
+    let (_, counts, failures) = run_seeds(0..seeds, None, &Options::default(), |_, _| true);
     if let Some((seed, failure)) = failures.first() {
         let count = failures.len();
         panic!(
@@ -47,26 +22,25 @@ fn every_answer_of_many_seeds_is_explained_and_everything_ends() {
     }
     println!("{counts:?}");
     // All of it has happened, and nearly all of it could be decided.
-    let happened = [
-        counts.hits,
-        counts.timed_out,
-        counts.unknown,
-        counts.repeats,
-        counts.crashes,
-        counts.restarts,
-        counts.breaks,
-        counts.stalls,
-        counts.evictions,
-        counts.network.lost,
-        counts.network.cut,
-        counts.network.doubled,
-        counts.network.slow,
-    ];
-    assert!(
-        happened.iter().all(|count| *count > seeds / 10),
-        "{counts:?}"
-    );
-    assert!(counts.undecided * 100 <= counts.histories, "{counts:?}");
+    for what in [
+        "answered with an item",
+        "timed out",
+        "connection lost",
+        "sent again",
+        "clients died",
+        "servers died",
+        "streams broken",
+        "stalls",
+        "items pushed out",
+        "messages lost",
+        "messages cut",
+        "messages doubled",
+        "messages slow",
+    ] {
+        assert!(counts.of(what) > seeds / 10, "{what}: {counts:?}");
+    }
+    let (undecided, all) = ("histories undecided", "histories checked");
+    assert!(counts.of(undecided) * 100 <= counts.of(all), "{counts:?}");
 }
 
 #[test]
@@ -100,7 +74,7 @@ fn a_network_that_breaks_its_promises_is_found_out() {
             broken: Some(broken),
             ..Options::default()
         };
-        let (_, failures) = run_seeds(60, &options);
+        let (.., failures) = run_seeds(0..60, None, &options, |_, _| true);
         let lies = failures
             .iter()
             .filter(|(_, failure)| matches!(failure, Failure::Lie(_)));

@@ -1,13 +1,12 @@
 //! A client's side of one core: the window of requests under way.
 
 use verbs::typed::{Batch, QueuePair, Uc, Ud};
-use verbs::{QpNum, RemoteAddr, SendFlags, Sge};
+use verbs::{PostReason, QpNum, RemoteAddr, SendFlags};
 
 use super::source::Source;
 use super::transfer::{Kind, Phase, Transfer};
 use super::{ClientConfig, ClientStats, Outcome};
-use crate::bytes;
-use crate::herd::memory::{Lines, Memory};
+use crate::herd::memory::Memory;
 use crate::herd::slots::{Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
 use crate::herd::wire::request::{
@@ -24,7 +23,7 @@ const NO_TRANSFER: u16 = u16::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
-    /// Composed, not yet posted.
+    /// Composed and in the batch, not yet posted.
     Queued,
     /// Under way.
     Sent,
@@ -65,6 +64,21 @@ const FREE: Slot = Slot {
     transfer: NO_TRANSFER,
     generation: 0,
 };
+
+impl Slot {
+    /// Whether the next request may lie there.
+    #[inline(always)]
+    fn is_unused(&self) -> bool {
+        self.state == State::Free && self.repeats_in_flight == 0
+    }
+
+    /// Whether a GET or a SET is under way there that is no part of a transfer.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        let is_usual = matches!(self.op, Op::Get | Op::Set);
+        self.state == State::Sent && is_usual && self.transfer == NO_TRANSFER
+    }
+}
 
 /// What is to be sent again over another connection.
 #[derive(Debug)]
@@ -112,9 +126,10 @@ pub(super) struct Lane {
     inline_max: usize,
     send_wr_max: u32,
     signal_every: u32,
-    /// Requests as composed; inlined ones are sent from here.
-    mirror: Lines,
-    /// The same memory registered, for requests that are too long for inlining.
+    /// What was composed since the last post. Its kept bytes are the slots as composed, from which
+    /// inlined requests are sent, and sent again.
+    batch: Batch<Uc>,
+    /// The same slots in registered memory, for requests that are too long for inlining.
     send_memory: Memory,
     answer_len_max: usize,
     value_len_max: usize,
@@ -123,22 +138,19 @@ pub(super) struct Lane {
     /// The id of the next request, and of the next one to be posted.
     next: u32,
     unposted: u32,
-    /// Composed requests that are too long for inlining.
-    long_unposted: u32,
     /// Until then the server is surely awake.
     awake_until_ns: u64,
     /// No slot has anything to do before.
     check_ns: u64,
     answered_ns: u64,
-    sends_posted: u32,
+    /// Sends composed, those of them whose completions have come, and the last that asks for one.
+    sends: u32,
     sends_done: u32,
     sends_signaled: u32,
     repeats_in_flight: u32,
     transfers: Vec<Transfer>,
     transfers_live: usize,
     transfer_next: u32,
-    batch: Batch<Uc>,
-    sges: Vec<Sge>,
 }
 
 impl Lane {
@@ -146,7 +158,9 @@ impl Lane {
         let window = parts.geometry.window;
         Lane {
             number: parts.number,
-            batch: parts.uc.batch(window),
+            batch: parts
+                .uc
+                .batch_with_kept(window, window * parts.geometry.slot_len),
             uc: parts.uc,
             _ud: parts.ud,
             server_ud: parts.server_ud,
@@ -156,7 +170,6 @@ impl Lane {
             inline_max: parts.inline_max,
             send_wr_max: parts.send_wr_max,
             signal_every: parts.send_wr_max / SIGNALS_PER_QUEUE,
-            mirror: Lines::new(window * parts.geometry.slot_len),
             send_memory: parts.send_memory,
             answer_len_max: parts.answer_len_max,
             value_len_max: parts.value_len_max,
@@ -164,18 +177,16 @@ impl Lane {
             slots: vec![FREE; window],
             next: parts.first_id,
             unposted: parts.first_id,
-            long_unposted: 0,
             awake_until_ns: 0,
             check_ns: u64::MAX,
             answered_ns: now_ns,
-            sends_posted: 0,
+            sends: 0,
             sends_done: 0,
             sends_signaled: 0,
             repeats_in_flight: 0,
             transfers: Vec::new(),
             transfers_live: 0,
             transfer_next: 1,
-            sges: Vec::with_capacity(window),
         }
     }
 
@@ -188,8 +199,7 @@ impl Lane {
     /// Whether the next id's slot can be used.
     #[inline]
     fn has_room(&self) -> bool {
-        let slot = &self.slots[self.geometry.slot(self.next)];
-        slot.state == State::Free && slot.repeats_in_flight == 0
+        self.slots[self.geometry.slot(self.next)].is_unused()
     }
 
     /// Takes a command; `None` when the window is full, `Some(false)` when its value needs a
@@ -244,15 +254,13 @@ impl Lane {
         if len > self.geometry.slot_len {
             return Some(false);
         }
-        if !self.has_room() {
+        let id = self.next;
+        let index = self.geometry.slot(id);
+        let slot = &mut self.slots[index];
+        if !slot.is_unused() {
             return None;
         }
-        let id = self.next;
-        let emitted = emit_plain(op, what, extras, (id, want_cas), self.memory_of(id));
-        debug_assert_eq!(emitted, Some(len));
-        let index = self.copy_if_long(id, len);
         // The times are those of when it is posted, and what is of a transfer alone has no meaning.
-        let slot = &mut self.slots[index];
         slot.tag = tag;
         slot.deadline_ns = deadline_ns;
         slot.id = id;
@@ -261,7 +269,9 @@ impl Lane {
         slot.len = len as u16;
         slot.doublings = 0;
         slot.transfer = NO_TRANSFER;
-        self.next = next_id(id);
+        let emitted = emit_plain(op, what, extras, (id, want_cas), self.memory_of(index));
+        debug_assert_eq!(emitted, Some(len));
+        self.enqueue(index, len);
         Some(true)
     }
 
@@ -275,53 +285,75 @@ impl Lane {
         step: Option<(u16, u16, (u32, u32))>,
     ) {
         let id = self.next;
-        let len = request.emit(id, want_cas, self.memory_of(id));
+        let index = self.geometry.slot(id);
+        let len = request.emit(id, want_cas, self.memory_of(index));
         let len = len.expect("the lengths were checked");
         let (transfer, generation, piece) = step.unwrap_or((NO_TRANSFER, 0, (0, 0)));
-        self.enqueue(Slot {
+        self.slots[index] = Slot {
             tag,
             deadline_ns,
+            id,
             piece,
+            state: State::Queued,
             op: request.op(),
             len: len as u16,
             transfer,
             generation,
             ..FREE
-        });
-    }
-
-    /// The memory of a request's slot.
-    #[inline]
-    fn memory_of(&mut self, id: u32) -> &mut [u8] {
-        let at = self.geometry.slot(id) * self.geometry.slot_len;
-        &mut self.mirror[at..at + self.geometry.slot_len]
-    }
-
-    /// Takes the next id for the request that was composed into its slot.
-    #[inline]
-    fn enqueue(&mut self, slot: Slot) {
-        let id = self.next;
-        let index = self.copy_if_long(id, usize::from(slot.len));
-        self.slots[index] = Slot {
-            id,
-            state: State::Queued,
-            ..slot
         };
-        self.next = next_id(id);
+        self.enqueue(index, len);
     }
 
-    /// Copies what was composed to where the NIC reads it from, unless it goes inline. Returns the
-    /// slot's number.
+    /// The memory of a slot.
+    #[inline]
+    fn memory_of(&mut self, index: usize) -> &mut [u8] {
+        let at = index * self.geometry.slot_len;
+        &mut self.batch.kept_mut()[at..at + self.geometry.slot_len]
+    }
+
+    /// Puts the request that was composed in the slot of the next id into the batch.
     #[inline(always)]
-    fn copy_if_long(&mut self, id: u32, len: usize) -> usize {
-        let index = self.geometry.slot(id);
+    fn enqueue(&mut self, index: usize, len: usize) {
         if len > self.inline_max {
             let end = (index + 1) * self.geometry.slot_len;
-            let bytes = &self.mirror[end - len..end];
+            let bytes = &self.batch.kept()[end - len..end];
             self.send_memory.write(end - len, bytes);
-            self.long_unposted += 1;
         }
-        index
+        let number = self.sends.wrapping_add(1);
+        let mut flags = SendFlags::empty();
+        if number.wrapping_sub(self.sends_signaled) >= self.signal_every {
+            flags = SendFlags::SIGNALED;
+            self.sends_signaled = number;
+        }
+        self.sends = number;
+        let wr_id = u64::from(self.number) << 48 | u64::from(number);
+        let composed = self.push(index, len, None, (wr_id, flags));
+        debug_assert_eq!(composed, Ok(()), "a batch as large as the window");
+        self.next = next_id(self.next);
+    }
+
+    /// Appends the request in a slot to the batch.
+    #[inline(always)]
+    fn push(
+        &mut self,
+        index: usize,
+        len: usize,
+        imm: Option<u32>,
+        (wr_id, flags): (u64, SendFlags),
+    ) -> Result<(), PostReason> {
+        let end = (index + 1) * self.geometry.slot_len;
+        let at = index * self.geometry.stride + self.geometry.slot_len - len;
+        let remote = self.chunk.offset(at as u64);
+        if len <= self.inline_max {
+            let range = end - len..end;
+            return self
+                .batch
+                .push_write_kept(remote, imm, range, (wr_id, flags));
+        }
+        let sges = [self.send_memory.sge(end - len..end)];
+        let draft = self.batch.write_from(remote, imm, &sges)?;
+        draft.id(wr_id).flags(flags).commit_gathered();
+        Ok(())
     }
 
     /// Starts to store a value that needs a transfer; `false` when there are too many.
@@ -410,138 +442,60 @@ impl Lane {
     /// Posts what was composed: one call for all of it.
     #[inline]
     pub(super) fn flush(&mut self, now_ns: u64, config: &ClientConfig, stats: &mut ClientStats) {
-        if self.unposted == self.next {
+        let count = self.batch.len();
+        // Without room in the send queue it waits for completions, which are taken before long.
+        if count == 0 || self.sends.wrapping_sub(self.sends_done) > self.send_wr_max {
             return;
         }
-        let in_flight = self.sends_posted.wrapping_sub(self.sends_done);
-        let room = self.send_wr_max.saturating_sub(in_flight) as usize;
-        let first = self.unposted;
-        self.gather_long(room);
-        // In locals, because the compiler reads the lane's own fields again after each write to memory.
-        let Lane {
-            geometry,
-            inline_max,
-            chunk,
-            next,
-            signal_every,
-            ..
-        } = *self;
-        let (mut posted, mut last_signaled) = (self.sends_posted, self.sends_signaled);
-        let (slots, mirror, batch) = (&mut self.slots[..], &self.mirror[..], &mut self.batch);
-        let wakes = self.idle_ns > 0 && now_ns >= self.awake_until_ns;
+        let kicks = self.idle_ns > 0 && now_ns >= self.awake_until_ns;
+        if kicks {
+            self.batch.set_imm(0, kick(self.unposted, false));
+            stats.kicks += 1;
+        }
         let retry_at_ns = now_ns + config.retry_ns;
-        let number = u64::from(self.number) << 48;
         let mut check_ns = self.check_ns.min(retry_at_ns);
-        let mut sges = self.sges.chunks_exact(1);
-        let mut id = first;
-        for _ in 0..room {
-            if id == next {
-                break;
-            }
-            let index = geometry.slot(id);
-            let slot = &mut slots[index];
+        let mut id = self.unposted;
+        while id != self.next {
+            let slot = &mut self.slots[self.geometry.slot(id)];
             slot.state = State::Sent;
             slot.posted_ns = now_ns;
             slot.retry_at_ns = retry_at_ns;
             check_ns = check_ns.min(slot.deadline_ns);
-            let len = usize::from(slot.len);
-            let remote = chunk.offset((geometry.slot_end(id) - len) as u64);
-            let mut imm = None;
-            if wakes && id == first {
-                imm = Some(kick(id, false));
-                stats.kicks += 1;
-            }
-            posted = posted.wrapping_add(1);
-            let signaled = posted.wrapping_sub(last_signaled) >= signal_every;
-            if signaled {
-                last_signaled = posted;
-            }
-            let wr_id = number | u64::from(posted);
-            let mut flags = SendFlags::empty();
-            flags.set(SendFlags::SIGNALED, signaled);
-            let composed = if len <= inline_max {
-                batch.write(remote, imm, len).map(|mut draft| {
-                    let end = (index + 1) * geometry.slot_len;
-                    bytes::copy(draft.bytes(), &mirror[end - len..end]);
-                    draft.id(wr_id).flags(flags).commit(len);
-                })
-            } else {
-                let sge = sges.next().unwrap_or_default();
-                batch
-                    .write_from(remote, imm, sge)
-                    .map(|draft| draft.id(wr_id).flags(flags).commit_gathered())
-            };
-            debug_assert_eq!(composed, Ok(()), "a batch as large as the window");
             id = next_id(id);
         }
-        (self.sends_posted, self.sends_signaled) = (posted, last_signaled);
         self.check_ns = check_ns;
         self.unposted = id;
-        let count = self.batch.len();
         stats.posted += count as u64;
         if let Err(error) = self.uc.post(&mut self.batch) {
             // Those not posted are sent again like those that were lost.
             let lost = (count - error.index) as u32;
+            stats.posted -= u64::from(lost);
+            stats.kicks -= u64::from(kicks && error.index == 0);
             stats.post_errors += u64::from(lost);
-            self.sends_posted = self.sends_posted.wrapping_sub(lost);
-            self.sends_signaled = self.sends_posted.wrapping_sub(self.signal_every);
-        }
-    }
-
-    /// Describes the memory of the requests among the next `room` that are too long for inlining.
-    #[inline]
-    fn gather_long(&mut self, room: usize) {
-        self.sges.clear();
-        if self.long_unposted == 0 {
-            return;
-        }
-        let mut id = self.unposted;
-        for _ in 0..room {
-            if id == self.next {
-                break;
-            }
-            let index = self.geometry.slot(id);
-            let len = usize::from(self.slots[index].len);
-            if len > self.inline_max {
-                let end = (index + 1) * self.geometry.slot_len;
-                self.sges.push(self.send_memory.sge(end - len..end));
-                self.long_unposted -= 1;
-            }
-            id = next_id(id);
+            self.sends = self.sends.wrapping_sub(lost);
+            self.sends_signaled = self.sends.wrapping_sub(self.signal_every);
         }
     }
 
     /// Sends one request again, as a kick.
     fn kick(&mut self, index: usize, stats: &mut ClientStats) {
-        if self.sends_posted.wrapping_sub(self.sends_done) >= self.send_wr_max {
+        // Those that wait for room come first.
+        let in_flight = self.sends.wrapping_sub(self.sends_done);
+        if !self.batch.is_empty() || in_flight >= self.send_wr_max {
             return;
         }
-        let slot = &mut self.slots[index];
-        let len = usize::from(slot.len);
-        let end = (index + 1) * self.geometry.slot_len;
-        let remote = self
-            .chunk
-            .offset((self.geometry.slot_end(slot.id) - len) as u64);
-        let posted = self.sends_posted.wrapping_add(1);
-        let wr_id = u64::from(self.number) << 48 | (index as u64 + 1) << 32 | u64::from(posted);
+        let slot = self.slots[index];
+        let number = self.sends.wrapping_add(1);
+        let wr_id = u64::from(self.number) << 48 | (index as u64 + 1) << 32 | u64::from(number);
         let (imm, flags) = (Some(kick(slot.id, true)), SendFlags::SIGNALED);
-        let composed = if len > self.inline_max {
-            let sges = [self.send_memory.sge(end - len..end)];
-            let draft = self.batch.write_from(remote, imm, &sges);
-            draft.map(|draft| draft.id(wr_id).flags(flags).commit_gathered())
-        } else {
-            self.batch.write(remote, imm, len).map(|mut draft| {
-                bytes::copy(draft.bytes(), &self.mirror[end - len..end]);
-                draft.id(wr_id).flags(flags).commit(len);
-            })
-        };
-        debug_assert_eq!(composed, Ok(()), "every flush has left the batch empty");
+        let composed = self.push(index, usize::from(slot.len), imm, (wr_id, flags));
+        debug_assert_eq!(composed, Ok(()), "the batch was empty");
         match self.uc.post(&mut self.batch) {
             Ok(()) => {
-                slot.repeats_in_flight += 1;
+                self.slots[index].repeats_in_flight += 1;
                 self.repeats_in_flight += 1;
-                self.sends_posted = posted;
-                self.sends_signaled = posted;
+                self.sends = number;
+                self.sends_signaled = number;
                 stats.kicks += 1;
                 stats.repeats += 1;
             }
@@ -563,8 +517,8 @@ impl Lane {
     /// Whether completions of sends should be looked for.
     #[inline]
     pub(super) fn wants_completions(&self) -> bool {
-        self.repeats_in_flight > 0
-            || self.sends_posted.wrapping_sub(self.sends_done) >= self.signal_every
+        let posted = self.sends.wrapping_sub(self.batch.len() as u32);
+        self.repeats_in_flight > 0 || posted.wrapping_sub(self.sends_done) >= self.signal_every
     }
 
     /// Takes an answer.
@@ -576,28 +530,59 @@ impl Lane {
         stats: &mut ClientStats,
         sink: &mut impl FnMut(u64, Outcome<'_>),
     ) {
-        let Some((head, body)) = Head::parse(bytes) else {
-            stats.strays += 1;
-            return;
-        };
-        let index = self.geometry.slot(head.id);
-        let slot = &mut self.slots[index];
-        let state = slot.state;
-        if slot.id != head.id || !matches!(slot.state, State::Sent | State::Abandoned) {
-            stats.strays += 1;
-            return;
+        // The usual one: that a GET or a SET is done.
+        if let Some((id, flags, value)) = Head::parse_item(bytes) {
+            let index = self.geometry.slot(id);
+            let slot = &self.slots[index];
+            if slot.id == id && slot.is_plain() {
+                let (tag, cas) = (slot.tag, 0);
+                let outcome = match slot.op {
+                    Op::Get => Outcome::Value { value, flags, cas },
+                    _ => Outcome::Done { cas },
+                };
+                self.take(index, now_ns, stats);
+                return sink(tag, outcome);
+            }
         }
+        self.answer_any(bytes, now_ns, stats, sink);
+    }
+
+    /// Notes that a request has been answered.
+    #[inline(always)]
+    fn take(&mut self, index: usize, now_ns: u64, stats: &mut ClientStats) {
+        let slot = &mut self.slots[index];
         slot.state = State::Free;
         self.answered_ns = now_ns;
         // The server has worked since the request was posted, so it does not sleep before that
         // moment plus its idle time; half of it allows for the way there.
         self.awake_until_ns = self.awake_until_ns.max(slot.posted_ns + self.idle_ns / 2);
         stats.answers += 1;
-        if state == State::Abandoned {
+    }
+
+    /// [`Lane::answer`] for whatever answer it is.
+    #[inline(never)]
+    fn answer_any(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        stats: &mut ClientStats,
+        sink: &mut impl FnMut(u64, Outcome<'_>),
+    ) {
+        let Some((head, body)) = Head::parse(bytes) else {
+            stats.strays += 1;
+            return;
+        };
+        let index = self.geometry.slot(head.id);
+        let slot = self.slots[index];
+        if slot.id != head.id || !matches!(slot.state, State::Sent | State::Abandoned) {
+            stats.strays += 1;
+            return;
+        }
+        self.take(index, now_ns, stats);
+        if slot.state == State::Abandoned {
             return;
         }
         if slot.transfer != NO_TRANSFER {
-            let slot = *slot;
             return self.answer_transfer(&slot, &head, body, now_ns, sink);
         }
         let outcome = match (head.status, slot.op) {
@@ -607,7 +592,6 @@ impl Lane {
                 cas: head.cas.unwrap_or(0),
             },
             (Status::Partial, Op::Get | Op::GetAndTouch) => {
-                let slot = *slot;
                 return self.start_get(&slot, &head, body, sink);
             }
             (Status::Ok, Op::Incr | Op::Decr) => match answer::number(body) {
@@ -635,7 +619,7 @@ impl Lane {
     ) {
         let index = self.geometry.slot(slot.id);
         let slot_len = self.geometry.slot_len;
-        let memory = &self.mirror[index * slot_len..(index + 1) * slot_len];
+        let memory = &self.batch.kept()[index * slot_len..(index + 1) * slot_len];
         let Ok(Request::Command(command)) = Request::parse(memory) else {
             return sink(slot.tag, Outcome::Refused(Status::Invalid));
         };
@@ -754,7 +738,7 @@ impl Lane {
             id: slot.id,
         };
         let end = (index + 1) * self.geometry.slot_len;
-        self.mirror[end - HEADER_LEN..end].copy_from_slice(&header.emit());
+        self.batch.kept_mut()[end - HEADER_LEN..end].copy_from_slice(&header.emit());
         // A repeat that the NIC has not read yet then carries old bytes before a header that
         // does not count them: the header is one word.
         self.send_memory.write(end - HEADER_LEN, &header.emit());
@@ -781,7 +765,7 @@ impl Lane {
             if slot.state == State::Queued || slot.op.is_read() {
                 let end = (self.geometry.slot(slot.id) + 1) * self.geometry.slot_len;
                 again.push(Again::Request {
-                    bytes: self.mirror[end - usize::from(slot.len)..end].to_vec(),
+                    bytes: self.batch.kept()[end - usize::from(slot.len)..end].to_vec(),
                     tag: slot.tag,
                     deadline_ns: slot.deadline_ns,
                 });

@@ -35,6 +35,7 @@ use self::lane::Again;
 use self::link::Link;
 use self::redial::{Attempt, Redial};
 use self::transfer::Kind;
+use super::secret;
 use super::wire::answer::Status;
 use super::wire::handshake::ServerInfo;
 use super::wire::request::{Command, KEY_LEN_MAX, Request};
@@ -57,8 +58,9 @@ pub struct ClientConfig {
     /// Large values under way to one core, on their way in. A server with four buffers, as is usual,
     /// gives one client three: a fourth value would wait for those that come after it.
     pub transfers_max: usize,
-    /// The seed of the keys of datagram queue pairs.
-    pub seed: u64,
+    /// The seed of the keys of datagram queue pairs, for tests. `None` draws one that nobody can guess:
+    /// whoever knows the keys can have a server's answers sent to this client.
+    pub seed: Option<u64>,
 }
 
 impl Default for ClientConfig {
@@ -71,7 +73,7 @@ impl Default for ClientConfig {
             redial_ns: 10_000_000,
             control_check_ns: 100_000_000,
             transfers_max: 3,
-            seed: 0,
+            seed: None,
         }
     }
 }
@@ -106,7 +108,8 @@ pub enum Outcome<'a> {
     /// No answer before the deadline. It is carried out once or not at all; a request that takes
     /// its place is under way, and once that has arrived it will not be carried out any more.
     TimedOut,
-    /// The connection was lost. It was carried out once or not at all.
+    /// The connection was lost. It is carried out once or not at all: if once, before the server notices the
+    /// loss, which may be after this.
     Unknown,
 }
 
@@ -158,6 +161,17 @@ pub struct ClientStats {
 /// Nothing in it waits, except that one that was made by [`Client::connect`] makes a lost connection again by
 /// itself: that may block in [`Dial::dial`] and in the handshake, as long as the stream's time-outs let it.
 /// [`Client::connect_apart`] is for threads that have other things to do, such as clients of other servers.
+///
+/// Each answer is right for some moment between asking and being told, and changes are carried out once.
+/// Commands of one key are carried out in the order submitted, but for these; who wants order there as well
+/// waits for the outcome of the first:
+///
+/// - A GET whose answer was lost is carried out again, and may return what this client has SET after it.
+/// - A value that takes several requests, because it is longer than a slot on its way in or than a datagram
+///   on its way out, is overtaken by what is submitted after it, and by other such values.
+/// - When the connection is lost, reads are asked again over the next one, after changes that had been posted.
+///   A change whose outcome is [`Outcome::Unknown`] may still be carried out for as long as the server has
+///   not noticed the loss, also after commands over the next connection.
 #[derive(Debug)]
 pub struct Client<D: Dial> {
     pd: ProtectionDomain,
@@ -214,7 +228,7 @@ impl<D: Dial> Client<D> {
         now_ns: u64,
         redial: impl FnOnce(D) -> Redial<D>,
     ) -> Result<Self, ConnectError> {
-        let mut random = fastrand::Rng::with_seed(config.seed);
+        let mut random = fastrand::Rng::with_seed(config.seed.unwrap_or_else(secret));
         let first = Attempt {
             pd,
             config,

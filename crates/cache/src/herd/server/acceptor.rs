@@ -3,13 +3,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use verbs::typed::{AddressHandle, ConnectOptions, CqRef, ProtectionDomain, QpOptions, SrqRef, Uc};
+use verbs::typed::{AddressHandle, ConnectOptions, CqRef, ProtectionDomain, QpOptions, Uc};
 use verbs::{Access, QpCaps, QpNum, VerbsError};
 
 use super::attachment::{Attachment, Stored};
 use super::config::{self, ServerConfig};
+use super::{KICK_RECV, KICK_RECVS_MAX};
 use crate::herd::memory::Chunk;
-use crate::herd::slots::Geometry;
+use crate::herd::secret;
+use crate::herd::slots::{Geometry, next_id};
 use crate::herd::wire::answer::{Head, Status};
 use crate::herd::wire::handshake::{
     Accept, AcceptLane, Connect, HandshakeError, Message, Refusal, ServerInfo, VERSION,
@@ -19,7 +21,8 @@ use crate::herd::wire::handshake::{
 #[derive(Clone, Debug)]
 pub struct CorePort {
     pub(super) recv_cq: CqRef,
-    pub(super) srq: SrqRef,
+    /// RECVs for a client's kicks.
+    pub(super) kick_recvs: u32,
     pub(super) ud_qpn: QpNum,
 }
 
@@ -130,19 +133,29 @@ impl Acceptor {
         self.config.info(self.answer_len_max)
     }
 
+    /// Says no to a client, and counts it.
+    pub fn refuse(&self, why: Refusal) -> ControlReply {
+        self.lock().refused += 1;
+        ControlReply {
+            line: Message::Refuse(why).to_line(),
+            attached: None,
+            close: true,
+        }
+    }
+
     /// Answers a line of the handshake.
     pub fn answer(&self, line: &[u8], now_ns: u64) -> ControlReply {
         let reply = |message: Message| ControlReply {
             line: message.to_line(),
             attached: None,
-            close: matches!(message, Message::Refuse(_)),
+            close: false,
         };
         match Message::from_line(line) {
             Ok(Message::Hello(from, until)) if (from..=until).contains(&VERSION) => {
                 reply(Message::Info(self.info()))
             }
             Ok(Message::Hello(..)) | Err(HandshakeError::Version(_)) => {
-                reply(Message::Refuse(Refusal::Version))
+                self.refuse(Refusal::Version)
             }
             Ok(Message::Connect(connect)) => match self.accept(&connect, now_ns) {
                 Ok((accept, attachments)) => ControlReply {
@@ -151,16 +164,15 @@ impl Acceptor {
                 },
                 Err(error) => {
                     tracing::warn!(%error, "a client was refused");
-                    self.lock().refused += 1;
-                    reply(Message::Refuse(match error {
+                    self.refuse(match error {
                         AcceptError::Full => Refusal::Full,
                         AcceptError::Mismatch(_) => Refusal::Malformed,
                         AcceptError::Incarnation => Refusal::Incarnation,
                         AcceptError::Nic(_) => Refusal::Nic,
-                    }))
+                    })
                 }
             },
-            Ok(_) | Err(_) => reply(Message::Refuse(Refusal::Malformed)),
+            Ok(_) | Err(_) => self.refuse(Refusal::Malformed),
         }
     }
 
@@ -185,12 +197,10 @@ impl Acceptor {
             Geometry::new(self.geometry.slot_len, window).ok_or(AcceptError::Mismatch("window"))?;
         let registered = geometry.chunk_len() * self.cores.len();
         self.drop_rested(now_ns);
-        let client = self.admit(registered)?;
-        let made = self.make(connect, client, geometry);
-        if made.is_err() {
-            self.lock().connected.remove(&client);
-        }
-        made
+        let admitted = self.admit(registered)?;
+        let made = self.make(connect, admitted.client, geometry)?;
+        admitted.stay();
+        Ok(made)
     }
 
     fn make(
@@ -205,15 +215,20 @@ impl Acceptor {
             geometry.chunk_len() * self.cores.len(),
             Access::LOCAL_WRITE | Access::REMOTE_WRITE,
         )?);
+        // A client says itself where its answers go, so also to another client: that one takes none
+        // whose id it cannot have asked for.
+        let first_id = self
+            .config
+            .first_id
+            .unwrap_or_else(|| next_id(secret() as u32));
         let mut attachments = Vec::with_capacity(self.cores.len());
         let mut lanes = Vec::with_capacity(self.cores.len());
         for (core, (port, wish)) in self.cores.iter().zip(&connect.lanes).enumerate() {
             let chunk_at = core * geometry.chunk_len();
             let mut uc = pd.create_qp::<Uc>(&QpOptions {
-                srq: Some(port.srq.clone()),
                 caps: QpCaps {
                     send_wr_max: 1,
-                    recv_wr_max: 1,
+                    recv_wr_max: port.kick_recvs,
                     send_sge_max: 1,
                     recv_sge_max: 1,
                     inline_max: 0,
@@ -228,6 +243,8 @@ impl Acceptor {
                     ..ConnectOptions::default()
                 },
             )?;
+            uc.post_recv(&[KICK_RECV; KICK_RECVS_MAX as usize][..port.kick_recvs as usize])
+                .map_err(|error| VerbsError::invalid("receive queue", error.to_string()))?;
             lanes.push(AcceptLane {
                 uc: uc.endpoint()?,
                 chunk: region.remote(chunk_at),
@@ -245,11 +262,14 @@ impl Acceptor {
                     chunk_at..chunk_at + geometry.chunk_len(),
                 ),
                 geometry,
+                first_id,
                 uc,
                 ah: self.pd.create_ah(connect.gid)?,
                 ud_qpn: wish.ud_qpn,
                 qkey: wish.qkey,
                 results: vec![none; geometry.window].into_boxed_slice(),
+                pending: vec![0; geometry.window].into_boxed_slice(),
+                pending_count: 0,
             });
         }
         let accept = Accept {
@@ -257,7 +277,7 @@ impl Acceptor {
             window: geometry.window as u32,
             slot_len: geometry.slot_len as u32,
             stride: geometry.stride as u32,
-            first_id: self.config.first_id,
+            first_id,
             lanes,
         };
         Ok((accept, attachments))
@@ -320,7 +340,7 @@ impl Acceptor {
     }
 
     /// Gives a client a number.
-    fn admit(&self, registered: usize) -> Result<u32, AcceptError> {
+    fn admit(&self, registered: usize) -> Result<Admitted<'_>, AcceptError> {
         let mut clients = self.lock();
         if clients.connected.len() >= self.config.clients_max as usize {
             return Err(AcceptError::Full);
@@ -337,11 +357,33 @@ impl Acceptor {
             ..Connected::default()
         };
         clients.connected.insert(client, connected);
-        Ok(client)
+        Ok(Admitted {
+            acceptor: self,
+            client,
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Clients> {
         // Each change under the lock is complete in itself.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A client's place, which is free again unless the client stays: also when making what it needs
+/// panics.
+struct Admitted<'a> {
+    acceptor: &'a Acceptor,
+    client: u32,
+}
+
+impl Admitted<'_> {
+    fn stay(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.acceptor.lock().connected.remove(&self.client);
     }
 }

@@ -34,13 +34,11 @@ pub struct ServerConfig {
     pub batch_max: u32,
     /// The seed by which keys are spread over cores. Every client is told it.
     pub route_seed: u64,
-    /// The seed of the hash by which partitions find keys. Nobody is told it: whoever knows it can choose
-    /// keys that push each other out.
-    pub table_seed: u64,
     /// Differs from start to start.
     pub incarnation: u64,
-    /// The id of a client's first request; not 0. Any will do; a high one makes the ids wrap soon.
-    pub first_id: u32,
+    /// The id of every client's first request, not 0, for tests: a high one makes the ids wrap soon.
+    /// `None` draws one for each client, which no other can guess.
+    pub first_id: Option<u32>,
     /// The key of the server's own datagram queue pairs.
     pub qkey: Qkey,
 }
@@ -59,9 +57,8 @@ impl Default for ServerConfig {
             handle_rest_ns: 1_000_000_000,
             batch_max: 32,
             route_seed: 0,
-            table_seed: 1,
             incarnation: 1,
-            first_id: 1,
+            first_id: None,
             qkey: Qkey(0x0048_4552),
         }
     }
@@ -92,6 +89,13 @@ impl ServerConfig {
         self.clients_max as usize * self.client_memory() + self.cores as usize * staging
     }
 
+    /// Bytes of large values on their way out at most, in front of an engine whose values have to be
+    /// waited for.
+    #[must_use]
+    pub fn outgoing_max(&self) -> usize {
+        self.cores as usize * self.staging_count as usize * self.value_len_max as usize
+    }
+
     /// Which core has a key.
     #[must_use]
     pub fn route(&self) -> Route {
@@ -103,7 +107,7 @@ impl ServerConfig {
         if self.cores == 0 || self.cores as usize > CORES_MAX {
             return Err(VerbsError::invalid("cores", "not 1..=256"));
         }
-        if self.first_id == 0 {
+        if self.first_id == Some(0) {
             return Err(VerbsError::invalid("first_id", "0 is no id"));
         }
         if self.clients_max == 0 || self.batch_max == 0 || self.batch_max > 64 {

@@ -1,20 +1,29 @@
-//! A request against the partition, and its answer.
+//! A request against the engine, and its answer.
 
-use super::ServerStats;
+use std::borrow::Cow;
+use std::task::{Context, Poll};
+
+use engine::{Answer, Ask, Asker, Command, Direction, Engine, Expiry, Failure, Mode, Segments};
+
 use super::attachment::{Attachment, Stored};
 use super::items::{Item, Items};
 use super::outbox::Outbox;
+use super::outgoing::Outgoing;
+use super::pending::{Asked, Form, Pending, Promise};
 use super::staging::{Staging, StagingError};
+use super::{Cursor, ServerStats};
 use crate::herd::wire::answer::{CAS_LEN, HEADER_LEN, Head, Status};
-use crate::herd::wire::request::{self, Command, Op, Request, StoreMode, WANT_CAS};
-use crate::mica::{Arith, NewValue, Partition, Probe, Store, StoreError};
+use crate::herd::wire::request::{self, Op, Request, StoreMode, WANT_CAS};
 
 /// All that the requests of a batch need.
-pub(super) struct Execution<'a> {
-    pub(super) partition: &'a mut Partition,
+pub(super) struct Execution<'a, E: Engine> {
+    pub(super) engine: &'a mut E,
     pub(super) outbox: &'a mut Outbox,
     pub(super) staging: &'a mut Staging,
+    pub(super) outgoing: &'a mut Outgoing,
+    pub(super) pending: &'a mut Pending<E::Ticket>,
     pub(super) stats: &'a mut ServerStats,
+    pub(super) cursors: &'a mut [Cursor],
     pub(super) clients: &'a mut [Attachment],
     pub(super) answer_len_max: usize,
     pub(super) now_ns: u64,
@@ -56,22 +65,86 @@ impl Told {
             number: None,
         }
     }
+
+    /// What an engine has said to a change.
+    #[inline]
+    fn of(answer: &Answer<'_>) -> Self {
+        match *answer {
+            Answer::Stored { cas } => Told {
+                cas,
+                ..Told::status(Status::Ok)
+            },
+            Answer::Number { value, cas } => Told {
+                status: Status::Ok,
+                cas,
+                number: Some(value),
+            },
+            _ => Told::status(status_of_answer(answer)),
+        }
+    }
 }
 
-impl Execution<'_> {
+/// How a request ended, where that is all there is to tell.
+fn status_of_answer(answer: &Answer<'_>) -> Status {
+    match answer {
+        Answer::Item { .. }
+        | Answer::Stored { .. }
+        | Answer::Number { .. }
+        | Answer::Deleted
+        | Answer::Touched
+        | Answer::Done
+        | Answer::Stats(_) => Status::Ok,
+        Answer::Miss | Answer::NotFound => Status::NotFound,
+        Answer::NotStored => Status::NotStored,
+        Answer::Exists => Status::Exists,
+        Answer::NotANumber => Status::NotANumber,
+        Answer::TooLong | Answer::Failed(Failure::TooLarge) => Status::TooLarge,
+        Answer::Failed(Failure::OutOfMemory) => Status::OutOfMemory,
+        Answer::Failed(_) => Status::Failed,
+    }
+}
+
+fn status_of_staging(error: StagingError) -> Status {
+    match error {
+        StagingError::Busy => Status::Busy,
+        StagingError::NoTransfer => Status::NoTransfer,
+        StagingError::TooLarge => Status::TooLarge,
+        StagingError::Invalid => Status::Invalid,
+    }
+}
+
+fn mode_of(mode: StoreMode) -> Mode {
+    match mode {
+        StoreMode::Set => Mode::Set,
+        StoreMode::Add => Mode::Add,
+        StoreMode::Replace => Mode::Replace,
+        StoreMode::Append => Mode::Append,
+        StoreMode::Prepend => Mode::Prepend,
+        StoreMode::Cas(token) => Mode::Cas(token),
+    }
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy)]
+struct To {
+    client: u32,
+    id: u32,
+}
+
+impl<E: Engine> Execution<'_, E> {
     /// Carries out a request, or repeats its answer, and composes the answer.
     #[inline(always)]
-    pub(super) fn run(&mut self, item: &Item, number: usize, items: &Items) {
+    pub(super) fn run(&mut self, item: &Item<E::Probe>, number: usize, items: &Items<E::Probe>) {
         // Most requests are plain GETs and SETs, which need not be taken apart by parts.
         let ours = item.sound && item.ours;
         if ours && let Some(key) = item.short_get() {
-            return self.read(item, key, None, item.wants_cas());
+            return self.read_short(item, key, item.wants_cas());
         }
         self.run_longer(item, items.bytes(number, item), ours);
     }
 
     #[inline]
-    fn run_longer(&mut self, item: &Item, bytes: &[u8], ours: bool) {
+    fn run_longer(&mut self, item: &Item<E::Probe>, bytes: &[u8], ours: bool) {
         if ours && item.op == Op::Get {
             let (key, header) = bytes.split_at(bytes.len() - request::HEADER_LEN);
             self.read(item, key, None, header[0] & WANT_CAS != 0);
@@ -80,24 +153,32 @@ impl Execution<'_> {
             && !item.replay
             && let Some(set) = request::parse_set(bytes)
         {
-            let value = NewValue {
-                bytes: set.value,
+            let command = Command::Store {
+                mode: Mode::Set,
+                key: set.key,
+                value: set.value.into(),
                 flags: set.flags,
-                expiry_s: self.dates.moment(set.expiry_s),
+                expiry: self.expiry(set.expiry_s),
             };
-            let stored = self.partition.set(item.probe, set.key, value, self.now_s);
-            if matches!(stored, Ok(Store::Stored { .. })) && !set.wants_cas {
-                return self.tell_done(item);
+            let ask = self.ask(item, command);
+            let started = self
+                .engine
+                .start(&ask, item.probe, |answer| Told::of(&answer));
+            match started {
+                Ok(told) if told.status == Status::Ok && !set.wants_cas => self.tell_done(item),
+                Ok(told) => self.tell(item, set.wants_cas, told),
+                Err(ticket) => self.promise(item, set.wants_cas, Form::Change, &[], ticket),
             }
-            self.tell(item, set.wants_cas, told_of_store(stored));
         } else {
             self.run_any(item, bytes);
         }
     }
 
-    fn run_any(&mut self, item: &Item, bytes: &[u8]) {
+    fn run_any(&mut self, item: &Item<E::Probe>, bytes: &[u8]) {
         let request = match Request::parse(bytes) {
             Ok(request) if item.sound => request,
+            // Its client writes another request into the slot, so it has the answer.
+            _ if item.replay => return,
             _ => {
                 self.stats.invalid += 1;
                 return self.tell(item, false, Told::status(Status::Invalid));
@@ -111,14 +192,13 @@ impl Execution<'_> {
             self.stats.wrong_core += 1;
             return self.tell(item, false, Told::status(Status::WrongCore));
         }
-        let probe = item.probe;
         match request {
-            Request::Command(Command::Get { key }) => {
+            Request::Command(request::Command::Get { key }) => {
                 self.read(item, key, None, wants_cas);
             }
-            Request::Command(Command::GetAndTouch { key, expiry_s }) => {
-                let expiry_s = (!item.replay).then_some(self.dates.moment(expiry_s));
-                self.read(item, key, expiry_s, wants_cas);
+            Request::Command(request::Command::GetAndTouch { key, expiry_s }) => {
+                let expiry = (!item.replay).then(|| self.expiry(expiry_s));
+                self.read(item, key, expiry, wants_cas);
             }
             Request::GetRange {
                 key,
@@ -126,10 +206,10 @@ impl Execution<'_> {
                 len,
                 cas,
             } => self.read_range(item, key, (offset, len), cas),
-            Request::Command(command) => {
-                let told = mutate(self.partition, probe, &command, self.now_s, self.dates);
-                self.tell(item, wants_cas, told);
-            }
+            Request::Command(command) => match self.change(&command) {
+                Some(command) => self.begin(item, wants_cas, Form::Change, command),
+                None => self.tell(item, false, Told::status(Status::Invalid)),
+            },
             Request::PutPart {
                 transfer,
                 offset,
@@ -138,7 +218,7 @@ impl Execution<'_> {
             } => {
                 let owner = (self.client(item).client, transfer);
                 let put = self.staging.put(owner, offset, total, bytes, self.now_ns);
-                let status = put.map_or_else(status_of, |()| Status::Ok);
+                let status = put.map_or_else(status_of_staging, |()| Status::Ok);
                 self.tell(item, false, Told::status(status));
             }
             Request::PutCommit {
@@ -149,39 +229,142 @@ impl Execution<'_> {
                 flags,
                 expiry_s,
             } => {
-                let owner = (self.client(item).client, transfer);
-                let told = match self.staging.value(owner, total) {
-                    Ok(value) => {
-                        let command = Command::Store {
-                            mode,
-                            key,
-                            value,
-                            flags,
-                            expiry_s,
-                        };
-                        let told = mutate(self.partition, probe, &command, self.now_s, self.dates);
-                        self.staging.release(owner);
-                        told
-                    }
-                    Err(error) => Told::status(status_of(error)),
-                };
-                self.tell(item, wants_cas, told);
+                let put = (mode, key, flags, expiry_s);
+                self.commit(item, wants_cas, (transfer, total), put);
             }
             Request::Noop => self.tell(item, false, Told::status(Status::Ok)),
         }
     }
 
+    /// Stores a large value whose pieces have come. Its buffer is free once it is stored, so that
+    /// there are no more large values under way than buffers.
+    fn commit(
+        &mut self,
+        item: &Item<E::Probe>,
+        wants_cas: bool,
+        (transfer, total): (u32, u32),
+        (mode, key, flags, expiry_s): (StoreMode, &[u8], u32, u32),
+    ) {
+        let owner = (self.client(item).client, transfer);
+        let expiry = self.expiry(expiry_s);
+        let (now_s, connection) = (self.now_s, self.connection(item));
+        let value = match self.staging.value(owner, total) {
+            Ok(value) => value,
+            Err(error) => {
+                return self.tell(item, wants_cas, Told::status(status_of_staging(error)));
+            }
+        };
+        let ask = Ask {
+            now_s: now_s.into(),
+            asker: Asker {
+                connection,
+                room: self.answer_len_max,
+            },
+            command: Command::Store {
+                mode: mode_of(mode),
+                key,
+                value: value.into(),
+                flags,
+                expiry,
+            },
+        };
+        let started = self
+            .engine
+            .start(&ask, item.probe, |answer| Told::of(&answer));
+        match started {
+            Ok(told) => {
+                self.staging.release(owner);
+                self.tell(item, wants_cas, told);
+            }
+            Err(ticket) => self.promise(item, wants_cas, Form::Commit { transfer }, &[], ticket),
+        }
+    }
+
+    /// A change as the engine's command; none for a read.
+    fn change<'c>(&self, command: &request::Command<'c>) -> Option<Command<'c>> {
+        use request::Command as Wire;
+        Some(match *command {
+            Wire::Store {
+                mode,
+                key,
+                value,
+                flags,
+                expiry_s,
+            } => Command::Store {
+                mode: mode_of(mode),
+                key,
+                value: value.into(),
+                flags,
+                expiry: self.expiry(expiry_s),
+            },
+            Wire::Delete { key } => Command::Delete { key },
+            Wire::Touch { key, expiry_s } => Command::Touch {
+                key,
+                expiry: self.expiry(expiry_s),
+            },
+            Wire::Incr { key, delta } => Command::Arith {
+                key,
+                delta,
+                direction: Direction::Up,
+            },
+            Wire::Decr { key, delta } => Command::Arith {
+                key,
+                delta,
+                direction: Direction::Down,
+            },
+            Wire::Get { .. } | Wire::GetAndTouch { .. } => return None,
+        })
+    }
+
     #[inline]
-    fn client(&mut self, item: &Item) -> &mut Attachment {
+    fn expiry(&self, expiry_s: u32) -> Expiry {
+        Expiry::from_unix_s(self.dates.moment(expiry_s).into())
+    }
+
+    #[inline]
+    fn client(&mut self, item: &Item<E::Probe>) -> &mut Attachment {
         &mut self.clients[item.client as usize]
     }
 
+    /// Who asks. An engine that does not want to know costs no look.
+    #[inline(always)]
+    fn connection(&self, item: &Item<E::Probe>) -> u64 {
+        let client = self.clients.get(item.client as usize);
+        client.map_or(u64::MAX, Attachment::connection)
+    }
+
+    /// A value that fits a datagram may wait for its turn; a longer one has memory when its turn has
+    /// come, which is at once, because promises are looked at at once.
+    #[inline(always)]
+    fn ask<'c>(&self, item: &Item<E::Probe>, command: Command<'c>) -> Ask<'c> {
+        Ask {
+            now_s: self.now_s.into(),
+            asker: Asker {
+                connection: self.connection(item),
+                room: self.answer_len_max,
+            },
+            command,
+        }
+    }
+
+    /// Begins a change, and answers it if that is all.
+    fn begin(&mut self, item: &Item<E::Probe>, wants_cas: bool, form: Form, command: Command<'_>) {
+        let ask = self.ask(item, command);
+        let started = self
+            .engine
+            .start(&ask, item.probe, |answer| Told::of(&answer));
+        match started {
+            Ok(told) => self.tell(item, wants_cas, told),
+            Err(ticket) => self.promise(item, wants_cas, form, &[], ticket),
+        }
+    }
+
     /// Sends a stored result again.
-    fn repeat(&mut self, item: &Item, op: Op) {
+    fn repeat(&mut self, item: &Item<E::Probe>, op: Op) {
         let slot = self.client(item).geometry.slot(item.id);
         let stored = self.client(item).results[slot];
         if stored.head.id == item.id {
-            self.send(item, &stored);
+            self.send(item.client, &stored);
         } else if op == Op::Noop {
             // It took the place of a read that had been answered.
             let head = Head::bare(item.id, Status::Ok);
@@ -191,196 +374,337 @@ impl Execution<'_> {
 
     /// Answers a mutation and keeps the answer.
     #[inline]
-    fn tell(&mut self, item: &Item, wants_cas: bool, told: Told) {
-        let stored = Stored {
-            head: Head {
-                cas: wants_cas.then_some(told.cas),
-                is_number: told.number.is_some(),
-                ..Head::bare(item.id, told.status)
-            },
-            number: told.number.unwrap_or(0),
-        };
+    fn tell(&mut self, item: &Item<E::Probe>, wants_cas: bool, told: Told) {
+        let stored = stored(item.id, wants_cas, told);
         if !item.replay {
             let client = self.client(item);
             let slot = client.geometry.slot(item.id);
             client.results[slot] = stored;
         }
-        self.send(item, &stored);
+        self.send(item.client, &stored);
     }
 
     /// As [`Execution::tell`], for a mutation that was carried out and is not a repeat: the usual
     /// answer.
     #[inline]
-    fn tell_done(&mut self, item: &Item) {
+    fn tell_done(&mut self, item: &Item<E::Probe>) {
         let client = self.client(item);
         let slot = client.geometry.slot(item.id);
         client.results[slot] = Stored {
             head: Head::bare(item.id, Status::Ok),
             number: 0,
         };
-        self.outbox.push_short(item, 0, &[]);
+        self.outbox.push_short(item.client, item.id, 0, &[]);
     }
 
     #[inline]
-    fn send(&mut self, item: &Item, stored: &Stored) {
+    fn send(&mut self, client: u32, stored: &Stored) {
         let number = stored.number.to_le_bytes();
         let body = if stored.head.is_number {
             &number[..]
         } else {
             &[]
         };
-        self.outbox.push(item.client, &stored.head, body);
+        self.outbox.push(client, &stored.head, body);
+    }
+
+    /// The usual read. It has a closure of its own, which only here is compiled into its caller.
+    #[inline(always)]
+    fn read_short(&mut self, item: &Item<E::Probe>, key: &[u8], wants_cas: bool) {
+        let ask = self.ask(item, Command::Get { key, touch: None });
+        let to = To {
+            client: item.client,
+            id: item.id,
+        };
+        let (outbox, answer_len_max) = (&mut *self.outbox, self.answer_len_max);
+        let started = self.engine.start(&ask, item.probe, |answer| {
+            write_item(outbox, to, wants_cas, answer_len_max, &answer);
+        });
+        if let Err(ticket) = started {
+            self.promise(item, wants_cas, Form::Read, key, ticket);
+        }
     }
 
     /// Answers with the value, or its first piece.
-    #[inline(always)]
-    fn read(&mut self, item: &Item, key: &[u8], expiry_s: Option<u32>, wants_cas: bool) {
-        let found = match expiry_s {
-            Some(expiry_s) => self
-                .partition
-                .get_and_touch(item.probe, key, expiry_s, self.now_s),
-            None => self.partition.get(item.probe, key, self.now_s),
-        };
-        let Some(found) = found else {
-            let head = Head::bare(item.id, Status::NotFound);
-            return self.outbox.push(item.client, &head, &[]);
-        };
-        if !wants_cas && self.outbox.push_short(item, found.flags, found.value) {
-            return;
-        }
-        let room = self.answer_len_max - HEADER_LEN - CAS_LEN;
-        let whole = found.value.len() <= room;
-        let head = Head {
+    #[inline(never)]
+    fn read(&mut self, item: &Item<E::Probe>, key: &[u8], touch: Option<Expiry>, wants_cas: bool) {
+        let ask = self.ask(item, Command::Get { key, touch });
+        let to = To {
+            client: item.client,
             id: item.id,
-            status: if whole { Status::Ok } else { Status::Partial },
-            item_flags: found.flags,
-            total_len: found.value.len() as u32,
-            cas: (wants_cas || !whole).then_some(found.cas),
-            is_number: false,
         };
-        let body = &found.value[..room.min(found.value.len())];
-        self.outbox.push(item.client, &head, body);
+        let (outbox, answer_len_max) = (&mut *self.outbox, self.answer_len_max);
+        let started = self.engine.start(&ask, item.probe, |answer| {
+            write_item(outbox, to, wants_cas, answer_len_max, &answer);
+        });
+        if let Err(ticket) = started {
+            self.promise(item, wants_cas, Form::Read, key, ticket);
+        }
     }
 
-    fn read_range(&mut self, item: &Item, key: &[u8], (offset, len): (u32, u32), cas: u64) {
-        let bare = |status| Head::bare(item.id, status);
-        let Some(found) = self.partition.get(item.probe, key, self.now_s) else {
-            let head = bare(Status::NotFound);
-            return self.outbox.push(item.client, &head, &[]);
+    fn read_range(
+        &mut self,
+        item: &Item<E::Probe>,
+        key: &[u8],
+        (offset, len): (u32, u32),
+        cas: u64,
+    ) {
+        let to = To {
+            client: item.client,
+            id: item.id,
         };
-        if found.cas != cas {
-            let head = bare(Status::Changed);
-            return self.outbox.push(item.client, &head, &[]);
-        }
-        let room = self.answer_len_max - HEADER_LEN - CAS_LEN;
-        let piece = found
-            .value
-            .get(offset as usize..)
-            .and_then(|rest| rest.get(..len as usize))
-            .filter(|piece| piece.len() <= room);
-        match piece {
-            Some(piece) => {
-                let head = Head {
-                    item_flags: found.flags,
-                    total_len: found.value.len() as u32,
-                    ..bare(Status::Ok)
+        let range = Range {
+            offset: offset as usize,
+            len: len as usize,
+            cas,
+        };
+        let (outbox, answer_len_max) = (&mut *self.outbox, self.answer_len_max);
+        if self.outgoing.len() > 0 {
+            let whose = (self.clients[item.client as usize].client, key);
+            if let Some(kept) = self.outgoing.find(whose, cas, self.now_ns) {
+                let answer = Answer::Item {
+                    value: (&kept.value).into(),
+                    flags: kept.flags,
+                    cas,
                 };
-                self.outbox.push(item.client, &head, piece);
+                let is_last = range.offset.saturating_add(range.len) >= kept.value.len();
+                let written = write_piece(outbox, to, range, answer_len_max, &answer);
+                self.stats.invalid += u64::from(!written);
+                if is_last {
+                    self.outgoing.end(whose);
+                }
+                return;
             }
-            None => {
-                self.stats.invalid += 1;
-                let head = bare(Status::Invalid);
-                self.outbox.push(item.client, &head, &[]);
+        }
+        let ask = self.ask(item, Command::Get { key, touch: None });
+        let outbox = &mut *self.outbox;
+        let started = self.engine.start(&ask, item.probe, |answer| {
+            write_piece(outbox, to, range, answer_len_max, &answer)
+        });
+        match started {
+            Ok(written) => self.stats.invalid += u64::from(!written),
+            Err(ticket) => {
+                let form = Form::Range { offset, len, cas };
+                self.promise(item, false, form, key, ticket);
             }
         }
     }
-}
 
-fn status_of(error: StagingError) -> Status {
-    match error {
-        StagingError::Busy => Status::Busy,
-        StagingError::NoTransfer => Status::NoTransfer,
-        StagingError::TooLarge => Status::TooLarge,
-        StagingError::Invalid => Status::Invalid,
+    /// Keeps a request whose answer is not at hand, and looks at its ticket: from then on the engine
+    /// says when there is more to see.
+    fn promise(
+        &mut self,
+        item: &Item<E::Probe>,
+        wants_cas: bool,
+        form: Form,
+        key: &[u8],
+        ticket: E::Ticket,
+    ) {
+        let index = item.client as usize;
+        let client = &mut self.clients[index];
+        client.pending[client.geometry.slot(item.id)] = item.id;
+        client.pending_count += 1;
+        self.cursors[index].room = client.room();
+        self.stats.waits += 1;
+        let asked = Asked {
+            client: item.client,
+            id: item.id,
+            wants_cas,
+            form,
+        };
+        let number = self.pending.add(Promise { ticket, asked }, key);
+        self.look(number);
+    }
+
+    /// Answers a request if its ticket is ready. Whether it did; the caller has asked for room.
+    pub(super) fn look(&mut self, number: usize) -> bool {
+        let place = self.pending.place(number);
+        let Some(promise) = &mut place.promise else {
+            // Its client has gone, and this wake-up was on its way.
+            return false;
+        };
+        let asked = promise.asked;
+        let (index, to) = (
+            asked.client as usize,
+            To {
+                client: asked.client,
+                id: asked.id,
+            },
+        );
+        let (ticket, mut context) = (&mut promise.ticket, Context::from_waker(&place.waker));
+        let (outbox, outgoing) = (&mut *self.outbox, &mut *self.outgoing);
+        let whose = (self.clients[index].client, &place.key[..]);
+        let (answer_len_max, now_ns) = (self.answer_len_max, self.now_ns);
+        let room = value_room(answer_len_max);
+        let mut keep = |answer: &Answer<'_>| {
+            if let Answer::Item { value, flags, cas } = *answer
+                && value.len() > room
+            {
+                outgoing.keep(whose, (cas, flags, value), now_ns);
+            }
+        };
+        let told = match asked.form {
+            Form::Read => self.engine.fetch(ticket, &mut context, |answer| {
+                write_item(outbox, to, asked.wants_cas, answer_len_max, &answer);
+                keep(&answer);
+                None
+            }),
+            Form::Range { offset, len, cas } => {
+                let range = Range {
+                    offset: offset as usize,
+                    len: len as usize,
+                    cas,
+                };
+                let invalid = &mut self.stats.invalid;
+                self.engine.fetch(ticket, &mut context, |answer| {
+                    let written = write_piece(outbox, to, range, answer_len_max, &answer);
+                    *invalid += u64::from(!written);
+                    keep(&answer);
+                    None
+                })
+            }
+            Form::Change | Form::Commit { .. } => {
+                self.engine
+                    .fetch(ticket, &mut context, |answer| Some(Told::of(&answer)))
+            }
+        };
+        let Poll::Ready(told) = told else {
+            return false;
+        };
+        self.pending.remove(number);
+        let client = &mut self.clients[index];
+        client.pending_count -= 1;
+        self.cursors[index].room = client.room();
+        let slot = client.geometry.slot(asked.id);
+        let is_slots = client.pending[slot] == asked.id;
+        if is_slots {
+            client.pending[slot] = 0;
+        }
+        if let Form::Commit { transfer } = asked.form {
+            self.staging.release((client.client, transfer));
+        }
+        if let Some(told) = told {
+            let stored = stored(asked.id, asked.wants_cas, told);
+            if is_slots {
+                client.results[slot] = stored;
+            }
+            self.send(asked.client, &stored);
+        }
+        true
     }
 }
 
+fn stored(id: u32, wants_cas: bool, told: Told) -> Stored {
+    Stored {
+        head: Head {
+            cas: wants_cas.then_some(told.cas),
+            is_number: told.number.is_some(),
+            ..Head::bare(id, told.status)
+        },
+        number: told.number.unwrap_or(0),
+    }
+}
+
+/// Bytes of a value that one answer takes.
 #[inline]
-fn mutate(
-    partition: &mut Partition,
-    probe: Probe,
-    command: &Command<'_>,
-    now_s: u32,
-    dates: Dates,
-) -> Told {
-    match *command {
-        Command::Store {
-            mode,
-            key,
-            value,
-            flags,
-            expiry_s,
-        } => {
-            let new = NewValue {
-                bytes: value,
-                flags,
-                expiry_s: dates.moment(expiry_s),
-            };
-            told_of_store(match mode {
-                StoreMode::Set => partition.set(probe, key, new, now_s),
-                StoreMode::Add => partition.add(probe, key, new, now_s),
-                StoreMode::Replace => partition.replace(probe, key, new, now_s),
-                StoreMode::Append => partition.append(probe, key, value, now_s),
-                StoreMode::Prepend => partition.prepend(probe, key, value, now_s),
-                StoreMode::Cas(cas) => partition.cas(probe, key, new, cas, now_s),
-            })
-        }
-        Command::Delete { key } => told_of_bool(partition.delete(probe, key, now_s)),
-        Command::Touch { key, expiry_s } => {
-            told_of_bool(partition.touch(probe, key, dates.moment(expiry_s), now_s))
-        }
-        Command::Incr { key, delta } => told_of_arith(partition.incr(probe, key, delta, now_s)),
-        Command::Decr { key, delta } => told_of_arith(partition.decr(probe, key, delta, now_s)),
-        // Reads are carried out where their value goes.
-        Command::Get { .. } | Command::GetAndTouch { .. } => Told::status(Status::Invalid),
+fn value_room(answer_len_max: usize) -> usize {
+    answer_len_max - HEADER_LEN - CAS_LEN
+}
+
+/// The value's bytes in one piece.
+#[inline]
+fn in_one_piece(value: Segments<'_>) -> Cow<'_, [u8]> {
+    match value.as_slice() {
+        Some(bytes) => Cow::Borrowed(bytes),
+        None => Cow::Owned(value.to_vec()),
     }
 }
 
-fn told_of_store(result: Result<Store, StoreError>) -> Told {
-    match result {
-        Ok(Store::Stored { cas }) => Told {
-            cas,
-            ..Told::status(Status::Ok)
+/// Composes the answer to a read: the value, or its first piece.
+#[inline(always)]
+fn write_item(
+    outbox: &mut Outbox,
+    to: To,
+    wants_cas: bool,
+    answer_len_max: usize,
+    answer: &Answer<'_>,
+) {
+    let Answer::Item { value, flags, cas } = *answer else {
+        let head = Head::bare(to.id, status_of_answer(answer));
+        return outbox.push(to.client, &head, &[]);
+    };
+    if !wants_cas
+        && let Some(bytes) = value.as_slice()
+        && outbox.push_short(to.client, to.id, flags, bytes)
+    {
+        return;
+    }
+    write_long(outbox, to, wants_cas, answer_len_max, (value, flags, cas));
+}
+
+/// As [`write_item`], for what does not fit the usual answer.
+#[inline(never)]
+fn write_long(
+    outbox: &mut Outbox,
+    to: To,
+    wants_cas: bool,
+    answer_len_max: usize,
+    (value, flags, cas): (Segments<'_>, u32, u64),
+) {
+    let bytes = in_one_piece(value);
+    let room = value_room(answer_len_max);
+    let whole = bytes.len() <= room;
+    let head = Head {
+        id: to.id,
+        status: if whole { Status::Ok } else { Status::Partial },
+        item_flags: flags,
+        total_len: bytes.len() as u32,
+        cas: (wants_cas || !whole).then_some(cas),
+        is_number: false,
+    };
+    outbox.push(to.client, &head, &bytes[..room.min(bytes.len())]);
+}
+
+/// Which piece of a value is asked for, and the token that the item must still have.
+#[derive(Clone, Copy)]
+struct Range {
+    offset: usize,
+    len: usize,
+    cas: u64,
+}
+
+/// Composes the answer to a request for a piece. False if there is no such piece.
+fn write_piece(
+    outbox: &mut Outbox,
+    to: To,
+    range: Range,
+    answer_len_max: usize,
+    answer: &Answer<'_>,
+) -> bool {
+    let bare = |status| Head::bare(to.id, status);
+    let Answer::Item { value, flags, cas } = *answer else {
+        outbox.push(to.client, &bare(status_of_answer(answer)), &[]);
+        return true;
+    };
+    if cas != range.cas {
+        outbox.push(to.client, &bare(Status::Changed), &[]);
+        return true;
+    }
+    let bytes = in_one_piece(value);
+    let piece = bytes
+        .get(range.offset..)
+        .and_then(|rest| rest.get(..range.len))
+        .filter(|piece| piece.len() <= value_room(answer_len_max));
+    let head = match piece {
+        Some(_) => Head {
+            item_flags: flags,
+            total_len: bytes.len() as u32,
+            ..bare(Status::Ok)
         },
-        Ok(Store::NotStored) => Told::status(Status::NotStored),
-        Ok(Store::Exists) => Told::status(Status::Exists),
-        Ok(Store::NotFound) => Told::status(Status::NotFound),
-        Err(error) => Told::status(status_of_error(&error)),
-    }
-}
-
-fn told_of_arith(result: Result<Arith, StoreError>) -> Told {
-    match result {
-        Ok(Arith::Number { value, cas }) => Told {
-            status: Status::Ok,
-            cas,
-            number: Some(value),
-        },
-        Ok(Arith::NotFound) => Told::status(Status::NotFound),
-        Ok(Arith::NotANumber) => Told::status(Status::NotANumber),
-        Err(error) => Told::status(status_of_error(&error)),
-    }
-}
-
-fn told_of_bool(found: bool) -> Told {
-    Told::status(if found { Status::Ok } else { Status::NotFound })
-}
-
-fn status_of_error(error: &StoreError) -> Status {
-    match error {
-        StoreError::TooLarge { .. } => Status::TooLarge,
-        StoreError::KeyLength { .. } => Status::Invalid,
-    }
+        None => bare(Status::Invalid),
+    };
+    outbox.push(to.client, &head, piece.unwrap_or_default());
+    piece.is_some()
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
 //! The requests of a batch, copied out of their slots: from then on their owners cannot change them.
 
+use engine::Engine;
+
 use super::config::ServerConfig;
 use crate::herd::memory::{Chunk, Lines};
 use crate::herd::slots::Geometry;
 use crate::herd::wire::request::{HEADER_LEN, Header, LINE, Op, SHORT_KEY_LEN, WANT_CAS};
-use crate::mica::{KeyHash, Partition, Probe};
+use crate::mica::Probe;
 use crate::route::Route;
 
 /// A request: two cache lines, the first of them the end of its slot.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Item {
+pub(super) struct Item<P> {
     line: [u8; LINE],
     /// Of the key, where there is one.
-    pub(super) probe: Probe,
+    pub(super) probe: P,
     pub(super) client: u32,
     pub(super) id: u32,
     len: u16,
@@ -28,27 +30,34 @@ pub(super) struct Item {
     is_short_get: bool,
 }
 
-const _: () = assert!(size_of::<Item>() == 2 * LINE);
+const _: () = assert!(size_of::<Item<Probe>>() == 2 * LINE);
 
-impl Item {
-    const NONE: Item = Item {
-        line: [0; LINE],
-        probe: Probe::UNKNOWN,
-        client: 0,
-        id: 0,
-        len: 0,
-        op: Op::Noop,
-        sound: false,
-        ours: false,
-        replay: false,
-        is_short_get: false,
-    };
+impl<P: Copy + Default> Item<P> {
+    fn none() -> Self {
+        Item {
+            line: [0; LINE],
+            probe: P::default(),
+            client: 0,
+            id: 0,
+            len: 0,
+            op: Op::Noop,
+            sound: false,
+            ours: false,
+            replay: false,
+            is_short_get: false,
+        }
+    }
 
     /// The key of a sound GET of the usual length.
     #[inline]
     pub(super) fn short_get(&self) -> Option<&[u8; SHORT_KEY_LEN]> {
         let (request, _) = self.line.split_last_chunk::<HEADER_LEN>()?;
         self.is_short_get.then_some(request.last_chunk()?)
+    }
+
+    /// Whether it is the repeat of this client's request.
+    pub(super) fn repeats(&self, client: u32, id: u32) -> bool {
+        self.replay && self.client == client && self.id == id
     }
 
     /// Whether the answer shall hold the item's token.
@@ -60,28 +69,26 @@ impl Item {
 
 /// The requests of a batch.
 #[derive(Debug)]
-pub(super) struct Items {
-    all: Box<[Item]>,
+pub(super) struct Items<P> {
+    all: Box<[Item<P>]>,
     count: usize,
     replays: usize,
     /// Where requests longer than a line lie as a whole, each at the end of a part of its own.
     long: Lines,
     geometry: Geometry,
-    table_seed: u64,
     route: Route,
     core: u32,
 }
 
-impl Items {
+impl<P: Copy + Default> Items<P> {
     pub(super) fn new(core: u32, config: &ServerConfig, geometry: Geometry) -> Self {
         let batch_max = config.batch_max as usize;
         Items {
-            all: vec![Item::NONE; batch_max].into(),
+            all: vec![Item::none(); batch_max].into(),
             count: 0,
             replays: 0,
             long: Lines::new(batch_max * geometry.stride),
             geometry,
-            table_seed: config.table_seed,
             route: config.route(),
             core,
         }
@@ -109,13 +116,13 @@ impl Items {
     }
 
     #[inline]
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Item> {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Item<P>> {
         self.all[..self.count].iter()
     }
 
     /// All bytes of a request, the header last.
     #[inline]
-    pub(super) fn bytes<'a>(&'a self, number: usize, item: &'a Item) -> &'a [u8] {
+    pub(super) fn bytes<'a>(&'a self, number: usize, item: &'a Item<P>) -> &'a [u8] {
         let len = usize::from(item.len);
         if len <= LINE {
             return &item.line[LINE - len..];
@@ -134,7 +141,7 @@ impl Items {
     #[inline(always)]
     pub(super) fn copy_out(
         &mut self,
-        partition: &Partition,
+        engine: &impl Engine<Probe = P>,
         chunk: &Chunk,
         client: u32,
         (id, end): (u32, usize),
@@ -155,7 +162,7 @@ impl Items {
             item.len = (SHORT_KEY_LEN + HEADER_LEN) as u16;
             let key = item.short_get().expect("so it says");
             let ours = self.route.core(key) == self.core;
-            let probe = partition.probe(KeyHash::new(self.table_seed, key));
+            let probe = engine.probe(key);
             (item.ours, item.probe) = (ours, probe);
         } else if let Some(len) = header.short_set_len(id) {
             item.is_short_get = false;
@@ -165,16 +172,22 @@ impl Items {
             let (before, _) = item.line.split_at(LINE - HEADER_LEN - Op::Set.extras_len());
             let key: &[u8; SHORT_KEY_LEN] = before.last_chunk().expect("a line has a short key");
             let ours = self.route.core(key) == self.core;
-            let probe = partition.probe(KeyHash::new(self.table_seed, key));
+            let probe = engine.probe(key);
             (item.ours, item.probe) = (ours, probe);
         } else {
-            self.copy_any(partition, chunk, header, end);
+            self.copy_any(engine, chunk, header, end);
         }
     }
 
     /// The rest of [`Items::copy_out`] for what is neither a short GET nor a short SET.
     #[inline(never)]
-    fn copy_any(&mut self, partition: &Partition, chunk: &Chunk, header: Header, end: usize) {
+    fn copy_any(
+        &mut self,
+        engine: &impl Engine<Probe = P>,
+        chunk: &Chunk,
+        header: Header,
+        end: usize,
+    ) {
         let number = self.count - 1;
         let long_end = self.long_end(number);
         let item = &mut self.all[number];
@@ -202,7 +215,7 @@ impl Items {
             let key_end = bytes.len() - HEADER_LEN - op.extras_len();
             let key = &bytes[key_end - usize::from(header.key_len)..key_end];
             let ours = self.route.core(key) == self.core;
-            let probe = partition.probe(KeyHash::new(self.table_seed, key));
+            let probe = engine.probe(key);
             let item = &mut self.all[number];
             (item.ours, item.probe) = (ours, probe);
         }
@@ -210,10 +223,10 @@ impl Items {
 
     /// The second stage of the pipeline: the entries are on their way.
     #[inline]
-    pub(super) fn refine(&mut self, partition: &Partition) {
+    pub(super) fn refine(&mut self, engine: &impl Engine<Probe = P>) {
         for item in &mut self.all[..self.count] {
             if item.op.has_key() {
-                partition.refine(&mut item.probe);
+                engine.refine(&mut item.probe);
             }
         }
     }

@@ -10,7 +10,6 @@ use verbs::{Access, Qkey, QpAttr, QpCaps, QpNum, QpState, SendFlags, VerbsError,
 
 use super::ServerStats;
 use super::attachment::Attachment;
-use super::items::Item;
 use crate::herd::memory::Memory;
 use crate::herd::wire::answer::{HEADER_LEN, Head};
 
@@ -174,19 +173,22 @@ impl Outbox {
     /// Composes an answer with a value, if that is short: the usual one. The caller has asked for
     /// room.
     #[inline(always)]
-    pub(super) fn push_short(&mut self, item: &Item, item_flags: u32, value: &[u8]) -> bool {
+    pub(super) fn push_short(
+        &mut self,
+        client: u32,
+        id: u32,
+        item_flags: u32,
+        value: &[u8],
+    ) -> bool {
         let len = HEADER_LEN + value.len();
         if len > self.inline_max {
             return false;
         }
-        let (id, flags) = self.count();
-        match self
-            .batch
-            .send_to(&self.to[item.client as usize], None, len)
-        {
+        let (send_id, send_flags) = self.count();
+        match self.batch.send_to(&self.to[client as usize], None, len) {
             Ok(mut draft) => {
-                Head::emit_item(item.id, item_flags, value, draft.bytes());
-                draft.id(id).flags(flags).commit(len);
+                Head::emit_item(id, item_flags, value, draft.bytes());
+                draft.id(send_id).flags(send_flags).commit(len);
             }
             Err(error) => debug_assert!(false, "an answer that does not fit: {error}"),
         }
@@ -246,6 +248,8 @@ impl Outbox {
             let ring_lost = self.in_ring.iter().filter(unposted).count() as u32;
             let lost = (count - error.index) as u32;
             self.ring_used = self.ring_used.wrapping_sub(ring_lost);
+            stats.answers -= u64::from(lost);
+            stats.answers_ring -= u64::from(ring_lost);
             stats.post_errors += u64::from(lost);
             self.sends_posted = self.sends_posted.wrapping_sub(lost);
             self.sends_signaled = self.sends_posted.wrapping_sub(SIGNAL_EVERY);

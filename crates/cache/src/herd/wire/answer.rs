@@ -63,6 +63,9 @@ pub enum Status {
     /// The pieces of this transfer are gone; bring them again.
     #[error("no such transfer")]
     NoTransfer = 12,
+    /// The server could not do it: its device failed, the item is damaged there, or it is stopping.
+    #[error("the server could not do it")]
+    Failed = 13,
 }
 
 impl Status {
@@ -70,7 +73,7 @@ impl Status {
     #[inline]
     pub fn from_code(code: u8) -> Option<Status> {
         use Status::*;
-        const ALL: [Status; 13] = [
+        const ALL: [Status; 14] = [
             Ok,
             Partial,
             NotFound,
@@ -84,6 +87,7 @@ impl Status {
             WrongCore,
             Invalid,
             NoTransfer,
+            Failed,
         ];
         ALL.get(usize::from(code)).copied()
     }
@@ -181,6 +185,21 @@ impl Head {
         at
     }
 
+    /// Takes the usual answer apart, as [`emit_item`](Self::emit_item) writes it: its id, the item's
+    /// flags and its value, or nothing. `None` for any other.
+    #[inline(always)]
+    pub(crate) fn parse_item(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
+        let (header, rest) = bytes.split_first_chunk()?;
+        let header = u128::from_le_bytes(*header);
+        let (low, high) = (header as u64, (header >> 64) as u64);
+        // Done, without a token or a number.
+        if (low >> 32) as u16 != 0 {
+            return None;
+        }
+        let body = rest.get(..usize::from((low >> 48) as u16))?;
+        Some((low as u32, high as u32, body))
+    }
+
     /// Takes an answer apart; `None` when it is none.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<(Head, &[u8])> {
@@ -189,16 +208,6 @@ impl Head {
         let flags = (low >> 40) as u8;
         if flags & !(HAS_CAS | NUMBER) != 0 {
             return None;
-        }
-        // Done, without a token or a number: the usual answer.
-        if (low >> 32) as u16 == 0 {
-            let head = Head {
-                item_flags: high as u32,
-                total_len: (high >> 32) as u32,
-                ..Head::bare(low as u32, Status::Ok)
-            };
-            let body = bytes[HEADER_LEN..].get(..usize::from((low >> 48) as u16))?;
-            return Some((head, body));
         }
         let mut head = Head {
             id: low as u32,
@@ -257,6 +266,27 @@ mod tests {
             let all = head.emit(value, &mut pieces);
             Head::emit_item(9, 0x0403_0201, value, &mut at_once[..all]);
             assert_eq!(at_once, pieces, "{len}");
+            let item = Head::parse_item(&at_once[..all]);
+            assert_eq!(item, Some((9, 0x0403_0201, value)));
+            assert_eq!(Head::parse_item(&at_once[..all - 1]), None);
+        }
+    }
+
+    /// What the short way takes apart, the general one does alike.
+    #[test]
+    fn the_usual_answer_is_one_to_the_general_way_too() {
+        for (status, flags) in (0..=255).flat_map(|status| [0, 1, 2, 4].map(|f| (status, f))) {
+            for (len, body_len) in [(0, 0), (0, 3), (3, 3), (4, 3), (8, 9)] {
+                let mut bytes = vec![7; HEADER_LEN + body_len];
+                bytes[4..8].copy_from_slice(&[status, flags, len, 0]);
+                let general = Head::parse(&bytes);
+                let usual = Head::parse_item(&bytes);
+                let is_usual = (status, flags) == (0, 0);
+                let expected = general.filter(|_| is_usual);
+                let expected = expected.map(|(head, body)| (head.id, head.item_flags, body));
+                assert_eq!(usual, expected, "{status} {flags} {len} of {body_len}");
+                assert_eq!(usual.is_some(), is_usual && usize::from(len) <= body_len);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The hot path does not allocate, on either side.
 
 use cache::herd::{ClientConfig, Command, Outcome, ServerConfig, StoreMode};
-use cache::mica::{KeyHash, NewValue};
+use cache::mica::NewValue;
 
 use super::rig::Rig;
 use crate::mica_allocation::allocations_of;
@@ -18,9 +18,9 @@ fn small_requests_do_not_allocate() {
     rig.machine(|machine| {
         for number in 0..64u64 {
             let key = number.to_le_bytes();
-            let hash = KeyHash::new(rig.config.table_seed, &key);
             let core = rig.config.route().core(&key);
-            let partition = &mut machine.partitions[core as usize];
+            let partition = &mut machine.engines[core as usize];
+            let hash = partition.hash(&key);
             let new = NewValue::new(&value[..number as usize * 9]);
             partition.set(hash, &key, new, 0).unwrap().cas().unwrap();
         }

@@ -1,5 +1,8 @@
 //! Faults of requests and answers: each a test that fails with the code it warns of.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use cache::herd::client::BlockingError;
 use cache::herd::slots::kick;
 use cache::herd::wire::request::{Header, Request};
@@ -14,6 +17,7 @@ fn server(cores: u32) -> ServerConfig {
         cores,
         clients_max: 8,
         handle_rest_ns: 2_000,
+        first_id: Some(1),
         ..ServerConfig::default()
     }
 }
@@ -125,6 +129,9 @@ fn a_lost_request_is_repeated_and_the_order_is_kept() {
         assert_eq!(outcome, Outcome::Done { cas: 0 });
         outcomes.push(tag);
     });
+    if !super::IN_ORDER {
+        outcomes.sort_unstable();
+    }
     assert_eq!(outcomes, (0..16).collect::<Vec<_>>());
     assert!(client.stats().repeats >= 3);
     let mut last = Vec::new();
@@ -269,7 +276,7 @@ fn increments_are_carried_out_exactly_once_in_a_storm() {
 fn ids_wrap_without_a_gap() {
     for before in [1, 15, 16, 17, 40] {
         let rig = Rig::new(ServerConfig {
-            first_id: u32::MAX - before,
+            first_id: Some(u32::MAX - before),
             ..server(1)
         });
         let mut random = fastrand::Rng::with_seed(u64::from(before));
@@ -344,7 +351,7 @@ fn odd_bytes_are_answered_as_invalid_and_touch_nobody() {
             bytes[at..].copy_from_slice(&header.emit());
             raw.write(next, &bytes, random.bool().then(|| random.u32(..4)));
             next += 1;
-            rig.step();
+            rig.settle();
             answers += raw.answers().len();
         }
         assert!(answers >= 40);
@@ -370,7 +377,7 @@ fn a_slot_that_changes_between_header_and_body_harms_nobody() {
     });
     let len = set.emit(1, false, &mut slot).unwrap();
     raw.write(1, &slot[256 - len..], None);
-    rig.step();
+    rig.settle();
     let window = raw.accept.window;
     for id in 2..=window {
         raw.write(id, &[0xff, 0xff, 0xff, 0xff, id as u8, 0, 0, 0], None);
@@ -378,7 +385,7 @@ fn a_slot_that_changes_between_header_and_body_harms_nobody() {
     rig.step();
     // Only the id is new: the old SET, under the new id.
     raw.write(window + 1, &(window + 1).to_le_bytes(), None);
-    rig.step();
+    rig.settle();
     let heads = raw.answers();
     assert_eq!(heads.len() as u32, window + 1);
     assert_eq!(heads[0].status, Status::Ok);
@@ -615,4 +622,139 @@ fn clients_share_a_single_staging_buffer() {
         }
     }
     panic!("{stored} of 6 were stored");
+}
+
+/// Whoever kicks without end has its repeats, and others are served as well.
+#[test]
+fn a_flood_of_kicks_leaves_room_for_others() {
+    for batch_max in [32, 1] {
+        let rig = Rig::new(ServerConfig {
+            batch_max,
+            window_max: 64,
+            ..server(1)
+        });
+        let noop = |id| {
+            let mut bytes = [0; 8];
+            Request::Noop.emit(id, false, &mut bytes).unwrap();
+            bytes
+        };
+        let [mut flooder, mut other] = [(); 2].map(|()| Raw::connect(&rig, 1));
+        rig.step();
+        let window = flooder.accept.window;
+        for id in 1..=window {
+            flooder.write(id, &noop(id), None);
+            rig.step();
+        }
+        let mut flood = (1..=window).cycle();
+        let mut flooded_step = |flooder: &mut Raw| {
+            for _ in 0..4 {
+                flood.by_ref().take(32).for_each(|id| flooder.kick_only(id));
+                // Its queue takes no more before its completions are taken.
+                flooder.answers();
+            }
+            rig.step();
+        };
+        flooded_step(&mut flooder);
+        other.write(1, &noop(1), None);
+        for _ in 0..4 {
+            flooded_step(&mut flooder);
+        }
+        assert_eq!(other.answers().len(), 1, "batches of {batch_max}");
+        let replays = rig.machine(|machine| machine.servers[0].stats().replays);
+        assert!(replays > 0);
+    }
+}
+
+/// A kick for a request whose slot is being written again asks for nothing: its client has the answer.
+#[test]
+fn a_kick_for_half_a_request_is_not_answered() {
+    let rig = Rig::new(server(1));
+    let mut client = Raw::connect(&rig, 4);
+    rig.step();
+    let mut noop = [0; 8];
+    Request::Noop.emit(1, false, &mut noop).unwrap();
+    client.write(1, &noop, None);
+    rig.step();
+    assert_eq!(client.answers().len(), 1);
+    client.kick_only(1);
+    rig.step();
+    assert_eq!(client.answers().len(), 1);
+    // The id is what a WRITE places last.
+    noop[..4].fill(0xff);
+    client.write(1, &noop, None);
+    client.kick_only(1);
+    rig.step();
+    assert_eq!(client.answers().len(), 0);
+    let stats = rig.machine(|machine| machine.servers[0].stats());
+    assert_eq!((stats.replays, stats.invalid), (2, 0));
+}
+
+/// The kicks of one take no RECV from another, whose request would be lost with its kick.
+#[test]
+fn a_flood_of_kicks_costs_nobody_else_a_request() {
+    let rig = Rig::new(ServerConfig {
+        // As a core may sleep at once, every request comes with a kick.
+        idle_ns: 1,
+        ..server(1)
+    });
+    let mut flooder = Raw::connect(&rig, 1);
+    let mut honest = rig.client(patient());
+    rig.step();
+    let (mut asked, mut answered) = (0, 0);
+    for _ in 0..100 {
+        for _ in 0..10 {
+            (0..32).for_each(|_| flooder.kick_only(1));
+            // Its queue takes no more before its completions are taken.
+            flooder.answers();
+        }
+        if asked == answered {
+            let get = Command::Get { key: b"nothing" };
+            honest.submit(&get, false, 0).unwrap();
+            asked += 1;
+        }
+        honest.poll(rig.now_ns(), &mut |_, outcome| {
+            assert_eq!(outcome, Outcome::Refused(Status::NotFound));
+            answered += 1;
+        });
+        rig.step();
+    }
+    let stats = honest.stats();
+    assert!(stats.kicks >= asked && asked > 10, "{asked}: {stats:?}");
+    assert_eq!(stats.repeats, 0, "{stats:?}");
+}
+
+#[test]
+fn what_the_nic_refuses_is_not_counted_as_posted() {
+    let rig = Rig::new(server(1));
+    let mut client = rig.client(patient());
+    let passed = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+    for (nic, passed) in [&rig.server_nic, &rig.client_nic].into_iter().zip(&passed) {
+        let passed = Arc::clone(passed);
+        let mut seen = 0;
+        nic.set(move |_| {
+            seen += 1;
+            if seen == 2 {
+                return Fate::Refuse;
+            }
+            passed.fetch_add(1, Ordering::Relaxed);
+            Fate::Pass
+        });
+    }
+    for tag in 0..8 {
+        let get = Command::Get { key: b"nothing" };
+        client.submit(&get, false, tag).unwrap();
+    }
+    let mut answered = 0;
+    finish(&rig, &mut client, |_, outcome| {
+        assert_eq!(outcome, Outcome::Refused(Status::NotFound));
+        answered += 1;
+    });
+    assert_eq!(answered, 8);
+    let [answers, requests] = passed.map(|passed| passed.load(Ordering::Relaxed));
+    let stats = rig.machine(|machine| machine.servers[0].stats());
+    assert!(stats.post_errors > 0);
+    assert_eq!(stats.answers, answers);
+    let stats = client.stats();
+    assert_eq!(stats.post_errors, 7, "all but the first of the batch");
+    assert_eq!(stats.posted + stats.repeats, requests);
 }

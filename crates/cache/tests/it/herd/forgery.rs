@@ -3,15 +3,19 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use cache::herd::local::LocalStream;
+use cache::herd::wire::request::Request;
 use cache::herd::{Client, ClientConfig, Command, Outcome, ServerConfig, Status};
-use nic_soft::{SoftNic, SoftOptions};
-use verbs::typed::{Context, QpOptions, QueuePair, Ud, Wr};
-use verbs::{Access, Gid, Mtu, Qkey};
+use nic_soft::SoftNic;
+use verbs::typed::{AddressHandle, Context, QpOptions, QueuePair, Ud, Wr};
+use verbs::{Access, Gid, Mtu, Qkey, UdDest};
 
+use super::raw::Raw;
 use super::rig::Rig;
 use crate::herd::meddler::{Datagram, Fate, Message};
+use crate::herd::options;
 
 fn server() -> ServerConfig {
     ServerConfig {
@@ -82,14 +86,24 @@ fn an_answer_from_another_address_is_none() {
     forge_an_answer(here, there);
 }
 
+/// Makes contact with the process of a receiver, so that what is sent there goes out at once.
+fn contact(nic: &SoftNic, qp: &mut QueuePair<Ud>, ah: &AddressHandle, to: &UdDest) {
+    qp.prepare(ah, to.qpn, to.qkey).unwrap();
+    while nic.usage().peers == 0 {
+        std::thread::yield_now();
+    }
+}
+
 /// A client and its server have an address; somebody at another one answers.
 fn forge_an_answer(at: Gid, gid: Gid) {
     let rig = Rig::on(super::fabric_at(at), server());
     let mut client = connect(&rig);
     let (server_ud, to, mut bytes) = lose_an_answer(&rig, &mut client);
     // Whoever sends it is at another address, and has a queue pair of the same number.
-    let elsewhere = SoftNic::open(&SoftOptions::new(rig.run_dir()).gid(gid)).unwrap();
-    let pd = Context::new(elsewhere).alloc_pd().unwrap();
+    let elsewhere = SoftNic::open(&options(rig.run_dir()).gid(gid)).unwrap();
+    let pd = Context::new(Arc::<SoftNic>::clone(&elsewhere))
+        .alloc_pd()
+        .unwrap();
     let cq = pd.context().create_cq(1).unwrap();
     let mut others = Vec::new();
     let mut forger = loop {
@@ -105,9 +119,31 @@ fn forge_an_answer(at: Gid, gid: Gid) {
     let ah = pd.create_ah(client_gid).unwrap();
     bytes[4] = Status::OutOfMemory as u8;
     let forged = Wr::send_inline_to(&ah, to.qpn, to.qkey, &bytes);
+    contact(&elsewhere, &mut forger, &ah, &to);
     forger.post_send(&[forged]).unwrap();
     assert_eq!(outcomes(&rig, &mut client), [true]);
     assert_eq!(client.stats().strays, 1);
+}
+
+/// A client says itself where its answers go: to another client, from the very queue pair that the other
+/// one has its own answers from.
+#[test]
+fn an_answer_to_what_another_client_asked_is_none() {
+    let rig = Rig::new(server());
+    let keys = [(); 2].map(|()| {
+        let mut client = connect(&rig);
+        let (_, to, _) = lose_an_answer(&rig, &mut client);
+        // Even if it has guessed the key.
+        let mut forger = Raw::connect_for(&rig, 0, Some((to.qpn, to.qkey)));
+        let id = forger.accept.first_id;
+        let mut slot = [0; 64];
+        let len = Request::Noop.emit(id, false, &mut slot).expect("it fits");
+        forger.write(id, &slot[64 - len..], None);
+        assert_eq!(outcomes(&rig, &mut client), [true]);
+        assert_eq!(client.stats().strays, 1);
+        to.qkey
+    });
+    assert_ne!(keys[0], keys[1], "anybody can guess them");
 }
 
 #[test]
@@ -119,8 +155,10 @@ fn a_datagram_longer_than_any_answer_breaks_no_connection() {
     rig.start();
     let mut client = connect(&rig);
     let (_, to, _) = lose_an_answer(&rig, &mut client);
-    let stranger = SoftNic::open(&SoftOptions::new(rig.run_dir())).unwrap();
-    let pd = Context::new(stranger).alloc_pd().unwrap();
+    let stranger = SoftNic::open(&options(rig.run_dir())).unwrap();
+    let pd = Context::new(Arc::<SoftNic>::clone(&stranger))
+        .alloc_pd()
+        .unwrap();
     let cq = pd.context().create_cq(1).unwrap();
     let mut qp: QueuePair<Ud> = pd.create_qp(&QpOptions::on(&cq)).unwrap();
     qp.activate(Qkey(1)).unwrap();
@@ -128,6 +166,7 @@ fn a_datagram_longer_than_any_answer_breaks_no_connection() {
     let client_gid = rig.client_pd().context().gid().unwrap();
     let ah = pd.create_ah(client_gid).unwrap();
     let long = [memory.sge(0..2000)];
+    contact(&stranger, &mut qp, &ah, &to);
     qp.post_send(&[Wr::send_to(&ah, to.qpn, to.qkey, &long)])
         .unwrap();
     assert_eq!(outcomes(&rig, &mut client), [true]);

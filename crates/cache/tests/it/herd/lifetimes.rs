@@ -2,7 +2,7 @@
 
 use cache::herd::client::BlockingError;
 use cache::herd::slots::kick;
-use cache::herd::wire::handshake::{Connect, Message, Refusal};
+use cache::herd::wire::handshake::{Connect, Message, Refusal, VERSION};
 use cache::herd::wire::request::Request;
 use cache::herd::{ClientConfig, Command, Outcome, ServerConfig, StoreMode};
 
@@ -14,6 +14,7 @@ fn server(cores: u32) -> ServerConfig {
         cores,
         clients_max: 4,
         handle_rest_ns: 100_000,
+        first_id: Some(1),
         ..ServerConfig::default()
     }
 }
@@ -178,7 +179,7 @@ fn ids_of_an_earlier_client_mean_nothing_to_a_later_one() {
             let len = Request::Command(incr).emit(id, false, &mut slot).unwrap();
             raw.write(id, &slot[64 - len..], None);
         }
-        rig.step();
+        rig.settle();
         assert_eq!(raw.answers().len(), 16, "round {round}");
         drop(raw);
         rig.step();
@@ -209,6 +210,18 @@ fn a_client_that_leaves_makes_room_for_another() {
     drop(connect().unwrap());
     rig.step();
     assert_eq!((usage().clients, usage().queue_pairs), (0, 0));
+}
+
+#[test]
+fn every_refusal_is_counted() {
+    let rig = Rig::new(server(1));
+    let version = Message::Hello(VERSION + 1, VERSION + 1).to_line();
+    let refused = Message::Refuse(Refusal::Version).to_line();
+    for (count, line) in (1..).zip([&*version, "vervain xyz", &*refused]) {
+        let reply = rig.machine(|machine| machine.door.answer(line.as_bytes()));
+        assert!(reply.close, "{}", reply.line);
+        assert_eq!(rig.machine(|machine| machine.door.usage().refused), count);
+    }
 }
 
 #[test]
@@ -419,7 +432,16 @@ fn a_server_does_not_sleep_over_work_that_came_while_it_armed() {
     });
     rig.world.borrow_mut().sleepy = true;
     let mut client = rig.client(patient());
-    rig.step();
+    // The first request waits for the NICs' first contact.
+    client
+        .submit(&Command::Get { key: b"x" }, false, 0)
+        .unwrap();
+    let mut answered = 0;
+    for _ in 0..10 {
+        client.poll(rig.now_ns(), &mut |_, _| answered += 1);
+        rig.step();
+    }
+    assert_eq!(answered, 1);
     rig.world.borrow_mut().frozen = vec![0];
     for _ in 0..100 {
         rig.step();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use verbs::batch::{Dest, SendBatch, SendLimits};
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts, SendHalf};
 use verbs::{
-    Access, AhAttr, AhNum, CqInit, DeviceAttr, Mtu, Op, Payload, PdNum, PortAttr, PostError,
+    Access, AhAttr, AhNum, CqInit, DeviceAttr, Iova, Mtu, Op, Payload, PdNum, PortAttr, PostError,
     PostReason, QpInit, QpNum, Rkey, SendFlags, SendWr, SrqInit, UdDest, VerbsError,
 };
 
@@ -20,6 +20,8 @@ pub(crate) enum Fate {
     Double,
     /// Arrives after the next message of the same queue pair (inlined datagrams).
     Hold,
+    /// The NIC does not take it, nor those posted with it.
+    Refuse,
 }
 
 /// What a test can tell a message by.
@@ -106,10 +108,11 @@ impl Nic for Meddler {
         pd: PdNum,
         start: NonNull<u8>,
         len: usize,
+        iova: Iova,
         access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError> {
         // SAFETY: the caller's promise is the one asked for.
-        unsafe { self.nic.register(pd, start, len, access) }
+        unsafe { self.nic.register(pd, start, len, iova, access) }
     }
     fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
         self.nic.create_channel()
@@ -202,6 +205,7 @@ impl MeddledSend {
         let before = self.held.take();
         match fate {
             Fate::Pass => self.pass(wr)?,
+            Fate::Refuse => return Err(PostReason::QueueFull),
             Fate::Lose => self.pass(&astray(wr))?,
             Fate::Double => {
                 let mut again = *wr;

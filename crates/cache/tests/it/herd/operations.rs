@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use cache::herd::client::BlockingError;
 use cache::herd::{ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode, SubmitError};
-use cache::mica::KeyHash;
 
 use super::rig::Rig;
 
@@ -22,28 +21,6 @@ fn refused(result: Result<impl std::fmt::Debug, BlockingError>) -> Status {
         Err(BlockingError::Refused(status)) => status,
         other => panic!("not refused: {other:?}"),
     }
-}
-
-/// A bucket has room for eight keys. Whoever could choose more of one bucket would have others' items
-/// forgotten at will.
-#[test]
-fn keys_chosen_by_what_a_server_tells_do_not_push_each_other_out() {
-    let rig = Rig::new(config(1));
-    let mut client = rig.blocking(ClientConfig::default());
-    let told = client.client().info().expect("a connection").route_seed;
-    let buckets = rig.machine(|machine| machine.partitions[0].census().buckets);
-    let keys: Vec<_> = (0..u64::MAX)
-        .map(u64::to_le_bytes)
-        .filter(|key| KeyHash::new(told, key).bucket(buckets) == 0)
-        .take(32)
-        .collect();
-    for key in &keys {
-        client.set(key, key).unwrap();
-    }
-    let kept = keys
-        .iter()
-        .filter(|key| client.get(*key).unwrap().is_some());
-    assert_eq!(kept.count(), keys.len());
 }
 
 #[test]
@@ -298,35 +275,25 @@ fn a_window_is_filled_to_each_core_on_its_own() {
     assert_eq!(client.waiting(), 4);
 }
 
+/// An item that would grow too long stays as it is, and its client is told why.
 #[test]
-fn a_greedy_client_leaves_room_for_others() {
-    let rig = Rig::new(ServerConfig {
-        batch_max: 8,
-        ..config(1)
-    });
-    let mut greedy = rig.client(ClientConfig {
-        window: 16,
-        ..ClientConfig::default()
-    });
-    let mut modest: Vec<_> = (0..4)
-        .map(|_| rig.client(ClientConfig::default()))
-        .collect();
-    let (mut many, mut few) = (0, [0; 4]);
-    let get = Command::Get { key: b"key" };
-    for _ in 0..200 {
-        while greedy.submit(&get, false, 0).is_ok() {}
-        greedy.poll(rig.now_ns(), &mut |_, _| many += 1);
-        for (client, count) in modest.iter_mut().zip(&mut few) {
-            if client.waiting() == 0 {
-                client.submit(&get, false, 0).unwrap();
+fn what_would_grow_too_long_is_refused_as_too_large() {
+    let rig = Rig::new(config(1));
+    let mut client = rig.blocking(ClientConfig::default());
+    let piece = vec![7; 1000];
+    client.set(b"k", &piece).unwrap();
+    let mut len = piece.len();
+    for mode in [StoreMode::Append, StoreMode::Prepend].into_iter().cycle() {
+        match client.store(mode, b"k", &piece, 0, 0) {
+            Ok(_) => len += piece.len(),
+            refusal => {
+                assert_eq!(refused(refusal), Status::TooLarge);
+                break;
             }
-            client.poll(rig.now_ns(), &mut |_, _| *count += 1);
         }
-        rig.step();
     }
-    assert!(many > 1000, "{many}");
-    // One answer per step, but for the way there and back.
-    assert!(few.iter().all(|&count| count >= 95), "{few:?}");
+    assert!(len > 10 * piece.len());
+    assert_eq!(client.get(b"k").unwrap().unwrap().value.len(), len);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Over the reference NIC.
 
+#[path = "at_hand.rs"]
+mod at_hand;
 #[path = "faults.rs"]
 mod faults;
 #[path = "lifetimes.rs"]
@@ -17,9 +19,13 @@ use std::sync::Arc;
 use conformance::model::ModelNic;
 
 use super::Fabric;
+use super::{Partition as Engine, partition as engine};
+
+/// Answers come in the order of requests.
+const IN_ORDER: bool = true;
 
 /// Two nodes that reach each other.
-fn fabric() -> Fabric {
+pub(super) fn fabric() -> Fabric {
     let mut nics = ModelNic::fabric(2).into_iter();
     let mut nic = || Arc::new(nics.next().unwrap());
     Fabric {

@@ -10,11 +10,11 @@ use std::io::Read;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, MemoryRegion, QpOptions, QueuePair, Uc, Ud, Wr,
 };
-use verbs::{Access, Qkey, RecvWr, Wc};
+use verbs::{Access, Qkey, QpNum, RecvWr, Wc};
 
 use super::rig::Rig;
 
-const QKEY: Qkey = Qkey(77);
+pub(crate) const QKEY: Qkey = Qkey(77);
 const RECV_LEN: usize = 4096 + 40;
 
 /// One core's worth of such a client.
@@ -38,6 +38,11 @@ fn ask(line: &mut LocalStream, message: &Message) -> Message {
 impl Raw {
     /// Connects to the only core, with `recvs` RECVs posted.
     pub(crate) fn connect(rig: &Rig, recvs: usize) -> Raw {
+        Raw::connect_for(rig, recvs, None)
+    }
+
+    /// The same, with the answers for another queue pair, which has this key.
+    pub(crate) fn connect_for(rig: &Rig, recvs: usize, answers_to: Option<(QpNum, Qkey)>) -> Raw {
         let pd = rig.client_pd();
         let context = pd.context().clone();
         let mut line = (rig.dial())().unwrap();
@@ -57,14 +62,15 @@ impl Raw {
             let id = recv as u64;
             ud.post_recv(&[RecvWr { id, sges: &sges }]).unwrap();
         }
+        let (ud_qpn, qkey) = answers_to.unwrap_or((ud.num(), QKEY));
         let connect = Message::Connect(Connect {
             incarnation: info.incarnation,
             window: info.window_max,
             gid: context.gid().unwrap(),
             lanes: vec![ConnectLane {
                 uc: uc.endpoint().unwrap(),
-                ud_qpn: ud.num(),
-                qkey: QKEY,
+                ud_qpn,
+                qkey,
             }],
         });
         let Message::Accept(accept) = ask(&mut line, &connect) else {

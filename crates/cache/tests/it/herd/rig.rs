@@ -10,7 +10,6 @@ use std::sync::Arc;
 use cache::herd::client::{Dial, Pace};
 use cache::herd::local::{LocalDoor, LocalStream};
 use cache::herd::{Acceptor, Armed, BlockingClient, Client, ClientConfig, Server, ServerConfig};
-use cache::mica::{Options, Partition};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 use verbs::typed::{Context, ProtectionDomain};
@@ -22,8 +21,8 @@ use crate::herd::meddler::Meddler;
 pub(crate) const STEP_NS: u64 = 1_000;
 
 pub(crate) struct Machine {
-    pub(crate) servers: Vec<Server>,
-    pub(crate) partitions: Vec<Partition>,
+    pub(crate) servers: Vec<Server<super::Engine>>,
+    pub(crate) engines: Vec<super::Engine>,
     pub(crate) door: LocalDoor,
 }
 
@@ -48,7 +47,6 @@ pub(crate) struct Rig {
     pub(crate) client_nic: Meddler,
     pub(crate) world: Rc<RefCell<World>>,
     pub(crate) config: ServerConfig,
-    partition_bytes: usize,
     catch_up: Rc<dyn Fn()>,
     #[allow(dead_code, reason = "without its reader, it is only kept")]
     run_dir: Option<Rc<TempDir>>,
@@ -74,7 +72,6 @@ impl Rig {
                 asleep: Vec::new(),
             })),
             config,
-            partition_bytes: 8 << 20,
             catch_up: fabric.catch_up,
             run_dir: fabric.run_dir.map(Rc::new),
         };
@@ -82,7 +79,7 @@ impl Rig {
         rig
     }
 
-    /// Starts the server, with empty partitions.
+    /// Starts the server, with nothing in its engines.
     pub(crate) fn start(&self) {
         let pd = Context::new(Arc::new(self.server_nic.clone()))
             .alloc_pd()
@@ -96,10 +93,9 @@ impl Rig {
             .map(|core| Server::new(&pd, core, &config).unwrap())
             .collect();
         let (servers, ports) = made.into_iter().unzip();
-        let partition = |_| Partition::new(&Options::new(self.partition_bytes)).unwrap();
         self.world.borrow_mut().machine = Some(Machine {
             servers,
-            partitions: (0..config.cores).map(partition).collect(),
+            engines: (0..config.cores).map(|_| super::engine()).collect(),
             door: LocalDoor::new(Acceptor::new(pd, &config, ports).unwrap()),
         });
     }
@@ -125,6 +121,18 @@ impl Rig {
         done
     }
 
+    /// Lets every core poll, until no request waits for its engine.
+    pub(crate) fn settle(&self) {
+        let pending = || {
+            let waits = |machine: &mut Machine| machine.servers.iter().any(|at| at.pending() > 0);
+            self.machine(waits)
+        };
+        self.step();
+        while pending() {
+            self.step();
+        }
+    }
+
     fn poll_cores(&self) -> usize {
         let mut world = self.world.borrow_mut();
         let world = &mut *world;
@@ -133,7 +141,7 @@ impl Rig {
             return 0;
         };
         let mut done = 0;
-        for (server, partition) in machine.servers.iter_mut().zip(&mut machine.partitions) {
+        for (server, engine) in machine.servers.iter_mut().zip(&mut machine.engines) {
             if !world.attach_later {
                 machine.door.serve(server, world.now_ns);
             }
@@ -147,7 +155,7 @@ impl Rig {
                 world.asleep.retain(|&core| core != server.core());
                 server.disarm().unwrap();
             }
-            let count = server.poll(partition, world.now_ns, world.now_s, 64);
+            let count = server.poll(engine, world.now_ns, world.now_s, 64);
             if world.sleepy && count == 0 && server.arm(world.now_ns).unwrap() == Armed::Sleep {
                 world.asleep.push(server.core());
             }

@@ -32,7 +32,7 @@ fn increments_of_many_threads_add_up() {
     const CLIENTS: u64 = 3;
     const ROUNDS: u64 = 2000;
     let run_dir = tempfile::tempdir().unwrap();
-    let options = SoftOptions::new(run_dir.path());
+    let options = super::options(run_dir.path());
     let server_pd = Context::new(SoftNic::open(&options).unwrap())
         .alloc_pd()
         .unwrap();
@@ -62,7 +62,7 @@ fn increments_of_many_threads_add_up() {
     let ticks = Ticks(Arc::new(AtomicU64::new(0)));
     let connect = |number| {
         let client_config = ClientConfig {
-            seed: number,
+            seed: Some(number),
             retry_ns: 1_000_000,
             deadline_ns: u64::MAX / 2,
             lost_ns: u64::MAX / 2,
@@ -137,7 +137,7 @@ impl Stepped {
 fn a_server_that_lets_nobody_in_stalls_no_client_of_another() {
     const MS: u64 = 1_000_000;
     let run_dir = tempfile::tempdir().unwrap();
-    let options = SoftOptions::new(run_dir.path());
+    let options = super::options(run_dir.path());
     let pd = || {
         Context::new(SoftNic::open(&options).unwrap())
             .alloc_pd()
@@ -224,7 +224,7 @@ fn a_server_that_lets_nobody_in_stalls_no_client_of_another() {
 fn an_attempt_that_nobody_makes_has_failed() {
     const MS: u64 = 1_000_000;
     let run_dir = tempfile::tempdir().unwrap();
-    let options = SoftOptions::new(run_dir.path());
+    let options = super::options(run_dir.path());
     let pd = Context::new(SoftNic::open(&options).unwrap())
         .alloc_pd()
         .unwrap();
