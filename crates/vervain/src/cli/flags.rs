@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 use verbs::Gid;
 
 use super::parse_gid;
-use crate::soak::Faults;
+use crate::soak::{self, Faults};
 
 /// Which software NIC.
 #[derive(Args, Debug, Clone)]
@@ -132,7 +132,7 @@ pub(crate) struct ServeFlags {
     /// Touch all memory at the start, so that no request pays for it.
     #[arg(long)]
     pub(crate) prefault: bool,
-    /// Count what passes through the NIC too, for `stats nic`.
+    /// Count what passes through the NIC too, for `stats nic`: from the start on, whatever `stats reset` does.
     #[arg(long, help_heading = "Looking into the NIC")]
     pub(crate) nic_count: bool,
     /// Go by a wall clock that is ahead of the machine's by the seconds in this file: eight bytes, a
@@ -141,19 +141,8 @@ pub(crate) struct ServeFlags {
     pub(crate) clock_ahead: Option<PathBuf>,
 }
 
-/// Flags that mean nothing to a store, which has no table in memory and no RDMA.
-const CACHE_ONLY: [&str; 10] = [
-    "memory",
-    "prefault",
-    "gid",
-    "run_dir",
-    "nic_trace",
-    "nic_loss",
-    "nic_count",
-    "clients",
-    "window",
-    "clock_ahead",
-];
+/// Flags that mean nothing to a store, which has no table in memory and goes by the machine's clock.
+const CACHE_ONLY: [&str; 3] = ["memory", "prefault", "clock_ahead"];
 /// Flags that mean nothing to a cache.
 const STORE_ONLY: [&str; 3] = ["store", "store_size", "durable"];
 
@@ -181,7 +170,7 @@ impl ServeFlags {
 pub(crate) enum EngineKind {
     /// MICA's table in memory: a cache, which forgets when it is full. Over sockets and RDMA.
     Mica,
-    /// A store on flash: nothing is forgotten, and items survive a restart. Over sockets.
+    /// A store on flash: nothing is forgotten, and items survive a restart. Over sockets and RDMA.
     Store,
 }
 
@@ -348,7 +337,7 @@ pub(crate) struct SoakFlags {
     /// How clients reach the server, in turns [default: herd,tcp,unix; with --server and without
     /// --unix: herd,tcp].
     #[arg(long, value_enum, value_name = "DOOR,...", value_delimiter = ',')]
-    pub(crate) over: Option<Vec<SoakDoor>>,
+    pub(crate) over: Option<Vec<soak::Door>>,
     /// Which faults: `all`, `none`, or names by commas.
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub(crate) faults: Faults,
@@ -375,17 +364,6 @@ pub(crate) struct SoakFlags {
     /// Its run directory [default: as for `serve`].
     #[arg(long, value_name = "PATH", requires = "server")]
     pub(crate) run_dir: Option<PathBuf>,
-}
-
-/// `--over`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SoakDoor {
-    /// RDMA, over the software NIC.
-    Herd,
-    /// The Memcache protocol over TCP.
-    Tcp,
-    /// The Memcache protocol over a Unix socket.
-    Unix,
 }
 
 /// `vervain soak-client`.

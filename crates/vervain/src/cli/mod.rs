@@ -9,7 +9,7 @@ pub(crate) use bench::units::{duration, show_size};
 pub use flags::{ClientFlags, NicFlags};
 pub(crate) use flags::{
     DelFlags, Durable, EngineKind, GetFlags, IncrFlags, Io, ServeFlags, SetFlags, ShellFlags,
-    SoakClient, SoakDoor, SoakFlags, StatsFlags, TouchFlags,
+    SoakClient, SoakFlags, StatsFlags, TouchFlags,
 };
 pub use place::{OpenedNic, open_nic};
 pub(crate) use place::{parse_gid, run_dir, run_dir_of};

@@ -92,7 +92,6 @@ impl Connection {
             .context("the NIC refuses a protection domain")?;
         let config = ClientConfig {
             deadline_ns: flags.timeout.as_nanos() as u64,
-            seed: fastrand::u64(..),
             ..ClientConfig::default()
         };
         let (door, timeout) = (door(flags), flags.timeout);

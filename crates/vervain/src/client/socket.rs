@@ -82,7 +82,8 @@ impl<S: Read + Write> SocketClient<S> {
         Ok(value)
     }
 
-    fn ask(&mut self, request: &str) -> anyhow::Result<String> {
+    /// Sends a request, and returns the first line of its answer.
+    pub(crate) fn ask(&mut self, request: &str) -> anyhow::Result<String> {
         self.send(request.as_bytes())?;
         self.line()
     }

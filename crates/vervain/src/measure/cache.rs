@@ -9,8 +9,8 @@ use bench::machine::Placement;
 use bench::print::{show, write_loads, write_table};
 use bench::process::{NicPlace, Server, ServerSettings, vervain};
 use bench::units;
-use bench::workload::{Distribution, Mix};
 use clap::Args;
+use clap::error::ErrorKind;
 
 use super::{Progress, stop_servers_on_signals};
 use crate::cli::{ClientFlags, NicFlags, door, open_nic};
@@ -20,7 +20,7 @@ const MEMORY_MIN: usize = 256 << 20;
 /// What an item may need beside its key and value, in a server of any kind.
 const ITEM_OVERHEAD: usize = 96;
 /// How long each part of a limit is measured.
-pub const LIMIT_EACH: Duration = Duration::from_millis(100);
+const LIMIT_EACH: Duration = Duration::from_millis(100);
 
 /// `vervain bench cache`.
 #[derive(Args, Debug)]
@@ -35,78 +35,46 @@ pub struct CacheFlags {
     /// Start a server for the run, on the first CPUs; the load has the others.
     #[arg(long, conflicts_with_all = ["server", "unix", "no_preload", "pin"],
           help_heading = "Own servers")]
-    pub serve: bool,
+    serve: bool,
     /// Cores of an own server.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Own servers",
           value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub cores: u32,
+    cores: u32,
     /// Memory of an own server [default: twice what the items need].
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = "Own servers")]
-    pub memory: Option<usize>,
-    /// Reads and updates: YCSB's a (50 % reads), b (95 %) or c (all); put:5, put:50 or put:100 for
-    /// so many percent of updates; or the permille of reads.
-    #[arg(long, value_name = "MIX", default_value = "b")]
-    pub mix: Mix,
-    /// Which items: uniform, zipf (theta .99) or zipf:THETA.
-    #[arg(long, value_name = "NAME", default_value = "uniform")]
-    pub distribution: Distribution,
-    /// Items in the cache.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub items: u64,
-    /// Bytes of a key.
-    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = units::size)]
-    pub key_size: usize,
-    /// Bytes of a value.
-    #[arg(long, value_name = "SIZE", default_value = "32", value_parser = units::size)]
-    pub value_size: usize,
+    memory: Option<usize>,
+    /// What is asked for.
+    #[command(flatten)]
+    run: CacheRun,
     /// Requests under way: to each server core over RDMA (a power of two), on each connection over
     /// a socket [default: 16, or as many as a multiget has keys].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub window: Option<u32>,
-    /// Keys of one `get` over a socket; each counts as a request.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "socket",
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub multiget: u32,
-    /// Connections (HERD clients, or sockets) of each client thread.
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub connections: u32,
-    /// Client threads.
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: u32,
+    window: Option<u32>,
     /// Requests a second that are due whatever the server does, `auto` for 10 to 90 % of what a
     /// closed loop reaches, or several: 100k,1M. Latency counts from when a request is due.
     #[arg(long, alias = "rates", value_name = "R,R", value_parser = units::rates)]
-    pub rate: Option<Rates>,
+    rate: Option<Rates>,
     /// How requests at a rate are spread over time.
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Arrival::Poisson)]
-    pub arrival: Arrival,
+    arrival: Arrival,
     /// Pin client threads to the last CPUs; `serve --pin` takes the first.
     #[arg(long)]
-    pub pin: bool,
+    pin: bool,
     /// How long to measure [default: 5s; 2s each at a rate].
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub length: Option<Duration>,
+    length: Option<Duration>,
     /// Measure so many requests instead.
     #[arg(long, value_name = "N", conflicts_with = "length")]
-    pub operations: Option<u64>,
+    operations: Option<u64>,
     /// How long to run before measuring [default: 1s; .2s each at a rate].
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    pub warm_up: Option<Duration>,
+    warm_up: Option<Duration>,
     /// Take the items that are there, instead of storing all of them first.
     #[arg(long)]
-    pub no_preload: bool,
-    /// Repeats the requests exactly.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Check that each value read is a whole value of its item.
-    #[arg(long)]
-    pub verify: bool,
+    no_preload: bool,
     /// Which server, and by which way.
     #[command(flatten)]
-    pub client: ClientFlags,
+    client: ClientFlags,
 }
 
 fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
@@ -120,17 +88,10 @@ fn target(flags: &ClientFlags) -> anyhow::Result<Target> {
 
 impl CacheFlags {
     /// The run, when nothing else is said of `length` and `warm_up`.
-    pub fn run(&self, target: Target, length: Duration, warm_up: Duration) -> CacheRun {
+    fn run(&self, target: Target, length: Duration, warm_up: Duration) -> CacheRun {
         CacheRun {
-            mix: self.mix,
-            distribution: self.distribution,
-            items: self.items,
-            key_len: self.key_size,
-            value_len: self.value_size,
-            window: self.window.unwrap_or(self.multiget.max(16)),
-            multiget: self.multiget as usize,
-            connections: self.connections as usize,
-            threads: self.threads as usize,
+            target,
+            window: self.window.unwrap_or(self.run.multiget.max(16) as u32),
             pinning: if self.pin {
                 Pinning::Last
             } else {
@@ -142,10 +103,8 @@ impl CacheFlags {
             },
             warm_up: Length::Time(self.warm_up.unwrap_or(warm_up)),
             preload: !self.no_preload,
-            seed: self.seed,
-            verify: self.verify,
             timeout: self.client.timeout,
-            ..CacheRun::new(target)
+            ..self.run.clone()
         }
     }
 }
@@ -157,6 +116,12 @@ pub(super) fn run(flags: &CacheFlags, as_json: bool) -> anyhow::Result<bool> {
         None => (Duration::from_secs(5), Duration::from_secs(1)),
     };
     let settings = |target| flags.run(target, length, warm_up);
+    // What makes no sense is said before anything is started.
+    if let Err(error) = settings(flags.run.target.clone()).check(!flags.client.socket) {
+        let command = CacheFlags::augment_args(clap::Command::new("vervain bench cache"));
+        let mut command = command.bin_name("vervain bench cache");
+        command.error(ErrorKind::ValueValidation, error).exit();
+    }
     if flags.serve {
         let placement = Placement::split(flags.cores as usize);
         stop_servers_on_signals()?;
@@ -231,12 +196,12 @@ fn measure(
 }
 
 /// What a benchmark's own servers are told.
-pub fn server_settings(flags: &CacheFlags, placement: &Placement) -> ServerSettings {
-    let item = flags.key_size + flags.value_size + ITEM_OVERHEAD;
+fn server_settings(flags: &CacheFlags, placement: &Placement) -> ServerSettings {
+    let item = flags.run.key_len + flags.run.value_len + ITEM_OVERHEAD;
     // Twice what the items need: indices fill unevenly, and slabs come in classes.
-    let items = usize::try_from(flags.items).unwrap_or(usize::MAX);
+    let items = usize::try_from(flags.run.items).unwrap_or(usize::MAX);
     let needed = items.saturating_mul(item).saturating_mul(2);
-    let connections = flags.connections as usize * flags.threads as usize;
+    let connections = flags.run.connections * flags.run.threads;
     let defaults = ServerSettings::default();
     ServerSettings {
         cpus: placement.server.clone(),
@@ -246,7 +211,7 @@ pub fn server_settings(flags: &CacheFlags, placement: &Placement) -> ServerSetti
         window_max: flags
             .window
             .map_or(64, |window| window.next_power_of_two().clamp(64, 1024)),
-        value_len_max: defaults.value_len_max.max(flags.value_size),
+        value_len_max: defaults.value_len_max.max(flags.run.value_len),
     }
 }
 
@@ -279,7 +244,7 @@ pub fn nic_target(server: &Server, nic: &NicFlags) -> anyhow::Result<Target> {
 }
 
 /// Where the load's threads run.
-pub fn load_pinning(placement: &Placement) -> Pinning {
+fn load_pinning(placement: &Placement) -> Pinning {
     if placement.load.is_empty() {
         Pinning::None
     } else {
@@ -287,11 +252,8 @@ pub fn load_pinning(placement: &Placement) -> Pinning {
     }
 }
 
-/// The limit of a run, which goes before it.
-///
-/// # Errors
-/// Sockets cannot be made.
-pub fn limit_of(run: &CacheRun, cpus: Option<[usize; 2]>) -> anyhow::Result<Option<Limit>> {
+/// The limit of a run.
+fn limit_of(run: &CacheRun, cpus: Option<[usize; 2]>) -> anyhow::Result<Option<Limit>> {
     let tcp = match &run.target {
         // Without CPUs of their own the two sides may share one, and a limit would tell nothing.
         Target::Nic { .. } => {

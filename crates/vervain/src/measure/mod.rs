@@ -5,6 +5,8 @@ pub mod store;
 pub mod verbs;
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -21,7 +23,7 @@ enum BenchWhat {
     /// The cache under YCSB's mixes.
     Cache(Box<cache::CacheFlags>),
     /// The store on flash beside its bare device.
-    Store(store::StoreFlags),
+    Store(Box<store::StoreFlags>),
     /// Microbenchmarks of RDMA verbs, between two processes.
     Verbs(Box<verbs::VerbsFlags>),
     /// The second process of `bench verbs`, told on standard input what to do.
@@ -44,16 +46,24 @@ pub(crate) fn run(flags: &BenchFlags, as_json: bool) -> anyhow::Result<bool> {
 /// # Errors
 /// The kernel refuses.
 pub fn stop_servers_on_signals() -> anyhow::Result<()> {
+    end_on_signals(Arc::new(AtomicBool::new(true)))
+}
+
+/// The first signal sets the flag; one that finds it set ends this process and all servers that it has
+/// started.
+pub(crate) fn end_on_signals(told: Arc<AtomicBool>) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]);
     let mut signals = signals.context("cannot take signals")?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                bench::process::stop_all();
-                // As shells tell of a process that a signal has ended.
-                std::process::exit(128 + signal);
+            for signal in signals.forever() {
+                if told.swap(true, Ordering::AcqRel) {
+                    bench::process::stop_all();
+                    // As shells tell of a process that a signal has ended.
+                    std::process::exit(128 + signal);
+                }
             }
         })
         .context("cannot start the signal thread")?;

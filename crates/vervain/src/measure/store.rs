@@ -2,13 +2,10 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bench::store::{Idle, Location, Mix, StoreRun, cells, write_store};
-use bench::units;
 use clap::Args;
-use store::Durability;
 
 use super::Progress;
 
@@ -32,9 +29,6 @@ pub struct StoreFlags {
     /// Use a file that is there already, or a drive: its contents are lost.
     #[arg(long, requires = "file")]
     pub overwrite: bool,
-    /// Bytes of a new file.
-    #[arg(long, value_name = "SIZE", default_value = "6G", value_parser = units::size)]
-    pub size: usize,
     /// By which calls: uring, aio, threads, blocking; several are measured in turn.
     #[arg(
         long,
@@ -57,40 +51,13 @@ pub struct StoreFlags {
         hide_possible_values = true
     )]
     pub mix: Vec<Mix>,
-    /// Cores, each with its own queue of the device.
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub cores: u16,
-    /// Items at first.
-    #[arg(long, value_name = "N", default_value_t = 200_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub keys: u64,
-    /// Bytes of a value.
-    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = units::size)]
-    pub value: usize,
-    /// PUTs survive the death of the process, but no power cut; raw writes likewise.
-    #[arg(long)]
-    pub volatile: bool,
     /// Cores sleep when they have nothing to do, instead of spinning: then CPU time tells what a request
     /// costs.
     #[arg(long)]
     pub sleep: bool,
-    /// How long each measurement takes.
-    #[arg(long = "for", value_name = "TIME", default_value = "500ms", value_parser = units::duration)]
-    pub each: Duration,
-    /// How long each runs before it is measured.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::duration)]
-    pub warm_up: Duration,
-    /// How often each side has its turn; figures are medians.
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
-    /// Repeats the requests exactly.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Take a file in memory too: whether everything works, not how fast.
-    #[arg(long, hide = true)]
-    pub in_memory: bool,
+    /// How each is measured.
+    #[command(flatten)]
+    pub run: StoreRun,
 }
 
 /// Measures.
@@ -99,21 +66,8 @@ pub(super) fn run(flags: &StoreFlags, as_json: bool) -> anyhow::Result<bool> {
     let idle = if flags.sleep { Idle::Sleep } else { Idle::Spin };
     let run = StoreRun {
         location: location(flags)?,
-        bytes: flags.size as u64,
-        in_memory: flags.in_memory,
         cells: cells(&flags.mix, &depths, &flags.engine, idle),
-        cores: usize::from(flags.cores),
-        keys: flags.keys,
-        value_len: flags.value,
-        durability: if flags.volatile {
-            Durability::Process
-        } else {
-            Durability::PowerCut
-        },
-        length: flags.each,
-        warm_up: flags.warm_up,
-        rounds: flags.rounds as usize,
-        seed: flags.seed,
+        ..flags.run.clone()
     };
     if !as_json {
         // Nothing to do about a stderr that is closed.

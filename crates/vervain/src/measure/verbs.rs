@@ -1,5 +1,6 @@
 //! `vervain bench verbs`: two processes of this program, a NIC each.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 )]
 pub struct VerbsFlags {
     /// Which experiments [default: all, with fewer sizes and windows].
-    #[arg(value_name = "EXPERIMENT")]
+    #[arg(value_name = "EXPERIMENT", value_enum, hide_possible_values = true)]
     pub experiments: Vec<Experiment>,
     /// Show the experiments and measure nothing.
     #[arg(long)]
@@ -87,7 +88,7 @@ pub(super) fn run(flags: &VerbsFlags, as_json: bool) -> anyhow::Result<bool> {
     });
     drop(shown);
     let report = report.context("the benchmark did not finish")?;
-    peer.end();
+    drop(peer);
     bench::print::show(&report, as_json, write_verbs)?;
     Ok(report.order_violations() == 0)
 }
@@ -101,19 +102,12 @@ pub(super) fn run_peer(flags: &PeerFlags) -> anyhow::Result<bool> {
 }
 
 fn list(as_json: bool) -> anyhow::Result<bool> {
-    let mut out = std::io::stdout().lock();
-    if as_json {
-        let all = Experiment::ALL.map(|one| (one.name(), one.summary()));
-        let all: serde_json::Map<_, _> = all
-            .into_iter()
-            .map(|(name, summary)| (name.to_string(), summary.into()))
-            .collect();
-        bench::print::write_json(&all, &mut out)?;
-        return Ok(true);
-    }
-    for one in Experiment::ALL {
-        writeln!(out, "{:<12}{}", one.name(), one.summary())?;
-    }
+    let all = Experiment::all().into_iter();
+    let all: BTreeMap<Experiment, String> = all.map(|one| (one, one.summary())).collect();
+    bench::print::show(&all, as_json, |all, out| {
+        all.iter()
+            .try_for_each(|(one, summary)| writeln!(out, "{one:<12}{summary}"))
+    })?;
     Ok(true)
 }
 
@@ -154,22 +148,15 @@ impl Peer {
         };
         Ok((peer, Link::new(output, input)))
     }
-
-    /// Lets it end by itself, which it does as its input has ended.
-    fn end(mut self) {
-        let give_up = Instant::now() + PATIENCE;
-        while let Ok(None) = self.0.try_wait() {
-            if Instant::now() > give_up {
-                tracing::warn!("the second process does not end by itself");
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        // It ends by itself, as its input has ended.
+        let give_up = Instant::now() + PATIENCE;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // It has ended, or ends now; there is nothing else to do about it.
         let _ = self.0.kill();
         let _ = self.0.wait();

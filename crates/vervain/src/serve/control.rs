@@ -6,12 +6,13 @@
 //! process that does not answer holds up nobody else.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cache::herd::server::ControlReply;
-use cache::herd::wire::handshake::{Message, Refusal};
+use cache::herd::wire::handshake::Refusal;
 use cache::herd::{Acceptor, Attachment};
 use rt::cross::{OneshotReceiver, OneshotSender, oneshot};
 use rt::{Clock, SystemClock};
@@ -86,13 +87,20 @@ impl Jobs {
         self.lines < LINES_MAX && self.lines_len + len <= LINES_LEN_MAX
     }
 
+    /// The next job. Lines that nobody waits for any more are dropped.
     fn take(&mut self) -> Option<Job> {
-        let job = self.waiting.pop_front()?;
-        if let Job::Line(line, _) = &job {
-            self.lines -= 1;
-            self.lines_len -= line.len();
+        loop {
+            let job = self.waiting.pop_front()?;
+            if let Job::Line(line, asker) = &job {
+                self.lines -= 1;
+                self.lines_len -= line.len();
+                // A connection is costly to make, and nobody would take it.
+                if self.is_closed || asker.is_abandoned() {
+                    continue;
+                }
+            }
+            return Some(job);
         }
-        Some(job)
     }
 
     /// Drops the lines of connections that have ended.
@@ -153,19 +161,25 @@ pub(super) struct Control {
 }
 
 /// The cores' end of the queue.
-struct End(Arc<Queue>);
+struct End {
+    queue: Arc<Queue>,
+    acceptor: Arc<Acceptor>,
+}
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.jobs().is_closed = true;
-        self.0.came.notify_all();
+        self.queue.jobs().is_closed = true;
+        self.queue.came.notify_all();
     }
 }
 
 /// Starts the threads.
 pub(super) fn start(acceptor: Arc<Acceptor>) -> std::io::Result<(Control, Vec<JoinHandle<()>>)> {
     let queue = Arc::new(Queue::default());
-    let end = Arc::new(End(Arc::clone(&queue)));
+    let end = Arc::new(End {
+        queue: Arc::clone(&queue),
+        acceptor: Arc::clone(&acceptor),
+    });
     let threads = (0..THREADS).map(|number| {
         let (acceptor, queue) = (Arc::clone(&acceptor), Arc::clone(&queue));
         std::thread::Builder::new()
@@ -179,10 +193,15 @@ fn work(acceptor: &Acceptor, queue: &Arc<Queue>) {
     while let Some(job) = next(acceptor, queue) {
         let now_ns = SystemClock.now().as_ns();
         match job {
-            Job::Line(line, asker) => asker.send(Answered {
-                reply: acceptor.answer(&line, now_ns),
-                queue: Arc::clone(queue),
-            }),
+            Job::Line(line, asker) => {
+                // The message of a panic is told where it happens; one client must not end a thread
+                // that all need.
+                let answer = AssertUnwindSafe(|| acceptor.answer(&line, now_ns));
+                if let Ok(reply) = catch_unwind(answer) {
+                    let queue = Arc::clone(queue);
+                    asker.send(Answered { reply, queue });
+                }
+            }
             Job::Release(attachment) => acceptor.release(*attachment, now_ns),
         }
     }
@@ -210,19 +229,15 @@ fn next(acceptor: &Acceptor, queue: &Queue) -> Option<Job> {
 }
 
 impl Control {
-    /// Has a line of the handshake answered. A thread that dies of it drops the sender, which the
+    /// Has a line of the handshake answered. One that makes a thread panic gets no answer, which the
     /// receiver sees.
     pub(super) fn answer(&self, line: Vec<u8>) -> OneshotReceiver<Answered> {
         let (reply, answered) = oneshot();
-        let queue = &self.end.0;
+        let End { queue, acceptor } = &*self.end;
         if let Err(reply) = queue.give_line(line, reply) {
             tracing::warn!("too many clients connect at a time: one was refused");
             reply.send(Answered {
-                reply: ControlReply {
-                    line: Message::Refuse(Refusal::Full).to_line(),
-                    attached: None,
-                    close: true,
-                },
+                reply: acceptor.refuse(Refusal::Full),
                 queue: Arc::clone(queue),
             });
         }
@@ -231,7 +246,7 @@ impl Control {
 
     /// Gives an attachment back.
     pub(super) fn release(&self, attachment: Box<Attachment>) {
-        self.end.0.give(Job::Release(attachment));
+        self.end.queue.give(Job::Release(attachment));
     }
 }
 
@@ -239,12 +254,16 @@ impl Control {
 mod tests {
     use std::io::{Read, Write};
     use std::pin::Pin;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::SeqCst;
     use std::task::{Poll, Waker};
     use std::time::Instant;
 
     use cache::herd::client::{Client, ClientConfig, Control as Stream};
     use cache::herd::{Server, ServerConfig};
     use nic_soft::{SoftNic, SoftOptions};
+    use verbs::decorate::{Event, Traced};
+    use verbs::nic::Nic;
     use verbs::typed::Context;
 
     use super::*;
@@ -271,8 +290,9 @@ mod tests {
                 self.lines += 1;
                 let answered = self.control.answer(std::mem::take(&mut self.said));
                 let mut core = rt::Core::new(rt::Config::default()).expect("a core");
-                let answered = core.block_on(answered).expect("an answer");
+                let answered = core.block_on(answered);
                 if self.lines == 1 {
+                    let answered = answered.expect("an answer");
                     self.heard = format!("{}\r\n", answered.line()).into_bytes();
                 }
             }
@@ -299,12 +319,34 @@ mod tests {
         }
     }
 
+    /// An acceptor of one client, and the core that it is for.
+    fn one_client(nic: Arc<dyn Nic>) -> (Server, Arc<Acceptor>) {
+        let pd = Context::new(nic).alloc_pd().expect("a protection domain");
+        let config = ServerConfig {
+            clients_max: 1,
+            ..ServerConfig::default()
+        };
+        let (server, port) = <Server>::new(&pd, 0, &config).expect("a core");
+        let acceptor = Acceptor::new(pd, &config, vec![port]).expect("an acceptor");
+        (server, Arc::new(acceptor))
+    }
+
+    /// The cores' end of a queue without threads.
+    fn without_threads(acceptor: &Arc<Acceptor>) -> (Control, Arc<Queue>) {
+        let queue = Arc::new(Queue::default());
+        let end = End {
+            queue: Arc::clone(&queue),
+            acceptor: Arc::clone(acceptor),
+        };
+        (Control { end: Arc::new(end) }, queue)
+    }
+
     #[test]
     fn lines_that_nobody_takes_are_bounded() {
-        let queue = Arc::new(Queue::default());
-        let control = Control {
-            end: Arc::new(End(Arc::clone(&queue))),
-        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let nic = SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let (_server, acceptor) = one_client(nic);
+        let (control, queue) = without_threads(&acceptor);
         let is_refused = |answered: &mut OneshotReceiver<Answered>| {
             let mut context = std::task::Context::from_waker(Waker::noop());
             let Poll::Ready(answered) = Pin::new(answered).poll(&mut context) else {
@@ -326,25 +368,38 @@ mod tests {
             let left = queue.jobs();
             assert_eq!((left.lines, left.lines_len), (0, 0));
         }
+        assert_eq!(acceptor.usage().refused, 2);
+    }
+
+    #[test]
+    fn a_line_whose_asker_has_gone_is_not_answered() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let nic = SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let (_server, acceptor) = one_client(nic);
+        let (control, queue) = without_threads(&acceptor);
+        drop(control.answer(b"gone".to_vec()));
+        let _waits = control.answer(b"waits".to_vec());
+        let _too_late = control.answer(b"too late".to_vec());
+        let Some(Job::Line(line, _)) = next(&acceptor, &queue) else {
+            panic!("a line waits");
+        };
+        assert_eq!(line, b"waits");
+        // Nor is one when the cores have ended.
+        drop(control);
+        assert!(next(&acceptor, &queue).is_none());
+        let left = queue.jobs();
+        assert_eq!((left.lines, left.lines_len), (0, 0));
     }
 
     #[test]
     fn what_nobody_waits_for_any_more_goes_back() {
         let dir = tempfile::tempdir().expect("a directory");
-        let open = || {
-            let nic = SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
-            Context::new(nic)
-        };
-        let server_pd = open().alloc_pd().expect("a protection domain");
-        let config = ServerConfig {
-            clients_max: 1,
-            ..ServerConfig::default()
-        };
-        let (_server, port) = Server::new(&server_pd, 0, &config).expect("a core");
-        let acceptor = Acceptor::new(server_pd, &config, vec![port]).expect("an acceptor");
-        let acceptor = Arc::new(acceptor);
+        let open = || SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let (_server, acceptor) = one_client(open());
         let (control, threads) = start(Arc::clone(&acceptor)).expect("threads");
-        let client_pd = open().alloc_pd().expect("a protection domain");
+        let client_pd = Context::new(open())
+            .alloc_pd()
+            .expect("a protection domain");
         // There is room for one client: each finds what the one before it has left.
         for _ in 0..3 {
             let dial = || {
@@ -368,6 +423,49 @@ mod tests {
             thread.join().expect("a thread that ends");
         }
         // None was turned away.
+        assert_eq!(acceptor.usage().refused, 0);
+    }
+
+    /// More panics than there are threads cost neither a thread nor a client's place.
+    #[test]
+    fn a_panic_costs_nothing_but_its_client() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let left = Arc::new(AtomicUsize::new(0));
+        let panics = Arc::clone(&left);
+        let traced = Traced::new(open(), move |event: Event| {
+            let take = |left: usize| left.checked_sub(1);
+            if matches!(event, Event::Modify { .. })
+                && panics.fetch_update(SeqCst, SeqCst, take).is_ok()
+            {
+                panic!("on purpose");
+            }
+        });
+        let (_server, acceptor) = one_client(Arc::new(traced));
+        left.store(THREADS + 4, SeqCst);
+        let (control, threads) = start(Arc::clone(&acceptor)).expect("threads");
+        let client_pd = Context::new(open()).alloc_pd().expect("a domain");
+        let connect = || {
+            let dial = || {
+                Ok(Impatient {
+                    control: control.clone(),
+                    lines: 0,
+                    said: Vec::new(),
+                    heard: Vec::new(),
+                })
+            };
+            let client = Client::connect(client_pd.clone(), ClientConfig::default(), dial, 0);
+            assert!(client.is_err(), "it hears nothing of its connection");
+        };
+        while left.load(SeqCst) > 0 {
+            connect();
+            assert_eq!(acceptor.usage().clients, 0, "its place is free");
+        }
+        connect();
+        drop(control);
+        for thread in threads {
+            thread.join().expect("a thread that ends");
+        }
         assert_eq!(acceptor.usage().refused, 0);
     }
 }

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use cache::herd::{Armed, Server};
+use cache::herd::Server;
+use cache::herd::server::Prepared;
 use cache::mica::{Partition, seconds};
 use cache::route::Route;
 use engine::Command;
@@ -16,32 +17,30 @@ use memcache::Pool;
 use rt::cross::{ChannelReceiver, ChannelSender};
 use rt::net::Listener;
 use rt::threads::Shutdown;
-use rt::{Arm, Clock, Handle, Instant, Poller};
+use rt::{Clock, Handle};
 
 use super::clock::ServeClock;
 use super::control::Control;
 use super::door::{self, Door, accept};
 use super::engine::CoreEngine;
+use super::herd::{Date, HerdPoller};
 use super::limits::Limits;
 use super::mail::{Errand, Mail, Parked, Post};
 use super::stats::Board;
 use super::watch::Watch;
 
-/// How often counters are published while the core is awake.
-const PUBLISH_EVERY_NS: u64 = 10_000_000;
 /// Messages taken at once.
 const MAIL_AT_ONCE: usize = 64;
 
 /// What a core is made of. It travels to the core's thread.
 pub(super) struct Parts {
     pub(super) partition: Partition,
-    pub(super) server: Server,
+    pub(super) server: Prepared,
     pub(super) mail: ChannelReceiver<Mail>,
     pub(super) post: Vec<ChannelSender<Mail>>,
     pub(super) listeners: Vec<OwnedFd>,
     pub(super) control: Control,
     pub(super) board: Arc<Board>,
-    pub(super) table_seed: u64,
     pub(super) route: Route,
     pub(super) clock: Arc<ServeClock>,
     pub(super) limits: Limits,
@@ -56,26 +55,24 @@ pub(super) async fn run(
     shutdown: Shutdown,
 ) -> std::io::Result<()> {
     let partition = Rc::new(RefCell::new(parts.partition));
-    let server = Rc::new(RefCell::new(parts.server));
+    let server = Rc::new(RefCell::new(parts.server.serve()));
     let post = Rc::new(Post::new(number, parts.post, Arc::clone(&parts.pool)));
     let engine = CoreEngine::new(
         Rc::clone(&partition),
-        Rc::clone(&server),
         Rc::clone(&post),
         Arc::clone(&parts.board),
         Arc::clone(&parts.clock),
-        parts.table_seed,
         parts.route,
     );
     let doors = Arc::clone(parts.board.doors());
     let watch = Rc::new(Watch::new(&core, parts.limits, parts.pool, doors));
     let door = Rc::new(Door {
         core: core.clone(),
-        engine: RefCell::new(engine),
-        herd: Some(door::Herd {
+        engine: Rc::new(RefCell::new(engine)),
+        herd: door::Herd {
             post: Rc::clone(&post),
             control: parts.control.clone(),
-        }),
+        },
         doors: Arc::clone(parts.board.doors()),
         watch: Rc::clone(&watch),
         limits: parts.limits,
@@ -85,18 +82,18 @@ pub(super) async fn run(
         let listener = Listener::adopt(&core, listener)?;
         tasks.push(core.spawn(accept(Rc::clone(&door), listener)));
     }
-    let wake = server.borrow().channel().try_clone_to_owned()?;
-    let _herd = core.register_poller(Herd {
-        number,
-        server: Rc::clone(&server),
-        partition: Rc::clone(&partition),
-        board: Arc::clone(&parts.board),
-        date_s: seconds(parts.clock.unix_s()),
-        clock: parts.clock,
-        date_ns: 0,
-        publish_ns: 0,
-        wake,
-    });
+    let (clock, board) = (Arc::clone(&parts.clock), Arc::clone(&parts.board));
+    let _herd = core.register_poller(HerdPoller::new(
+        Rc::clone(&server),
+        Rc::clone(&partition),
+        Arc::clone(parts.board.herd()),
+        parts.clock,
+        move || Date {
+            now_s: clock.unix_s(),
+            ahead_s: clock.ahead_s(),
+        },
+        move |partition| board.publish(number, partition),
+    )?);
     let sender = Rc::clone(&post);
     let handle = core.clone();
     tasks.push(core.spawn(async move { sender.send_waiting(&handle).await }));
@@ -175,7 +172,6 @@ impl MailReader {
             }
         };
         if matches!(errand.command(), Command::ResetStats) {
-            self.server.borrow_mut().reset_stats();
             self.board
                 .publish_reset(self.post.core, &self.partition.borrow());
         }
@@ -210,80 +206,6 @@ impl MailReader {
                     self.control.release(Box::new(attachment));
                 }
             }
-        }
-    }
-}
-
-/// The HERD engine as a poller of the core.
-struct Herd {
-    number: usize,
-    server: Rc<RefCell<Server>>,
-    partition: Rc<RefCell<Partition>>,
-    board: Arc<Board>,
-    clock: Arc<ServeClock>,
-    /// The date, read again every few milliseconds: items expire by the second.
-    date_s: u32,
-    date_ns: u64,
-    publish_ns: u64,
-    /// Readable when a client kicks a sleeping server.
-    wake: OwnedFd,
-}
-
-impl Herd {
-    /// Publishes the core's counters, unless somebody is just reading them. Whether it did.
-    fn publish(&mut self) -> bool {
-        let server = self.server.borrow();
-        let herd = (server.stats(), server.clients());
-        self.board
-            .publish(self.number, &self.partition.borrow(), herd)
-    }
-}
-
-impl Poller for Herd {
-    fn poll(&mut self, now: Instant, budget: usize) -> usize {
-        let now_ns = now.as_ns();
-        if now_ns.wrapping_sub(self.date_ns) >= PUBLISH_EVERY_NS {
-            self.date_ns = now_ns;
-            self.date_s = seconds(self.clock.unix_s());
-            self.server
-                .borrow_mut()
-                .set_dates_ahead(self.clock.ahead_s());
-        }
-        let mut server = self.server.borrow_mut();
-        let mut partition = self.partition.borrow_mut();
-        let done = server.poll(&mut partition, now_ns, self.date_s, budget);
-        drop((server, partition));
-        // Whatever the core does: its sockets' requests count as well.
-        if now_ns.wrapping_sub(self.publish_ns) >= PUBLISH_EVERY_NS && self.publish() {
-            self.publish_ns = now_ns;
-        }
-        done
-    }
-
-    fn arm(&mut self) -> Arm<'_> {
-        if !self.publish() {
-            // A reader would find old counters for as long as the core sleeps.
-            return Arm::Busy;
-        }
-        let now_ns = self.clock.now().as_ns();
-        let mut server = self.server.borrow_mut();
-        match server.arm(now_ns) {
-            Ok(Armed::Busy) => Arm::Busy,
-            Ok(Armed::Ready) => Arm::Ready,
-            Ok(Armed::Sleep) => Arm::Sleep {
-                fd: Some(self.wake.as_fd()),
-                deadline: None,
-            },
-            Err(error) => {
-                tracing::error!(%error, "a core cannot sleep");
-                Arm::Busy
-            }
-        }
-    }
-
-    fn disarm(&mut self) {
-        if let Err(error) = self.server.borrow_mut().disarm() {
-            tracing::error!(%error, "a core's completion channel is broken");
         }
     }
 }

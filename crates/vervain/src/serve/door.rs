@@ -24,9 +24,9 @@ const LINE_LEN_MAX: usize = 64 << 10;
 /// What every connection of a core needs.
 pub(super) struct Door<E> {
     pub(super) core: Handle,
-    pub(super) engine: RefCell<E>,
-    /// Where connections go that leave the protocol; none where the engine lets none leave.
-    pub(super) herd: Option<Herd>,
+    pub(super) engine: Rc<RefCell<E>>,
+    /// Where connections go that leave the protocol.
+    pub(super) herd: Herd,
     pub(super) doors: Arc<Doors>,
     pub(super) watch: Rc<Watch>,
     pub(super) limits: Limits,
@@ -95,7 +95,7 @@ async fn connection<E: Host>(door: &Door<E>, stream: Stream) {
     let member = &*place.member;
     let mut conversation = pin!(converse(door, stream, member));
     let ended = poll_fn(|context| {
-        member.seat.served_by(context.waker());
+        member.account.served_by(context.waker());
         match member.ended() {
             Some(cause) => Poll::Ready(Some(cause)),
             None => conversation.as_mut().poll(context).map(|()| None),
@@ -109,16 +109,15 @@ async fn connection<E: Host>(door: &Door<E>, stream: Stream) {
 
 async fn converse<E: Host>(door: &Door<E>, stream: Stream, member: &Member) {
     let limits = door.limits.connection;
-    match memcache::serve_seated(&door.core, stream, &door.engine, limits, &member.seat).await {
+    match memcache::serve_accounted(&door.core, stream, &door.engine, limits, &member.account).await
+    {
         Ok(Ended::Closed) => {}
         Ok(Ended::Upgraded {
             line,
             stream,
             input,
         }) => {
-            if let Some(herd) = &door.herd {
-                herd_client(herd, line, stream, input, member).await;
-            }
+            herd_client(&door.herd, line, stream, input, member).await;
         }
         Err(error) => tracing::debug!(%error, "a connection broke"),
     }
@@ -163,7 +162,7 @@ async fn herd_client(
             }
             let (received, buffer) = receiver.recv(std::mem::take(&mut input)).await;
             input = buffer;
-            member.seat.settle(input.capacity());
+            member.account.settle(input.capacity());
             match received {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}

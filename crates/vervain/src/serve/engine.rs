@@ -5,8 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use cache::herd::Server;
-use cache::mica::{KeyHash, Partition, Probe};
+use cache::mica::{Partition, Probe};
 use cache::route::Route;
 use engine::{Answer, Ask, Command, Engine, Failure, Limits, StatsPage};
 use memcache::{Event, Host};
@@ -21,8 +20,6 @@ pub(super) struct CoreEngine {
     post: Rc<Post>,
     board: Arc<Board>,
     clock: Arc<ServeClock>,
-    server: Rc<RefCell<Server>>,
-    table_seed: u64,
     route: Route,
     limits: Limits,
 }
@@ -30,21 +27,17 @@ pub(super) struct CoreEngine {
 impl CoreEngine {
     pub(super) fn new(
         partition: Rc<RefCell<Partition>>,
-        server: Rc<RefCell<Server>>,
         post: Rc<Post>,
         board: Arc<Board>,
         clock: Arc<ServeClock>,
-        table_seed: u64,
         route: Route,
     ) -> Self {
         let limits = partition.borrow().limits();
         CoreEngine {
             partition,
-            server,
             post,
             board,
             clock,
-            table_seed,
             route,
             limits,
         }
@@ -96,9 +89,11 @@ impl Engine for CoreEngine {
     #[inline]
     fn probe(&self, key: &[u8]) -> KeyProbe {
         let owner = self.route.core(key);
-        let hash = KeyHash::new(self.table_seed, key);
+        // All cores hash alike.
+        let partition = self.partition.borrow();
+        let hash = partition.hash(key);
         let probe = match owner as usize == self.post.core {
-            true => self.partition.borrow().probe(hash),
+            true => partition.probe(hash),
             false => hash.into(),
         };
         KeyProbe { owner, probe }
@@ -126,7 +121,6 @@ impl Engine for CoreEngine {
                 let mut partition = self.partition.borrow_mut();
                 let done = partition.run(hash, command, ask.now_s, |_| Answer::Done);
                 if matches!(command, Command::ResetStats) {
-                    self.server.borrow_mut().reset_stats();
                     self.board.publish_reset(here, &partition);
                     self.board.reset();
                 }

@@ -55,12 +55,12 @@ pub(super) struct Errand {
     /// The key, then the value.
     bytes: Vec<u8>,
     asker: Asker,
-    turn: Turn,
+    order: Order,
 }
 
 /// How an errand stands to the one that its connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Order {
     /// It takes its turn.
     Usual,
     /// It is the one that is waited for: the value has room now.
@@ -125,7 +125,7 @@ impl Errand {
 
     /// Whether its request was carried out once already, when there was no room for the value.
     pub(super) fn is_fetch(&self) -> bool {
-        self.turn == Turn::Fetch
+        self.order == Order::Fetch
     }
 
     /// The expiry that the item gets with its value. It gets it when the value goes, and not before:
@@ -163,8 +163,8 @@ impl Parked {
     /// Carries an errand out with `run`, unless it has to wait, and those whose turn comes with it.
     pub(super) fn take(&mut self, errand: Errand, mut run: impl FnMut(Errand) -> bool) {
         let connection = errand.asker.connection;
-        let mut line = match errand.turn {
-            Turn::Usual => {
+        let mut line = match errand.order {
+            Order::Usual => {
                 if !self.0.is_empty()
                     && let Some(line) = self.0.get_mut(&connection)
                 {
@@ -175,10 +175,10 @@ impl Parked {
                 }
                 return;
             }
-            Turn::Fetch | Turn::Skip => self.0.remove(&connection).unwrap_or_default(),
+            Order::Fetch | Order::Skip => self.0.remove(&connection).unwrap_or_default(),
         };
         // Of one that is skipped what it does to the item is left.
-        if errand.turn == Turn::Fetch || matches!(errand.shape, Command::Touch { .. }) {
+        if errand.order == Order::Fetch || matches!(errand.shape, Command::Touch { .. }) {
             run(errand);
         }
         while let Some(next) = line.pop_front() {
@@ -346,7 +346,7 @@ impl Post {
                 key_len: key.len(),
                 bytes,
                 asker,
-                turn: Turn::Usual,
+                order: Order::Usual,
             };
             self.send(core, Mail::Errand(errand));
         }
@@ -407,7 +407,7 @@ impl Post {
                 drop(pending);
                 self.pool.take(len);
                 if let Some(later) = later {
-                    self.go_on(token, later, Turn::Fetch);
+                    self.go_on(token, later, Order::Fetch);
                 }
                 return Poll::Pending;
             }
@@ -428,7 +428,7 @@ impl Post {
     }
 
     /// Has the owner of a value for which there was no room go on with the connection's errands.
-    fn go_on(&self, token: usize, answer: Reply, turn: Turn) {
+    fn go_on(&self, token: usize, answer: Reply, order: Order) {
         let What::Later {
             connection,
             owner,
@@ -444,9 +444,9 @@ impl Post {
             to: owner,
             token,
             hash,
-            shape: match (turn, touch) {
+            shape: match (order, touch) {
                 // Nobody wants the value, but the item was to be touched.
-                (Turn::Skip, Some(expiry)) => Command::Touch { key: b"", expiry },
+                (Order::Skip, Some(expiry)) => Command::Touch { key: b"", expiry },
                 _ => Command::Get { key: b"", touch },
             },
             key_len: answer.bytes.len(),
@@ -455,7 +455,7 @@ impl Post {
                 connection,
                 room: usize::MAX,
             },
-            turn,
+            order,
         };
         self.send(owner, Mail::Errand(errand));
     }
@@ -467,7 +467,7 @@ impl Post {
         }
         if let Some(answer) = done.answer {
             // The token is not looked at: nothing comes back.
-            self.go_on(usize::MAX, answer, Turn::Skip);
+            self.go_on(usize::MAX, answer, Order::Skip);
         }
     }
 

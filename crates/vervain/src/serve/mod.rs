@@ -3,9 +3,10 @@
 //! | file | what |
 //! | --- | --- |
 //! | `mod.rs` | starting and stopping: everything that can fail fails before anything serves |
-//! | `core.rs` | one core: partition, HERD engine, doors, mail |
+//! | `core.rs` | one core of the cache: partition, HERD server, doors, mail |
 //! | `door.rs` | accepting, and handing HERD clients on |
 //! | `engine.rs` | the cache as the Memcache door sees it |
+//! | `herd.rs` | the RDMA side, whatever the engine |
 //! | `mail.rs` | what cores send each other |
 //! | `store.rs` | the same doors over a store on flash |
 //! | `control.rs` | what may block, off the cores |
@@ -22,6 +23,7 @@ mod core;
 mod door;
 mod doors;
 mod engine;
+mod herd;
 mod limits;
 mod machine;
 mod mail;
@@ -29,7 +31,7 @@ mod stats;
 mod store;
 mod watch;
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -41,7 +43,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use cache::herd::{Acceptor, Server, ServerConfig};
+use cache::herd::ServerConfig;
+use cache::herd::server::Prepared;
 use cache::mica::{Options, Partition};
 use memcache::Pool;
 use nic_soft::SoftOptions;
@@ -49,15 +52,14 @@ use rt::net::{Addr, ListenOptions};
 use rt::threads::{Shutdown, Threads};
 use rt::{Clock, Config, Handle, IdleMode, IoKind};
 use serde::Serialize;
-use verbs::decorate::Counted;
-use verbs::nic::Nic;
-use verbs::typed::{Context, ProtectionDomain};
 
 use self::clock::{Ahead, Machine, ServeClock};
+use self::control::Control;
 use self::core::Parts;
+use self::herd::Rdma;
 use self::limits::Limits;
 use self::stats::{Board, Settings};
-use crate::cli::{EngineKind, Io, OpenedNic, ServeFlags, open_nic, show_size};
+use crate::cli::{EngineKind, Io, ServeFlags, show_size};
 
 /// The index's share of memory, in thousandths: about two slots for each item of 64 bytes, header
 /// included, so that few small items lose their slot.
@@ -95,53 +97,30 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         herd: herd.memory_max(),
         cores,
     })?;
-    let OpenedNic {
-        options: nic,
-        soft,
-        mut context,
-    } = open_nic(&flags.nic)?;
-    let counted = flags
-        .nic_count
-        .then(|| Arc::new(Counted::new(Arc::clone(context.nic()))));
-    if let Some(counted) = &counted {
-        let counting: Arc<dyn Nic> = Arc::<Counted>::clone(counted);
-        context = Context::new(counting);
-    }
-    let _only = lock_gid(&nic)?;
+    let rdma = Rdma::open(flags)?;
     let (tcp, address) = bind_tcp(flags.listen)?;
     let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
-    let pd = context
-        .alloc_pd()
-        .context("the NIC refuses a protection domain")?;
-
+    let prepared = rdma.prepare(&herd)?;
     let pool = Arc::new(Pool::new(limits.connections_memory));
-    let board = Arc::new(Board::new(Settings {
+    let settings = Settings {
         cores,
         memory: flags.memory,
         listen: address.to_string(),
         unix: flags
             .unix
             .as_ref()
-            .map_or_else(|| "-".into(), |path| path.display().to_string()),
-        gid: nic.gid.to_string(),
-        // Whole, for those who work in another directory.
-        run_dir: std::path::absolute(&nic.run_dir)
-            .unwrap_or_else(|_| nic.run_dir.clone())
-            .display()
-            .to_string(),
+            .map_or_else(|| "-".into(), |path| on_a_line(path)),
         io: match flags.io {
             Io::Auto => "auto",
             Io::Uring => "uring",
             Io::Epoll => "epoll",
         },
-        herd: herd.clone(),
         limits,
         pool: Arc::clone(&pool),
         poll: flags.poll,
         spin_us: flags.spin.as_micros(),
-        nic: soft,
-        counted,
-    }));
+    };
+    let board = Arc::new(Board::new(settings, Arc::clone(&prepared.board)));
     let listeners = Listeners {
         tcp,
         unix: unix
@@ -159,16 +138,27 @@ pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
         limits,
         pool,
     };
-    let parts = make_cores(flags, &herd, &pd, &shared, &listeners)?;
+    let parts = make_cores(
+        flags,
+        &herd,
+        prepared.servers,
+        prepared.control,
+        &shared,
+        &listeners,
+    )?;
     let greet = || {
-        if let Err(error) = say_hello(json, cores, flags, address, &nic) {
+        if let Err(error) = say_hello(json, cores, flags, address, &rdma.options) {
             // Whoever started us may not care to hear it; the cache serves all the same.
             tracing::warn!(%error, "nobody takes the greeting");
         }
     };
-    run_cores(flags, &cpus, &clock, parts.cores, core::run, greet)?;
-    // The last core's end of the control channel is gone, so the threads end too.
-    for thread in parts.control {
+    run_cores(flags, &cpus, &clock, parts, core::run, greet)?;
+    join_control(prepared.threads)
+}
+
+/// Waits for the control threads, which end when the last core's end of their queue is gone.
+fn join_control(threads: Vec<std::thread::JoinHandle<()>>) -> anyhow::Result<()> {
+    for thread in threads {
         if thread.join().is_err() {
             bail!("a control thread has ended badly");
         }
@@ -227,14 +217,21 @@ where
     Ok(())
 }
 
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
+/// A path as a line shows it: what would end the line, or tell a terminal something, is escaped.
+fn on_a_line(path: &Path) -> String {
+    let mut shown = String::new();
+    for c in path.display().to_string().chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
-/// Everything of all cores, and the control threads.
-struct Cores {
-    cores: Vec<Parts>,
-    control: Vec<std::thread::JoinHandle<()>>,
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 struct Listeners {
@@ -262,7 +259,6 @@ fn herd_config(flags: &ServeFlags, cores: usize) -> ServerConfig {
             flags.spin.as_nanos().max(1) as u64
         },
         route_seed: random.u64(..),
-        table_seed: secret(),
         incarnation: random.u64(1..),
         value_len_max: flags.item_max as u32,
         ..ServerConfig::default()
@@ -277,24 +273,12 @@ fn secret() -> u64 {
 fn make_cores(
     flags: &ServeFlags,
     config: &ServerConfig,
-    pd: &ProtectionDomain,
+    servers: Vec<Prepared>,
+    control: Control,
     shared: &SharedParts,
     listeners: &Listeners,
-) -> anyhow::Result<Cores> {
+) -> anyhow::Result<Vec<Parts>> {
     let cores = config.cores as usize;
-    let mut servers = Vec::new();
-    let mut ports = Vec::new();
-    for core in 0..cores {
-        let (server, port) = Server::new(pd, core as u32, config)
-            .with_context(|| format!("cannot make core {core}'s engine"))?;
-        servers.push(server);
-        ports.push(port);
-    }
-    let acceptor = Acceptor::new(pd.clone(), config, ports).context("cannot take clients")?;
-    let acceptor = Arc::new(acceptor);
-    shared.board.set_acceptor(Arc::clone(&acceptor));
-    let (control, threads) =
-        control::start(acceptor).context("cannot start the control threads")?;
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores)
         .map(|_| rt::cross::channel(mail::MAIL_MAX))
         .unzip();
@@ -313,23 +297,20 @@ fn make_cores(
             listeners: sockets,
             control: control.clone(),
             board: Arc::clone(&shared.board),
-            table_seed: config.table_seed,
             route: config.route(),
             clock: Arc::clone(&shared.clock),
             limits: shared.limits,
             pool: Arc::clone(&shared.pool),
         });
     }
-    Ok(Cores {
-        cores: parts,
-        control: threads,
-    })
+    Ok(parts)
 }
 
 /// Makes each core's partition on the CPU that the core will run on: memory lies on the node of
 /// whoever touches it first.
 fn make_partitions(flags: &ServeFlags, cores: usize) -> anyhow::Result<Vec<Partition>> {
     let cpus = rt::threads::cpus();
+    let hash_seed = secret();
     let make = |core: usize| {
         if let Some(cpu) = cpu_of(flags, core, &cpus) {
             rt::threads::pin(cpu);
@@ -338,6 +319,7 @@ fn make_partitions(flags: &ServeFlags, cores: usize) -> anyhow::Result<Vec<Parti
             index_permille: INDEX_PERMILLE,
             prefault: flags.prefault,
             first_version: fastrand::u32(..),
+            hash_seed,
             ..Options::new(flags.memory / cores)
         };
         Partition::new(&options).map(|mut partition| {
@@ -396,13 +378,15 @@ fn lock_gid(nic: &SoftOptions) -> anyhow::Result<File> {
         .write(true)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    match file.try_lock() {
+    let is_in_use = |error: &TryLockError| matches!(error, TryLockError::WouldBlock);
+    let wait = || tracing::info!("a server runs on this GID: waiting for its end");
+    match patiently(|| file.try_lock(), is_in_use, wait) {
         Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => bail!(
+        Err(TryLockError::WouldBlock) => bail!(
             "a server already runs on GID {}; stop it, or choose another address with --gid",
             nic.gid
         ),
-        Err(std::fs::TryLockError::Error(error)) => {
+        Err(TryLockError::Error(error)) => {
             return Err(error).with_context(|| format!("cannot lock {}", path.display()));
         }
     }
@@ -556,13 +540,13 @@ fn say_hello(
         )?;
         writeln!(out, "  memcached protocol  {address}")?;
         if let Some(unix) = &flags.unix {
-            writeln!(out, "                      {}", unix.display())?;
+            writeln!(out, "                      {}", on_a_line(unix))?;
         }
         writeln!(
             out,
             "  RDMA (software NIC) {} in {}",
             hello.gid,
-            hello.run_dir.display()
+            on_a_line(&hello.run_dir)
         )?;
         writeln!(
             out,

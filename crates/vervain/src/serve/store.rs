@@ -1,4 +1,4 @@
-//! `vervain serve --engine store`: a store on flash behind the Memcache door.
+//! `vervain serve --engine store`: a store on flash behind both doors.
 //!
 //! Every core serves every key: the store is shared, and a key's changes take their turns in it. An
 //! answer comes when the change has the durability that was asked for.
@@ -17,23 +17,35 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use block::{BlockError, FileDevice};
+use cache::herd::Server;
+use cache::herd::server::Prepared;
 use engine::{Answer, Ask, Command, Engine, Failure, Limits as ItemLimits, StatsPage};
 use memcache::{Event, Host, Pool};
+use rt::cross::{ChannelReceiver, ChannelSender};
 use rt::net::Listener;
 use rt::threads::Shutdown;
 use rt::{Clock, Handle, SystemClock};
 use serde::Serialize;
 use store::{Durability, Options, Recovery, Store, StoreEngine};
 
-use super::door::{Door, accept};
+use super::control::Control;
+use super::door::{self, Door, accept};
+use super::herd::{Date, HerdBoard, HerdPoller, Rdma};
 use super::limits::Limits;
+use super::mail::{MAIL_MAX, Mail, Post};
 use super::stats::Doors;
 use super::watch::Watch;
-use super::{LINGER_MAX, bind_tcp, bind_unix, patiently, plural, run_cores};
+use super::{
+    LINGER_MAX, bind_tcp, bind_unix, herd_config, join_control, machine, on_a_line, patiently,
+    plural, run_cores,
+};
 use crate::cli::{Durable, ServeFlags, show_size};
 
 /// How long commands under way are waited for when the server stops.
 const FINISH_MAX: Duration = Duration::from_secs(60);
+
+/// Messages taken at once.
+const MAIL_AT_ONCE: usize = 64;
 
 /// What all cores share.
 #[derive(Clone)]
@@ -41,12 +53,23 @@ struct Shared {
     started: Instant,
     store: Arc<Store>,
     doors: Arc<Doors>,
+    herd: Arc<HerdBoard>,
     pool: Arc<Pool>,
     limits: Limits,
     cores: usize,
     settings: Arc<Settings>,
     /// Cores that have not ended their commands.
     busy: Arc<AtomicUsize>,
+}
+
+/// What a core is made of. It travels to the core's thread.
+struct Parts {
+    listeners: Vec<OwnedFd>,
+    server: Prepared,
+    control: Control,
+    mail: ChannelReceiver<Mail>,
+    post: Vec<ChannelSender<Mail>>,
+    shared: Shared,
 }
 
 /// What the server was started with, besides its limits.
@@ -69,13 +92,23 @@ pub(super) fn run(
         .as_deref()
         .context("--engine store needs --store FILE")?;
     let limits = Limits::new(flags, cores)?;
+    let config = herd_config(flags, cores);
+    machine::check_memory(&machine::Needs {
+        items: 0,
+        connections: limits.connections_memory,
+        herd: config.memory_max() + config.outgoing_max(),
+        cores,
+    })?;
+    let rdma = Rdma::open(flags)?;
     let (tcp, address) = bind_tcp(flags.listen)?;
     let unix = flags.unix.as_deref().map(bind_unix).transpose()?;
     let store = open(flags, path)?;
+    let herd = rdma.prepare(&config)?;
     let shared = Shared {
         started: Instant::now(),
         store: Arc::new(store),
         doors: Arc::new(Doors::new(limits.connections)),
+        herd: herd.board,
         pool: Arc::new(Pool::new(limits.connections_memory)),
         limits,
         cores,
@@ -85,20 +118,28 @@ pub(super) fn run(
             unix: flags
                 .unix
                 .as_ref()
-                .map_or_else(|| "-".into(), |path| path.display().to_string()),
-            // A line end would end the answer.
-            store: path.display().to_string().escape_debug().to_string(),
+                .map_or_else(|| "-".into(), |path| on_a_line(path)),
+            store: on_a_line(path),
             durable: name(flags.durable),
         }),
     };
+    let (post, mail): (Vec<_>, Vec<_>) = (0..cores).map(|_| rt::cross::channel(MAIL_MAX)).unzip();
     let mut parts = Vec::new();
-    for _ in 0..cores {
+    for (server, mail) in herd.servers.into_iter().zip(mail) {
         let mut listeners = vec![tcp.try_clone()?];
         if let Some(unix) = &unix {
             listeners.push(unix.socket.try_clone()?);
         }
-        parts.push((listeners, shared.clone()));
+        parts.push(Parts {
+            listeners,
+            server,
+            control: herd.control.clone(),
+            mail,
+            post: post.clone(),
+            shared: shared.clone(),
+        });
     }
+    drop((herd.control, post));
     let greet = || {
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION"),
@@ -108,6 +149,8 @@ pub(super) fn run(
             listen: address.to_string(),
             unix: flags.unix.as_deref(),
             store: path,
+            gid: rdma.options.gid.to_string(),
+            run_dir: &rdma.options.run_dir,
             durable: name(flags.durable),
             keys: shared.store.len(),
         };
@@ -118,8 +161,8 @@ pub(super) fn run(
     };
     // Items outlive the server, so they expire by the wall clock, and not by one that began with it.
     let clock = Arc::new(SystemClock);
-    let serve = |core, _, (listeners, shared), stop| serve(core, listeners, shared, stop);
     let served = run_cores(flags, cpus, &clock, parts, serve, greet);
+    let joined = join_control(herd.threads);
     // However the cores have ended: otherwise the next start reads the whole log.
     let closed = match Arc::try_unwrap(shared.store) {
         Ok(store) => store.close().context("closing the store"),
@@ -127,7 +170,7 @@ pub(super) fn run(
             "the store is still in use; the next start reads its log"
         )),
     };
-    served.and(closed)
+    served.and(joined).and(closed)
 }
 
 /// As the flag says it.
@@ -182,10 +225,17 @@ fn open(flags: &ServeFlags, path: &Path) -> anyhow::Result<Store> {
 /// One core: its session, and the doors in front of it.
 async fn serve(
     core: Handle,
-    listeners: Vec<OwnedFd>,
-    shared: Shared,
+    number: usize,
+    parts: Parts,
     shutdown: Shutdown,
 ) -> std::io::Result<()> {
+    let Parts {
+        listeners,
+        control,
+        mail,
+        shared,
+        ..
+    } = parts;
     let busy = Busy(Arc::clone(&shared.busy));
     let session = shared
         .store
@@ -196,19 +246,39 @@ async fn serve(
         engine: StoreEngine::new(session, core.clone(), value_max, shared.pool.clone()),
         shared: shared.clone(),
     };
+    let host = Rc::new(RefCell::new(host));
+    let server: Rc<RefCell<Server<StoreHost>>> = Rc::new(RefCell::new(parts.server.serve()));
+    let post = Rc::new(Post::new(number, parts.post, Arc::clone(&shared.pool)));
+    let _herd = core.register_poller(HerdPoller::new(
+        Rc::clone(&server),
+        Rc::clone(&host),
+        Arc::clone(&shared.herd),
+        Arc::new(SystemClock),
+        || Date {
+            now_s: SystemClock.unix_s(),
+            ahead_s: 0,
+        },
+        |_| true,
+    )?);
     let doors = Arc::clone(&shared.doors);
     let watch = Watch::new(&core, shared.limits, shared.pool, doors);
     let watch = Rc::new(watch);
     let door = Rc::new(Door {
         core: core.clone(),
-        engine: RefCell::new(host),
-        herd: None,
+        engine: host,
+        herd: door::Herd {
+            post: Rc::clone(&post),
+            control: control.clone(),
+        },
         doors: shared.doors,
         watch: Rc::clone(&watch),
         limits: shared.limits,
     });
     drop(shared.store);
     let mut tasks = vec![core.spawn(async move { watch.keep().await })];
+    let handle = core.clone();
+    tasks.push(core.spawn(async move { post.send_waiting(&handle).await }));
+    tasks.push(core.spawn(come_and_go(core.clone(), mail, server, control)));
     for listener in listeners {
         let listener = Listener::adopt(&core, listener)?;
         tasks.push(core.spawn(accept(Rc::clone(&door), listener)));
@@ -243,6 +313,28 @@ async fn serve(
     served
 }
 
+/// Takes HERD clients on, and lets them go: all that cores of a store send each other.
+async fn come_and_go(
+    core: Handle,
+    mut mail: ChannelReceiver<Mail>,
+    server: Rc<RefCell<Server<StoreHost>>>,
+    control: Control,
+) {
+    while mail.ready().await {
+        mail.drain(MAIL_AT_ONCE, |one| match one {
+            Mail::Attach(attachment) => server.borrow_mut().attach(*attachment),
+            Mail::Detach(client) => {
+                let gone = server.borrow_mut().detach(client);
+                if let Some(attachment) = gone {
+                    control.release(Box::new(attachment));
+                }
+            }
+            Mail::Errand(_) | Mail::Answer(_) => unreachable!("every core has every key"),
+        });
+        core.yield_now().await;
+    }
+}
+
 /// A core that has not ended its commands, among those that are counted.
 struct Busy(Arc<AtomicUsize>);
 
@@ -264,6 +356,7 @@ impl StoreHost {
         let Shared {
             started,
             doors,
+            herd,
             pool,
             cores,
             limits,
@@ -276,6 +369,7 @@ impl StoreHost {
         page.add("vervain_version", env!("CARGO_PKG_VERSION"));
         page.add("pointer_size", usize::BITS);
         doors.tell(&mut |name, value| page.add(name, value));
+        herd.general(&mut |name, value| page.add(name, value));
         page.add("connections_bytes", pool.used());
         page.add("limit_connections_bytes", limits.connections_memory);
         page.add("threads", cores);
@@ -292,6 +386,9 @@ impl StoreHost {
         } = &self.shared;
         page.add("num_threads", cores);
         limits.tell(&mut |name, value| page.add(name, value));
+        self.shared
+            .herd
+            .settings(&mut |name, value| page.add(name, value));
         page.add("listen", &settings.listen);
         page.add("unix", &settings.unix);
         page.add("store", &settings.store);
@@ -315,6 +412,7 @@ impl Engine for StoreHost {
     ) -> Result<R, store::Ticket> {
         if matches!(ask.command, Command::ResetStats) {
             self.shared.doors.reset();
+            self.shared.herd.reset();
         }
         let mut all = StatsPage::default();
         match ask.command {
@@ -323,6 +421,18 @@ impl Engine for StoreHost {
                 section: "settings",
             } => {
                 self.settings(&mut all);
+                return Ok(answer(Answer::Stats(&all)));
+            }
+            Command::Stats { section: "herd" } => {
+                self.shared
+                    .herd
+                    .herd(&mut |name, value| all.add(name, value));
+                return Ok(answer(Answer::Stats(&all)));
+            }
+            Command::Stats { section: "nic" } => {
+                self.shared
+                    .herd
+                    .nic(&mut |name, value| all.add(name, value));
                 return Ok(answer(Answer::Stats(&all)));
             }
             _ => return self.engine.start(ask, probe, answer),
@@ -357,6 +467,10 @@ impl Host for StoreHost {
     fn note(&mut self, event: Event) {
         self.shared.doors.note(event);
     }
+
+    fn allows_upgrade(&self, _arguments: &[u8]) -> bool {
+        true
+    }
 }
 
 /// What a server says when it is ready.
@@ -369,6 +483,8 @@ struct Hello<'a> {
     listen: String,
     unix: Option<&'a Path>,
     store: &'a Path,
+    gid: String,
+    run_dir: &'a Path,
     durable: &'static str,
     keys: u64,
 }
@@ -385,7 +501,7 @@ impl Hello<'_> {
             out,
             "vervain {}: the store {}{}, {} key{}, on {} core{}",
             self.version,
-            self.store.display(),
+            on_a_line(self.store),
             match size {
                 0 => String::new(),
                 size => format!(" of {}", show_size(size as usize)),
@@ -397,15 +513,17 @@ impl Hello<'_> {
         )?;
         writeln!(out, "  memcached protocol  {}", self.listen)?;
         if let Some(unix) = self.unix {
-            writeln!(out, "                      {}", unix.display())?;
+            writeln!(out, "                      {}", on_a_line(unix))?;
         }
+        let (gid, run_dir) = (&self.gid, on_a_line(self.run_dir));
+        writeln!(out, "  RDMA (software NIC) {gid} in {run_dir}")?;
         let durable = match durable {
             Durable::PowerCut => "a power cut",
             Durable::Process => "the death of the server, not a power cut",
         };
         writeln!(
             out,
-            "An answered change survives {durable}. Ctrl-C stops the server."
+            "A change that was answered, by either door, survives {durable}. Ctrl-C stops the server."
         )?;
         Ok(out.flush()?)
     }

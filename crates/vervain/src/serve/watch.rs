@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memcache::{Pool, Pressure, Seat};
+use memcache::{Account, Pool, Pressure};
 use rt::sync::Notify;
 use rt::{Handle, Instant};
 use slab::Slab;
@@ -32,13 +32,13 @@ pub(super) enum Cause {
 
 /// A connection among those that are watched over.
 pub(super) struct Member {
-    pub(super) seat: Seat,
+    pub(super) account: Account,
     ended: Cell<Option<Cause>>,
     /// Silence is no offence: the client speaks elsewhere.
     may_idle: Cell<bool>,
     /// When it last got on when it was asked for less memory.
     asked_at: Cell<Option<Instant>>,
-    /// What it held when it was ended for want of memory; counted until the seat has given it back, so
+    /// What it held when it was ended for want of memory; counted until the account has given it back, so
     /// declared behind it.
     leaving: Cell<Option<Leaving>>,
 }
@@ -56,7 +56,7 @@ impl Member {
 
     fn end(&self, cause: Cause) {
         self.ended.set(Some(cause));
-        self.seat.wake();
+        self.account.wake();
     }
 }
 
@@ -99,7 +99,7 @@ impl Watch {
     /// Takes a connection in.
     pub(super) fn admit(&self) -> Place<'_> {
         let member = Rc::new(Member {
-            seat: Seat::new(Arc::clone(&self.pool), self.news.clone(), self.core.now()),
+            account: Account::new(Arc::clone(&self.pool), self.news.clone(), self.core.now()),
             ended: Cell::new(None),
             may_idle: Cell::new(false),
             asked_at: Cell::new(None),
@@ -137,7 +137,7 @@ impl Watch {
         let members = self.members.borrow();
         let mut hold = false;
         for (_, member) in members.iter() {
-            let idle = now - member.seat.active_at();
+            let idle = now - member.account.active_at();
             if let Some(timeout) = self.limits.idle_timeout
                 && idle >= timeout
                 && !member.may_idle.get()
@@ -146,7 +146,7 @@ impl Watch {
                 self.doors.kicked(Cause::Idle);
                 member.end(Cause::Idle);
             }
-            if member.seat.held() > 0 {
+            if member.account.held() > 0 {
                 hold = true;
                 self.ask_for_less(member, idle);
             }
@@ -164,10 +164,10 @@ impl Watch {
 
     /// Has a connection that waits give back what it can, once each time that it waits.
     fn ask_for_less(&self, member: &Member, idle: Duration) {
-        let active_at = Some(member.seat.active_at());
+        let active_at = Some(member.account.active_at());
         let long = idle >= LESS_AFTER || self.pool.pressure() != Pressure::None;
         if long && member.asked_at.replace(active_at) != active_at {
-            member.seat.want_less();
+            member.account.want_less();
         }
     }
 
@@ -177,12 +177,12 @@ impl Watch {
             .iter()
             .map(|(_, member)| member)
             .filter(|member| {
-                member.seat.held() > 0
-                    && now - member.seat.active_at() >= self.limits.stall_timeout
+                member.account.held() > 0
+                    && now - member.account.active_at() >= self.limits.stall_timeout
                     && !member.may_idle.get()
                     && member.ended().is_none()
             })
-            .map(|member| (member.seat.active_at(), member.seat.held(), member))
+            .map(|member| (member.account.active_at(), member.account.held(), member))
             .collect();
         let used = || self.pool.used();
         for (member, leaving) in (self.doors.room).claim(stalled, used, self.pool.limit()) {

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::flush::{count_found, tell};
 use super::model::Moment;
-use super::talk::Talk;
 use super::world::{Failure, World, Wrong, lock, unix_s};
+use crate::client::SocketClient;
 
 /// Steps of a clock: as when one is corrected, when a time zone was wrong, and when a year was.
 const STEPS_S: [std::ops::Range<i64>; 3] = [5..60, 3_600..86_400, 2_592_000..34_560_000];
@@ -102,10 +103,10 @@ impl Wall {
 /// Sets the server's clock, and checks that this ends no item. `talk` is a way to the server.
 pub(super) fn step(
     world: &World,
-    talk: &mut Talk,
+    talk: &mut SocketClient,
     forwards: bool,
     random: &mut fastrand::Rng,
-) -> io::Result<()> {
+) -> anyhow::Result<()> {
     let (wall, number) = (&world.wall, random.u32(..));
     let kinds = [
         ("for-ever", 0),
@@ -113,15 +114,11 @@ pub(super) fn step(
         ("until-a-date", wall.unix_s() + LIVES_S),
     ];
     let key = |kind: &str, item: usize| format!("clock-{number:x}-{item}-{kind}");
-    let mut sets = String::new();
     for item in 0..ITEMS {
         for (kind, expiry) in kinds {
-            sets += &format!("set {} 0 {expiry} 1\r\nv\r\n", key(kind, item));
+            let key = key(kind, item);
+            tell(talk, &format!("set {key} 0 {expiry} 1\r\nv\r\n"), "STORED")?;
         }
-    }
-    talk.say(sets.as_bytes())?;
-    for _ in 0..kinds.len() * ITEMS {
-        talk.hear("STORED")?;
     }
     let range = random.choice(&STEPS_S).cloned().unwrap_or(5..60);
     let by_s = if forwards { 1 } else { -1 } * random.i64(range);
@@ -137,7 +134,7 @@ pub(super) fn step(
     let mut found = [0; 3];
     for ((kind, _), found) in kinds.into_iter().zip(&mut found) {
         let keys: Vec<String> = (0..ITEMS).map(|item| key(kind, item)).collect();
-        *found = talk.count_found(&keys)?;
+        *found = count_found(talk, &keys)?;
     }
     if found[0] > ITEMS / 2 && found.contains(&0) {
         let came: Vec<String> = kinds

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bench::units::name_of;
+use clap::ValueEnum;
+
 /// A fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Fault {
     KillClient,
     KillServer,
@@ -26,46 +29,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 17] = [
-        Fault::KillClient,
-        Fault::KillServer,
-        Fault::StopClient,
-        Fault::StopServer,
-        Fault::Leave,
-        Fault::Loss,
-        Fault::Garbage,
-        Fault::HalfOpen,
-        Fault::Slow,
-        Fault::Flood,
-        Fault::Huge,
-        Fault::Pressure,
-        Fault::Idle,
-        Fault::Flush,
-        Fault::FlushLater,
-        Fault::ClockAhead,
-        Fault::ClockBack,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Fault::KillClient => "kill-client",
-            Fault::KillServer => "kill-server",
-            Fault::StopClient => "stop-client",
-            Fault::StopServer => "stop-server",
-            Fault::Leave => "leave",
-            Fault::Loss => "loss",
-            Fault::Garbage => "garbage",
-            Fault::HalfOpen => "half-open",
-            Fault::Slow => "slow",
-            Fault::Flood => "flood",
-            Fault::Huge => "huge",
-            Fault::Pressure => "pressure",
-            Fault::Idle => "idle",
-            Fault::Flush => "flush",
-            Fault::FlushLater => "flush-later",
-            Fault::ClockAhead => "clock-ahead",
-            Fault::ClockBack => "clock-back",
-        }
+    pub(crate) fn name(self) -> String {
+        name_of(&self)
     }
 
     /// Whether it happens to the server as a whole, and so only to one's own: its process, all its
@@ -117,15 +82,16 @@ impl FromStr for Faults {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let all = Fault::value_variants();
         let find = |name: &str| {
-            let mut all = Fault::ALL.into_iter();
-            all.find(|fault| fault.name() == name).ok_or_else(|| {
-                let names = Fault::ALL.map(Fault::name).join(", ");
+            <Fault as ValueEnum>::from_str(name, false).map_err(|_| {
+                let names: Vec<String> = all.iter().map(name_of).collect();
+                let names = names.join(", ");
                 format!("`{name}` is no fault; there are {names}, and all and none")
             })
         };
         let mut faults = match text {
-            "all" => Fault::ALL.to_vec(),
+            "all" => all.to_vec(),
             "none" | "" => Vec::new(),
             _ => text
                 .split(',')
@@ -140,13 +106,13 @@ impl FromStr for Faults {
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == Fault::ALL {
+        if self.0 == Fault::value_variants() {
             return f.write_str("all");
         }
         if self.0.is_empty() {
             return f.write_str("none");
         }
-        let names: Vec<&str> = self.0.iter().map(|fault| fault.name()).collect();
+        let names: Vec<String> = self.0.iter().map(name_of).collect();
         f.write_str(&names.join(","))
     }
 }

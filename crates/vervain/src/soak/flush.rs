@@ -1,18 +1,18 @@
 //! `flush_all`, now and later: what a server has forgotten when.
 //!
-//! A flush is known by two moments: by the second one the server has forgotten what was stored before
-//! the first one. What is stored in between may stay. A flush that is still to come is replaced by the
-//! next one, and gone with its server.
+//! A flush is known by two moments, between which the server forgets what was stored before. A flush that
+//! is still to come is replaced by the next one, and gone with its server.
 //!
 //! Clients write their keys anew so often that a flush of some seconds' delay takes nothing from them
 //! that they would miss. So items are stored before each flush that nobody else writes.
 
-use std::io;
 use std::time::Duration;
 
-use super::model::{Moment, Span};
-use super::talk::Talk;
-use super::world::{Failure, Shared, World, Wrong, lock};
+use anyhow::ensure;
+
+use super::model::{Moment, Upset};
+use super::world::{Failure, Flush, World, Wrong, lock};
+use crate::client::SocketClient;
 
 /// Seconds by which a flush may come too late: dates are whole seconds, and read now and then.
 const SLACK_S: u64 = 2;
@@ -22,74 +22,14 @@ const DELAY_S_MAX: u64 = 2;
 /// Items that are stored before a flush.
 const ITEMS: usize = 32;
 
-/// A flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flush {
-    pub(super) from: Moment,
-    pub(super) to: Moment,
-}
-
-/// All flushes of a run.
-#[derive(Debug, Default)]
-pub(super) struct Flushes {
-    /// Those that are over, in the order of time.
-    past: Vec<Flush>,
-    /// The flush that is to come, and the number of the items that were stored before it.
-    pending: Option<(Flush, u32)>,
-    /// Numbers of items that must be gone, and have not been looked for.
-    gone: Vec<u32>,
-}
-
-impl Flushes {
-    /// From the one on that has this number.
-    pub(super) fn from(&self, first: usize) -> &[Flush] {
-        &self.past[first..]
-    }
-
-    /// Whoever is told of the server's death or of another flush first settles what was before.
-    pub(super) fn drop_pending(&mut self) {
-        self.pending = None;
-    }
-}
-
-impl Shared {
-    /// Has a flush be over whose time has come.
-    pub(super) fn settle_flushes(&mut self, now: Moment) {
-        let over = self.flushes.pending.take_if(|(flush, _)| flush.to < now);
-        if let Some((flush, number)) = over {
-            self.flushed(flush);
-            self.flushes.gone.push(number);
-        }
-    }
-
-    fn flushed(&mut self, flush: Flush) {
-        self.flushes.past.push(flush);
-        // As if somebody had looked and had found nothing.
-        let span = Span {
-            from: flush.from,
-            to: flush.to,
-            from_s: 0,
-            to_s: 0,
-            ahead_s_min: 0,
-            ahead_s_min_ever: 0,
-        };
-        for register in &mut self.registers {
-            register.empty(span);
-        }
-        for counter in &mut self.counters {
-            counter.empty(span);
-        }
-    }
-}
-
 /// Has the server forget everything, now or a little later; whether it was done. One that is still to
 /// come is seldom replaced: most are to be seen to their end.
 pub(super) fn flush(
     world: &World,
-    talk: &mut Talk,
+    talk: &mut SocketClient,
     later: bool,
     random: &mut fastrand::Rng,
-) -> io::Result<bool> {
+) -> anyhow::Result<bool> {
     let delay_s = if later {
         random.u64(1..=DELAY_S_MAX)
     } else {
@@ -99,39 +39,59 @@ pub(super) fn flush(
         0 => "flush_all".to_string(),
         delay_s => format!("flush_all {delay_s}"),
     };
-    let from = world.now();
-    {
+    let (id, items) = {
         let mut shared = lock(&world.shared);
-        shared.settle_flushes(from);
-        if later && shared.flushes.pending.is_some() && random.u8(..16) > 0 {
+        let now = world.now();
+        shared.settle_flushes(now);
+        if later && shared.pending.is_some() && random.u8(..16) > 0 {
             return Ok(false);
         }
         // From now on the one before is replaced at any moment, whether this is heard of or not.
-        shared.flushes.drop_pending();
-    }
+        shared.drop_pending(now);
+        let id = shared.upset_id();
+        shared.upset(now, Upset::Flushes(id));
+        (id, random.u32(..))
+    };
     world.note(&words);
-    let number = random.u32(..);
-    let sets: String = keys(number)
-        .iter()
-        .map(|key| format!("set {key} 0 0 1\r\nv\r\n"))
-        .collect();
-    talk.say(sets.as_bytes())?;
-    for _ in 0..ITEMS {
-        talk.hear("STORED")?;
-    }
-    talk.say(format!("{words}\r\n").as_bytes())?;
-    talk.hear("OK")?;
+    let heard = ask(talk, items, &words);
     let mut shared = lock(&world.shared);
-    let to = world.now();
-    if later {
-        let late = Duration::from_secs(delay_s + SLACK_S).as_nanos() as Moment;
-        let to = to + late;
-        shared.flushes.pending = Some((Flush { from, to }, number));
-    } else {
-        shared.flushed(Flush { from, to });
-        shared.flushes.gone.push(number);
+    let now = world.now();
+    match &heard {
+        Err(_) => shared.upset(now, Upset::MayHaveFlushed(id)),
+        Ok(()) if later => {
+            let late = Duration::from_secs(delay_s + SLACK_S).as_nanos() as Moment;
+            shared.pending = Some((now + late, Flush { id, items }));
+        }
+        Ok(()) => {
+            shared.upset(now, Upset::Flushed(id));
+            shared.gone.push(items);
+        }
     }
-    Ok(true)
+    heard.map(|()| true)
+}
+
+/// Stores what is to go, and then has it go.
+fn ask(talk: &mut SocketClient, items: u32, words: &str) -> anyhow::Result<()> {
+    for key in keys(items) {
+        tell(talk, &format!("set {key} 0 0 1\r\nv\r\n"), "STORED")?;
+    }
+    tell(talk, &format!("{words}\r\n"), "OK")
+}
+
+/// Has a server do something, and hears that it did.
+pub(super) fn tell(talk: &mut SocketClient, request: &str, wanted: &str) -> anyhow::Result<()> {
+    let answer = talk.ask(request)?;
+    ensure!(answer == wanted, "the server says {answer:?}");
+    Ok(())
+}
+
+/// How many of some items there are.
+pub(super) fn count_found(talk: &mut SocketClient, keys: &[String]) -> anyhow::Result<usize> {
+    let mut found = 0;
+    for key in keys {
+        found += usize::from(talk.get(key)?.is_some());
+    }
+    Ok(found)
 }
 
 /// The items that are stored before a flush.
@@ -141,14 +101,14 @@ fn keys(number: u32) -> Vec<String> {
 }
 
 /// Looks for what flushes that are over must have taken.
-pub(super) fn look_for_flushed(world: &World, talk: &mut Talk) -> io::Result<()> {
+pub(super) fn look_for_flushed(world: &World, talk: &mut SocketClient) -> anyhow::Result<()> {
     let gone = {
         let mut shared = lock(&world.shared);
         shared.settle_flushes(world.now());
-        std::mem::take(&mut shared.flushes.gone)
+        std::mem::take(&mut shared.gone)
     };
     for number in gone {
-        let found = talk.count_found(&keys(number))?;
+        let found = count_found(talk, &keys(number))?;
         if found > 0 {
             world.fail(Failure::Wrong(Box::new(Wrong {
                 client: "the one who flushes".into(),
@@ -166,28 +126,25 @@ pub(super) fn look_for_flushed(world: &World, talk: &mut Talk) -> io::Result<()>
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Counter, Register};
+    use super::super::world::Shared;
     use super::*;
 
     #[test]
     fn a_flush_is_over_when_its_time_has_come_and_not_when_it_was_replaced() {
-        let mut shared = Shared {
-            registers: vec![Register::default()],
-            counters: vec![Counter::default()],
-            flushes: Flushes::default(),
+        let mut shared = Shared::new(1);
+        let flush = |id| Flush { id, items: 7 };
+        shared.pending = Some((9, flush(3)));
+        assert!(shared.upsets_from(0, 9, 100).is_empty());
+        let over = shared.upsets_from(0, 10, 100);
+        assert!(matches!(over[..], [(9, Upset::Flushed(3))]), "{over:?}");
+        assert!(shared.upsets_from(1, 10, 100).is_empty());
+        assert_eq!(shared.gone, [7]);
+        shared.pending = Some((19, flush(4)));
+        shared.drop_pending(15);
+        let over = shared.upsets_from(1, 20, 100);
+        let [(15, Upset::MayHaveFlushed(4))] = over[..] else {
+            panic!("{over:?}");
         };
-        let flush = Flush { from: 5, to: 9 };
-        shared.flushes.pending = Some((flush, 7));
-        shared.settle_flushes(9);
-        assert_eq!(shared.flushes.from(0), []);
-        shared.settle_flushes(10);
-        assert_eq!(shared.flushes.from(0), [flush]);
-        assert_eq!(shared.flushes.from(1), []);
-        assert_eq!(shared.flushes.gone, [7]);
-        shared.flushes.pending = Some((Flush { from: 15, to: 19 }, 8));
-        shared.flushes.drop_pending();
-        shared.settle_flushes(20);
-        assert_eq!(shared.flushes.from(0), [flush]);
-        assert_eq!(shared.flushes.gone, [7]);
+        assert_eq!(shared.gone, [7]);
     }
 }

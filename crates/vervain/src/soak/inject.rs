@@ -1,6 +1,5 @@
 //! Injects faults until the run ends, and sees to it now and then that nothing leaks.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -13,22 +12,25 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::clock::step;
 use super::faults::{Fault, Faults};
 use super::flush::{flush, look_for_flushed};
+use super::hostile::attack;
 use super::keeper::Keeper;
-use super::pests::pester;
-use super::talk::Talk;
-use super::world::{Door, Failure, Seat, Turn, World, lock};
+use super::world::{ClientSlot, Door, Failure, Phase, World, lock};
+use crate::client::SocketClient;
 
 /// How long all clients may take to end their processes.
 const AWAY_MAX: Duration = Duration::from_secs(20);
+
+/// How often all clients leave, so that leaks show.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How long an answer may take; the server lives, and is not stopped.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is wanted.
 pub(super) struct Plan {
     pub(super) faults: Faults,
     /// The mean pause between two faults.
     pub(super) every: Duration,
-    /// How often all clients leave, so that leaks show.
-    pub(super) look_every: Duration,
-    /// Doors that pests come through.
+    /// Doors that hostile clients come through.
     pub(super) doors: Vec<Address>,
     /// The server's memory.
     pub(super) memory: usize,
@@ -36,41 +38,24 @@ pub(super) struct Plan {
 
 /// Injects faults.
 pub(super) struct Injector {
-    world: Arc<World>,
+    pub(super) world: Arc<World>,
     /// Nothing when the server is somebody else's.
-    keeper: Option<Arc<Mutex<Keeper>>>,
-    plan: Plan,
-    random: fastrand::Rng,
-    pests: Vec<JoinHandle<()>>,
-    counts: Arc<Mutex<BTreeMap<Fault, u64>>>,
+    pub(super) keeper: Option<Arc<Mutex<Keeper>>>,
+    pub(super) plan: Plan,
+    pub(super) random: fastrand::Rng,
+    /// Clients that nobody wants, at work.
+    pub(super) hostile: Vec<JoinHandle<()>>,
 }
 
 impl Injector {
-    pub(super) fn new(
-        world: &Arc<World>,
-        keeper: Option<&Arc<Mutex<Keeper>>>,
-        plan: Plan,
-        counts: &Arc<Mutex<BTreeMap<Fault, u64>>>,
-        seed: u64,
-    ) -> Self {
-        Injector {
-            world: Arc::clone(world),
-            keeper: keeper.map(Arc::clone),
-            plan,
-            random: fastrand::Rng::with_seed(seed),
-            pests: Vec::new(),
-            counts: Arc::clone(counts),
-        }
-    }
-
     /// Injects until the run ends.
     pub(super) fn run(mut self) {
         if let Err(error) = self.inject() {
             let error = crate::cli::explain(&error);
             self.world.fail(Failure::Ended(error));
         }
-        for pest in self.pests.drain(..) {
-            self.world.join(pest);
+        for one in self.hostile.drain(..) {
+            self.world.join(one);
         }
     }
 
@@ -84,7 +69,7 @@ impl Injector {
             if self.world.is_stopping() {
                 break;
             }
-            if self.keeper.is_some() && looked.elapsed() > self.plan.look_every {
+            if self.keeper.is_some() && looked.elapsed() > LOOK_EVERY {
                 self.send_all_away()?;
                 looked = Instant::now();
             }
@@ -101,12 +86,12 @@ impl Injector {
 
     /// Has all clients leave, and looks what the server keeps of them.
     fn send_all_away(&mut self) -> anyhow::Result<()> {
-        for pest in self.pests.drain(..) {
-            self.world.join(pest);
+        for one in self.hostile.drain(..) {
+            self.world.join(one);
         }
         self.world
             .note("all clients leave, to see whether the server lets go of them");
-        self.world.set_turn(Turn::Away);
+        self.world.set_phase(Phase::Away);
         let give_up = Instant::now() + AWAY_MAX;
         while !self.world.all_wait() && !self.world.is_stopping() {
             if Instant::now() > give_up {
@@ -121,50 +106,50 @@ impl Injector {
         {
             self.world.fail(failure);
         }
-        self.world.set_turn(Turn::Busy);
+        self.world.set_phase(Phase::Busy);
         Ok(())
     }
 
     fn cause(&mut self, fault: Fault) -> anyhow::Result<()> {
-        let seat = self.random.usize(..self.world.seats.len());
+        let slot = self.random.usize(..self.world.slots.len());
         let done = match fault {
             Fault::KillServer => self.kill_server()?,
             Fault::StopServer => self.stop_server()?,
             Fault::KillClient => {
-                let seat = &self.world.seats[seat];
-                self.world.note(&format!("kill {}", seat.name()));
-                seat.kill();
+                let slot = &self.world.slots[slot];
+                self.world.note(&format!("kill {}", slot.name()));
+                slot.kill();
                 true
             }
             Fault::StopClient => {
                 let time = Duration::from_millis(self.random.u64(20..2000));
-                stop(&self.world, &self.world.seats[seat], time)?
+                stop(&self.world, &self.world.slots[slot], time)?
             }
             Fault::Leave => {
                 let herd = self
                     .world
-                    .seats
+                    .slots
                     .iter()
-                    .filter(|seat| seat.door == Door::Herd);
-                let herd: Vec<&Seat> = herd.collect();
+                    .filter(|slot| slot.door == Door::Herd);
+                let herd: Vec<&ClientSlot> = herd.collect();
                 // Large values are most work over the NIC.
-                let seat = match self.random.choice(&herd) {
-                    Some(seat) if self.random.bool() => seat,
-                    _ => &self.world.seats[seat],
+                let slot = match self.random.choice(&herd) {
+                    Some(slot) if self.random.bool() => slot,
+                    _ => &self.world.slots[slot],
                 };
                 self.world.note(&format!(
                     "{} leaves in the middle of a large PUT",
-                    seat.name()
+                    slot.name()
                 ));
-                seat.leave.store(true, Ordering::Release);
+                slot.leave.store(true, Ordering::Release);
                 true
             }
             Fault::Idle => {
                 let time = Duration::from_millis(self.random.u64(300..2000));
                 self.world.note(&format!("silence for {time:?}"));
-                self.world.set_turn(Turn::Idle);
+                self.world.set_phase(Phase::Idle);
                 self.world.pause(time);
-                self.world.set_turn(Turn::Busy);
+                self.world.set_phase(Phase::Busy);
                 true
             }
             Fault::Flush | Fault::FlushLater | Fault::ClockAhead | Fault::ClockBack => {
@@ -172,10 +157,10 @@ impl Injector {
             }
             // That one is a property of processes.
             Fault::Loss => false,
-            pest => self.send(pest)?,
+            one => self.send(one)?,
         };
         if done {
-            *lock(&self.counts).entry(fault).or_default() += 1;
+            self.world.count(fault);
         }
         Ok(())
     }
@@ -214,7 +199,8 @@ impl Injector {
             return false;
         };
         let (world, random) = (&self.world, &mut self.random);
-        let done = Talk::new(&door).and_then(|mut talk| {
+        let mut upset = || {
+            let mut talk = SocketClient::over(door.dial(PATIENCE)?);
             look_for_flushed(world, &mut talk)?;
             let done = match fault {
                 Fault::Flush => flush(world, &mut talk, false, random)?,
@@ -225,54 +211,55 @@ impl Injector {
                 }
             };
             look_for_flushed(world, &mut talk)?;
-            Ok(done)
-        });
+            anyhow::Ok(done)
+        };
+        let done = upset();
         if let Err(error) = &done {
             // The server may have as many connections as it takes.
-            world.note(&format!("{} at {door} failed: {error}", fault.name()));
+            world.note(&format!("{} at {door} failed: {error:#}", fault.name()));
         }
         done.unwrap_or(false)
     }
 
-    /// Sends a pest.
+    /// Sends a one.
     fn send(&mut self, fault: Fault) -> anyhow::Result<bool> {
         let (running, ended): (Vec<_>, Vec<_>) =
-            self.pests.drain(..).partition(|pest| !pest.is_finished());
-        self.pests = running;
-        for pest in ended {
-            self.world.join(pest);
+            self.hostile.drain(..).partition(|one| !one.is_finished());
+        self.hostile = running;
+        for one in ended {
+            self.world.join(one);
         }
         let Some(door) = self.random.choice(&self.plan.doors).cloned() else {
             return Ok(false);
         };
         self.world.note(&format!("{} at {door}", fault.name()));
         let (memory, random) = (self.plan.memory, self.random.fork());
-        let pest = std::thread::Builder::new()
-            .name("pest".into())
-            .spawn(move || pester(fault, &door, memory, random))
+        let one = std::thread::Builder::new()
+            .name("one".into())
+            .spawn(move || attack(fault, &door, memory, random))
             .context("starting a thread")?;
-        self.pests.push(pest);
+        self.hostile.push(one);
         Ok(true)
     }
 }
 
 /// Stops a client's process for a while; whether there was one.
-fn stop(world: &World, seat: &Seat, time: Duration) -> anyhow::Result<bool> {
+fn stop(world: &World, slot: &ClientSlot, time: Duration) -> anyhow::Result<bool> {
     let signal = |signal| -> anyhow::Result<bool> {
-        // It is not waited for while it is in its seat, so its number is its own.
-        let process = lock(&seat.process);
+        // It is not waited for while it is in its slot, so its number is its own.
+        let process = lock(&slot.process);
         let Some(process) = process.as_ref() else {
             return Ok(false);
         };
         kill_process(Pid::from_child(process), signal).context("stopping a client")?;
         Ok(true)
     };
-    seat.stopped.store(true, Ordering::Release);
-    world.note(&format!("stop {} for {time:?}", seat.name()));
+    slot.stopped.store(true, Ordering::Release);
+    world.note(&format!("stop {} for {time:?}", slot.name()));
     let stopped = signal(Signal::STOP)?;
     world.pause(time);
     signal(Signal::CONT)?;
-    seat.excused.store(world.now(), Ordering::Release);
-    seat.stopped.store(false, Ordering::Release);
+    slot.excused.store(world.now(), Ordering::Release);
+    slot.stopped.store(false, Ordering::Release);
     Ok(stopped)
 }

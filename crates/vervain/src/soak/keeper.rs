@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use bench::process::vervain::{Place, fixed_port, start_in};
 use bench::process::{Server, ServerSettings, Signal};
 
+use super::faults::Fault;
 use super::tally::Peak;
 use super::world::{Failure, World};
 use crate::cli::{ClientFlags, NicFlags, show_size};
@@ -46,7 +47,6 @@ pub(super) struct Keeper {
     server: Option<Server>,
     at_start: Use,
     pub(super) starts: u64,
-    pub(super) lossy_starts: u64,
     pub(super) peak: Peak,
 }
 
@@ -72,7 +72,6 @@ impl Keeper {
             server: None,
             at_start: Use::default(),
             starts: 0,
-            lossy_starts: 0,
             peak: Peak::default(),
         };
         keeper.start_again(world)?;
@@ -93,7 +92,7 @@ impl Keeper {
         if self.loss_ppm_max > 0 && self.random.bool() {
             let ppm = self.random.u32(1..=self.loss_ppm_max);
             flags.extend(["--nic-loss".to_string(), ppm.to_string()]);
-            self.lossy_starts += 1;
+            world.count(Fault::Loss);
         }
         let (exe, settings, place) = (&self.exe, &self.settings, &self.place);
         let server = start_in(exe, settings, place, &flags, &GIVE_BACK)

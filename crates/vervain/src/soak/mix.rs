@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::model::{Action, Content, Expiry, Mode, OpId, Own, REGISTER_LEN_MIN};
+use super::model::{Item, OpId, first_id, value_of};
+use super::tally::Tally;
 use super::wire::{Kind, Request};
 use super::world::Door;
 
-/// Keys that all clients write, and numbers that all count up.
-pub(super) const REGISTERS: usize = 16;
-pub(super) const COUNTERS: usize = 4;
+/// Keys that all clients write: values first, then numbers that all count up.
+pub(super) const SHARED: usize = REGISTERS + 4;
+const REGISTERS: usize = 16;
 
 /// Bytes of a value at most.
 const VALUE_MAX: usize = 1 << 20;
@@ -42,7 +43,7 @@ const CLASSES: [(Class, usize); 5] = [
 /// A key of a client's own.
 pub(super) struct Slot {
     pub(super) key: Vec<u8>,
-    pub(super) model: Own,
+    pub(super) item: Item,
     class: Class,
 }
 
@@ -50,24 +51,14 @@ pub(super) struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
     Own(usize),
-    Register(usize),
-    Counter(usize),
+    Shared(usize),
 }
 
-/// One question: what the model has to know of it, and what is sent.
+/// One question: whom it is about, and what is sent.
 pub(super) struct Question {
     pub(super) id: OpId,
     pub(super) target: Target,
-    pub(super) action: Action,
     pub(super) request: Request,
-}
-
-/// What a client knows of a counter: enough to change it by compare-and-swap, or to start it.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
-    /// The number and its token.
-    pub(super) item: Option<(u64, u64)>,
-    pub(super) missed: bool,
 }
 
 /// A client's questions.
@@ -78,29 +69,30 @@ pub(super) struct Mix {
     next_id: OpId,
     next_key: u64,
     pub(super) slots: Vec<Slot>,
-    pub(super) seen: [Seen; COUNTERS],
-    begin_life: Box<dyn FnMut(usize) -> u64 + Send>,
+    /// The token last seen of each shared key.
+    pub(super) tokens: [Option<u64>; SHARED],
+    shared_key: Box<dyn Fn(usize) -> Vec<u8> + Send>,
     date: Box<dyn Fn() -> u64 + Send>,
 }
 
 impl Mix {
-    /// `begin_life` gives the number that a counter is started with, `date` the server's unix second.
+    /// `shared_key` gives the key that all clients write, `date` the server's unix second.
     pub(super) fn new(
         client: usize,
         door: Door,
         seed: u64,
-        begin_life: Box<dyn FnMut(usize) -> u64 + Send>,
+        shared_key: Box<dyn Fn(usize) -> Vec<u8> + Send>,
         date: Box<dyn Fn() -> u64 + Send>,
     ) -> Self {
         let mut mix = Mix {
             client,
             door,
             random: fastrand::Rng::with_seed(seed),
-            next_id: (client as u64 + 1) << 40,
+            next_id: first_id(client),
             next_key: 0,
             slots: Vec::new(),
-            seen: [Seen::default(); COUNTERS],
-            begin_life,
+            tokens: [None; SHARED],
+            shared_key,
             date,
         };
         for (class, count) in CLASSES {
@@ -128,15 +120,16 @@ impl Mix {
         }
         Slot {
             key,
-            model: Own::new(),
+            item: Item::default(),
             class,
         }
     }
 
     /// Gives keys up of which too little is known.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn renew(&mut self, tally: &mut Tally) {
         for at in 0..self.slots.len() {
-            if self.slots[at].model.is_worn() {
+            if self.slots[at].item.is_worn() {
+                self.slots[at].item.give_up(tally);
                 self.slots[at] = self.fresh(self.slots[at].class);
             }
         }
@@ -164,8 +157,8 @@ impl Mix {
             }
             *uses += 1;
             let id = self.next_id();
-            let action = self.action(target, id);
-            let question = self.question(id, target, action, all.last());
+            let request = self.request(target, id);
+            let question = self.question(id, target, request, all.last());
             all.push(question);
         }
         all
@@ -174,15 +167,10 @@ impl Mix {
     /// A batch that reads all there is.
     pub(super) fn look_at_all(&mut self) -> Vec<Question> {
         let own = (0..self.slots.len()).map(Target::Own);
-        let shared = (0..REGISTERS).map(Target::Register);
-        let targets: Vec<Target> = own
-            .chain(shared)
-            .chain((0..COUNTERS).map(Target::Counter))
-            .collect();
         let mut all: Vec<Question> = Vec::new();
-        for target in targets {
+        for target in own.chain((0..SHARED).map(Target::Shared)) {
             let id = self.next_id();
-            let question = self.question(id, target, Action::Get, all.last());
+            let question = self.question(id, target, Request::default(), all.last());
             all.push(question);
         }
         all
@@ -193,13 +181,13 @@ impl Mix {
         let large = |slot: &Slot| slot.class == Class::Large;
         let slot = self.slots.iter().position(large).unwrap_or(0);
         let id = self.next_id();
-        let action = Action::Store {
-            mode: Mode::Set,
-            content: Content::of(id, VALUE_MAX),
+        let request = Request {
+            kind: Kind::Set,
+            value: value_of(id, VALUE_MAX),
             flags: id as u32,
-            expiry: Expiry::Never,
+            ..Request::default()
         };
-        vec![self.question(id, Target::Own(slot), action, None)]
+        vec![self.question(id, Target::Own(slot), request, None)]
     }
 
     fn next_id(&mut self) -> OpId {
@@ -216,8 +204,8 @@ impl Mix {
             68 => Class::Small,
             69..76 => Class::Number,
             76..79 => Class::Brief,
-            79..90 => return Target::Register(self.random.usize(..REGISTERS)),
-            _ => return Target::Counter(self.random.usize(..COUNTERS)),
+            79..90 => return Target::Shared(self.random.usize(..REGISTERS)),
+            _ => return Target::Shared(self.random.usize(REGISTERS..SHARED)),
         };
         let mut first = 0;
         for (other, count) in CLASSES {
@@ -229,17 +217,18 @@ impl Mix {
         unreachable!("a class that has keys")
     }
 
-    fn action(&mut self, target: Target, id: OpId) -> Action {
+    /// What is asked: all but the key and how it is sent.
+    fn request(&mut self, target: Target, id: OpId) -> Request {
         match target {
             Target::Own(slot) if self.slots[slot].class == Class::Number => self.count(slot),
             Target::Own(slot) => self.change(slot, id),
-            Target::Register(register) => self.write(register, id),
-            Target::Counter(counter) => self.count_shared(counter),
+            Target::Shared(register @ ..REGISTERS) => self.write(register, id),
+            Target::Shared(counter) => self.count_shared(counter, id),
         }
     }
 
     /// Something with a value of a key of one's own.
-    fn change(&mut self, slot: usize, id: OpId) -> Action {
+    fn change(&mut self, slot: usize, id: OpId) -> Request {
         let class = self.slots[slot].class;
         let len = match (class, self.random.u8(..16)) {
             (Class::Medium, _) => self.random.usize(1 << 10..16 << 10),
@@ -250,113 +239,107 @@ impl Mix {
             _ => self.random.usize(1..1 << 10),
         };
         let expiry = self.expiry(class);
-        let item = self.slots[slot].model.item();
-        let (known, token) = (
-            item.map(|item| item.content.len()),
-            item.and_then(|item| Some((item.token?, item.version))),
-        );
-        let store = |mode, len: usize| Action::Store {
-            mode,
-            content: Content::of(id, len),
+        let item = self.slots[slot].item.stands();
+        let store = |kind, len: usize| Request {
+            kind,
+            value: value_of(id, len),
             flags: (id as u32).rotate_left(16),
             expiry,
+            ..Request::default()
         };
-        let grows = known.is_some_and(|known| known < 16 << 10);
+        let grows = item.is_some_and(|(known, _)| known < 16 << 10);
         match self.random.u8(..100) {
-            0..38 => Action::Get,
-            38..66 => store(Mode::Set, len),
-            66..71 => store(Mode::Add, len),
-            71..75 => store(Mode::Replace, len),
-            75..79 if grows => store(Mode::Append, len.min(200)),
-            79..82 if grows => store(Mode::Prepend, len.min(200)),
-            82..89 => match token {
-                Some((token, of)) => store(Mode::Cas { token, of }, len),
-                None => Action::Get,
+            0..38 => Request::default(),
+            38..66 => store(Kind::Set, len),
+            66..71 => store(Kind::Add, len),
+            71..75 => store(Kind::Replace, len),
+            75..79 if grows => store(Kind::Append, len.min(200)),
+            79..82 if grows => store(Kind::Prepend, len.min(200)),
+            82..89 => match item.and_then(|(_, token)| token) {
+                Some(number) => Request {
+                    number,
+                    ..store(Kind::Cas, len)
+                },
+                None => Request::default(),
             },
-            89..93 => Action::Delete,
-            93..96 => Action::Touch(self.expiry(class)),
-            96..99 => Action::GetAndTouch(self.expiry(class)),
-            _ => Action::Count { up: true, by: 1 },
+            89..93 => plain(Kind::Delete),
+            93..96 => Request {
+                expiry: self.expiry(class),
+                ..plain(Kind::Touch)
+            },
+            96..99 => Request {
+                expiry: self.expiry(class),
+                ..plain(Kind::GetAndTouch)
+            },
+            _ => by(Kind::Incr, 1),
         }
     }
 
     /// Something with a number of one's own.
-    fn count(&mut self, slot: usize) -> Action {
+    fn count(&mut self, slot: usize) -> Request {
         let number = match self.random.u8(..4) {
             0 => u64::MAX - self.random.u64(..3),
             1 => 10_u64.pow(self.random.u32(..19)),
             _ => self.random.u64(..1000),
         };
-        let store = |mode| Action::Store {
-            mode,
-            content: Content::Number(number),
+        let store = |kind| Request {
             flags: slot as u32,
-            expiry: Expiry::Never,
+            ..store_number(kind, number)
         };
-        let by = self.random.u64(..20);
+        let delta = self.random.u64(..20);
         match self.random.u8(..100) {
-            0..40 => Action::Count { up: true, by },
-            40..60 => Action::Count { up: false, by },
-            60..80 => Action::Get,
-            80..88 => store(Mode::Set),
-            88..96 => store(Mode::Add),
-            _ => Action::Delete,
+            0..40 => by(Kind::Incr, delta),
+            40..60 => by(Kind::Decr, delta),
+            60..80 => Request::default(),
+            80..88 => store(Kind::Set),
+            88..96 => store(Kind::Add),
+            _ => plain(Kind::Delete),
         }
     }
 
     /// Something with a shared key.
-    fn write(&mut self, register: usize, id: OpId) -> Action {
+    fn write(&mut self, register: usize, id: OpId) -> Request {
         let len_max = match register {
             0 => 200 << 10,
             1..4 => 8 << 10,
             _ => 300,
         };
-        let len = self.random.usize(REGISTER_LEN_MIN..len_max);
-        let store = |mode| Action::Store {
-            mode,
-            content: Content::of(id, len),
-            flags: super::model::Register::flags_of(id),
-            expiry: Expiry::Never,
+        let len = self.random.usize(..len_max);
+        let store = |kind| Request {
+            kind,
+            value: value_of(id, len),
+            flags: (id as u32).rotate_left(16),
+            ..Request::default()
         };
         match self.random.u8(..100) {
-            0..60 => Action::Get,
-            60..90 => store(Mode::Set),
-            90..95 => store(Mode::Add),
-            _ => Action::Delete,
+            0..60 => Request::default(),
+            60..90 => store(Kind::Set),
+            90..95 => store(Kind::Add),
+            _ => plain(Kind::Delete),
         }
     }
 
     /// Something with a shared number.
-    fn count_shared(&mut self, counter: usize) -> Action {
-        let store = |mode, number| Action::Store {
-            mode,
-            content: Content::Number(number),
-            flags: 0,
-            expiry: Expiry::Never,
-        };
-        let seen = std::mem::take(&mut self.seen[counter]);
-        match (seen, self.random.u8(..100)) {
-            (Seen { missed: true, .. }, 0..60) => store(Mode::Add, (self.begin_life)(counter)),
-            (
-                Seen {
-                    item: Some((number, token)),
-                    ..
-                },
-                0..50,
-            ) => store(Mode::Cas { token, of: 0 }, number + 1),
-            (_, 0..60) => Action::Count { up: true, by: 1 },
-            (_, 60..99) => Action::Get,
-            _ => Action::Delete,
+    fn count_shared(&mut self, counter: usize, id: OpId) -> Request {
+        match (self.tokens[counter].take(), self.random.u8(..100)) {
+            (Some(number), 0..50) => Request {
+                number,
+                ..store_number(Kind::Cas, id)
+            },
+            (_, 0..50) => by(Kind::Incr, 1),
+            (_, 50..60) => store_number(Kind::Add, id),
+            (_, 60..99) => Request::default(),
+            _ => plain(Kind::Delete),
         }
     }
 
-    fn expiry(&mut self, class: Class) -> Expiry {
-        let seconds = self.random.u32(1..4);
+    fn expiry(&mut self, class: Class) -> i64 {
+        let seconds = self.random.i64(1..4);
         let kinds = if class == Class::Brief { 2 } else { 10 };
         match (self.random.u8(..kinds), self.door) {
-            (0, Door::Tcp | Door::Unix) => Expiry::In(seconds),
-            (0 | 1, _) => Expiry::At((self.date)() as u32 + seconds),
-            _ => Expiry::Never,
+            (0, Door::Tcp | Door::Unix) => seconds,
+            (0 | 1, _) => (self.date)() as i64 + seconds,
+            _ => 0,
         }
     }
 
@@ -365,74 +348,22 @@ impl Mix {
         &mut self,
         id: OpId,
         target: Target,
-        action: Action,
+        mut request: Request,
         before: Option<&Question>,
     ) -> Question {
-        let key = match target {
+        request.key = match target {
             Target::Own(slot) => self.slots[slot].key.clone(),
-            Target::Register(register) => format!("shared-{register}").into_bytes(),
-            Target::Counter(counter) => format!("counter-{counter}").into_bytes(),
-        };
-        let expiry = |expiry: &Expiry| match *expiry {
-            Expiry::Never => 0,
-            Expiry::In(seconds) => seconds.into(),
-            Expiry::At(second) => i64::from(second),
+            Target::Shared(shared) => (self.shared_key)(shared),
         };
         let is_own = matches!(target, Target::Own(_));
-        let mut request = Request {
-            kind: Kind::Get,
-            noreply: false,
-            joined: false,
-            flags: 0,
-            expiry: 0,
-            number: 0,
-            key,
-            value: Vec::new(),
-        };
-        match &action {
-            Action::Get => {
-                // Whether its token is wanted.
-                request.number = self.random.u64(..2).max(u64::from(!is_own));
-                request.joined = self.random.u8(..4) > 0;
+        if request.kind == Kind::Get {
+            // Whether its token is wanted.
+            request.number = self.random.u64(..2).max(u64::from(!is_own));
+            let before = before.filter(|before| before.request.kind == Kind::Get);
+            if let (true, Some(before)) = (self.random.u8(..4) > 0, before) {
+                request.joined = true;
+                request.number = before.request.number;
             }
-            Action::GetAndTouch(at) => {
-                request.kind = Kind::GetAndTouch;
-                request.expiry = expiry(at);
-            }
-            Action::Store {
-                mode,
-                content,
-                flags,
-                expiry: at,
-            } => {
-                (request.kind, request.number) = match mode {
-                    Mode::Set => (Kind::Set, 0),
-                    Mode::Add => (Kind::Add, 0),
-                    Mode::Replace => (Kind::Replace, 0),
-                    Mode::Append => (Kind::Append, 0),
-                    Mode::Prepend => (Kind::Prepend, 0),
-                    Mode::Cas { token, .. } => (Kind::Cas, *token),
-                };
-                request.flags = *flags;
-                request.expiry = expiry(at);
-                request.value = content.bytes();
-            }
-            Action::Delete => request.kind = Kind::Delete,
-            Action::Count { up, by } => {
-                request.kind = if *up { Kind::Incr } else { Kind::Decr };
-                request.number = *by;
-            }
-            Action::Touch(at) => {
-                request.kind = Kind::Touch;
-                request.expiry = expiry(at);
-            }
-        }
-        if request.joined
-            && let Some(before) = before.filter(|before| before.request.kind == Kind::Get)
-        {
-            request.number = before.request.number;
-        } else {
-            request.joined = false;
         }
         let is_read = matches!(request.kind, Kind::Get | Kind::GetAndTouch);
         // Nobody would learn that there was no room for a large value.
@@ -442,8 +373,28 @@ impl Mix {
         Question {
             id,
             target,
-            action,
             request,
         }
+    }
+}
+
+fn plain(kind: Kind) -> Request {
+    Request {
+        kind,
+        ..Request::default()
+    }
+}
+
+fn by(kind: Kind, number: u64) -> Request {
+    Request {
+        number,
+        ..plain(kind)
+    }
+}
+
+fn store_number(kind: Kind, number: u64) -> Request {
+    Request {
+        value: number.to_string().into_bytes(),
+        ..plain(kind)
     }
 }

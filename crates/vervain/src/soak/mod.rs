@@ -8,8 +8,8 @@
 //! | `drive/` | one client: its process, its questions, and its answers beside the model |
 //! | `client/` | the client process, which knows nothing of the model; so it may be killed |
 //! | `wire.rs` | what the two say to each other |
-//! | `faults.rs`, `inject.rs`, `pests.rs` | faults: their order, the doing, and clients that nobody wants |
-//! | `flush.rs`, `clock.rs`, `talk.rs` | faults that the model knows of: all is forgotten, the clock is set |
+//! | `faults.rs`, `inject.rs`, `hostile.rs` | faults: their order, the doing, and clients that nobody wants |
+//! | `flush.rs`, `clock.rs` | faults that the model knows of: all is forgotten, the clock is set |
 //! | `keeper.rs` | the server: killed, stopped, measured, looked after for leaks |
 //! | `world.rs` | what all threads share |
 //! | `watch.rs`, `tally.rs`, `summary.rs` | progress, counts, and what is told |
@@ -19,22 +19,20 @@ mod clock;
 mod drive;
 mod faults;
 mod flush;
+mod hostile;
 mod inject;
 mod keeper;
 mod mix;
 mod model;
-mod pests;
 mod summary;
-mod talk;
 mod tally;
 mod watch;
 mod wire;
 mod world;
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -49,24 +47,25 @@ use self::inject::{Injector, Plan};
 use self::keeper::Keeper;
 use self::summary::Summary;
 use self::watch::{Watch, total, wait_for};
-use self::world::{Door, Failure, Seat, Turn, World, lock};
-use crate::cli::{SoakDoor, SoakFlags};
+use self::world::{ClientSlot, Failure, Phase, World, lock};
+use crate::cli::SoakFlags;
 use crate::client::SocketClient;
 
 pub(crate) use self::client::run as run_client;
 pub(crate) use self::faults::Faults;
+pub(crate) use self::world::Door;
 
 /// The most messages of a million that a NIC loses, doubles or delays.
 const LOSS_PPM_MAX: u32 = 20_000;
-/// How often all clients leave, so that leaks show.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How long a thread may take to end. One that takes longer waits for a process that hangs.
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// Runs a soak; whether all was well.
 pub(crate) fn run(flags: &SoakFlags, as_json: bool) -> anyhow::Result<bool> {
     let seed = flags.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let interrupted = stop_on_signals()?;
+    // The first signal ends the run with its summary, the second one at once.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    crate::measure::end_on_signals(Arc::clone(&interrupted))?;
     let dir = tempfile::Builder::new()
         .prefix("vervain-soak-")
         .tempdir()
@@ -86,12 +85,15 @@ pub(crate) fn run(flags: &SoakFlags, as_json: bool) -> anyhow::Result<bool> {
     let held_up = Watch {
         world: &run.world,
         keeper: run.keeper.as_ref(),
-        faults: &run.counts,
         interrupted: &interrupted,
         quiet: as_json,
     }
     .run(flags.length);
     run.end();
+    let tally = total(&run.world);
+    if let Err(failure) = tally.enough_judged() {
+        run.world.fail(failure);
+    }
     let failure = run.world.failure();
     // Logs of a run that went well are of no use.
     let kept = (failure.is_some() || flags.keep).then(|| dir.keep());
@@ -102,9 +104,9 @@ pub(crate) fn run(flags: &SoakFlags, as_json: bool) -> anyhow::Result<bool> {
         took: run.world.began.elapsed(),
         interrupted: interrupted.load(Ordering::Acquire),
         held_up,
-        clients: run.world.seats.len(),
-        tally: total(&run.world),
-        faults: run.faults_done(),
+        clients: run.world.slots.len(),
+        tally,
+        faults: run.world.faults(),
         servers: run.keeper.as_ref().map_or(0, |keeper| lock(keeper).starts),
         peak,
         failure,
@@ -131,21 +133,16 @@ fn doors(flags: &SoakFlags) -> anyhow::Result<Vec<Door>> {
     // Where a server of somebody else's has its Unix socket, nobody knows but who tells it.
     let has_unix = flags.server.is_none() || flags.unix.is_some();
     let wanted = flags.over.clone().unwrap_or_else(|| {
-        let mut all = vec![SoakDoor::Herd, SoakDoor::Tcp];
-        all.extend(has_unix.then_some(SoakDoor::Unix));
+        let mut all = vec![Door::Herd, Door::Tcp];
+        all.extend(has_unix.then_some(Door::Unix));
         all
     });
     ensure!(!wanted.is_empty(), "--over names no door");
     ensure!(
-        has_unix || !wanted.contains(&SoakDoor::Unix),
+        has_unix || !wanted.contains(&Door::Unix),
         "--over unix needs the path of the server's Unix socket: --unix PATH"
     );
-    let doors = wanted.iter().map(|door| match door {
-        SoakDoor::Herd => Door::Herd,
-        SoakDoor::Tcp => Door::Tcp,
-        SoakDoor::Unix => Door::Unix,
-    });
-    Ok(doors.collect())
+    Ok(wanted)
 }
 
 /// The command that runs this again.
@@ -165,36 +162,12 @@ fn command(flags: &SoakFlags, seed: u64) -> String {
     command
 }
 
-/// The first signal ends the run with its summary, the second one at once.
-fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]);
-    let mut signals = signals.context("cannot take signals")?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&interrupted);
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                if tell.swap(true, Ordering::AcqRel) {
-                    bench::process::stop_all();
-                    // As shells tell of a process that a signal has ended.
-                    std::process::exit(128 + signal);
-                }
-            }
-        })
-        .context("cannot start the signal thread")?;
-    Ok(interrupted)
-}
-
 /// A run's threads and processes.
 struct Run {
     world: Arc<World>,
     /// Nothing when the server is somebody else's.
     keeper: Option<Arc<Mutex<Keeper>>>,
     faults: Faults,
-    counts: Arc<Mutex<BTreeMap<Fault, u64>>>,
-    lossy_clients: Arc<AtomicUsize>,
     drivers: Vec<JoinHandle<()>>,
     injector: Option<JoinHandle<()>>,
 }
@@ -203,10 +176,10 @@ impl Run {
     fn start(flags: &SoakFlags, seed: u64, dir: &Path) -> anyhow::Result<Self> {
         let mut random = fastrand::Rng::with_seed(seed);
         let doors = doors(flags)?;
-        let seats = (0..flags.clients as usize)
-            .map(|number| Seat::new(number, doors[number % doors.len()]))
+        let slots = (0..flags.clients as usize)
+            .map(|number| ClientSlot::new(number, doors[number % doors.len()]))
             .collect();
-        let world = World::new(dir.to_path_buf(), seats).context("cannot write the log")?;
+        let world = World::new(dir.to_path_buf(), slots).context("cannot write the log")?;
         let world = Arc::new(world);
         let exe = std::env::current_exe().context("where this program is")?;
         let foreign = flags.server.is_some();
@@ -244,41 +217,41 @@ impl Run {
         let plan = Plan {
             faults: faults.clone(),
             every: flags.every,
-            look_every: LOOK_EVERY,
             doors: [Some(Address::Tcp(listen)), unix.clone().map(Address::Unix)]
                 .into_iter()
                 .flatten()
                 .collect(),
             memory: flags.memory,
         };
-        let lossy_clients = Arc::new(AtomicUsize::new(0));
         let start = Arc::new(Start {
             exe,
             listen,
             unix,
             run_dir,
             loss_ppm_max,
-            lossy: Arc::clone(&lossy_clients),
         });
         let mut run = Run {
             world,
             keeper,
             faults,
-            counts: Arc::default(),
-            lossy_clients,
             drivers: Vec::new(),
             injector: None,
         };
         // The server's start is nobody's stall.
-        run.world.set_turn(Turn::Busy);
-        for number in 0..run.world.seats.len() {
+        run.world.set_phase(Phase::Busy);
+        for number in 0..run.world.slots.len() {
             let driver = Driver::new(&run.world, &start, number, random.u64(..));
             let thread = std::thread::Builder::new().name(format!("client-{number}"));
             let thread = thread.spawn(move || driver.run());
             run.drivers.push(thread.context("cannot start a thread")?);
         }
-        let (world, keeper) = (&run.world, run.keeper.as_ref());
-        let injector = Injector::new(world, keeper, plan, &run.counts, random.u64(..));
+        let injector = Injector {
+            world: Arc::clone(&run.world),
+            keeper: run.keeper.clone(),
+            plan,
+            random,
+            hostile: Vec::new(),
+        };
         let thread = std::thread::Builder::new().name("faults".into());
         let thread = thread.spawn(move || injector.run());
         run.injector = Some(thread.context("cannot start a thread")?);
@@ -300,8 +273,8 @@ impl Run {
                 let name = thread.thread().name().unwrap_or("a thread").to_string();
                 world.fail(Failure::Hang(format!("{name} does not come to its end")));
                 // Whoever waits for a process does not any more.
-                for seat in &world.seats {
-                    seat.kill();
+                for slot in &world.slots {
+                    slot.kill();
                 }
             }
             world.join(thread);
@@ -316,18 +289,5 @@ impl Run {
         if let Err(error) = keeper.end() {
             world.fail(Failure::Ended(crate::cli::explain(&error)));
         }
-    }
-
-    fn faults_done(&self) -> BTreeMap<Fault, u64> {
-        let mut counts = lock(&self.counts).clone();
-        let servers = self
-            .keeper
-            .as_ref()
-            .map_or(0, |keeper| lock(keeper).lossy_starts);
-        let lossy = servers + self.lossy_clients.load(Ordering::Acquire) as u64;
-        if lossy > 0 {
-            counts.insert(Fault::Loss, lossy);
-        }
-        counts
     }
 }

@@ -5,14 +5,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::faults::Fault;
 use super::tally::{Peak, Tally};
 use super::wire::Kind;
 use super::world::{Failure, Wrong};
-use crate::cli::show_size;
 
 /// How a run went.
 pub(super) struct Summary<'a> {
@@ -34,69 +32,73 @@ pub(super) struct Summary<'a> {
     pub(super) logs: Option<&'a Path>,
 }
 
-#[derive(Serialize)]
-struct Found {
-    wrong_answers: u64,
-    hangs: u64,
-    leaks: u64,
-    deaths: u64,
-}
-
 impl Summary<'_> {
-    fn found(&self) -> Found {
-        let is = |yes: bool| u64::from(yes);
+    fn found(&self) -> [(&'static str, Value); 5] {
+        let is = |yes: bool| json!(u64::from(yes));
         let failure = self.failure.as_ref();
-        Found {
-            wrong_answers: is(matches!(failure, Some(Failure::Wrong(_)))),
-            hangs: is(matches!(failure, Some(Failure::Hang(_)))),
-            leaks: is(matches!(failure, Some(Failure::Leak(_)))),
-            deaths: is(matches!(failure, Some(Failure::Ended(_)))),
-        }
+        [
+            (
+                "wrong_answers",
+                is(matches!(failure, Some(Failure::Wrong(_)))),
+            ),
+            ("hangs", is(matches!(failure, Some(Failure::Hang(_))))),
+            ("leaks", is(matches!(failure, Some(Failure::Leak(_))))),
+            (
+                "too_many_unjudged",
+                is(matches!(failure, Some(Failure::Unjudged(_)))),
+            ),
+            ("deaths", is(matches!(failure, Some(Failure::Ended(_))))),
+        ]
     }
 
-    /// Connections beyond the first one of each process.
-    fn reconnects(&self) -> u64 {
-        self.tally.connects.saturating_sub(self.tally.processes)
+    /// What was done.
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        let tally = &self.tally;
+        let operations: Map<_, _> = Kind::all()
+            .iter()
+            .map(|kind| (kind.name(), json!(tally.asked[*kind as usize])))
+            .collect();
+        let faults = self.faults.iter();
+        let faults: Map<_, _> = faults
+            .map(|(it, count)| (it.name(), json!(count)))
+            .collect();
+        // Beyond the first one of each process.
+        let reconnects = tally.connects.saturating_sub(tally.processes);
+        vec![
+            ("seed", json!(self.seed)),
+            ("seconds", json!(self.took.as_secs_f64())),
+            ("interrupted", json!(self.interrupted)),
+            ("clients", json!(self.clients)),
+            ("operations_total", json!(tally.operations())),
+            ("operations", json!(operations)),
+            ("hits", json!(tally.hits)),
+            ("misses", json!(tally.misses)),
+            ("answers_checked", json!(tally.checked)),
+            ("answers_unjudged", json!(tally.unjudged)),
+            ("keys_undecided", json!(tally.keys_undecided)),
+            ("outcomes_unknown", json!(tally.unknown)),
+            ("not_sent", json!(tally.not_sent)),
+            ("busy", json!(tally.busy)),
+            ("faults", json!(faults)),
+            ("client_processes", json!(tally.processes)),
+            ("server_processes", json!(self.servers)),
+            ("connections", json!(tally.connects)),
+            ("reconnects", json!(reconnects)),
+            (
+                "longest_without_progress_seconds",
+                json!(tally.longest_ns as f64 / 1e9),
+            ),
+            ("held_up_seconds", json!(self.held_up.as_secs_f64())),
+            ("server_peak", json!(self.peak)),
+        ]
     }
 
     /// For programs.
     pub(super) fn json(&self) -> Value {
-        let tally = &self.tally;
-        let operations: Map<_, _> = Kind::ALL
-            .into_iter()
-            .map(|kind| (kind.name().to_string(), json!(tally.asked[kind as usize])))
-            .collect();
-        let faults: Map<_, _> = self
-            .faults
-            .iter()
-            .map(|(fault, count)| (fault.name().to_string(), json!(count)))
-            .collect();
-        let found = self.found();
-        let mut all = json!({
-            "ok": self.failure.is_none(),
-            "seed": self.seed,
-            "command": self.command,
-            "seconds": self.took.as_secs_f64(),
-            "interrupted": self.interrupted,
-            "clients": self.clients,
-            "operations": operations,
-            "operations_total": tally.operations(),
-            "hits": tally.hits,
-            "misses": tally.misses,
-            "answers_checked": tally.checked,
-            "outcomes_unknown": tally.unknown,
-            "not_sent": tally.not_sent,
-            "busy": tally.busy,
-            "client_processes": tally.processes,
-            "connections": tally.connects,
-            "reconnects": self.reconnects(),
-            "server_processes": self.servers,
-            "faults": faults,
-            "longest_without_progress_seconds": tally.longest_ns as f64 / 1e9,
-            "held_up_seconds": self.held_up.as_secs_f64(),
-            "server_peak": self.peak,
-            "found": found,
-        });
+        let mut all = json!(Map::from_iter(owned(self.figures())));
+        all["ok"] = json!(self.failure.is_none());
+        all["command"] = json!(self.command);
+        all["found"] = json!(Map::from_iter(owned(self.found())));
         if let Some(failure) = &self.failure {
             all["failure"] = match failure {
                 Failure::Wrong(wrong) => json!({
@@ -111,6 +113,7 @@ impl Summary<'_> {
                 }),
                 Failure::Hang(text) => json!({ "what": "hang", "text": text }),
                 Failure::Leak(text) => json!({ "what": "leak", "text": text }),
+                Failure::Unjudged(text) => json!({ "what": "too many unjudged", "text": text }),
                 Failure::Ended(text) => json!({ "what": "death", "text": text }),
             };
         }
@@ -120,82 +123,29 @@ impl Summary<'_> {
         all
     }
 
-    /// For people.
+    /// For people: a figure a line, and a few more lines where one has parts.
     pub(super) fn text(&self) -> String {
-        let tally = &self.tally;
         let mut text = String::new();
-        let mut line = |name: &str, value: String| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{name:<28}{value}");
-        };
-        let ended = if self.interrupted {
-            ", interrupted"
-        } else {
-            ""
-        };
-        line(
-            "soaked",
-            format!(
-                "{:.1} s with {} clients, seed {}{ended}",
-                self.took.as_secs_f64(),
-                self.clients,
-                self.seed
-            ),
-        );
-        let kinds: Vec<String> = Kind::ALL
-            .into_iter()
-            .filter(|kind| tally.asked[*kind as usize] > 0)
-            .map(|kind| format!("{} {}", kind.name(), tally.asked[kind as usize]))
-            .collect();
-        line("operations", tally.operations().to_string());
-        for few in kinds.chunks(4) {
-            line("", few.join(", "));
-        }
-        line("hits, misses", format!("{}, {}", tally.hits, tally.misses));
-        line("answers checked", tally.checked.to_string());
-        line(
-            "outcome unknown, not sent",
-            format!("{}, {}", tally.unknown, tally.not_sent),
-        );
-        let faults: Vec<String> = self
-            .faults
-            .iter()
-            .map(|(fault, count)| format!("{} {count}", fault.name()))
-            .collect();
-        let all: u64 = self.faults.values().sum();
-        line("faults", all.to_string());
-        for few in faults.chunks(4) {
-            line("", few.join(", "));
-        }
-        line(
-            "processes",
-            format!("{} clients, {} servers", tally.processes, self.servers),
-        );
-        line("reconnects", self.reconnects().to_string());
-        line(
-            "longest without progress",
-            format!(
-                "{:.2} s; the soak itself was held up for {:.2} s at most",
-                tally.longest_ns as f64 / 1e9,
-                self.held_up.as_secs_f64()
-            ),
-        );
-        if let Some(peak) = self.peak {
-            line(
-                "server at most",
-                format!(
-                    "{}, {} descriptors",
-                    show_size(peak.resident_bytes as usize),
-                    peak.descriptors
-                ),
-            );
-        }
-        let found = self.found();
-        line("wrong answers", found.wrong_answers.to_string());
-        line("hangs", found.hangs.to_string());
-        line("leaks", found.leaks.to_string());
-        if found.deaths > 0 {
-            line("deaths nobody caused", found.deaths.to_string());
+        for (name, value) in self.figures().into_iter().chain(self.found()) {
+            let name = name.replace('_', " ");
+            let lines = match &value {
+                Value::Object(parts) => {
+                    let parts: Vec<String> = parts
+                        .iter()
+                        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+                        .collect();
+                    parts.chunks(4).map(|few| few.join(", ")).collect()
+                }
+                Value::Number(number) if number.is_f64() => {
+                    vec![format!("{:.2}", number.as_f64().unwrap_or_default())]
+                }
+                value => vec![value.to_string()],
+            };
+            for (at, line) in lines.iter().enumerate() {
+                let name = if at == 0 { &*name } else { "" };
+                // Writing to a string does not fail.
+                let _ = writeln!(text, "{name:<34}{line}");
+            }
         }
         text
     }
@@ -207,6 +157,7 @@ impl Summary<'_> {
             Failure::Wrong(wrong) => text += &show_wrong(wrong),
             Failure::Hang(what) => text += &format!("hang: {what}\n"),
             Failure::Leak(what) => text += &format!("leak: {what}\n"),
+            Failure::Unjudged(what) => text += &format!("too many unjudged: {what}\n"),
             Failure::Ended(what) => text += &format!("{what}\n"),
         }
         text += &format!("  seed     {}\n  again    {}\n", self.seed, self.command);
@@ -234,4 +185,11 @@ fn show_wrong(wrong: &Wrong) -> String {
         }
     }
     text
+}
+
+fn owned(figures: impl IntoIterator<Item = (&'static str, Value)>) -> Vec<(String, Value)> {
+    let figures = figures.into_iter();
+    figures
+        .map(|(name, value)| (name.to_string(), value))
+        .collect()
 }

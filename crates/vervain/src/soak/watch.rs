@@ -1,15 +1,13 @@
 //! Watches a run: whether clients make progress, what the server uses, and what to tell meanwhile.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::faults::Fault;
 use super::keeper::Keeper;
 use super::tally::Tally;
-use super::world::{Failure, Turn, World, lock};
+use super::world::{Failure, Phase, World, lock};
 use crate::cli::{explain, show_size};
 
 /// A client that gets no answer for so long hangs: requests are given up after a second.
@@ -23,7 +21,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Watch<'a> {
     pub(super) world: &'a World,
     pub(super) keeper: Option<&'a Arc<Mutex<Keeper>>>,
-    pub(super) faults: &'a Mutex<BTreeMap<Fault, u64>>,
     pub(super) interrupted: &'a AtomicBool,
     /// Nothing is told where output is for programs.
     pub(super) quiet: bool,
@@ -32,8 +29,8 @@ pub(super) struct Watch<'a> {
 /// All tallies together.
 pub(super) fn total(world: &World) -> Tally {
     let mut sum = Tally::default();
-    for seat in &world.seats {
-        sum.add(&lock(&seat.tally));
+    for slot in &world.slots {
+        sum.add(&lock(&slot.tally));
     }
     sum
 }
@@ -94,23 +91,23 @@ impl Watch<'_> {
     }
 
     fn look_for_hangs(&self) {
-        if self.world.turn() != Turn::Busy || self.world.server_away.load(Ordering::Acquire) {
+        if self.world.phase() != Phase::Busy || self.world.server_away.load(Ordering::Acquire) {
             return;
         }
-        for seat in &self.world.seats {
-            if seat.stopped.load(Ordering::Acquire) {
+        for slot in &self.world.slots {
+            if slot.stopped.load(Ordering::Acquire) {
                 continue;
             }
-            let since = seat
+            let since = slot
                 .progress
                 .load(Ordering::Acquire)
-                .max(seat.excused.load(Ordering::Acquire))
+                .max(slot.excused.load(Ordering::Acquire))
                 .max(self.world.spoke_at());
             let silent = Duration::from_nanos(self.world.now().saturating_sub(since));
             if silent > HANG {
                 self.world.fail(Failure::Hang(format!(
                     "{} has had no answer for {:.1} s",
-                    seat.name(),
+                    slot.name(),
                     silent.as_secs_f64()
                 )));
             }
@@ -119,7 +116,7 @@ impl Watch<'_> {
 
     fn tell(&self, rate: f64, terminal: bool) {
         let all = total(self.world);
-        let faults: u64 = lock(self.faults).values().sum();
+        let faults: u64 = self.world.faults().values().sum();
         let reads = (all.hits + all.misses).max(1);
         let peak = self
             .keeper

@@ -4,18 +4,24 @@
 
 use std::io::{self, Read, Write};
 
+use bench::units::name_of;
+use cache::herd::StoreMode;
+use checker::history::Action;
+use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::model::Answer;
+use super::model::{Answer, show};
 
 /// Bytes of a batch at most.
 const BATCH_LEN_MAX: usize = 256 << 20;
 
 /// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
+    #[default]
     Get,
+    #[value(name = "gat")]
     GetAndTouch,
     Set,
     Add,
@@ -30,40 +36,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 12] = {
-        use Kind::*;
-        [
-            Get,
-            GetAndTouch,
-            Set,
-            Add,
-            Replace,
-            Append,
-            Prepend,
-            Cas,
-            Delete,
-            Incr,
-            Decr,
-            Touch,
-        ]
-    };
+    pub(super) fn all() -> &'static [Kind] {
+        Kind::value_variants()
+    }
 
     /// As the Memcache protocol calls it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Kind::Get => "get",
-            Kind::GetAndTouch => "gat",
-            Kind::Set => "set",
-            Kind::Add => "add",
-            Kind::Replace => "replace",
-            Kind::Append => "append",
-            Kind::Prepend => "prepend",
-            Kind::Cas => "cas",
-            Kind::Delete => "delete",
-            Kind::Incr => "incr",
-            Kind::Decr => "decr",
-            Kind::Touch => "touch",
-        }
+    pub(super) fn name(self) -> String {
+        name_of(&self)
     }
 
     /// Whether it brings a value.
@@ -74,7 +53,7 @@ impl Kind {
 }
 
 /// One request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) kind: Kind,
     /// No answer is wanted: over a socket only.
@@ -82,12 +61,55 @@ pub(super) struct Request {
     /// Asks together with the request before it, if both are reads over a socket.
     pub(super) joined: bool,
     pub(super) flags: u32,
-    /// As the way to the server takes it.
+    /// As the way to the server takes it: 0 is never, then seconds, then dates.
     pub(super) expiry: i64,
     /// What to count by, or the token.
     pub(super) number: u64,
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
+}
+
+impl Request {
+    /// The same as a command, with this expiry.
+    pub(super) fn action(&self, expiry_s: u32) -> Action {
+        let delta = self.number;
+        let mode = match self.kind {
+            Kind::Get => return Action::Get,
+            Kind::GetAndTouch => return Action::GetAndTouch { expiry_s },
+            Kind::Delete => return Action::Delete,
+            Kind::Incr => return Action::Incr { delta },
+            Kind::Decr => return Action::Decr { delta },
+            Kind::Touch => return Action::Touch { expiry_s },
+            Kind::Set => StoreMode::Set,
+            Kind::Add => StoreMode::Add,
+            Kind::Replace => StoreMode::Replace,
+            Kind::Append => StoreMode::Append,
+            Kind::Prepend => StoreMode::Prepend,
+            Kind::Cas => StoreMode::Cas(self.number),
+        };
+        Action::Store {
+            mode,
+            value: self.value.clone(),
+            flags: self.flags,
+            expiry_s,
+        }
+    }
+}
+
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.kind.name())?;
+        if self.number != 0 {
+            write!(f, " {}", self.number)?;
+        }
+        if self.kind.is_store() {
+            write!(f, " {} flags {}", show(&self.value), self.flags)?;
+        }
+        match self.expiry {
+            0 => Ok(()),
+            expiry => write!(f, " expiry {expiry}"),
+        }
+    }
 }
 
 /// What became of a request.
@@ -103,13 +125,14 @@ pub(super) enum Outcome {
 
 /// What a client process tells of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct Report {
     /// Connections made since the process began.
     pub(super) connects: u64,
     pub(super) outcomes: Vec<Outcome>,
 }
 
-fn send(mut out: impl Write, message: &impl Serialize) -> io::Result<()> {
+/// Sends a message.
+pub(super) fn send(mut out: impl Write, message: &impl Serialize) -> io::Result<()> {
     let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
     out.write_all(&(body.len() as u32).to_le_bytes())?;
     out.write_all(&body)?;
@@ -117,7 +140,7 @@ fn send(mut out: impl Write, message: &impl Serialize) -> io::Result<()> {
 }
 
 /// The next message; nothing at the end.
-fn receive<T: DeserializeOwned>(mut input: impl Read) -> io::Result<Option<T>> {
+pub(super) fn receive<T: DeserializeOwned>(mut input: impl Read) -> io::Result<Option<T>> {
     let mut len = [0; 4];
     match input.read_exact(&mut len) {
         Ok(()) => {}
@@ -125,36 +148,13 @@ fn receive<T: DeserializeOwned>(mut input: impl Read) -> io::Result<Option<T>> {
         Err(error) => return Err(error),
     }
     let len = u32::from_le_bytes(len) as usize;
-    let invalid = |error: postcard::Error| io::Error::new(io::ErrorKind::InvalidData, error);
     if len > BATCH_LEN_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "a message that is too long",
-        ));
+        return Err(io::Error::other("a message that is too long"));
     }
     let mut body = vec![0; len];
     input.read_exact(&mut body)?;
-    postcard::from_bytes(&body).map_err(invalid).map(Some)
-}
-
-/// Sends a batch to a client process.
-pub(super) fn ask(out: impl Write, requests: &[Request]) -> io::Result<()> {
-    send(out, &requests)
-}
-
-/// The next batch; nothing when there will be none.
-pub(super) fn asked(input: impl Read) -> io::Result<Option<Vec<Request>>> {
-    receive(input)
-}
-
-/// Tells what became of a batch.
-pub(super) fn tell(out: impl Write, told: &Told) -> io::Result<()> {
-    send(out, told)
-}
-
-/// What a client process tells; nothing when it has ended.
-pub(super) fn told(input: impl Read) -> io::Result<Option<Told>> {
-    receive(input)
+    let message = postcard::from_bytes(&body);
+    message.map_err(io::Error::other).map(Some)
 }
 
 #[cfg(test)]
@@ -164,58 +164,39 @@ mod tests {
     #[test]
     fn messages_arrive_as_they_were_sent() {
         let requests: Vec<Request> = (0u8..)
-            .zip(Kind::ALL)
-            .map(|(at, kind)| Request {
+            .zip(Kind::all())
+            .map(|(at, &kind)| Request {
                 kind,
                 noreply: at % 2 == 0,
-                joined: at % 3 == 0,
-                flags: 7 << at,
                 expiry: i64::from(at) - 2,
                 number: u64::MAX - u64::from(at),
-                key: vec![at; usize::from(at)],
                 value: vec![at; 1000 * usize::from(at)],
+                ..Request::default()
             })
             .collect();
         let mut pipe = Vec::new();
-        ask(&mut pipe, &requests).expect("a batch");
-        ask(&mut pipe, &[]).expect("an empty batch");
+        send(&mut pipe, &requests).expect("a batch");
+        send(&mut pipe, &Vec::<Request>::new()).expect("an empty batch");
         let mut pipe = &pipe[..];
-        assert_eq!(asked(&mut pipe).expect("a batch"), Some(requests));
-        assert_eq!(asked(&mut pipe).expect("an empty batch"), Some(Vec::new()));
-        assert_eq!(asked(&mut pipe).expect("the end"), None);
+        let mut asked = || receive::<Vec<Request>>(&mut pipe).expect("a batch, or the end");
+        assert_eq!(asked(), Some(requests));
+        assert_eq!(asked(), Some(Vec::new()));
+        assert_eq!(asked(), None);
 
-        let value = |token| Answer::Value {
+        let value = Answer::Value {
             bytes: b"a\0\n".to_vec(),
             flags: u32::MAX,
-            token,
+            token: Some(0),
         };
-        let answers = [
-            value(None),
-            value(Some(0)),
-            Answer::Done { token: None },
-            Answer::Done { token: Some(3) },
-            Answer::Number(9),
-            Answer::NotFound,
-            Answer::NotStored,
-            Answer::Exists,
-            Answer::NotANumber,
-            Answer::TooLarge,
-            Answer::NoRoom,
-            Answer::Busy,
-            Answer::Silent,
-            Answer::Odd("what?".into()),
-        ];
-        let mut outcomes: Vec<_> = answers.into_iter().map(Outcome::Answered).collect();
-        outcomes.extend([Outcome::Unknown, Outcome::NotSent]);
-        let all = Told {
+        let all = Report {
             connects: 5,
-            outcomes,
+            outcomes: vec![Outcome::Answered(value), Outcome::Unknown],
         };
         let mut pipe = Vec::new();
-        tell(&mut pipe, &all).expect("outcomes");
-        let cut = told(&pipe[..pipe.len() - 1]);
+        send(&mut pipe, &all).expect("outcomes");
+        let cut = receive::<Report>(&pipe[..pipe.len() - 1]);
         assert!(cut.is_err(), "{cut:?}");
-        assert_eq!(told(&pipe[..]).expect("outcomes"), Some(all));
-        assert!(asked(&[255; 64][..]).is_err(), "too long");
+        assert_eq!(receive(&pipe[..]).expect("outcomes"), Some(all));
+        assert!(receive::<Report>(&[255; 64][..]).is_err(), "too long");
     }
 }

@@ -1,5 +1,6 @@
 //! What all threads of a run share.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
@@ -8,28 +9,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bench::units::name_of;
+use clap::ValueEnum;
+
 use super::clock::Wall;
-use super::flush::{Flush, Flushes};
-use super::mix::{COUNTERS, REGISTERS};
-use super::model::{Counter, Moment, Register};
+use super::faults::Fault;
+use super::mix::SHARED;
+use super::model::{Item, Moment, OpId, Unexplained, Upset};
 use super::tally::Tally;
 
-/// How a client reaches the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+/// How a client reaches the server: `--over`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// RDMA, over the software NIC.
     Herd,
+    /// The Memcache protocol over TCP.
     Tcp,
+    /// The Memcache protocol over a Unix socket.
     Unix,
-}
-
-impl Door {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Door::Herd => "herd",
-            Door::Tcp => "tcp",
-            Door::Unix => "unix",
-        }
-    }
 }
 
 /// Unix seconds.
@@ -51,6 +48,8 @@ pub(super) enum Failure {
     /// Which client made no progress for how long.
     Hang(String),
     Leak(String),
+    /// Too many answers were not judged for the others to say anything.
+    Unjudged(String),
     /// A process that ended, or did not end, as it should not.
     Ended(String),
 }
@@ -67,15 +66,119 @@ pub(super) struct Wrong {
     pub(super) history: Vec<String>,
 }
 
-/// Keys that all write.
+/// A key that all write.
+pub(super) struct SharedSlot {
+    pub(super) key: Vec<u8>,
+    pub(super) item: Item,
+    number: usize,
+    /// Keys before it.
+    renewed: usize,
+}
+
+/// What all clients have to do with.
 pub(super) struct Shared {
-    pub(super) registers: Vec<Register>,
-    pub(super) counters: Vec<Counter>,
-    pub(super) flushes: Flushes,
+    pub(super) slots: Vec<SharedSlot>,
+    /// Since when each client waits for answers.
+    asking: Vec<Moment>,
+    upsets: Vec<(Moment, Upset)>,
+    /// What is to be flushed by then.
+    pub(super) pending: Option<(Moment, Flush)>,
+    /// Items that must be gone, and have not been looked for.
+    pub(super) gone: Vec<u32>,
+}
+
+/// A flush: the number of its upset, and of the items that were stored before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flush {
+    pub(super) id: OpId,
+    pub(super) items: u32,
+}
+
+impl SharedSlot {
+    fn new(number: usize, renewed: usize) -> Self {
+        SharedSlot {
+            key: format!("shared-{number}-{renewed}").into_bytes(),
+            item: Item::default(),
+            number,
+            renewed,
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(clients: usize) -> Self {
+        Shared {
+            slots: (0..SHARED).map(|it| SharedSlot::new(it, 0)).collect(),
+            asking: vec![Moment::MAX; clients],
+            upsets: Vec::new(),
+            pending: None,
+            gone: Vec::new(),
+        }
+    }
+
+    /// A number for the next upset.
+    pub(super) fn upset_id(&self) -> OpId {
+        self.upsets.len() as OpId
+    }
+
+    /// Something has happened to all items.
+    pub(super) fn upset(&mut self, at: Moment, upset: Upset) {
+        self.upsets.push((at, upset));
+        for slot in &mut self.slots {
+            slot.item.upset(upset, at, at);
+        }
+    }
+
+    /// What happened until a moment, from the first one on that has this number.
+    pub(super) fn upsets_from(
+        &mut self,
+        first: usize,
+        now: Moment,
+        until: Moment,
+    ) -> Vec<(Moment, Upset)> {
+        self.settle_flushes(now);
+        let news = self.upsets[first..].iter().copied();
+        news.take_while(|(at, _)| *at <= until).collect()
+    }
+
+    /// Has a flush be over whose time has come.
+    pub(super) fn settle_flushes(&mut self, now: Moment) {
+        if let Some((to, flush)) = self.pending.take_if(|(to, _)| *to < now) {
+            self.upset(to, Upset::Flushed(flush.id));
+            self.gone.push(flush.items);
+        }
+    }
+
+    /// A flush that is to come is replaced at any moment, or dies with the server.
+    pub(super) fn drop_pending(&mut self, now: Moment) {
+        if let Some((_, flush)) = self.pending.take() {
+            self.upset(now, Upset::MayHaveFlushed(flush.id));
+        }
+    }
+
+    /// A client has been answered, and its answers have been told. Judges what nobody waits for any
+    /// more, and counts it.
+    pub(super) fn answered(
+        &mut self,
+        client: usize,
+        tally: &mut Tally,
+    ) -> Result<(), (Vec<u8>, Box<Unexplained>)> {
+        self.asking[client] = Moment::MAX;
+        let before = self.asking.iter().min().copied().unwrap_or(Moment::MAX);
+        for slot in &mut self.slots {
+            let judged = slot.item.judge(before, tally);
+            judged.map_err(|wrong| (slot.key.clone(), wrong))?;
+            if slot.item.is_worn() {
+                slot.item.give_up(tally);
+                *slot = SharedSlot::new(slot.number, slot.renewed + 1);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A client's place: the process in it comes and goes.
-pub(super) struct Seat {
+pub(super) struct ClientSlot {
     pub(super) number: usize,
     pub(super) door: Door,
     pub(super) process: Mutex<Option<std::process::Child>>,
@@ -92,9 +195,9 @@ pub(super) struct Seat {
     pub(super) tally: Mutex<Tally>,
 }
 
-impl Seat {
+impl ClientSlot {
     pub(super) fn new(number: usize, door: Door) -> Self {
-        Seat {
+        ClientSlot {
             number,
             door,
             process: Mutex::new(None),
@@ -108,7 +211,7 @@ impl Seat {
     }
 
     pub(super) fn name(&self) -> String {
-        format!("client {} ({})", self.number, self.door.name())
+        format!("client {} ({})", self.number, name_of(&self.door))
     }
 
     /// Kills the process, if there is one; it is waited for by whoever talks to it.
@@ -123,7 +226,7 @@ impl Seat {
 
 /// What clients are to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Phase {
     /// To ask.
     #[default]
     Busy,
@@ -135,8 +238,8 @@ pub(super) enum Turn {
 
 #[derive(Default)]
 struct Waiting {
-    turn: Turn,
-    /// Clients that wait for another turn.
+    phase: Phase,
+    /// Clients that wait for another phase.
     clients: usize,
     /// When they were allowed to ask last.
     spoke_at: Moment,
@@ -146,45 +249,51 @@ struct Waiting {
 pub(super) struct World {
     pub(super) began: Instant,
     pub(super) dir: PathBuf,
-    pub(super) seats: Vec<Seat>,
+    pub(super) slots: Vec<ClientSlot>,
     pub(super) shared: Mutex<Shared>,
     /// The server's wall clock.
     pub(super) wall: Wall,
-    /// When the server was killed.
-    kills: Mutex<Vec<Moment>>,
     stop: AtomicBool,
-    turn: (Mutex<Waiting>, Condvar),
+    phase: (Mutex<Waiting>, Condvar),
     /// The server is stopped or dead.
     pub(super) server_away: AtomicBool,
     failure: Mutex<Option<Failure>>,
+    faults: Mutex<BTreeMap<Fault, u64>>,
     log: Mutex<File>,
 }
 
 impl World {
-    pub(super) fn new(dir: PathBuf, seats: Vec<Seat>) -> std::io::Result<Self> {
+    pub(super) fn new(dir: PathBuf, slots: Vec<ClientSlot>) -> std::io::Result<Self> {
         let log = File::create(dir.join("events.log"))?;
         let wall = Wall::new(&dir)?;
+        let shared = Shared::new(slots.len());
         Ok(World {
             began: Instant::now(),
             dir,
-            seats,
-            shared: Mutex::new(Shared {
-                registers: (0..REGISTERS).map(|_| Register::default()).collect(),
-                counters: (0..COUNTERS).map(|_| Counter::default()).collect(),
-                flushes: Flushes::default(),
-            }),
+            slots,
+            shared: Mutex::new(shared),
             wall,
-            kills: Mutex::default(),
             stop: AtomicBool::new(false),
-            turn: (Mutex::new(Waiting::default()), Condvar::new()),
+            phase: (Mutex::new(Waiting::default()), Condvar::new()),
             server_away: AtomicBool::new(false),
             failure: Mutex::new(None),
+            faults: Mutex::default(),
             log: Mutex::new(log),
         })
     }
 
     pub(super) fn now(&self) -> Moment {
         self.began.elapsed().as_nanos() as Moment
+    }
+
+    /// A fault has happened.
+    pub(super) fn count(&self, fault: Fault) {
+        *lock(&self.faults).entry(fault).or_default() += 1;
+    }
+
+    /// How often each has.
+    pub(super) fn faults(&self) -> BTreeMap<Fault, u64> {
+        lock(&self.faults).clone()
     }
 
     /// Writes an event, with its time, into the log.
@@ -201,31 +310,22 @@ impl World {
         let mut shared = lock(&self.shared);
         let now = self.now();
         shared.settle_flushes(now);
-        shared.flushes.drop_pending();
-        for register in &mut shared.registers {
-            register.killed(now);
-        }
-        for counter in &mut shared.counters {
-            counter.killed(now);
-        }
-        lock(&self.kills).push(now);
+        shared.drop_pending(now);
+        let id = shared.upset_id();
+        shared.upset(now, Upset::Killed(id));
     }
 
-    /// Flushes that are over, from the one on that has this number.
-    pub(super) fn flushes_from(&self, first: usize) -> Vec<Flush> {
+    /// A client asks from now on.
+    pub(super) fn asks(&self, client: usize) -> Moment {
         let mut shared = lock(&self.shared);
-        shared.settle_flushes(self.now());
-        shared.flushes.from(first).to_vec()
-    }
-
-    /// When the server was killed, from the first time on that has this number.
-    pub(super) fn kills_from(&self, first: usize) -> Vec<Moment> {
-        lock(&self.kills)[first..].to_vec()
+        let now = self.now();
+        shared.asking[client] = now;
+        now
     }
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.set_turn(Turn::Busy);
+        self.set_phase(Phase::Busy);
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -233,31 +333,35 @@ impl World {
     }
 
     /// Tells clients what to do. At the end of a run they finish, whatever they are told.
-    pub(super) fn set_turn(&self, turn: Turn) {
-        let mut waiting = lock(&self.turn.0);
-        waiting.turn = if self.is_stopping() { Turn::Busy } else { turn };
-        if waiting.turn == Turn::Busy {
+    pub(super) fn set_phase(&self, phase: Phase) {
+        let mut waiting = lock(&self.phase.0);
+        waiting.phase = if self.is_stopping() {
+            Phase::Busy
+        } else {
+            phase
+        };
+        if waiting.phase == Phase::Busy {
             waiting.spoke_at = self.now();
         }
-        self.turn.1.notify_all();
+        self.phase.1.notify_all();
     }
 
-    pub(super) fn turn(&self) -> Turn {
-        lock(&self.turn.0).turn
+    pub(super) fn phase(&self) -> Phase {
+        lock(&self.phase.0).phase
     }
 
     /// When clients were allowed to ask last.
     pub(super) fn spoke_at(&self) -> Moment {
-        lock(&self.turn.0).spoke_at
+        lock(&self.phase.0).spoke_at
     }
 
     /// A client waits until it may ask.
     pub(super) fn wait(&self) {
-        let mut waiting = lock(&self.turn.0);
+        let mut waiting = lock(&self.phase.0);
         waiting.clients += 1;
-        while waiting.turn != Turn::Busy {
+        while waiting.phase != Phase::Busy {
             waiting = self
-                .turn
+                .phase
                 .1
                 .wait(waiting)
                 .unwrap_or_else(PoisonError::into_inner);
@@ -267,14 +371,14 @@ impl World {
 
     /// Whether all clients wait.
     pub(super) fn all_wait(&self) -> bool {
-        lock(&self.turn.0).clients == self.seats.len()
+        lock(&self.phase.0).clients == self.slots.len()
     }
 
     /// Nobody is to blame for getting no answer before now.
     pub(super) fn excuse_all(&self) {
         let now = self.now();
-        for seat in &self.seats {
-            seat.excused.store(now, Ordering::Release);
+        for slot in &self.slots {
+            slot.excused.store(now, Ordering::Release);
         }
     }
 

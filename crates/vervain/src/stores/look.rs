@@ -101,6 +101,13 @@ pub(super) fn inspect(inspect: &StoreInspect, as_json: bool) -> anyhow::Result<b
         layout.block(),
         layout.grain()
     )?;
+    if !superblock.cache {
+        let limit = shown(examined.live_bytes_max(Options::default().live_share));
+        writeln!(
+            out,
+            "limit      {limit} of live records, less if few of them fit a segment"
+        )?;
+    }
     let closed = if examined.is_closed() {
         "yes"
     } else {
@@ -162,6 +169,8 @@ fn as_value(examined: &Examined) -> serde_json::Value {
         "store": format!("{:032x}", superblock.store), "cache": superblock.cache,
         "segments": layout.segments, "segment_bytes": layout.segment_bytes(),
         "block_bytes": layout.block(), "grain_bytes": layout.grain(),
+        "bytes_max": (!superblock.cache)
+            .then(|| examined.live_bytes_max(Options::default().live_share)),
         "closed": examined.is_closed(), "free": examined.free, "sound": examined.is_sound(),
         "superblock_problems": problems, "in_use": segments,
     })

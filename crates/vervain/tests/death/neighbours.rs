@@ -177,7 +177,7 @@ impl Neighbour {
             started: Instant::now(),
             waits: 0,
         };
-        let mut config = config(number as u64);
+        let mut config = config();
         if lives == ServerLives::On {
             // Only a stall counts as a loss, and not a machine with much else to do.
             config.lost_ns = LIMIT.as_nanos() as u64 / 2;

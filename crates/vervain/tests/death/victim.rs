@@ -104,10 +104,9 @@ impl Pace for Spinning {
 pub(crate) type Dialer = Box<dyn FnMut() -> std::io::Result<Door> + Send>;
 
 /// How clients of these tests are set: nothing but a server that is gone for long is given up.
-pub(crate) fn config(seed: u64) -> ClientConfig {
+pub(crate) fn config() -> ClientConfig {
     ClientConfig {
         deadline_ns: LIMIT.as_nanos() as u64,
-        seed,
         ..ClientConfig::default()
     }
 }
@@ -137,7 +136,7 @@ fn play_client(run_dir: &Path, door: SocketAddr) -> Result<(), String> {
     let config = ClientConfig {
         deadline_ns: (10 * LIMIT).as_nanos() as u64,
         lost_ns: LIMIT.as_nanos() as u64 / 2,
-        ..config(1)
+        ..config()
     };
     let mut client = BlockingClient::connect(pd, config, dialer(door), pace)
         .map_err(|error| format!("connecting: {error}"))?;

@@ -102,6 +102,26 @@ fn latency_is_measured_at_offered_loads() {
 }
 
 #[test]
+fn settings_that_make_no_sense_together_are_usage_errors() {
+    for (words, why) in [
+        ("--multiget 4", "a multiget needs a socket"),
+        (
+            "--socket --multiget 4 --window 2",
+            "no more than the window",
+        ),
+        ("--window 12", "a power of two"),
+        ("--verify --value-size 8", "at least 24 bytes"),
+        ("--key-size 1", "longer keys"),
+    ] {
+        let mut bench = vervain();
+        let words: Vec<&str> = words.split(' ').collect();
+        let said = run(bench.args(["bench", "cache", "--serve"]).args(words), b"");
+        assert_eq!(said.code, Some(2), "{}", said.err);
+        assert!(said.err.contains(why), "{}", said.err);
+    }
+}
+
+#[test]
 fn verbs_are_measured_between_two_processes() {
     let place = Place::new();
     let verbs = |arguments: &[&str]| {
@@ -128,7 +148,7 @@ fn verbs_are_measured_between_two_processes() {
     );
     let unknown = verbs(&["all-to-all"]);
     assert_eq!(unknown.code, Some(2));
-    assert!(unknown.err.contains("two processes"), "{}", unknown.err);
+    assert!(unknown.err.contains("hybrid"), "{}", unknown.err);
     let list = verbs(&["--list"]);
     assert!(report(list.text())["hybrid"].is_string());
 }

@@ -55,6 +55,13 @@ fn a_store_is_made_used_and_copied() {
         inspected.text()
     );
     assert!(
+        inspected
+            .text()
+            .contains("limit      2.9 MiB of live records"),
+        "{}",
+        inspected.text()
+    );
+    assert!(
         inspected.text().contains("closed     yes"),
         "{}",
         inspected.text()

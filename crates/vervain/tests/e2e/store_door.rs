@@ -1,16 +1,32 @@
-//! A store on flash behind the Memcache door.
+//! A store on flash behind both doors.
 
 use std::io::Write;
 
 use rustix::process::Signal;
 
-use crate::harness::{Place, Raw, Server, run, vervain};
+use crate::harness::{Guard, Place, Raw, Server, eventually, run, vervain};
 
 fn serve(place: &Place, more: &[&str]) -> Server {
     let store = place.path("my.store");
     let store = store.to_str().expect("a plain path");
     let flags = ["--engine", "store", "--store", store, "--store-size", "32M"];
     place.start(&[&flags[..], more].concat())
+}
+
+#[test]
+fn a_path_with_control_characters_is_told_on_a_line() {
+    let place = Place::new();
+    let door = place.path("a \"door\n\x1b");
+    let door = door.to_str().expect("in UTF-8");
+    let cache = |more: &[&str]| place.start(more);
+    let store = |more: &[&str]| serve(&place, more);
+    for start in [&cache as &dyn Fn(&[&str]) -> Server, &store] {
+        let server = start(&["--unix", door]);
+        let settings = server.stats("settings");
+        let told = &settings["unix"];
+        assert!(told.ends_with("/a \"door\\n\\u{1b}"), "{told}");
+        assert_eq!(settings["listen"], server.address.to_string());
+    }
 }
 
 #[test]
@@ -77,6 +93,94 @@ fn a_store_is_served_killed_and_served_again() {
     is_closed(&place);
 }
 
+/// What one door has stored the other one has, also after the server was killed.
+#[test]
+fn both_doors_of_a_store_have_the_same_items() {
+    let place = Place::new();
+    let server = serve(&place, &["--cores", "2"]);
+    let mut socket = server.raw();
+    let large = "large ".repeat(10_000);
+    socket.ask("set ours 7 0 5\r\nhello\r\n", "STORED\r\n");
+    server.ask(&["get", "ours"]).expect(0, "hello\n");
+    server
+        .ask(&["set", "theirs", "world", "--flags", "3"])
+        .expect(0, "stored\n");
+    socket.ask("get theirs\r\n", "VALUE theirs 3 5\r\nworld\r\nEND\r\n");
+    run(
+        &mut server.command(&["set", "large", "-"]),
+        large.as_bytes(),
+    )
+    .expect(0, "stored\n");
+    let answer = format!("VALUE large 0 {}\r\n{large}\r\nEND\r\n", large.len());
+    socket.ask("get large\r\n", &answer);
+    server.ask(&["set", "n", "41"]).expect(0, "stored\n");
+    server.ask(&["incr", "n"]).expect(0, "42\n");
+    server.ask(&["set", "n", "x", "--add"]).expect(1, "");
+    server.ask(&["set", "gone", "x"]).expect(0, "stored\n");
+    server.ask(&["del", "gone"]).expect(0, "deleted\n");
+    server.ask(&["get", "gone"]).expect(1, "");
+    socket.ask("get n gone\r\n", "VALUE n 0 2\r\n42\r\nEND\r\n");
+    let words = [
+        "--json", "bench", "cache", "--verify", "--items", "500", "--mix", "a",
+    ];
+    let said = server.ask(&[&words[..], &["--operations", "2000"]].concat());
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let herd = server.stats("herd");
+    assert_ne!(herd["waits"], "0", "{herd:?}");
+    assert_eq!((&*herd["pending"], &*herd["large_values"]), ("0", "0"));
+    assert_eq!(server.stats("settings")["gid"], server.hello["gid"]);
+    server.child.signal(Signal::KILL);
+    drop((socket, server));
+
+    let server = serve(&place, &[]);
+    server.ask(&["get", "ours"]).expect(0, "hello\n");
+    server.ask(&["get", "n"]).expect(0, "42\n");
+    server.ask(&["get", "gone"]).expect(1, "");
+    server
+        .ask(&["get", "large"])
+        .expect(0, &format!("{large}\n"));
+    server
+        .raw()
+        .ask("get theirs\r\n", "VALUE theirs 3 5\r\nworld\r\nEND\r\n");
+    // It may have waited for the killed one's file, and said so.
+    let (code, said) = server.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{said}");
+    is_closed(&place);
+}
+
+/// Clients that are killed in the middle of their requests leave nothing behind.
+#[test]
+fn clients_that_die_with_requests_pending_leave_nothing() {
+    let place = Place::new();
+    let server = serve(&place, &["--cores", "2"]);
+    for _ in 0..3 {
+        let words = [
+            "bench", "cache", "--items", "500", "--mix", "a", "--for", "60s",
+        ];
+        let mut bench = server.command(&words);
+        bench.stdout(std::process::Stdio::null());
+        let bench = Guard(bench.spawn().expect("a benchmark"));
+        let pending = || server.stats("herd")["pending"] != "0";
+        eventually("requests that wait", pending);
+        bench.signal(Signal::KILL);
+        drop(bench);
+        eventually("nothing of the clients", || {
+            let herd = server.stats("herd");
+            ["pending", "large_values", "clients", "clients_held"]
+                .iter()
+                .all(|name| herd[*name] == "0")
+        });
+        eventually("no commands under way", || {
+            server.stats("")["commands_under_way"] == "0"
+        });
+    }
+    server.ask(&["set", "after", "wards"]).expect(0, "stored\n");
+    server.ask(&["get", "after"]).expect(0, "wards\n");
+    let (code, said) = server.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{said}");
+    is_closed(&place);
+}
+
 /// Asserts that the store was closed with its index written.
 #[track_caller]
 fn is_closed(place: &Place) {
@@ -131,7 +235,7 @@ fn a_second_server_says_that_it_waits_for_the_store() {
     let _server = serve(&place, &[]);
     let store = place.path("my.store");
     let store = store.to_str().expect("a plain path");
-    let flags = ["--engine", "store", "--store", store];
+    let flags = ["--engine", "store", "--store", store, "--gid", "b"];
     let said = run(&mut place.serve(&flags), b"");
     assert_eq!(said.code, Some(1), "{}", said.err);
     let waits = said.err.find("waiting up to 5 s").expect("that it waits");
@@ -143,8 +247,9 @@ fn flags_of_the_other_engine_are_refused() {
     let place = Place::new();
     let store = place.path("my.store");
     let store = store.to_str().expect("a plain path");
-    for (flag, value) in [("--memory", "64M"), ("--clients", "7"), ("--gid", "b")] {
-        let flags = ["--engine", "store", "--store", store, flag, value];
+    for flag in [&["--memory", "64M"][..], &["--prefault"]] {
+        let flags = [&["--engine", "store", "--store", store], flag].concat();
+        let flag = flag[0];
         let said = run(&mut place.serve(&flags), b"");
         assert_eq!(said.code, Some(2), "{}", said.err);
         assert!(said.err.contains(flag), "{}", said.err);

@@ -43,12 +43,11 @@ impl Place {
     pub(crate) fn serve_on(&self, port: u16, flags: &[&str]) -> Command {
         let mut command = vervain();
         command.args(["--json", "serve", "--listen", &format!("127.0.0.1:{port}")]);
+        command.arg("--run-dir").arg(self.run_dir());
         // A store refuses what only a cache has.
-        if !flags.starts_with(&["--engine", "store"]) {
-            command.arg("--run-dir").arg(self.run_dir());
-            if !flags.contains(&"--memory") {
-                command.args(["--memory", "32M"]);
-            }
+        let is_store = flags.starts_with(&["--engine", "store"]);
+        if !is_store && !flags.contains(&"--memory") {
+            command.args(["--memory", "32M"]);
         }
         command.args(flags);
         command

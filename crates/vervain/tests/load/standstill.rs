@@ -200,7 +200,6 @@ fn play_herd(part: &str, run_dir: &Path, door: SocketAddr) -> Result<(), String>
         .map_err(|error| error.to_string())?;
     let config = ClientConfig {
         deadline_ns: LIMIT.as_nanos() as u64,
-        seed: u64::from(std::process::id()),
         ..ClientConfig::default()
     };
     let dial = move || {

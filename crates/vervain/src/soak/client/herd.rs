@@ -1,9 +1,8 @@
 //! Over the software NIC.
 
+use cache::herd::ClientConfig;
 use cache::herd::client::{Address, Client, Door, Job, Outcome as Came, Pace, SubmitError};
 use cache::herd::wire::answer::Status;
-use cache::herd::wire::request::Command;
-use cache::herd::{ClientConfig, StoreMode};
 use verbs::typed::ProtectionDomain;
 
 use super::Way;
@@ -11,7 +10,7 @@ use crate::cli::door;
 use crate::cli::{ClientFlags, open_nic};
 use crate::client::Waiting;
 use crate::soak::model::Answer;
-use crate::soak::wire::{Kind, Outcome, Request};
+use crate::soak::wire::{Outcome, Request};
 
 type Dialer = Box<dyn FnMut() -> std::io::Result<Door> + Send>;
 
@@ -31,7 +30,6 @@ impl HerdWay {
             pd: context.alloc_pd()?,
             config: ClientConfig {
                 deadline_ns: flags.timeout.as_nanos() as u64,
-                seed: fastrand::u64(..),
                 ..ClientConfig::default()
             },
             address: door(flags),
@@ -73,7 +71,8 @@ impl Way for HerdWay {
             let now_ns = self.pace.now_ns();
             client.flush(now_ns);
             while let Some(request) = requests.get(next) {
-                match client.submit(&command(request), true, next as u64) {
+                let action = request.action(u32::try_from(request.expiry).unwrap_or(0));
+                match client.submit(&action.command(&request.key), true, next as u64) {
                     Ok(()) => {
                         outcomes[next] = Outcome::Unknown;
                         missing += 1;
@@ -111,45 +110,6 @@ impl Way for HerdWay {
         self.client
             .as_ref()
             .map_or(0, |client| client.stats().connects)
-    }
-}
-
-fn command(request: &Request) -> Command<'_> {
-    let Request {
-        kind,
-        key,
-        value,
-        flags,
-        number,
-        ..
-    } = request;
-    let expiry_s = u32::try_from(request.expiry).unwrap_or(0);
-    let store = |mode| Command::Store {
-        mode,
-        key,
-        value,
-        flags: *flags,
-        expiry_s,
-    };
-    match kind {
-        Kind::Get => Command::Get { key },
-        Kind::GetAndTouch => Command::GetAndTouch { key, expiry_s },
-        Kind::Set => store(StoreMode::Set),
-        Kind::Add => store(StoreMode::Add),
-        Kind::Replace => store(StoreMode::Replace),
-        Kind::Append => store(StoreMode::Append),
-        Kind::Prepend => store(StoreMode::Prepend),
-        Kind::Cas => store(StoreMode::Cas(*number)),
-        Kind::Delete => Command::Delete { key },
-        Kind::Incr => Command::Incr {
-            key,
-            delta: *number,
-        },
-        Kind::Decr => Command::Decr {
-            key,
-            delta: *number,
-        },
-        Kind::Touch => Command::Touch { key, expiry_s },
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::wire::{Outcome, Request, Told, asked, tell};
+use super::wire::{Outcome, Report, Request, receive, send};
 use crate::cli::SoakClient;
 use herd::HerdWay;
 use socket::SocketWay;
@@ -41,16 +41,17 @@ pub(crate) fn run(flags: &SoakClient) -> anyhow::Result<bool> {
         Box::new(HerdWay::new(&flags.client)?)
     };
     let (input, output) = (std::io::stdin(), std::io::stdout());
-    while let Some(requests) = asked(input.lock()).context("reading what to do")? {
+    while let Some(requests) = receive(input.lock()).context("reading what to do")? {
+        let requests: Vec<Request> = requests;
         let outcomes = way.carry_out(&requests);
         if !outcomes.is_empty() && outcomes.iter().all(|one| *one == Outcome::NotSent) {
             std::thread::sleep(CONNECT_PAUSE);
         }
-        let told = Told {
+        let told = Report {
             connects: way.connects(),
             outcomes,
         };
-        tell(output.lock(), &told).context("telling what became of it")?;
+        send(output.lock(), &told).context("telling what became of it")?;
     }
     Ok(true)
 }

@@ -121,6 +121,10 @@ fn exchange(
 /// The requests as bytes, and how they will be answered.
 fn compose(requests: &[Request]) -> (Vec<u8>, Vec<Part>) {
     let mut out = Vec::new();
+    // Writing to a vector does not fail.
+    macro_rules! say {
+        ($($words:tt)*) => {{ let _ = write!(out, $($words)*); }};
+    }
     let mut parts = Vec::new();
     let mut at = 0;
     while let Some(request) = requests.get(at) {
@@ -134,12 +138,9 @@ fn compose(requests: &[Request]) -> (Vec<u8>, Vec<Part>) {
                 {
                     end += 1;
                 }
-                out.extend_from_slice(name.as_bytes());
-                if request.number != 0 {
-                    out.push(b's');
-                }
+                say!("{name}{}", if request.number == 0 { "" } else { "s" });
                 if request.kind == Kind::GetAndTouch {
-                    out.extend_from_slice(format!(" {}", request.expiry).as_bytes());
+                    say!(" {}", request.expiry);
                 }
                 for one in &requests[at..end] {
                     out.push(b' ');
@@ -148,24 +149,20 @@ fn compose(requests: &[Request]) -> (Vec<u8>, Vec<Part>) {
                 parts.push(Part::Reads(at, end));
             }
             kind => {
-                out.extend_from_slice(name.as_bytes());
-                out.push(b' ');
+                say!("{name} ");
                 out.extend_from_slice(&request.key);
-                let arguments = match kind {
-                    Kind::Delete => String::new(),
-                    Kind::Touch => format!(" {}", request.expiry),
-                    Kind::Incr | Kind::Decr => format!(" {}", request.number),
-                    _ => {
-                        let (flags, expiry) = (request.flags, request.expiry);
-                        format!(" {flags} {expiry} {}", request.value.len())
-                    }
-                };
-                out.extend_from_slice(arguments.as_bytes());
+                let (flags, expiry, number) = (request.flags, request.expiry, request.number);
+                match kind {
+                    Kind::Delete => {}
+                    Kind::Touch => say!(" {expiry}"),
+                    Kind::Incr | Kind::Decr => say!(" {number}"),
+                    _ => say!(" {flags} {expiry} {}", request.value.len()),
+                }
                 if kind == Kind::Cas {
-                    out.extend_from_slice(format!(" {}", request.number).as_bytes());
+                    say!(" {number}");
                 }
                 if request.noreply {
-                    out.extend_from_slice(b" noreply");
+                    say!(" noreply");
                 }
                 if kind.is_store() {
                     out.extend_from_slice(b"\r\n");

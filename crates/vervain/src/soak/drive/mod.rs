@@ -12,15 +12,15 @@ mod process;
 use std::io::BufReader;
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::mix::{Mix, Question, Target};
-use super::model::{Action, Answer, Mode, Moment, Span};
-use super::wire::Outcome;
-use super::world::{Failure, Seat, Turn, World, lock, unix_s};
+use super::mix::{Mix, Question};
+use super::model::{Answer, Moment, Span};
+use super::wire::{Kind, Outcome};
+use super::world::{ClientSlot, Failure, Phase, World, lock, unix_s};
 
 /// How far into a large PUT a client leaves at most.
 const LEAVE_US_MAX: u64 = 4000;
@@ -36,8 +36,6 @@ pub(super) struct Start {
     pub(super) run_dir: std::path::PathBuf,
     /// The most messages of a million that a client's NIC may lose; 0 for none.
     pub(super) loss_ppm_max: u32,
-    /// Counts the processes whose NIC loses some.
-    pub(super) lossy: Arc<AtomicUsize>,
 }
 
 struct Pipes {
@@ -55,25 +53,24 @@ pub(super) struct Driver {
     pipes: Option<Pipes>,
     /// Connections of processes that have ended, and of this one.
     connects: (u64, u64),
-    /// Deaths of the server that the model knows of, and flushes.
-    kills: usize,
-    flushes: usize,
+    /// What happened to the server that the models of own keys know of.
+    upsets: usize,
 }
 
 impl Driver {
     pub(super) fn new(world: &Arc<World>, start: &Arc<Start>, number: usize, seed: u64) -> Self {
         let shared = Arc::clone(world);
-        let begin_life = move |counter: usize| lock(&shared.shared).counters[counter].begin_life();
+        let shared_key = move |number: usize| lock(&shared.shared).slots[number].key.clone();
         let shared = Arc::clone(world);
         let date = move || shared.wall.unix_s();
         let mut random = fastrand::Rng::with_seed(seed);
-        let door = world.seats[number].door;
+        let door = world.slots[number].door;
         Driver {
             mix: Mix::new(
                 number,
                 door,
                 random.u64(..),
-                Box::new(begin_life),
+                Box::new(shared_key),
                 Box::new(date),
             ),
             world: Arc::clone(world),
@@ -82,19 +79,18 @@ impl Driver {
             random,
             pipes: None,
             connects: (0, 0),
-            kills: 0,
-            flushes: 0,
+            upsets: 0,
         }
     }
 
-    fn seat(&self) -> &Seat {
-        &self.world.seats[self.number]
+    fn slot(&self) -> &ClientSlot {
+        &self.world.slots[self.number]
     }
 
     /// Asks until the run ends, and looks at everything once more then.
     pub(super) fn run(mut self) {
         if let Err(error) = self.ask_on() {
-            let who = self.seat().name();
+            let who = self.slot().name();
             let error = crate::cli::explain(&error);
             self.world.fail(Failure::Ended(format!("{who}: {error}")));
         }
@@ -103,20 +99,20 @@ impl Driver {
 
     fn ask_on(&mut self) -> anyhow::Result<()> {
         while !self.world.is_stopping() {
-            match self.world.turn() {
-                Turn::Busy => {}
-                Turn::Idle => {
+            match self.world.phase() {
+                Phase::Busy => {}
+                Phase::Idle => {
                     self.world.wait();
                     continue;
                 }
-                Turn::Away => {
+                Phase::Away => {
                     self.end();
                     self.world.wait();
                     continue;
                 }
             }
             let made_up = self.world.now();
-            let batch = if self.seat().leave.swap(false, Ordering::AcqRel) {
+            let batch = if self.slot().leave.swap(false, Ordering::AcqRel) {
                 self.kill_soon()?;
                 self.mix.large_put()
             } else {
@@ -138,7 +134,7 @@ impl Driver {
             .name("leave".into())
             .spawn(move || {
                 std::thread::sleep(after);
-                world.seats[number].kill();
+                world.slots[number].kill();
             })
             .context("starting a thread")?;
         Ok(())
@@ -148,8 +144,7 @@ impl Driver {
     fn put(&mut self, batch: Vec<Question>, made_up: Moment) -> anyhow::Result<()> {
         self.pipes()?;
         let requests: Vec<_> = batch.iter().map(|one| one.request.clone()).collect();
-        let (from, from_s) = (self.world.now(), unix_s());
-        self.announce(&batch, from);
+        let (from, from_s) = (self.world.asks(self.number), unix_s());
         let came = self.exchange(&requests);
         let span = Span {
             from,
@@ -157,7 +152,6 @@ impl Driver {
             from_s,
             to_s: unix_s(),
             ahead_s_min: self.world.wall.ahead_s_min(made_up),
-            ahead_s_min_ever: self.world.wall.ahead_s_min(0),
         };
         let outcomes = match came {
             Ok(Some(told)) if told.outcomes.len() == batch.len() => {
@@ -175,29 +169,14 @@ impl Driver {
             self.world.fail(Failure::Wrong(wrong));
             self.world.stop();
         }
-        self.mix.renew();
+        let tally = &self.world.slots[self.number].tally;
+        self.mix.renew(&mut lock(tally));
         Ok(())
     }
 
-    /// Tells the shared keys' models what is about to be asked.
-    fn announce(&self, batch: &[Question], now: u64) {
-        let mut shared = lock(&self.world.shared);
-        for one in batch {
-            match (one.target, &one.action) {
-                (Target::Register(register), Action::Store { content, .. }) => {
-                    shared.registers[register].begins(one.id, content.len(), now);
-                }
-                (Target::Counter(counter), action) if counts(action) => {
-                    shared.counters[counter].asks();
-                }
-                _ => {}
-            }
-        }
-    }
-
     fn count(&self, batch: &[Question], outcomes: &[Outcome], span: Span) {
-        let seat = self.seat();
-        let mut tally = lock(&seat.tally);
+        let slot = self.slot();
+        let mut tally = lock(&slot.tally);
         let mut answered = false;
         for (one, outcome) in batch.iter().zip(outcomes) {
             tally.asked[one.request.kind as usize] += 1;
@@ -206,8 +185,7 @@ impl Driver {
                 Outcome::NotSent => tally.not_sent += 1,
                 Outcome::Answered(answer) => {
                     answered = true;
-                    tally.checked += 1;
-                    let is_read = matches!(one.action, Action::Get | Action::GetAndTouch(_));
+                    let is_read = matches!(one.request.kind, Kind::Get | Kind::GetAndTouch);
                     match answer {
                         Answer::Value { .. } => tally.hits += 1,
                         Answer::NotFound if is_read => tally.misses += 1,
@@ -219,29 +197,17 @@ impl Driver {
         }
         tally.connects = self.connects.0 + self.connects.1;
         if answered {
-            let before = seat.progress.swap(span.to, Ordering::AcqRel);
+            let before = slot.progress.swap(span.to, Ordering::AcqRel);
             // Whoever was told to be silent made no progress by order.
             let before = before.max(self.world.spoke_at());
             let silent_ns = span.to.saturating_sub(before);
             tally.longest_ns = tally.longest_ns.max(silent_ns);
             if silent_ns > LONG_NS {
                 let silent = Duration::from_nanos(silent_ns);
-                let name = seat.name();
+                let name = slot.name();
                 self.world
                     .note(&format!("{name} had no answer for {silent:.2?} until now"));
             }
         }
     }
-}
-
-/// Whether it counts a shared number up.
-fn counts(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Count { .. }
-            | Action::Store {
-                mode: Mode::Cas { .. },
-                ..
-            }
-    )
 }

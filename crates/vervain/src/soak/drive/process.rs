@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::{Driver, Pipes};
-use crate::soak::wire::{self, Told};
+use crate::soak::faults::Fault;
+use crate::soak::wire::{self, Report};
 use crate::soak::world::{Door, Failure, lock};
 
 /// How long a client process may take to end after its input has.
@@ -35,8 +36,8 @@ impl Driver {
             .args(["--server", &start.listen.to_string()])
             .arg("--run-dir")
             .arg(&start.run_dir);
-        let seat = self.seat();
-        let (door, number) = (seat.door, seat.number);
+        let slot = self.slot();
+        let (door, number) = (slot.door, slot.number);
         if door != Door::Herd {
             command.arg("--socket");
         }
@@ -48,7 +49,7 @@ impl Driver {
         if door == Door::Herd && start.loss_ppm_max > 0 && self.random.bool() {
             let ppm = self.random.u32(1..=start.loss_ppm_max);
             command.args(["--nic-loss", &ppm.to_string()]);
-            start.lossy.fetch_add(1, Ordering::AcqRel);
+            self.world.count(Fault::Loss);
             self.world
                 .note(&format!("client {number} loses {ppm} ppm of its messages"));
         }
@@ -65,34 +66,34 @@ impl Driver {
         let (Some(input), Some(output)) = pipes else {
             anyhow::bail!("a client process without pipes");
         };
-        let seat = self.seat();
-        seat.killed.store(false, Ordering::Release);
-        seat.stopped.store(false, Ordering::Release);
-        *lock(&seat.process) = Some(child);
-        lock(&seat.tally).processes += 1;
+        let slot = self.slot();
+        slot.killed.store(false, Ordering::Release);
+        slot.stopped.store(false, Ordering::Release);
+        *lock(&slot.process) = Some(child);
+        lock(&slot.tally).processes += 1;
         Ok(Pipes {
             input,
             output: BufReader::new(output),
         })
     }
 
-    pub(super) fn exchange(&mut self, requests: &[wire::Request]) -> io::Result<Option<Told>> {
+    pub(super) fn exchange(&mut self, requests: &[wire::Request]) -> io::Result<Option<Report>> {
         let Some(pipes) = &mut self.pipes else {
             return Ok(None);
         };
-        wire::ask(&mut pipes.input, requests)?;
-        wire::told(&mut pipes.output)
+        wire::send(&mut pipes.input, &requests)?;
+        wire::receive(&mut pipes.output)
     }
 
     /// The process has ended. That is a failure unless it was killed.
     pub(super) fn reap(&mut self, error: Option<io::Error>) -> anyhow::Result<()> {
         self.pipes = None;
         self.connects = (self.connects.0 + self.connects.1, 0);
-        let seat = self.seat();
-        let Some(mut process) = lock(&seat.process).take() else {
+        let slot = self.slot();
+        let Some(mut process) = lock(&slot.process).take() else {
             return Ok(());
         };
-        let killed = seat.killed.load(Ordering::Acquire);
+        let killed = slot.killed.load(Ordering::Acquire);
         if killed {
             // It is dying.
             process.wait().context("waiting for a client process")?;
@@ -116,15 +117,15 @@ impl Driver {
     pub(super) fn end(&mut self) {
         self.pipes = None;
         self.connects = (self.connects.0 + self.connects.1, 0);
-        let seat = self.seat();
-        let Some(mut process) = lock(&seat.process).take() else {
+        let slot = self.slot();
+        let Some(mut process) = lock(&slot.process).take() else {
             return;
         };
         match wait_end(&mut process, END_MAX) {
-            Ok(Some(status)) if status.success() || seat.killed.load(Ordering::Acquire) => {}
+            Ok(Some(status)) if status.success() || slot.killed.load(Ordering::Acquire) => {}
             Ok(Some(status)) => self.world.fail(Failure::Ended(format!(
                 "{}: its process ended with {status}",
-                seat.name()
+                slot.name()
             ))),
             Ok(None) | Err(_) => {
                 // One that has ended meanwhile is what we want.
@@ -132,7 +133,7 @@ impl Driver {
                 drop(process.wait());
                 self.world.fail(Failure::Hang(format!(
                     "{}: its process does not end",
-                    seat.name()
+                    slot.name()
                 )));
             }
         }

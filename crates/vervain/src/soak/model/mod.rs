@@ -2,39 +2,38 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `mod.rs` | moments; what is asked and what comes |
-//! | `content.rs` | values by the numbers of the operations that wrote them |
-//! | `rules.rs` | what an operation does to an item: the cache as one process would see it |
-//! | `own.rs` | a key that one client writes: exactly what it may hold |
-//! | `register.rs` | a key that many write: no torn, foreign or overwritten value |
-//! | `counter.rs` | a number that many count up: each exactly once |
+//! | `mod.rs` | moments, values, answers |
+//! | `item.rs` | what is known of a key, by the search of [`checker`] |
 //!
 //! A cache may forget at any moment, and then knows nothing of what it forgot. An operation whose
 //! outcome nobody learnt was carried out once, or will be, or never. A server that was killed has
 //! forgotten all, and what was on its way to it is lost. One that was told to forget has forgotten
 //! what was stored before. Setting the wall clock changes nothing but what dates mean from then on.
 
-mod content;
-mod counter;
-mod own;
-mod register;
-mod rules;
+mod item;
 #[cfg(test)]
 mod tests;
 
-pub(super) use content::{Content, number_in};
-pub(super) use counter::Counter;
-pub(super) use own::{Allowed, Own};
-pub(super) use register::{LEN_MIN as REGISTER_LEN_MIN, Register};
+pub(super) use item::{Item, Unexplained, Upset};
 
 /// Nanoseconds since the run began.
 pub(super) type Moment = u64;
 
-/// The number of an operation: its client in the upper bits, counted up below.
+/// The number of an operation: its client, counted from 1, in the upper bits, counted up below.
 pub(super) type OpId = u64;
 
+/// The number before the first operation of a client.
+pub(super) fn first_id(client: usize) -> OpId {
+    (client as u64 + 1) << 40
+}
+
+/// The client of an operation.
+pub(super) fn client_of(id: OpId) -> usize {
+    (id >> 40) as usize - 1
+}
+
 /// Between asking and knowing the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     /// When it was asked.
     pub(super) from: Moment,
@@ -43,91 +42,26 @@ pub(super) struct Span {
     /// The same in unix seconds, the first one rounded down.
     pub(super) from_s: u64,
     pub(super) to_s: u64,
-    /// Seconds by which the server's wall clock was ahead at least: since the question was made up,
-    /// and since the run began.
+    /// Seconds by which the server's wall clock was ahead at least since the question was made up.
     pub(super) ahead_s_min: i64,
-    pub(super) ahead_s_min_ever: i64,
 }
 
-/// When an operation was carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    Within(Span),
-    /// Nobody knows. The wall clock was ahead by so many seconds at least all the time.
-    Unknown {
-        ahead_s_min: i64,
-    },
+/// The value that an operation writes: `v1f03:` and then bytes that follow from the number. None of
+/// them starts like a number.
+pub(crate) fn value_of(id: OpId, len: usize) -> Vec<u8> {
+    let mut value = format!("v{id:x}:").into_bytes();
+    let mark = value.len();
+    value.resize(len.max(mark), 0);
+    fastrand::Rng::with_seed(id).fill(&mut value[mark..]);
+    value.truncate(len);
+    value
 }
 
-impl When {
-    /// When it surely had been carried out.
-    fn by(self) -> Moment {
-        match self {
-            When::Within(span) => span.to,
-            When::Unknown { .. } => Moment::MAX,
-        }
-    }
-}
-
-/// On which condition a value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    Set,
-    Add,
-    Replace,
-    Append,
-    Prepend,
-    /// If the item still has the token that it had after this operation.
-    Cas {
-        token: u64,
-        of: OpId,
-    },
-}
-
-/// When an item is to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expiry {
-    Never,
-    /// So many seconds after the server carries it out.
-    In(u32),
-    /// When the server's wall clock, as it is when the server carries it out, will have come to this
-    /// unix second.
-    At(u32),
-}
-
-impl Expiry {
-    /// The unix second from which on the item is surely gone; none when that is never, or when it
-    /// is not known when the operation was carried out.
-    fn gone_s(self, when: When) -> Option<u64> {
-        match (self, when) {
-            (Expiry::Never, _) | (Expiry::In(_), When::Unknown { .. }) => None,
-            (Expiry::In(seconds), When::Within(span)) => Some(span.to_s + u64::from(seconds)),
-            (
-                Expiry::At(date_s),
-                When::Within(Span { ahead_s_min, .. }) | When::Unknown { ahead_s_min },
-            ) => Some(u64::from(date_s).saturating_add_signed(-ahead_s_min)),
-        }
-    }
-}
-
-/// What is asked about one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    Get,
-    GetAndTouch(Expiry),
-    Store {
-        mode: Mode,
-        content: Content,
-        flags: u32,
-        expiry: Expiry,
-    },
-    Delete,
-    /// Adds, or subtracts.
-    Count {
-        up: bool,
-        by: u64,
-    },
-    Touch(Expiry),
+/// A value for people: its mark and its length, or how it begins.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(24)];
+    let more = if bytes.len() > start.len() { ".." } else { "" };
+    format!("{} bytes \"{}{more}\"", bytes.len(), start.escape_ascii())
 }
 
 /// What came.
@@ -161,38 +95,6 @@ pub(super) enum Answer {
     Odd(String),
 }
 
-/// Seconds by which a server may keep an item too long: its clock is read now and then, and
-/// seconds are rounded.
-const EXPIRY_SLACK_S: u64 = 2;
-
-/// Values from here on may be refused as too large.
-pub(super) const TOO_LARGE_MIN: usize = 48 << 10;
-
-impl std::fmt::Display for Action {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Action::Get => write!(f, "get"),
-            Action::GetAndTouch(expiry) => write!(f, "gat {expiry:?}"),
-            Action::Store {
-                mode,
-                content,
-                flags,
-                expiry,
-            } => {
-                match mode {
-                    Mode::Cas { token, of } => write!(f, "Cas token {token} of v{of:x}, ")?,
-                    mode => write!(f, "{mode:?} ")?,
-                }
-                write!(f, "{content} flags {flags} expiry {expiry:?}")
-            }
-            Action::Delete => write!(f, "delete"),
-            Action::Count { up: true, by } => write!(f, "incr {by}"),
-            Action::Count { up: false, by } => write!(f, "decr {by}"),
-            Action::Touch(expiry) => write!(f, "touch {expiry:?}"),
-        }
-    }
-}
-
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -201,7 +103,7 @@ impl std::fmt::Display for Answer {
                 flags,
                 token,
             } => {
-                write!(f, "{} flags {flags}", content::show(bytes))?;
+                write!(f, "{} flags {flags}", show(bytes))?;
                 token.map_or(Ok(()), |token| write!(f, " token {token}"))
             }
             other => write!(f, "{other:?}"),

@@ -1,481 +1,424 @@
 //! Histories that a correct cache may have, and those that it may not.
 
-use super::own::{Allowed, Own};
 use super::*;
+use crate::soak::summary::Summary;
+use crate::soak::tally::Tally;
+use crate::soak::wire::{Kind, Outcome, Request};
+use crate::soak::world::Shared;
+
+/// When the runs of these tests begin, by the clock.
+const START_S: u64 = 1_700_000_000;
+/// The date of their fourth second.
+const FOURTH: i64 = START_S as i64 + 4;
+const DONE: Answer = Answer::Done { token: None };
+
+fn ns(second: u64) -> Moment {
+    second * 1_000_000_000
+}
+
+fn from_to(from: u64, to: u64) -> Span {
+    Span {
+        from: ns(from),
+        to: ns(to) + 1_000_000,
+        from_s: START_S + from,
+        to_s: START_S + to,
+        ahead_s_min: 0,
+    }
+}
 
 /// A question that took a moment, the `at`th second of the run.
 fn at(second: u64) -> Span {
     from_to(second, second)
 }
 
-fn from_to(from: u64, to: u64) -> Span {
-    Span {
-        from: from * 1_000_000_000,
-        to: to * 1_000_000_000 + 1_000_000,
-        from_s: 1_000_000 + from,
-        to_s: 1_000_000 + to,
-        ahead_s_min: 0,
-        ahead_s_min_ever: 0,
+fn plain(kind: Kind) -> Request {
+    Request {
+        kind,
+        ..Request::default()
     }
 }
 
-fn stores(mode: Mode, id: OpId) -> Action {
-    Action::Store {
-        mode,
-        content: Content::of(id, 30),
+fn get() -> Request {
+    plain(Kind::Get)
+}
+
+fn by(kind: Kind, number: u64) -> Request {
+    Request {
+        number,
+        ..plain(kind)
+    }
+}
+
+fn stores(kind: Kind, id: OpId) -> Request {
+    Request {
+        value: value_of(id, 30),
         flags: 5,
-        expiry: Expiry::Never,
+        ..plain(kind)
     }
 }
 
-fn expires(id: OpId, expiry: Expiry) -> Action {
-    Action::Store {
-        mode: Mode::Set,
-        content: Content::of(id, 30),
-        flags: 5,
-        expiry,
-    }
+fn set(id: OpId) -> Request {
+    stores(Kind::Set, id)
 }
 
-fn value(content: &Content) -> Answer {
+fn expires(id: OpId, expiry: i64) -> Request {
+    Request { expiry, ..set(id) }
+}
+
+fn done(token: u64) -> Answer {
+    let token = Some(token);
+    Answer::Done { token }
+}
+
+fn value(bytes: &[u8]) -> Answer {
     Answer::Value {
-        bytes: content.bytes(),
+        bytes: bytes.to_vec(),
         flags: 5,
         token: None,
     }
 }
 
-fn value_of(id: OpId) -> Answer {
-    value(&Content::of(id, 30))
+fn read(id: OpId) -> Answer {
+    value(&value_of(id, 30))
 }
 
-const DONE: Answer = Answer::Done { token: None };
-
-/// A key, asked about once a second.
+/// A key, and the second of the last question.
+#[derive(Clone, Default)]
 struct Key {
-    own: Own,
+    item: Item,
     second: u64,
+    id: OpId,
 }
 
 impl Key {
-    fn new() -> Self {
-        Key {
-            own: Own::new(),
-            second: 0,
+    /// A key with values stored one after the other.
+    fn with(ids: &[OpId]) -> Key {
+        let mut key = Key::default();
+        for &id in ids {
+            key.may(&set(id), DONE);
         }
+        key
     }
 
-    fn try_ask(&mut self, id: OpId, action: &Action, answer: &Answer) -> Result<(), Allowed> {
+    /// What happened between two moments; whether that can be.
+    fn told(&mut self, request: &Request, outcome: Outcome, span: Span) -> bool {
+        self.id += 1;
+        let told = self.item.told(self.id, request, &outcome, span);
+        told.is_ok()
+    }
+
+    fn is_right(&mut self) -> bool {
+        self.item.judge(Moment::MAX, &mut Tally::default()).is_ok()
+    }
+
+    fn ask(&mut self, request: &Request, outcome: Outcome) -> bool {
         self.second += 1;
-        self.own.answered(id, action, answer, at(self.second))
+        self.told(request, outcome, at(self.second)) && self.is_right()
     }
 
     #[track_caller]
-    fn may(&mut self, id: OpId, action: &Action, answer: &Answer) {
-        if let Err(Allowed(allowed)) = self.try_ask(id, action, answer) {
-            panic!("{action} cannot be answered {answer}, but {allowed}");
-        }
+    fn may(&mut self, request: &Request, answer: Answer) -> &mut Self {
+        let text = format!("{request} cannot be answered {answer}");
+        assert!(self.ask(request, Outcome::Answered(answer)), "{text}");
+        self
     }
 
     #[track_caller]
-    fn may_not(&mut self, id: OpId, action: &Action, answer: &Answer) {
-        let mut copy = self.own.clone();
-        let done = copy.answered(id, action, answer, at(self.second + 1));
-        assert!(done.is_err(), "{action} may be answered {answer}");
+    fn may_not(&mut self, request: &Request, answer: Answer) -> &mut Self {
+        let text = format!("{request} may be answered {answer}");
+        let mut copy = self.clone();
+        assert!(!copy.ask(request, Outcome::Answered(answer)), "{text}");
+        self
+    }
+
+    fn lost(&mut self, request: &Request) -> &mut Self {
+        self.second += 1;
+        assert!(self.told(request, Outcome::Unknown, at(self.second)));
+        self
+    }
+
+    fn upset(&mut self, upset: Upset, from: u64, to: u64) -> &mut Self {
+        self.item.upset(upset, ns(from), ns(to));
+        self
+    }
+
+    /// A flush begins, that has only this number.
+    fn flushes(&mut self) -> &mut Self {
+        self.upset(Upset::Flushes(1 << 30), self.second, self.second)
+    }
+
+    fn flushed(&mut self) -> &mut Self {
+        self.upset(Upset::Flushed(1 << 30), self.second, self.second + 1)
     }
 }
 
 #[test]
 fn only_the_last_value_or_none_is_read() {
-    let mut key = Key::new();
-    key.may_not(1, &Action::Get, &value_of(1));
-    key.may(1, &stores(Mode::Set, 1), &DONE);
-    key.may(2, &stores(Mode::Set, 2), &DONE);
-    key.may_not(3, &Action::Get, &value_of(1));
-    let mut torn = Content::of(2, 30).bytes();
+    let mut key = Key::with(&[1, 2]);
+    key.may_not(&get(), read(1));
+    let mut torn = value_of(2, 30);
     torn[29] ^= 1;
-    let torn = Answer::Value {
-        bytes: torn,
-        flags: 5,
-        token: None,
-    };
-    key.may_not(3, &Action::Get, &torn);
-    let flags = Answer::Value {
-        bytes: Content::of(2, 30).bytes(),
-        flags: 4,
-        token: None,
-    };
-    key.may_not(3, &Action::Get, &flags);
-    key.may_not(3, &Action::Get, &Answer::Odd("what?".into()));
-    key.may(3, &Action::Get, &value_of(2));
+    key.may_not(&get(), value(&torn));
+    key.may_not(&get(), Answer::Odd("what?".into()));
+    key.may_not(&by(Kind::Incr, 1), Answer::Number(3));
+    key.may(&by(Kind::Incr, 1), Answer::NotANumber);
+    key.may(&get(), read(2));
     // It may forget, but not remember again.
-    key.may(4, &Action::Get, &Answer::NotFound);
-    key.may_not(5, &Action::Get, &value_of(2));
-    key.may_not(5, &stores(Mode::Add, 5), &Answer::NotStored);
-    key.may(5, &stores(Mode::Add, 5), &DONE);
-    key.may(6, &Action::Delete, &DONE);
-    key.may_not(7, &Action::Get, &value_of(5));
-    key.may_not(7, &Action::Touch(Expiry::Never), &DONE);
+    key.may(&get(), Answer::NotFound).may_not(&get(), read(2));
 }
 
 #[test]
 fn what_nobody_learnt_may_come_once() {
-    let mut key = Key::new();
-    key.may(1, &stores(Mode::Set, 1), &DONE);
-    key.own.lost(2, &stores(Mode::Set, 2));
-    key.may(3, &Action::Get, &value_of(1));
+    let mut key = Key::with(&[1]);
+    key.lost(&set(2)).may(&get(), read(1));
     // Late, after another write even.
-    key.may(4, &stores(Mode::Set, 4), &DONE);
-    key.may(5, &Action::Get, &value_of(2));
-    key.may_not(6, &Action::Get, &value_of(4));
-    key.may(6, &stores(Mode::Set, 6), &DONE);
-    key.may_not(7, &Action::Get, &value_of(2));
+    key.may(&set(4), DONE).may(&get(), read(2));
+    key.may_not(&get(), read(4));
+    key.may(&set(6), DONE).may_not(&get(), read(2));
     // Appended at most once, to whatever was there.
-    key.own.lost(8, &stores(Mode::Append, 8));
-    let six = Content::of(6, 30);
-    let longer = six.followed_by(&Content::of(8, 30));
-    let twice = longer.followed_by(&Content::of(8, 30));
-    key.may_not(9, &Action::Get, &value(&twice));
-    key.may(9, &Action::Get, &value(&six));
-    key.may(10, &Action::Get, &value(&longer));
-    key.may_not(11, &Action::Get, &value(&six));
+    key.lost(&stores(Kind::Append, 8));
+    let six = value_of(6, 30);
+    let longer = [six.clone(), value_of(8, 30)].concat();
+    let twice = [longer.clone(), value_of(8, 30)].concat();
+    key.may_not(&get(), value(&twice)).may(&get(), value(&six));
+    key.may(&get(), value(&longer)).may_not(&get(), value(&six));
     // Many unknown outcomes wear a key out.
-    assert!(!key.own.is_worn());
-    for id in 20..23 {
-        key.own.lost(id, &Action::Delete);
-    }
-    assert!(key.own.is_worn());
+    assert!(!key.item.is_worn());
+    key.lost(&set(20)).lost(&set(21));
+    assert!(key.item.is_worn());
 }
 
 #[test]
 fn a_killed_server_has_forgotten() {
-    let mut key = Key::new();
-    key.may(1, &stores(Mode::Set, 1), &DONE);
-    key.own.lost(2, &stores(Mode::Set, 2));
-    key.own.forget();
-    key.may_not(3, &Action::Get, &value_of(1));
-    key.may_not(3, &Action::Get, &value_of(2));
-    key.may(3, &stores(Mode::Set, 3), &DONE);
+    let mut key = Key::with(&[1]);
+    key.lost(&set(2)).upset(Upset::Killed(90), 2, 2);
+    key.may_not(&get(), read(1)).may_not(&get(), read(2));
+    key.may(&set(3), DONE);
     // Killed while these were asked: the first answer is of the old server, the second of either.
-    let set = stores(Mode::Set, 5);
-    let (get, three) = (Action::Get, value_of(3));
-    let asked = [(4, &get, Some(&three)), (5, &set, Some(&DONE))];
-    let mut other = key.own.clone();
-    key.own
-        .answered_across(&asked, at(20))
-        .expect("answers of both servers");
-    key.second = 30;
-    key.may_not(6, &Action::Get, &value_of(3));
-    let mut one = Key {
-        own: key.own.clone(),
-        second: 30,
+    let across = |first: Answer| {
+        let mut key = key.clone();
+        key.upset(Upset::Killed(91), 20, 25);
+        let in_order = |second| Span {
+            to: ns(second),
+            ..at(second)
+        };
+        key.told(&get(), Outcome::Answered(first), in_order(20));
+        key.told(&set(5), Outcome::Answered(DONE), in_order(20));
+        key.second = 30;
+        key
     };
-    one.may(6, &Action::Get, &value_of(5));
-    key.may(6, &Action::Get, &Answer::NotFound);
-    key.may_not(7, &Action::Get, &value_of(5));
-    let asked = [(4, &get, Some(&DONE))];
-    assert!(other.answered_across(&asked, at(20)).is_err());
+    let mut key = across(read(3));
+    assert!(key.is_right());
+    key.may_not(&get(), read(3));
+    key.clone().may(&get(), read(5));
+    key.may(&get(), Answer::NotFound).may_not(&get(), read(5));
+    assert!(!across(read(1)).is_right());
 }
 
 #[test]
 fn tokens_stand_for_versions() {
-    let mut key = Key::new();
-    let with = |token| Answer::Done { token: Some(token) };
     let read = |id, token| Answer::Value {
-        bytes: Content::of(id, 30).bytes(),
+        bytes: value_of(id, 30),
         flags: 5,
         token: Some(token),
     };
-    let cas = |token, of| stores(Mode::Cas { token, of }, 9);
-    key.may_not(9, &cas(1, 0), &DONE);
-    key.may(1, &stores(Mode::Set, 1), &with(70));
-    key.may_not(2, &Action::Get, &read(1, 71));
-    key.may(2, &Action::Touch(Expiry::Never), &DONE);
-    key.may(2, &Action::Get, &read(1, 70));
-    key.may_not(9, &cas(70, 1), &Answer::Exists);
-    key.may(9, &cas(70, 1), &with(75));
-    key.may_not(9, &cas(70, 1), &DONE);
-    key.may(10, &cas(70, 1), &Answer::Exists);
-    key.may(10, &cas(70, 1), &Answer::NotFound);
-    key.may_not(10, &cas(70, 1), &Answer::Exists);
+    let cas = |number| Request {
+        number,
+        ..stores(Kind::Cas, 9)
+    };
+    let mut key = Key::default();
+    key.may(&set(1), done(70)).may_not(&get(), read(1, 71));
+    key.may(&get(), read(1, 70))
+        .may_not(&cas(70), Answer::Exists);
+    key.may(&cas(70), done(75)).may_not(&cas(70), DONE);
+    // Another server may use one again.
+    key.may(&set(1), done(80)).upset(Upset::Killed(90), 20, 20);
+    key.second = 20;
+    key.may(&set(2), done(80));
+    // Even while it is killed: whose server's answer this is, nobody knows.
+    key.upset(Upset::Killed(91), 30, 35);
+    let in_batch = Span {
+        to: ns(30),
+        ..at(30)
+    };
+    key.told(&set(3), Outcome::Answered(done(80)), in_batch);
+    assert!(key.is_right());
+    key.second = 36;
+    key.may(&get(), read(3, 80));
+    // The same of a key that all write: killed after one was asked, before the answer.
+    key.upset(Upset::Killed(92), 41, 41);
+    key.told(&set(4), Outcome::Answered(done(80)), from_to(40, 45));
+    assert!(key.is_right());
 }
 
 #[test]
 fn expired_items_do_not_show() {
-    for expiry in [Expiry::In(3), Expiry::At(1_000_004)] {
-        let mut key = Key::new();
-        key.may(1, &expires(1, expiry), &DONE);
-        key.may(2, &Action::Get, &value_of(1));
+    for expiry in [3, FOURTH] {
+        let mut key = Key::default();
+        key.may(&expires(1, expiry), DONE).may(&get(), read(1));
         key.second = 7;
-        key.may_not(3, &Action::Get, &value_of(1));
-        key.may(3, &stores(Mode::Add, 3), &DONE);
-        // What was sent but not answered counts from when it is carried out.
-        let mut key = Key::new();
-        key.own.lost(1, &expires(1, expiry));
-        key.second = 4;
-        key.may(3, &Action::Get, &value_of(1));
+        key.may_not(&get(), read(1));
+        key.may(&stores(Kind::Add, 3), DONE);
     }
-    let mut key = Key::new();
-    key.own.lost(1, &expires(1, Expiry::At(1_000_004)));
-    key.second = 7;
-    key.may_not(3, &Action::Get, &value_of(1));
-    let mut key = Key::new();
-    key.may(1, &expires(1, Expiry::In(2)), &DONE);
-    key.may(2, &Action::GetAndTouch(Expiry::Never), &value_of(1));
+    let mut key = Key::default();
+    key.may(&expires(1, 2), DONE);
+    key.may(&plain(Kind::GetAndTouch), read(1));
     key.second = 50;
-    key.may(3, &Action::Get, &value_of(1));
+    key.may(&get(), read(1));
+    // When what was not answered was carried out, nobody knows.
+    let mut key = Key::default();
+    key.lost(&expires(1, FOURTH));
+    key.second = 50;
+    key.may(&get(), read(1));
 }
 
 #[test]
 fn a_date_means_the_clock_as_it_was() {
-    let date = Action::Touch(Expiry::At(1_000_004));
-    let touch = |ahead_s_min| {
-        let mut own = Own::new();
-        own.answered(1, &stores(Mode::Set, 1), &DONE, at(1))
-            .expect("stored");
+    let date = Request {
+        expiry: FOURTH,
+        ..plain(Kind::Touch)
+    };
+    let shows = |ahead_s_min, second: u64| {
+        let mut key = Key::with(&[1]);
         let span = Span {
             ahead_s_min,
             ..at(2)
         };
-        own.answered(2, &date, &DONE, span).expect("touched");
-        own
-    };
-    let shows = |own: &Own, second| {
-        let mut copy = own.clone();
-        copy.answered(3, &Action::Get, &value_of(1), at(second))
-            .is_ok()
+        assert!(key.told(&date, Outcome::Answered(DONE), span) && key.is_right());
+        key.second = second - 1;
+        key.ask(&get(), Outcome::Answered(read(1)))
     };
     // The clock was two seconds slow, or may have been: the date comes two seconds later.
-    let slow = touch(-2);
-    assert!(shows(&slow, 7) && !shows(&slow, 8));
+    assert!(shows(-2, 7) && !shows(-2, 8));
     // It was fast: the date is over.
-    let fast = touch(3);
-    assert!(shows(&fast, 2) && !shows(&fast, 3));
-    // Nobody knows when it was carried out, and the clock was a day slow once.
-    let mut own = Own::new();
-    own.lost(1, &expires(1, Expiry::At(1_000_004)));
-    let span = Span {
-        ahead_s_min_ever: -86_400,
-        ..at(9)
-    };
-    own.answered(2, &Action::Get, &value_of(1), span)
-        .expect("its date is tomorrow");
+    assert!(shows(3, 2) && !shows(3, 3));
 }
 
 #[test]
 fn a_flush_takes_what_was_stored_before_it() {
-    let second = |second: u64| second * 1_000_000_000;
-    let mut key = Key::new();
-    key.may(1, &stores(Mode::Set, 1), &DONE);
-    key.may(2, &Action::Touch(Expiry::Never), &DONE);
-    key.own.flushed(second(1));
-    key.may(3, &Action::Get, &value_of(1));
+    let mut key = Key::with(&[1]);
+    // While the server forgets, it may have or not.
+    key.flushes().may(&get(), read(1));
+    key.clone().may(&get(), Answer::NotFound);
     // Touching or reading an item is not storing it.
-    key.own.flushed(second(4));
-    key.may_not(4, &Action::Get, &value_of(1));
-    key.may_not(4, &stores(Mode::Append, 4), &DONE);
-    key.may(4, &Action::Get, &Answer::NotFound);
-    // What was stored while the server forgot may stay.
-    key.second = 9;
-    key.may(10, &stores(Mode::Set, 10), &DONE);
-    key.own.flushed(second(10));
-    key.may(11, &Action::Get, &value_of(10));
-    // What is changed is stored anew.
-    key.may(12, &stores(Mode::Append, 12), &DONE);
-    let appended = Content::of(10, 30).followed_by(&Content::of(12, 30));
-    key.own.flushed(second(12));
-    key.may(13, &Action::Get, &value(&appended));
-    key.own.flushed(second(20));
-    key.may_not(21, &Action::Get, &value(&appended));
+    key.may(&plain(Kind::Touch), DONE).flushed();
+    key.may_not(&get(), read(1));
+    key.may_not(&stores(Kind::Append, 4), DONE);
+    key.may(&get(), Answer::NotFound);
+    // What was stored meanwhile may stay, and what is changed is stored anew.
+    key.flushes().may(&set(10), DONE).flushed();
+    key.may(&get(), read(10)).may(&get(), Answer::NotFound);
+    let mut key = Key::with(&[1]);
+    key.flushes().may(&set(2), DONE);
+    key.upset(Upset::MayHaveFlushed(1 << 30), key.second, key.second);
+    key.may(&get(), read(2));
     // What was sent but not answered may be carried out behind it, until somebody has seen it.
-    let mut key = Key::new();
-    key.own.lost(1, &stores(Mode::Set, 1));
-    key.own.flushed(second(5));
-    key.second = 6;
-    key.may(2, &Action::Get, &value_of(1));
-    key.own.flushed(second(9));
-    key.may_not(3, &Action::Get, &value_of(1));
-}
-
-#[test]
-fn numbers_are_counted() {
-    let mut key = Key::new();
-    let number = |mode, number| Action::Store {
-        mode,
-        content: Content::Number(number),
-        flags: 5,
-        expiry: Expiry::Never,
-    };
-    let (up, down) = (
-        Action::Count { up: true, by: 3 },
-        Action::Count { up: false, by: 20 },
-    );
-    key.may(1, &up, &Answer::NotFound);
-    key.may(2, &number(Mode::Set, u64::MAX), &DONE);
-    key.may_not(3, &up, &Answer::Number(u64::MAX));
-    key.may(3, &up, &Answer::Number(2));
-    key.may(4, &down, &Answer::Number(0));
-    key.own.lost(5, &up);
-    key.may_not(6, &up, &Answer::Number(9));
-    key.may(6, &up, &Answer::Number(6));
-    key.may_not(7, &up, &Answer::Number(12));
-    key.may(8, &stores(Mode::Set, 8), &DONE);
-    key.may_not(9, &up, &Answer::Number(3));
-    key.may(9, &up, &Answer::NotANumber);
+    let mut key = Key::default();
+    key.lost(&set(1)).flushes().flushed().may(&get(), read(1));
+    key.flushes().flushed().may_not(&get(), read(1));
 }
 
 #[test]
 fn what_is_silent_or_refused_is_known() {
-    let mut key = Key::new();
-    key.may(1, &stores(Mode::Set, 1), &Answer::Silent);
-    key.may(2, &Action::Get, &value_of(1));
-    key.may(3, &stores(Mode::Set, 3), &Answer::Busy);
-    key.may_not(4, &Action::Get, &value_of(3));
-    key.may_not(4, &stores(Mode::Set, 4), &Answer::TooLarge);
-    let large = Action::Store {
-        mode: Mode::Set,
-        content: Content::of(5, 1 << 20),
-        flags: 0,
-        expiry: Expiry::Never,
+    let mut key = Key::default();
+    key.may(&set(1), Answer::Silent).may(&get(), read(1));
+    key.may(&set(2), Answer::Silent).may_not(&get(), read(1));
+    key.may(&set(3), Answer::Busy).may_not(&get(), read(3));
+    key.may_not(&set(4), Answer::TooLarge);
+    let large = Request {
+        value: value_of(5, 1 << 20),
+        ..plain(Kind::Set)
     };
-    key.may(5, &large, &Answer::TooLarge);
     // The one before it must not pass for it.
-    key.may_not(6, &Action::Get, &value_of(1));
-    key.may(7, &stores(Mode::Set, 7), &DONE);
-    key.may(8, &stores(Mode::Replace, 8), &Answer::NoRoom);
-    key.may(9, &Action::Get, &value_of(7));
-    key.may(10, &stores(Mode::Set, 10), &Answer::NoRoom);
-    key.may_not(11, &Action::Get, &value_of(7));
+    key.may(&large, Answer::TooLarge).may_not(&get(), read(2));
+    key.may(&set(7), DONE);
+    key.may(&stores(Kind::Replace, 8), Answer::NoRoom);
+    key.may(&get(), read(7)).may(&set(10), Answer::NoRoom);
+    key.may_not(&get(), read(7));
 }
 
-/// A register with two writes, one after the other.
-fn register() -> Register {
-    let mut register = Register::default();
-    for id in [1, 2] {
-        register.begins(id, 40, at(id).from);
-        register.stored(id, at(id));
-    }
-    register
-}
-
-fn shared(id: OpId) -> Answer {
-    Answer::Value {
-        bytes: Content::of(id, 40).bytes(),
-        flags: Register::flags_of(id),
-        token: None,
-    }
-}
-
-#[test]
-fn overwritten_values_are_not_read() {
-    let mut register = register();
-    assert!(register.read(&shared(2), at(3)).is_ok());
-    let error = register.read(&shared(1), at(3)).expect_err("overwritten");
-    assert!(error.contains("took its place"), "{error}");
-    // Whoever asked before it was overwritten may still get it.
-    assert!(register.read(&shared(1), from_to(1, 5)).is_ok());
-    // Two at once: either may be the last, but one of them.
-    for id in [7, 8] {
-        register.begins(id, 40, at(10).from);
-    }
-    for id in [7, 8] {
-        register.stored(id, from_to(10, 11));
-    }
-    assert!(register.read(&shared(7), at(12)).is_ok());
-    assert!(register.read(&shared(8), at(13)).is_err());
-    assert!(register.read(&shared(7), at(13)).is_ok());
-    // A miss, and a delete, take the place of values.
-    register.empty(at(14));
-    assert!(register.read(&shared(7), at(15)).is_err());
-}
-
-#[test]
-fn torn_and_foreign_values_are_not_read() {
-    let mut register = register();
-    let mut wrong = |change: &dyn Fn(&mut Vec<u8>, &mut u32)| {
-        let Answer::Value {
-            mut bytes,
-            mut flags,
-            token,
-        } = shared(2)
-        else {
-            unreachable!("a value");
-        };
-        change(&mut bytes, &mut flags);
-        let answer = Answer::Value {
-            bytes,
-            flags,
-            token,
-        };
-        register.read(&answer, at(3)).expect_err("a wrong value")
+/// Commands of several clients, in any order; whether that can be.
+fn at_once(all: &[(Span, Request, Answer)]) -> bool {
+    let mut key = Key::default();
+    key.told(&set(1), Outcome::Answered(DONE), at(1));
+    key.told(&set(2), Outcome::Answered(DONE), at(2));
+    let told = |(span, request, answer): &(Span, Request, Answer)| {
+        key.told(request, Outcome::Answered(answer.clone()), *span)
     };
-    let torn = wrong(&|bytes, _| {
-        let other = Content::of(1, 40).bytes();
-        bytes[30..].copy_from_slice(&other[30..]);
-    });
-    assert!(torn.contains("differs from byte 3"), "{torn}");
-    wrong(&|bytes, _| bytes.truncate(39));
-    wrong(&|_, flags| *flags += 1);
-    wrong(&|bytes, _| bytes[0] = b'w');
-    let foreign = wrong(&|bytes, _| *bytes = Content::of(99, 40).bytes());
-    assert!(foreign.contains("v63 was never written"), "{foreign}");
+    all.iter().all(told) && key.is_right()
 }
 
 #[test]
-fn unknown_writes_may_show_until_the_server_dies() {
-    let mut register = register();
-    register.begins(3, 40, at(3).from);
-    register.lost(3);
-    register.begins(4, 40, at(4).from);
-    assert!(register.read(&shared(2), at(5)).is_ok());
-    assert!(register.read(&shared(3), at(6)).is_ok());
-    assert!(register.read(&shared(2), at(7)).is_err());
-    register.killed(at(8).from);
-    assert!(register.read(&shared(3), at(9)).is_err());
-    assert!(register.read(&shared(2), at(9)).is_err());
-    // That one was still under way, and may have come to the next server.
-    assert!(register.read(&shared(4), at(9)).is_ok());
+fn overwritten_values_are_not_read_by_anybody() {
+    assert!(at_once(&[(at(3), get(), read(2))]));
+    assert!(!at_once(&[(at(3), get(), read(1))]));
+    // Whoever asked before it was overwritten may still get it.
+    assert!(at_once(&[(from_to(1, 5), get(), read(1))]));
+    // Two at once: either may be the last, but one of them.
+    let two = |reads: [OpId; 3]| {
+        let mut all = vec![
+            (from_to(10, 11), set(7), DONE),
+            (from_to(10, 11), set(8), DONE),
+        ];
+        let reads = (12..).zip(reads);
+        all.extend(reads.map(|(second, id)| (at(second), get(), read(id))));
+        at_once(&all)
+    };
+    assert!(two([7, 7, 7]) && two([8, 8, 8]) && !two([7, 8, 7]) && !two([2, 7, 7]));
+    // Nobody is judged before all have been answered who asked before.
+    let mut key = Key::with(&[1]);
+    key.told(&get(), Outcome::Answered(read(9)), at(5));
+    assert!(key.item.judge(ns(5), &mut Tally::default()).is_ok());
+    key.told(&set(9), Outcome::Answered(DONE), from_to(4, 6));
+    assert!(key.is_right());
 }
 
-#[test]
-fn each_count_happens_once() {
-    let mut counter = Counter::default();
-    let life = counter.begin_life();
-    assert!(counter.read(life, at(1)).is_ok());
-    for second in 2..5 {
-        counter.asks();
-        let number = life + second - 1;
-        assert!(counter.counted(number, at(second)).is_ok());
+/// What a run of so many answers and a shared key says, whose search has given up.
+fn given_up(answers: u64) -> (serde_json::Value, String) {
+    let mut shared = Shared::new(1);
+    let mut tally = Tally::default();
+    let mut ask = |slot: usize, id, outcome: Outcome| {
+        let told = shared.slots[slot].item.told(id, &set(id), &outcome, at(id));
+        told.expect("an answer to it");
+    };
+    for id in 1..answers {
+        ask(0, id, Outcome::Answered(DONE));
     }
-    counter.asks();
-    let again = counter.counted(life + 3, at(6));
-    assert!(again.is_err_and(|error| error.contains("given out before")));
-    assert!(counter.read(life + 3, at(7)).is_ok());
-    assert!(counter.read(life + 2, at(7)).is_err(), "too few");
-    assert!(counter.read(life + 4, at(7)).is_err(), "too many");
-    counter.asks();
-    counter.lost();
-    assert!(counter.read(life + 4, at(8)).is_ok());
-    assert!(counter.read(life + 5, at(8)).is_err(), "too many");
-    counter.asks();
-    assert!(counter.counted(life + 6, at(9)).is_err(), "one too many");
+    // More than the search can tell apart.
+    for id in 1..200 {
+        ask(1, id, Outcome::Unknown);
+    }
+    ask(1, 200, Outcome::Answered(DONE));
+    let key = shared.slots[1].key.clone();
+    shared.answered(0, &mut tally).expect("nothing wrong");
+    assert_ne!(shared.slots[1].key, key);
+    let summary = Summary {
+        seed: 1,
+        command: String::new(),
+        took: std::time::Duration::ZERO,
+        interrupted: false,
+        held_up: std::time::Duration::ZERO,
+        clients: 1,
+        failure: tally.enough_judged().err(),
+        tally,
+        faults: std::collections::BTreeMap::new(),
+        servers: 0,
+        peak: None,
+        logs: None,
+    };
+    (summary.json(), summary.text())
 }
 
 #[test]
-fn counters_do_not_rise_from_the_dead() {
-    let mut counter = Counter::default();
-    let one = counter.begin_life();
-    assert!(counter.read(one, at(1)).is_ok());
-    let two = counter.begin_life();
-    // Somebody's `add` found none.
-    assert!(counter.read(two, at(3)).is_ok());
-    let error = counter.read(one, at(5)).expect_err("a dead one");
-    assert!(error.contains("was over"), "{error}");
-    counter.empty(at(6));
-    assert!(counter.read(two, at(8)).is_err());
-    let three = counter.begin_life();
-    assert!(counter.read(three, at(9)).is_ok());
-    counter.killed(at(10).from);
-    assert!(counter.read(three, at(11)).is_err());
-    assert!(counter.read(17, at(12)).is_err(), "of no life");
+fn a_search_that_gives_up_is_told_and_too_many_fail_the_run() {
+    for (answers, is_ok) in [(1, false), (99, false), (100, true)] {
+        let (json, text) = given_up(answers);
+        assert_eq!(json["answers_checked"], answers - 1, "{json}");
+        assert_eq!(json["answers_unjudged"], 1, "{json}");
+        assert_eq!(json["keys_undecided"], 1, "{json}");
+        assert_eq!(json["ok"], is_ok, "{json}");
+        assert_eq!(json["found"]["too_many_unjudged"], u64::from(!is_ok));
+        let line = format!("{:<34}1\n", "answers unjudged");
+        assert!(text.contains(&line), "{text}");
+    }
 }
