@@ -33,11 +33,17 @@ impl Measured {
     }
 }
 
-/// Figures of several sides that are compared, round by round.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Rounds(Vec<Vec<f64>>);
+/// The median of some figures; 0 of none.
+pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let figures: Vec<f64> = figures.into_iter().collect();
+    Measured::of(&figures).unwrap_or_default().mid
+}
 
-impl Rounds {
+/// Figures of several sides that are compared, or whatever was measured of them, round by round.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Rounds<T = f64>(Vec<Vec<T>>);
+
+impl<T> Rounds<T> {
     /// Gives each side its turn in every round, so that what else runs on the machine weighs on all alike.
     ///
     /// # Errors
@@ -45,9 +51,9 @@ impl Rounds {
     pub fn alternate<E>(
         rounds: usize,
         sides: usize,
-        mut turn: impl FnMut(usize) -> Result<f64, E>,
+        mut turn: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Self, E> {
-        let mut figures = vec![Vec::with_capacity(rounds); sides];
+        let mut figures: Vec<Vec<T>> = (0..sides).map(|_| Vec::new()).collect();
         for _ in 0..rounds {
             for (side, figures) in figures.iter_mut().enumerate() {
                 figures.push(turn(side)?);
@@ -56,6 +62,13 @@ impl Rounds {
         Ok(Rounds(figures))
     }
 
+    /// A side's figures, a round each.
+    pub fn figures(&self, side: usize) -> &[T] {
+        &self.0[side]
+    }
+}
+
+impl Rounds {
     /// The median and the ends of a side; `None` of no figures.
     pub fn measured(&self, side: usize) -> Option<Measured> {
         Measured::of(&self.0[side])
@@ -63,12 +76,7 @@ impl Rounds {
 
     /// The median of a side; 0 of no figures.
     pub fn median(&self, side: usize) -> f64 {
-        self.measured(side).unwrap_or_default().mid
-    }
-
-    /// A side's figures, a round each.
-    pub fn figures(&self, side: usize) -> &[f64] {
-        &self.0[side]
+        median(self.0[side].iter().copied())
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use serde::Serialize;
 
-use crate::limit::LimitReport;
+use crate::limit::{BetweenCores, LimitReport};
 
 pub use crate::cache::show::{write_loads, write_table};
 
@@ -121,56 +121,45 @@ pub fn write_limits(report: &LimitReport, out: &mut impl Write) -> io::Result<()
         out,
         [("machine", report.machine.to_string()), ("threads", pinned)],
     )?;
-    let mut table = Table::new(1, &["", "", ""]).text(2);
-    let mut row = |name: &str, figure: f64, digits: usize, unit: &str| {
-        table.row([name, &format!("{figure:.digits$}"), unit]);
-    };
-    row(
-        "between two cores: a line there and back",
-        between.pingpong_ns,
-        0,
-        "ns",
-    );
-    row(
-        "  lines one way through a ring",
-        between.ring_mops,
-        1,
-        "Mop/s",
-    );
-    for one in &between.exchange {
-        row(
-            &format!("  slot exchange, window {}", one.window),
-            one.mops,
+    let mut table = Table::new(1, &["between two cores", "", ""]).text(2);
+    between_rows(between)
+        .into_iter()
+        .for_each(|row| table.row(row));
+    write!(out, "{table}")?;
+    let (stall_ms, percent) = (report.stall_longest_us / 1e3, report.stalled_percent);
+    let (dependent_ns, reads) = (report.dependent_read_ns, report.independent_reads_mops);
+    let mut table = Table::new(1, &["on one core", "", ""]).text(2);
+    table.row(figure("longest stall of a bare loop", stall_ms, 1, "ms"));
+    table.row(figure("stalled in all", percent, 1, "% of the time"));
+    table.row(figure("dependent random read", dependent_ns, 0, "ns"));
+    table.row(figure("independent random reads", reads, 1, "Mop/s"));
+    for one in &report.copies {
+        let name = format!("copy of {} B", one.bytes);
+        table.row(figure(&name, one.gb_per_s, 1, "GB/s"));
+    }
+    write!(out, "\n{table}")
+}
+
+/// A row of a table of limits: a name, a figure with some digits, and its unit.
+pub(crate) fn figure(name: &str, figure: f64, digits: usize, unit: &str) -> [String; 3] {
+    let figure = format!("{figure:.digits$}");
+    [name.to_string(), figure, unit.to_string()]
+}
+
+/// What two cores can do together, as such rows.
+pub(crate) fn between_rows(between: &BetweenCores) -> Vec<[String; 3]> {
+    let mut rows = vec![
+        figure("a line there and back", between.pingpong_ns, 0, "ns"),
+        figure(
+            "lines one way through a ring",
+            between.ring_mops,
             1,
             "Mop/s",
-        );
-    }
-    row(
-        "on one core: longest stall of a bare loop",
-        report.stall_longest_us / 1e3,
-        1,
-        "ms",
-    );
-    row(
-        "  stalled in all",
-        report.stalled_percent,
-        1,
-        "% of the time",
-    );
-    row("  dependent random read", report.dependent_read_ns, 0, "ns");
-    row(
-        "  independent random reads",
-        report.independent_reads_mops,
-        1,
-        "Mop/s",
-    );
-    for one in &report.copies {
-        row(
-            &format!("  copy of {} B", one.bytes),
-            one.gb_per_s,
-            1,
-            "GB/s",
-        );
-    }
-    write!(out, "{table}")
+        ),
+    ];
+    rows.extend(between.exchange.iter().map(|one| {
+        let name = format!("slot exchange, window {}", one.window);
+        figure(&name, one.mops, 1, "Mop/s")
+    }));
+    rows
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use crate::cache::Rates;
 
 /// No duration is longer: sums of moments and durations stay within 64 bits of nanoseconds.
@@ -16,6 +18,19 @@ pub fn usual<T: clap::Args>() -> T {
     let matches = command.try_get_matches_from(["usual"]);
     let usual = matches.and_then(|matches| T::from_arg_matches(&matches));
     usual.expect("each setting has a default")
+}
+
+/// What a value is called on command lines and in reports.
+pub fn name_of(value: &impl ValueEnum) -> String {
+    let shown = value.to_possible_value();
+    shown.map_or_else(String::new, |shown| shown.get_name().to_string())
+}
+
+/// What it means, in a line: the variant's documentation.
+pub fn help_of(value: &impl ValueEnum) -> String {
+    let shown = value.to_possible_value();
+    let help = shown.as_ref().and_then(|shown| shown.get_help());
+    help.map_or_else(String::new, ToString::to_string)
 }
 
 /// Splits `12.5MiB` into a number and a unit.
@@ -75,6 +90,14 @@ pub fn size_of<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, 
         let (min, max) = (show_size(MIN), show_size(MAX));
         Err(format!("`{text}` is not between {min} and {max}"))
     }
+}
+
+/// As [`size`], where more than memory has is meant.
+///
+/// # Errors
+/// What the text should look like.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    size(text).map(|bytes| bytes as u64)
 }
 
 /// A duration: `90s`, `5m`, `250ms`, `1h`, `7d`; a bare number is seconds.
@@ -163,9 +186,23 @@ pub fn show_size(bytes: usize) -> String {
 mod tests {
     use super::*;
 
+    /// Whether a text is read as it should be; of those that should not be, whether it is refused.
+    fn read<T: PartialEq + std::fmt::Debug>(
+        parse: impl Fn(&str) -> Result<T, String>,
+        right: &[(&str, T)],
+        wrong: &[&str],
+    ) {
+        for (text, value) in right {
+            assert_eq!(parse(text).as_ref(), Ok(value), "{text}");
+        }
+        for text in wrong {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
     #[test]
-    fn sizes_are_read() {
-        for (text, bytes) in [
+    fn what_people_write_is_read() {
+        let sizes = [
             ("0", 0),
             ("4096", 4096),
             ("64K", 65_536),
@@ -173,62 +210,39 @@ mod tests {
             ("1.5g", 3 << 29),
             ("2mb", 2 << 20),
             ("1T", 1 << 40),
-        ] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "x", "-1", "1X", "1e99G", "99999999999T", "1..2"] {
-            assert!(size(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_kept_within_bounds() {
+        ];
+        let wrong = ["", "x", "-1", "1X", "1e99G", "99999999999T", "1..2"];
+        read(size, &sizes, &wrong);
         let bounded = size_of::<1024, 4096>;
-        assert_eq!(bounded("1K"), Ok(1024));
-        assert_eq!(bounded("4K"), Ok(4096));
+        read(bounded, &[("1K", 1024), ("4K", 4096)], &["1023", "x"]);
         let refusal = Err("`5K` is not between 1 KiB and 4 KiB".to_string());
         assert_eq!(bounded("5K"), refusal);
-        assert!(bounded("1023").is_err() && bounded("x").is_err());
-    }
-
-    #[test]
-    fn durations_are_read() {
-        for (text, ms) in [
+        read(
+            count::<1, 256>,
+            &[("1", 1), ("256", 256)],
+            &["0", "257", "x"],
+        );
+        let times = [
             ("250ms", 250),
             ("90s", 90_000),
             ("5m", 300_000),
             ("2", 2000),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
-        for text in ["", "s", "-1s", "1y", "1e400"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
+        ];
+        let times = times.map(|(text, ms)| (text, Duration::from_millis(ms)));
+        read(duration, &times, &["", "s", "-1s", "1y", "1e400", "36501d"]);
         assert_eq!(duration("36500d"), Ok(DURATION_MAX));
-        for text in ["36501d", "99999999999999d", "99999999999999999999999999d"] {
-            let error = duration(text).expect_err(text);
-            assert!(error.ends_with("hundred years"), "{error}");
-        }
-    }
-
-    #[test]
-    fn rates_are_read() {
-        assert_eq!(rates("auto"), Ok(Rates::Auto));
         let some = Rates::These(vec![50_000.0, 250_000.0, 1_500_000.0]);
-        assert_eq!(rates("50000,250k,1.5M"), Ok(some));
-        for text in ["", "0", "-1", "1x", "1k,", "1e9G", "2000M"] {
-            assert!(rates(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn windows_are_powers_of_two() {
-        assert_eq!(window("1"), Ok(1));
-        assert_eq!(window("1024"), Ok(1024));
-        for text in ["", "0", "3", "2048", "-2", "x"] {
-            assert!(window(text).is_err(), "{text}");
-        }
+        let rights = [("auto", Rates::Auto), ("50000,250k,1.5M", some)];
+        read(
+            rates,
+            &rights,
+            &["", "0", "-1", "1x", "1k,", "1e9G", "2000M"],
+        );
+        read(
+            window,
+            &[("1", 1), ("1024", 1024)],
+            &["", "0", "3", "2048", "-2"],
+        );
     }
 
     #[test]

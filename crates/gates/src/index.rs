@@ -35,9 +35,10 @@ fn filled() -> anyhow::Result<index::Index> {
     Ok(index)
 }
 
-/// What is asked of the index, one a call.
+/// What is asked of the index, one a call, or many of one call.
 #[derive(Clone, Copy)]
-pub(crate) enum Ask {
+pub(crate) enum Call {
+    LookupMany,
     Lookup,
     Insert,
     Replace,
@@ -45,15 +46,15 @@ pub(crate) enum Ask {
 
 pub(crate) struct Index {
     index: index::Index,
-    ask: Ask,
+    call: Call,
     random: fastrand::Rng,
 }
 
 impl Index {
-    pub(crate) fn new(ask: Ask) -> anyhow::Result<Self> {
+    pub(crate) fn new(call: Call) -> anyhow::Result<Self> {
         Ok(Index {
             index: filled()?,
-            ask,
+            call,
             random: fastrand::Rng::with_seed(1),
         })
     }
@@ -67,14 +68,29 @@ impl Index {
 
 impl Path for Index {
     fn operations(&self) -> usize {
-        CALLS
+        match self.call {
+            Call::LookupMany => BATCH,
+            _ => CALLS,
+        }
     }
 
     fn round(&mut self) -> anyhow::Result<()> {
-        let items = self.items();
         let mut done = 0;
-        match self.ask {
-            Ask::Lookup => {
+        match self.call {
+            Call::LookupMany => {
+                let items: [u64; BATCH] = std::array::from_fn(|_| self.random.u64(..ITEMS));
+                let hashes = items.map(hash_of);
+                let mut found = [0u32; BATCH];
+                mark(Mark::Server);
+                self.index.candidates_batch(&hashes, |number, place| {
+                    black_box(place);
+                    found[number] += 1;
+                });
+                mark(Mark::Nobody);
+                done = found.iter().filter(|found| **found > 0).count();
+            }
+            Call::Lookup => {
+                let items = self.items();
                 let hashes = items.map(hash_of);
                 let mut candidates = Candidates::new();
                 mark(Mark::Server);
@@ -84,7 +100,8 @@ impl Path for Index {
                 }
                 mark(Mark::Nobody);
             }
-            Ask::Insert => {
+            Call::Insert => {
+                let items = self.items();
                 let hashes: [u64; CALLS] = std::array::from_fn(|_| self.random.u64(..));
                 let places = items.map(|item| place_of(item, 1));
                 mark(Mark::Server);
@@ -97,7 +114,8 @@ impl Path for Index {
                     ensure!(self.index.remove(hash, place), "an entry was lost");
                 }
             }
-            Ask::Replace => {
+            Call::Replace => {
+                let items = self.items();
                 let hashes = items.map(hash_of);
                 let [here, there] = [0, 1].map(|time| items.map(|item| place_of(item, time)));
                 mark(Mark::Server);
@@ -110,42 +128,8 @@ impl Path for Index {
                 }
             }
         }
-        ensure!(done == CALLS, "{done} of {CALLS} done");
-        Ok(())
-    }
-}
-
-/// Lookups of many at once.
-pub(crate) struct Lookups {
-    index: index::Index,
-    random: fastrand::Rng,
-}
-
-impl Lookups {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        Ok(Lookups {
-            index: filled()?,
-            random: fastrand::Rng::with_seed(1),
-        })
-    }
-}
-
-impl Path for Lookups {
-    fn operations(&self) -> usize {
-        BATCH
-    }
-
-    fn round(&mut self) -> anyhow::Result<()> {
-        let items: [u64; BATCH] = std::array::from_fn(|_| self.random.u64(..ITEMS));
-        let hashes = items.map(hash_of);
-        let mut found = [0u32; BATCH];
-        mark(Mark::Server);
-        self.index.candidates_batch(&hashes, |number, place| {
-            black_box(place);
-            found[number] += 1;
-        });
-        mark(Mark::Nobody);
-        ensure!(!found.contains(&0), "an entry was lost");
+        let operations = self.operations();
+        ensure!(done == operations, "{done} of {operations} done");
         Ok(())
     }
 }

@@ -24,7 +24,10 @@ pub(crate) fn key_of(item: u64) -> [u8; 16] {
 
 /// A full partition, and the keys that are in it: the index is lossy.
 pub(crate) fn filled(seed: u64) -> anyhow::Result<(Partition, Vec<[u8; 16]>)> {
-    let mut partition = Partition::new(&Options::new(128 << 20))?;
+    let mut partition = Partition::new(&Options {
+        hash_seed: seed,
+        ..Options::new(128 << 20)
+    })?;
     for item in 0..ITEMS {
         let key = key_of(item);
         let hash = KeyHash::new(seed, &key);

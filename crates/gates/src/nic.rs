@@ -83,7 +83,7 @@ impl Connected {
         let run_dir = tempfile::tempdir()?;
         let [client, server] = adapters(run_dir.path())?.map(|nic| Context::new(nic));
         let (pd, peer_pd) = (client.alloc_pd()?, server.alloc_pd()?);
-        let (cq, peer_cq) = (client.create_cq(64)?, server.create_cq(64)?);
+        let (mut cq, peer_cq) = (client.create_cq(64)?, server.create_cq(64)?);
         let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq))?;
         let mut peer: QueuePair<Rc> = peer_pd.create_qp(&QpOptions::on(&peer_cq))?;
         let (here, there) = (qp.endpoint()?, peer.endpoint()?);
@@ -93,13 +93,24 @@ impl Connected {
             | Access::REMOTE_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_ATOMIC;
+        let remote = peer_pd.allocate(REGION_LEN, access)?;
+        // The peer is asked for a region when it is first used.
+        qp.post_send(&[Wr::write_inline(b"first", remote.remote(0))])?;
+        let mut completion = [Wc::default()];
+        let count = loop {
+            match cq.poll(&mut completion)? {
+                0 => std::thread::yield_now(),
+                count => break count,
+            }
+        };
+        ensure_completed(count, &completion[0])?;
         Ok(Connected {
             verb,
             cq,
             batch: qp.batch(ROUND),
             qp,
             local: pd.allocate(REGION_LEN, access)?,
-            remote: peer_pd.allocate(REGION_LEN, access)?,
+            remote,
             _peer: peer,
             _peer_cq: peer_cq,
             _run_dir: run_dir,
@@ -195,9 +206,12 @@ impl Datagrams {
         let ah = pd.create_ah(server.gid()?)?;
         // One that is lost, for want of a RECV, opens the lane that the others go through.
         qp.post_send(&[Wr::send_inline_to(&ah, peer.num(), QKEY, b"first").unsignaled()])?;
-        server_nic.catch_up();
-        let lost = peer_cq.poll(&mut [Wc::default()])?;
-        ensure!(lost == 0, "a datagram without a RECV");
+        while server_nic.usage().unreceived == 0 {
+            let lost = peer_cq.poll(&mut [Wc::default()])?;
+            ensure!(lost == 0, "a datagram without a RECV");
+            // It goes out when first contact stands.
+            std::thread::yield_now();
+        }
         let to = qp.prepare(&ah, peer.num(), QKEY)?;
         Ok(Datagrams {
             batch: qp.batch(ROUND),

@@ -2,7 +2,6 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`compare`] | our server beside memcached |
 //! | [`memcached`] | memcached as a process |
 //! | [`index`] | the store's index beside concurrent maps |
 //! | [`mica`] | the cache's table beside the standard hash map |
@@ -10,7 +9,6 @@
 //! | [`report`] | a run of everything as JSON, plots and a page |
 //! | [`store`] | the same for the store |
 //! | [`plot`] | SVG plots |
-//! | [`publish`] | a report in the README |
 //! | [`goals`](mod@goals) | the figures that are compared with goals |
 //! | [`gates`] | counts of what the hot paths do, compared with `gates.json` |
 //! | [`mutants`] | the product broken on purpose |
@@ -20,8 +18,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod compare;
 pub mod death;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod gates;
 pub mod goals;
 pub mod index;
@@ -29,7 +27,6 @@ pub mod memcached;
 pub mod mica;
 pub mod mutants;
 pub mod plot;
-pub mod publish;
 pub mod report;
 pub mod store;
 
@@ -40,7 +37,6 @@ use anyhow::Context as _;
 use bench::limit::LimitRun;
 use bench::print::write_limits;
 use clap::{Parser, Subcommand};
-use serde::Serialize;
 use vervain::measure::Progress;
 
 /// What the project measures and proves about itself.
@@ -56,33 +52,21 @@ struct Flags {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// The cache beside memcached, each at its best.
-    Cache(Box<compare::AgainstFlags>),
-    /// Our socket door beside memcached's, cell by cell.
-    Door(compare::door::DoorMatrix),
     /// What a client notices while others connect, stand still and are killed.
-    Death(death::command::DeathFlags),
+    Death(death::DeathFlags),
     /// A client that `death` kills, told on standard input when to connect.
     #[command(hide = true)]
-    DeathVictim(death::command::VictimFlags),
-    /// The store's index alone, beside concurrent hash maps.
-    Index(index::IndexRun),
+    DeathVictim(death::VictimFlags),
     /// What this machine can do at all: the limits that the others run against.
     Limit(LimitRun),
-    /// The cache's table alone, beside the standard hash map.
-    Mica(mica::MicaRun),
     /// Everything, as JSON, plots and a page: how fast is it here, compared with memcached, and
     /// how far from the limit?
     Report(report::command::ReportFlags),
     /// A process that loads a store and is killed then, for `report --store`.
     #[command(hide = true)]
     StoreLoad(store::command::LoadFlags),
-    /// The README's figures, from a folder that `report` has written.
-    Publish {
-        /// The folder.
-        folder: PathBuf,
-    },
     /// Counts what the hot paths do, and compares it with gates.json.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     Gates(gates::GatesFlags),
     /// Runs the cache in virtual time: servers, clients and a network from one seed each, and checks
     /// every answer.
@@ -105,40 +89,23 @@ pub fn run() -> ExitCode {
 
 fn carry_out(verb: Verb, as_json: bool) -> anyhow::Result<bool> {
     match verb {
-        Verb::Cache(flags) => compare::against(&flags, as_json),
-        Verb::Door(matrix) => compare::door(matrix, as_json),
-        Verb::Death(flags) => death::command::run(flags, as_json),
-        Verb::DeathVictim(flags) => death::command::run_victim(&flags),
-        Verb::Index(run) => show(as_json, |tell| run.run(tell), index::write_index),
+        Verb::Death(flags) => death::run(flags, as_json),
+        Verb::DeathVictim(flags) => death::run_victim(&flags),
         Verb::Limit(mut run) => {
             run.cpus = run.cpus.or_else(bench::machine::first_and_last);
-            show(as_json, |tell| Ok::<_, Never>(run.run(tell)), write_limits)
+            let progress = Progress::new(as_json);
+            let report = run.run(&mut |what| progress.tell(what));
+            drop(progress);
+            bench::print::show(&report, as_json, write_limits)?;
+            Ok(true)
         }
-        Verb::Mica(run) => show(as_json, |tell| run.run(tell), mica::write_mica),
         Verb::Report(flags) => report::command::run(&flags, as_json),
         Verb::StoreLoad(flags) => store::command::load(&flags),
-        Verb::Publish { folder } => publish::publish(&folder).map(|()| true),
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
         Verb::Gates(flags) => gates::run(&flags),
         Verb::Simulate(flags) => Ok(simulation::command::run(&flags)),
         Verb::Mutants(flags) => mutants::run(&flags),
     }
-}
-
-/// What cannot go wrong.
-type Never = std::convert::Infallible;
-
-/// Measures, telling how far that is, and prints the report as a table or as JSON.
-fn show<R: Serialize, E: std::error::Error + Send + Sync + 'static>(
-    as_json: bool,
-    run: impl FnOnce(&mut dyn FnMut(&str)) -> Result<R, E>,
-    table: impl FnOnce(&R, &mut std::io::StdoutLock<'static>) -> std::io::Result<()>,
-) -> anyhow::Result<bool> {
-    let progress = Progress::new(as_json);
-    let report = run(&mut |what| progress.tell(what));
-    drop(progress);
-    let report = report.context("the benchmark did not finish")?;
-    bench::print::show(&report, as_json, table)?;
-    Ok(true)
 }
 
 /// A folder to write into; one that cannot be written is better known before than after.

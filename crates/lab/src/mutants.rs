@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 /// The patches, from the root.
 const FOLDER: &str = "crates/lab/mutants";
@@ -34,16 +34,6 @@ pub struct MutantsFlags {
     /// Lists the mutants and the tests that should notice them.
     #[arg(long, conflicts_with = "check")]
     list: bool,
-    /// Tries so many mutants that cargo-mutants makes up, of the files named by --of, and lists those that
-    /// survive. (`cargo install --locked cargo-mutants` gives the tool.)
-    #[arg(long, value_name = "N", conflicts_with_all = ["names", "check", "list"], requires = "of")]
-    random: Option<usize>,
-    /// The files, as globs: `crates/verbs/src/**`.
-    #[arg(long, value_name = "GLOB", requires = "random")]
-    of: Vec<String>,
-    /// What draws them.
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    seed: u64,
 }
 
 /// A way to break the product.
@@ -64,9 +54,6 @@ struct Mutant {
 pub fn run(flags: &MutantsFlags) -> anyhow::Result<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = root.canonicalize().context("finding the repository")?;
-    if let Some(count) = flags.random {
-        return random(&root, count, flags);
-    }
     let all = read(&root)?;
     let named = |mutant: &&Mutant| {
         let named = |name: &String| mutant.name.contains(name.as_str());
@@ -264,7 +251,8 @@ impl Scratch {
     }
 
     fn cargo(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(cargo());
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
         command
             .args(words)
             .current_dir(&self.tree)
@@ -274,51 +262,6 @@ impl Scratch {
             .stderr(Stdio::null());
         command
     }
-}
-
-fn cargo() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
-}
-
-/// Has cargo-mutants try some of the mutants that it makes up.
-fn random(root: &Path, count: usize, flags: &MutantsFlags) -> anyhow::Result<bool> {
-    let files = || flags.of.iter().flat_map(|glob| ["--file", glob]);
-    let listed = Command::new(cargo())
-        .args(["mutants", "--workspace", "--list"])
-        .args(files())
-        .current_dir(root)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("starting cargo")?;
-    ensure!(
-        listed.status.success(),
-        "cargo-mutants lists nothing; `cargo install --locked cargo-mutants` gives it"
-    );
-    let listed = String::from_utf8(listed.stdout).context("a list that is no text")?;
-    let mut names: Vec<&str> = listed.lines().collect();
-    fastrand::Rng::with_seed(flags.seed).shuffle(&mut names);
-    names.truncate(count);
-    if names.is_empty() {
-        bail!("there is nothing to change in {}", flags.of.join(", "));
-    }
-    let status = Command::new(cargo())
-        .args(["mutants", "--workspace", "--no-shuffle"])
-        .args(files())
-        .args(names.iter().flat_map(|name| ["--re".into(), exactly(name)]))
-        .current_dir(root)
-        .status()
-        .context("starting cargo")?;
-    // What survived is in `mutants.out/missed.txt`, and on the terminal.
-    Ok(status.success())
-}
-
-/// A regular expression that matches this text alone.
-fn exactly(text: &str) -> String {
-    let escaped = text.chars().flat_map(|c| {
-        let is_special = r"\.+*?()|[]{}^$".contains(c);
-        [is_special.then_some('\\'), Some(c)].into_iter().flatten()
-    });
-    format!("^{}$", escaped.collect::<String>())
 }
 
 #[cfg(test)]
@@ -345,28 +288,5 @@ mod tests {
         assert!(!parse("Test: cargo x loom\n").unwrap().is_harmless);
         assert!(parse("Why.\n").is_err());
         assert!(super::parse("x.patch".as_ref(), "Test: cargo x\n").is_err());
-    }
-
-    #[test]
-    fn a_patch_for_another_tree_does_not_apply() {
-        let folder = tempfile::tempdir().unwrap();
-        let patch = folder.path().join("m.patch");
-        let change = "--- a/file\n+++ b/file\n@@ -2,7 +2,7 @@\n 1\n 2\n 3\n-4\n+four\n 5\n 6\n 7\n";
-        fs::write(&patch, format!("Why.\n\n{change}")).unwrap();
-        let file = folder.path().join("file");
-        // The code around it may move.
-        let before = "new\n0\n1\n2\n3\n4\n5\n6\n7\n8\n";
-        fs::write(&file, before).unwrap();
-        apply(folder.path(), &patch, &[]).unwrap();
-        let after = fs::read_to_string(&file).unwrap();
-        assert_eq!(after, before.replace('4', "four"));
-        assert!(apply(folder.path(), &patch, &["--check"]).is_err());
-        apply(folder.path(), &patch, &["--reverse"]).unwrap();
-        apply(folder.path(), &patch, &["--check"]).unwrap();
-    }
-
-    #[test]
-    fn names_of_mutants_are_matched_exactly() {
-        assert_eq!(exactly("a.rs:1: f -> ()"), r"^a\.rs:1: f -> \(\)$");
     }
 }

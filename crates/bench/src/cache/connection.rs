@@ -1,6 +1,7 @@
 //! What the loop of a thread needs of the way to a server.
 
 use super::RunError;
+use super::report::ConnectionStats;
 
 /// So many looks in vain, and the CPU is offered to others.
 const LOOKS_UNTIL_YIELD: u32 = 1024;
@@ -44,11 +45,16 @@ pub(super) trait Connection {
     fn idle(&mut self, looks: u32, may_sleep: bool) -> Result<(), RunError>;
 
     /// Whether items are stored beforehand, as fast as may be, from here on.
-    fn preload(&mut self, on: bool);
+    fn preload(&mut self, _on: bool) {}
+
+    /// How it fared; over a socket there is nothing to tell.
+    fn stats(&self) -> Option<ConnectionStats> {
+        None
+    }
 }
 
 /// Spins for a while, then offers the CPU to others.
-pub fn spin(looks: u32) {
+pub(super) fn spin(looks: u32) {
     if looks.is_multiple_of(LOOKS_UNTIL_YIELD) {
         std::thread::yield_now();
     } else {

@@ -37,14 +37,39 @@ pub(super) trait Clock {
     fn now_ns(&mut self) -> u64;
 }
 
+/// A pause of a thread's loop from which on it is noted: somebody else had the CPU.
+const PAUSE_NS: u64 = 50_000;
+
 /// The machine's clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Since(pub(super) Instant);
+#[derive(Clone, Debug)]
+pub(super) struct Since {
+    epoch: Instant,
+    last_ns: u64,
+    /// Pauses between two looks, where that is asked for: when each ended, and how long it was.
+    pub(super) pauses: Option<Vec<(u64, u64)>>,
+}
+
+impl Since {
+    pub(super) fn new(epoch: Instant) -> Self {
+        Since {
+            epoch,
+            last_ns: 0,
+            pauses: None,
+        }
+    }
+}
 
 impl Clock for Since {
     #[inline]
     fn now_ns(&mut self) -> u64 {
-        self.0.elapsed().as_nanos() as u64
+        let now_ns = self.epoch.elapsed().as_nanos() as u64;
+        if let Some(pauses) = &mut self.pauses
+            && now_ns - self.last_ns >= PAUSE_NS
+        {
+            pauses.push((now_ns, now_ns - self.last_ns));
+        }
+        self.last_ns = now_ns;
+        now_ns
     }
 }
 
@@ -242,22 +267,41 @@ mod tests {
     use super::*;
     use crate::workload::{Distribution, Mix, Workload};
 
-    /// Answers a few requests at each poll, and checks how it is used.
-    struct Mock {
+    const US: u64 = 1000;
+
+    /// A clock that a server moves.
+    #[derive(Clone, Default)]
+    struct FakeClock(Rc<Cell<u64>>);
+
+    impl Clock for FakeClock {
+        fn now_ns(&mut self) -> u64 {
+            self.0.get()
+        }
+    }
+
+    /// Answers in turns of a microsecond, some requests each but for a stall, and checks how it is used.
+    struct Fake {
+        clock: FakeClock,
+        stall_ns: std::ops::Range<u64>,
         window: usize,
+        answers_max: usize,
+        answer: Answer<'static>,
         turn_ns: u64,
         tags: Vec<u64>,
         submitted: u64,
     }
 
-    impl Connection for Mock {
+    impl Connection for Fake {
         fn turn(&mut self, now_ns: u64) {
             assert!(now_ns >= self.turn_ns);
             self.turn_ns = now_ns;
         }
 
         fn submit(&mut self, _: &Request<'_>, tag: u64) -> Result<bool, RunError> {
-            assert_eq!(tag >> PLACE_BITS, self.turn_ns, "submitted before the turn");
+            assert!(
+                tag >> PLACE_BITS <= self.turn_ns,
+                "submitted before the turn"
+            );
             if self.tags.len() == self.window {
                 return Ok(false);
             }
@@ -272,113 +316,15 @@ mod tests {
             sink: &mut impl FnMut(u64, Answer<'_>),
         ) -> Result<usize, RunError> {
             assert_eq!(now_ns, self.turn_ns);
-            let count = self.tags.len().min(3);
-            for tag in self.tags.drain(..count) {
-                sink(tag, Answer::Stored);
-            }
-            Ok(count)
-        }
-
-        fn idle(&mut self, _: u32, _: bool) -> Result<(), RunError> {
-            panic!("there is always an answer");
-        }
-
-        fn preload(&mut self, _: bool) {}
-    }
-
-    #[test]
-    fn each_turn_knows_its_time_and_the_tape_goes_round() {
-        let workload = Workload {
-            mix: Mix::UPDATES,
-            distribution: Distribution::Uniform,
-            items: 100,
-            key_len: 8,
-        };
-        let tape = Tape::record(&workload.generator(1).expect("a workload"), 0, 10);
-        let mut player = Player {
-            tape: &tape,
-            place: 0,
-            version: 0,
-            value: vec![0; 32],
-            composed: false,
-            verify: true,
-            clock: Since(Instant::now()),
-            timeout: Duration::from_secs(60),
-        };
-        let mut connection = Mock {
-            window: 8,
-            turn_ns: 0,
-            tags: Vec::new(),
-            submitted: 0,
-        };
-        // Twice, with a pause between: the second one's first turn must not have an old time.
-        for round in 1..=2 {
-            std::thread::sleep(Duration::from_millis(2));
-            let (mut tally, stored) = (Tally::new(), AtomicU64::new(0));
-            let until = Until::Operations(25);
-            let played = player.play(
-                &mut connection,
-                &mut Pace::Closed,
-                until,
-                &mut tally,
-                Some(&stored),
-            );
-            played.expect("no error");
-            assert_eq!(
-                (connection.submitted, connection.tags.len()),
-                (25 * round, 0)
-            );
-            assert_eq!((tally.counts.stored, tally.puts.len()), (25, 25));
-            assert_eq!(stored.into_inner(), 25);
-            assert_eq!(player.place as u64, 25 * round % 10);
-        }
-    }
-
-    const US: u64 = 1000;
-
-    /// A clock that a server moves.
-    #[derive(Clone, Default)]
-    struct FakeClock(Rc<Cell<u64>>);
-
-    impl Clock for FakeClock {
-        fn now_ns(&mut self) -> u64 {
-            self.0.get()
-        }
-    }
-
-    /// Answers each request in its turn of a microsecond, but for a stall.
-    struct Stalling {
-        clock: FakeClock,
-        stall_ns: std::ops::Range<u64>,
-        window: usize,
-        tags: Vec<u64>,
-    }
-
-    impl Connection for Stalling {
-        fn turn(&mut self, _: u64) {}
-
-        fn submit(&mut self, _: &Request<'_>, tag: u64) -> Result<bool, RunError> {
-            let taken = self.tags.len() < self.window;
-            if taken {
-                self.tags.push(tag);
-            }
-            Ok(taken)
-        }
-
-        fn poll(
-            &mut self,
-            now_ns: u64,
-            sink: &mut impl FnMut(u64, Answer<'_>),
-        ) -> Result<usize, RunError> {
             self.clock.0.set(now_ns + US);
             if self.stall_ns.contains(&now_ns) {
                 return Ok(0);
             }
-            let ended = self.tags.len();
-            for tag in self.tags.drain(..) {
-                sink(tag, Answer::Missing);
+            let count = self.tags.len().min(self.answers_max);
+            for tag in self.tags.drain(..count) {
+                sink(tag, self.answer);
             }
-            Ok(ended)
+            Ok(count)
         }
 
         fn idle(&mut self, _: u32, may_sleep: bool) -> Result<(), RunError> {
@@ -386,36 +332,76 @@ mod tests {
             assert!(!may_sleep || !self.tags.is_empty());
             Ok(())
         }
-
-        fn preload(&mut self, _: bool) {}
     }
 
-    /// Plays against a server that stalls from 10 to 20 ms of 100 ms.
-    fn play_a_stall(mut pace: Pace) -> Tally {
+    fn tape(mix: Mix) -> Tape {
         let workload = Workload {
-            mix: Mix::C,
+            mix,
             distribution: Distribution::Uniform,
             items: 100,
             key_len: 8,
         };
-        let tape = Tape::record(&workload.generator(1).expect("a workload"), 0, 10);
-        let clock = FakeClock::default();
-        let mut connection = Stalling {
+        Tape::record(&workload.generator(1).expect("a workload"), 0, 10)
+    }
+
+    fn player(tape: &Tape, clock: FakeClock) -> Player<'_, FakeClock> {
+        Player {
+            tape,
+            place: 0,
+            version: 0,
+            value: vec![0; 32],
+            composed: false,
+            verify: true,
+            clock,
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn each_turn_knows_its_time_and_the_tape_goes_round() {
+        let (clock, tape) = (FakeClock::default(), tape(Mix::UPDATES));
+        let mut player = player(&tape, clock.clone());
+        let mut connection = Fake {
+            clock: clock.clone(),
+            stall_ns: 0..0,
+            window: 8,
+            answers_max: 3,
+            answer: Answer::Stored,
+            turn_ns: 0,
+            tags: Vec::new(),
+            submitted: 0,
+        };
+        // Twice, with a pause between: the second one's first turn must not have an old time.
+        for round in 1..=2 {
+            clock.0.set(clock.0.get() + 2000 * US);
+            let (mut tally, stored) = (Tally::new(), AtomicU64::new(0));
+            let until = Until::Operations(25);
+            let mut pace = Pace::Closed;
+            let played = player.play(&mut connection, &mut pace, until, &mut tally, Some(&stored));
+            played.expect("no error");
+            let submitted = (connection.submitted, connection.tags.len());
+            assert_eq!(submitted, (25 * round, 0));
+            assert_eq!((tally.counts.stored, tally.puts.len()), (25, 25));
+            assert!(tally.puts.max() < 100 * US);
+            assert_eq!(stored.into_inner(), 25);
+            assert_eq!(player.place as u64, 25 * round % 10);
+        }
+    }
+
+    /// Plays against a server that stalls from 10 to 20 ms of 100 ms.
+    fn play_a_stall(mut pace: Pace) -> Tally {
+        let (clock, tape) = (FakeClock::default(), tape(Mix::C));
+        let mut connection = Fake {
             clock: clock.clone(),
             stall_ns: 10_000 * US..20_000 * US,
             window: 1,
+            answers_max: 1,
+            answer: Answer::Missing,
+            turn_ns: 0,
             tags: Vec::new(),
+            submitted: 0,
         };
-        let mut player = Player {
-            tape: &tape,
-            place: 0,
-            version: 0,
-            value: Vec::new(),
-            composed: false,
-            verify: false,
-            clock,
-            timeout: Duration::from_secs(1),
-        };
+        let mut player = player(&tape, clock);
         let mut tally = Tally::new();
         let until = Until::Time(Duration::from_millis(100));
         let played = player.play(&mut connection, &mut pace, until, &mut tally, None);
@@ -424,14 +410,11 @@ mod tests {
     }
 
     fn open(per_second: f64, arrival: Arrival) -> Pace {
-        Pace::Open(Schedule::new(
-            Rate {
-                per_second,
-                arrival,
-            },
-            1,
-            3,
-        ))
+        let rate = Rate {
+            per_second,
+            arrival,
+        };
+        Pace::Open(Schedule::new(rate, 1, 3))
     }
 
     #[test]
@@ -461,12 +444,9 @@ mod tests {
         let due = tally.gets.len();
         assert!((199_990..=200_010).contains(&due), "{due}");
         // 90 000 while the load lasts and 100 000 until it is given up.
-        assert!(
-            (9_000..11_000).contains(&tally.unsent_count),
-            "{}",
-            tally.unsent_count
-        );
-        assert_eq!(tally.counts.misses + tally.unsent_count, due);
+        let unsent = tally.unsent_count;
+        assert!((9_000..11_000).contains(&unsent), "{unsent}");
+        assert_eq!(tally.counts.misses + unsent, due);
         assert!(tally.gets.max() >= 90_000 * US);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::RunError;
 use super::connection::{Answer, Connection, Request};
+use super::report::ConnectionStats;
 
 /// Connections that are filled in turn.
 #[derive(Debug)]
@@ -39,10 +40,6 @@ impl<C> Fleet<C> {
             all,
             now_ns: 0,
         }
-    }
-
-    pub(super) fn members(&self) -> impl Iterator<Item = &C> {
-        self.all.iter().map(|member| &member.connection)
     }
 }
 
@@ -111,9 +108,11 @@ impl<C: Connection> Connection for Fleet<C> {
         }
     }
 
-    fn preload(&mut self, on: bool) {
-        for member in &mut self.all {
-            member.connection.preload(on);
+    fn stats(&self) -> Option<ConnectionStats> {
+        let mut all = ConnectionStats::default();
+        for member in &self.all {
+            all.add(&member.connection.stats()?);
         }
+        Some(all)
     }
 }

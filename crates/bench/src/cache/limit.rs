@@ -13,7 +13,6 @@ use crate::machine::pin;
 /// What a run could reach at best.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Limit {
     /// Over a NIC: what two cores exchange through shared memory.
     Exchange(BetweenCores),
@@ -24,7 +23,6 @@ pub enum Limit {
 /// The bytes of a request there and those of its answer back, by one thread that writes and reads
 /// and another that reads and writes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct SocketLimit {
     /// `tcp` or `unix`.
     pub transport: &'static str,
@@ -123,24 +121,4 @@ fn pingpong<S: Read + Write + Send>(
             (Err(panic), _) | (_, Err(panic)) => std::panic::resume_unwind(panic),
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sockets_have_a_limit() {
-        for tcp in [true, false] {
-            let limit = Limit::socket(tcp, 16, 32, None, Duration::from_millis(5));
-            let Ok(Limit::Socket(limit)) = limit else {
-                panic!("{limit:?}");
-            };
-            // As memcached's protocol has them.
-            assert_eq!(limit.request_len, b"get 0123456789abcdef\r\n".len());
-            let announced = b"VALUE 0123456789abcdef 0 32\r\n".len();
-            assert_eq!(limit.answer_len, announced + 32 + 2 + 5);
-            assert!(limit.there_and_back_ns > 0.0);
-        }
-    }
 }

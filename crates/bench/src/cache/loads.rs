@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Arrival, CacheReport, CacheRun, Counts, Latencies, Limit, Rate, RunError, Settings};
+use super::{Arrival, CacheReport, CacheRun, Counts, Latencies, Limit, Rate, RunError};
 use crate::machine::Machine;
 
 /// Which loads.
@@ -27,7 +27,6 @@ pub struct LoadSweep {
 
 /// What a load has found out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct Load {
     /// Millions of requests that were due a second.
     pub offered_mops: f64,
@@ -46,15 +45,14 @@ pub struct Load {
 }
 
 /// What a sweep has found out.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
     /// The version that measured.
     pub version: &'static str,
     /// The machine.
     pub machine: Machine,
     /// The requests.
-    pub settings: Settings,
+    pub settings: CacheRun,
     /// How requests were spread over time.
     pub arrival: Arrival,
     /// What the closed loop reached that the loads are shares of, if they are.
@@ -125,7 +123,7 @@ impl LoadSweep {
         Ok(LoadReport {
             version: first.version,
             machine: first.machine,
-            settings: Settings {
+            settings: CacheRun {
                 rate: None,
                 ..first.settings
             },

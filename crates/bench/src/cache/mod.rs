@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `mod.rs` | [`CacheRun`]: the settings |
 //! | `target.rs` | which server, and by which way |
-//! | `threads.rs`, `gate.rs` | the threads, and the phases in which they go |
+//! | `threads.rs` | the threads, and the phases in which they go |
 //! | `drive.rs` | the loop of a thread |
 //! | `arrivals.rs` | [`Rate`]: when requests are due that do not wait for the server |
 //! | `connection.rs` | what the loop needs of the way to a server |
@@ -23,7 +23,6 @@ mod arrivals;
 mod connection;
 mod drive;
 mod fleet;
-mod gate;
 mod limit;
 mod loads;
 mod nic;
@@ -36,22 +35,22 @@ mod tally;
 mod target;
 mod threads;
 
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::units;
 use crate::workload::{CHECKABLE_LEN_MIN, Distribution, Generator, Mix, Workload, WorkloadError};
 
 pub use arrivals::{Arrival, Rate, Schedule};
-pub use connection::spin;
 pub use limit::{Limit, SocketLimit};
 pub use loads::{Load, LoadReport, LoadSweep, Rates};
 pub use report::as_seconds;
 pub use report::{
-    CacheReport, ConnectionStats, Counts, Latencies, Percentiles, PreloadReport, Settings,
-    ThreadReport,
+    CacheReport, ConnectionStats, Counts, Latencies, Percentiles, PreloadReport, ThreadReport,
 };
-pub use tally::histogram;
+pub use tally::{Sample, histogram};
 pub use target::{Address, Door, Target};
 
 /// Requests under way on a connection at most.
@@ -61,7 +60,6 @@ const RATE_MAX: f64 = 1e9;
 
 /// Why a run ended without a report.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum RunError {
     /// There is no such workload.
     #[error(transparent)]
@@ -113,45 +111,81 @@ pub enum Pinning {
     Cpus(Vec<usize>),
 }
 
-/// The settings of a run.
-#[derive(Clone, Debug)]
+/// A run's report, and each of its requests.
+#[derive(Debug)]
+pub struct Sampled {
+    /// The report.
+    pub report: CacheReport,
+    /// The requests that were measured, by when they were due.
+    pub samples: Vec<Sample>,
+    /// Pauses of the threads' loops of 50 microseconds and more: when each ended, and how long it
+    /// was. Somebody else had the CPU.
+    pub pauses: Vec<(u64, u64)>,
+}
+
+/// The settings of a run, which are arguments of a command line as well, as far as they are told
+/// there as they are here.
+#[derive(clap::Args, Clone, Debug, Serialize)]
 pub struct CacheRun {
     /// Which server.
+    #[arg(skip = Target::Socket(Address::Unix(PathBuf::new())))]
+    #[serde(flatten)]
     pub target: Target,
-    /// Reads and updates.
+    /// Reads and updates: YCSB's a (50 % reads), b (95 %) or c (all); put:5, put:50 or put:100 for
+    /// so many percent of updates; or the permille of reads.
+    #[arg(long, value_name = "MIX", default_value = "b")]
+    #[serde(flatten)]
     pub mix: Mix,
-    /// Hot and cold items.
+    /// Which items: uniform, zipf (theta .99) or zipf:THETA.
+    #[arg(long, value_name = "NAME", default_value = "uniform")]
     pub distribution: Distribution,
-    /// How many items there are.
+    /// Items in the cache.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub items: u64,
     /// Bytes of a key.
+    #[arg(long = "key-size", value_name = "SIZE", default_value = "16", value_parser = units::size)]
     pub key_len: usize,
     /// Bytes of a value.
+    #[arg(long = "value-size", value_name = "SIZE", default_value = "32", value_parser = units::size)]
     pub value_len: usize,
     /// Requests under way at most: to one core over a NIC (a power of two; the server may allow
     /// fewer), on one connection over a socket.
+    #[arg(skip = 16_u32)]
     pub window: u32,
-    /// Keys of one `get` over a socket; each counts as a request. 1 over a NIC.
+    /// Keys of one `get` over a socket; each counts as a request.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = units::count::<1, 1024>)]
     pub multiget: usize,
-    /// Connections of a thread.
+    /// Connections (HERD clients, or sockets) of each client thread.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = units::count::<1, 65536>)]
     pub connections: usize,
     /// Client threads.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = units::count::<1, 1024>)]
     pub threads: usize,
     /// Requests that are due at this rate; nothing for a closed loop.
+    #[arg(skip)]
     pub rate: Option<Rate>,
     /// Where the threads run.
+    #[arg(skip = Pinning::None)]
     pub pinning: Pinning,
     /// How long to measure.
+    #[arg(skip = Length::Time(Duration::from_secs(10)))]
     pub length: Length,
     /// How long to run before.
+    #[arg(skip = Length::Time(Duration::from_secs(1)))]
     pub warm_up: Length,
     /// Store every item once, first of all.
+    #[arg(skip = true)]
     pub preload: bool,
-    /// What repeats the requests exactly.
+    /// Repeats the requests exactly.
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Check that each value read is a whole value of its item.
+    #[arg(long)]
     pub verify: bool,
     /// A request is given up after so long.
+    #[arg(skip = Duration::from_secs(1))]
+    #[serde(rename = "timeout_s", serialize_with = "as_seconds")]
     pub timeout: Duration,
 }
 
@@ -161,23 +195,7 @@ impl CacheRun {
     pub fn new(target: Target) -> Self {
         CacheRun {
             target,
-            mix: Mix::B,
-            distribution: Distribution::Uniform,
-            items: 1 << 20,
-            key_len: 16,
-            value_len: 32,
-            window: 16,
-            multiget: 1,
-            connections: 1,
-            threads: 1,
-            rate: None,
-            pinning: Pinning::None,
-            length: Length::Time(Duration::from_secs(10)),
-            warm_up: Length::Time(Duration::from_secs(1)),
-            preload: true,
-            seed: 1,
-            verify: false,
-            timeout: Duration::from_secs(1),
+            ..units::usual()
         }
     }
 
@@ -188,54 +206,66 @@ impl CacheRun {
     /// Settings that make no sense, a server that cannot be reached, a socket that broke. Single
     /// requests that fail are counted in the report.
     pub fn run(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CacheReport, RunError> {
-        let generator = self.check()?;
-        threads::run(self, &generator, progress)
+        Ok(threads::run(self, &self.generator()?, None, progress)?.report)
     }
 
-    fn check(&self) -> Result<Generator, RunError> {
-        if self.threads == 0 {
-            return Err(RunError::Setting("there is at least one client thread"));
-        }
-        if self.window == 0 {
-            return Err(RunError::Setting("the window is at least 1"));
-        }
-        if self.window > WINDOW_MAX {
-            return Err(RunError::Setting("the window is at most 65536"));
-        }
-        if let Some(rate) = self.rate
-            && !(rate.per_second >= 1.0 && rate.per_second <= RATE_MAX)
-        {
-            return Err(RunError::Setting("a rate lies between 1 and 10^9 a second"));
-        }
-        if self.connections == 0 {
-            return Err(RunError::Setting("a thread has at least one connection"));
-        }
-        if self.multiget == 0 || self.multiget > self.window as usize {
-            return Err(RunError::Setting(
+    /// The same, with each request that was measured. Times count from `epoch`. Each thread calls
+    /// `begin` when the items are stored, and goes on when it returns.
+    ///
+    /// # Errors
+    /// As [`CacheRun::run`].
+    pub fn sample(&self, epoch: Instant, begin: &(dyn Fn() + Sync)) -> Result<Sampled, RunError> {
+        let sampling = threads::Sampling { epoch, begin };
+        threads::run(self, &self.generator()?, Some(&sampling), &mut |_, _| {})
+    }
+
+    fn generator(&self) -> Result<Generator, RunError> {
+        self.check(matches!(self.target, Target::Nic { .. }))
+    }
+
+    /// Whether the settings make sense, over a NIC or over a socket: [`CacheRun::run`] asks too. Gives
+    /// what draws the requests.
+    ///
+    /// # Errors
+    /// What makes no sense.
+    pub fn check(&self, over_nic: bool) -> Result<Generator, RunError> {
+        let is_rate = |rate: Rate| (1.0..=RATE_MAX).contains(&rate.per_second);
+        let is_list =
+            |pinning: &Pinning| !matches!(pinning, Pinning::Cpus(cpus) if cpus.is_empty());
+        let rules = [
+            (self.threads > 0, "there is at least one client thread"),
+            (self.window > 0, "the window is at least 1"),
+            (self.window <= WINDOW_MAX, "the window is at most 65536"),
+            (
+                self.rate.is_none_or(is_rate),
+                "a rate lies between 1 and 10^9 a second",
+            ),
+            (self.connections > 0, "a thread has at least one connection"),
+            (
+                (1..=self.window as usize).contains(&self.multiget),
                 "a multiget has at least one key, and no more than the window",
-            ));
-        }
-        if matches!(self.target, Target::Nic { .. }) && self.multiget > 1 {
-            return Err(RunError::Setting("a multiget needs a socket"));
-        }
-        if matches!(self.target, Target::Nic { .. }) && !self.window.is_power_of_two() {
-            return Err(RunError::Setting("over a NIC the window is a power of two"));
-        }
-        if self.value_len == 0 {
-            return Err(RunError::Setting("a value has at least 1 byte"));
-        }
-        if self.verify && self.value_len < CHECKABLE_LEN_MIN {
-            return Err(RunError::Setting(
+            ),
+            (
+                !over_nic || self.multiget == 1,
+                "a multiget needs a socket: --socket",
+            ),
+            (
+                !over_nic || self.window.is_power_of_two(),
+                "over a NIC the window is a power of two",
+            ),
+            (self.value_len > 0, "a value has at least 1 byte"),
+            (
+                !self.verify || self.value_len >= CHECKABLE_LEN_MIN,
                 "values that are verified have at least 24 bytes",
-            ));
-        }
-        if self.timeout.is_zero() {
-            return Err(RunError::Setting("a request takes longer than no time"));
-        }
-        if let Pinning::Cpus(cpus) = &self.pinning
-            && cpus.is_empty()
-        {
-            return Err(RunError::Setting("the list of CPUs is empty"));
+            ),
+            (
+                !self.timeout.is_zero(),
+                "a request takes longer than no time",
+            ),
+            (is_list(&self.pinning), "the list of CPUs is empty"),
+        ];
+        if let Some((_, why)) = rules.into_iter().find(|(holds, _)| !holds) {
+            return Err(RunError::Setting(why));
         }
         let workload = Workload {
             mix: self.mix,

@@ -3,12 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use ::cache::herd::client::{ClientStats, Job};
+use ::cache::herd::client::Job;
 use ::cache::herd::{Client, ClientConfig, Command, Outcome, Status, StoreMode, SubmitError};
 use verbs::typed::ProtectionDomain;
 
 use super::RunError;
 use super::connection::{Answer, Connection, Request, spin};
+use super::report::ConnectionStats;
 use super::target::{Address, Door};
 
 /// Requests composed at most before they are posted.
@@ -41,14 +42,15 @@ impl NicConnection {
         door: &Address,
         window: u32,
         timeout: Duration,
-        seed: u64,
         now_ns: u64,
     ) -> Result<Self, RunError> {
+        let usual = ClientConfig::default();
         let config = ClientConfig {
             window,
             deadline_ns: timeout.as_nanos() as u64,
-            seed,
-            ..ClientConfig::default()
+            // Where requests may take long, a server that is silent for long is not lost.
+            lost_ns: (timeout.as_nanos() as u64 / 2).max(usual.lost_ns),
+            ..usual
         };
         let door = door.clone();
         let dialer: Dialer = Box::new(move || door.dial(timeout));
@@ -59,10 +61,6 @@ impl NicConnection {
             composed: 0,
             now_ns,
         })
-    }
-
-    pub(super) fn stats(&self) -> ClientStats {
-        self.client.stats()
     }
 }
 
@@ -130,6 +128,7 @@ impl Connection for NicConnection {
         Ok(())
     }
 
-    /// Items are stored as fast with any window worth measuring.
-    fn preload(&mut self, _on: bool) {}
+    fn stats(&self) -> Option<ConnectionStats> {
+        Some(self.client.stats().into())
+    }
 }

@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use ::cache::herd::client::ClientStats;
 use hdrhistogram::Histogram;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
+use super::CacheRun;
 use super::tally::{Tally, histogram};
-use super::{CacheRun, Length, Pinning};
 use crate::machine::Machine;
-use crate::workload::Distribution;
 
 /// How requests ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[non_exhaustive]
 pub struct Counts {
     /// GETs that brought a value.
     pub hits: u64,
@@ -55,8 +53,7 @@ impl Counts {
 }
 
 /// Latencies in nanoseconds, within a thousandth; all 0 when there is none.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-#[non_exhaustive]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Percentiles {
     /// How many requests.
     pub count: u64,
@@ -98,7 +95,6 @@ impl Percentiles {
 
 /// Latencies by kind of request. Requests that failed count with the time until they did.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-#[non_exhaustive]
 pub struct Latencies {
     /// All requests.
     pub all: Percentiles,
@@ -128,7 +124,6 @@ impl Latencies {
 
 /// How the connections of a thread through a NIC fared, over the whole run with preload and warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[non_exhaustive]
 pub struct ConnectionStats {
     /// Requests sent so that they wake the server.
     pub kicks: u64,
@@ -166,7 +161,6 @@ impl From<ClientStats> for ConnectionStats {
 
 /// One client thread.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct ThreadReport {
     /// The CPU that it was pinned to.
     pub cpu: Option<usize>,
@@ -207,7 +201,6 @@ impl ThreadReport {
 
 /// How the items were stored at first.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-#[non_exhaustive]
 pub struct PreloadReport {
     /// How its requests ended.
     pub counts: Counts,
@@ -215,71 +208,15 @@ pub struct PreloadReport {
     pub seconds: f64,
 }
 
-/// The settings, as a reader needs them to repeat the run.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the fields are CacheRun's")]
-pub struct Settings {
-    /// `nic`, `tcp` or `unix`.
-    pub transport: &'static str,
-    /// The server's address.
-    pub door: String,
-    pub get_permille: u16,
-    pub distribution: Distribution,
-    pub items: u64,
-    pub key_len: usize,
-    pub value_len: usize,
-    pub window: u32,
-    pub multiget: usize,
-    pub connections: usize,
-    pub threads: usize,
-    pub rate: Option<super::Rate>,
-    pub pinning: Pinning,
-    pub length: Length,
-    pub warm_up: Length,
-    pub preload: bool,
-    pub seed: u64,
-    pub verify: bool,
-    #[serde(rename = "timeout_s", serialize_with = "as_seconds")]
-    pub timeout: Duration,
-}
-
-impl Settings {
-    fn of(run: &CacheRun) -> Self {
-        Settings {
-            transport: run.target.transport(),
-            door: run.target.door().to_string(),
-            get_permille: run.mix.get_permille(),
-            distribution: run.distribution,
-            items: run.items,
-            key_len: run.key_len,
-            value_len: run.value_len,
-            window: run.window,
-            multiget: run.multiget,
-            connections: run.connections,
-            threads: run.threads,
-            rate: run.rate,
-            pinning: run.pinning.clone(),
-            length: run.length,
-            warm_up: run.warm_up,
-            preload: run.preload,
-            seed: run.seed,
-            verify: run.verify,
-            timeout: run.timeout,
-        }
-    }
-}
-
 /// A run's report.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
 pub struct CacheReport {
     /// Ours.
     pub version: &'static str,
     /// Where the client ran.
     pub machine: Machine,
     /// What was run.
-    pub settings: Settings,
+    pub settings: CacheRun,
     /// How the items were stored; nothing when they were not.
     pub preload: Option<PreloadReport>,
     /// From the first request of any thread to the last answer of any.
@@ -317,7 +254,7 @@ impl CacheReport {
         CacheReport {
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::this(),
-            settings: Settings::of(run),
+            settings: run.clone(),
             preload,
             seconds,
             throughput_mops: mops(&counts, seconds),

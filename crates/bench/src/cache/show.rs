@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::loads::LoadReport;
-use super::{CacheReport, Length, Limit, Percentiles, Settings};
+use super::{CacheReport, CacheRun, Length, Limit, Percentiles};
 use crate::print::{Table, facts, many, us};
 
 /// The heads of latencies.
@@ -32,13 +32,14 @@ impl std::fmt::Display for Length {
     }
 }
 
-impl Settings {
+impl CacheRun {
     fn server(&self) -> String {
-        format!("{} over {}", self.door, self.transport)
+        format!("{} over {}", self.target.door(), self.target.transport())
     }
 
-    fn workload(&self) -> String {
-        let gets = f64::from(self.get_permille) / 10.0;
+    /// What is asked for, in words.
+    pub fn workload(&self) -> String {
+        let gets = f64::from(self.mix.get_permille()) / 10.0;
         let (items, key, value, seed) = (self.items, self.key_len, self.value_len, self.seed);
         let distribution = self.distribution;
         format!("{gets} % GET, {distribution}, {items} items of {key} + {value} B, seed {seed}")

@@ -1,10 +1,9 @@
 //! The sockets of a thread: each one read and written once a turn.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
 use super::RunError;
@@ -32,7 +31,6 @@ pub(super) struct Sockets {
     dirty: Vec<usize>,
     /// Nothing for a single socket, which is asked itself.
     epoll: Option<OwnedFd>,
-    events: Vec<epoll::Event>,
     scratch: Vec<u8>,
 }
 
@@ -75,7 +73,6 @@ impl Sockets {
             dirty: Vec::with_capacity(count),
             all,
             epoll,
-            events: Vec::with_capacity(EVENTS_MAX),
             scratch: vec![0; READ_LEN],
         })
     }
@@ -120,29 +117,22 @@ impl Sockets {
         Ok(())
     }
 
-    /// Waits until a socket can be read, or written where that is due; none may be for so long.
-    fn look(&mut self, timeout: Duration) -> Result<(), RunError> {
+    /// Sleeps until a socket can be read, or written where that is due.
+    fn sleep(&self) -> Result<(), RunError> {
         let timeout = Timespec {
-            tv_sec: timeout.as_secs() as i64,
-            tv_nsec: timeout.subsec_nanos().into(),
+            tv_sec: self.config.timeout.as_secs() as i64,
+            tv_nsec: self.config.timeout.subsec_nanos().into(),
         };
-        self.events.clear();
-        let found = match &self.epoll {
-            Some(epoll) => {
-                let events = spare_capacity(&mut self.events);
-                epoll::wait(epoll, events, Some(&timeout))
-            }
+        let mut flags = PollFlags::IN;
+        let fd = match &self.epoll {
+            Some(epoll) => epoll.as_fd(),
             None => {
-                let mut flags = PollFlags::IN;
                 flags.set(PollFlags::OUT, !self.dirty.is_empty());
-                let mut fds = [PollFd::new(&self.all[0].socket.door, flags)];
-                rustix::event::poll(&mut fds, Some(&timeout))
+                self.all[0].socket.door.as_fd()
             }
         };
-        match found {
-            Ok(0) if timeout.tv_sec != 0 || timeout.tv_nsec != 0 => {
-                Err(RunError::Silent(self.config.timeout))
-            }
+        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&timeout)) {
+            Ok(0) => Err(RunError::Silent(self.config.timeout)),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(system(errno)),
         }
@@ -185,14 +175,19 @@ impl Connection for Sockets {
         sink: &mut impl FnMut(u64, Answer<'_>),
     ) -> Result<usize, RunError> {
         self.write()?;
-        if self.epoll.is_none() {
+        let Some(epoll) = &self.epoll else {
             return self.read(0, sink);
-        }
-        self.look(Duration::ZERO)?;
+        };
+        let mut events = [MaybeUninit::uninit(); EVENTS_MAX];
+        let events = match epoll::wait(epoll, &mut events, Some(&Timespec::default())) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(0),
+            Err(errno) => return Err(system(errno)),
+        };
         let mut ended = 0;
-        for index in 0..self.events.len() {
-            // Of an array of packed structures a field is copied.
-            let data = self.events[index].data;
+        for event in events {
+            // Of a packed structure a field is copied.
+            let data = event.data;
             ended += self.read(data.u64() as usize, sink)?;
         }
         Ok(ended)
@@ -200,7 +195,7 @@ impl Connection for Sockets {
 
     fn idle(&mut self, looks: u32, may_sleep: bool) -> Result<(), RunError> {
         if may_sleep && looks > LOOKS_BEFORE_SLEEP {
-            return self.look(self.config.timeout);
+            return self.sleep();
         }
         std::thread::yield_now();
         Ok(())

@@ -18,7 +18,15 @@ struct Group {
     count: u64,
 }
 
-/// A thread's counts and latencies. Counting allocates nothing.
+/// A request: when it was due, and how long it took from then on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Sample {
+    pub due_ns: u64,
+    pub took_ns: u64,
+}
+
+/// A thread's counts and latencies. Counting allocates nothing, unless samples are kept.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) counts: Counts,
@@ -29,6 +37,8 @@ pub(super) struct Tally {
     /// Requests that were due, but could not be sent in time.
     pub(super) unsent_count: u64,
     turn: Vec<Group>,
+    /// Each request, where that is asked for.
+    pub(super) samples: Option<Vec<Sample>>,
 }
 
 /// An empty histogram of latencies in nanoseconds.
@@ -46,6 +56,7 @@ impl Tally {
             ended_ns: 0,
             unsent_count: 0,
             turn: Vec::with_capacity(256),
+            samples: None,
         }
     }
 
@@ -72,16 +83,10 @@ impl Tally {
     /// Notes a request that was due but is not sent, with the time it has waited for.
     pub(super) fn unsent(&mut self, due_ns: u64, now_ns: u64, is_put: bool) {
         self.unsent_count += 1;
-        let waited_ns = now_ns.saturating_sub(due_ns).max(1);
-        self.latencies(is_put).saturating_record(waited_ns);
-    }
-
-    fn latencies(&mut self, is_put: bool) -> &mut Histogram<u64> {
-        if is_put {
-            &mut self.puts
-        } else {
-            &mut self.gets
-        }
+        let ended_ns = self.ended_ns;
+        self.ended(due_ns, is_put);
+        self.end_turn(now_ns);
+        self.ended_ns = ended_ns;
     }
 
     /// Ends a turn in which requests ended: one time for all of them.
@@ -96,6 +101,13 @@ impl Tally {
             };
             let ns = (now_ns.wrapping_sub(group.began_ns) & TIME_MASK).max(1);
             latencies.saturating_record_n(ns, group.count);
+            if let Some(samples) = &mut self.samples {
+                let sample = Sample {
+                    due_ns: now_ns.saturating_sub(ns),
+                    took_ns: ns,
+                };
+                samples.extend((0..group.count).map(|_| sample));
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Which server, and by which way.
 
 pub use ::cache::herd::client::{Address, Door};
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use verbs::typed::Context;
 
-/// The server of a run.
+/// The server of a run. Reports have the way's name and the door.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// HERD's requests through a NIC.
@@ -32,5 +33,14 @@ impl Target {
         match self {
             Target::Nic { door, .. } | Target::Socket(door) => door,
         }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut shown = to.serialize_struct("Target", 2)?;
+        shown.serialize_field("transport", self.transport())?;
+        shown.serialize_field("door", &self.door().to_string())?;
+        shown.end()
     }
 }

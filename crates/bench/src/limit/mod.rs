@@ -59,7 +59,6 @@ pub struct Exchange {
 /// What two cores can do together: the limits that a service with its client on another core runs
 /// against.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct BetweenCores {
     /// The CPUs that the threads were pinned to.
     pub cpus: Option<[usize; 2]>,
@@ -118,7 +117,6 @@ pub struct Copies {
 
 /// What a run has found out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct LimitReport {
     /// The machine.
     pub machine: Machine,
@@ -169,38 +167,5 @@ impl LimitRun {
             independent_reads_mops,
             copies,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_limit_is_measured() {
-        let run = LimitRun {
-            each: Duration::from_millis(5),
-            memory: 1 << 20,
-            windows: vec![1, 8],
-            copies: vec![64, 4096],
-            ..units::usual()
-        };
-        let mut names = Vec::new();
-        let report = run.run(&mut |name| names.push(name.to_string()));
-        assert_eq!(names.len(), 1 + 1 + 2 + 1 + 1 + 2);
-        let figures = [
-            report.between.pingpong_ns,
-            report.between.ring_mops,
-            report.dependent_read_ns,
-            report.independent_reads_mops,
-        ];
-        assert!(
-            figures
-                .iter()
-                .all(|figure| figure.is_finite() && *figure > 0.0),
-            "{report:?}"
-        );
-        assert!(report.between.exchange.iter().all(|one| one.mops > 0.0));
-        assert!(report.copies.iter().all(|one| one.gb_per_s > 0.0));
     }
 }

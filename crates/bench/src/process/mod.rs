@@ -33,7 +33,7 @@ pub use rustix::process::Signal;
 
 pub use self::child::Child;
 pub use self::running::{Directory, stop_all};
-pub use self::usage::Usage;
+pub use self::usage::{Usage, resident_bytes};
 use crate::cache::Address;
 
 /// How long a server may take until it answers: it may have to touch all of its memory.
@@ -41,7 +41,6 @@ pub const START_MAX: Duration = Duration::from_secs(30);
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ProcessError {
     /// It is not installed.
     #[error("there is no {0} on this machine")]

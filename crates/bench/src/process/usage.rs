@@ -18,13 +18,21 @@ pub struct Usage {
 
 /// What a process has used.
 pub(super) fn of(pid: u32) -> io::Result<Usage> {
+    Ok(Usage {
+        cpu: cpu(pid)?,
+        resident_bytes: resident_bytes(pid)?,
+    })
+}
+
+/// Bytes of a process's memory that are resident.
+///
+/// # Errors
+/// There is no such process, or the kernel does not tell.
+pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
     let pages = statm.split(' ').nth(1).and_then(|word| word.parse().ok());
     let pages: u64 = pages.ok_or_else(|| odd("statm"))?;
-    Ok(Usage {
-        cpu: cpu(pid)?,
-        resident_bytes: pages * rustix::param::page_size() as u64,
-    })
+    Ok(pages * rustix::param::page_size() as u64)
 }
 
 /// How many descriptors a process has open.

@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use block::{Counts, Device, Disk, Durable, FileDevice};
+use anyhow::anyhow;
+use block::{Device, Disk, Durable, FileDevice};
 use hdrhistogram::Histogram;
 use rt::threads::{Shutdown, Threads};
 use rt::{Config, Handle, IdleMode};
@@ -15,7 +17,8 @@ use rustix::time::{ClockId, clock_gettime};
 use store::{Session, Store};
 
 use super::log::Log;
-use super::{Idle, KEY_LEN, StoreBenchError};
+use super::report::Counts;
+use super::{Idle, KEY_LEN, StoreRun};
 use crate::cache::histogram;
 use crate::workload::{Tape, write_key};
 
@@ -33,9 +36,11 @@ pub(super) enum Requests {
     Fresh(Arc<Numbers>),
 }
 
-/// Numbers that are given out once each.
+/// Numbers that are given out once each, and the items that they stand for.
 #[derive(Debug)]
 pub(super) struct Numbers {
+    /// Any of so many items; the number itself when there is none.
+    among: Option<u64>,
     next: AtomicU64,
     end: AtomicU64,
     /// From here on a measurement has warmed up, whatever the time.
@@ -45,10 +50,21 @@ pub(super) struct Numbers {
 impl Numbers {
     pub(super) fn new(first: u64) -> Self {
         Numbers {
+            among: None,
             next: AtomicU64::new(first),
             end: AtomicU64::new(first),
             warm: AtomicU64::new(first),
         }
+    }
+
+    /// These numbers, each of which stands for any of some items.
+    pub(super) fn among(items: u64, numbers: Range<u64>) -> Self {
+        let among = Numbers {
+            among: Some(items),
+            ..Numbers::new(numbers.start)
+        };
+        among.allow(numbers.end - numbers.start);
+        among
     }
 
     /// As many more may be given out.
@@ -70,7 +86,10 @@ impl Numbers {
 
     fn take(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        (number < self.end.load(Ordering::Relaxed)).then_some(number)
+        let item = self.among.map_or(number, |items| {
+            fastrand::Rng::with_seed(number).u64(..items)
+        });
+        (number < self.end.load(Ordering::Relaxed)).then_some(item)
     }
 }
 
@@ -117,15 +136,8 @@ pub(super) struct Tally {
     /// Requests that ended in that time.
     pub(super) ended: u64,
     pub(super) latency: Histogram<u64>,
-    /// The rest counts from the first request to the last, warm-up included.
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-    pub(super) wrong: u64,
-    pub(super) puts: u64,
-    /// By the disks of the cores.
-    pub(super) device: Counts,
-    /// Bytes that the store has written beside them: to move records, and headers.
-    pub(super) beside_bytes: u64,
+    /// From the first request to the last, warm-up included.
+    pub(super) counts: Counts,
 }
 
 impl Tally {
@@ -135,12 +147,7 @@ impl Tally {
             cpu_seconds: 0.0,
             ended: 0,
             latency: histogram(),
-            hits: 0,
-            misses: 0,
-            wrong: 0,
-            puts: 0,
-            device: Counts::default(),
-            beside_bytes: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -156,16 +163,7 @@ impl Tally {
     pub(super) fn add(&mut self, other: &Tally) {
         self.ended += other.ended;
         self.latency += &other.latency;
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.wrong += other.wrong;
-        self.puts += other.puts;
-        self.device.reads += other.device.reads;
-        self.device.writes += other.device.writes;
-        self.device.flushes += other.device.flushes;
-        self.device.read_bytes += other.device.read_bytes;
-        self.device.written_bytes += other.device.written_bytes;
-        self.beside_bytes += other.beside_bytes;
+        self.counts.add(&other.counts);
     }
 
     /// CPU time of a request in microseconds.
@@ -180,8 +178,28 @@ impl Tally {
 }
 
 impl Slice {
+    /// PUTs as long as there are numbers, as many under way as wanted.
+    pub(super) fn puts(
+        run: &StoreRun,
+        cpus: Vec<Option<usize>>,
+        depth: usize,
+        numbers: Numbers,
+    ) -> Self {
+        Slice {
+            cpus,
+            depth,
+            warm_up: Duration::ZERO,
+            // Until there are no more.
+            length: Duration::from_secs(86_400),
+            requests: Requests::Fresh(Arc::new(numbers)),
+            value_len: run.value_len,
+            seed: run.seed,
+            idle: Idle::Spin,
+        }
+    }
+
     /// Measures.
-    pub(super) fn run(&self, side: &Side) -> Result<Tally, StoreBenchError> {
+    pub(super) fn run(&self, side: &Side) -> anyhow::Result<Tally> {
         let configs = self.cpus.iter().map(|cpu| {
             let mut config = Config::default();
             config.idle = match self.idle {
@@ -210,16 +228,11 @@ impl Slice {
         for tally in threads.join()? {
             all.join(&tally?);
         }
-        all.beside_bytes = beside() - before;
+        all.counts.beside_bytes = beside() - before;
         Ok(all)
     }
 
-    async fn run_core(
-        &self,
-        side: &Side,
-        core: &Handle,
-        number: usize,
-    ) -> Result<Tally, StoreBenchError> {
+    async fn run_core(&self, side: &Side, core: &Handle, number: usize) -> anyhow::Result<Tally> {
         let meter = Rc::new(Meter {
             tally: RefCell::new(Tally::new()),
             error: RefCell::default(),
@@ -259,7 +272,11 @@ impl Slice {
         };
         watch(core, &meter, tasks).await?;
         let mut tally = meter.tally.replace(Tally::new());
-        tally.device = disk.counts();
+        let device = disk.counts();
+        tally.counts.device_reads = device.reads;
+        tally.counts.device_read_bytes = device.read_bytes;
+        tally.counts.device_writes = device.writes;
+        tally.counts.device_written_bytes = device.written_bytes;
         Ok(tally)
     }
 }
@@ -271,11 +288,7 @@ fn cpu_time() -> Duration {
 }
 
 /// Lets the tasks warm up, measures for a while, and waits for them to end.
-async fn watch(
-    core: &Handle,
-    meter: &Meter,
-    tasks: Vec<rt::JoinHandle<()>>,
-) -> Result<(), StoreBenchError> {
+async fn watch(core: &Handle, meter: &Meter, tasks: Vec<rt::JoinHandle<()>>) -> anyhow::Result<()> {
     let end = core.now() + meter.slice.warm_up;
     let is_warm = || match &meter.slice.requests {
         Requests::Tapes(_) => false,
@@ -300,9 +313,7 @@ async fn watch(
     }
     meter.is_over.set(true);
     for task in tasks {
-        if let Err(error) = task.await {
-            return Err(StoreBenchError::Task(error.to_string()));
-        }
+        task.await.map_err(|error| anyhow!("{error}"))?;
     }
     match meter.error.take() {
         Some(error) => Err(error),
@@ -313,7 +324,7 @@ async fn watch(
 /// What the tasks of one core share.
 struct Meter {
     tally: RefCell<Tally>,
-    error: RefCell<Option<StoreBenchError>>,
+    error: RefCell<Option<anyhow::Error>>,
     is_on: Cell<bool>,
     is_over: Cell<bool>,
     /// The next request of the tape.
@@ -364,7 +375,7 @@ impl Meter {
         }
     }
 
-    fn fail(&self, error: impl Into<StoreBenchError>) {
+    fn fail(&self, error: impl Into<anyhow::Error>) {
         self.is_over.set(true);
         self.error.borrow_mut().get_or_insert(error.into());
     }
@@ -407,7 +418,7 @@ fn ask(session: Session, meter: Rc<Meter>, task: usize) -> impl Future<Output = 
                     return meter.fail(error);
                 }
                 meter.ended(began);
-                meter.tally.borrow_mut().puts += 1;
+                meter.tally.borrow_mut().counts.puts += 1;
             } else {
                 let began = Instant::now();
                 let found = match session.get(&key).await {
@@ -415,13 +426,13 @@ fn ask(session: Session, meter: Rc<Meter>, task: usize) -> impl Future<Output = 
                     Err(error) => return meter.fail(error),
                 };
                 meter.ended(began);
-                let mut tally = meter.tally.borrow_mut();
+                let counts = &mut meter.tally.borrow_mut().counts;
                 match found {
                     Some(found) => {
-                        tally.hits += 1;
-                        tally.wrong += u64::from(!is_marked(&found, item, len));
+                        counts.hits += 1;
+                        counts.wrong += u64::from(!is_marked(&found, item, len));
                     }
-                    None => tally.misses += 1,
+                    None => counts.misses += 1,
                 }
             }
         }
@@ -472,11 +483,11 @@ impl Raw {
                     return meter.fail(error);
                 }
                 meter.ended(began);
-                let mut tally = meter.tally.borrow_mut();
+                let counts = &mut meter.tally.borrow_mut().counts;
                 if is_put {
-                    tally.puts += 1;
+                    counts.puts += 1;
                 } else {
-                    tally.hits += 1;
+                    counts.hits += 1;
                 }
             }
         }

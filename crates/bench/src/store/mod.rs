@@ -20,23 +20,26 @@ mod recovery;
 mod report;
 mod show;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::store::{Durability, Options, Store, StoreError};
-use block::{BlockError, Device, Durable, Engine, FileDevice};
+use ::store::{Durability, Options, Store};
+use anyhow::ensure;
+use block::{Device, Durable, Engine, FileDevice};
+use clap::builder::{BoolValueParser, TypedValueParser as _};
+use clap::{ArgAction, Args};
 use serde::Serialize;
 
 use self::measure::{Numbers, Requests, Side, Slice, Tally};
 use self::place::{Part, Place, fill};
 use crate::machine::{Machine, allowed_cpus};
+use crate::units;
 use crate::workload::{self, Distribution, Tape, Workload};
 
-pub use self::collecting::{Collected, CollectingRun};
+pub use self::collecting::Collected;
 pub use self::place::Location;
-pub use self::recovery::{Recovered, RecoveryRun, load};
-pub use self::report::{Figures, Loaded, Row, StoreReport, Survives};
+pub use self::recovery::{Recovered, load};
+pub use self::report::{Figures, Loaded, Row, StoreReport};
 pub use self::show::write_store;
 
 /// Bytes of a key.
@@ -50,61 +53,6 @@ const FILL_DEPTH: usize = 1024;
 const USED_SHARE: f64 = 0.8;
 /// Which part of the file is the store's; the rest takes the bare writes.
 const STORE_SHARE: f64 = 0.8;
-
-/// Why a measurement of a store ended without a report.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreBenchError {
-    /// A setting makes no sense.
-    #[error("{0}")]
-    Setting(String),
-    /// The file cannot be used.
-    #[error("cannot use {}: {error}", path.display())]
-    File {
-        /// Which file or directory.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// The file would be in memory.
-    #[error(
-        "{} is in memory (tmpfs), which is no device: what is measured there is how memory is \
-         copied, and io_uring goes through threads of the kernel; name a directory on a disk with \
-         --dir", .0.display()
-    )]
-    InMemory(PathBuf),
-    /// The device fails.
-    #[error(transparent)]
-    Device(#[from] BlockError),
-    /// The store fails.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Cores cannot be started.
-    #[error(transparent)]
-    Threads(#[from] rt::threads::ThreadsError),
-    /// A request ended without an end.
-    #[error("a task failed: {0}")]
-    Task(String),
-    /// There is no such workload.
-    #[error(transparent)]
-    Workload(#[from] workload::WorkloadError),
-    /// A store gave something else than was stored.
-    #[error("{what}: {count} of {of}")]
-    Wrong {
-        /// What went wrong.
-        what: &'static str,
-        /// How often.
-        count: u64,
-        /// Of how many.
-        of: u64,
-    },
-    /// A store was to empty segments, and has not.
-    #[error("no segment was emptied while {0} bytes were put")]
-    NotCollected(u64),
-    /// A process that loads a store fails.
-    #[error("the process that loads the store: {0}")]
-    Loader(String),
-}
 
 /// What is asked of a store.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -125,18 +73,6 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// Its name on command lines and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mix::Get => "get",
-            Mix::Put => "put",
-            Mix::Update => "update",
-            Mix::YcsbA => "ycsb-a",
-            Mix::YcsbB => "ycsb-b",
-            Mix::YcsbC => "ycsb-c",
-        }
-    }
-
     fn drawn(self) -> (workload::Mix, Distribution) {
         match self {
             Mix::Get => (workload::Mix::C, Distribution::Uniform),
@@ -184,56 +120,60 @@ pub fn cells(mixes: &[Mix], depths: &[usize], engines: &[Engine], idle: Idle) ->
     mixes.iter().flat_map(by_depth).collect()
 }
 
-/// The settings of a run.
-#[derive(Clone, PartialEq, Debug)]
+/// The settings of a run, which are arguments of a command line as well.
+#[derive(Args, Clone, PartialEq, Debug)]
 pub struct StoreRun {
     /// Where.
+    #[arg(skip = Location::Temporary(".".into()))]
     pub location: Location,
-    /// Bytes of a new file, of which the store gets four fifths.
-    pub bytes: u64,
-    /// Take a file in memory too.
-    pub in_memory: bool,
     /// What is measured.
+    #[arg(skip = cells(&[Mix::Get, Mix::Put], &[1, 128], &[Engine::Uring], Idle::Spin))]
     pub cells: Vec<Cell>,
-    /// Cores.
+    /// Bytes of a new file, of which the store gets four fifths.
+    #[arg(long = "size", value_name = "SIZE", default_value = "6G", value_parser = units::bytes)]
+    pub bytes: u64,
+    /// Take a file in memory too: whether everything works, not how fast.
+    #[arg(long, hide = true)]
+    pub in_memory: bool,
+    /// Cores, each with its own queue of the device.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = units::count::<1, 256>)]
     pub cores: usize,
     /// Items at first.
+    #[arg(long, value_name = "N", default_value_t = 200_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub keys: u64,
     /// Bytes of a value.
+    #[arg(long = "value", value_name = "SIZE", default_value = "4K", value_parser = units::size)]
     pub value_len: usize,
-    /// What an acknowledged PUT survives, of the store and of the bare device.
+    /// PUTs survive the death of the process, but no power cut; raw writes likewise.
+    #[arg(long = "volatile", action = ArgAction::SetTrue,
+          value_parser = BoolValueParser::new().map(survives))]
     pub durability: Durability,
     /// How long each measurement takes.
+    #[arg(long = "for", value_name = "TIME", default_value = "500ms", value_parser = units::duration)]
     pub length: Duration,
-    /// How long it runs before.
+    /// How long each runs before it is measured.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::duration)]
     pub warm_up: Duration,
-    /// How often each is repeated; the median counts.
+    /// How often each side has its turn; figures are medians.
+    #[arg(long, value_name = "N", default_value = "5", value_parser = units::count::<1, 1000>)]
     pub rounds: usize,
     /// Repeats the requests exactly.
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
+fn survives(volatile: bool) -> Durability {
+    match volatile {
+        true => Durability::Process,
+        false => Durability::PowerCut,
+    }
+}
+
 impl Default for StoreRun {
+    /// What a command line without arguments says.
     fn default() -> Self {
-        StoreRun {
-            location: Location::Temporary(".".into()),
-            bytes: 6 << 30,
-            in_memory: false,
-            cells: cells(
-                &[Mix::Get, Mix::Put],
-                &[1, 128],
-                &[Engine::Uring],
-                Idle::Spin,
-            ),
-            cores: 1,
-            keys: 200_000,
-            value_len: 4096,
-            durability: Durability::PowerCut,
-            length: Duration::from_millis(500),
-            warm_up: Duration::from_millis(100),
-            rounds: 5,
-            seed: 1,
-        }
+        units::usual()
     }
 }
 
@@ -255,7 +195,7 @@ impl StoreRun {
     ///
     /// # Errors
     /// Settings that make no sense, a device that cannot be used or fails, wrong values.
-    pub fn run(&self, progress: &mut dyn FnMut(&str)) -> Result<StoreReport, StoreBenchError> {
+    pub fn run(&self, progress: &mut dyn FnMut(&str)) -> anyhow::Result<StoreReport> {
         self.check()?;
         let place = Place::open(&self.location, self.bytes, self.in_memory)?;
         let bench = Bench::prepare(self, &place, progress)?;
@@ -273,7 +213,7 @@ impl StoreRun {
             keys: self.keys,
             key_len: KEY_LEN,
             value_len: self.value_len,
-            durability: self.durability.into(),
+            durability: self.durability,
             cpus: bench.cpus.clone(),
             rounds: self.rounds,
             slice_s: self.length.as_secs_f64(),
@@ -289,18 +229,17 @@ impl StoreRun {
         Ok(report)
     }
 
-    fn check(&self) -> Result<(), StoreBenchError> {
-        let wrong = |text: &str| Err(StoreBenchError::Setting(text.to_string()));
-        if self.keys == 0 || self.rounds == 0 || self.cores == 0 || self.length.is_zero() {
-            return wrong("there is at least one key, one round, one core, and some time");
-        }
-        let is_none = |cell: &Cell| cell.depth == 0 || cell.engines.is_empty();
-        if self.cells.is_empty() || self.cells.iter().any(is_none) {
-            return wrong("there is at least one engine, one mix, and one request under way");
-        }
-        if self.value_len == 0 {
-            return wrong("an empty value has no bare transfer to compare with");
-        }
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(!self.length.is_zero(), "a measurement takes some time");
+        let is_some = |cell: &Cell| cell.depth > 0 && !cell.engines.is_empty();
+        ensure!(
+            !self.cells.is_empty() && self.cells.iter().all(is_some),
+            "there is at least one engine, one mix, and one request under way"
+        );
+        ensure!(
+            self.value_len > 0,
+            "an empty value has no bare transfer to compare with"
+        );
         Ok(())
     }
 
@@ -323,7 +262,7 @@ impl<'r> Bench<'r> {
         run: &'r StoreRun,
         place: &Place,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Self, StoreBenchError> {
+    ) -> anyhow::Result<Self> {
         let first = run.cells.first().and_then(|cell| cell.engines.first());
         let file = place.device(first.copied().unwrap_or(Engine::Uring))?;
         let geometry = file.geometry();
@@ -336,14 +275,11 @@ impl<'r> Bench<'r> {
             .map(|cell| cell.engines.len() * run.rounds)
             .sum::<usize>();
         let slices = slices.max(1) as u64;
-        if puts < slices * 64 {
-            return Err(StoreBenchError::Setting(format!(
-                "{} of {} bytes need a file of more than {} MiB",
-                run.keys,
-                run.value_len,
-                geometry.len >> 20
-            )));
-        }
+        let (keys, value_len, mib) = (run.keys, run.value_len, geometry.len >> 20);
+        ensure!(
+            puts >= slices * 64,
+            "{keys} of {value_len} bytes need a file of more than {mib} MiB"
+        );
         // The superblock and its surroundings stay as they are: of zeros.
         fill(&file, 1 << 20, geometry.len, progress)?;
         let part = Part::new(&file, store_len);
@@ -370,19 +306,12 @@ impl<'r> Bench<'r> {
     }
 
     /// Stores the items.
-    fn load(&self) -> Result<Loaded, StoreBenchError> {
+    fn load(&self) -> anyhow::Result<Loaded> {
         let began = Instant::now();
-        let numbers = Arc::new(Numbers::new(0));
+        let numbers = Numbers::new(0);
         numbers.allow(self.run.keys);
-        let slice = Slice {
-            depth: FILL_DEPTH,
-            warm_up: Duration::ZERO,
-            // Until there are no more.
-            length: Duration::from_secs(86_400),
-            requests: Requests::Fresh(numbers),
-            ..self.slice(FILL_DEPTH)
-        };
-        slice.run(&Side::Store(self.store.clone()))?;
+        let puts = Slice::puts(self.run, self.cpus.clone(), FILL_DEPTH, numbers);
+        puts.run(&Side::Store(self.store.clone()))?;
         Ok(Loaded::of(&self.store, began.elapsed()))
     }
 
@@ -400,11 +329,7 @@ impl<'r> Bench<'r> {
     }
 
     /// Measures one mix at one depth, by all engines in turn.
-    fn compare(
-        &self,
-        cell: &Cell,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Row>, StoreBenchError> {
+    fn compare(&self, cell: &Cell, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Row>> {
         let run = self.run;
         let Cell {
             mix,
@@ -426,7 +351,7 @@ impl<'r> Bench<'r> {
         let mut all: Vec<[Vec<Tally>; 2]> = engines.iter().map(|_| Default::default()).collect();
         for round in 0..run.rounds {
             for (engine, sides) in engines.iter().zip(&mut all) {
-                let name = mix.name();
+                let name = units::name_of(&mix);
                 progress(&format!(
                     "{name} at depth {depth} by {engine}, round {} of {}",
                     round + 1,
@@ -451,12 +376,10 @@ impl<'r> Bench<'r> {
         let mut rows = Vec::new();
         for (engine, [raw, store]) in engines.iter().zip(all) {
             let row = Row::of(cell, *engine, run.value_len, &raw, &store);
-            let (asked, store) = (row.store.hits + row.store.misses, &row.store);
+            let store = &row.store.counts;
+            let asked = store.hits + store.misses;
             for (what, count) in [("lost items", store.misses), ("wrong values", store.wrong)] {
-                if count > 0 {
-                    let of = asked;
-                    return Err(StoreBenchError::Wrong { what, count, of });
-                }
+                ensure!(count == 0, "{what}: {count} of {asked}");
             }
             rows.push(row);
         }

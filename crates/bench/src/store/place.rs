@@ -6,10 +6,9 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anyhow::{Context as _, ensure};
 use block::{BlockError, Device, Disk, Durable, Engine, FileDevice, Geometry, Options, Queue};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
-
-use super::StoreBenchError;
 
 /// What `statfs` calls a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
@@ -51,22 +50,15 @@ pub(super) struct Place {
 
 impl Place {
     /// Opens it. A new file gets `len` bytes. Refused is what is no device, unless `in_memory`.
-    pub(super) fn open(
-        location: &Location,
-        len: u64,
-        in_memory: bool,
-    ) -> Result<Self, StoreBenchError> {
+    pub(super) fn open(location: &Location, len: u64, in_memory: bool) -> anyhow::Result<Self> {
         match location {
             Location::Temporary(dir) => {
-                let failed = |error| StoreBenchError::File {
-                    path: dir.clone(),
-                    error,
-                };
-                let file = tempfile::tempfile_in(dir).map_err(failed)?;
+                let failed = || format!("cannot use {}", dir.display());
+                let file = tempfile::tempfile_in(dir).with_context(failed)?;
                 if !in_memory {
                     refuse_memory(&file, dir)?;
                 }
-                allocate(&file, len).map_err(failed)?;
+                allocate(&file, len).with_context(failed)?;
                 // By this name other processes reach it too.
                 let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
                 Ok(Place {
@@ -75,26 +67,23 @@ impl Place {
                 })
             }
             Location::Existing(path) => {
-                let failed = |error| StoreBenchError::File {
-                    path: path.clone(),
-                    error,
-                };
+                let failed = || format!("cannot use {}", path.display());
                 let mut options = OpenOptions::new();
                 let options = options.read(true).write(true).create(true).truncate(false);
-                let mut file = options.open(path).map_err(failed)?;
+                let mut file = options.open(path).with_context(failed)?;
                 if !in_memory {
                     refuse_memory(&file, path)?;
                 }
-                let meta = file.metadata().map_err(failed)?;
+                let meta = file.metadata().with_context(failed)?;
                 if meta.is_file() && meta.len() < len {
-                    allocate(&file, len).map_err(failed)?;
+                    allocate(&file, len).with_context(failed)?;
                 }
                 // An earlier store, whose contents are lost anyway.
                 let zeros = vec![0; FILL];
                 for _ in 0..HEAD / FILL as u64 {
-                    file.write_all(&zeros).map_err(failed)?;
+                    file.write_all(&zeros).with_context(failed)?;
                 }
-                file.sync_all().map_err(failed)?;
+                file.sync_all().with_context(failed)?;
                 Ok(Place {
                     path: path.clone(),
                     file: None,
@@ -129,16 +118,20 @@ pub(super) fn open_device(path: &Path, engine: Engine) -> Result<FileDevice, Blo
     FileDevice::open(path, &options)
 }
 
-fn refuse_memory(file: &File, path: &Path) -> Result<(), StoreBenchError> {
+fn refuse_memory(file: &File, path: &Path) -> anyhow::Result<()> {
     let Ok(stat) = fstatfs(file) else {
         // What does not tell is taken as it is.
         return Ok(());
     };
     #[allow(clippy::unnecessary_cast, reason = "its type differs by platform")]
     let kind = stat.f_type as i64;
-    if kind == TMPFS || kind == RAMFS {
-        return Err(StoreBenchError::InMemory(path.to_path_buf()));
-    }
+    ensure!(
+        kind != TMPFS && kind != RAMFS,
+        "{} is in memory (tmpfs), which is no device: what is measured there is how memory is \
+         copied, and io_uring goes through threads of the kernel; name a directory on a disk with \
+         --dir",
+        path.display()
+    );
     Ok(())
 }
 
@@ -157,7 +150,7 @@ pub(super) fn fill(
     from: u64,
     to: u64,
     progress: &mut dyn FnMut(&str),
-) -> Result<(), StoreBenchError> {
+) -> anyhow::Result<()> {
     let disk = Disk::open(device, FILLS as usize)?;
     let mut random = fastrand::Rng::with_seed(1);
     let mut pattern = vec![0; FILL];

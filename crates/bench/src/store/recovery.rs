@@ -6,18 +6,19 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use ::store::{Durability, Options, Progress, Recovery, Store};
+use ::store::{Durability, Options, Recovery, Store};
+use anyhow::{Context as _, bail, ensure};
 use block::{Device, Disk, Engine};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::measure::{Numbers, Requests, Side, Slice};
+use super::measure::{Numbers, Side, Slice};
 use super::place::{Place, open_device};
 use super::report::Loaded;
-use super::{FILL_DEPTH, Idle, KEY_LEN, Location, StoreBenchError};
+use super::{FILL_DEPTH, KEY_LEN, StoreRun};
 use crate::machine::allowed_cpus;
 use crate::workload::{Mix, Tape, Workload};
 
@@ -28,24 +29,8 @@ const SAMPLE: usize = 20_000;
 const SPARE_SHARE: f64 = 1.25;
 const FILE_MIN: u64 = 64 << 20;
 
-/// The settings.
-#[derive(Clone, PartialEq, Debug)]
-pub struct RecoveryRun {
-    /// Where.
-    pub location: Location,
-    /// Take a file in memory too.
-    pub in_memory: bool,
-    /// Items.
-    pub keys: u64,
-    /// Bytes of a value.
-    pub value_len: usize,
-    /// Repeats the requests exactly.
-    pub seed: u64,
-}
-
 /// What was measured.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Recovered {
     /// Items.
     pub keys: u64,
@@ -97,17 +82,7 @@ fn options(queue_depth: usize) -> Options {
 ///
 /// # Errors
 /// The device's and the store's.
-pub fn load(
-    path: &Path,
-    keys: u64,
-    value_len: usize,
-    seed: u64,
-    out: &mut impl Write,
-) -> Result<(), StoreBenchError> {
-    let told = |error| StoreBenchError::File {
-        path: "standard output".into(),
-        error,
-    };
+pub fn load(path: &Path, run: &StoreRun, out: &mut impl Write) -> anyhow::Result<()> {
     // Nothing of this is to outlive who measures; only a refusal of the kernel is left to chance.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let device = open_device(path, Engine::Uring)?;
@@ -115,31 +90,24 @@ pub fn load(
     let began = Instant::now();
     const STEPS: u64 = 20;
     for step in 0..STEPS {
-        let (first, end) = (keys * step / STEPS, keys * (step + 1) / STEPS);
-        let numbers = Arc::new(Numbers::new(first));
+        let (first, end) = (run.keys * step / STEPS, run.keys * (step + 1) / STEPS);
+        let numbers = Numbers::new(first);
         numbers.allow(end - first);
-        let slice = Slice {
-            cpus: vec![allowed_cpus().last().copied()],
-            depth: FILL_DEPTH,
-            warm_up: Duration::ZERO,
-            length: Duration::from_secs(86_400),
-            requests: Requests::Fresh(numbers),
-            value_len,
-            seed,
-            idle: Idle::Spin,
-        };
-        slice.run(&Side::Store(store.clone()))?;
-        writeln!(out, "{}", (step + 1) * 100 / STEPS).map_err(told)?;
-        out.flush().map_err(told)?;
+        let cpus = vec![allowed_cpus().last().copied()];
+        Slice::puts(run, cpus, FILL_DEPTH, numbers).run(&Side::Store(store.clone()))?;
+        writeln!(out, "{}", (step + 1) * 100 / STEPS)?;
+        out.flush()?;
     }
     let loaded = Loaded::of(&store, began.elapsed());
     let json = serde_json::to_string(&loaded).expect("numbers are JSON");
-    writeln!(out, "{json}").map_err(told)?;
-    out.flush().map_err(told)?;
+    writeln!(out, "{json}")?;
+    out.flush()?;
     // Until it is killed, or whoever has started it is gone: the store is not to be closed.
     let _ = std::io::stdin().read(&mut [0]);
     std::process::abort();
 }
+
+const LOADER: &str = "the process that loads the store";
 
 /// A process that is killed, whatever happens.
 struct Loader(Child);
@@ -152,17 +120,17 @@ impl Drop for Loader {
     }
 }
 
-impl RecoveryRun {
+impl StoreRun {
     /// Has a store loaded, killed, opened, closed and opened. `loader` is the command of a process
     /// that calls [`load`] with the path that it is given.
     ///
     /// # Errors
     /// The device's, the store's, and items that are missing afterwards.
-    pub fn run(
+    pub fn recover(
         &self,
-        loader: &dyn Fn(&Path, &RecoveryRun) -> Command,
+        loader: &dyn Fn(&Path, &StoreRun) -> Command,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Recovered, StoreBenchError> {
+    ) -> anyhow::Result<Recovered> {
         let place = Place::open(
             &self.location,
             file_len(self.keys, self.value_len),
@@ -178,7 +146,7 @@ impl RecoveryRun {
         progress("reading the file from one end to the other");
         recovered.sequential_per_s = self.sequential(&place, load.log_bytes)?;
         progress("opening after the crash");
-        let (store, seconds) = self.open(&place, progress)?;
+        let (store, seconds) = self.open(&place)?;
         recovered.crash_s = seconds;
         match store.recovery() {
             Recovery::Log {
@@ -191,11 +159,7 @@ impl RecoveryRun {
                 recovered.log_read_bytes = bytes;
                 recovered.passes = passes;
             }
-            _ => {
-                return Err(StoreBenchError::Loader(
-                    "the store had been closed, although it was killed".to_string(),
-                ));
-            }
+            _ => bail!("the store had been closed, although it was killed"),
         }
         progress("looking for the items");
         let store = self.look(store)?;
@@ -204,7 +168,7 @@ impl RecoveryRun {
         store.close()?;
         recovered.close_s = began.elapsed().as_secs_f64();
         progress("opening after the clean stop");
-        let (store, seconds) = self.open(&place, progress)?;
+        let (store, seconds) = self.open(&place)?;
         recovered.clean_s = seconds;
         recovered.clean_from_index = store.recovery() == Recovery::Closed;
         progress("looking for the items");
@@ -216,75 +180,33 @@ impl RecoveryRun {
         &self,
         mut command: Command,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Loaded, StoreBenchError> {
-        let failed = |error: std::io::Error| StoreBenchError::Loader(error.to_string());
+    ) -> anyhow::Result<Loaded> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut loader = Loader(command.spawn().map_err(failed)?);
-        let stdout = loader
-            .0
-            .stdout
-            .take()
-            .ok_or_else(|| StoreBenchError::Loader("it has no standard output".to_string()))?;
+        let mut loader = Loader(command.spawn().context(LOADER)?);
+        let stdout = loader.0.stdout.take().context(LOADER)?;
         for line in BufReader::new(stdout).lines() {
-            let line = line.map_err(failed)?;
+            let line = line.context(LOADER)?;
             if let Ok(percent) = line.parse::<u64>() {
                 progress(&format!("storing {} items: {percent} %", self.keys));
             } else if let Ok(loaded) = serde_json::from_str(&line) {
                 return Ok(loaded);
             }
         }
-        Err(StoreBenchError::Loader(
-            "it ended before it was done".to_string(),
-        ))
+        bail!("{LOADER} ended before it was done")
     }
 
     /// Opens the store, and says how long that took once the file was open.
-    fn open(
-        &self,
-        place: &Place,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<(Store, f64), StoreBenchError> {
+    fn open(&self, place: &Place) -> anyhow::Result<(Store, f64)> {
         let device = Arc::new(place.device(Engine::Uring)?);
-        let latest = Arc::new(Mutex::new(None::<Progress>));
-        let told = latest.clone();
-        let mut options = options(128);
-        options.on_progress = Some(Arc::new(move |progress| {
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
-        }));
         let began = Instant::now();
-        let opener = std::thread::spawn(move || {
-            let opened = Store::on(device, &options);
-            (opened, began.elapsed().as_secs_f64())
-        });
-        while !opener.is_finished() {
-            std::thread::sleep(Duration::from_millis(20));
-            let latest = *latest.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Progress {
-                segments,
-                segments_total,
-                ..
-            }) = latest
-            {
-                progress(&format!(
-                    "reading the log: segment {segments} of {segments_total}"
-                ));
-            }
-        }
-        match opener.join() {
-            Ok((opened, seconds)) => Ok((opened?, seconds)),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        let store = Store::on(device, &options(128))?;
+        Ok((store, began.elapsed().as_secs_f64()))
     }
 
     /// Looks whether the items are there, a sample of them.
-    fn look(&self, store: Store) -> Result<Store, StoreBenchError> {
-        if store.len() != self.keys {
-            return Err(StoreBenchError::Wrong {
-                what: "items after the opening",
-                count: store.len(),
-                of: self.keys,
-            });
-        }
+    fn look(&self, store: Store) -> anyhow::Result<Store> {
+        let (held, keys) = (store.len(), self.keys);
+        ensure!(held == keys, "items after the opening: {held} of {keys}");
         let workload = Workload {
             mix: Mix::C,
             distribution: crate::workload::Distribution::Uniform,
@@ -302,21 +224,18 @@ impl RecoveryRun {
                 });
                 bad += u64::from(!is_right);
             }
-            Ok::<(), StoreBenchError>(())
+            anyhow::Ok(())
         })?;
         drop(session);
-        if bad > 0 {
-            return Err(StoreBenchError::Wrong {
-                what: "items that are lost or wrong after the opening",
-                count: bad,
-                of: SAMPLE as u64,
-            });
-        }
+        ensure!(
+            bad == 0,
+            "{bad} of {SAMPLE} items are lost or wrong after the opening"
+        );
         Ok(store)
     }
 
     /// Bytes a second of the device alone, read as recovery reads it: large pieces, some at a time.
-    fn sequential(&self, place: &Place, bytes: u64) -> Result<f64, StoreBenchError> {
+    fn sequential(&self, place: &Place, bytes: u64) -> anyhow::Result<f64> {
         const PIECE: u64 = 1 << 20;
         const AT_ONCE: u64 = 16;
         /// Enough to know the speed.
@@ -337,7 +256,7 @@ impl RecoveryRun {
             for read in pieces {
                 read.await.0?;
             }
-            Ok::<(), StoreBenchError>(())
+            anyhow::Ok(())
         })?;
         Ok((end * PIECE) as f64 / began.elapsed().as_secs_f64().max(1e-9))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::store::{Durability, State, Store};
 use block::Engine;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::measure::Tally;
 use super::{Cell, Idle, KEY_LEN, Mix};
@@ -14,7 +14,6 @@ use crate::measured::Measured;
 
 /// A store beside its bare device.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct StoreReport {
     /// The machine.
     pub machine: Machine,
@@ -35,7 +34,8 @@ pub struct StoreReport {
     /// Bytes of a value.
     pub value_len: usize,
     /// What an acknowledged PUT survives: `power_cut` or `process`.
-    pub durability: Survives,
+    #[serde(serialize_with = "survives")]
+    pub durability: Durability,
     /// The CPU of each core, where they were pinned.
     pub cpus: Vec<Option<usize>>,
     /// How often each figure was measured.
@@ -62,7 +62,6 @@ impl StoreReport {
 
 /// What it took to load a store.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Loaded {
     /// How long it took.
     pub seconds: f64,
@@ -97,28 +96,16 @@ impl Loaded {
     }
 }
 
-/// What an acknowledged PUT survives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Survives {
-    /// A power cut.
-    PowerCut,
-    /// The death of the process.
-    Process,
-}
-
-impl From<Durability> for Survives {
-    fn from(durability: Durability) -> Self {
-        match durability {
-            Durability::PowerCut => Survives::PowerCut,
-            Durability::Process => Survives::Process,
-        }
-    }
+/// `power_cut` or `process`.
+fn survives<S: Serializer>(durability: &Durability, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match durability {
+        Durability::PowerCut => "power_cut",
+        Durability::Process => "process",
+    })
 }
 
 /// One mix at one depth by one engine, through the store and on the bare device.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct Row {
     /// What was asked for.
     pub mix: Mix,
@@ -146,7 +133,6 @@ pub struct Row {
 
 /// What one side reached.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct Figures {
     /// Requests a second.
     pub per_second: Measured,
@@ -155,7 +141,15 @@ pub struct Figures {
     pub cpu_us: Measured,
     /// Of all rounds.
     pub latency: Percentiles,
-    /// GETs that found their key; of all rounds with their warm-up, as all that follows.
+    /// Of all rounds with their warm-up.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// How often something was done, and with how many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counts {
+    /// GETs that found their key.
     pub hits: u64,
     /// GETs that did not.
     pub misses: u64,
@@ -175,6 +169,20 @@ pub struct Figures {
     pub beside_bytes: u64,
 }
 
+impl Counts {
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.wrong += other.wrong;
+        self.puts += other.puts;
+        self.device_reads += other.device_reads;
+        self.device_read_bytes += other.device_read_bytes;
+        self.device_writes += other.device_writes;
+        self.device_written_bytes += other.device_written_bytes;
+        self.beside_bytes += other.beside_bytes;
+    }
+}
+
 impl Figures {
     fn of(tallies: &[Tally]) -> Self {
         let speeds: Vec<f64> = tallies.iter().map(Tally::speed).collect();
@@ -187,15 +195,7 @@ impl Figures {
             per_second: Measured::of(&speeds).unwrap_or_default(),
             cpu_us: Measured::of(&cpu).unwrap_or_default(),
             latency: Percentiles::of(&sum.latency),
-            hits: sum.hits,
-            misses: sum.misses,
-            wrong: sum.wrong,
-            puts: sum.puts,
-            device_reads: sum.device.reads,
-            device_read_bytes: sum.device.read_bytes,
-            device_writes: sum.device.writes,
-            device_written_bytes: sum.device.written_bytes,
-            beside_bytes: sum.beside_bytes,
+            counts: sum.counts,
         }
     }
 }
@@ -215,9 +215,10 @@ impl Row {
         };
         let (store_figures, raw_figures) = (Figures::of(store), Figures::of(raw));
         let by = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
-        let only_gets = store_figures.puts == 0;
-        let user_bytes = store_figures.puts * (value_len + KEY_LEN) as u64;
-        let written = store_figures.device_written_bytes + store_figures.beside_bytes;
+        let counts = store_figures.counts;
+        let only_gets = counts.puts == 0;
+        let user_bytes = counts.puts * (value_len + KEY_LEN) as u64;
+        let written = counts.device_written_bytes + counts.beside_bytes;
         Row {
             mix: cell.mix,
             depth: cell.depth,
@@ -227,7 +228,7 @@ impl Row {
             p50_vs_raw: by_round(|tally| tally.latency.value_at_quantile(0.5) as f64),
             p99_vs_raw: by_round(|tally| tally.latency.value_at_quantile(0.99) as f64),
             // An update reads too.
-            reads_per_get: by(store_figures.device_reads, store_figures.hits).filter(|_| only_gets),
+            reads_per_get: by(counts.device_reads, counts.hits).filter(|_| only_gets),
             write_amplification: by(written, user_bytes),
             store: store_figures,
             raw: raw_figures,
@@ -237,7 +238,7 @@ impl Row {
     /// Bytes read from the device for each GET that found its key.
     pub fn read_bytes_per_get(&self) -> Option<f64> {
         self.reads_per_get?;
-        Some(self.store.device_read_bytes as f64 / self.store.hits as f64)
+        Some(self.store.counts.device_read_bytes as f64 / self.store.counts.hits as f64)
     }
 }
 

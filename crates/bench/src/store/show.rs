@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::report::Survives;
+use ::store::Durability;
+
 use super::{Idle, StoreReport};
 use crate::print::{Table, facts, many};
+use crate::units::name_of;
 
 /// Writes a report as a table.
 ///
@@ -18,8 +20,8 @@ pub fn write_store(report: &StoreReport, out: &mut impl Write) -> io::Result<()>
     };
     let (keys, key_len, value_len) = (report.keys, report.key_len, report.value_len);
     let survives = match report.durability {
-        Survives::PowerCut => "a power cut",
-        Survives::Process => "the process",
+        Durability::PowerCut => "a power cut",
+        Durability::Process => "the process",
     };
     let pinned: Vec<String> = report.cpus.iter().flatten().map(usize::to_string).collect();
     let place = match pinned.is_empty() {
@@ -70,7 +72,7 @@ pub fn write_store(report: &StoreReport, out: &mut impl Write) -> io::Result<()>
         let ratio = |ratio: Option<f64>| ratio.map_or("-".into(), |ratio| format!("{ratio:.3}"));
         let (store, raw) = (&row.store, &row.raw);
         table.row([
-            row.mix.name().to_string(),
+            name_of(&row.mix),
             row.depth.to_string(),
             row.engine.to_string(),
             format!("{:.0}", store.per_second.mid),

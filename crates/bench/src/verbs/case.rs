@@ -94,7 +94,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    pub(super) fn new(verb: Verb, transport: Transport) -> Self {
+    pub(super) const fn new(verb: Verb, transport: Transport) -> Self {
         Way { verb, transport }
     }
 }
@@ -103,17 +103,12 @@ impl Way {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Work {
-    /// Requests in one direction. With `one_word`, atomics all meet on the same word.
-    OneWay { way: Way, one_word: bool },
-    /// A message there and one back. With `numbered`, the answer is the next number of a sequence
-    /// instead of the message itself.
-    Echo {
-        request: Way,
-        answer: Way,
-        numbered: bool,
-    },
+    /// Requests in one direction.
+    OneWay,
+    /// A message there and one back.
+    Echo,
     /// What becomes visible when.
-    Order { way: Way },
+    Order,
 }
 
 /// Who posts the requests.
@@ -175,49 +170,57 @@ impl Rung {
 
 /// One measurement. Both processes make the same objects from it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Case {
-    pub(super) experiment: Experiment,
+pub struct Case {
+    /// The experiment.
+    pub experiment: Experiment,
     pub(super) work: Work,
-    /// One request under way, each of them timed.
-    pub(super) latency: bool,
+    pub(super) request: Way,
+    /// Of echoes.
+    pub(super) answer: Option<Way>,
+    /// The rung of the ladder, for echoes.
+    pub rung: Option<Rung>,
+    /// Who posts.
+    pub role: Role,
+    /// What the target's CPU does.
+    pub target: Target,
+    /// Whether atomics all meet on one word.
+    pub one_word: bool,
+    /// Whether answers are numbers of a sequence instead of the requests themselves.
+    pub sequence: bool,
+    /// Whether one request is under way at a time, each of them timed.
+    pub timed: bool,
     /// Bytes of a message.
-    pub(super) size: usize,
-    /// One way: send work requests of a queue pair that may be under way. Echo: requests without
-    /// an answer yet.
-    pub(super) window: u32,
+    pub size: usize,
+    /// Requests under way. One way: send work requests of a queue pair. Echo: requests without an
+    /// answer yet.
+    pub window: u32,
     /// Work requests in a post call at most.
-    pub(super) postlist: u32,
+    pub postlist: u32,
     /// One completion in so many work requests.
-    pub(super) signal_every: u32,
-    pub(super) inline: bool,
-    pub(super) qps: u32,
-    pub(super) target: Target,
-    pub(super) role: Role,
-    pub(super) rung: Option<Rung>,
+    pub signal_every: u32,
+    /// Whether messages are carried within the work request.
+    pub inline: bool,
+    /// Queue pairs.
+    pub qps: u32,
 }
 
 impl Case {
     /// The way of the requests, and that of the answers if there are any.
-    pub(super) fn ways(&self) -> (Way, Option<Way>) {
-        match self.work {
-            Work::OneWay { way, .. } | Work::Order { way } => (way, None),
-            Work::Echo {
-                request, answer, ..
-            } => (request, Some(answer)),
-        }
+    pub(super) fn ways(&self) -> impl Iterator<Item = Way> {
+        std::iter::once(self.request).chain(self.answer)
     }
 
     /// Send work requests of a queue pair that may be under way.
     pub(super) fn depth(&self) -> u32 {
         match self.work {
-            Work::Echo { .. } => (self.window * 2).max(ECHO_DEPTH),
+            Work::Echo => (self.window * 2).max(ECHO_DEPTH),
             _ => self.window,
         }
     }
 
     /// Messages that lie side by side in memory for each queue pair; a power of two.
     pub(super) fn slots(&self) -> usize {
-        if let Work::Echo { .. } = self.work {
+        if self.work == Work::Echo {
             return (self.window as usize).next_power_of_two();
         }
         let least = (self.window.max(self.postlist) as usize * 4).next_power_of_two();
@@ -226,17 +229,12 @@ impl Case {
         least.max(1 << most.ilog2())
     }
 
-    /// RECVs of a queue pair, a power of two.
-    pub(super) fn recvs(&self) -> usize {
-        self.slots()
-    }
-
     /// Puts the signaling within what the window allows: as long as a post waits for room, one
     /// of those under way must be signaled. A timed list ends with a signaled request in any case.
     pub(super) fn settle(mut self) -> Self {
         self.postlist = self.postlist.clamp(1, POSTLIST_MAX).min(self.window.max(1));
         let most = match self.work {
-            Work::OneWay { .. } if self.latency => self.postlist,
+            Work::OneWay if self.timed => self.postlist,
             _ => self.depth() - self.postlist + 1,
         };
         self.signal_every = self.signal_every.clamp(1, most);
@@ -245,8 +243,7 @@ impl Case {
 
     /// Why a device cannot do this, if it cannot.
     pub(super) fn refusal(&self, device: &DeviceAttr, mtu: usize) -> Option<String> {
-        let (request, answer) = self.ways();
-        for way in [Some(request), answer].into_iter().flatten() {
+        for way in self.ways() {
             let (verb, transport) = (way.verb.name(), transport_name(way.transport));
             if !rules::carries(way.transport, &way.verb.op()) {
                 return Some(format!("{transport} does not carry {verb}"));
@@ -272,9 +269,8 @@ impl Case {
             let max = device.inline_max;
             return Some(format!("the device takes {max} bytes inline at most"));
         }
-        let recv = [Some(request), answer].into_iter().flatten();
-        let recvs = match recv.into_iter().any(|way| way.verb == Verb::Send) {
-            true => self.recvs() as u32,
+        let recvs = match self.ways().any(|way| way.verb == Verb::Send) {
+            true => self.slots() as u32,
             false => 0,
         };
         let wrs = self.depth().max(recvs);
@@ -291,25 +287,18 @@ impl Case {
         None
     }
 
-    /// The transport column of a table.
-    pub(super) fn transport(&self) -> String {
-        match self.ways() {
-            (request, Some(answer)) => format!(
-                "{}/{}",
-                transport_name(request.transport),
-                transport_name(answer.transport)
-            ),
-            (way, None) => transport_name(way.transport).to_string(),
-        }
+    /// The operation, or those of request and answer: `WRITE/SEND`.
+    pub(super) fn verb(&self) -> String {
+        let names: Vec<&str> = self.ways().map(|way| way.verb.name()).collect();
+        names.join("/")
     }
 
-    /// The operation's column of a table.
-    pub(super) fn verb(&self) -> String {
-        match self.ways() {
-            (request, Some(answer)) => {
-                format!("{}/{}", request.verb.name(), answer.verb.name())
-            }
-            (way, None) => way.verb.name().to_string(),
-        }
+    /// The transport, or those of request and answer: `UC/UD`.
+    pub(super) fn transport(&self) -> String {
+        let names: Vec<&str> = self
+            .ways()
+            .map(|way| transport_name(way.transport))
+            .collect();
+        names.join("/")
     }
 }

@@ -4,7 +4,6 @@ use verbs::{CqError, PostError, VerbsError, WcStatus};
 
 /// Why a run ended without a report.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum VerbsRunError {
     /// A setting makes no sense, or the device cannot do it.
     #[error("{0}")]

@@ -201,19 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_the_peers_words() {
+    fn failures_and_nonsense_and_hanging_up_are_errors() {
         let (mut link, mut other) = ends();
-        other
-            .write_all(b"\"ready\"\n{\"failed\":{\"why\":\"no luck\"}}\n")
-            .expect("written");
+        let said = b"\"ready\"\n{\"failed\":{\"why\":\"no luck\"}}\n";
+        other.write_all(said).expect("written");
         in_trouble(&link);
         assert!(matches!(link.receive(), Ok(Message::Ready)));
         let error = link.receive().expect_err("a failure").to_string();
         assert!(error.contains("no luck"), "{error}");
-    }
-
-    #[test]
-    fn nonsense_and_hanging_up_are_errors() {
         let (mut link, mut other) = ends();
         other.write_all(b"hello?\n").expect("written");
         in_trouble(&link);

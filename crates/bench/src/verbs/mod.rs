@@ -15,7 +15,8 @@
 //! | `link.rs` | [`Link`]: the conversation of the two processes |
 //! | `play.rs` | a case on one side; [`serve_peer`] |
 //! | `side.rs` | memory, queues and connections of one side |
-//! | `queue.rs`, `recvs.rs` | accounts of send queues and receive queues, waiting |
+//! | `queue.rs` | accounts of send queues, waiting |
+//! | `messages.rs` | composing messages and taking them |
 //! | `oneway.rs` | requests in one direction |
 //! | `echo.rs` | echoes and sequencers |
 //! | `order.rs` | what becomes visible when |
@@ -28,6 +29,7 @@ mod echo;
 mod error;
 mod experiment;
 mod link;
+mod messages;
 mod oneway;
 mod order;
 mod outcome;
@@ -35,7 +37,6 @@ mod plan;
 mod play;
 mod print;
 mod queue;
-mod recvs;
 mod report;
 mod side;
 
@@ -43,17 +44,17 @@ use std::time::{Duration, Instant};
 
 use verbs::typed::Context;
 
-use self::case::{Case, Work};
+use self::case::Work;
 use self::link::Message;
-use self::report::{Rounds, median};
 use crate::limit::{BetweenCores, Exchange, between_cores};
 use crate::machine::{Machine, pin};
+use crate::measured::median;
 
-pub use case::{POSTLIST_MAX, QPS_MAX, Role, Rung, SIZE_MAX, Target, Verb};
+pub use case::{Case, POSTLIST_MAX, QPS_MAX, Role, Rung, SIZE_MAX, Target, Verb};
 pub use error::VerbsRunError;
 pub use experiment::Experiment;
 pub use link::Link;
-pub use outcome::{Latency, OrderCheck};
+pub use outcome::OrderCheck;
 pub use plan::{Inline, Wishes};
 pub use play::serve_peer;
 pub use print::write_verbs;
@@ -140,7 +141,7 @@ impl VerbsRun {
         })?;
         let rounds = self.rounds.max(1);
         let total = cases.len() * rounds as usize;
-        let mut results: Vec<Rounds> = cases.iter().map(|_| Rounds::default()).collect();
+        let mut results: Vec<Vec<_>> = cases.iter().map(|_| Vec::new()).collect();
         let mut limits: Vec<(Experiment, BetweenCores)> = Vec::new();
         let mut done = 0;
         for _ in 0..rounds {
@@ -155,15 +156,13 @@ impl VerbsRun {
                     before = Some(case.experiment);
                     limits.push((case.experiment, self.limit(&cases, case.experiment)));
                 }
-                let (outcome, arrived) =
-                    self.one(case, link).map_err(|error| named(case, error))?;
-                result.push(outcome, arrived);
+                result.push(self.one(case, link).map_err(|error| named(case, error))?);
                 done += 1;
             }
         }
         let rows = cases.iter().zip(&results).map(|(case, result)| {
             let beside = limits.iter().filter(|(one, _)| *one == case.experiment);
-            result.row(case, &median_limit(beside.map(|(_, limit)| limit)))
+            Row::new(case, result, &median_limit(beside.map(|(_, limit)| limit)))
         });
         Ok(VerbsReport {
             machine: Machine::this(),
@@ -212,7 +211,7 @@ impl VerbsRun {
     /// The limits that an experiment runs against.
     fn limit(&self, cases: &[Case], experiment: Experiment) -> BetweenCores {
         let own = cases.iter().filter(|case| case.experiment == experiment);
-        let echoes = own.filter(|case| matches!(case.work, Work::Echo { .. }) && !case.latency);
+        let echoes = own.filter(|case| case.work == Work::Echo && !case.timed);
         let mut windows: Vec<usize> = echoes.map(|case| case.window as usize).collect();
         windows.sort_unstable();
         windows.dedup();

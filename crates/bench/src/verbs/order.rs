@@ -71,7 +71,6 @@ pub(super) fn request(
     each: Duration,
     link: &mut Link,
 ) -> Result<Outcome, VerbsRunError> {
-    let (way, _) = case.ways();
     let mut writer = Writer {
         side,
         bytes: vec![0; case.size],
@@ -92,7 +91,7 @@ pub(super) fn request(
     let mut completion = OrderCheck {
         what: "a completed WRITE is visible to the target's CPU".into(),
         // A completion of an unreliable connection says that the request has left, no more.
-        promised: way.transport == Transport::Rc,
+        promised: case.request.transport == Transport::Rc,
         checked: 0,
         violations: 0,
     };

@@ -95,441 +95,47 @@ fn transport_names<S: serde::Serializer>(
 }
 
 impl Wishes {
+    /// What is usual of a run that is brief, or not.
+    fn usual<'a, T>(&self, brief: &'a [T], all: &'a [T]) -> &'a [T] {
+        if self.brief { brief } else { all }
+    }
+
     fn sizes(&self, brief: &[usize], all: &[usize]) -> Vec<usize> {
-        match (self.sizes.is_empty(), self.brief) {
-            (false, _) => self.sizes.clone(),
-            (true, true) => brief.to_vec(),
-            (true, false) => all.to_vec(),
-        }
+        or(&self.sizes, self.usual(brief, all))
     }
 
-    fn inlines(&self, size: usize, device: &DeviceAttr) -> bool {
-        match self.inline {
-            Inline::Auto => size <= INLINE_LEN.min(device.inline_max as usize),
-            Inline::Always => true,
-            Inline::Never => false,
-        }
-    }
-
-    fn transports(&self, usual: &[Transport]) -> Vec<Transport> {
-        match self.transports.is_empty() {
-            true => usual.to_vec(),
-            false => self.transports.clone(),
-        }
+    /// An operation over the wished transports, or over the usual ones.
+    fn ways(&self, verb: Verb, usual: &[Transport]) -> Vec<Way> {
+        let transports = or(&self.transports, usual).into_iter();
+        transports
+            .map(|transport| Way::new(verb, transport))
+            .collect()
     }
 }
 
-fn or(given: &[u32], usual: &[u32]) -> Vec<u32> {
+fn or<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
     if given.is_empty() { usual } else { given }.to_vec()
 }
 
-/// Makes cases.
-struct Planner<'a> {
-    wishes: &'a Wishes,
-    device: &'a DeviceAttr,
-    mtu: usize,
-    cases: Vec<Case>,
-    /// Why a case was left out.
-    refused: Option<String>,
+/// Each case with each of the values, or as it is where there are none.
+fn vary<T: Copy>(cases: Vec<Case>, values: &[T], set: impl Fn(Case, T) -> Case) -> Vec<Case> {
+    if values.is_empty() {
+        return cases;
+    }
+    let all = cases.iter();
+    let all = all.flat_map(|case| values.iter().map(|value| set(case.clone(), *value)));
+    all.collect()
 }
 
-impl Planner<'_> {
-    /// A case with what is usual where nothing is wished.
-    fn case(&self, experiment: Experiment, work: Work, size: usize) -> Case {
-        let wishes = self.wishes;
-        let first = |given: &[u32], usual| given.first().copied().unwrap_or(usual);
-        let window = first(&wishes.windows, WINDOW);
-        let postlist = first(&wishes.postlists, POSTLIST).min(window);
-        let carried = match work {
-            Work::OneWay { way, .. } => matches!(way.verb, Verb::Write | Verb::Send),
-            _ => true,
-        };
-        Case {
-            experiment,
-            work,
-            latency: false,
-            size,
-            window,
-            postlist,
-            signal_every: first(&wishes.signal_every, window / 2),
-            inline: carried && wishes.inlines(size, self.device),
-            qps: first(&wishes.qps, 1),
-            target: wishes.target.unwrap_or(Target::Polling),
-            role: wishes.role.unwrap_or(Role::Outbound),
-            rung: None,
-        }
-    }
-
-    fn add(&mut self, case: Case) {
-        let case = case.settle();
-        match case.refusal(self.device, self.mtu) {
-            Some(why) => self.refused = Some(why),
-            None if self.cases.contains(&case) => {}
-            None => self.cases.push(case),
-        }
-    }
-
-    /// A case for each wished window, postlist, signaling and number of queue pairs.
-    fn add_all(&mut self, case: &Case) {
-        let wishes = self.wishes;
-        for window in or(&wishes.windows, &[case.window]) {
-            for postlist in or(&wishes.postlists, &[case.postlist.min(window)]) {
-                for signal_every in or(&wishes.signal_every, &[(window / 2).max(1)]) {
-                    for qps in or(&wishes.qps, &[case.qps]) {
-                        self.add(Case {
-                            window,
-                            postlist,
-                            signal_every,
-                            qps,
-                            ..case.clone()
-                        });
-                    }
-                }
-            }
-        }
-    }
-
-    fn timed(case: Case) -> Case {
-        Case {
-            latency: true,
-            window: 1,
-            postlist: 1,
-            signal_every: 1,
-            qps: 1,
-            ..case
-        }
-    }
-
-    fn one_way(&mut self, experiment: Experiment, verb: Verb, transports: &[Transport]) {
-        let all: Vec<usize> = (2..=13).map(|shift| 1 << shift).collect();
-        let sizes = if verb.is_atomic() {
-            vec![8]
-        } else {
-            self.wishes.sizes(&[64, 1024], &all)
-        };
-        for transport in self.wishes.transports(transports) {
-            for &size in &sizes {
-                let way = Way::new(verb, transport);
-                let work = Work::OneWay {
-                    way,
-                    one_word: false,
-                };
-                let case = self.case(experiment, work, size);
-                if self.wishes.latency {
-                    let target = Target::Idle;
-                    self.add(Self::timed(Case { target, ..case }));
-                    continue;
-                }
-                let targets = match (verb, self.wishes.target) {
-                    (Verb::Send, _) => vec![Target::Polling],
-                    (Verb::Write, Some(target)) => vec![target],
-                    (Verb::Write, None) => vec![Target::Polling, Target::Idle],
-                    _ => vec![Target::Idle],
-                };
-                for target in targets {
-                    self.add_all(&Case {
-                        target,
-                        ..case.clone()
-                    });
-                }
-                if verb.is_atomic() {
-                    let work = Work::OneWay {
-                        way,
-                        one_word: true,
-                    };
-                    let target = Target::Idle;
-                    self.add_all(&Case {
-                        work,
-                        target,
-                        ..case
-                    });
-                }
-            }
-        }
-    }
-
-    fn latency(&mut self) {
-        let sizes = self.wishes.sizes(&[32], &[4, 16, 32, 64, 128, 256, 1024]);
-        for &size in &sizes {
-            for (verb, inline) in [
-                (Verb::Write, false),
-                (Verb::Write, true),
-                (Verb::Read, false),
-                (Verb::Send, true),
-            ] {
-                let work = Work::OneWay {
-                    way: Way::new(verb, Transport::Rc),
-                    one_word: false,
-                };
-                let case = self.case(Experiment::Latency, work, size);
-                let inline = inline && case.inline;
-                let target = if verb == Verb::Send {
-                    Target::Polling
-                } else {
-                    Target::Idle
-                };
-                self.add(Self::timed(Case {
-                    inline,
-                    target,
-                    ..case
-                }));
-            }
-            for kind in KINDS {
-                self.echo(Experiment::Latency, kind, Rung::Inlined, size, &[1], true);
-            }
-        }
-        for verb in [Verb::Cas, Verb::Faa] {
-            let work = Work::OneWay {
-                way: Way::new(verb, Transport::Rc),
-                one_word: true,
-            };
-            let case = self.case(Experiment::Latency, work, 8);
-            let target = Target::Idle;
-            self.add(Self::timed(Case { target, ..case }));
-        }
-    }
-
-    fn echo(
-        &mut self,
-        experiment: Experiment,
-        [request, answer]: [Verb; 2],
-        rung: Rung,
-        size: usize,
-        windows: &[u32],
-        latency: bool,
-    ) {
-        let way = |verb| match (rung, verb) {
-            (Rung::Basic, _) => Way::new(verb, Transport::Rc),
-            (_, Verb::Write) => Way::new(verb, Transport::Uc),
-            _ => Way::new(verb, Transport::Ud),
-        };
-        let work = Work::Echo {
-            request: way(request),
-            answer: way(answer),
-            numbered: experiment == Experiment::Sequencer,
-        };
-        for &window in windows {
-            let case = self.case(experiment, work, size);
-            let postlists = or(&self.wishes.postlists, &[(window / 2).clamp(1, 8)]);
-            for postlist in postlists {
-                let signal_every = match rung {
-                    Rung::Basic | Rung::Unreliable => 1,
-                    _ => ECHO_SIGNAL_EVERY,
-                };
-                self.add(Case {
-                    latency,
-                    window,
-                    postlist: if latency { 1 } else { postlist.min(window) },
-                    signal_every,
-                    inline: rung == Rung::Inlined && case.inline,
-                    qps: 1,
-                    rung: Some(rung),
-                    ..case
-                });
-            }
-        }
-    }
-
-    fn echoes(&mut self, experiment: Experiment, kinds: &[[Verb; 2]]) {
-        let brief = self.wishes.brief;
-        let usual: &[u32] = if brief {
-            &[8, 32]
-        } else {
-            &[1, 4, 8, 16, 32, 64]
-        };
-        let windows = or(&self.wishes.windows, usual);
-        for size in self.wishes.sizes(&[ECHO_SIZE], &[ECHO_SIZE]) {
-            for &kind in kinds {
-                for rung in Rung::ALL {
-                    self.echo(experiment, kind, rung, size, &[1], true);
-                    if !self.wishes.latency {
-                        self.echo(experiment, kind, rung, size, &windows, false);
-                    }
-                }
-            }
-        }
-    }
-
-    fn sequencer(&mut self) {
-        let experiment = Experiment::Sequencer;
-        let usual: &[u32] = if self.wishes.brief {
-            &[32]
-        } else {
-            &[1, 8, 32]
-        };
-        let windows = or(&self.wishes.windows, usual);
-        for kind in [[Verb::Write, Verb::Send], [Verb::Send, Verb::Send]] {
-            let rung = Rung::Inlined;
-            self.echo(experiment, kind, rung, SEQUENCE_SIZE, &windows, false);
-        }
-        for &window in &windows {
-            let work = Work::OneWay {
-                way: Way::new(Verb::Faa, Transport::Rc),
-                one_word: true,
-            };
-            let case = self.case(experiment, work, 8);
-            self.add(Case {
-                window,
-                postlist: (window / 2).clamp(1, 8),
-                signal_every: (window / 2).max(1),
-                qps: 1,
-                target: Target::Idle,
-                ..case
-            });
-        }
-    }
-
-    /// Cases that differ in one thing only.
-    fn varied(
-        &mut self,
-        experiment: Experiment,
-        way: Way,
-        values: &[u32],
-        set: impl Fn(Case, u32) -> Case,
-    ) {
-        for size in self.wishes.sizes(&[64], &[64]) {
-            let work = Work::OneWay {
-                way,
-                one_word: false,
-            };
-            for &value in values {
-                let case = self.case(experiment, work, size);
-                self.add(set(case, value));
-            }
-        }
-    }
-
-    fn postlist(&mut self) {
-        let usual: &[u32] = if self.wishes.brief {
-            &[1, 4, 16]
-        } else {
-            &[1, 2, 4, 8, 16, 32, 64]
-        };
-        let values = or(&self.wishes.postlists, usual);
-        for transport in self.wishes.transports(&[Transport::Uc]) {
-            let way = Way::new(Verb::Write, transport);
-            for latency in [true, false] {
-                self.varied(Experiment::Postlist, way, &values, |case, value| Case {
-                    latency,
-                    postlist: value,
-                    window: if latency {
-                        value
-                    } else {
-                        case.window.max(2 * value)
-                    },
-                    signal_every: if latency { value } else { case.signal_every },
-                    target: match latency {
-                        true => Target::Idle,
-                        false => case.target,
-                    },
-                    qps: 1,
-                    ..case
-                });
-            }
-        }
-    }
-
-    fn qps(&mut self) {
-        let usual: &[u32] = if self.wishes.brief {
-            &[1, 16, 256]
-        } else {
-            &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
-        };
-        let values = or(&self.wishes.qps, usual);
-        let roles = match self.wishes.role {
-            Some(role) => vec![role],
-            None => vec![Role::Outbound, Role::Inbound],
-        };
-        let ways = [
-            Way::new(Verb::Write, Transport::Uc),
-            Way::new(Verb::Read, Transport::Rc),
-            Way::new(Verb::Send, Transport::Ud),
-        ];
-        let wished = self
-            .wishes
-            .transports(&[Transport::Rc, Transport::Uc, Transport::Ud]);
-        for way in ways {
-            if !wished.contains(&way.transport) {
-                continue;
-            }
-            for &role in &roles {
-                self.varied(Experiment::Qps, way, &values, |case, value| Case {
-                    qps: value,
-                    role,
-                    // Few requests to each of many, as a server answers its clients.
-                    window: case.window.min(16),
-                    postlist: case.postlist.min(4),
-                    signal_every: case.signal_every.min(8),
-                    target: if way.verb == Verb::Read {
-                        Target::Idle
-                    } else {
-                        case.target
-                    },
-                    ..case
-                });
-            }
-        }
-    }
-
-    fn signalling(&mut self) {
-        let usual: &[u32] = if self.wishes.brief {
-            &[16, 128]
-        } else {
-            &[1, 4, 16, 64, 128, 512]
-        };
-        let windows = or(&self.wishes.windows, usual);
-        let every = or(&self.wishes.signal_every, &[1, 8, 64]);
-        for transport in self.wishes.transports(&[Transport::Uc]) {
-            let way = Way::new(Verb::Write, transport);
-            for &signal_every in &every {
-                self.varied(Experiment::Signalling, way, &windows, |case, window| Case {
-                    window,
-                    signal_every,
-                    postlist: 1,
-                    target: Target::Idle,
-                    qps: 1,
-                    ..case
-                });
-            }
-        }
-    }
-
-    fn ordering(&mut self) {
-        let sizes = self.wishes.sizes(&[64, 1024], &[64, 256, 1024, 4096]);
-        for transport in self.wishes.transports(&[Transport::Rc, Transport::Uc]) {
-            for &size in &sizes {
-                let work = Work::Order {
-                    way: Way::new(Verb::Write, transport),
-                };
-                let case = self.case(Experiment::Ordering, work, size);
-                self.add(Case {
-                    window: 16,
-                    postlist: 1,
-                    signal_every: 1,
-                    qps: 2,
-                    ..case
-                });
-            }
-        }
-    }
-
-    fn plan(&mut self, experiment: Experiment) {
-        use Transport::{Rc, Uc, Ud};
-        match experiment {
-            Experiment::Write => self.one_way(experiment, Verb::Write, &[Uc, Rc]),
-            Experiment::Read => self.one_way(experiment, Verb::Read, &[Rc]),
-            Experiment::Send => self.one_way(experiment, Verb::Send, &[Ud, Uc, Rc]),
-            Experiment::Cas => self.one_way(experiment, Verb::Cas, &[Rc]),
-            Experiment::Faa => self.one_way(experiment, Verb::Faa, &[Rc]),
-            Experiment::Latency => self.latency(),
-            Experiment::Echo => self.echoes(experiment, &KINDS),
-            Experiment::Hybrid => self.echoes(experiment, &[KINDS[1]]),
-            Experiment::Sequencer => self.sequencer(),
-            Experiment::Postlist => self.postlist(),
-            Experiment::Qps => self.qps(),
-            Experiment::Signalling => self.signalling(),
-            Experiment::Ordering => self.ordering(),
-        }
+/// One at a time, each of them timed.
+fn timed(case: Case) -> Case {
+    Case {
+        timed: true,
+        window: 1,
+        postlist: 1,
+        signal_every: 1,
+        qps: 1,
+        ..case
     }
 }
 
@@ -539,6 +145,315 @@ const KINDS: [[Verb; 2]; 3] = [
     [Verb::Write, Verb::Send],
     [Verb::Send, Verb::Send],
 ];
+
+/// Makes the cases of one experiment.
+struct Planner<'a> {
+    experiment: Experiment,
+    wishes: &'a Wishes,
+    inline_max: usize,
+}
+
+impl Planner<'_> {
+    /// Every way with every size, and what is usual where nothing is wished.
+    fn cases(&self, ways: &[Way], sizes: &[usize]) -> Vec<Case> {
+        let wishes = self.wishes;
+        let first = |given: &[u32], usual| given.first().copied().unwrap_or(usual);
+        let window = first(&wishes.windows, WINDOW);
+        let case = |request: Way, size: usize| {
+            let inline = match wishes.inline {
+                Inline::Auto => size <= INLINE_LEN.min(self.inline_max),
+                Inline::Always => true,
+                Inline::Never => false,
+            };
+            Case {
+                experiment: self.experiment,
+                work: Work::OneWay,
+                request,
+                answer: None,
+                one_word: false,
+                sequence: false,
+                timed: false,
+                size,
+                window,
+                postlist: first(&wishes.postlists, POSTLIST).min(window),
+                signal_every: first(&wishes.signal_every, window / 2),
+                inline: inline && matches!(request.verb, Verb::Write | Verb::Send),
+                qps: first(&wishes.qps, 1),
+                target: wishes.target.unwrap_or(Target::Polling),
+                role: wishes.role.unwrap_or(Role::Outbound),
+                rung: None,
+            }
+        };
+        let by_size = |way: &Way| {
+            sizes
+                .iter()
+                .map(|size| case(*way, *size))
+                .collect::<Vec<_>>()
+        };
+        ways.iter().flat_map(by_size).collect()
+    }
+
+    fn one_way(&self, verb: Verb, transports: &[Transport]) -> Vec<Case> {
+        let wishes = self.wishes;
+        let all: Vec<usize> = (2..=13).map(|shift| 1 << shift).collect();
+        let sizes = match verb.is_atomic() {
+            true => vec![8],
+            false => wishes.sizes(&[64, 1024], &all),
+        };
+        let cases = self.cases(&wishes.ways(verb, transports), &sizes);
+        let idle = |case| Case {
+            target: Target::Idle,
+            ..case
+        };
+        if wishes.latency {
+            return cases.into_iter().map(|case| timed(idle(case))).collect();
+        }
+        let targets = match (verb, wishes.target) {
+            (Verb::Send, _) => vec![Target::Polling],
+            (Verb::Write, Some(target)) => vec![target],
+            (Verb::Write, None) => vec![Target::Polling, Target::Idle],
+            _ => vec![Target::Idle],
+        };
+        let words: &[bool] = if verb.is_atomic() {
+            &[false, true]
+        } else {
+            &[]
+        };
+        let cases = vary(cases, &targets, |case, target| Case { target, ..case });
+        let cases = vary(cases, words, |case, one_word| Case { one_word, ..case });
+        let cases = vary(cases, &wishes.windows, |case, window| Case {
+            window,
+            postlist: case.postlist.min(window),
+            signal_every: (window / 2).max(1),
+            ..case
+        });
+        let cases = vary(cases, &wishes.postlists, |case, postlist| Case {
+            postlist,
+            ..case
+        });
+        let cases = vary(cases, &wishes.signal_every, |case, signal_every| Case {
+            signal_every,
+            ..case
+        });
+        vary(cases, &wishes.qps, |case, qps| Case { qps, ..case })
+    }
+
+    fn latency(&self) -> Vec<Case> {
+        let sizes = self.wishes.sizes(&[32], &[4, 16, 32, 64, 128, 256, 1024]);
+        let mut cases = Vec::new();
+        for &size in &sizes {
+            for (verb, inline) in [
+                (Verb::Write, false),
+                (Verb::Write, true),
+                (Verb::Read, false),
+                (Verb::Send, true),
+            ] {
+                let target = match verb {
+                    Verb::Send => Target::Polling,
+                    _ => Target::Idle,
+                };
+                let case = self.cases(&[Way::new(verb, Transport::Rc)], &[size]);
+                cases.extend(case.into_iter().map(|case| {
+                    let inline = inline && case.inline;
+                    timed(Case {
+                        inline,
+                        target,
+                        ..case
+                    })
+                }));
+            }
+            for kind in KINDS {
+                cases.extend(self.echo(kind, Rung::Inlined, size, &[1], true));
+            }
+        }
+        let atomics = [Verb::Cas, Verb::Faa].map(|verb| Way::new(verb, Transport::Rc));
+        let atomics = self.cases(&atomics, &[8]).into_iter();
+        cases.extend(atomics.map(|case| {
+            timed(Case {
+                target: Target::Idle,
+                one_word: true,
+                ..case
+            })
+        }));
+        cases
+    }
+
+    fn echo(
+        &self,
+        [request, answer]: [Verb; 2],
+        rung: Rung,
+        size: usize,
+        windows: &[u32],
+        timed: bool,
+    ) -> Vec<Case> {
+        let way = |verb| match (rung, verb) {
+            (Rung::Basic, _) => Way::new(verb, Transport::Rc),
+            (_, Verb::Write) => Way::new(verb, Transport::Uc),
+            _ => Way::new(verb, Transport::Ud),
+        };
+        let cases = self.cases(&[way(request)], &[size]);
+        let cases = vary(cases, windows, |case, window| Case {
+            work: Work::Echo,
+            answer: Some(way(answer)),
+            sequence: self.experiment == Experiment::Sequencer,
+            timed,
+            window,
+            postlist: (window / 2).clamp(1, 8),
+            signal_every: match rung {
+                Rung::Basic | Rung::Unreliable => 1,
+                _ => ECHO_SIGNAL_EVERY,
+            },
+            inline: rung == Rung::Inlined && case.inline,
+            qps: 1,
+            rung: Some(rung),
+            ..case
+        });
+        let postlists: &[u32] = if timed { &[1] } else { &self.wishes.postlists };
+        vary(cases, postlists, |case, postlist| Case {
+            postlist: postlist.min(case.window),
+            ..case
+        })
+    }
+
+    fn echoes(&self, kinds: &[[Verb; 2]]) -> Vec<Case> {
+        let usual = self.wishes.usual(&[8, 32], &[1, 4, 8, 16, 32, 64]);
+        let windows = or(&self.wishes.windows, usual);
+        let mut cases = Vec::new();
+        for size in self.wishes.sizes(&[ECHO_SIZE], &[ECHO_SIZE]) {
+            for &kind in kinds {
+                for rung in Rung::ALL {
+                    cases.extend(self.echo(kind, rung, size, &[1], true));
+                    if !self.wishes.latency {
+                        cases.extend(self.echo(kind, rung, size, &windows, false));
+                    }
+                }
+            }
+        }
+        cases
+    }
+
+    fn sequencer(&self) -> Vec<Case> {
+        let windows = or(&self.wishes.windows, self.wishes.usual(&[32], &[1, 8, 32]));
+        let kinds = [[Verb::Write, Verb::Send], [Verb::Send, Verb::Send]].into_iter();
+        let echo = |kind| self.echo(kind, Rung::Inlined, SEQUENCE_SIZE, &windows, false);
+        let mut cases: Vec<Case> = kinds.flat_map(echo).collect();
+        let adds = self.cases(&[Way::new(Verb::Faa, Transport::Rc)], &[8]);
+        cases.extend(vary(adds, &windows, |case, window| Case {
+            one_word: true,
+            window,
+            postlist: (window / 2).clamp(1, 8),
+            signal_every: (window / 2).max(1),
+            qps: 1,
+            target: Target::Idle,
+            ..case
+        }));
+        cases
+    }
+
+    fn postlist(&self) -> Vec<Case> {
+        let usual = self.wishes.usual(&[1, 4, 16], &[1, 2, 4, 8, 16, 32, 64]);
+        let values = or(&self.wishes.postlists, usual);
+        let ways = self.wishes.ways(Verb::Write, &[Transport::Uc]);
+        let cases = self.cases(&ways, &self.wishes.sizes(&[64], &[64]));
+        let mut all = vary(cases.clone(), &values, |case, postlist| Case {
+            timed: true,
+            postlist,
+            window: postlist,
+            signal_every: postlist,
+            target: Target::Idle,
+            qps: 1,
+            ..case
+        });
+        all.extend(vary(cases, &values, |case, postlist| Case {
+            postlist,
+            window: case.window.max(2 * postlist),
+            qps: 1,
+            ..case
+        }));
+        all
+    }
+
+    fn qps(&self) -> Vec<Case> {
+        let wishes = self.wishes;
+        let all = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+        let values = or(&wishes.qps, wishes.usual(&[1, 16, 256], &all));
+        let mut ways = vec![
+            Way::new(Verb::Write, Transport::Uc),
+            Way::new(Verb::Read, Transport::Rc),
+            Way::new(Verb::Send, Transport::Ud),
+        ];
+        ways.retain(|way| {
+            wishes.transports.is_empty() || wishes.transports.contains(&way.transport)
+        });
+        let roles = or(wishes.role.as_slice(), &[Role::Outbound, Role::Inbound]);
+        let cases = self.cases(&ways, &wishes.sizes(&[64], &[64]));
+        let cases = vary(cases, &roles, |case, role| Case { role, ..case });
+        vary(cases, &values, |case, qps| Case {
+            qps,
+            // Few requests to each of many, as a server answers its clients.
+            window: case.window.min(16),
+            postlist: case.postlist.min(4),
+            signal_every: case.signal_every.min(8),
+            target: match case.request.verb {
+                Verb::Read => Target::Idle,
+                _ => case.target,
+            },
+            ..case
+        })
+    }
+
+    fn signalling(&self) -> Vec<Case> {
+        let usual = self.wishes.usual(&[16, 128], &[1, 4, 16, 64, 128, 512]);
+        let ways = self.wishes.ways(Verb::Write, &[Transport::Uc]);
+        let cases = self.cases(&ways, &self.wishes.sizes(&[64], &[64]));
+        let every = or(&self.wishes.signal_every, &[1, 8, 64]);
+        let cases = vary(cases, &every, |case, signal_every| Case {
+            signal_every,
+            postlist: 1,
+            target: Target::Idle,
+            qps: 1,
+            ..case
+        });
+        let windows = or(&self.wishes.windows, usual);
+        vary(cases, &windows, |case, window| Case { window, ..case })
+    }
+
+    fn ordering(&self) -> Vec<Case> {
+        let ways = self
+            .wishes
+            .ways(Verb::Write, &[Transport::Rc, Transport::Uc]);
+        let sizes = self.wishes.sizes(&[64, 1024], &[64, 256, 1024, 4096]);
+        let cases = self.cases(&ways, &sizes).into_iter();
+        let ordered = cases.map(|case| Case {
+            work: Work::Order,
+            window: 16,
+            postlist: 1,
+            signal_every: 1,
+            qps: 2,
+            ..case
+        });
+        ordered.collect()
+    }
+
+    fn plan(&self) -> Vec<Case> {
+        use Transport::{Rc, Uc, Ud};
+        match self.experiment {
+            Experiment::Write => self.one_way(Verb::Write, &[Uc, Rc]),
+            Experiment::Read => self.one_way(Verb::Read, &[Rc]),
+            Experiment::Send => self.one_way(Verb::Send, &[Ud, Uc, Rc]),
+            Experiment::Cas => self.one_way(Verb::Cas, &[Rc]),
+            Experiment::Faa => self.one_way(Verb::Faa, &[Rc]),
+            Experiment::Latency => self.latency(),
+            Experiment::Echo => self.echoes(&KINDS),
+            Experiment::Hybrid => self.echoes(&[KINDS[1]]),
+            Experiment::Sequencer => self.sequencer(),
+            Experiment::Postlist => self.postlist(),
+            Experiment::Qps => self.qps(),
+            Experiment::Signalling => self.signalling(),
+            Experiment::Ordering => self.ordering(),
+        }
+    }
+}
 
 /// The cases of some experiments. What the device or the transport cannot do is left out; when
 /// nothing of an experiment is left, that is an error.
@@ -558,23 +473,27 @@ pub(super) fn plan(
         let text = "windows, postlists, signaling and queue pairs start at 1";
         return Err(VerbsRunError::Setting(text.into()));
     }
-    let mut planner = Planner {
-        wishes,
-        device,
-        mtu,
-        cases: Vec::new(),
-        refused: None,
-    };
+    let mut planned: Vec<Case> = Vec::new();
     for &experiment in experiments {
-        let before = planner.cases.len();
-        planner.plan(experiment);
-        if planner.cases.len() == before {
-            let why = planner.refused.take();
-            let why = why.unwrap_or_else(|| "nothing of it fits these settings".into());
+        let planner = Planner {
+            experiment,
+            wishes,
+            inline_max: device.inline_max as usize,
+        };
+        let before = planned.len();
+        let mut why = "nothing of it fits these settings".to_string();
+        for case in planner.plan().into_iter().map(Case::settle) {
+            match case.refusal(device, mtu) {
+                Some(refusal) => why = refusal,
+                None if planned.contains(&case) => {}
+                None => planned.push(case),
+            }
+        }
+        if planned.len() == before {
             return Err(VerbsRunError::Setting(format!("{experiment}: {why}")));
         }
     }
-    Ok(planner.cases)
+    Ok(planned)
 }
 
 #[cfg(test)]
@@ -597,15 +516,15 @@ mod tests {
                 brief,
                 ..Wishes::default()
             };
-            let cases = plan(&Experiment::ALL, &wishes, &device(), 4096).expect("a plan");
-            for one in Experiment::ALL {
+            let cases = plan(&Experiment::all(), &wishes, &device(), 4096).expect("a plan");
+            for one in Experiment::all() {
                 assert!(cases.iter().any(|case| case.experiment == one), "{one}");
             }
             for case in &cases {
                 assert_eq!(case.refusal(&device(), 4096), None);
                 assert!(case.slots().is_power_of_two());
                 let waits = case.signal_every + case.postlist > case.depth() + 1;
-                assert!(!waits || case.latency, "{case:?}");
+                assert!(!waits || case.timed, "{case:?}");
             }
         }
     }

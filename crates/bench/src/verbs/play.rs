@@ -9,7 +9,7 @@ use super::error::VerbsRunError;
 use super::link::{Link, Message, hear};
 use super::outcome::{Arrived, Outcome};
 use super::side::Side;
-use super::{echo, oneway, order};
+use super::{echo, messages, oneway, order};
 use crate::machine::pin;
 
 /// Plays a case; the other side plays the other part at the same time. Both get what both have
@@ -23,29 +23,25 @@ pub(super) fn play(
 ) -> Result<(Outcome, Arrived), VerbsRunError> {
     let mut side = Side::open(context, case, requester, link)?;
     let side = &mut side;
-    let recvs = match case.work {
-        Work::Echo { .. } => echo::prepare(side, case, requester)?,
-        Work::OneWay { .. } if !requester => oneway::prepare_target(side, case)?,
-        _ => None,
-    };
+    let recvs = messages::prepare(side, case, requester)?;
     Side::meet(link)?;
     if requester {
         let outcome = match case.work {
-            Work::OneWay { .. } => oneway::request(side, case, each, link)?,
-            Work::Echo { .. } => echo::request(side, case, recvs, each, link)?,
-            Work::Order { .. } => order::request(side, case, each, link)?,
+            Work::OneWay => oneway::request(side, case, each, link)?,
+            Work::Echo => echo::request(side, case, recvs, each, link)?,
+            Work::Order => order::request(side, case, each, link)?,
         };
         link.send(&Message::Finished(outcome.clone()))?;
         let arrived = hear!(link, Message::Checked(arrived) => arrived)?;
         return judge(outcome, arrived);
     }
     let mut arrived = match case.work {
-        Work::OneWay { .. } => oneway::target(side, case, recvs, link)?,
-        Work::Echo { .. } => echo::target(side, case, recvs, link)?,
-        Work::Order { .. } => order::target(side, case, link)?,
+        Work::OneWay => oneway::target(side, case, recvs, link)?,
+        Work::Echo => echo::target(side, case, recvs, link)?,
+        Work::Order => order::target(side, case, link)?,
     };
     let outcome = hear!(link, Message::Finished(outcome) => outcome)?;
-    if let Work::OneWay { .. } = case.work {
+    if case.work == Work::OneWay {
         arrived.wrong += oneway::check_target(side, case, outcome.sent);
     }
     link.send(&Message::Checked(arrived.clone()))?;

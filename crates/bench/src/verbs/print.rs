@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::case::{Role, Target};
 use super::experiment::Experiment;
 use super::report::{Row, VerbsReport};
-use crate::print::{Table, facts};
+use crate::print::{Table, between_rows, facts, figure};
 
 /// Writes a report as a table.
 ///
@@ -27,28 +27,17 @@ pub fn write_verbs(report: &VerbsReport, out: &mut impl Write) -> io::Result<()>
         ),
     ];
     facts(out, head)?;
-    let (limit, heads) = (
-        &report.limit,
-        ["limits, between the experiments, without verbs", "", ""],
-    );
+    let heads = ["limits, between the experiments, without verbs", "", ""];
     let mut table = Table::new(1, &heads).text(2);
-    let ns = |name: &str, ns: f64| [name.to_string(), format!("{ns:.0}"), "ns".to_string()];
-    let mops = |name: String, mops: f64| [name, format!("{mops:.1}"), "Mop/s".to_string()];
-    table.row(ns("a line there and back", limit.pingpong_ns));
-    table.row(mops("lines one way through a ring".into(), limit.ring_mops));
-    for one in &limit.exchange {
-        table.row(mops(
-            format!("slot exchange, window {}", one.window),
-            one.mops,
-        ));
-    }
-    table.row(ns("a look at the clock", report.clock_ns));
+    let clock = figure("a look at the clock", report.clock_ns, 0, "ns");
+    let rows = between_rows(&report.limit).into_iter().chain([clock]);
+    rows.for_each(|row| table.row(row));
     write!(out, "\n{table}")?;
-    for experiment in Experiment::ALL {
+    for experiment in Experiment::all() {
         let rows = report
             .rows
             .iter()
-            .filter(|row| row.experiment == experiment);
+            .filter(|row| row.case.experiment == experiment);
         let rows: Vec<&Row> = rows.collect();
         if rows.is_empty() {
             continue;
@@ -62,19 +51,20 @@ pub fn write_verbs(report: &VerbsReport, out: &mut impl Write) -> io::Result<()>
 
 /// What sets a row apart from its neighbours, in words.
 fn remarks(row: &Row) -> String {
+    let case = &row.case;
     let mut words = Vec::new();
-    if let Some(rung) = row.rung {
+    if let Some(rung) = case.rung {
         words.push(rung.name());
-    } else if row.inline {
+    } else if case.inline {
         words.push("inline");
     }
-    if row.role == Role::Inbound {
+    if case.role == Role::Inbound {
         words.push("inbound");
     }
-    if row.target == Target::Idle && row.verb == "WRITE" {
+    if case.target == Target::Idle && row.verb == "WRITE" {
         words.push("idle target");
     }
-    if row.one_word {
+    if case.one_word {
         words.push("one word");
     }
     words.join(", ")
@@ -92,13 +82,11 @@ const HEADS: [&str; 7] = [
 
 /// What all rows say, with figures of their own and how they stand to the limit.
 fn cells(row: &Row, figures: impl IntoIterator<Item = String>) -> Vec<String> {
+    let case = &row.case;
     let mut cells = vec![row.verb.to_string(), row.transport.to_string()];
-    cells.extend([
-        row.size.to_string(),
-        row.window.to_string(),
-        row.postlist.to_string(),
-    ]);
-    cells.extend([format!("1/{}", row.signal_every), row.qps.to_string()]);
+    let numbers = [case.size as u64, case.window.into(), case.postlist.into()];
+    cells.extend(numbers.map(|number| number.to_string()));
+    cells.extend([format!("1/{}", case.signal_every), case.qps.to_string()]);
     cells.extend(figures);
     let against = row
         .against
@@ -108,46 +96,40 @@ fn cells(row: &Row, figures: impl IntoIterator<Item = String>) -> Vec<String> {
 }
 
 fn throughputs(rows: &[&Row]) -> String {
-    let heads = [
-        &HEADS[..],
-        &["Mop/s", "slowest..fastest", "of the limit", ""],
-    ]
-    .concat();
-    let mut table = Table::new(2, &heads).text(9).text(10);
-    let mut count = 0;
-    for row in rows {
-        if let (Some(mops), Some([slowest, fastest])) = (row.mops, row.mops_range) {
-            let range = format!("{slowest:.2}..{fastest:.2}");
-            table.row(cells(row, [format!("{mops:.2}"), range]));
-            count += 1;
-        }
-    }
-    if count > 0 {
-        table.to_string()
-    } else {
-        String::new()
-    }
+    let own = ["Mop/s", "slowest..fastest", "of the limit", ""];
+    table(rows, &own, |row| {
+        let [slowest, fastest] = row.mops_range?;
+        let range = format!("{slowest:.2}..{fastest:.2}");
+        Some(vec![format!("{:.2}", row.mops?), range])
+    })
 }
 
 fn latencies(rows: &[&Row]) -> String {
     let own = ["mean ns", "p50", "p99", "p99.9", "max", "of the limit", ""];
-    let mut table = Table::new(2, &[&HEADS[..], &own].concat())
-        .text(12)
-        .text(13);
-    let mut count = 0;
+    table(rows, &own, |row| {
+        let of = row.latency.as_ref()?;
+        let quantiles = [of.p50_ns, of.p99_ns, of.p999_ns, of.max_ns].map(|ns| ns.to_string());
+        let mean = format!("{:.0}", of.mean_ns);
+        Some(std::iter::once(mean).chain(quantiles).collect())
+    })
+}
+
+/// Those rows that have figures of a kind; nothing when there are none.
+fn table(rows: &[&Row], own: &[&str], figures: impl Fn(&Row) -> Option<Vec<String>>) -> String {
+    let heads = [&HEADS[..], own].concat();
+    let texts = heads.len() - 2;
+    let mut table = Table::new(2, &heads).text(texts).text(texts + 1);
+    let mut is_empty = true;
     for row in rows {
-        if let Some(of) = &row.latency {
-            let quantiles = [of.p50_ns, of.p99_ns, of.p999_ns, of.max_ns].map(|ns| ns.to_string());
-            let mean = format!("{:.0}", of.mean_ns);
-            table.row(cells(row, std::iter::once(mean).chain(quantiles)));
-            count += 1;
+        if let Some(figures) = figures(row) {
+            table.row(cells(row, figures));
+            is_empty = false;
         }
     }
-    if count > 0 {
-        table.to_string()
-    } else {
-        String::new()
+    if is_empty {
+        return String::new();
     }
+    table.to_string()
 }
 
 fn orders(rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
@@ -155,7 +137,7 @@ fn orders(rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
         if row.orders.is_empty() {
             continue;
         }
-        let (verb, transport, size) = (&row.verb, &row.transport, row.size);
+        let (verb, transport, size) = (&row.verb, &row.transport, row.case.size);
         writeln!(out, "  {verb} over {transport}, {size} bytes")?;
         for order in &row.orders {
             let promise = if order.promised {

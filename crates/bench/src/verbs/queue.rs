@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// what became of its messages.
 const TAKING_PATIENCE: Duration = Duration::from_secs(3);
 /// The bits of a work request's id that count the requests of its queue pair.
-const NUMBER_BITS: u32 = 40;
+pub(super) const NUMBER_BITS: u32 = 40;
+pub(super) const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 
 /// A send queue with the batch that is composed for it, and how many work requests are under way,
 /// counting those that were not signaled.
@@ -156,7 +157,7 @@ pub(super) fn reap(
             return Err(VerbsRunError::Completion(completion.status));
         }
         let queue = &mut queues[(completion.id >> NUMBER_BITS) as usize];
-        queue.completed = (completion.id & ((1 << NUMBER_BITS) - 1)) + 1;
+        queue.completed = (completion.id & NUMBER_MASK) + 1;
     }
     Ok(count)
 }

@@ -52,11 +52,6 @@ impl Slots {
         self.at(qp, slot) + self.size - 4
     }
 
-    /// Bytes of a message.
-    pub(super) fn size(&self) -> usize {
-        self.size
-    }
-
     /// All slots of all queue pairs.
     pub(super) fn all(&self, qps: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let count = self.count;
@@ -78,8 +73,11 @@ pub(super) struct Layout {
 impl Layout {
     /// The layout of the requester's region, or of the target's.
     pub(super) fn of(case: &Case, requester: bool) -> Self {
-        let (request, answer) = case.ways();
-        let incoming = if requester { answer } else { Some(request) };
+        let incoming = if requester {
+            case.answer
+        } else {
+            Some(case.request)
+        };
         let is_datagram =
             incoming.is_some_and(|way| way.verb == Verb::Send && way.transport == Transport::Ud);
         let offset = if is_datagram { 64 } else { 0 };
@@ -164,10 +162,10 @@ impl Side {
         requester: bool,
         link: &mut Link,
     ) -> Result<Self, VerbsRunError> {
-        let (request, answer) = case.ways();
+        let (request, answer) = (case.request, case.answer);
         let pd = context.alloc_pd()?;
         let qps = case.qps as usize;
-        let (depth, recvs) = (case.depth(), case.recvs() as u32);
+        let (depth, recvs) = (case.depth(), case.slots() as u32);
         let send_cq = context.create_cq((depth * case.qps * 2).max(1))?;
         let recv_cq = context.create_cq((recvs * case.qps).max(1))?;
         let control_cq = context.create_cq(Control::DEPTH)?;
@@ -227,11 +225,7 @@ impl Side {
             connect(qp, gid, QpNum(*qpn), rd_atomic)?;
         }
         connect(&control, gid, QpNum(there.control), rd_atomic)?;
-        let has_datagrams = [Some(request), answer]
-            .into_iter()
-            .flatten()
-            .any(|way| way.transport == Transport::Ud);
-        let ah = match has_datagrams {
+        let ah = match case.ways().any(|way| way.transport == Transport::Ud) {
             true => Some(pd.create_ah(gid)?),
             false => None,
         };
@@ -331,17 +325,10 @@ impl Side {
     }
 }
 
-/// Fills a message with what every message has, all but its last word.
-pub(super) fn fill_pattern(bytes: &mut [u8]) {
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = (index as u8).wrapping_mul(31).wrapping_add(7);
-    }
-}
-
-/// A whole message.
+/// A whole message: what every message has, and its last word.
 pub(super) fn message(size: usize, tag: u32) -> Vec<u8> {
-    let mut bytes = vec![0; size];
-    fill_pattern(&mut bytes);
+    let pattern = (0..size).map(|index| (index as u8).wrapping_mul(31).wrapping_add(7));
+    let mut bytes: Vec<u8> = pattern.collect();
     bytes[size - 4..].copy_from_slice(&tag.to_ne_bytes());
     bytes
 }

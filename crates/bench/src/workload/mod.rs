@@ -31,7 +31,6 @@ pub const KEY_LEN_MAX: usize = 250;
 
 /// Why there is no such workload.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum WorkloadError {
     /// More GETs than requests.
     #[error("{0} permille of GETs is more than all")]
@@ -125,7 +124,6 @@ impl FromStr for Mix {
 /// How often which item is asked for.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Distribution {
     /// All alike.
     Uniform,
@@ -303,23 +301,6 @@ mod tests {
     }
 
     #[test]
-    fn uniform_draws_are_uniform() {
-        const ITEMS: u64 = 100;
-        let workload = workload(Mix::C, Distribution::Uniform, ITEMS);
-        let mut counts = [0f64; ITEMS as usize];
-        for operation in operations(&workload, 3, 0, 200_000) {
-            counts[operation.item() as usize] += 1.0;
-        }
-        let expected = 200_000.0 / ITEMS as f64;
-        let squares = counts
-            .iter()
-            .map(|count| (count - expected).powi(2) / expected);
-        // 99 degrees of freedom: over 149 comes once in a thousand seeds.
-        let chi: f64 = squares.sum();
-        assert!(chi < 149.0, "chi squared {chi}");
-    }
-
-    #[test]
     fn the_hottest_item_keeps_its_share_when_ranks_are_scattered() {
         const COUNT: usize = 500_000;
         let workload = workload(Mix::C, Distribution::YCSB_ZIPF, 1_000_000);
@@ -363,30 +344,16 @@ mod tests {
     fn workloads_that_make_no_sense_are_refused() {
         let good = workload(Mix::A, Distribution::Uniform, 64);
         assert!(good.generator(0).is_ok());
-        let wrong = [
-            Workload {
-                items: 0,
-                ..good.clone()
-            },
-            Workload {
-                key_len: 0,
-                ..good.clone()
-            },
-            Workload {
-                key_len: 251,
-                ..good.clone()
-            },
-            Workload {
-                items: 65,
-                key_len: 1,
-                ..good.clone()
-            },
-            Workload {
-                distribution: Distribution::Zipf { theta: 1.0 },
-                ..good.clone()
-            },
+        let wrong: [fn(&mut Workload); 5] = [
+            |workload| workload.items = 0,
+            |workload| workload.key_len = 0,
+            |workload| workload.key_len = 251,
+            |workload| (workload.items, workload.key_len) = (65, 1),
+            |workload| workload.distribution = Distribution::Zipf { theta: 1.0 },
         ];
-        for workload in wrong {
+        for make_wrong in wrong {
+            let mut workload = good.clone();
+            make_wrong(&mut workload);
             assert!(workload.generator(0).is_err(), "{workload:?}");
         }
     }

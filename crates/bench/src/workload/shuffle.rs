@@ -72,11 +72,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn neighbours_go_far_apart() {
-        let shuffle = Shuffle::new(1 << 20, 3);
-        let near = (0..1000).filter(|&n| shuffle.at(n).abs_diff(shuffle.at(n + 1)) < 1 << 10);
-        assert!(near.count() < 50);
-    }
 }

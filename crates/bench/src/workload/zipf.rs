@@ -49,11 +49,6 @@ impl Zipf {
         }
     }
 
-    /// The probability of rank 0.
-    pub fn hottest_share(&self) -> f64 {
-        1.0 / self.zeta
-    }
-
     /// Draws a rank. Cost: one random number, one power.
     pub fn draw(&self, random: &mut fastrand::Rng) -> u64 {
         let point = random.f64();
@@ -87,71 +82,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn the_hottest_of_a_million_has_its_share() {
-        const DRAWS: u32 = 2_000_000;
-        let zipf = Zipf::new(1_000_000, 0.99);
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut counts = [0u32; 3];
-        for _ in 0..DRAWS {
-            if let Some(count) = counts.get_mut(zipf.draw(&mut random) as usize) {
-                *count += 1;
-            }
-        }
-        // 1 / zeta(10^6, .99) is 6.50 %; the second is 2^.99 times rarer.
-        assert!((zipf.hottest_share() - 0.065).abs() < 0.0001);
-        for (rank, share) in [
-            (0, zipf.hottest_share()),
-            (1, zipf.hottest_share() / 2f64.powf(0.99)),
-        ] {
-            let expected = f64::from(DRAWS) * share;
-            let deviation = (expected * (1.0 - share)).sqrt();
-            let off = (f64::from(counts[rank]) - expected).abs() / deviation;
-            assert!(
-                off < 4.0,
-                "rank {rank}: {} draws, {off:.1} sigma off",
-                counts[rank]
-            );
-        }
-    }
-
-    #[test]
-    fn the_tail_has_its_share() {
-        const DRAWS: u32 = 1_000_000;
-        let (count, theta) = (100_000, 0.99);
-        let zipf = Zipf::new(count, theta);
-        let mut random = fastrand::Rng::with_seed(2);
-        let mut below = [0u32; 4];
-        let marks = [10, 100, 1000, 10_000];
-        for _ in 0..DRAWS {
-            let rank = zipf.draw(&mut random);
-            for (number, mark) in below.iter_mut().zip(marks) {
-                *number += u32::from(rank < mark);
-            }
-        }
-        for (number, mark) in below.into_iter().zip(marks) {
-            let share = f64::from(number) / f64::from(DRAWS);
-            let exact = zeta(mark, theta) / zeta(count, theta);
-            // The curve through the first two ranks departs a little from the true sums.
-            assert!(
-                (share - exact).abs() < 0.02,
-                "the first {mark}: {share}, not {exact}"
-            );
-        }
-    }
-
-    #[test]
-    fn herd_s_hottest_key_is_about_a_hundred_thousand_times_the_average() {
-        // Each of HERD's client processes had 8 million requests of its own, for which the claim
-        // holds in order of magnitude; over all 480 million it would be 2 * 10^7.
-        let count = 8_000_000;
-        let times = Zipf::new(count, 0.99).hottest_share() * count as f64;
-        assert!((1e5..1e6).contains(&times), "{times:e}");
-        let all = 480_000_000;
-        let times = Zipf::new(all, 0.99).hottest_share() * all as f64;
-        assert!((2e7..2.5e7).contains(&times), "{times:e}");
     }
 
     #[test]

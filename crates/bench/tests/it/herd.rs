@@ -24,11 +24,6 @@ pub(crate) struct HerdServer {
 
 impl HerdServer {
     pub(crate) fn start(cores: u32, partition_bytes: usize) -> Self {
-        Self::start_on(&[], cores, partition_bytes)
-    }
-
-    /// Starts with core `n` on the `n`th of these CPUs; with none, wherever the kernel puts them.
-    pub(crate) fn start_on(cpus: &[usize], cores: u32, partition_bytes: usize) -> Self {
         let run_dir = tempfile::tempdir().expect("a folder");
         let options = SoftOptions::new(run_dir.path());
         let pd = Context::new(SoftNic::open(&options).expect("a NIC"))
@@ -48,11 +43,7 @@ impl HerdServer {
             posts.push(post);
             let stop = Arc::clone(&stop);
             let partition = Partition::new(&Options::new(partition_bytes)).expect("memory");
-            let cpu = cpus.get(core as usize).copied();
             threads.push(thread::spawn(move || {
-                if let Some(cpu) = cpu {
-                    assert!(bench::machine::pin(cpu), "no CPU {cpu}");
-                }
                 serve(server, partition, &arriving, &stop)
             }));
         }

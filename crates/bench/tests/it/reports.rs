@@ -22,7 +22,7 @@ fn report() -> CacheReport {
 }
 
 #[test]
-fn json_holds_what_a_program_needs() {
+fn reports_hold_what_programs_and_people_need() {
     let report = report();
     let mut out = Vec::new();
     write_json(&report, &mut out).expect("written");
@@ -36,29 +36,10 @@ fn json_holds_what_a_program_needs() {
     assert_eq!(json["latency"]["all"]["p99_ns"], report.latency.all.p99_ns);
     assert_eq!(json["threads"][0]["connection"]["losses"], 0);
     assert!(json["machine"]["cpus"].as_u64() > Some(0));
-}
-
-#[test]
-fn the_table_is_aligned_and_complete() {
-    let report = report();
-    let mut out = Vec::new();
-    write_table(&report, &mut out).expect("written");
-    let text = String::from_utf8(out).expect("text");
-    for word in [
-        "machine",
-        "seed 42",
-        "Mop/s",
-        "hits",
-        "p99.9",
-        "wrong values  0",
-        "kicks",
-    ] {
-        assert!(text.contains(word), "{word} in\n{text}");
+    let mut table = Vec::new();
+    write_table(&report, &mut table).expect("written");
+    let table = String::from_utf8(table).expect("text");
+    for word in ["seed 42", "Mop/s", "p99.9", "wrong values  0", "kicks"] {
+        assert!(table.contains(word), "{word} in\n{table}");
     }
-    let rows: Vec<_> = text
-        .lines()
-        .skip_while(|line| !line.starts_with("latency"))
-        .collect();
-    let widths: Vec<_> = rows[..4].iter().map(|row| row.len()).collect();
-    assert!(widths.iter().all(|width| *width == widths[0]), "{text}");
 }

@@ -27,14 +27,16 @@ fn run(run: &CacheRun) -> CacheReport {
     run.run(&mut |_, _| {}).expect("a report")
 }
 
-/// Every request answered, each item found, no value wrong.
-fn check(report: &CacheReport, operations: u64) {
+/// Runs: every request answered, each item found, no value wrong.
+fn check(settings: &CacheRun) -> CacheReport {
+    let report = run(settings);
+    let operations = match settings.length {
+        Length::Operations(count) => count,
+        Length::Time(_) => report.counts.answered(),
+    };
     let counts = &report.counts;
-    assert_eq!(
-        (counts.answered(), counts.errors()),
-        (operations, 0),
-        "{counts:?}"
-    );
+    let answered = (counts.answered(), counts.errors());
+    assert_eq!(answered, (operations, 0), "{counts:?}");
     assert_eq!((counts.misses, counts.wrong), (0, 0), "{counts:?}");
     assert_eq!(report.latency.all.count, operations);
     assert_eq!(report.latency.gets.count, counts.hits);
@@ -43,19 +45,17 @@ fn check(report: &CacheReport, operations: u64) {
     let latency = &report.latency.all;
     assert!(latency.p50_ns > 0 && latency.p50_ns <= latency.p99_ns);
     assert!(latency.p99_ns <= latency.p999_ns && latency.p999_ns <= latency.max_ns);
-    let threads: u64 = report
-        .threads
-        .iter()
-        .map(|thread| thread.counts.answered())
-        .sum();
-    assert_eq!(threads, operations);
+    assert_eq!(report.threads.len(), settings.threads);
+    let each = report.threads.iter().map(|thread| thread.counts.answered());
+    assert_eq!(each.clone().sum::<u64>(), operations);
+    assert!(each.min() >= Some(operations / settings.threads as u64));
+    report
 }
 
 #[test]
 fn herd_over_the_software_nic() {
     let server = HerdServer::start(1, 4 << 20);
-    let report = run(&small(server.target()));
-    check(&report, 20_000);
+    let report = check(&small(server.target()));
     assert_eq!(report.preload.expect("preloaded").counts.stored, 2000);
     let puts = report.counts.stored;
     assert!((800..1200).contains(&puts), "{puts} of 20000 at 95 % GET");
@@ -65,40 +65,41 @@ fn herd_over_the_software_nic() {
 }
 
 #[test]
-fn herd_with_several_cores_and_threads_under_skew() {
-    let server = HerdServer::start(2, 4 << 20);
-    let settings = CacheRun {
+fn herd_with_threads_and_clients_and_long_values() {
+    let server = HerdServer::start(2, 32 << 20);
+    let good = CacheRun {
         mix: Mix::A,
+        ..small(server.target())
+    };
+    check(&CacheRun {
         distribution: Distribution::YCSB_ZIPF,
         threads: 3,
         window: 32,
-        ..small(server.target())
-    };
-    let report = run(&settings);
-    check(&report, 20_000);
-    assert_eq!(report.threads.len(), 3);
-    assert!(
-        report
-            .threads
-            .iter()
-            .all(|thread| thread.counts.answered() >= 6666)
-    );
-    let stats = server.end();
-    assert!(stats.iter().all(|core| core.requests > 0));
-}
-
-#[test]
-fn herd_with_values_longer_than_a_slot() {
-    let server = HerdServer::start(1, 32 << 20);
-    let settings = CacheRun {
-        mix: Mix::A,
+        ..good.clone()
+    });
+    let report = check(&CacheRun {
+        connections: 5,
+        window: 4,
+        ..good.clone()
+    });
+    let connection = report.threads[0].connection.expect("through a NIC");
+    assert_eq!(connection.losses, 0);
+    // Longer than a slot.
+    check(&CacheRun {
         items: 50,
         value_len: 20_000,
         length: Length::Operations(500),
-        warm_up: Length::Operations(0),
-        ..small(server.target())
-    };
-    check(&run(&settings), 500);
+        ..good.clone()
+    });
+    let report = check(&CacheRun {
+        length: Length::Time(Duration::from_millis(50)),
+        warm_up: Length::Time(Duration::from_millis(10)),
+        pinning: Pinning::Last,
+        ..good
+    });
+    assert!(report.seconds >= 0.05);
+    let stats = server.end();
+    assert!(stats.iter().all(|core| core.requests > 0));
 }
 
 #[test]
@@ -116,66 +117,38 @@ fn a_cache_too_small_for_its_items_misses() {
 }
 
 #[test]
-fn memcache_over_sockets_of_both_kinds() {
+fn memcache_over_sockets() {
     let folder = tempfile::tempdir().expect("a folder");
-    for addr in [
-        Addr::Tcp(loopback()),
-        Addr::Unix(folder.path().join("door")),
-    ] {
-        let (door, server) = serve(addr, 2);
-        let settings = CacheRun {
+    let unix = Addr::Unix(folder.path().join("door"));
+    let tcp = || Addr::Tcp(loopback());
+    type Set = fn(&mut CacheRun);
+    let runs: [(Addr, Set); 6] = [
+        (tcp(), |run| run.threads = 2),
+        (unix, |run| run.threads = 2),
+        (tcp(), |run| {
+            (run.threads, run.connections, run.window) = (2, 3, 4);
+        }),
+        (tcp(), |run| (run.window, run.multiget) = (8, 8)),
+        (tcp(), |run| {
+            (run.connections, run.window, run.multiget) = (3, 20, 8);
+            run.distribution = Distribution::YCSB_ZIPF;
+        }),
+        // More bytes than the socket takes at once.
+        (tcp(), |run| {
+            (run.items, run.value_len, run.window) = (10, 300_000, 64);
+            run.length = Length::Operations(300);
+        }),
+    ];
+    for (addr, set) in runs {
+        let mut settings = CacheRun {
             mix: Mix::A,
-            threads: 2,
-            ..small(Target::Socket(door))
+            ..small(Target::Socket(bench::cache::Address::Unix("".into())))
         };
-        check(&run(&settings), 20_000);
+        set(&mut settings);
+        let (door, server) = serve(addr, settings.threads * settings.connections);
+        settings.target = Target::Socket(door);
+        check(&settings);
         server.join().expect("the server ends with its connections");
-    }
-}
-
-#[test]
-fn more_bytes_than_the_socket_takes_at_once() {
-    let (door, server) = serve(Addr::Tcp(loopback()), 1);
-    let settings = CacheRun {
-        mix: Mix::A,
-        items: 10,
-        value_len: 300_000,
-        window: 64,
-        length: Length::Operations(300),
-        warm_up: Length::Operations(0),
-        ..small(Target::Socket(door))
-    };
-    check(&run(&settings), 300);
-    server.join().expect("no panic");
-}
-
-#[test]
-fn many_sockets_in_a_thread() {
-    let (door, server) = serve(Addr::Tcp(loopback()), 6);
-    let settings = CacheRun {
-        mix: Mix::A,
-        threads: 2,
-        connections: 3,
-        window: 4,
-        ..small(Target::Socket(door))
-    };
-    check(&run(&settings), 20_000);
-    server.join().expect("no panic");
-}
-
-#[test]
-fn gets_of_many_keys() {
-    for (connections, window) in [(1, 8), (3, 20)] {
-        let (door, server) = serve(Addr::Tcp(loopback()), connections);
-        let settings = CacheRun {
-            distribution: Distribution::YCSB_ZIPF,
-            connections,
-            window,
-            multiget: 8,
-            ..small(Target::Socket(door))
-        };
-        check(&run(&settings), 20_000);
-        server.join().expect("no panic");
     }
 }
 
@@ -204,35 +177,6 @@ fn keys_of_a_get_that_are_missing_are_told_from_the_others() {
     assert_eq!(counts.wrong, 0, "each value is its own key's");
     assert!((1500..2500).contains(&counts.misses), "{counts:?}");
     server.join().expect("no panic");
-}
-
-#[test]
-fn many_herd_clients_in_a_thread() {
-    let server = HerdServer::start(2, 4 << 20);
-    let settings = CacheRun {
-        mix: Mix::A,
-        connections: 5,
-        window: 4,
-        ..small(server.target())
-    };
-    let report = run(&settings);
-    check(&report, 20_000);
-    let connection = report.threads[0].connection.expect("through a NIC");
-    assert_eq!(connection.losses, 0);
-}
-
-#[test]
-fn a_run_by_time_ends() {
-    let server = HerdServer::start(1, 4 << 20);
-    let settings = CacheRun {
-        length: Length::Time(Duration::from_millis(50)),
-        warm_up: Length::Time(Duration::from_millis(10)),
-        pinning: Pinning::Last,
-        ..small(server.target())
-    };
-    let report = run(&settings);
-    check(&report, report.counts.answered());
-    assert!(report.seconds >= 0.05);
 }
 
 #[test]
@@ -405,53 +349,22 @@ fn a_broken_connection_ends_the_run_with_its_reason() {
 fn settings_that_make_no_sense_are_refused() {
     let server = HerdServer::start(1, 1 << 20);
     let good = small(server.target());
-    let wrong = [
-        CacheRun {
-            threads: 0,
-            ..good.clone()
-        },
-        CacheRun {
-            window: 0,
-            ..good.clone()
-        },
-        CacheRun {
-            window: 12,
-            ..good.clone()
-        },
-        CacheRun {
-            value_len: 0,
-            ..good.clone()
-        },
-        CacheRun {
-            value_len: 23,
-            ..good.clone()
-        },
-        CacheRun {
-            key_len: 1,
-            ..good.clone()
-        },
-        CacheRun {
-            connections: 0,
-            ..good.clone()
-        },
-        CacheRun {
-            multiget: 2,
-            ..good.clone()
-        },
-        CacheRun {
-            items: 0,
-            ..good.clone()
-        },
-        CacheRun {
-            timeout: Duration::ZERO,
-            ..good.clone()
-        },
-        CacheRun {
-            pinning: Pinning::Cpus(Vec::new()),
-            ..good.clone()
-        },
+    let wrong: [fn(&mut CacheRun); 11] = [
+        |run| run.threads = 0,
+        |run| run.window = 0,
+        |run| run.window = 12,
+        |run| run.value_len = 0,
+        |run| run.value_len = 23,
+        |run| run.key_len = 1,
+        |run| run.connections = 0,
+        |run| run.multiget = 2,
+        |run| run.items = 0,
+        |run| run.timeout = Duration::ZERO,
+        |run| run.pinning = Pinning::Cpus(Vec::new()),
     ];
-    for settings in wrong {
+    for make_wrong in wrong {
+        let mut settings = good.clone();
+        make_wrong(&mut settings);
         assert!(settings.run(&mut |_, _| {}).is_err(), "{settings:?}");
     }
     let too_large = CacheRun {

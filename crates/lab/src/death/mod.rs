@@ -1,5 +1,5 @@
-//! What others notice of a client's death: an undisturbed client asks at a steady rate while
-//! others connect, stand still, go on and are killed; its latencies before and after each of these.
+//! `cargo lab death`: what others notice of a client's death. An undisturbed client asks at a steady rate
+//! while others connect, stand still, go on and are killed; its latencies before and after each of these.
 //! Beside them a process that is no client is killed: what that costs is the machine's doing.
 //!
 //! | file | what |
@@ -7,31 +7,34 @@
 //! | `mod.rs` | [`DeathRun`]: the settings, and the course of events |
 //! | `load.rs` | the undisturbed client |
 //! | `victim.rs` | clients that come and go, each a process |
-//! | `report.rs` | [`DeathReport`]: latencies around events |
-//! | `show.rs` | the same as a table and as pictures |
+//! | `report.rs` | [`DeathReport`]: latencies around events, as a table and as a plot |
 
-pub mod command;
 mod load;
 mod report;
-mod show;
 mod victim;
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use verbs::typed::Context;
-
-use self::load::LoadSettings;
-use self::victim::{Victim, be_modest};
-use bench::cache::{Address, as_seconds};
+use anyhow::{Context as _, ensure};
+use bench::cache::{Target, as_seconds};
+use bench::machine::{Machine, Placement, pin_to};
+use bench::process::ServerSettings;
 use bench::units;
+use rustix::process::Signal;
+use vervain::cli::{ClientFlags, NicFlags, door, open_nic};
+use vervain::measure::cache::{nic_target, start_ours};
+use vervain::measure::{Progress, stop_servers_on_signals};
 
-pub use self::report::{Around, DeathReport, Event, Kind, Quantiles};
-pub use self::show::{death_plots, write_death};
-pub use self::victim::{play_stranger, play_victim};
+use self::victim::{Victim, be_modest, play_stranger, play_victim};
+use crate::report::write_folder;
+
+pub use self::report::{Around, DeathReport, Event, Kind};
 
 /// Victims that are connected at any time, beside the one that comes or goes.
 const VICTIMS: usize = 2;
@@ -48,38 +51,39 @@ const APART_MIN: f64 = 0.15;
 /// Before the first event.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DeathError {
-    /// A setting makes no sense.
-    #[error("{0}")]
-    Setting(&'static str),
-    /// A victim's process.
-    #[error("a client that is to be killed: {0}")]
-    Victim(std::io::Error),
-    /// The server cannot be reached.
-    #[error(transparent)]
-    Connect(#[from] ::cache::herd::client::ConnectError),
-    /// The NIC refused.
-    #[error(transparent)]
-    Nic(#[from] verbs::VerbsError),
-    /// The server takes no such request.
-    #[error("the server takes no such request: {0}")]
-    Submit(#[from] ::cache::herd::SubmitError),
-    /// The undisturbed client panicked.
-    #[error("the undisturbed client panicked")]
-    Panicked,
+/// `cargo lab death`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Starts a server of its own, and other clients as processes. Examples:
+  cargo lab death                        40 deaths, one a second
+  cargo lab death --out pictures         the figures as JSON, and a plot
+  cargo lab death --rate 200k --deaths 60 --json"
+)]
+pub struct DeathFlags {
+    #[command(flatten)]
+    run: DeathRun,
+    /// The server's cores.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    cores: u16,
+    /// Write the figures and the plot into this folder.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    nic: NicFlags,
+}
+
+/// Which victim.
+#[derive(clap::Args, Debug)]
+pub struct VictimFlags {
+    /// Is no client, and has so many bytes.
+    #[arg(long, value_name = "BYTES")]
+    stranger: Option<u64>,
+    #[command(flatten)]
+    client: ClientFlags,
 }
 
 /// The settings of a run.
 #[derive(clap::Args, Clone, PartialEq, Debug, serde::Serialize)]
-#[command(
-    after_help = "Starts a server of its own, and other clients as processes. Examples:
-  cargo lab death                        40 deaths, one a second
-  cargo lab death --out pictures         the figures as JSON, and two plots
-  cargo lab death --rate 200k --deaths 60 --json"
-)]
 pub struct DeathRun {
     /// Requests a second of the undisturbed client.
     #[arg(long, value_name = "RATE", default_value = "50k", value_parser = units::rate)]
@@ -109,213 +113,205 @@ pub struct DeathRun {
     pub seed: u64,
 }
 
-/// The server of a run.
-pub struct Scene<'a> {
-    /// The undisturbed client's NIC.
-    pub context: &'a Context,
-    /// The server's door.
-    pub door: Address,
-    /// Its process, to see how long it waits for a CPU.
-    pub server: u32,
-    /// What starts a victim: a process that calls [`play_victim`].
-    pub victim: &'a dyn Fn() -> Command,
-    /// What starts a process that is no client, and has so many bytes: one that calls
-    /// [`play_stranger`].
-    pub stranger: &'a dyn Fn(u64) -> Command,
+/// Measures; false when somebody who lives on was answered wrongly, or not at all.
+pub(crate) fn run(flags: DeathFlags, as_json: bool) -> anyhow::Result<bool> {
+    let placement = Placement::split(flags.cores as usize);
+    let mut run = flags.run;
+    run.cpu = placement.load.last().copied();
+    // What cannot be done is said before anything is started.
+    run.check()?;
+    if let Some(out) = &flags.out {
+        crate::folder(out)?;
+    }
+    stop_servers_on_signals()?;
+    let server = start_ours(&ServerSettings {
+        cpus: placement.server.clone(),
+        cores: flags.cores as usize,
+        ..ServerSettings::default()
+    })?;
+    // With all its CPUs, before this thread has some of them only.
+    let machine = Machine::this();
+    // The others have the load's CPUs and leave the server its own. CPUs that the kernel refuses make
+    // the run no worse than without.
+    let _pinned = placement.load.is_empty() || pin_to(&placement.load);
+    let mut reach = vec!["--server".into(), server.address().to_string().into()];
+    if let Some(place) = server.nic() {
+        reach.extend(["--run-dir".into(), place.run_dir.clone().into()]);
+    }
+    if let Some(gid) = flags.nic.gid {
+        reach.extend(["--gid".into(), gid.to_string().into()]);
+    }
+    let scene = Scene {
+        target: nic_target(&server, &flags.nic)?,
+        program: crate::program()?,
+        reach,
+    };
+    let progress = Progress::new(as_json);
+    let deaths = run.deaths;
+    let report = run.run(machine, &scene, &mut |death| {
+        progress.tell(&format!("death {death} of {deaths}"));
+    });
+    drop(progress);
+    let report = report.context("the benchmark did not finish")?;
+    bench::print::show(&report, as_json, DeathReport::write)?;
+    if let Some(folder) = &flags.out {
+        let figures: Vec<_> = report.plot().into_iter().collect();
+        write_folder(
+            folder,
+            "death.json",
+            &report,
+            &[report::PLOT],
+            &figures,
+            &[],
+        )?;
+    }
+    Ok(report.is_right())
+}
+
+/// A client that is killed.
+pub(crate) fn run_victim(flags: &VictimFlags) -> anyhow::Result<bool> {
+    match flags.stranger {
+        Some(bytes) => play_stranger(bytes)?,
+        None => {
+            let context = open_nic(&flags.client.nic)?.context;
+            play_victim(&context, door(&flags.client))?;
+        }
+    }
+    Ok(true)
+}
+
+/// The server of a run, and who comes and goes.
+struct Scene {
+    /// The undisturbed client's way to the server.
+    target: Target,
+    /// This program.
+    program: PathBuf,
+    /// The flags by which a victim reaches the server.
+    reach: Vec<OsString>,
+}
+
+impl Scene {
+    fn start(&self, flags: &[OsString]) -> anyhow::Result<Victim> {
+        let mut command = Command::new(&self.program);
+        Victim::start(command.arg("death-victim").args(flags))
+    }
+
+    fn victim(&self) -> anyhow::Result<Victim> {
+        self.start(&self.reach)
+    }
+
+    /// A process that is no client, and has so many bytes.
+    fn stranger(&self, bytes: u64) -> anyhow::Result<Victim> {
+        self.start(&["--stranger".into(), bytes.to_string().into()])
+    }
 }
 
 impl DeathRun {
-    /// Runs. `progress` is told which death of how many comes next.
-    ///
-    /// # Errors
-    /// Settings that make no sense, a server that cannot be reached, victims that do not start.
-    pub fn run(
+    /// Runs. `progress` is told which death comes next.
+    fn run(
         &self,
-        scene: &Scene<'_>,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<DeathReport, DeathError> {
-        self.check()?;
+        machine: Machine,
+        scene: &Scene,
+        progress: &mut dyn FnMut(usize),
+    ) -> anyhow::Result<DeathReport> {
         let length = SETTLE + self.every.mul_f64(self.deaths as f64) + SETTLE;
-        let settings = LoadSettings {
-            door: scene.door.clone(),
-            rate: self.rate,
-            items: self.items,
-            window: self.window,
-            length,
-            seed: self.seed,
-            cpu: self.cpu,
-        };
         let (ready, begin) = (AtomicBool::new(false), AtomicBool::new(false));
         let epoch = Instant::now();
-        let (seen, happened) = std::thread::scope(|scope| {
-            let load = scope.spawn(|| load::run(scene.context, &settings, epoch, &ready, &begin));
+        let (seen, events) = std::thread::scope(|scope| {
+            let target = scene.target.clone();
+            let load = scope.spawn(|| load::run(self, target, length, epoch, &ready, &begin));
             while !ready.load(Ordering::Acquire) && !load.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let mut stage = Stage {
-                run: self,
-                scene,
-                epoch,
-                victims: VecDeque::new(),
-                bytes: 0,
-                events: Vec::new(),
-                waits: Vec::new(),
-            };
-            let happened = stage.gather().and_then(|()| {
+            let mut events = Vec::new();
+            let played = gather(scene).and_then(|victims| {
                 begin.store(true, Ordering::Release);
-                stage.play(progress)
+                self.play(scene, victims, epoch, &mut events, progress)
             });
             // Also when there was an error, or the load would wait for ever.
             begin.store(true, Ordering::Release);
-            let seen = load.join().unwrap_or(Err(DeathError::Panicked));
-            (seen, happened.map(|()| (stage.events, stage.waits)))
+            let seen = load.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (seen, played.map(|()| events))
         });
-        let (events, waits) = happened?;
         Ok(DeathReport::new(
             self,
+            machine,
             &seen?,
-            events,
-            &waits,
+            events?,
             epoch.elapsed(),
         ))
     }
 
-    /// Whether the settings make sense: [`DeathRun::run`] asks too.
-    ///
-    /// # Errors
-    /// What does not.
-    pub fn check(&self) -> Result<(), DeathError> {
-        if self.deaths == 0 {
-            return Err(DeathError::Setting("there is at least one death"));
-        }
-        if !(self.rate >= 1.0 && self.rate <= 1e7) {
-            return Err(DeathError::Setting(
-                "a rate lies between 1 and 10^7 a second",
-            ));
-        }
-        if self.items == 0 {
-            return Err(DeathError::Setting("there is at least one item"));
-        }
-        if self.around.is_zero() || self.every.mul_f64(APART_MIN) < 3 * self.around {
-            return Err(DeathError::Setting(
-                "deaths are further apart: 20 times as long as what is looked at around them",
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// Where victims come and go.
-struct Stage<'a> {
-    run: &'a DeathRun,
-    scene: &'a Scene<'a>,
-    epoch: Instant,
-    victims: VecDeque<Victim>,
-    /// What a connected victim has of memory.
-    bytes: u64,
-    events: Vec<Event>,
-    /// How long the server had waited for a CPU, and when that was asked.
-    waits: Vec<(u64, u64)>,
-}
-
-impl Stage<'_> {
-    fn now_ns(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
-    }
-
-    fn start(&self) -> Result<Victim, DeathError> {
-        Victim::start(&mut (self.scene.victim)())
-    }
-
-    /// Has the first victims connect.
-    fn gather(&mut self) -> Result<(), DeathError> {
-        for _ in 0..VICTIMS {
-            let mut victim = self.start()?;
-            victim.connect()?;
-            self.bytes = victim.resident_bytes();
-            self.victims.push_back(victim);
-        }
+    /// Whether the settings make sense.
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.deaths > 0, "there is at least one death");
+        ensure!(self.rate <= 1e7, "a rate is at most 10^7 a second");
+        ensure!(self.items > 0, "there is at least one item");
+        ensure!(
+            !self.around.is_zero() && self.every.mul_f64(APART_MIN) >= 3 * self.around,
+            "deaths are further apart: 20 times as long as what is looked at around them"
+        );
         Ok(())
     }
 
-    fn play(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), DeathError> {
+    fn play(
+        &self,
+        scene: &Scene,
+        mut victims: VecDeque<Victim>,
+        epoch: Instant,
+        events: &mut Vec<Event>,
+        progress: &mut dyn FnMut(usize),
+    ) -> anyhow::Result<()> {
         let began = Instant::now() + SETTLE;
+        let bytes = victims.back().map_or(0, Victim::resident_bytes);
         let mut dead = None;
         // What prepares events has no claim to a CPU that others want.
         be_modest();
-        for cycle in 0..self.run.deaths {
-            progress(cycle + 1, self.run.deaths);
-            let at = |part: f64| began + self.run.every.mul_f64(cycle as f64 + part);
+        for cycle in 0..self.deaths {
+            progress(cycle + 1);
+            let at = |part: f64| began + self.every.mul_f64(cycle as f64 + part);
+            let mut event = |kind, part, act: &mut dyn FnMut() -> anyhow::Result<()>| {
+                sleep_until(at(part));
+                let (at_ns, began) = (epoch.elapsed().as_nanos() as u64, Instant::now());
+                act()?;
+                let took_ns = began.elapsed().as_nanos() as u64;
+                events.push(Event {
+                    kind,
+                    at_ns,
+                    took_ns,
+                });
+                // The same thread that prepares the next event.
+                sleep_until(at(part) + self.around);
+                anyhow::Ok(())
+            };
             sleep_until(at(STARTS));
             // Waiting for the last one's process is part of cleaning up, not of its death.
             drop(dead.take());
-            let mut next = self.start()?;
-            let mut stranger = Victim::start(&mut (self.scene.stranger)(self.bytes))?;
-            self.event(Kind::Connects, at(CONNECTS), |_| next.connect())?;
-            self.victims.push_back(next);
-            self.event(Kind::Stops, at(STOPS), |stage| stage.signal(Signal::STOP))?;
-            self.event(Kind::GoesOn, at(GOES_ON), |stage| {
-                stage.signal(Signal::CONT)
-            })?;
-            self.event(Kind::StrangerDies, at(STRANGER_DIES), |_| stranger.kill())?;
-            let mut oldest = self.victims.pop_front();
-            self.event(Kind::Dies, at(DIES), |_| {
-                oldest.as_mut().map_or(Ok(()), Victim::kill)
-            })?;
+            let mut next = scene.victim()?;
+            let mut stranger = scene.stranger(bytes)?;
+            let mut oldest = victims.pop_front().context("there are victims")?;
+            event(Kind::Connects, CONNECTS, &mut || next.connect())?;
+            event(Kind::Stops, STOPS, &mut || oldest.signal(Signal::STOP))?;
+            event(Kind::GoesOn, GOES_ON, &mut || oldest.signal(Signal::CONT))?;
+            event(Kind::StrangerDies, STRANGER_DIES, &mut || stranger.kill())?;
+            event(Kind::Dies, DIES, &mut || oldest.kill())?;
+            victims.push_back(next);
             dead = Some((oldest, stranger));
         }
         Ok(())
     }
+}
 
-    fn signal(&self, signal: Signal) -> Result<(), DeathError> {
-        self.victims
-            .front()
-            .map_or(Ok(()), |victim| victim.signal(signal))
-    }
-
-    /// Has something happen at a time, and notes when it did and how long the server waits for its
-    /// CPU before and after that.
-    fn event(
-        &mut self,
-        kind: Kind,
-        at: Instant,
-        act: impl FnOnce(&Self) -> Result<(), DeathError>,
-    ) -> Result<(), DeathError> {
-        let around = self.run.around;
-        sleep_until(at - around);
-        self.note_wait();
-        sleep_until(at);
-        self.note_wait();
-        let at_ns = self.now_ns();
-        act(self)?;
-        let took_ns = self.now_ns() - at_ns;
-        self.events.push(Event {
-            kind,
-            at_ns,
-            took_ns,
-        });
-        sleep_until(at + around);
-        self.note_wait();
-        Ok(())
-    }
-
-    fn note_wait(&mut self) {
-        if let Some(waited_ns) = waited_for_cpu_of_ns(self.scene.server) {
-            self.waits.push((self.now_ns(), waited_ns));
-        }
-    }
+/// Has the first victims connect.
+fn gather(scene: &Scene) -> anyhow::Result<VecDeque<Victim>> {
+    let victim = |_| {
+        let mut victim = scene.victim()?;
+        victim.connect()?;
+        Ok(victim)
+    };
+    (0..VICTIMS).map(victim).collect()
 }
 
 fn sleep_until(at: Instant) {
     std::thread::sleep(at.saturating_duration_since(Instant::now()));
-}
-
-/// How long the threads of a process have been ready while others had the CPUs.
-fn waited_for_cpu_of_ns(pid: u32) -> Option<u64> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let waited = |path: std::path::PathBuf| -> Option<u64> {
-        let text = std::fs::read_to_string(path.join("schedstat")).ok()?;
-        text.split(' ').nth(1)?.parse().ok()
-    };
-    Some(tasks.flatten().filter_map(|task| waited(task.path())).sum())
 }

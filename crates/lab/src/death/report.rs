@@ -1,20 +1,22 @@
 //! Latencies around events.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
+use bench::cache::{Percentiles, as_seconds, histogram};
+use bench::machine::Machine;
+use bench::measured::median;
+use bench::print::{Table, facts};
 use serde::Serialize;
 
 use super::DeathRun;
-use super::load::{Sample, Seen};
-use bench::cache::as_seconds;
-use bench::machine::Machine;
+use super::load::{Seen, Timed};
+use crate::plot::{Axis, Figure, Lines, Point, Scale, Series, Tone, Unit};
 
-/// The least length of a step of the course.
-const STEP_NS_MIN: u64 = 10_000_000;
-/// Steps of the course at most: a picture shows no more.
-const STEPS_MAX: u64 = 300;
 /// Steps of what is looked at before an event, during it, and after it.
-const STEPS_AROUND: u64 = 10;
+const STEPS_AROUND: i64 = 10;
+/// The plot's file, without `.svg`.
+pub(super) const PLOT: &str = "death-around";
 
 /// Something that happens to another client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -26,33 +28,20 @@ pub enum Kind {
     Stops,
     /// It goes on, after SIGCONT.
     GoesOn,
-    /// A process that is no client, of the same size, is killed: what the machine itself does.
-    StrangerDies,
     /// It is killed, by SIGKILL.
     Dies,
+    /// A process that is no client, of the same size, is killed: what the machine itself does.
+    StrangerDies,
 }
 
-impl Kind {
-    /// All, in the order of a client's life.
-    pub const ALL: [Kind; 5] = [
-        Kind::Connects,
-        Kind::Stops,
-        Kind::GoesOn,
-        Kind::Dies,
-        Kind::StrangerDies,
-    ];
-
-    /// What it is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Connects => "one connects",
-            Kind::Stops => "one is stopped",
-            Kind::GoesOn => "one goes on",
-            Kind::Dies => "one is killed",
-            Kind::StrangerDies => "another killed",
-        }
-    }
-}
+/// All, in the order of a client's life, with what they are called and how they look.
+const KINDS: [(Kind, &str, Tone); 5] = [
+    (Kind::Connects, "one connects", Tone::First),
+    (Kind::Stops, "one is stopped", Tone::Third),
+    (Kind::GoesOn, "one goes on", Tone::Fourth),
+    (Kind::Dies, "one is killed", Tone::Second),
+    (Kind::StrangerDies, "another killed", Tone::Quiet),
+];
 
 /// When something happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -65,77 +54,27 @@ pub struct Event {
     pub took_ns: u64,
 }
 
-/// Latencies of some requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[non_exhaustive]
-pub struct Quantiles {
-    /// How many requests.
-    pub count: usize,
-    /// Half of them took no longer.
-    pub p50_ns: u64,
-    /// 99 % took no longer.
-    pub p99_ns: u64,
-    /// 99.9 % took no longer.
-    pub p999_ns: u64,
-    /// None took longer.
-    pub max_ns: u64,
-}
-
-impl Quantiles {
-    /// Of those for which the client had its CPU.
-    fn of_free<'a>(samples: impl Iterator<Item = &'a Sample>) -> Quantiles {
-        Quantiles::of(samples.filter(|sample| !sample.stalled))
-    }
-
-    fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Quantiles {
-        let mut all: Vec<u64> = samples.map(|sample| sample.took_ns).collect();
-        all.sort_unstable();
-        let at = |share: f64| {
-            let rank = (all.len() as f64 * share).ceil() as usize;
-            all.get(rank.saturating_sub(1)).copied().unwrap_or(0)
-        };
-        Quantiles {
-            count: all.len(),
-            p50_ns: at(0.5),
-            p99_ns: at(0.99),
-            p999_ns: at(0.999),
-            max_ns: at(1.0),
-        }
-    }
-}
-
-/// What the undisturbed client noticed of one kind of events.
+/// What the undisturbed client noticed of one kind of events. Requests for which the client itself had no
+/// CPU count in none of the latencies.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct Around {
     /// Which.
     pub kind: Kind,
     /// How many there were.
     pub count: usize,
-    /// Requests that were due before them, within the time that is looked at, and for which the
-    /// client had its CPU.
-    pub before: Quantiles,
+    /// Requests that were due before them, within the time that is looked at.
+    pub before: Percentiles,
     /// Those due after them.
-    pub during: Quantiles,
+    pub during: Percentiles,
     /// Those due after these.
-    pub after: Quantiles,
+    pub after: Percentiles,
     /// The 99th percentile during over that before, the events' median.
     pub p99_ratio: f64,
-    /// The same of all events' requests together.
-    pub p99_ratio_pooled: f64,
-    /// The 99th percentile before and during, with the requests for which the client itself had no
-    /// CPU, which are not among the others: the events' medians.
-    pub p99_all_ns: [u64; 2],
-    /// Their share before and during, in percent.
+    /// The share of requests before and during for which the client had no CPU, in percent.
     pub held_percent: [f64; 2],
-    /// Latencies in steps, of the same requests, all events' together: `at_ns` counts from the event, and the
-    /// first step is as long before it as is looked at.
+    /// Latencies in steps, all events' together: `at_ns` counts from the event, and the first step is as
+    /// long before it as is looked at.
     pub course: Vec<Step>,
-    /// How long the client's own loop stood still before and during an event, the mean: others had
-    /// its CPU, or the host took it.
-    pub stalled_ns: [u64; 2],
-    /// How long the server's threads were ready without a CPU before and during an event, the mean.
-    pub server_waited_ns: Option<[u64; 2]>,
 }
 
 /// A step of the course of a run.
@@ -151,7 +90,6 @@ pub struct Step {
 
 /// What a run has found out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 pub struct DeathReport {
     /// The version that measured.
     pub version: &'static str,
@@ -160,86 +98,55 @@ pub struct DeathReport {
     /// How.
     pub run: DeathRun,
     /// All requests of the undisturbed client.
-    pub all: Quantiles,
+    pub all: Percentiles,
     /// Answers that were wrong: another key's, a torn one, or none for an item that is there.
     pub wrong: u64,
     /// Requests that failed.
     pub failed: u64,
     /// How often it lost its connection.
     pub losses: u64,
-    /// Pauses of its own loop of 50 microseconds and more: how many, the longest, and the percent of
-    /// the time that they took.
-    pub stalls: usize,
-    /// The longest of them.
+    /// The longest pause of its own loop.
     pub stall_longest_ns: u64,
-    /// Their share of the time, in percent.
+    /// The share of the time that pauses of 50 microseconds and more took, in percent.
     pub stalled_percent: f64,
-    /// How long its thread was ready without a CPU.
-    pub waited_ns: Option<u64>,
     /// What it noticed.
     pub around: Vec<Around>,
     /// What happened.
     pub events: Vec<Event>,
-    /// The length of a step of the course.
-    pub step_ns: u64,
-    /// Its latencies over time.
-    pub course: Vec<Step>,
     /// How long it all took.
     #[serde(rename = "seconds", serialize_with = "as_seconds")]
     pub took: Duration,
 }
 
-impl Step {
-    fn new(at_ns: i64, all: &Quantiles) -> Self {
-        Step {
-            at_ns,
-            p50_ns: all.p50_ns,
-            p99_ns: all.p99_ns,
-        }
-    }
-}
-
 impl DeathReport {
     pub(super) fn new(
         run: &DeathRun,
+        machine: Machine,
         seen: &Seen,
         events: Vec<Event>,
-        waits: &[(u64, u64)],
         took: Duration,
     ) -> Self {
         let around_ns = run.around.as_nanos() as u64;
-        let about = Kind::ALL.map(|kind| {
+        let around = KINDS.iter().map(|&(kind, ..)| {
             let times = events.iter().filter(|event| event.kind == kind);
             let times: Vec<u64> = times.map(|event| event.at_ns).collect();
-            around(kind, &times, around_ns, seen, waits)
+            around(kind, &times, around_ns, &seen.requests)
         });
-        let (first, last) = match (seen.samples.first(), seen.samples.last()) {
-            (Some(first), Some(last)) => (first.due_ns, last.due_ns),
-            _ => (0, 0),
-        };
-        let stalled_ns: u64 = seen.stalls.iter().map(|(_, ns)| ns).sum();
-        let step_ns = (last - first).div_ceil(STEPS_MAX).max(STEP_NS_MIN);
-        let course = (first / step_ns..=last / step_ns).map(|step| {
-            let at_ns = step * step_ns;
-            let all = Quantiles::of(due_in(&seen.samples, at_ns, at_ns + step_ns).iter());
-            Step::new(at_ns as i64, &all)
-        });
+        let due = |one: Option<&Timed>| one.map_or(0, |one| one.due_ns);
+        let length_ns = due(seen.requests.last()) - due(seen.requests.first());
+        let stalls = || seen.stalls.iter().map(|(_, ns)| *ns);
         DeathReport {
             version: env!("CARGO_PKG_VERSION"),
-            machine: Machine::this(),
+            machine,
             run: run.clone(),
-            all: Quantiles::of(seen.samples.iter()),
+            all: percentiles(seen.requests.iter()),
             wrong: seen.wrong,
             failed: seen.failed,
             losses: seen.losses,
-            stalls: seen.stalls.len(),
-            stall_longest_ns: seen.stalls.iter().map(|(_, ns)| *ns).max().unwrap_or(0),
-            stalled_percent: 100.0 * stalled_ns as f64 / (last - first).max(1) as f64,
-            waited_ns: seen.waited_ns,
-            around: about.into_iter().filter(|one| one.count > 0).collect(),
+            stall_longest_ns: stalls().max().unwrap_or(0),
+            stalled_percent: 100.0 * stalls().sum::<u64>() as f64 / length_ns.max(1) as f64,
+            around: around.filter(|one| one.count > 0).collect(),
             events,
-            step_ns,
-            course: course.filter(|step| step.p50_ns > 0).collect(),
             took,
         }
     }
@@ -249,162 +156,215 @@ impl DeathReport {
         self.wrong == 0 && self.failed == 0 && self.losses == 0
     }
 
-    /// What it noticed of a kind of events.
-    pub fn around(&self, kind: Kind) -> Option<&Around> {
-        self.around.iter().find(|one| one.kind == kind)
+    /// Writes the report as a table.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let (run, all) = (&self.run, &self.all);
+        let (rate, items, seed) = (Unit::Number.show(run.rate), run.items, run.seed);
+        let (deaths, apart_s) = (run.deaths, run.every.as_secs_f64());
+        let [p50, p99, p999, max] = quantiles(all);
+        let (count, percent, longest) =
+            (all.count, self.stalled_percent, us(self.stall_longest_ns));
+        let (wrong, failed, losses) = (self.wrong, self.failed, self.losses);
+        let head = [
+            ("machine", self.machine.to_string()),
+            ("version", format!("vervain {}", self.version)),
+            (
+                "undisturbed",
+                format!("{rate} requests a second for {items} items, 5 % PUTs, seed {seed}"),
+            ),
+            (
+                "others",
+                format!(
+                    "one after the other connects, is stopped, goes on and is killed, {deaths} times, \
+                     {apart_s} s apart"
+                ),
+            ),
+            (
+                "requests",
+                format!("{count}: p50 {p50} us, p99 {p99} us, p99.9 {p999} us, at most {max} us"),
+            ),
+            (
+                "wrong",
+                format!("{wrong} answers, {failed} failed, {losses} connections lost"),
+            ),
+            (
+                "stalls",
+                format!(
+                    "the client's own loop stood still {percent:.2} % of the time, at most {longest} us"
+                ),
+            ),
+        ];
+        facts(out, head)?;
+        let heads = [
+            "latency, us",
+            "",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "p99 ratio",
+            "no CPU, %",
+        ];
+        let mut table = Table::new(2, &heads);
+        for (one, name) in self.around.iter().map(|one| (one, name_of(one.kind).0)) {
+            let held = one.held_percent.map(|percent| format!("{percent:.1}"));
+            let [held_before, held_during] = held;
+            let ratio = format!("{:.2}", one.p99_ratio);
+            for (name, when, row, ratio, held) in [
+                (name, "before", &one.before, String::new(), held_before),
+                ("", "during", &one.during, ratio, held_during),
+                ("", "after", &one.after, String::new(), String::new()),
+            ] {
+                let figures = quantiles(row).into_iter().chain([ratio, held]);
+                table.row([name.into(), when.into()].into_iter().chain(figures));
+            }
+        }
+        let around_ms = run.around.as_millis();
+        writeln!(
+            out,
+            "\n{table}\n\
+             Before, during and after are {around_ms} ms each. The ratio is p99 during over p99 before, \
+             the events' median. Requests that met the client itself without a CPU count in the last \
+             column alone. Another: a process of the same size that is no client."
+        )
+    }
+
+    /// The 99th percentile around events.
+    pub(super) fn plot(&self) -> Option<Figure> {
+        let series = |one: &Around| {
+            let (name, tone) = name_of(one.kind);
+            let points = one.course.iter().filter(|step| step.p99_ns > 0);
+            Series {
+                name: name.to_string(),
+                tone,
+                points: points
+                    .map(|step| Point::new(step.at_ns as f64 / 1e6, step.p99_ns as f64))
+                    .collect(),
+            }
+        };
+        let rate = Unit::Number.show(self.run.rate);
+        let plot = Lines {
+            title: "The 99th percentile around events in other clients' lives".to_string(),
+            subtitle: format!(
+                "{rate} requests a second, timed from when they were due; all events of a kind together"
+            ),
+            x: Axis::new("milliseconds since the event", Scale::Linear, Unit::Number),
+            y: Axis::new("99th percentile", Scale::Log10, Unit::Nanoseconds),
+            series: self.around.iter().map(series).collect(),
+            source: format!("{} · vervain {}", self.machine, self.version),
+        };
+        plot.figure(PLOT)
     }
 }
 
-/// The samples that were due from one time on and before another.
-fn due_in(samples: &[Sample], from_ns: u64, to_ns: u64) -> &[Sample] {
-    let at = |ns: u64| samples.partition_point(|sample| sample.due_ns < ns);
-    &samples[at(from_ns)..at(to_ns)]
+fn name_of(kind: Kind) -> (&'static str, Tone) {
+    let known = KINDS.iter().find(|(one, ..)| *one == kind);
+    known.map_or(("", Tone::Quiet), |&(_, name, tone)| (name, tone))
 }
 
-fn around(kind: Kind, times: &[u64], around_ns: u64, seen: &Seen, waits: &[(u64, u64)]) -> Around {
-    let windows = |shift: i64| {
-        let start = move |at_ns: u64| at_ns.saturating_add_signed(shift * around_ns as i64);
-        times.iter().map(move |at_ns| start(*at_ns))
+/// Microseconds, with as many places as tell something.
+fn us(ns: u64) -> String {
+    let us = ns as f64 / 1e3;
+    let places = if us < 100.0 { 1 } else { 0 };
+    format!("{us:.places$}")
+}
+
+fn quantiles(of: &Percentiles) -> [String; 4] {
+    [of.p50_ns, of.p99_ns, of.p999_ns, of.max_ns].map(us)
+}
+
+fn percentiles<'a>(requests: impl Iterator<Item = &'a Timed>) -> Percentiles {
+    let mut times = histogram();
+    for request in requests {
+        times.saturating_record(request.took_ns);
+    }
+    Percentiles::of(&times)
+}
+
+fn around(kind: Kind, times: &[u64], around_ns: u64, requests: &[Timed]) -> Around {
+    // The requests that were due within a length that begins so long after an event, or before it.
+    let due_in = |at_ns: u64, after_ns: i64, length_ns: u64| {
+        let from_ns = at_ns.saturating_add_signed(after_ns);
+        let at = |ns: u64| requests.partition_point(|request| request.due_ns < ns);
+        &requests[at(from_ns)..at(from_ns + length_ns)]
     };
-    let samples = |from_ns: u64| due_in(&seen.samples, from_ns, from_ns + around_ns);
-    let pooled = |shift| Quantiles::of_free(windows(shift).flat_map(samples));
-    let each = |shift| windows(shift).map(|from_ns| Quantiles::of_free(samples(from_ns).iter()));
-    // A window in which the client never had its CPU tells nothing.
-    let pairs = each(-1).zip(each(0));
-    let mut ratios: Vec<f64> = pairs
-        .filter(|(before, during)| before.count > 0 && during.count > 0)
-        .map(|(before, during)| ratio(during.p99_ns, before.p99_ns))
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    let p99_all_ns = [-1, 0].map(|shift| {
-        let each = windows(shift).map(|from_ns| Quantiles::of(samples(from_ns).iter()).p99_ns);
-        let mut each: Vec<u64> = each.collect();
-        each.sort_unstable();
-        each.get(each.len() / 2).copied().unwrap_or(0)
+    let free = |request: &&Timed| !request.stalled;
+    let pooled = |after_ns, length_ns| {
+        let all = times
+            .iter()
+            .flat_map(|&at_ns| due_in(at_ns, after_ns, length_ns));
+        percentiles(all.filter(free))
+    };
+    let length = around_ns as i64;
+    let each =
+        |at_ns: u64, after_ns| percentiles(due_in(at_ns, after_ns, around_ns).iter().filter(free));
+    // A length in which the client never had its CPU tells nothing.
+    let ratios = times.iter().filter_map(|&at_ns| {
+        let (before, during) = (each(at_ns, -length), each(at_ns, 0));
+        let has_both = before.count > 0 && during.count > 0;
+        has_both.then(|| during.p99_ns as f64 / before.p99_ns.max(1) as f64)
     });
-    let held_percent = [-1, 0].map(|shift| {
-        let all = windows(shift).flat_map(samples);
-        let (held, count) = all.fold((0u64, 0u64), |(held, count), sample| {
-            (held + u64::from(sample.stalled), count + 1)
+    let held_percent = [-length, 0].map(|after_ns| {
+        let all = times
+            .iter()
+            .flat_map(|&at_ns| due_in(at_ns, after_ns, around_ns));
+        let (held, count) = all.fold((0, 0u64), |(held, count), request| {
+            (held + u64::from(request.stalled), count + 1)
         });
         100.0 * held as f64 / count.max(1) as f64
     });
-    let count = times.len().max(1) as u64;
-    let stalled = |shift| {
-        let inside = |from_ns: u64| {
-            let ends = from_ns..from_ns + around_ns;
-            let all = seen
-                .stalls
-                .iter()
-                .filter(move |(at_ns, _)| ends.contains(at_ns));
-            all.map(|(_, ns)| *ns).sum::<u64>()
-        };
-        windows(shift).map(inside).sum::<u64>() / count
-    };
-    // The server was asked at the beginning and at the end of each of the two.
-    let waited_at = |at_ns: u64| {
-        let nearest = waits.iter().min_by_key(|(asked, _)| asked.abs_diff(at_ns));
-        nearest.map(|(_, waited)| *waited)
-    };
-    let waited = |shift| {
-        let inside = |from_ns: u64| {
-            let (from, to) = (waited_at(from_ns)?, waited_at(from_ns + around_ns)?);
-            Some(to.saturating_sub(from))
-        };
-        windows(shift)
-            .map(inside)
-            .sum::<Option<u64>>()
-            .map(|all| all / count)
-    };
-    let step_ns = (around_ns / STEPS_AROUND).max(1) as i64;
-    let course = (-(STEPS_AROUND as i64)..2 * STEPS_AROUND as i64).map(|step| {
-        let at = |at_ns: &u64| at_ns.saturating_add_signed(step * step_ns);
-        let inside = |from_ns| due_in(&seen.samples, from_ns, from_ns + step_ns as u64);
-        let all = Quantiles::of_free(times.iter().map(at).flat_map(inside));
-        Step::new(step * step_ns, &all)
+    let step_ns = (length / STEPS_AROUND).max(1);
+    let course = (-STEPS_AROUND..2 * STEPS_AROUND).map(|step| {
+        let all = pooled(step * step_ns, step_ns as u64);
+        Step {
+            at_ns: step * step_ns,
+            p50_ns: all.p50_ns,
+            p99_ns: all.p99_ns,
+        }
     });
-    let (before, during) = (pooled(-1), pooled(0));
     Around {
         kind,
         count: times.len(),
-        before,
-        during,
-        after: pooled(1),
-        p99_ratio: ratios.get(ratios.len() / 2).copied().unwrap_or(0.0),
-        p99_ratio_pooled: ratio(during.p99_ns, before.p99_ns),
-        p99_all_ns,
+        before: pooled(-length, around_ns),
+        during: pooled(0, around_ns),
+        after: pooled(length, around_ns),
+        p99_ratio: median(ratios),
         held_percent,
         course: course.collect(),
-        stalled_ns: [stalled(-1), stalled(0)],
-        server_waited_ns: waited(-1).zip(waited(0)).map(|(one, two)| [one, two]),
     }
-}
-
-fn ratio(one: u64, other: u64) -> f64 {
-    one as f64 / other.max(1) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A request each 10 µs that takes 1 µs; within 20 ms of a death one in ten takes 1 ms.
-    fn seen(deaths: &[u64]) -> Seen {
-        let slow = |due_ns: u64, number: u64| {
-            let near = |at: &u64| (*at..at + 20_000_000).contains(&due_ns);
-            deaths.iter().any(near) && number.is_multiple_of(10)
-        };
-        let sample = |number: u64| {
+    #[test]
+    fn a_disturbance_shows_where_it_was() {
+        // A request each 10 µs that takes 1 µs; within 20 ms of a death one in ten takes 1 ms.
+        let deaths = [200_000_000, 400_000_000, 600_000_000];
+        let request = |number: u64| {
             let due_ns = number * 10_000;
-            let took_ns = if slow(due_ns, number) {
-                1_000_000
-            } else {
-                1000
-            };
-            Sample {
+            let near = |at: &u64| (*at..at + 20_000_000).contains(&due_ns);
+            let is_slow = deaths.iter().any(near) && number.is_multiple_of(10);
+            Timed {
                 due_ns,
-                took_ns,
+                took_ns: if is_slow { 1_000_000 } else { 1000 },
                 stalled: false,
             }
         };
-        Seen {
-            samples: (0..100_000).map(sample).collect(),
-            stalls: vec![(405_000_000, 300_000)],
-            ..Seen::default()
-        }
-    }
-
-    #[test]
-    fn a_disturbance_shows_where_it_was() {
-        let deaths = [200_000_000, 400_000_000, 600_000_000];
-        let events = deaths.map(|at_ns| Event {
-            kind: Kind::Dies,
-            at_ns,
-            took_ns: 1,
-        });
-        let waits: Vec<(u64, u64)> = (0..100)
-            .map(|step| (step * 10_000_000, step * 1000))
-            .collect();
-        let report = DeathReport::new(
-            &bench::units::usual(),
-            &seen(&deaths),
-            events.to_vec(),
-            &waits,
-            Duration::from_secs(1),
-        );
-        let dies = report.around(Kind::Dies).expect("deaths");
-        assert_eq!(
-            (dies.count, dies.before.count, dies.during.count),
-            (3, 15_000, 15_000)
-        );
+        let requests: Vec<Timed> = (0..100_000).map(request).collect();
+        let dies = around(Kind::Dies, &deaths, 50_000_000, &requests);
+        let counts = (dies.count, dies.before.count, dies.during.count);
+        assert_eq!(counts, (3, 15_000, 15_000));
         assert_eq!((dies.before.p99_ns, dies.before.max_ns), (1000, 1000));
-        assert_eq!((dies.during.p50_ns, dies.during.p99_ns), (1000, 1_000_000));
-        assert_eq!(dies.after.max_ns, 1000);
-        assert_eq!((dies.p99_ratio, dies.p99_ratio_pooled), (1000.0, 1000.0));
-        assert_eq!(dies.stalled_ns, [0, 100_000]);
-        assert_eq!(dies.server_waited_ns, Some([5000, 5000]));
-        assert!(report.around(Kind::Stops).is_none());
-        assert_eq!(report.course.len(), 100);
-        assert!(report.is_right());
+        assert_eq!((dies.during.p50_ns, dies.after.max_ns), (1000, 1000));
+        assert!((999.0..1001.0).contains(&dies.p99_ratio), "{dies:?}");
+        // The first 4 of the 10 steps during it.
+        let slow = dies.course.iter().filter(|step| step.p99_ns > 1000);
+        let slow: Vec<i64> = slow.map(|step| step.at_ns / 1_000_000).collect();
+        assert_eq!(slow, [0, 5, 10, 15]);
     }
 }

@@ -4,12 +4,12 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ::cache::herd::client::{Address, BlockingError, Door, Pace};
+use ::cache::herd::client::{Address, Door, Pace};
 use ::cache::herd::{BlockingClient, ClientConfig};
+use anyhow::{Context as _, ensure};
+use bench::process::resident_bytes;
 use rustix::process::{Pid, Signal, kill_process};
 use verbs::typed::Context;
-
-use super::DeathError;
 
 /// How long anything may take in a victim.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,13 +30,13 @@ pub(super) struct Victim {
 
 impl Victim {
     /// Starts it; it opens its NIC and waits.
-    pub(super) fn start(command: &mut Command) -> Result<Victim, DeathError> {
+    pub(super) fn start(command: &mut Command) -> anyhow::Result<Victim> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(DeathError::Victim)?;
+        let mut child = command
+            .spawn()
+            .context("starting a client that is to be killed")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
-        let Some((input, output)) = pipes else {
-            return Err(DeathError::Victim(io::Error::other("it has no pipes")));
-        };
+        let (input, output) = pipes.context("a client without pipes")?;
         let mut victim = Victim {
             child,
             input,
@@ -47,41 +47,32 @@ impl Victim {
     }
 
     /// Has it connect, and waits until it works.
-    pub(super) fn connect(&mut self) -> Result<(), DeathError> {
-        writeln!(self.input, "connect").map_err(DeathError::Victim)?;
+    pub(super) fn connect(&mut self) -> anyhow::Result<()> {
+        writeln!(self.input, "connect")?;
         self.hear("connected")
     }
 
     /// What it has of memory, as far as the kernel tells.
     pub(super) fn resident_bytes(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id()));
-        let pages = text
-            .ok()
-            .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
-        pages.unwrap_or(0) * rustix::param::page_size() as u64
+        resident_bytes(self.child.id()).unwrap_or(0)
     }
 
-    fn hear(&mut self, word: &str) -> Result<(), DeathError> {
+    fn hear(&mut self, word: &str) -> anyhow::Result<()> {
         let mut line = String::new();
-        self.output
-            .read_line(&mut line)
-            .map_err(DeathError::Victim)?;
-        if line.trim() == word {
-            return Ok(());
-        }
-        let what = format!("it says `{}` and not `{word}`", line.trim());
-        Err(DeathError::Victim(io::Error::other(what)))
+        self.output.read_line(&mut line)?;
+        let said = line.trim();
+        ensure!(said == word, "a client says `{said}` and not `{word}`");
+        Ok(())
     }
 
     /// Kills it. The process that is left is waited for later: that is work of its own.
-    pub(super) fn kill(&mut self) -> Result<(), DeathError> {
-        self.child.kill().map_err(DeathError::Victim)
+    pub(super) fn kill(&mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill()?)
     }
 
     /// Stops it, or lets it go on.
-    pub(super) fn signal(&self, signal: Signal) -> Result<(), DeathError> {
-        kill_process(Pid::from_child(&self.child), signal)
-            .map_err(|error| DeathError::Victim(error.into()))
+    pub(super) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 }
 
@@ -106,6 +97,13 @@ impl Pace for Patient {
     }
 }
 
+/// Tells whoever has started this process.
+fn say(word: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{word}")?;
+    out.flush()
+}
+
 /// Leaves CPUs to whoever wants them.
 pub(super) fn be_modest() {
     // A kernel that refuses makes the run no worse than without.
@@ -116,17 +114,13 @@ pub(super) fn be_modest() {
 ///
 /// # Errors
 /// The standard output is gone.
-pub fn play_stranger(bytes: u64) -> Result<(), DeathError> {
+pub(super) fn play_stranger(bytes: u64) -> anyhow::Result<()> {
     be_modest();
     let memory = vec![1u8; bytes as usize];
     std::hint::black_box(&memory);
-    let mut out = io::stdout().lock();
-    let said = writeln!(out, "ready").and_then(|()| out.flush());
-    said.map_err(DeathError::Victim)?;
+    say("ready")?;
     // To the end of the input: nobody wants it any more.
-    io::stdin()
-        .read_line(&mut String::new())
-        .map_err(DeathError::Victim)?;
+    io::stdin().read_line(&mut String::new())?;
     Ok(())
 }
 
@@ -135,41 +129,33 @@ pub fn play_stranger(bytes: u64) -> Result<(), DeathError> {
 ///
 /// # Errors
 /// The server cannot be reached, or does not answer.
-pub fn play_victim(context: &Context, door: Address) -> Result<(), DeathError> {
+pub(super) fn play_victim(context: &Context, door: Address) -> anyhow::Result<()> {
     be_modest();
-    let say = |word: &str| {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{word}").and_then(|()| out.flush())
-    };
-    say("ready").map_err(DeathError::Victim)?;
-    let mut line = String::new();
-    let heard = io::stdin().read_line(&mut line);
-    if heard.map_err(DeathError::Victim)? == 0 {
+    say("ready")?;
+    if io::stdin().read_line(&mut String::new())? == 0 {
         return Ok(());
     }
     let config = ClientConfig {
         deadline_ns: TIMEOUT.as_nanos() as u64,
         lost_ns: TIMEOUT.as_nanos() as u64,
-        seed: u64::from(std::process::id()),
         ..ClientConfig::default()
     };
     let dial: Box<dyn FnMut() -> io::Result<Door>> = Box::new(move || door.dial(TIMEOUT));
     let pace = Patient(Instant::now());
     let mut client = BlockingClient::connect(context.alloc_pd()?, config, dial, pace)?;
-    say("connected").map_err(DeathError::Victim)?;
+    say("connected")?;
     // The thread ends with the process.
     std::thread::spawn(|| {
         // At the end of the input, and when there is none, nobody wants a victim any more.
         let _ = io::stdin().read_line(&mut String::new());
         std::process::exit(0);
     });
-    let failed = |error: BlockingError| DeathError::Victim(io::Error::other(error.to_string()));
     let large = vec![7; LARGE_LEN];
     for round in 0u64.. {
         let key = format!("victim-{}-{}", std::process::id(), round % 16);
         let value: &[u8] = if round % 16 == 0 { &large } else { b"a value" };
-        client.set(key.as_bytes(), value).map_err(failed)?;
-        client.get(key.as_bytes()).map_err(failed)?;
+        client.set(key.as_bytes(), value)?;
+        client.get(key.as_bytes())?;
         std::thread::sleep(PAUSE);
     }
     Ok(())

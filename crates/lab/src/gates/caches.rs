@@ -127,20 +127,4 @@ mod tests {
         let accesses = [(Client, false), (Server, true), (Client, false)];
         assert_eq!(travelling(&accesses), [1, 2]);
     }
-
-    #[test]
-    fn lines_of_one_side_stay() {
-        let accesses = [(Client, true), (Client, false), (Client, true)];
-        assert!(travelling(&accesses).is_empty());
-    }
-
-    #[test]
-    fn lines_of_different_files_are_different() {
-        let mut caches = Caches::default();
-        for (file, side) in [(0, Client), (1, Server)] {
-            let line = Line { file, number: 7 };
-            assert_eq!(caches.access(side, line, true, ()), None);
-        }
-        caches.finish(|side, ()| panic!("nothing travels to the {side:?}"));
-    }
 }

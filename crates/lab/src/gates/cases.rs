@@ -1,5 +1,7 @@
 //! The hot paths that are held, and what is counted of them.
 
+use bench::units::{help_of, name_of};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::serve::Way;
@@ -38,280 +40,107 @@ const BOTH: &[&str] = &["client", "server"];
 const CLIENT: &[&str] = &["client"];
 const SERVER: &[&str] = &["server"];
 
-const fn case(
-    name: &'static str,
-    meaning: &'static str,
-    rounds: (u64, u64),
-    sides: &'static [&'static str],
-) -> Case {
-    let how = How::Stepped {
-        rounds_before: rounds.0,
-        rounds: rounds.1,
+const fn stepped(rounds_before: u64, rounds: u64) -> How {
+    How::Stepped {
+        rounds_before,
+        rounds,
         needs: None,
-    };
-    Case {
-        name,
-        meaning,
-        how,
-        sides,
     }
 }
 
-/// The same through a socket.
-const fn door(name: &'static str, meaning: &'static str, needs: rt::IoKind) -> Case {
-    let how = How::Stepped {
+/// Through a socket.
+const fn through(needs: rt::IoKind) -> How {
+    How::Stepped {
         rounds_before: 4,
         rounds: 32,
         needs: Some(needs),
+    }
+}
+
+macro_rules! cases {
+    ($($name:literal $sides:ident $how:expr, $meaning:literal;)*) => {
+        /// All of them.
+        pub const CASES: &[Case] = &[$(Case {
+            name: $name,
+            meaning: $meaning,
+            how: $how,
+            sides: $sides,
+        }),*];
     };
-    Case {
-        name,
-        meaning,
-        how,
-        sides: SERVER,
-    }
 }
 
-const fn served(name: &'static str, meaning: &'static str, way: Way) -> Case {
-    Case {
-        name,
-        meaning,
-        how: How::Served(way),
-        sides: SERVER,
-    }
+cases! {
+    "herd-get-1" BOTH stepped(16, 48), "HERD, GET that hits, one under way";
+    "herd-get-32" BOTH stepped(2, 4), "HERD, GET that hits, 32 under way";
+    "herd-miss-1" BOTH stepped(16, 48), "HERD, GET that misses, one under way";
+    "herd-miss-32" BOTH stepped(2, 4), "HERD, GET that misses, 32 under way";
+    "herd-put-1" BOTH stepped(16, 48), "HERD, PUT of 32 bytes, one under way";
+    "herd-put-32" BOTH stepped(2, 4), "HERD, PUT of 32 bytes, 32 under way";
+    "nic-write-64" CLIENT stepped(2, 8), "WRITE of 64 bytes inline, one a call, unsignalled";
+    "nic-write-64-list" CLIENT stepped(2, 8), "WRITE of 64 bytes inline, 16 a call, unsignalled";
+    "nic-read-64" CLIENT stepped(2, 4), "READ of 64 bytes and its completion";
+    "nic-cas" CLIENT stepped(2, 4), "compare-and-swap and its completion";
+    "nic-send-ud" BOTH stepped(4, 8), "SEND of 64 bytes, unsignalled; RECV and its completion";
+    "mica-get" SERVER stepped(2, 4), "MICA alone, GET in batches of 32";
+    "mica-put" SERVER stepped(2, 4), "MICA alone, PUT of 32 bytes in batches of 32";
+    "codec-get" SERVER stepped(4, 32), "Memcache codec, get";
+    "codec-multiget" SERVER stepped(2, 8), "Memcache codec, a key of a get of 32 keys";
+    "codec-set" SERVER stepped(4, 32), "Memcache codec, set of 32 bytes";
+    "block-read" SERVER stepped(4, 16), "a read of a block device that takes no time, 32 at once";
+    "index-lookup" SERVER stepped(0, 1), "the store's index, a lookup that finds, in batches of 256, AVX2";
+    "index-lookup-one" SERVER stepped(1, 4), "the store's index, a lookup that finds, one a call";
+    "index-insert" SERVER stepped(1, 4), "the store's index, an insert into a million entries";
+    "index-replace" SERVER stepped(1, 4), "the store's index, another place for an entry";
+    "store-get" SERVER stepped(2, 6), "GET of 4 KiB from a store whose device takes no time, one under way";
+    "store-get-many" SERVER stepped(0, 1), "GET of 4 KiB from a store whose device takes no time, 16 under way";
+    "store-put" SERVER stepped(1, 4), "durable PUT of 4 KiB over a value, device that takes no time, one under way";
+    "store-put-new" SERVER stepped(1, 4),
+        "durable PUT of 4 KiB under a new key, device that takes no time, one under way";
+    "store-put-many" SERVER stepped(0, 1),
+        "durable PUT of 4 KiB over a value, device that takes no time, 8 under way";
+    "door-uring" SERVER through(rt::IoKind::Uring), "get through a TCP socket, io_uring";
+    "door-epoll" SERVER through(rt::IoKind::Epoll), "get through a TCP socket, epoll";
+    "serve-herd" SERVER How::Served(Way::Herd), "`vervain serve --poll`, 95 % GET over HERD";
+    "serve-socket" SERVER How::Served(Way::Socket), "`vervain serve --poll`, get through a TCP socket, epoll";
 }
 
-/// All of them.
-pub const CASES: &[Case] = &[
-    case(
-        "herd-get-1",
-        "HERD, GET that hits, one under way",
-        (16, 48),
-        BOTH,
-    ),
-    case(
-        "herd-get-32",
-        "HERD, GET that hits, 32 under way",
-        (2, 4),
-        BOTH,
-    ),
-    case(
-        "herd-miss-1",
-        "HERD, GET that misses, one under way",
-        (16, 48),
-        BOTH,
-    ),
-    case(
-        "herd-miss-32",
-        "HERD, GET that misses, 32 under way",
-        (2, 4),
-        BOTH,
-    ),
-    case(
-        "herd-put-1",
-        "HERD, PUT of 32 bytes, one under way",
-        (16, 48),
-        BOTH,
-    ),
-    case(
-        "herd-put-32",
-        "HERD, PUT of 32 bytes, 32 under way",
-        (2, 4),
-        BOTH,
-    ),
-    case(
-        "nic-write-64",
-        "WRITE of 64 bytes inline, one a call, unsignalled",
-        (2, 8),
-        CLIENT,
-    ),
-    case(
-        "nic-write-64-list",
-        "WRITE of 64 bytes inline, 16 a call, unsignalled",
-        (2, 8),
-        CLIENT,
-    ),
-    case(
-        "nic-read-64",
-        "READ of 64 bytes and its completion",
-        (2, 4),
-        CLIENT,
-    ),
-    case(
-        "nic-cas",
-        "compare-and-swap and its completion",
-        (2, 4),
-        CLIENT,
-    ),
-    case(
-        "nic-send-ud",
-        "SEND of 64 bytes, unsignalled; RECV and its completion",
-        (4, 8),
-        BOTH,
-    ),
-    case(
-        "mica-get",
-        "MICA alone, GET in batches of 32",
-        (2, 4),
-        SERVER,
-    ),
-    case(
-        "mica-put",
-        "MICA alone, PUT of 32 bytes in batches of 32",
-        (2, 4),
-        SERVER,
-    ),
-    case("codec-get", "Memcache codec, get", (4, 32), SERVER),
-    case(
-        "codec-multiget",
-        "Memcache codec, a key of a get of 32 keys",
-        (2, 8),
-        SERVER,
-    ),
-    case(
-        "codec-set",
-        "Memcache codec, set of 32 bytes",
-        (4, 32),
-        SERVER,
-    ),
-    case(
-        "block-read",
-        "a read of a block device that takes no time, 32 at once",
-        (4, 16),
-        SERVER,
-    ),
-    case(
-        "index-lookup",
-        "the store's index, a lookup that finds, in batches of 256, AVX2",
-        (0, 1),
-        SERVER,
-    ),
-    case(
-        "index-lookup-one",
-        "the store's index, a lookup that finds, one a call",
-        (1, 4),
-        SERVER,
-    ),
-    case(
-        "index-insert",
-        "the store's index, an insert into a million entries",
-        (1, 4),
-        SERVER,
-    ),
-    case(
-        "index-replace",
-        "the store's index, another place for an entry",
-        (1, 4),
-        SERVER,
-    ),
-    case(
-        "store-get",
-        "GET of 4 KiB from a store whose device takes no time, one under way",
-        (2, 6),
-        SERVER,
-    ),
-    case(
-        "store-get-many",
-        "GET of 4 KiB from a store whose device takes no time, 16 under way",
-        (0, 1),
-        SERVER,
-    ),
-    case(
-        "store-put",
-        "durable PUT of 4 KiB over a value, device that takes no time, one under way",
-        (1, 4),
-        SERVER,
-    ),
-    case(
-        "store-put-new",
-        "durable PUT of 4 KiB under a new key, device that takes no time, one under way",
-        (1, 4),
-        SERVER,
-    ),
-    case(
-        "store-put-many",
-        "durable PUT of 4 KiB over a value, device that takes no time, 8 under way",
-        (0, 1),
-        SERVER,
-    ),
-    door(
-        "door-uring",
-        "get through a TCP socket, io_uring",
-        rt::IoKind::Uring,
-    ),
-    door(
-        "door-epoll",
-        "get through a TCP socket, epoll",
-        rt::IoKind::Epoll,
-    ),
-    served(
-        "serve-herd",
-        "`vervain serve --poll`, 95 % GET over HERD",
-        Way::Herd,
-    ),
-    served(
-        "serve-socket",
-        "`vervain serve --poll`, get through a TCP socket, epoll",
-        Way::Socket,
-    ),
-];
-
-/// What is counted, an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+/// What is counted, an operation. `--list` and the file show what each means.
+#[derive(
+    ValueEnum, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Instructions.
+    /// instructions carried out, the kernel's excluded
     Instructions,
-    /// Those of them that lock a cache line.
+    /// instructions with a lock prefix, or xchg with memory
     Locked,
-    /// Allocations.
+    /// calls of the allocator for memory
     Allocations,
-    /// System calls.
+    /// system calls
     Syscalls,
-    /// Lines of memory that a round touches, the stack excluded.
+    /// distinct cache lines a round touches, by operations; no stack
     Lines,
-    /// Those of them in memory shared with other processes.
+    /// those of the lines in memory shared between processes
+    #[value(name = "shared lines")]
     SharedLines,
-    /// Lines that travel between the two sides' caches.
+    /// lines fetched from, or invalidated in, the other side's cache
     Transfers,
 }
 
 impl Metric {
     /// All of them, in the order of the table.
-    pub const ALL: [Metric; 7] = [
-        Metric::Instructions,
-        Metric::Locked,
-        Metric::Allocations,
-        Metric::Syscalls,
-        Metric::Lines,
-        Metric::SharedLines,
-        Metric::Transfers,
-    ];
+    pub fn all() -> &'static [Metric] {
+        Metric::value_variants()
+    }
 
     /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::Instructions => "instructions",
-            Metric::Locked => "locked",
-            Metric::Allocations => "allocations",
-            Metric::Syscalls => "syscalls",
-            Metric::Lines => "lines",
-            Metric::SharedLines => "shared lines",
-            Metric::Transfers => "transfers",
-        }
+    pub fn name(self) -> String {
+        name_of(&self)
     }
 
     /// What it means, in a line.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Metric::Instructions => "instructions carried out, the kernel's excluded",
-            Metric::Locked => "instructions with a lock prefix, or xchg with memory",
-            Metric::Allocations => "calls of the allocator for memory",
-            Metric::Syscalls => "system calls",
-            Metric::Lines => "distinct cache lines a round touches, by operations; no stack",
-            Metric::SharedLines => "those of the lines in memory shared between processes",
-            Metric::Transfers => "lines fetched from, or invalidated in, the other side's cache",
-        }
+    pub fn meaning(self) -> String {
+        help_of(&self)
     }
 
     /// How far a count may be from the one that is kept: so many percent, and so much.

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
+use super::cases::Metric;
 use super::places::Kind;
-use super::trace::{CodePlace, Counted, What};
+use super::trace::{CodePlace, Counted};
 
 /// Lines of each list at most.
 const SHOWN_MAX: usize = 30;
@@ -30,13 +31,13 @@ pub fn explain(counted: &Counted, code: &CodePlace, driver: &Path) -> anyhow::Re
     let sources = sources(driver, &addresses)?;
     let mut text = String::new();
     for (what, title) in [
-        (What::Instruction, BY_FILE),
-        (What::Instruction, "instructions, by function"),
-        (What::Locked, "locked instructions"),
-        (What::Allocation, "allocations"),
-        (What::Syscall, "system calls"),
-        (What::Line, "lines, by who touches them first in a round"),
-        (What::Transfer, "transfers"),
+        (Metric::Instructions, BY_FILE),
+        (Metric::Instructions, "instructions, by function"),
+        (Metric::Locked, "locked instructions"),
+        (Metric::Allocations, "allocations"),
+        (Metric::Syscalls, "system calls"),
+        (Metric::Lines, "lines, by who touches them first in a round"),
+        (Metric::Transfers, "transfers"),
     ] {
         let mut groups: BTreeMap<String, f64> = BTreeMap::new();
         for (_, spot, count) in counted.spots.iter().filter(|(is, ..)| *is == what) {
@@ -44,7 +45,7 @@ pub fn explain(counted: &Counted, code: &CodePlace, driver: &Path) -> anyhow::Re
             let name = source.map_or("a library, or the vDSO", |source| {
                 if title == BY_FILE {
                     &source.file
-                } else if what == What::Instruction {
+                } else if what == Metric::Instructions {
                     &source.function
                 } else {
                     &source.chain

@@ -31,23 +31,24 @@
 //! | `explain` | which source lines the counts come from |
 
 pub mod book;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod caches;
 pub mod cases;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod decode;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod explain;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod places;
 pub mod print;
 pub mod serve;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod trace;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracee;
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+use self::book::{Book, Count, Verdict};
+use self::cases::{CASES, Case, How, Metric};
 
 /// `cargo lab gates`.
 #[derive(clap::Args, Debug)]
@@ -75,206 +76,177 @@ pub struct GatesFlags {
 ///
 /// # Errors
 /// A case cannot be counted.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub fn run(flags: &GatesFlags) -> anyhow::Result<bool> {
-    run::run(flags)
-}
-
-/// There is nothing to count with.
-///
-/// # Errors
-/// Always.
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-pub fn run(_: &GatesFlags) -> anyhow::Result<bool> {
-    anyhow::bail!("counts can be taken on Linux on x86-64 only")
-}
-
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod run {
-    use std::path::PathBuf;
-    use std::process::{Command, Stdio};
-
-    use super::book::{Book, Count, Verdict};
-    use super::cases::{CASES, Case, How, Metric};
-    use super::{explain, print, serve, trace};
-    use anyhow::{Context, ensure};
-
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-
-    use super::GatesFlags;
-
-    pub(super) fn run(flags: &GatesFlags) -> anyhow::Result<bool> {
-        if flags.list {
-            for case in CASES {
-                println!("{:18} {}", case.name, case.meaning);
-            }
-            println!();
-            for metric in Metric::ALL {
-                println!("{:18} {}", metric.name(), metric.meaning());
-            }
-            return Ok(true);
+    if flags.list {
+        for case in CASES {
+            println!("{:18} {}", case.name, case.meaning);
         }
-        let mut cases: Vec<&Case> = CASES.iter().filter(|case| chosen(flags, case)).collect();
-        ensure!(
-            !cases.is_empty(),
-            "there is no such case (--list shows them)"
-        );
-        cases.retain(|case| {
-            let left_out = lacks(case);
-            if let Some(why) = &left_out {
-                eprintln!("{} is left out: {why}", case.name);
-            }
-            left_out.is_none()
-        });
-        // The two processes take turns: on one CPU that is a switch, on two it is two wake-ups.
-        let everywhere = sched_getaffinity(None).context("asking for the CPUs")?;
-        let mut one = CpuSet::new();
-        one.set(sched_getcpu());
-        let [driver, vervain] = build()?;
-        let mut counts = Vec::new();
-        for case in &cases {
-            eprintln!("counting {}: {}", case.name, case.meaning);
-            let (rounds_before, rounds) = match case.how {
-                How::Served(way) => {
-                    counts.push(Count {
-                        case: case.name,
-                        side: case.sides[0],
-                        metric: Metric::Syscalls,
-                        value: serve::syscalls(&vervain, way)?,
-                    });
-                    continue;
-                }
-                How::Stepped {
-                    rounds_before,
-                    rounds,
-                    ..
-                } => (rounds_before, rounds),
-            };
-            sched_setaffinity(None, &one).context("staying on a CPU")?;
-            let watched = trace::watch(&driver, case, rounds_before, rounds);
-            sched_setaffinity(None, &everywhere).context("going back to all CPUs")?;
-            let (sides, code) = watched?;
-            for counted in sides {
-                if flags.explain {
-                    print!("{}", explain::explain(&counted, &code, &driver)?);
-                }
-                counts.extend(counted.counts.iter().map(|(metric, value)| Count {
+        println!();
+        for metric in Metric::all() {
+            println!("{:18} {}", metric.name(), metric.meaning());
+        }
+        return Ok(true);
+    }
+    let mut cases: Vec<&Case> = CASES.iter().filter(|case| chosen(flags, case)).collect();
+    ensure!(
+        !cases.is_empty(),
+        "there is no such case (--list shows them)"
+    );
+    cases.retain(|case| {
+        let left_out = lacks(case);
+        if let Some(why) = &left_out {
+            eprintln!("{} is left out: {why}", case.name);
+        }
+        left_out.is_none()
+    });
+    // The two processes take turns: on one CPU that is a switch, on two it is two wake-ups.
+    let everywhere = sched_getaffinity(None).context("asking for the CPUs")?;
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    let [driver, vervain] = build()?;
+    let mut counts = Vec::new();
+    for case in &cases {
+        eprintln!("counting {}: {}", case.name, case.meaning);
+        let (rounds_before, rounds) = match case.how {
+            How::Served(way) => {
+                counts.push(Count {
                     case: case.name,
-                    side: counted.side,
-                    metric: *metric,
-                    value: *value,
-                }));
+                    side: case.sides[0],
+                    metric: Metric::Syscalls,
+                    value: serve::syscalls(&vervain, way)?,
+                });
+                continue;
             }
-        }
-        println!("\n{}", print::grid(&counts));
-        let compiler = compiler()?;
-        if flags.update {
-            let before = flags
-                .file
-                .exists()
-                .then(|| Book::read(&flags.file))
-                .transpose()?;
-            let book = Book::of(&counts, before.as_ref(), &compiler);
-            std::fs::write(&flags.file, book.text()?)
-                .with_context(|| format!("writing {}", flags.file.display()))?;
-            if let Some(before) = before {
-                let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
-                print!(
-                    "{}",
-                    print::comparison(&before.compare(&counts, &names), flags.all)
-                );
+            How::Stepped {
+                rounds_before,
+                rounds,
+                ..
+            } => (rounds_before, rounds),
+        };
+        sched_setaffinity(None, &one).context("staying on a CPU")?;
+        let watched = trace::watch(&driver, case, rounds_before, rounds);
+        sched_setaffinity(None, &everywhere).context("going back to all CPUs")?;
+        let (sides, code) = watched?;
+        for counted in sides {
+            if flags.explain {
+                print!("{}", explain::explain(&counted, &code, &driver)?);
             }
-            println!("{} updated", flags.file.display());
-            return Ok(true);
+            counts.extend(counted.counts.iter().map(|(metric, value)| Count {
+                case: case.name,
+                side: counted.side,
+                metric: *metric,
+                value: *value,
+            }));
         }
-        let book = Book::read(&flags.file)?;
-        let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
-        let compared = book.compare(&counts, &names);
-        print!("{}", print::comparison(&compared, flags.all));
-        let off = compared
-            .iter()
-            .filter(|one| one.verdict != Verdict::Holds)
-            .count();
-        if off == 0 {
-            println!("all {} counts hold", compared.len());
-            return Ok(true);
-        }
-        println!(
-            "\n{off} of {} counts differ from {}. If that is meant, `cargo lab gates --update` keeps \
-             the new ones; fewer is no reason to leave the file as it is.",
-            compared.len(),
-            flags.file.display()
-        );
-        if book.compiler != compiler {
-            println!(
-                "They were made with {}, and this is {compiler}: another compiler makes other code.",
-                book.compiler
+    }
+    println!("\n{}", print::grid(&counts));
+    let compiler = compiler()?;
+    if flags.update {
+        let before = flags
+            .file
+            .exists()
+            .then(|| Book::read(&flags.file))
+            .transpose()?;
+        let book = Book::of(&counts, before.as_ref(), &compiler);
+        std::fs::write(&flags.file, book.text()?)
+            .with_context(|| format!("writing {}", flags.file.display()))?;
+        if let Some(before) = before {
+            let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+            print!(
+                "{}",
+                print::comparison(&before.compare(&counts, &names), flags.all)
             );
         }
-        Ok(false)
+        println!("{} updated", flags.file.display());
+        return Ok(true);
     }
+    let book = Book::read(&flags.file)?;
+    let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+    let compared = book.compare(&counts, &names);
+    print!("{}", print::comparison(&compared, flags.all));
+    let off = compared
+        .iter()
+        .filter(|one| one.verdict != Verdict::Holds)
+        .count();
+    if off == 0 {
+        println!("all {} counts hold", compared.len());
+        return Ok(true);
+    }
+    println!(
+        "\n{off} of {} counts differ from {}. If that is meant, `cargo lab gates --update` keeps \
+         the new ones; fewer is no reason to leave the file as it is.",
+        compared.len(),
+        flags.file.display()
+    );
+    if book.compiler != compiler {
+        println!(
+            "They were made with {}, and this is {compiler}: another compiler makes other code.",
+            book.compiler
+        );
+    }
+    Ok(false)
+}
 
-    /// Builds what is counted, as it is shipped: the driver of single paths, and the server.
-    fn build() -> anyhow::Result<[PathBuf; 2]> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args([
-                "build",
-                "--release",
-                "--package",
-                "gates",
-                "--package",
-                "vervain",
-                "--bins",
-            ])
-            .args(["--message-format", "json-render-diagnostics"])
-            .stderr(Stdio::inherit())
-            .output()
-            .context("starting cargo")?;
-        ensure!(built.status.success(), "what is counted does not build");
-        let programs: Vec<PathBuf> = String::from_utf8_lossy(&built.stdout)
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .filter_map(|message| Some(message["executable"].as_str()?.into()))
-            .collect();
-        let program = |name: &str| {
-            let named = programs.iter().find(|path| path.ends_with(name));
-            named
-                .cloned()
-                .with_context(|| format!("cargo built no {name}"))
-        };
-        Ok([program("gates-driver")?, program("vervain")?])
-    }
+/// Builds what is counted, as it is shipped: the driver of single paths, and the server.
+fn build() -> anyhow::Result<[PathBuf; 2]> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args([
+            "build",
+            "--release",
+            "--package",
+            "gates",
+            "--package",
+            "vervain",
+            "--bins",
+        ])
+        .args(["--message-format", "json-render-diagnostics"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting cargo")?;
+    ensure!(built.status.success(), "what is counted does not build");
+    let programs: Vec<PathBuf> = String::from_utf8_lossy(&built.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|message| Some(message["executable"].as_str()?.into()))
+        .collect();
+    let program = |name: &str| {
+        let named = programs.iter().find(|path| path.ends_with(name));
+        named
+            .cloned()
+            .with_context(|| format!("cargo built no {name}"))
+    };
+    Ok([program("gates-driver")?, program("vervain")?])
+}
 
-    fn chosen(flags: &GatesFlags, case: &Case) -> bool {
-        flags.cases.is_empty()
-            || flags
-                .cases
-                .iter()
-                .any(|begin| case.name.starts_with(begin.as_str()))
-    }
+fn chosen(flags: &GatesFlags, case: &Case) -> bool {
+    flags.cases.is_empty()
+        || flags
+            .cases
+            .iter()
+            .any(|begin| case.name.starts_with(begin.as_str()))
+}
 
-    /// What this machine lacks for a case.
-    fn lacks(case: &Case) -> Option<String> {
-        let How::Stepped {
-            needs: Some(io), ..
-        } = case.how
-        else {
-            return None;
-        };
-        let mut config = rt::Config::default();
-        config.io = Some(io);
-        let error = rt::Core::new(config).err()?;
-        Some(format!("{:#}", anyhow::Error::new(error)))
-    }
+/// What this machine lacks for a case.
+fn lacks(case: &Case) -> Option<String> {
+    let How::Stepped {
+        needs: Some(io), ..
+    } = case.how
+    else {
+        return None;
+    };
+    let mut config = rt::Config::default();
+    config.io = Some(io);
+    let error = rt::Core::new(config).err()?;
+    Some(format!("{:#}", anyhow::Error::new(error)))
+}
 
-    /// The compiler's name and version.
-    fn compiler() -> anyhow::Result<String> {
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let output = Command::new(rustc)
-            .arg("--version")
-            .output()
-            .context("asking rustc for its version")?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
-    }
+/// The compiler's name and version.
+fn compiler() -> anyhow::Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc)
+        .arg("--version")
+        .output()
+        .context("asking rustc for its version")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }

@@ -5,13 +5,14 @@
 //! a server that never sleeps does it as often as it has the time.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use bench::process::vervain::{self, Place};
+use bench::process::{Server, ServerSettings};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Requests of the shorter and the longer run.
@@ -35,7 +36,7 @@ pub enum Way {
 /// # Errors
 /// When `vervain` or `strace` is missing or fails.
 pub fn syscalls(vervain: &Path, way: Way) -> anyhow::Result<f64> {
-    let server = Server::start(vervain, way)?;
+    let server = Watched::start(vervain, way)?;
     // Stores the items, and everything has grown to its size.
     server.bench(&["--operations", "1000"])?;
     let mut counts = [0; LENGTHS.len()];
@@ -51,58 +52,53 @@ pub fn syscalls(vervain: &Path, way: Way) -> anyhow::Result<f64> {
 }
 
 /// A server in a directory of its own.
-struct Server {
+struct Watched {
     vervain: PathBuf,
-    child: Child,
-    address: String,
+    server: Server,
     /// The thread of its one core.
     core: u32,
+    // Behind the server, which uses it.
+    place: Place,
     dir: tempfile::TempDir,
 }
 
-impl Server {
-    fn start(vervain: &Path, way: Way) -> anyhow::Result<Server> {
+impl Watched {
+    fn start(exe: &Path, way: Way) -> anyhow::Result<Watched> {
         let dir = tempfile::tempdir()?;
+        let place = Place {
+            dir: dir.path().to_path_buf(),
+            port: 0,
+        };
         let io = match way {
             Way::Herd => "auto",
             Way::Socket => "epoll",
         };
-        let child = Command::new(vervain)
-            .args([
-                "--json", "serve", "--poll", "--cores", "1", "--memory", "64M",
-            ])
-            .args(["--listen", "127.0.0.1:0", "--io", io, "--run-dir"])
-            .arg(dir.path().join("run"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("starting {}", vervain.display()))?;
-        let mut server = Server {
-            vervain: vervain.to_path_buf(),
-            child,
-            address: String::new(),
-            core: 0,
-            dir,
+        let settings = ServerSettings {
+            memory: 64 << 20,
+            ..ServerSettings::default()
         };
-        let stdout = server.child.stdout.take().context("the server's output")?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        let hello: serde_json::Value =
-            serde_json::from_str(&line).context("the server's first line")?;
-        let address = hello["listen"]
-            .as_str()
-            .context("where the server listens")?;
-        server.address = address.to_string();
-        server.core = core_thread(server.child.id())?;
-        Ok(server)
+        let flags = ["--poll", "--io", io].map(str::to_string);
+        let server = vervain::start_in(exe, &settings, &place, &flags, &[])?;
+        Ok(Watched {
+            vervain: exe.to_path_buf(),
+            core: core_thread(server.pid())?,
+            server,
+            place,
+            dir,
+        })
     }
 
     /// `vervain bench cache` against it.
     fn bench(&self, flags: &[&str]) -> anyhow::Result<()> {
         let output = Command::new(&self.vervain)
-            .args(["bench", "cache", "--server", &self.address])
+            .args([
+                "bench",
+                "cache",
+                "--server",
+                &self.server.address().to_string(),
+            ])
             .arg("--run-dir")
-            .arg(self.dir.path().join("run"))
+            .arg(self.place.run_dir())
             // A traced server is slow at times.
             .args([
                 "--items",
@@ -124,9 +120,7 @@ impl Server {
 
     /// So many `get`s, each after the answer to the one before.
     fn gets(&self, count: u64) -> anyhow::Result<()> {
-        let mut stream = TcpStream::connect(&self.address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = self.server.address().dial(PATIENCE)?;
         // A miss: the path through the server is the same, and the answer is known.
         let mut answer = [0; 5];
         for _ in 0..count {
@@ -147,7 +141,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .context("starting strace, which counts system calls (apt-get install strace)")?;
-        let loaded = wait_until_traced(self.child.id(), self.core).and_then(|()| load());
+        let loaded = wait_until_traced(self.server.pid(), self.core).and_then(|()| load());
         let pid = Pid::from_child(&strace);
         // It may have ended by itself, which the file shows.
         let told = kill_process(pid, Signal::INT);
@@ -161,14 +155,6 @@ impl Server {
             .iter()
             .filter(|(name, _)| !looks.contains(&name.as_str()));
         Ok(counted.map(|(_, count)| count).sum())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has served its purpose, and has ended already if this fails.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -12,23 +12,6 @@ use super::places::{Kind, Line, Places};
 use super::tracee::Tracee;
 use gates::Mark;
 
-/// What happened at an instruction, for those who ask why.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub(crate) enum What {
-    /// It was carried out.
-    Instruction,
-    /// It locked a line.
-    Locked,
-    /// It called the system.
-    Syscall,
-    /// It allocated.
-    Allocation,
-    /// It touched a line first in its round.
-    Line,
-    /// It made a line travel.
-    Transfer,
-}
-
 /// Where something happened.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub(crate) struct Spot {
@@ -40,16 +23,10 @@ pub(crate) struct Spot {
 /// What one side did in all rounds that count.
 #[derive(Default)]
 struct Tally {
-    instructions: u64,
-    locked: u64,
-    allocations: u64,
-    syscalls: u64,
-    lines: u64,
-    shared_lines: u64,
-    transfers: u64,
     /// Lines touched in this round.
     touched: HashSet<Line>,
-    spots: HashMap<(What, Spot), u64>,
+    /// How often what happened where. Shared lines are among the lines.
+    spots: HashMap<(Metric, Spot), u64>,
 }
 
 /// The counts of one side of a case.
@@ -59,7 +36,7 @@ pub struct Counted {
     /// The counts, an operation.
     pub counts: BTreeMap<Metric, f64>,
     /// Where they come from, an operation.
-    pub(crate) spots: Vec<(What, Spot, f64)>,
+    pub(crate) spots: Vec<(Metric, Spot, f64)>,
 }
 
 /// Watches so many rounds of a case before, and then those that count. What it gives back are the counts of each side, and where the driver's code is.
@@ -93,7 +70,7 @@ pub fn watch(
     watch.caches.finish(|side, spot| {
         // Those of the rounds before do not count.
         if let Some(spot) = spot {
-            tallies[side as usize].note_transfer(spot);
+            tallies[side as usize].note(Metric::Transfers, spot);
         }
     });
     let [client, server] = tallies;
@@ -202,9 +179,7 @@ impl Watch {
 
     fn note_allocation(&mut self, address: u64) {
         if let (true, Some(side)) = (self.counts, self.side) {
-            let tally = &mut self.tallies[side as usize];
-            tally.allocations += 1;
-            tally.note(What::Allocation, address, None);
+            self.tallies[side as usize].note(Metric::Allocations, Spot::at(address));
         }
     }
 
@@ -221,15 +196,14 @@ impl Watch {
         let tally = &mut self.tallies[side as usize];
         let again = decoded.repeats && latest == address;
         if self.counts && !again {
-            tally.instructions += 1;
-            tally.note(What::Instruction, address, None);
-            if decoded.locks {
-                tally.locked += 1;
-                tally.note(What::Locked, address, None);
-            }
-            if decoded.is_syscall {
-                tally.syscalls += 1;
-                tally.note(What::Syscall, address, None);
+            for (metric, happens) in [
+                (Metric::Instructions, true),
+                (Metric::Locked, decoded.locks),
+                (Metric::Syscalls, decoded.is_syscall),
+            ] {
+                if happens {
+                    tally.note(metric, Spot::at(address));
+                }
             }
         }
         self.caller = address;
@@ -244,24 +218,22 @@ impl Watch {
             if *kind == Kind::Stack {
                 continue;
             }
-            let shared = matches!(kind, Kind::Shared(_));
-            let kind = kind.clone();
+            let is_shared = matches!(kind, Kind::Shared(_));
+            let spot = Spot {
+                address,
+                kind: Some(kind.clone()),
+            };
             for line in self.places.lines(access.address, access.len) {
                 let tally = &mut self.tallies[side as usize];
                 if tally.touched.insert(line) && self.counts {
-                    tally.lines += 1;
-                    tally.shared_lines += u64::from(shared);
-                    tally.note(What::Line, address, Some(&kind));
+                    tally.note(Metric::Lines, spot.clone());
                 }
-                if !shared {
+                if !is_shared {
                     continue;
                 }
-                let spot = self.counts.then(|| Spot {
-                    address,
-                    kind: Some(kind.clone()),
-                });
+                let spot = self.counts.then(|| spot.clone());
                 if let Some(Some(spot)) = self.caches.access(side, line, access.writes, spot) {
-                    self.tallies[side as usize].note_transfer(spot);
+                    tally.note(Metric::Transfers, spot);
                 }
             }
         }
@@ -269,40 +241,37 @@ impl Watch {
     }
 }
 
-impl Tally {
-    fn note(&mut self, what: What, address: u64, kind: Option<&Kind>) {
-        let spot = Spot {
-            address,
-            kind: kind.cloned(),
-        };
-        *self.spots.entry((what, spot)).or_default() += 1;
+impl Spot {
+    fn at(address: u64) -> Self {
+        let kind = None;
+        Spot { address, kind }
     }
+}
 
-    fn note_transfer(&mut self, spot: Spot) {
-        self.transfers += 1;
-        *self.spots.entry((What::Transfer, spot)).or_default() += 1;
+impl Tally {
+    fn note(&mut self, metric: Metric, spot: Spot) {
+        *self.spots.entry((metric, spot)).or_default() += 1;
     }
 
     fn per_operation(self, side: &'static str, operations: f64) -> Counted {
-        let counts = Metric::ALL.map(|metric| {
-            let count = match metric {
-                Metric::Instructions => self.instructions,
-                Metric::Locked => self.locked,
-                Metric::Allocations => self.allocations,
-                Metric::Syscalls => self.syscalls,
-                Metric::Lines => self.lines,
-                Metric::SharedLines => self.shared_lines,
-                Metric::Transfers => self.transfers,
+        let counts = Metric::all().iter().map(|&metric| {
+            let belongs = |((of, spot), _): &(&(Metric, Spot), &u64)| match metric {
+                Metric::SharedLines => {
+                    *of == Metric::Lines && matches!(spot.kind, Some(Kind::Shared(_)))
+                }
+                _ => *of == metric,
             };
+            let own = self.spots.iter().filter(belongs);
+            let count: u64 = own.map(|(_, count)| count).sum();
             (metric, count as f64 / operations)
         });
+        let counts = counts.collect();
         let spots = self.spots.into_iter();
+        let spots = spots.map(|((metric, spot), count)| (metric, spot, count as f64 / operations));
         Counted {
             side,
-            counts: counts.into_iter().collect(),
-            spots: spots
-                .map(|((what, spot), count)| (what, spot, count as f64 / operations))
-                .collect(),
+            counts,
+            spots: spots.collect(),
         }
     }
 }

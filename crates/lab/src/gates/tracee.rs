@@ -50,7 +50,7 @@ impl Tracee {
             .env(
                 "GLIBC_TUNABLES",
                 "glibc.cpu.hwcaps=-AVX512VL,-AVX512F,-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM,\
-                 -RTM",
+                 -RTM,-SSSE3",
             )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

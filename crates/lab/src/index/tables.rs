@@ -6,9 +6,9 @@ use std::sync::{PoisonError, RwLock};
 
 use arrayvec::ArrayVec;
 use dashmap::DashMap;
-use store::index::{Candidates, CreateError, Index, Options, Place, SizeCode};
+use store::index::{CreateError, Index, Options, Place, SizeCode};
 
-use super::drive::BATCH;
+use super::BATCH;
 
 /// A table that several threads share. All methods take a batch, so that a table may overlap its
 /// cache misses if it knows how.
@@ -17,13 +17,11 @@ pub(super) trait Table: Send + Sync {
     fn insert(&self, entries: &[(u64, u64)]);
     /// How many of the hashes are there, and something that depends on each number found.
     fn look_up(&self, hashes: &[u64]) -> (u64, u64);
-    /// Stores numbers under hashes that are there; how many were.
-    fn update(&self, entries: &[(u64, u64)]) -> u64;
     /// Entries.
     fn len(&self) -> u64;
 }
 
-/// What is called by which name in reports.
+/// A kind of table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     Ours,
@@ -94,22 +92,6 @@ impl Table for Ours {
         (found, sum)
     }
 
-    fn update(&self, entries: &[(u64, u64)]) -> u64 {
-        for &(hash, _) in entries {
-            self.0.prefetch(hash);
-        }
-        let mut candidates = Candidates::new();
-        let mut updated = 0;
-        for &(hash, number) in entries {
-            self.0.candidates(hash, &mut candidates);
-            // A store would ask the device which of several it is.
-            if let Some(&place) = candidates.first() {
-                updated += u64::from(self.0.replace(hash, place, place_of(number)));
-            }
-        }
-        updated
-    }
-
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -154,17 +136,6 @@ impl Table for Dash {
             sum = sum.wrapping_add(*number);
         }
         (found, sum)
-    }
-
-    fn update(&self, entries: &[(u64, u64)]) -> u64 {
-        let mut updated = 0;
-        for &(hash, new) in entries {
-            if let Some(mut number) = self.0.get_mut(&hash) {
-                *number = new;
-                updated += 1;
-            }
-        }
-        updated
     }
 
     fn len(&self) -> u64 {
@@ -219,58 +190,11 @@ impl Table for Sharded {
         (found, sum)
     }
 
-    fn update(&self, entries: &[(u64, u64)]) -> u64 {
-        let mut updated = 0;
-        for (hash, new) in entries {
-            let shard = self.shard(*hash).write();
-            let mut shard = shard.unwrap_or_else(PoisonError::into_inner);
-            if let Some(number) = shard.get_mut(hash) {
-                *number = *new;
-                updated += 1;
-            }
-        }
-        updated
-    }
-
     fn len(&self) -> u64 {
         let len = |shard: &Shard| {
             let shard = shard.0.read().unwrap_or_else(PoisonError::into_inner);
             shard.len() as u64
         };
         self.0.iter().map(len).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_tables_do_the_same() {
-        for which in ALL {
-            let table = which.make(1000, false).expect("a table");
-            let entries: Vec<_> = (1..=1000u64)
-                .map(|number| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number))
-                .collect();
-            table.insert(&entries);
-            let hashes: Vec<_> = entries.iter().map(|(hash, _)| *hash).collect();
-            assert_eq!(table.look_up(&hashes), (1000, 500_500), "{}", which.name());
-            let absent: Vec<_> = hashes.iter().map(|hash| !hash).collect();
-            let (found, _) = table.look_up(&absent);
-            // Ours may take one key for another.
-            assert!(found <= if which == Which::Ours { 10 } else { 0 });
-            let doubled: Vec<_> = entries
-                .iter()
-                .map(|(hash, number)| (*hash, number * 2))
-                .collect();
-            assert_eq!(table.update(&doubled), 1000);
-            assert_eq!(
-                table.look_up(&hashes),
-                (1000, 1_001_000),
-                "{}",
-                which.name()
-            );
-            assert_eq!(table.len(), 1000);
-        }
     }
 }

@@ -1,17 +1,13 @@
-//! What all plots have around them: title, what is shown, source.
+//! What all plots have around them, title, words and source, and what they are drawn with.
 
 use super::style::STYLE;
-use super::text::{cut, wrap};
-use super::xml::{Xml, px};
 
 /// The picture's width. Heights follow from what is in it.
 pub(super) const WIDTH: f64 = 720.0;
 /// Room on the left and right of everything.
 pub(super) const EDGE: f64 = 6.0;
-/// Sizes of text.
-pub(super) const TITLE: f64 = 18.0;
+/// The size of most text.
 pub(super) const TEXT: f64 = 13.0;
-const SOURCE: f64 = 11.0;
 
 /// The words around a plot.
 pub(super) struct Words<'a> {
@@ -24,146 +20,124 @@ pub(super) struct Words<'a> {
 
 /// A picture that has its head.
 pub(super) struct Frame {
-    pub(super) xml: Xml,
+    out: String,
     /// The first free place below the head.
     pub(super) top: f64,
     height: f64,
 }
 
-/// Bytes that name a picture inside a page, where all names must differ.
-fn name(words: &Words<'_>) -> String {
-    // FNV-1a: few bytes, and the same in each run.
-    let bytes = words.title.bytes().chain(words.description.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("vp{hash:016x}")
-}
-
 impl Frame {
     /// Begins a picture whose plot is `inner` high.
     pub(super) fn new(words: &Words<'_>, inner: f64) -> Self {
-        let room = WIDTH - 2.0 * EDGE;
-        let title = wrap(words.title, TITLE, room, 2);
-        let subtitle = wrap(words.subtitle, TEXT, room, 2);
-        let head = 10.0 + 24.0 * title.len() as f64 + 19.0 * subtitle.len() as f64 + 8.0;
+        let subtitle = wrap(words.subtitle, WIDTH - 2.0 * EDGE);
+        let top = 42.0 + 19.0 * subtitle.len() as f64;
         let foot = if words.source.is_empty() { 8.0 } else { 26.0 };
-        let height = (head + inner + foot).ceil();
-        let mut xml = Xml::default();
-        let name = name(words);
-        xml.open("svg")
-            .attr("xmlns", "http://www.w3.org/2000/svg")
-            .attr("viewBox", format!("0 0 {WIDTH} {height}"))
-            .attr("width", WIDTH)
-            .attr("height", height)
-            .attr("class", "vp")
-            .attr("role", "img")
-            .attr("aria-labelledby", format!("{name}-t {name}-d"));
-        xml.open("title").attr("id", format!("{name}-t"));
-        xml.text(words.title).close();
-        xml.open("desc").attr("id", format!("{name}-d"));
-        xml.text(words.description).close();
-        xml.open("style").raw(STYLE).close();
-        let mut y = 10.0;
-        for line in &title {
-            y += 24.0;
-            label(&mut xml, line, EDGE, y - 7.0, Label::title());
+        let height = (top + inner + foot).ceil();
+        let (title, description) = (escaped(words.title), escaped(words.description));
+        let out = format!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="vp" role="img"><title>{title}</title>
+<desc>{description}</desc>
+<style>{STYLE}</style>
+"#
+        );
+        let mut frame = Frame { out, top, height };
+        frame.text("vp-title", words.title, (EDGE, 27.0));
+        for (number, line) in subtitle.iter().enumerate() {
+            frame.text("vp-quiet", line, (EDGE, 47.0 + 19.0 * number as f64));
         }
-        for line in &subtitle {
-            y += 19.0;
-            label(&mut xml, line, EDGE, y - 6.0, Label::quiet(TEXT));
-        }
-        if !words.source.is_empty() {
-            let source = cut(words.source, SOURCE, room);
-            label(&mut xml, &source, EDGE, height - 9.0, Label::quiet(SOURCE));
-        }
-        Frame {
-            xml,
-            top: head,
-            height,
-        }
+        frame.text("vp-source", words.source, (EDGE, height - 9.0));
+        frame
     }
 
     /// The picture.
     pub(super) fn finish(mut self) -> String {
-        self.xml.close();
-        self.xml.finish()
+        self.out.push_str("</svg>\n");
+        self.out
     }
 
     /// Says that there is nothing to see.
     pub(super) fn no_data(mut self) -> String {
         let middle = self.top + (self.height - self.top) / 2.0;
-        let look = Label {
-            anchor: "middle",
-            ..Label::quiet(TEXT)
-        };
-        label(&mut self.xml, "no data", WIDTH / 2.0, middle, look);
+        self.text("vp-quiet vp-middle", "no data", (WIDTH / 2.0, middle));
         self.finish()
     }
-}
 
-/// How text looks.
-#[derive(Clone, Copy)]
-pub(super) struct Label {
-    pub(super) size: f64,
-    pub(super) bold: bool,
-    pub(super) class: Option<&'static str>,
-    /// `start`, `middle` or `end`: which part of the text stands at its place.
-    pub(super) anchor: &'static str,
-}
-
-impl Label {
-    pub(super) fn plain(size: f64) -> Self {
-        Label {
-            size,
-            bold: false,
-            class: None,
-            anchor: "start",
+    /// Writes text of a class; its base line and its start, or what the class says, are at a place.
+    pub(super) fn text(&mut self, class: &str, text: &str, (x, y): (f64, f64)) {
+        if !text.is_empty() {
+            let text = escaped(text);
+            self.out +=
+                &format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>\n");
         }
     }
 
-    pub(super) fn quiet(size: f64) -> Self {
-        Label {
-            class: Some("vp-quiet"),
-            ..Label::plain(size)
-        }
+    /// Draws a straight line.
+    pub(super) fn rule(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+        self.out += &format!(
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>\n"
+        );
     }
 
-    fn title() -> Self {
-        Label {
-            bold: true,
-            ..Label::plain(TITLE)
-        }
+    /// Draws a bar, by its corner and its size.
+    pub(super) fn bar(&mut self, class: &str, (x, y): (f64, f64), width: f64, height: f64) {
+        self.out += &format!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"2\"/>\n"
+        );
+    }
+
+    /// Draws a circle.
+    pub(super) fn circle(&mut self, class: &str, (x, y): (f64, f64)) {
+        self.out += &format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>\n");
+    }
+
+    /// Draws a `polyline`, or a `polygon`.
+    pub(super) fn path(
+        &mut self,
+        element: &str,
+        class: &str,
+        opacity: f64,
+        places: impl Iterator<Item = (f64, f64)>,
+    ) {
+        let places = places.map(|(x, y)| format!("{x:.1},{y:.1}"));
+        let points = places.collect::<Vec<_>>().join(" ");
+        self.out +=
+            &format!("<{element} class=\"{class}\" opacity=\"{opacity}\" points=\"{points}\"/>\n");
     }
 }
 
-/// Writes text with its base line at `y`.
-pub(super) fn label(xml: &mut Xml, text: &str, x: f64, y: f64, look: Label) {
-    xml.open("text")
-        .attr("x", px(x))
-        .attr("y", px(y))
-        .attr("font-size", px(look.size))
-        .attr("fill", "currentColor");
-    if look.bold {
-        xml.attr("font-weight", 600);
+/// Text that cannot be taken for markup. Characters that XML does not allow at all are left out.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(char),
+            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => {}
+            _ => out.push(char),
+        }
     }
-    if let Some(class) = look.class {
-        xml.attr("class", class);
-    }
-    if look.anchor != "start" {
-        xml.attr("text-anchor", look.anchor);
-    }
-    xml.text(text).close();
+    out
 }
 
-/// Draws a straight line in the colour that is in force.
-pub(super) fn rule(xml: &mut Xml, from: (f64, f64), to: (f64, f64), width: f64) {
-    xml.open("line")
-        .attr("x1", px(from.0))
-        .attr("y1", px(from.1))
-        .attr("x2", px(to.0))
-        .attr("y2", px(to.1))
-        .attr("stroke", "currentColor")
-        .attr("stroke-width", px(width))
-        .close();
+/// About how wide text of a size is. Nobody here has the reader's font.
+pub(super) fn width(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * 0.56
+}
+
+/// Text broken into lines of a width.
+fn wrap(text: &str, width_max: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(&format!("{line} {word}"), TEXT) <= width_max => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
 }

@@ -5,11 +5,9 @@
 //! | --- | --- |
 //! | `mod.rs` | [`Lines`], [`Bars`] and what they are made of |
 //! | `lines.rs`, `bars.rs` | the two kinds of plots |
-//! | `frame.rs` | title, words and source around a plot |
+//! | `frame.rs` | title, words and source around a plot, and what it is drawn with |
 //! | `scale.rs` | axes: [`Scale`], [`Unit`], marks |
 //! | `style.rs` | [`Tone`]: colours and shapes |
-//! | `text.rs` | how much room text takes |
-//! | `xml.rs` | markup that is always well-formed |
 //!
 //! ```
 //! use lab::plot::{Axis, Lines, Point, Scale, Series, Tone, Unit};
@@ -33,9 +31,8 @@ mod frame;
 mod lines;
 mod scale;
 mod style;
-mod text;
-pub(crate) mod xml;
 
+pub(crate) use frame::escaped;
 pub use scale::{Scale, Unit};
 pub use style::Tone;
 
@@ -88,15 +85,13 @@ impl Axis {
     }
 }
 
-/// Something that happened at a place along: drawn from the bottom to the top, behind the lines.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Mark {
-    /// Along.
-    pub x: f64,
-    /// Written at the top, where there is room.
-    pub name: String,
-    /// How it looks.
-    pub tone: Tone,
+/// A plot with the name of its file.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// The file's name without `.svg`.
+    pub name: &'static str,
+    /// The picture.
+    pub svg: String,
 }
 
 /// Lines over a common axis.
@@ -112,8 +107,6 @@ pub struct Lines {
     pub y: Axis,
     /// The lines.
     pub series: Vec<Series>,
-    /// What happened meanwhile, in order.
-    pub marks: Vec<Mark>,
     /// Where the data come from: the machine, the commit.
     pub source: String,
 }
@@ -127,7 +120,6 @@ impl Default for Lines {
             x: Axis::new("", Scale::Linear, Unit::Number),
             y: Axis::new("", Scale::Zero, Unit::Number),
             series: Vec::new(),
-            marks: Vec::new(),
             source: String::new(),
         }
     }
@@ -138,15 +130,15 @@ impl Lines {
     pub fn svg(&self) -> String {
         lines::svg(self)
     }
-}
 
-/// What one colour of bars means.
-#[derive(Clone, PartialEq, Debug)]
-pub struct BarSeries {
-    /// Its name.
-    pub name: String,
-    /// How it looks.
-    pub tone: Tone,
+    /// The plot as a file; none where there is nothing to draw.
+    pub fn figure(&self, name: &'static str) -> Option<Figure> {
+        let is_empty = self.series.iter().all(|series| series.points.is_empty());
+        (!is_empty).then(|| Figure {
+            name,
+            svg: self.svg(),
+        })
+    }
 }
 
 /// Bars about one thing.
@@ -169,8 +161,8 @@ pub struct Bars {
     pub subtitle: String,
     /// How values are written.
     pub unit: Unit,
-    /// What the colours mean.
-    pub series: Vec<BarSeries>,
+    /// What the colours mean, and how they look.
+    pub series: Vec<(String, Tone)>,
     /// The groups, from above.
     pub groups: Vec<BarGroup>,
     /// Where the data come from: the machine, the commit.
@@ -181,6 +173,15 @@ impl Bars {
     /// The plot. Without data it says so.
     pub fn svg(&self) -> String {
         bars::svg(self)
+    }
+
+    /// The plot as a file; none where there is nothing to draw.
+    pub fn figure(&self, name: &'static str) -> Option<Figure> {
+        let is_empty = self.groups.is_empty() || self.series.is_empty();
+        (!is_empty).then(|| Figure {
+            name,
+            svg: self.svg(),
+        })
     }
 }
 

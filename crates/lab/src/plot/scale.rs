@@ -169,41 +169,22 @@ impl Unit {
     /// A value as a reader wants it: three digits and a unit.
     pub fn show(self, value: f64) -> String {
         match self {
-            Unit::Number => {
-                let text = number(value);
-                text.replace(' ', "")
-            }
-            Unit::Bytes => {
-                let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-                let mut value = value;
-                let mut unit = 0;
-                while value.abs() >= 1024.0 && unit + 1 < units.len() {
-                    value /= 1024.0;
-                    unit += 1;
-                }
-                format!("{} {}", digits(value), units[unit])
-            }
-            Unit::Nanoseconds => {
-                let (by, unit) = match value.abs() {
-                    size if size < 999.5 => (1.0, "ns"),
-                    size if size < 999.5e3 => (1e3, "µs"),
-                    size if size < 999.5e6 => (1e6, "ms"),
-                    _ => (1e9, "s"),
-                };
-                format!("{} {unit}", digits(value / by))
-            }
+            Unit::Number => in_units(value, 1e3, &["", "k", "M", "G"]),
+            Unit::Bytes => in_units(value, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]),
+            Unit::Nanoseconds => in_units(value, 1e3, &[" ns", " µs", " ms", " s"]),
         }
     }
 }
 
-fn number(value: f64) -> String {
-    let (by, unit) = match value.abs() {
-        size if size < 999.5 => (1.0, ""),
-        size if size < 999.5e3 => (1e3, "k"),
-        size if size < 999.5e6 => (1e6, "M"),
-        _ => (1e9, "G"),
-    };
-    format!("{} {unit}", digits(value / by))
+/// A value in the unit in which it has the fewest digits; each unit is so many times the one before.
+fn in_units(mut value: f64, times: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    // What would be rounded up to a whole of the next unit is one.
+    while value.abs() >= times - 0.5 && unit + 1 < units.len() {
+        value /= times;
+        unit += 1;
+    }
+    format!("{}{}", digits(value), units[unit])
 }
 
 /// Three digits, or a power of ten where that would be long.

@@ -2,13 +2,13 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::Context as _;
 use clap::Args;
 use vervain::measure::stop_servers_on_signals;
 
-use super::run::{Progress, ReportRun, Scale};
+use super::run::{ReportRun, Scale};
 use super::{Commit, Record, write_files, write_summary};
 use crate::folder;
 use bench::print;
@@ -21,6 +21,7 @@ and takes under 8 minutes on two cores. Leave the machine alone meanwhile. Examp
   cargo lab report                       into vervain-report/, with a page to look at
   cargo lab report --quick               a first look, in a minute and a half
   cargo lab report --json                the figures for a program, under `ratios`
+  cargo lab report --only memcached      the comparisons with memcached alone
   cargo lab report --from report.json    draws a report again
   cargo lab report --store               the store on flash instead: store.json and plots"
 )]
@@ -47,6 +48,14 @@ pub struct ReportFlags {
     /// Seconds: whether everything works, not how fast.
     #[arg(long, hide = true, conflicts_with_all = ["quick", "full"])]
     pub(crate) tiny: bool,
+    /// Only the steps with one of these in their names.
+    #[arg(
+        long,
+        value_name = "PART,...",
+        value_delimiter = ',',
+        conflicts_with = "from"
+    )]
+    pub(crate) only: Vec<String>,
     /// Repeats the requests exactly.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -91,70 +100,39 @@ fn measure(flags: &ReportFlags) -> anyhow::Result<Record> {
         seed: flags.seed,
         commit: commit(),
         flags: std::env::args().skip(1).collect(),
+        only: flags.only.clone(),
     };
-    let mut shown = Shown::new();
-    let record = run.run(&mut |progress| shown.show(progress));
-    shown.end();
-    Ok(record)
+    let record = run.run(&mut tell);
+    tell("", "");
+    record
 }
 
-/// What this program was built from.
+/// What this program was built from: `cargo lab` builds it from the tree as it is.
 pub(crate) fn commit() -> Commit {
+    let git = |words: &[&str]| {
+        let mut git = Command::new("git");
+        let output = git
+            .args(words)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
+    };
+    let changed = git(&["status", "--porcelain", "--untracked-files=no", ".."]);
     Commit {
-        hash: env!("LAB_BUILD_COMMIT").to_string(),
-        is_dirty: env!("LAB_BUILD_DIRTY") == "true",
+        hash: git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or("unknown".into()),
+        is_dirty: changed.is_some_and(|files| !files.is_empty()),
     }
 }
 
-/// Tells on stderr how far a run is.
-pub(crate) struct Shown {
-    in_place: bool,
-    step: usize,
-}
-
-impl Shown {
-    pub(crate) fn new() -> Self {
-        Shown {
-            // On a terminal one line is written over again; in a file each step has its line.
-            in_place: std::io::stderr().is_terminal(),
-            step: 0,
-        }
-    }
-
-    pub(crate) fn show(&mut self, progress: Progress<'_>) {
-        let Progress {
-            step,
-            steps,
-            name,
-            detail,
-            elapsed,
-            left,
-        } = progress;
-        if !self.in_place && step == self.step {
-            return;
-        }
-        self.step = step;
-        let (elapsed, left) = (minutes(elapsed), minutes(left));
-        let about = format!("[{step:>2}/{steps}] {elapsed} gone, about {left} left  {name}");
-        let mut stderr = std::io::stderr().lock();
-        // Nothing to do about a stderr that is closed.
-        let _ = match (self.in_place, detail) {
-            (true, "") => write!(stderr, "\r\x1b[K{about}"),
-            (true, detail) => write!(stderr, "\r\x1b[K{about}: {detail}"),
-            (false, _) => writeln!(stderr, "{about}"),
-        };
-    }
-
-    pub(crate) fn end(&self) {
-        if self.in_place {
-            // As above.
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
-/// `3:05`.
-fn minutes(time: Duration) -> String {
-    let seconds = time.as_secs_f64().round() as u64;
-    format!("{}:{:02}", seconds / 60, seconds % 60)
+/// Tells on stderr how far a run is: on a terminal one line is written over again; in a file each step has
+/// its line. Without a step the line is empty.
+pub(crate) fn tell(step: &str, detail: &str) {
+    let mut stderr = std::io::stderr().lock();
+    // Nothing to do about a stderr that is closed.
+    let _ = match (stderr.is_terminal(), step, detail) {
+        (true, ..) => write!(stderr, "\r\x1b[K{step}  {detail}"),
+        (false, step, "") if !step.is_empty() => writeln!(stderr, "{step}"),
+        (false, ..) => Ok(()),
+    };
 }

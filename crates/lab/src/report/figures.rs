@@ -1,7 +1,7 @@
 //! Which plots a report has. Each is made of the record alone.
 
-use super::record::{Curve, DoorCell, Group, Load, LoadPoint, Record, Who};
-use crate::plot::{Axis, BarGroup, BarSeries, Bars, Lines, Point, Scale, Series, Tone, Unit};
+use super::record::{Curve, Group, Load, LoadPoint, Record, Sample, Who};
+use crate::plot::{Axis, BarGroup, Bars, Figure, Lines, Point, Scale, Series, Tone, Unit};
 
 /// A question that the report answers, and the plots that do.
 #[derive(Clone, Debug)]
@@ -12,15 +12,6 @@ pub struct Chapter {
     pub text: &'static str,
     /// The plots.
     pub figures: Vec<Figure>,
-}
-
-/// A plot with the name of its file.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    /// The file's name without `.svg`.
-    pub name: &'static str,
-    /// The picture.
-    pub svg: String,
 }
 
 impl Who {
@@ -52,76 +43,70 @@ impl Who {
     }
 }
 
-const SPEED: &str = "requests a second";
+/// The chapters: a question, what to look for, and the names of plots.
+const CHAPTERS: [(&str, &str, &[&str]); 4] = [
+    (
+        "How fast is it here?",
+        "One server core answers, another core asks. With more requests under way the two \
+         wait less for each other, until the server has no time left.",
+        &["throughput-by-window", "throughput-by-mix"],
+    ),
+    (
+        "Compared with memcached",
+        "Both caches run on the same core, one after the other and in turn, with the same \
+         items, mix and seed.",
+        &[
+            "against-memcached",
+            "latency-by-load",
+            "door-tcp",
+            "door-unix",
+        ],
+    ),
+    (
+        "As it grows",
+        "Longer values, more items, more clients, more cores. A line that falls off suddenly \
+         would be a fault.",
+        &[
+            "throughput-by-size",
+            "throughput-by-items",
+            "throughput-by-clients",
+            "throughput-by-cores",
+        ],
+    ),
+    (
+        "How far from the limit?",
+        "What lies beneath the cache, beside what two bare cores and plain memory allow.",
+        &["verbs-by-size", "echoes", "tables", "copies"],
+    ),
+];
 
 /// All chapters that the record has data for.
 pub fn chapters(record: &Record) -> Vec<Chapter> {
-    let curve = |name: &str| {
-        let plot = CURVES.iter().find(|plot| plot.name == name)?;
-        plot.figure(record)
-    };
-    let chapter = |title, text, figures: [Option<Figure>; 4]| Chapter {
-        title,
-        text,
-        figures: figures.into_iter().flatten().collect(),
-    };
-    let mut chapters = vec![
-        chapter(
-            "How fast is it here?",
-            "One server core answers, another core asks. With more requests under way the two \
-             wait less for each other, until the server has no time left.",
-            [curve("throughput-by-window"), mixes(record), None, None],
-        ),
-        chapter(
-            "Compared with memcached",
-            "Both caches run on the same core, one after the other and in turn, with the same \
-             items, mix and seed.",
-            [
-                ways(record),
-                latency(record),
-                door(record, "tcp"),
-                door(record, "unix"),
-            ],
-        ),
-        chapter(
-            "As it grows",
-            "Longer values, more items, more clients, more cores. A line that falls off suddenly \
-             would be a fault.",
-            ["size", "items", "clients", "cores"]
-                .map(|along| curve(&format!("throughput-by-{along}"))),
-        ),
-        chapter(
-            "How far from the limit?",
-            "What lies beneath the cache, beside what two bare cores and plain memory allow.",
-            [
-                curve("verbs-by-size"),
-                echoes(record),
-                tables(record),
-                copies(record),
-            ],
-        ),
-    ];
-    chapters.retain(|chapter| !chapter.figures.is_empty());
+    let mut figures: Vec<Figure> = curves(record).into_iter().chain(bars(record)).collect();
+    let mut chapters = Vec::new();
+    for (title, text, names) in CHAPTERS {
+        let own = figures.extract_if(.., |figure| names.contains(&figure.name));
+        let mut own: Vec<Figure> = own.collect();
+        own.sort_by_key(|figure| names.iter().position(|name| *name == figure.name));
+        if !own.is_empty() {
+            chapters.push(Chapter {
+                title,
+                text,
+                figures: own,
+            });
+        }
+    }
     chapters
 }
 
 /// All figures that a report may have.
-pub(super) const NAMES: [&str; 14] = [
-    "throughput-by-window",
-    "throughput-by-mix",
-    "against-memcached",
-    "latency-by-load",
-    "door-tcp",
-    "door-unix",
-    "throughput-by-size",
-    "throughput-by-items",
-    "throughput-by-clients",
-    "throughput-by-cores",
-    "verbs-by-size",
-    "echoes",
-    "tables",
-    "copies",
-];
+pub(super) fn names() -> Vec<&'static str> {
+    CHAPTERS
+        .iter()
+        .flat_map(|(.., names)| *names)
+        .copied()
+        .collect()
+}
 
 /// The figures that the README shows.
 pub const README_FIGURES: [&str; 2] = ["against-memcached", "throughput-by-window"];
@@ -134,160 +119,113 @@ fn usual(record: &Record) -> String {
     format!("95 % GET, {key}-byte keys, {value}-byte values, {items} items")
 }
 
+/// The plots of lines.
+fn curves(record: &Record) -> Vec<Figure> {
+    use Scale::{Linear, Log2, Log10, Zero};
+    use Unit::{Bytes, Nanoseconds, Number};
+    let usual = usual(record);
+    let cpus = record.head.machine.cpus;
+    let cores = record.cores.iter().flat_map(|curve| &curve.points);
+    let is_crowded = cores
+        .map(|sample| sample.x as usize)
+        .any(|one| one > cpus / 2);
+    let crowded = match is_crowded {
+        true => format!(" Oversubscribed: servers and clients share {cpus} CPUs."),
+        false => String::new(),
+    };
+    let speed = |scale| Axis::new("requests a second", scale, Number);
+    let plots = [
+        (
+            ("throughput-by-window", "Throughput by requests under way"),
+            format!("One server core, one client core; {usual}"),
+            [Axis::new("requests under way", Log2, Number), speed(Zero)],
+            series(&record.windows),
+        ),
+        (
+            ("throughput-by-size", "Throughput by value size"),
+            "95 % GET, one server core; both axes grow by powers".into(),
+            [Axis::new("value size", Log2, Bytes), speed(Log10)],
+            series(&record.sizes),
+        ),
+        (
+            ("throughput-by-items", "Throughput by items"),
+            "95 % GET, drawn uniformly, one server core; from within the caches to far beyond"
+                .into(),
+            [Axis::new("items", Log10, Number), speed(Zero)],
+            series(&record.items),
+        ),
+        (
+            ("throughput-by-clients", "Throughput by clients"),
+            "95 % GET, one server core; all clients in one thread, each with at most 4 under way"
+                .into(),
+            [Axis::new("clients", Log10, Number), speed(Zero)],
+            series(&record.clients),
+        ),
+        (
+            ("throughput-by-cores", "Throughput by server cores"),
+            format!("95 % GET, as many client threads as server cores.{crowded}"),
+            [Axis::new("server cores", Linear, Number), speed(Zero)],
+            series(&record.cores),
+        ),
+        (
+            ("verbs-by-size", "Verbs by size"),
+            "The software NIC between two processes, one direction, two cores".into(),
+            [
+                Axis::new("bytes", Log2, Bytes),
+                Axis::new("operations a second", Log10, Number),
+            ],
+            series(&record.verbs),
+        ),
+        (
+            ("latency-by-load", "Latency by load"),
+            format!(
+                "Requests arrive at random at a fixed rate and are timed from when they were due; {usual}"
+            ),
+            [speed(Log10), Axis::new("latency", Log10, Nanoseconds)],
+            record.loads.iter().flat_map(latencies).collect(),
+        ),
+        (
+            ("copies", "Copying memory"),
+            "One core, the same memory again and again".into(),
+            [
+                Axis::new("bytes of a copy", Log2, Bytes),
+                Axis::new("billion bytes a second", Zero, Number),
+            ],
+            copies(record),
+        ),
+    ];
+    let figure = |((name, title), subtitle, [x, y], series): ((_, &str), _, [Axis; 2], _)| {
+        let plot = Lines {
+            title: title.to_string(),
+            subtitle,
+            x,
+            y,
+            series,
+            source: record.head.source(),
+        };
+        plot.figure(name)
+    };
+    plots.into_iter().filter_map(figure).collect()
+}
+
 /// Millions a second as lines, by the one.
 fn series(curves: &[Curve]) -> Vec<Series> {
-    let points = |curve: &Curve| {
-        let point = |sample: &super::record::Sample| Point {
-            x: sample.x,
-            y: sample.y.mid * 1e6,
-            spread: (sample.y.low < sample.y.high)
-                .then_some((sample.y.low * 1e6, sample.y.high * 1e6)),
-        };
-        curve.points.iter().map(point).collect()
+    let point = |sample: &Sample| Point {
+        x: sample.x,
+        y: sample.y.mid * 1e6,
+        spread: (sample.y.low < sample.y.high).then_some((sample.y.low * 1e6, sample.y.high * 1e6)),
     };
     let series = |curve: &Curve| Series {
         name: curve.who.name().to_string(),
         tone: curve.who.tone(),
-        points: points(curve),
+        points: curve.points.iter().map(point).collect(),
     };
     curves.iter().map(series).collect()
 }
 
-/// A plot of millions a second along something.
-struct CurvePlot {
-    name: &'static str,
-    title: &'static str,
-    /// How it was measured; what is usual follows.
-    how: &'static str,
-    is_usual: bool,
-    /// Along, and how that is spread and written.
-    x: (&'static str, Scale, Unit),
-    y: (&'static str, Scale),
-    curves: fn(&Record) -> &[Curve],
-}
-
-const CURVES: [CurvePlot; 6] = {
-    use Scale::{Linear, Log2, Log10, Zero};
-    use Unit::{Bytes, Number};
-    const ALONG: CurvePlot = CurvePlot {
-        name: "throughput-by-window",
-        title: "Throughput by requests under way",
-        how: "One server core, one client core; ",
-        is_usual: true,
-        x: ("requests under way", Log2, Number),
-        y: (SPEED, Zero),
-        curves: |record| &record.windows,
-    };
-    const GROWS: CurvePlot = CurvePlot {
-        is_usual: false,
-        ..ALONG
-    };
-    [
-        ALONG,
-        CurvePlot {
-            name: "throughput-by-size",
-            title: "Throughput by value size",
-            how: "95 % GET, one server core; both axes grow by powers",
-            x: ("value size", Log2, Bytes),
-            y: (SPEED, Log10),
-            curves: |record| &record.sizes,
-            ..GROWS
-        },
-        CurvePlot {
-            name: "throughput-by-items",
-            title: "Throughput by items",
-            how: "95 % GET, drawn uniformly, one server core; from within the caches to far beyond",
-            x: ("items", Log10, Number),
-            curves: |record| &record.items,
-            ..GROWS
-        },
-        CurvePlot {
-            name: "throughput-by-clients",
-            title: "Throughput by clients",
-            how: "95 % GET, one server core; all clients in one thread, each with at most 4 under way",
-            x: ("clients", Log10, Number),
-            curves: |record| &record.clients,
-            ..GROWS
-        },
-        CurvePlot {
-            name: "throughput-by-cores",
-            title: "Throughput by server cores",
-            how: "95 % GET, as many client threads as server cores.",
-            x: ("server cores", Linear, Number),
-            curves: |record| &record.cores,
-            ..GROWS
-        },
-        CurvePlot {
-            name: "verbs-by-size",
-            title: "Verbs by size",
-            how: "The software NIC between two processes, one direction, two cores",
-            x: ("bytes", Log2, Bytes),
-            y: ("operations a second", Log10),
-            curves: |record| &record.verbs,
-            ..GROWS
-        },
-    ]
-};
-
-impl CurvePlot {
-    fn figure(&self, record: &Record) -> Option<Figure> {
-        let curves = (self.curves)(record);
-        if curves.iter().all(|curve| curve.points.is_empty()) {
-            return None;
-        }
-        let mut subtitle = self.how.to_string();
-        if self.is_usual {
-            subtitle += &usual(record);
-        }
-        let cpus = record.head.machine.cpus;
-        let places = curves.iter().flat_map(|curve| &curve.points);
-        let most = places.map(|sample| sample.x as usize).max().unwrap_or(0);
-        if self.name == "throughput-by-cores" && most.saturating_mul(2) > cpus {
-            subtitle += &format!(" Oversubscribed: servers and clients share {cpus} CPUs.");
-        }
-        let plot = Lines {
-            title: self.title.to_string(),
-            subtitle,
-            x: Axis::new(self.x.0, self.x.1, self.x.2),
-            y: Axis::new(self.y.0, self.y.1, Unit::Number),
-            series: series(curves),
-            source: record.head.source(),
-            ..Lines::default()
-        };
-        let (name, svg) = (self.name, plot.svg());
-        Some(Figure { name, svg })
-    }
-}
-
-fn copies(record: &Record) -> Option<Figure> {
-    let limit = record.limit.as_ref()?;
-    if limit.copies.is_empty() {
-        return None;
-    }
-    let points = limit.copies.iter();
-    let plot = Lines {
-        title: "Copying memory".to_string(),
-        subtitle: "One core, the same memory again and again".to_string(),
-        x: Axis::new("bytes of a copy", Scale::Log2, Unit::Bytes),
-        y: Axis::new("billion bytes a second", Scale::Zero, Unit::Number),
-        series: vec![Series {
-            name: "memcpy".to_string(),
-            tone: Tone::Quiet,
-            points: points
-                .map(|(bytes, speed)| Point::new(*bytes as f64, *speed))
-                .collect(),
-        }],
-        source: record.head.source(),
-        ..Lines::default()
-    };
-    Some(Figure {
-        name: "copies",
-        svg: plot.svg(),
-    })
-}
-
-fn latency(record: &Record) -> Option<Figure> {
-    let line = |load: &Load, name: &str, tone, at: fn(&LoadPoint) -> f64| Series {
+/// The median is the plain line, the tail its neighbour's tone.
+fn latencies(load: &Load) -> [Series; 2] {
+    let line = |name: &str, tone, at: fn(&LoadPoint) -> f64| Series {
         name: format!("{}, {name}", load.who.name()),
         tone,
         points: load
@@ -296,44 +234,31 @@ fn latency(record: &Record) -> Option<Figure> {
             .map(|point| Point::new(point.achieved_mops * 1e6, at(point)))
             .collect(),
     };
-    let series: Vec<Series> = record
-        .loads
-        .iter()
-        .flat_map(|load| {
-            // The median is the plain line, the tail its neighbour's tone.
-            let (median, tail) = match load.who {
-                Who::Memcached => (Tone::Second, Tone::Fourth),
-                _ => (Tone::First, Tone::Third),
-            };
-            [
-                line(load, "p50", median, |point| point.p50_ns),
-                line(load, "p99", tail, |point| point.p99_ns),
-            ]
-        })
-        .collect();
-    if series.iter().all(|series| series.points.is_empty()) {
-        return None;
-    }
-    let plot = Lines {
-        title: "Latency by load".to_string(),
-        subtitle: format!(
-            "Requests arrive at random at a fixed rate and are timed from when they were due; {}",
-            usual(record)
-        ),
-        x: Axis::new("requests a second", Scale::Log10, Unit::Number),
-        y: Axis::new("latency", Scale::Log10, Unit::Nanoseconds),
-        series,
-        source: record.head.source(),
-        ..Lines::default()
+    let (median, tail) = match load.who {
+        Who::Memcached => (Tone::Second, Tone::Fourth),
+        _ => (Tone::First, Tone::Third),
     };
-    Some(Figure {
-        name: "latency-by-load",
-        svg: plot.svg(),
-    })
+    [
+        line("p50", median, |point| point.p50_ns),
+        line("p99", tail, |point| point.p99_ns),
+    ]
+}
+
+fn copies(record: &Record) -> Vec<Series> {
+    let series = |limit: &super::record::Limit| Series {
+        name: "memcpy".to_string(),
+        tone: Tone::Quiet,
+        points: limit
+            .copies
+            .iter()
+            .map(|(bytes, speed)| Point::new(*bytes as f64, *speed))
+            .collect(),
+    };
+    record.limit.iter().map(series).collect()
 }
 
 /// `2.3×`.
-pub(super) fn times(ratio: f64) -> String {
+pub(crate) fn times(ratio: f64) -> String {
     if ratio >= 9.95 {
         format!("{ratio:.0}×")
     } else {
@@ -341,156 +266,111 @@ pub(super) fn times(ratio: f64) -> String {
     }
 }
 
-/// Groups of bars; none when there are none.
-pub(crate) fn bars(
-    name: &'static str,
-    (title, subtitle): (&str, String),
-    (unit, source): (Unit, String),
-    series: &[(&str, Tone)],
-    groups: Vec<BarGroup>,
-) -> Option<Figure> {
-    if groups.is_empty() {
-        return None;
-    }
-    let series = series.iter().map(|(name, tone)| BarSeries {
-        name: (*name).to_string(),
-        tone: *tone,
-    });
-    let plot = Bars {
-        title: title.to_string(),
-        subtitle,
-        unit,
-        series: series.collect(),
-        groups,
-        source,
-    };
-    let svg = plot.svg();
-    Some(Figure { name, svg })
-}
-
-/// Millions a second as bars, those who occur in the order of `who`.
-fn speeds(
-    record: &Record,
-    name: &'static str,
-    title: &str,
-    subtitle: &str,
-    who: &[Who],
-    groups: &[Group],
-) -> Option<Figure> {
-    let here = |who: &&Who| groups.iter().any(|group| group.values.contains_key(*who));
-    let who: Vec<Who> = who.iter().filter(here).copied().collect();
-    let series: Vec<_> = who.iter().map(|who| (who.name(), who.tone())).collect();
-    let speed = |group: &Group, who| group.values.get(who).map(|one| one.mid * 1e6);
-    let group = |group: &Group| BarGroup {
-        label: group.label.clone(),
-        values: who.iter().map(|who| speed(group, who)).collect(),
-        note: String::new(),
-    };
-    let groups = groups.iter().filter(|_| !who.is_empty()).map(group);
-    let words = (title, subtitle.to_string());
-    let unit = (Unit::Number, record.head.source());
-    bars(name, words, unit, &series, groups.collect())
-}
-
-fn ways(record: &Record) -> Option<Figure> {
+/// The plots of bars.
+fn bars(record: &Record) -> Vec<Figure> {
     let peer = record.settings.peer.as_deref();
     let peer = peer.unwrap_or("no memcached is installed here");
+    let doors =
+        "Requests a second, the Memcache protocol, one server core; on the right ours by theirs";
     // Ours has one bar a way, whichever it is: the label says which.
-    let value = |group: &Group, who| group.values.get(&who).map(|one| one.mid * 1e6);
-    let groups: Vec<BarGroup> = record
-        .ways
-        .iter()
-        .map(|group| {
-            let ours = value(group, Who::Door).or(value(group, Who::Herd));
-            let theirs = value(group, Who::Memcached);
-            let ratio = ours.zip(theirs.filter(|theirs| *theirs > 0.0));
-            BarGroup {
-                label: group.label.clone(),
-                values: vec![ours, theirs],
-                note: ratio.map_or(String::new(), |(ours, theirs)| times(ours / theirs)),
-            }
-        })
-        .collect();
-    bars(
-        "against-memcached",
+    let best = [
+        ("Vervain", [Who::Herd, Who::Door]),
+        ("memcached", [Who::Memcached; 2]),
+    ];
+    let both = [Who::Door, Who::Memcached].map(|who| (who.name(), [who; 2]));
+    let one = |who: Who| vec![(who.name(), [who; 2])];
+    let plots = [
         (
-            "Requests a second, each cache at its best",
-            format!("One server core; {}; {peer}", usual(record)),
+            ("throughput-by-mix", "Throughput by mix"),
+            "Requests a second over RDMA at the best window, one server core".into(),
+            one(Who::Herd),
+            record.mixes.clone(),
         ),
-        (Unit::Number, record.head.source()),
-        &[
-            ("Vervain", Who::Herd.tone()),
-            ("memcached", Who::Memcached.tone()),
-        ],
-        groups,
-    )
-}
-
-fn mixes(record: &Record) -> Option<Figure> {
-    speeds(
-        record,
-        "throughput-by-mix",
-        "Throughput by mix",
-        "Requests a second over RDMA at the best window, one server core",
-        &[Who::Herd],
-        &record.mixes,
-    )
-}
-
-fn echoes(record: &Record) -> Option<Figure> {
-    speeds(
-        record,
-        "echoes",
-        "There and back",
-        "ECHOs of 32 bytes a second, from plain to the way HERD does it (as in its Fig. 5)",
-        &[Who::Nic],
-        &record.echoes,
-    )
-}
-
-fn tables(record: &Record) -> Option<Figure> {
-    speeds(
-        record,
-        "tables",
-        "The table alone",
-        "GETs a second in one thread, far more items than the caches hold",
-        &[Who::Mica, Who::HashMap],
-        &record.tables,
-    )
-}
-
-fn door(record: &Record, socket: &str) -> Option<Figure> {
-    let cells = record.door.iter().filter(|cell| cell.socket == socket);
-    let cells: Vec<&DoorCell> = cells.collect();
-    if cells.is_empty() {
-        return None;
-    }
-    let (name, title) = match socket {
-        "tcp" => ("door-tcp", "The socket door beside memcached, TCP"),
-        _ => ("door-unix", "The socket door beside memcached, Unix socket"),
-    };
-    let group = |cell: &&DoorCell| {
-        let s = if cell.connections == 1 { "" } else { "s" };
-        BarGroup {
-            label: format!(
-                "{} · {} connection{s} · {}",
-                cell.operation, cell.connections, cell.style
+        (
+            (
+                "against-memcached",
+                "Requests a second, each cache at its best",
             ),
-            values: vec![
-                Some(cell.ours.mid * 1e6),
-                cell.theirs.map(|theirs| theirs.mid * 1e6),
-            ],
-            note: cell.ratio.map_or(String::new(), times),
+            format!("One server core; {}; {peer}", usual(record)),
+            best.to_vec(),
+            record.ways.clone(),
+        ),
+        (
+            ("door-tcp", "The socket door beside memcached, TCP"),
+            doors.into(),
+            both.to_vec(),
+            door(record, "tcp"),
+        ),
+        (
+            ("door-unix", "The socket door beside memcached, Unix socket"),
+            doors.into(),
+            both.to_vec(),
+            door(record, "unix"),
+        ),
+        (
+            ("echoes", "There and back"),
+            "ECHOs of 32 bytes a second, from plain to the way HERD does it (as in its Fig. 5)"
+                .into(),
+            one(Who::Nic),
+            record.echoes.clone(),
+        ),
+        (
+            ("tables", "The table alone"),
+            "GETs a second in one thread, far more items than the caches hold".into(),
+            [one(Who::Mica), one(Who::HashMap)].concat(),
+            record.tables.clone(),
+        ),
+    ];
+    let figure = |((name, title), subtitle, sides, groups): ((_, &str), _, Vec<_>, Vec<Group>)| {
+        let plot = Bars {
+            title: title.to_string(),
+            subtitle,
+            unit: Unit::Number,
+            series: sides
+                .iter()
+                .map(|(name, who): &(&str, [Who; 2])| (name.to_string(), who[0].tone()))
+                .collect(),
+            groups: groups
+                .iter()
+                .map(|group| bar_group(group, &sides))
+                .collect(),
+            source: record.head.source(),
+        };
+        plot.figure(name)
+    };
+    plots.into_iter().filter_map(figure).collect()
+}
+
+/// The bars of a group, one for each side: the figure of the first of its names that has one. Of two there is
+/// the ratio.
+fn bar_group(group: &Group, sides: &[(&str, [Who; 2])]) -> BarGroup {
+    let values = sides.iter().map(|(_, who)| {
+        let value = who.iter().find_map(|who| group.values.get(who));
+        value.map(|value| value.mid * 1e6)
+    });
+    let values: Vec<Option<f64>> = values.collect();
+    let note = match values[..] {
+        [Some(ours), Some(theirs)] if theirs > 0.0 => times(ours / theirs),
+        _ => String::new(),
+    };
+    BarGroup {
+        label: group.label.clone(),
+        values,
+        note,
+    }
+}
+
+/// The cells of a kind of socket.
+fn door(record: &Record, socket: &str) -> Vec<Group> {
+    let cells = record.door.iter().filter(|cell| cell.socket == socket);
+    let group = |cell: &super::DoorCell| {
+        let s = if cell.connections == 1 { "" } else { "s" };
+        let (operation, connections, style) = (&cell.operation, cell.connections, &cell.style);
+        let theirs = cell.theirs.map(|theirs| (Who::Memcached, theirs));
+        Group {
+            label: format!("{operation} · {connections} connection{s} · {style}"),
+            values: [(Who::Door, cell.ours)].into_iter().chain(theirs).collect(),
         }
     };
-    bars(
-        name,
-        (
-            title,
-            "Requests a second, the Memcache protocol, one server core; on the right ours by theirs".into(),
-        ),
-        (Unit::Number, record.head.source()),
-        &[Who::Door, Who::Memcached].map(|who| (who.name(), who.tone())),
-        cells.iter().map(group).collect(),
-    )
+    cells.map(group).collect()
 }

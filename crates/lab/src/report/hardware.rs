@@ -107,19 +107,3 @@ fn memory(text: &str) -> Option<u64> {
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_texts_are_read() {
-        assert_eq!(size("48K"), Some(48 << 10));
-        assert_eq!(size("32M"), Some(32 << 20));
-        assert_eq!(size("x"), None);
-        let text = "MemTotal:       24576000 kB\nMemFree: 1 kB\n";
-        assert_eq!(memory(text), Some(24_576_000 * 1024));
-        assert_eq!(memory(""), None);
-        assert!(Hardware::this().line().contains("Linux"));
-    }
-}

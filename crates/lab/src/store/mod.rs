@@ -2,35 +2,33 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `mod.rs` | [`StoreRecord`], the document, and its files |
+//! | `mod.rs` | [`StoreRecord`], the document, its files, and the table for terminals |
 //! | `run.rs` | [`WholeRun`], the run that measures it all |
 //! | `figures.rs` | the plots |
-//! | `summary.rs` | the table for terminals |
 
 pub mod command;
 mod figures;
 mod run;
-mod summary;
 
+use std::fmt::Write as _;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::goals::StoreRatios;
 use crate::index::IndexReport;
-use crate::report::{FileError, Head, write_folder};
+use crate::report::{Head, write_folder, write_goals};
 use bench::store::{Collected, Recovered, StoreReport};
 
 pub use self::figures::store_plots;
 pub use self::run::{WholeRun, WholeScale};
-pub use self::summary::write_store_summary;
 
 /// The document's format. It changes when an old reader would misread a new document.
 pub const STORE_FORMAT: u32 = 1;
 
 /// All about the store on one machine.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
-#[non_exhaustive]
 pub struct StoreRecord {
     /// What all reports have.
     #[serde(flatten)]
@@ -66,7 +64,7 @@ impl AsMut<Head> for StoreRecord {
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write_store_files(record: &StoreRecord, folder: &Path) -> Result<(), FileError> {
+pub fn write_store_files(record: &StoreRecord, folder: &Path) -> anyhow::Result<()> {
     write_folder(
         folder,
         "store.json",
@@ -75,4 +73,24 @@ pub fn write_store_files(record: &StoreRecord, folder: &Path) -> Result<(), File
         &store_plots(record),
         &[],
     )
+}
+
+/// Writes the figures, their goals, and the machine's limits beside them.
+///
+/// # Errors
+/// The writer's.
+pub fn write_store_summary(record: &StoreRecord, out: &mut impl Write) -> io::Result<()> {
+    let mut more = String::from("\n");
+    if let Some(recovered) = &record.recovery {
+        let (keys, bytes, limit_s) = (recovered.keys, recovered.value_len, recovered.limit_s());
+        let (crash_s, clean_s) = (recovered.crash_s, recovered.clean_s);
+        let read_gb = recovered.log_read_bytes as f64 / 1e9;
+        let gb_per_s = recovered.sequential_per_s / 1e9;
+        let _ = write!(
+            more,
+            "{keys} records of {bytes} B: {crash_s:.2} s after a crash, {clean_s:.2} s after a clean stop\n\
+             limit after a crash: the device reads the log's {read_gb:.2} GB in {limit_s:.2} s at {gb_per_s:.2} GB/s\n",
+        );
+    }
+    write_goals(&record.head, record.ratios.rows(), &more, out)
 }

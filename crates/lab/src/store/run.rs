@@ -9,13 +9,10 @@ use block::Engine;
 
 use super::{STORE_FORMAT, StoreRecord};
 use crate::goals::StoreRatios;
-use crate::index::{IndexRatios, IndexReport, IndexRun};
-use crate::report::run::{Progress, Step, StepError, run_steps};
+use crate::index::IndexRun;
+use crate::report::run::{Progress, Step, run_steps};
 use crate::report::{Commit, Head};
-use bench::store::{
-    CollectingRun, Idle, KEY_LEN, Location, Mix, Recovered, RecoveryRun, StoreReport, StoreRun,
-    cells,
-};
+use bench::store::{Idle, KEY_LEN, Location, Mix, Recovered, StoreReport, StoreRun, cells};
 
 /// Bytes of a large value and of a small one.
 const LARGE: usize = 4096;
@@ -125,6 +122,8 @@ pub struct WholeRun {
     pub commit: Commit,
     /// The command line, for the report.
     pub flags: Vec<String>,
+    /// Parts of names: only steps with one of them run; all when there are none.
+    pub only: Vec<String>,
 }
 
 /// What a step is given.
@@ -133,19 +132,22 @@ struct Stage<'s> {
     tell: &'s mut dyn FnMut(&str),
 }
 
-type Run = fn(&mut Stage<'_>, &mut StoreRecord) -> Result<(), StepError>;
+type Run = fn(&mut Stage<'_>, &mut StoreRecord) -> anyhow::Result<()>;
 
 const STEPS: [Step<Run>; 5] = [
-    ("values of 4 KiB beside the bare device", 130.0, large),
-    ("values of 1 KiB", 15.0, small),
-    ("overwriting a store that is nearly full", 30.0, collecting),
-    ("the index beside other maps", 150.0, index),
-    ("recovery", 120.0, recovery),
+    ("values of 4 KiB beside the bare device", large),
+    ("values of 1 KiB", small),
+    ("overwriting a store that is nearly full", collecting),
+    ("the index beside other maps", index),
+    ("recovery", recovery),
 ];
 
 impl WholeRun {
-    /// Measures everything. A step that fails is left out of the record, which says so.
-    pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> StoreRecord {
+    /// Measures. A step that fails is left out of the record, which says so.
+    ///
+    /// # Errors
+    /// No step is called as `only` says.
+    pub fn run(&self, progress: &mut Progress<'_>) -> anyhow::Result<StoreRecord> {
         let mut record = StoreRecord {
             head: Head::new(STORE_FORMAT, self.commit.clone()),
             scale: self.scale.name.to_string(),
@@ -153,10 +155,11 @@ impl WholeRun {
             seed: self.seed,
             ..StoreRecord::default()
         };
-        run_steps(&STEPS, &mut record, progress, |step, tell, record| {
+        let only = &self.only;
+        run_steps(&STEPS, only, &mut record, progress, |step, tell, record| {
             step(&mut Stage { run: self, tell }, record)
-        });
-        record
+        })?;
+        Ok(record)
     }
 
     fn store_run(&self) -> StoreRun {
@@ -173,7 +176,7 @@ impl WholeRun {
     }
 }
 
-fn large(stage: &mut Stage<'_>, record: &mut StoreRecord) -> Result<(), StepError> {
+fn large(stage: &mut Stage<'_>, record: &mut StoreRecord) -> anyhow::Result<()> {
     let scale = &stage.run.scale;
     let mut all = cells(&[Mix::Get], &scale.depths, &[Engine::Uring], Idle::Spin);
     // All in turn, where they are compared with each other.
@@ -223,7 +226,7 @@ fn large_ratios(report: &StoreReport, ratios: &mut StoreRatios) {
     ratios.get_qd1_latency_vs_raw = uring(Mix::Get, 1).map(|row| row.p50_vs_raw.mid);
 }
 
-fn small(stage: &mut Stage<'_>, record: &mut StoreRecord) -> Result<(), StepError> {
+fn small(stage: &mut Stage<'_>, record: &mut StoreRecord) -> anyhow::Result<()> {
     let scale = &stage.run.scale;
     let run = StoreRun {
         keys: scale.small.0,
@@ -252,66 +255,47 @@ fn small_ratios(report: &StoreReport, ratios: &mut StoreRatios) {
     ratios.space_overhead_1k = report.load.overhead();
 }
 
-fn collecting(stage: &mut Stage<'_>, record: &mut StoreRecord) -> Result<(), StepError> {
-    let run = CollectingRun {
-        location: stage.run.location.clone(),
-        in_memory: stage.run.in_memory,
+fn collecting(stage: &mut Stage<'_>, record: &mut StoreRecord) -> anyhow::Result<()> {
+    let run = StoreRun {
         bytes: stage.run.scale.collecting_bytes,
         value_len: LARGE,
-        live_share: COLLECTING_SHARE,
-        seed: stage.run.seed,
+        ..stage.run.store_run()
     };
-    let collected = run.run(stage.tell)?;
+    let collected = run.collect(COLLECTING_SHARE, stage.tell)?;
     record.ratios.write_amplification_collecting = Some(collected.write_amplification());
     record.collected = Some(collected);
     Ok(())
 }
 
-fn index(stage: &mut Stage<'_>, record: &mut StoreRecord) -> Result<(), StepError> {
+fn index(stage: &mut Stage<'_>, record: &mut StoreRecord) -> anyhow::Result<()> {
     let scale = &stage.run.scale;
     let run = IndexRun {
         keys: scale.index_keys,
         each: scale.index_slice,
         rounds: scale.index_rounds,
         seed: stage.run.seed,
-        ..bench::units::usual()
     };
-    let report: IndexReport = run.run(stage.tell)?;
-    let IndexRatios {
-        index_lookup_vs_best,
-        index_insert_vs_best,
-        index_insert_room_vs_best,
-        index_bytes_per_entry,
-        index_grow_p9999_ms,
-        ..
-    } = report.ratios;
-    let ratios = &mut record.ratios;
-    ratios.index_lookup_vs_best = Some(index_lookup_vs_best);
-    ratios.index_insert_vs_best = Some(index_insert_vs_best);
-    ratios.index_insert_room_vs_best = Some(index_insert_room_vs_best);
-    ratios.index_bytes_per_entry = Some(index_bytes_per_entry);
-    ratios.index_grow_p9999_ms = Some(index_grow_p9999_ms);
-    record.index = Some(report);
+    let mut ratios = record.ratios;
+    record.index = Some(run.run(&mut ratios, stage.tell)?);
+    record.ratios = ratios;
     Ok(())
 }
 
-fn recovery(stage: &mut Stage<'_>, record: &mut StoreRecord) -> Result<(), StepError> {
-    let run = RecoveryRun {
-        location: stage.run.location.clone(),
-        in_memory: stage.run.in_memory,
+fn recovery(stage: &mut Stage<'_>, record: &mut StoreRecord) -> anyhow::Result<()> {
+    let run = StoreRun {
         keys: stage.run.scale.recovery_keys,
         value_len: SMALL,
-        seed: stage.run.seed,
+        ..stage.run.store_run()
     };
     let program = crate::program()?;
-    let recovered = run.run(&|path, run| loader(&program, path, run), stage.tell)?;
+    let recovered = run.recover(&|path, run| loader(&program, path, run), stage.tell)?;
     recovery_ratios(&recovered, record);
     record.recovery = Some(recovered);
     Ok(())
 }
 
 /// The process that loads a store and is killed then.
-fn loader(program: &Path, file: &Path, run: &RecoveryRun) -> Command {
+fn loader(program: &Path, file: &Path, run: &StoreRun) -> Command {
     let mut command = Command::new(program);
     command.args(["store-load", "--file"]).arg(file);
     command.args(["--keys", &run.keys.to_string()]);
@@ -333,26 +317,5 @@ fn recovery_ratios(recovered: &Recovered, record: &mut StoreRecord) {
         record
             .head
             .leave_out("recovery of 10 million records", why, false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recovery_of_fewer_records_is_not_taken_for_that_of_ten_million() {
-        let mut record = StoreRecord::default();
-        let mut recovered = Recovered::default();
-        recovered.keys = 100_000;
-        recovered.crash_s = 0.1;
-        recovered.clean_s = 0.01;
-        recovery_ratios(&recovered, &mut record);
-        assert_eq!(record.ratios, StoreRatios::default());
-        assert!(record.head.is_whole() && record.head.left_out[0].why.contains("100000"));
-        recovered.keys = RECOVERY_KEYS;
-        recovery_ratios(&recovered, &mut record);
-        assert_eq!(record.ratios.recovery_crash_10m_s, Some(0.1));
-        assert_eq!(record.ratios.recovery_clean_10m_s, Some(0.01));
     }
 }

@@ -35,8 +35,8 @@ pub(crate) fn said(command: &mut Command) -> Said {
 }
 
 /// Runs it with these words.
-pub(crate) fn lab(words: &[&str]) -> Said {
-    said(program().args(words))
+pub(crate) fn lab(words: &str) -> Said {
+    said(program().args(words.split_whitespace()))
 }
 
 /// The report that it printed.

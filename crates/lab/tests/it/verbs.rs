@@ -1,19 +1,13 @@
 //! The verbs of the command line, with tiny inputs.
 
-use crate::program::{has_memcached, json, lab, program, said};
+use crate::program::{json, lab};
 
 #[test]
 fn what_others_notice_of_a_death_is_measured() {
     let place = tempfile::tempdir().expect("a directory");
     let folder = place.path().join("pictures");
-    let out = folder.to_str().expect("a path of text");
-    let said = lab(&[
-        &["--json", "death", "--deaths", "2", "--every", "600ms"][..],
-        &[
-            "--around", "30ms", "--rate", "2k", "--items", "200", "--out", out,
-        ],
-    ]
-    .concat());
+    let tiny = "--deaths 2 --every 600ms --around 30ms --rate 2k --items 200";
+    let said = lab(&format!("--json death {tiny} --out {}", folder.display()));
     assert_eq!(said.code, Some(0), "{}{}", said.text(), said.err);
     let report = json(&said);
     assert_eq!(report["wrong"], 0, "{}", said.text());
@@ -31,103 +25,27 @@ fn what_others_notice_of_a_death_is_measured() {
             assert_eq!(is_measured, one[when]["count"].as_u64() > Some(0), "{one}");
         }
     }
-    for (name, text) in [("course", "killed"), ("around", "one is killed")] {
-        let svg = std::fs::read_to_string(folder.join(format!("death-{name}.svg")));
-        assert!(svg.expect("a picture").contains(text), "{name}");
-    }
-    let wrong = lab(&["death", "--every", "100ms"]);
+    let svg = std::fs::read_to_string(folder.join("death-around.svg"));
+    assert!(svg.expect("a picture").contains("one is killed"));
+    assert!(folder.join("death.json").is_file());
+    let wrong = lab("death --every 100ms");
     assert_eq!(wrong.code, Some(1));
     assert!(wrong.err.contains("further apart"), "{}", wrong.err);
 }
 
 #[test]
 fn the_machines_limits_are_measured() {
-    let said = lab(&["--json", "limit", "--for", "2ms", "--memory", "1M"]);
+    let said = lab("--json limit --for 2ms --memory 1M");
     assert_eq!(said.code, Some(0), "{}", said.err);
     let report = json(&said);
     assert!(report["pingpong_ns"].as_f64().expect("a figure") > 0.0);
     assert!(!report["exchange"].as_array().expect("a list").is_empty());
-    let said = lab(&["limit", "--for", "2ms", "--memory", "1M"]);
+    let said = lab("limit --for 2ms --memory 1M");
     assert!(
         said.text().contains("a line there and back"),
         "{}",
         said.text()
     );
-    let wrong = lab(&["limit", "--cpus", "0"]);
+    let wrong = lab("limit --cpus 0");
     assert_eq!(wrong.code, Some(2));
-}
-
-#[test]
-fn the_cache_is_measured_against_memcached() {
-    if !has_memcached() {
-        return;
-    }
-    for way in [&[][..], &["--socket"]] {
-        let tiny = [
-            "--json",
-            "cache",
-            "--operations",
-            "200",
-            "--rounds",
-            "1",
-            "--verify",
-            "--items",
-            "500",
-            "--warm-up",
-            "1ms",
-            "--timeout",
-            "15s",
-            "--memory",
-            "32M",
-        ];
-        let said = lab(&[&tiny, way].concat());
-        assert_eq!(said.code, Some(0), "{way:?}: {}", said.err);
-        let report = json(&said);
-        assert!(report["ratio"].as_f64().expect("a ratio") > 0.0);
-        for (side, cells) in [("ours", [7, 8][way.len()]), ("theirs", 8)] {
-            let tried = report[side]["cells"].as_array().expect("cells");
-            assert_eq!(tried.len(), cells, "{side}");
-            for cell in tried {
-                let counts = &cell["counts"];
-                let count = |name: &str| counts[name].as_u64().expect("a count");
-                let answered = count("hits") + count("misses") + count("stored");
-                assert_eq!((answered, count("wrong")), (200, 0), "{cell}");
-            }
-        }
-    }
-}
-
-#[test]
-fn the_doors_are_compared() {
-    if !has_memcached() {
-        return;
-    }
-    let said = lab(&[
-        "door",
-        "--connections",
-        "1,3",
-        "--items",
-        "500",
-        "--for",
-        "1ms",
-        "--rounds",
-        "1",
-    ]);
-    assert_eq!(said.code, Some(0), "{}", said.err);
-    let rows = said.text().lines().filter(|line| line.contains("kop/s"));
-    assert_eq!(rows.count(), 2 * 2 * (3 + 2), "{}", said.text());
-    assert!(said.text().contains("worst cell"));
-}
-
-#[test]
-fn a_missing_memcached_is_named_with_the_way_to_get_it() {
-    for word in ["cache", "door"] {
-        let said = said(program().env("PATH", "/nonexistent").arg(word));
-        assert_eq!(said.code, Some(1));
-        assert!(
-            said.err.contains("apt-get install memcached"),
-            "{}",
-            said.err
-        );
-    }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::StepError;
+use anyhow::Context as _;
+
 use super::stage::Stage;
 use crate::mica::MicaRun;
 use crate::plot::Unit;
@@ -15,7 +16,7 @@ use bench::units;
 const TABLE_ITEM_BYTES: usize = 320;
 
 /// What two bare cores and plain memory do.
-pub(super) fn machine(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn machine(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let (mut pingpong, mut ring) = (Vec::new(), Vec::new());
     for _ in 0..stage.scale().rounds {
         let limit = stage.limit(&[]);
@@ -32,8 +33,8 @@ pub(super) fn machine(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), 
     }
     .run(&mut |_| {});
     record.limit = Some(Limit {
-        pingpong_ns: Measured::of(&pingpong).ok_or("no ping-pong was measured")?,
-        ring_mops: Measured::of(&ring).ok_or("no ring was measured")?,
+        pingpong_ns: Measured::of(&pingpong).context("no ping-pong was measured")?,
+        ring_mops: Measured::of(&ring).context("no ring was measured")?,
         stall_longest_us: report.stall_longest_us,
         stalled_percent: report.stalled_percent,
         dependent_read_ns: report.dependent_read_ns,
@@ -48,12 +49,10 @@ pub(super) fn machine(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), 
 }
 
 /// CPU and memory of a server that has its items and is asked for nothing.
-pub(super) fn idle(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn idle(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let items = stage.items();
     let settings = stage.server_settings(items);
-    let server = stage.ours(&settings)?;
-    let herd = stage.herd(&server)?;
-    stage.fill(&herd, items)?;
+    let (server, _) = stage.ours(&settings, items)?;
     (stage.tell)("watching it");
     // It sleeps only after having looked for work for a while.
     std::thread::sleep(stage.scale().idle / 5);
@@ -73,7 +72,7 @@ pub(super) fn idle(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), Ste
 }
 
 /// MICA and the standard hash map in one thread.
-pub(super) fn table(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn table(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let wanted = stage.scale().table_items;
     let fitting = (stage.memory_to_use() / TABLE_ITEM_BYTES) as u64;
     if fitting < wanted {
@@ -87,44 +86,36 @@ pub(super) fn table(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
     let run = MicaRun {
         items: wanted.min(fitting).max(1),
         each: stage.scale().slice,
-        rounds: stage.scale().rounds as u32,
+        rounds: stage.scale().rounds,
         seed: stage.run.seed,
-        ..units::usual()
     };
     // A thread of its own, which runs where clients do.
     let cpu = stage.client_cpus.first().copied();
-    let report = std::thread::scope(|scope| {
+    let figures = std::thread::scope(|scope| {
         let running = scope.spawn(|| {
-            if let Some(cpu) = cpu {
-                // One that may not run there runs anywhere.
-                bench::machine::pin(cpu);
-            }
+            // One that may not run there runs anywhere.
+            let _pinned = cpu.is_none_or(bench::machine::pin);
             run.run(&mut |_| {})
         });
         running.join()
     });
-    let report = match report {
-        Ok(report) => report?,
-        Err(panic) => std::panic::resume_unwind(panic),
+    let figures = figures.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let items = Unit::Number.show(run.items as f64);
+    let group = |name: &str, who, mops| Group {
+        label: format!("{items} items, {name}"),
+        values: [(who, mops)].into(),
     };
-    let items = Unit::Number.show(report.items as f64);
-    record.tables = report
-        .mica
-        .iter()
-        .map(|one| Group {
-            label: format!("{items} items, batches of {}", one.batch),
-            values: [(Who::Mica, one.mops)].into(),
-        })
-        .collect();
-    for (label, mops) in [
-        ("std's HashMap", report.hashmap_mops),
-        ("std's HashMap with XXH3", report.hashmap_xxh3_mops),
+    let by_batch = figures.mica.map(|(batch, mops)| {
+        let name = format!("batches of {batch}");
+        group(&name, Who::Mica, mops)
+    });
+    record.tables = by_batch.to_vec();
+    for (name, mops) in [
+        ("std's HashMap", figures.hashmap),
+        ("std's HashMap with XXH3", figures.hashmap_xxh3),
     ] {
-        record.tables.push(Group {
-            label: format!("{items} items, {label}"),
-            values: [(Who::HashMap, mops)].into(),
-        });
+        record.tables.push(group(name, Who::HashMap, mops));
     }
-    record.ratios.mica_vs_hashmap = Some(report.mica_vs_hashmap);
+    record.ratios.mica_vs_hashmap = Some(figures.ratio());
     Ok(())
 }

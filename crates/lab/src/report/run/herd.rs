@@ -1,51 +1,32 @@
 //! The cache over RDMA: by requests under way, beside the bare exchange; by mix and distribution.
 
-use super::StepError;
-use super::stage::Stage;
-use crate::report::record::{Curve, Group, Record, Sample, Who};
+use super::stage::{Side, Stage, groups};
+use crate::report::record::{Curve, Record, Sample, Who};
 use bench::cache::CacheRun;
 use bench::limit::{BetweenCores, between_cores};
 use bench::workload::{Distribution, Mix};
 use bench::{Measured, Rounds};
 
 impl Stage<'_> {
-    /// The two CPUs, when there are two.
-    pub(super) fn both_cpus(&self) -> Option<[usize; 2]> {
-        Some([*self.server_cpus.first()?, *self.client_cpus.first()?])
-    }
-
     /// What two bare cores do with so many slots.
     pub(super) fn limit(&self, windows: &[usize]) -> BetweenCores {
         between_cores(self.both_cpus(), self.scale().brief, windows, &mut |_| {})
     }
-
-    /// The window at which the cache over RDMA was fastest.
-    pub(super) fn best_window(record: &Record) -> u32 {
-        let herd = record.windows.iter().find(|curve| curve.who == Who::Herd);
-        herd.and_then(Curve::best).map_or(32, |best| best.x as u32)
-    }
 }
 
 /// HERD and the bare exchange by window, in turn; HERD's latency at depth 1 by the ping-pong's.
-pub(super) fn windows(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn windows(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let (items, windows) = (stage.items(), stage.scale().windows.clone());
-    let server = stage.ours(&stage.server_settings(items))?;
-    let target = stage.herd(&server)?;
-    (stage.tell)("storing items");
-    stage.fill(&target, items)?;
+    let (_server, herd) = stage.ours(&stage.server_settings(items), items)?;
     let (mut latency_ratios, mut p50_ns) = (Vec::new(), 0.0);
     // HERD's sides are the even ones, each followed by what it runs against.
     let rounds = Rounds::alternate(stage.scale().rounds, 2 * windows.len(), |side| {
         let window = windows[side / 2];
         if side % 2 == 0 {
             (stage.tell)(&format!("window {window}"));
-            let run = CacheRun {
-                window,
-                ..stage.cache_run(&target, items)
-            };
-            let report = stage.measure(&run)?;
+            let report = stage.measure(&stage.cache_run(&herd, items, window))?;
             p50_ns = report.latency.all.p50_ns as f64;
-            return Ok::<_, StepError>(report.throughput_mops);
+            return anyhow::Ok(report.throughput_mops);
         }
         let limit = stage.limit(&[window as usize]);
         if window == 1 && limit.pingpong_ns > 0.0 {
@@ -54,15 +35,13 @@ pub(super) fn windows(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), 
         Ok(limit.exchange_mops())
     })?;
     let curve = |who, first: usize| {
-        let sample = |(at, window): (usize, &u32)| {
-            Some(Sample {
-                x: f64::from(*window),
-                y: rounds.measured(2 * at + first)?,
-            })
+        let sample = |(at, window): (usize, &u32)| Sample {
+            x: f64::from(*window),
+            y: rounds.measured(2 * at + first).unwrap_or_default(),
         };
         Curve {
             who,
-            points: windows.iter().enumerate().filter_map(sample).collect(),
+            points: windows.iter().enumerate().map(sample).collect(),
         }
     };
     let (herd, bare) = (curve(Who::Herd, 0), curve(Who::Exchange, 1));
@@ -76,48 +55,37 @@ pub(super) fn windows(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), 
 }
 
 /// Mixes and distributions at the best window.
-pub(super) fn mixes(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn mixes(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let window = Stage::best_window(record);
     let items = stage.items();
-    let server = stage.ours(&stage.server_settings(items))?;
-    let target = stage.herd(&server)?;
-    (stage.tell)("storing items");
-    stage.fill(&target, items)?;
+    let (_server, herd) = stage.ours(&stage.server_settings(items), items)?;
     let (uniform, zipf) = (Distribution::Uniform, Distribution::YCSB_ZIPF);
-    let cells = [
-        ("GET only, uniform (YCSB C)", 1000, uniform),
-        ("5 % PUT, uniform (YCSB B)", 950, uniform),
-        ("50 % PUT, uniform (YCSB A)", 500, uniform),
-        ("PUT only, uniform", 0, uniform),
-        ("5 % PUT, Zipf .99", 950, zipf),
-        ("50 % PUT, Zipf .99", 500, zipf),
-    ];
-    let rounds = Rounds::alternate(stage.scale().rounds, cells.len(), |side| {
-        let (name, get_permille, distribution) = cells[side];
-        (stage.tell)(name);
-        let run = CacheRun {
-            window,
-            mix: Mix::new(get_permille)?,
+    let put5 = Mix::B;
+    let put50 = Mix::A;
+    let sides = [
+        ("GET only, uniform (YCSB C)", Mix::C, uniform),
+        ("5 % PUT, uniform (YCSB B)", put5, uniform),
+        ("50 % PUT, uniform (YCSB A)", put50, uniform),
+        ("PUT only, uniform", Mix::UPDATES, uniform),
+        ("5 % PUT, Zipf .99", put5, zipf),
+        ("50 % PUT, Zipf .99", put50, zipf),
+    ]
+    .map(|(label, mix, distribution)| Side {
+        who: Who::Herd,
+        label: label.to_string(),
+        run: CacheRun {
+            mix,
             distribution,
-            ..stage.cache_run(&target, items)
-        };
-        Ok::<_, StepError>(stage.measure(&run)?.throughput_mops)
-    })?;
+            ..stage.cache_run(&herd, items, window)
+        },
+    });
+    let figures = stage.in_turn(&sides)?;
     let by = |one: usize, other: usize| {
-        let (one, other) = (rounds.measured(one)?, rounds.measured(other)?);
-        (other.mid > 0.0).then(|| one.mid / other.mid)
+        let (one, other) = (figures[one].mid, figures[other].mid);
+        (other > 0.0).then(|| one / other)
     };
     record.ratios.put50_vs_put5 = by(2, 1);
     record.ratios.zipf_vs_uniform = by(4, 1);
-    record.mixes = cells
-        .iter()
-        .enumerate()
-        .filter_map(|(side, (label, ..))| {
-            Some(Group {
-                label: (*label).to_string(),
-                values: [(Who::Herd, rounds.measured(side)?)].into(),
-            })
-        })
-        .collect();
+    record.mixes = groups(&sides, &figures);
     Ok(())
 }

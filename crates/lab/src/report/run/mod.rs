@@ -19,7 +19,9 @@ mod scale;
 mod stage;
 mod verbs;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use anyhow::ensure;
 
 use self::stage::Stage;
 use super::record::{Commit, FORMAT, Head, Record, Settings, StepTime};
@@ -27,9 +29,6 @@ use crate::memcached;
 use bench::machine::allowed_cpus;
 
 pub use self::scale::Scale;
-
-/// Any error of a step: a report says what it was and goes on.
-pub type StepError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The settings of a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,94 +41,81 @@ pub struct ReportRun {
     pub commit: Commit,
     /// The command line, for the report.
     pub flags: Vec<String>,
+    /// Parts of names: only steps with one of them run; all when there are none.
+    pub only: Vec<String>,
 }
 
-/// How far a run has come.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The step that begins, counted from 1.
-    pub step: usize,
-    /// Steps in all.
-    pub steps: usize,
-    /// The step's name.
-    pub name: &'a str,
-    /// What it measures now; nothing at its start.
-    pub detail: &'a str,
-    /// How long the run has taken.
-    pub elapsed: Duration,
-    /// How long it will still take, as far as the steps so far tell.
-    pub left: Duration,
-}
+/// Is told the step that begins, and what it measures now; nothing at its start.
+pub(crate) type Progress<'a> = dyn FnMut(&str, &str) + 'a;
 
-/// A step of a run: its name, its part of a standard run in seconds on two cores, and what it does.
-pub(crate) type Step<F> = (&'static str, f64, F);
+/// A step of a run: its name, and what it does.
+pub(crate) type Step<F> = (&'static str, F);
 
-/// Carries steps out one after the other. One that fails is left out of the record, which says so.
+/// Carries out the steps whose names have one of `only` in them, or all when there is none, one after the
+/// other. One that fails is left out of the record, which says so.
+///
+/// # Errors
+/// No step is called so.
 pub(crate) fn run_steps<F, R: AsMut<Head>>(
     steps: &[Step<F>],
+    only: &[String],
     record: &mut R,
-    progress: &mut dyn FnMut(Progress<'_>),
-    mut carry_out: impl FnMut(&F, &mut dyn FnMut(&str), &mut R) -> Result<(), StepError>,
-) {
+    progress: &mut Progress<'_>,
+    mut carry_out: impl FnMut(&F, &mut dyn FnMut(&str), &mut R) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let is_named = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
+    let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
+    let names = names.join(", ");
+    let steps: Vec<_> = steps.iter().filter(|(name, _)| is_named(name)).collect();
+    ensure!(
+        !steps.is_empty(),
+        "no step is called so; there are: {names}"
+    );
     let began = Instant::now();
-    let all: f64 = steps.iter().map(|(_, weight, _)| weight).sum();
-    let mut done = 0.0;
-    for (number, (name, weight, run)) in steps.iter().enumerate() {
-        let mut tell = |detail: &str| {
-            let elapsed = began.elapsed();
-            // Before anything is known, a step takes as long as in a standard run.
-            let pace = if done > 0.0 {
-                elapsed.as_secs_f64() / done
-            } else {
-                1.0
-            };
-            progress(Progress {
-                step: number + 1,
-                steps: steps.len(),
-                name,
-                detail,
-                elapsed,
-                left: Duration::from_secs_f64(pace * (all - done)),
-            });
-        };
+    for (number, &(name, run)) in steps.iter().enumerate() {
+        let step = format!("[{:>2}/{}] {name}", number + 1, steps.len());
+        let mut tell = |detail: &str| progress(&step, detail);
         tell("");
         let step_began = Instant::now();
         let carried_out = carry_out(run, &mut tell, record);
         let head = record.as_mut();
         if let Err(error) = carried_out {
-            head.leave_out(name, error, true);
+            head.leave_out(name, format!("{error:#}"), true);
         }
         head.steps.push(StepTime {
             name: (*name).to_string(),
             seconds: step_began.elapsed().as_secs_f64(),
         });
-        done += weight;
     }
     record.as_mut().seconds = began.elapsed().as_secs_f64();
+    Ok(())
 }
 
-type Run = fn(&mut Stage<'_>, &mut Record) -> Result<(), StepError>;
+type Run = fn(&mut Stage<'_>, &mut Record) -> anyhow::Result<()>;
 
 const STEPS: [Step<Run>; 14] = [
-    ("the machine", 3.0, beneath::machine),
-    ("an idle server", 4.0, beneath::idle),
-    ("cache over RDMA by window", 17.0, herd::windows),
-    ("cache over RDMA by mix", 13.0, herd::mixes),
-    ("beside memcached", 70.0, peer::ways),
-    ("latency by load", 60.0, peer::loads),
-    ("the socket door beside memcached", 51.0, peer::door),
-    ("by value size", 100.0, growth::sizes),
-    ("by items", 15.0, growth::items),
-    ("by clients", 14.0, growth::clients),
-    ("by cores", 5.0, growth::cores),
-    ("verbs", 6.0, verbs::verbs),
-    ("echoes", 9.0, verbs::echoes),
-    ("the table alone", 25.0, beneath::table),
+    ("the machine", beneath::machine),
+    ("an idle server", beneath::idle),
+    ("cache over RDMA by window", herd::windows),
+    ("cache over RDMA by mix", herd::mixes),
+    ("beside memcached", peer::ways),
+    ("latency by load", peer::loads),
+    ("the socket door beside memcached", peer::doors),
+    ("by value size", growth::sizes),
+    ("by items", growth::items),
+    ("by clients", growth::clients),
+    ("by cores", growth::cores),
+    ("verbs", verbs::verbs),
+    ("echoes", verbs::echoes),
+    ("the table alone", beneath::table),
 ];
 
 impl ReportRun {
-    /// Measures everything. A step that fails is left out of the report, which says so.
-    pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Record {
+    /// Measures. A step that fails is left out of the report, which says so.
+    ///
+    /// # Errors
+    /// No step is called as `only` says.
+    pub fn run(&self, progress: &mut Progress<'_>) -> anyhow::Result<Record> {
         let allowed = allowed_cpus();
         // Servers first, clients last, as `serve --pin` and `bench cache --pin` have it.
         let (server_cpus, client_cpus) = match (allowed.first(), allowed.last()) {
@@ -153,7 +139,8 @@ impl ReportRun {
             },
             ..Record::default()
         };
-        run_steps(&STEPS, &mut record, progress, |step, tell, record| {
+        let only = &self.only;
+        run_steps(&STEPS, only, &mut record, progress, |step, tell, record| {
             let mut stage = Stage {
                 run: self,
                 server_cpus: &server_cpus,
@@ -161,7 +148,7 @@ impl ReportRun {
                 tell,
             };
             step(&mut stage, record)
-        });
-        record
+        })?;
+        Ok(record)
     }
 }

@@ -1,158 +1,123 @@
 //! Ours beside memcached: the same core, the same items, mix and seed, in turn.
 
-use std::collections::BTreeMap;
-
-use super::StepError;
-use super::stage::{Stage, Style};
-use crate::compare::door::DoorMatrix;
+use super::stage::{Items, Side, Stage, groups};
 use crate::memcached;
-use crate::report::record::{DoorCell, Group, Load, LoadPoint, Record, Who};
-use bench::cache::{Address, Arrival, CacheRun, Load as Measurement, LoadSweep, Rates, Target};
-use bench::process::Listen;
-use bench::{Measured, Rounds};
+use crate::report::record::{DoorCell, Load, LoadPoint, Record, Who};
+use bench::Measured;
+use bench::cache::{Arrival, CacheRun, Load as Measurement, LoadSweep, Rates, Target};
+use bench::process::{Listen, Server};
+use bench::workload::Mix;
 
 /// Why memcached's figures are missing.
 const NOT_INSTALLED: &str = "memcached is not installed; `apt-get install memcached` gives it";
 /// Connections over which a socket gets its load.
 const LOAD_CONNECTIONS: usize = 8;
+/// Items of the socket door's cells.
+const DOOR_ITEMS_MAX: u64 = 100_000;
 
-/// The ways to use a socket that the caches are compared by; each has several connections' worth
-/// of requests under way where that is what makes it fast.
-const STYLES: [(&str, Style); 6] = {
-    const fn style(window: u32, multiget: usize, connections: usize) -> Style {
+/// How a socket is used.
+#[derive(Clone, Copy, Debug)]
+struct Style {
+    name: &'static str,
+    window: u32,
+    multiget: usize,
+    connections: usize,
+}
+
+/// The ways to use a socket that the caches are compared by; the last ones have several connections' worth
+/// of requests under way, where that is what makes it fast. Of a door's cells the first ones are the styles.
+const STYLES: [Style; 6] = [
+    Style::new("one request at a time", 1, 1, 1),
+    Style::new("pipelined by 32", 32, 1, 1),
+    Style::new("multiget of 32", 32, 32, 1),
+    Style::new("50 connections", 1, 1, 50),
+    Style::new("multigets of 32, 4 at once", 128, 32, 1),
+    Style::new("multigets of 32, 8 connections", 32, 32, 8),
+];
+
+impl Style {
+    const fn new(name: &'static str, window: u32, multiget: usize, connections: usize) -> Self {
         Style {
+            name,
             window,
             multiget,
             connections,
         }
     }
-    [
-        ("one request at a time", style(1, 1, 1)),
-        ("50 connections", style(1, 1, 50)),
-        ("pipelined by 32", style(32, 1, 1)),
-        ("multiget of 32", style(32, 32, 1)),
-        ("multigets of 32, 4 at once", style(128, 32, 1)),
-        ("multigets of 32, 8 connections", style(32, 32, 8)),
-    ]
-};
+
+    fn run(self, stage: &Stage<'_>, door: &Target, items: Items) -> CacheRun {
+        CacheRun {
+            multiget: self.multiget,
+            connections: self.connections,
+            ..stage.cache_run(door, items, self.window)
+        }
+    }
+}
+
+/// The way to a server's socket, when it has one of the kind.
+fn door(server: Option<&Server>, listen: Listen) -> Option<Target> {
+    let address = match listen {
+        Listen::Tcp => server?.address(),
+        Listen::Unix => server?.unix()?,
+    };
+    Some(Target::Socket(address.clone()))
+}
 
 /// Each way at 95 % GET.
-pub(super) fn ways(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn ways(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let window = Stage::best_window(record);
     let items = stage.items();
     let settings = stage.server_settings(items);
-    let ours = stage.ours(&settings)?;
-    let herd = stage.herd(&ours)?;
-    let tcp = stage.theirs(&settings, Listen::Tcp)?;
-    let unix = stage.theirs(&settings, Listen::Unix)?;
-    (stage.tell)("storing items");
-    stage.fill(&herd, items)?;
-    for server in [&tcp, &unix].into_iter().flatten() {
-        let target = Target::Socket(server.address().clone());
-        stage.fill(&target, items)?;
-    }
-    // Each way to a cache, with its name.
-    let mut ways: Vec<(String, Who, Address, Style)> = Vec::new();
-    for (socket, door, server) in [
-        ("TCP", Some(ours.address()), &tcp),
-        ("Unix", ours.unix(), &unix),
-    ] {
-        for (name, style) in STYLES {
-            let label = format!("{socket}, {name}");
-            let doors = [
-                (Who::Door, door),
-                (
-                    Who::Memcached,
-                    server.as_ref().map(|server| server.address()),
-                ),
-            ];
-            for (who, door) in doors {
-                if let Some(door) = door {
-                    ways.push((label.clone(), who, door.clone(), style));
-                }
+    let (ours, herd) = stage.ours(&settings, items)?;
+    let mut sides = vec![Side {
+        who: Who::Herd,
+        label: format!("RDMA, {window} under way"),
+        run: stage.cache_run(&herd, items, window),
+    }];
+    let mut theirs = Vec::new();
+    for (socket, listen) in [("TCP", Listen::Tcp), ("Unix", Listen::Unix)] {
+        theirs.push(stage.theirs(&settings, listen, items)?);
+        let peer = theirs.last().and_then(Option::as_ref);
+        let doors = [(Who::Door, Some(&ours)), (Who::Memcached, peer)];
+        for style in STYLES {
+            for (who, server) in doors {
+                sides.extend(door(server, listen).map(|door| Side {
+                    who,
+                    label: format!("{socket}, {}", style.name),
+                    run: style.run(stage, &door, items),
+                }));
             }
         }
     }
-    // RDMA is the last side.
-    let fast = ways.len();
-    let rounds = Rounds::alternate(stage.scale().rounds, fast + 1, |side| {
-        let Some((label, who, door, style)) = ways.get(side) else {
-            (stage.tell)("RDMA");
-            return stage.herd_mops(&herd, items, window);
-        };
-        let name = match who {
-            Who::Door => "ours",
-            _ => "memcached",
-        };
-        (stage.tell)(&format!("{label}, {name}"));
-        stage.socket_mops(door, items, *style)
-    })?;
-    let fast = rounds.measured(fast);
-    let mut groups: Vec<Group> = Vec::new();
-    if let Some(measured) = fast {
-        groups.push(Group {
-            label: format!("RDMA, {window} under way"),
-            values: [(Who::Herd, measured)].into(),
-        });
-    }
-    let mut best: Option<Measured> = None;
-    for (side, (label, who, ..)) in ways.iter().enumerate() {
-        let Some(measured) = rounds.measured(side) else {
-            continue;
-        };
-        if *who == Who::Memcached && best.is_none_or(|best| measured.mid > best.mid) {
-            best = Some(measured);
-        }
-        match groups.iter_mut().find(|group| group.label == *label) {
-            Some(group) => {
-                group.values.insert(*who, measured);
-            }
-            None => groups.push(Group {
-                label: label.clone(),
-                values: BTreeMap::from([(*who, measured)]),
-            }),
-        }
-    }
-    record.ways = groups;
-    let ratio = fast.zip(best).map(|(ours, theirs)| ours.mid / theirs.mid);
-    record.ratios.herd_vs_memcached = ratio;
+    let figures = stage.in_turn(&sides)?;
+    let of_memcached = sides.iter().zip(&figures);
+    let of_memcached = of_memcached.filter(|(side, _)| side.who == Who::Memcached);
+    let best = of_memcached.map(|(_, figure)| figure.mid).reduce(f64::max);
+    record.ratios.herd_vs_memcached = best.map(|best| figures[0].mid / best);
+    record.ways = groups(&sides, &figures);
     if best.is_none() {
-        record
-            .head
-            .leave_out("the comparison with memcached", NOT_INSTALLED, false);
+        let what = "the comparison with memcached";
+        record.head.leave_out(what, NOT_INSTALLED, false);
     }
     Ok(())
 }
 
 /// Latency by offered load: HERD, and the sockets with as many connections as keep them busy.
-pub(super) fn loads(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn loads(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let window = Stage::best_window(record);
     let items = stage.items();
     let settings = stage.server_settings(items);
-    let ours = stage.ours(&settings)?;
-    let herd = stage.herd(&ours)?;
-    let theirs = stage.theirs(&settings, Listen::Unix)?;
+    let (ours, herd) = stage.ours(&settings, items)?;
+    let theirs = stage.theirs(&settings, Listen::Unix, items)?;
     let mut sides = vec![(Who::Herd, herd, window, 1)];
-    for (who, address) in [
-        (Who::Door, ours.unix()),
-        (
-            Who::Memcached,
-            theirs.as_ref().map(|server| server.address()),
-        ),
-    ] {
-        if let Some(address) = address {
-            sides.push((who, Target::Socket(address.clone()), 32, LOAD_CONNECTIONS));
-        }
+    for (who, server) in [(Who::Door, Some(&ours)), (Who::Memcached, theirs.as_ref())] {
+        let door = door(server, Listen::Unix);
+        sides.extend(door.map(|door| (who, door, 32, LOAD_CONNECTIONS)));
     }
     for (who, target, window, connections) in sides {
-        // RDMA and our socket lead to the same items.
-        if who != Who::Door {
-            stage.fill(&target, items)?;
-        }
         let run = CacheRun {
-            window,
             connections,
-            ..stage.cache_run(&target, items)
+            ..stage.cache_run(&target, items, window)
         };
         (stage.tell)("closed loop");
         let most = stage.measure(&run)?.throughput_mops;
@@ -168,16 +133,12 @@ pub(super) fn loads(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
         // A round's tail is often the machine's: the median of the rounds is what counts.
         let mut rounds: Vec<Vec<Measurement>> = vec![Vec::new(); rates.len()];
         for _ in 0..stage.scale().rounds {
-            let tell = &mut *stage.tell;
-            let report = sweep.run(&mut |name, _, _| tell(name))?;
+            let report = sweep.run(&mut |name, _, _| (stage.tell)(name))?;
             for (measurements, measurement) in rounds.iter_mut().zip(report.loads) {
                 measurements.push(measurement);
             }
         }
-        let points = rounds
-            .iter()
-            .filter_map(|measurements| middle(measurements));
-        let points = points.collect();
+        let points = rounds.iter().filter_map(|round| middle(round)).collect();
         record.loads.push(Load { who, points });
     }
     Ok(())
@@ -199,47 +160,62 @@ fn middle(measurements: &[Measurement]) -> Option<LoadPoint> {
     })
 }
 
-/// Every cell of the socket door beside memcached.
-pub(super) fn door(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+/// The socket door beside memcached's: {get, set} x connections x styles x {TCP, Unix}.
+pub(super) fn doors(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     if memcached::find().is_none() {
-        record
-            .head
-            .leave_out("the socket door beside memcached", NOT_INSTALLED, false);
+        let what = "the socket door beside memcached";
+        record.head.leave_out(what, NOT_INSTALLED, false);
         return Ok(());
     }
-    let scale = stage.scale();
-    let usual: DoorMatrix = bench::units::usual();
-    let matrix = DoorMatrix {
-        items: scale.items.min(usual.items),
-        slice: scale.slice.min(usual.slice),
-        warm_up: scale.slice.min(usual.warm_up),
-        connections: scale.door_connections.clone(),
-        rounds: scale.rounds,
-        server_cpus: stage.server_cpus.to_vec(),
-        load_cpu: stage.client_cpus.first().copied(),
-        seed: stage.run.seed,
-        ..usual
+    let items = Items {
+        count: stage.items().count.min(DOOR_ITEMS_MAX),
+        ..stage.items()
     };
-    let tell = &mut *stage.tell;
-    let report = matrix.run(&mut |step, steps| tell(&format!("{step} of {steps}")))?;
-    let flat = |mops: f64| Measured {
-        mid: mops,
-        low: mops,
-        high: mops,
-    };
-    record.door = report
-        .rows
-        .iter()
-        .map(|row| DoorCell {
-            socket: row.transport.to_string(),
-            operation: row.operation.to_string(),
-            connections: row.connections,
-            style: row.way.to_string(),
-            ours: flat(row.ours_mops),
-            theirs: Some(flat(row.theirs_mops)),
-            ratio: Some(row.ratio),
-        })
-        .collect();
-    record.ratios.door_vs_memcached_min = Some(report.ratio_min);
+    let settings = stage.server_settings(items);
+    for (socket, listen) in [("tcp", Listen::Tcp), ("unix", Listen::Unix)] {
+        // Both have a process a door, so that neither has more to watch than the other.
+        let (ours, _) = stage.ours(&settings, items)?;
+        let theirs = stage.theirs(&settings, listen, items)?;
+        let (mut cells, mut sides) = (Vec::new(), Vec::new());
+        let operations = [
+            ("get", Mix::C, &STYLES[..3]),
+            ("set", Mix::UPDATES, &STYLES[..2]),
+        ];
+        for (operation, mix, styles) in operations {
+            for &connections in &stage.scale().door_connections {
+                for style in styles {
+                    for (who, server) in
+                        [(Who::Door, Some(&ours)), (Who::Memcached, theirs.as_ref())]
+                    {
+                        sides.extend(door(server, listen).map(|door| Side {
+                            who,
+                            label: format!("{socket}, {operation}, {}", style.name),
+                            run: CacheRun {
+                                mix,
+                                connections,
+                                ..style.run(stage, &door, items)
+                            },
+                        }));
+                    }
+                    cells.push((operation, connections, style));
+                }
+            }
+        }
+        let figures = stage.in_turn(&sides)?;
+        let (pairs, _) = figures.as_chunks::<2>();
+        for ((operation, connections, style), [ours, theirs]) in cells.into_iter().zip(pairs) {
+            record.door.push(DoorCell {
+                socket: socket.to_string(),
+                operation: operation.to_string(),
+                connections,
+                style: style.name.to_string(),
+                ours: *ours,
+                theirs: Some(*theirs),
+                ratio: Some(ours.mid / theirs.mid),
+            });
+        }
+    }
+    let ratios = record.door.iter().filter_map(|cell| cell.ratio);
+    record.ratios.door_vs_memcached_min = ratios.reduce(f64::min);
     Ok(())
 }

@@ -1,14 +1,18 @@
-//! What all steps need: servers, filling them, one measurement.
+//! What all steps need: servers with items, and runs that take turns.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::{ReportRun, StepError};
+use anyhow::{Context as _, ensure};
+
+use super::ReportRun;
 use crate::memcached;
+use crate::report::record::{Curve, Group, Record, Sample, Who};
 use ::vervain::cli::{NicFlags, open_nic};
-use bench::cache::{Address, CacheReport, CacheRun, Length, Pinning, Target};
+use bench::cache::{CacheReport, CacheRun, Length, Pinning, Target};
 use bench::process::{Listen, Server, ServerSettings, vervain};
 use bench::workload::Mix;
+use bench::{Measured, Rounds};
 
 /// The items of HERD's figures: SIGCOMM'14, section 5.
 pub(super) const KEY_LEN: usize = 16;
@@ -57,17 +61,57 @@ impl Items {
     }
 }
 
-/// How a socket is used at its best, and at its plainest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Style {
-    pub(super) window: u32,
-    pub(super) multiget: usize,
-    pub(super) connections: usize,
+/// A run that takes turns with others.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    /// Whose figure it gives.
+    pub(super) who: Who,
+    /// What the figure is about.
+    pub(super) label: String,
+    pub(super) run: CacheRun,
+}
+
+/// The figures of some sides, those about the same thing together.
+pub(super) fn groups(sides: &[Side], figures: &[Measured]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (Side { who, label, .. }, figure) in sides.iter().zip(figures) {
+        match groups.iter_mut().find(|group| group.label == *label) {
+            Some(group) => drop(group.values.insert(*who, *figure)),
+            None => groups.push(Group {
+                label: label.clone(),
+                values: [(*who, *figure)].into(),
+            }),
+        }
+    }
+    groups
+}
+
+/// Adds a figure to somebody's curve.
+pub(super) fn add(curves: &mut Vec<Curve>, who: Who, x: f64, y: Measured) {
+    let sample = Sample { x, y };
+    match curves.iter_mut().find(|curve| curve.who == who) {
+        Some(curve) => curve.points.push(sample),
+        None => curves.push(Curve {
+            who,
+            points: vec![sample],
+        }),
+    }
 }
 
 impl Stage<'_> {
     pub(super) fn scale(&self) -> &super::Scale {
         &self.run.scale
+    }
+
+    /// The window at which the cache over RDMA was fastest.
+    pub(super) fn best_window(record: &Record) -> u32 {
+        let herd = record.windows.iter().find(|curve| curve.who == Who::Herd);
+        herd.and_then(Curve::best).map_or(32, |best| best.x as u32)
+    }
+
+    /// The two CPUs, when there are two.
+    pub(super) fn both_cpus(&self) -> Option<[usize; 2]> {
+        Some([*self.server_cpus.first()?, *self.client_cpus.first()?])
     }
 
     /// The usual items.
@@ -89,34 +133,39 @@ impl Stage<'_> {
         }
     }
 
-    /// A server of ours.
-    pub(super) fn ours(&self, settings: &ServerSettings) -> Result<Server, StepError> {
-        Ok(vervain::start(&crate::program()?, settings)?)
+    /// A server of ours that has the items, and the way to it over RDMA.
+    pub(super) fn ours(
+        &mut self,
+        settings: &ServerSettings,
+        items: Items,
+    ) -> anyhow::Result<(Server, Target)> {
+        let server = vervain::start(&crate::program()?, settings)?;
+        let place = server.nic().context("the server has no NIC")?;
+        let herd = Target::Nic {
+            context: open_nic(&nic_in(&place.run_dir))?.context,
+            door: server.address().clone(),
+        };
+        self.fill(&herd, items)?;
+        Ok((server, herd))
     }
 
-    /// Theirs; `None` when there is none on this machine.
+    /// Theirs, with the items; `None` when there is none on this machine.
     pub(super) fn theirs(
-        &self,
+        &mut self,
         settings: &ServerSettings,
         listen: Listen,
-    ) -> Result<Option<Server>, StepError> {
+        items: Items,
+    ) -> anyhow::Result<Option<Server>> {
         if memcached::find().is_none() {
             return Ok(None);
         }
-        Ok(Some(memcached::start(settings, listen)?))
+        let server = memcached::start(settings, listen)?;
+        self.fill(&Target::Socket(server.address().clone()), items)?;
+        Ok(Some(server))
     }
 
-    /// The way to a server of ours over RDMA.
-    pub(super) fn herd(&self, server: &Server) -> Result<Target, StepError> {
-        let place = server.nic().ok_or("the server has no NIC")?;
-        Ok(Target::Nic {
-            context: open_nic(&nic_in(&place.run_dir))?.context,
-            door: server.address().clone(),
-        })
-    }
-
-    /// A run of the usual items, 95 % GET, one slice.
-    pub(super) fn cache_run(&self, target: &Target, items: Items) -> CacheRun {
+    /// A run of these items, 95 % GET, one slice.
+    pub(super) fn cache_run(&self, target: &Target, items: Items, window: u32) -> CacheRun {
         let slice = self.scale().slice;
         // Others have had the caches meanwhile: most items are asked for before it counts.
         let (length, warm_up) = match self.scale().operations {
@@ -127,6 +176,7 @@ impl Stage<'_> {
             items: items.count,
             key_len: KEY_LEN,
             value_len: items.value_len,
+            window,
             mix: Mix::B,
             length,
             warm_up,
@@ -142,68 +192,47 @@ impl Stage<'_> {
     }
 
     /// Stores all items.
-    pub(super) fn fill(&mut self, target: &Target, items: Items) -> Result<(), StepError> {
+    fn fill(&mut self, target: &Target, items: Items) -> anyhow::Result<()> {
+        (self.tell)("storing items");
         let run = CacheRun {
             preload: true,
             length: Length::Operations(1),
             warm_up: Length::Operations(1),
-            window: FILL_WINDOW,
-            ..self.cache_run(target, items)
+            ..self.cache_run(target, items, FILL_WINDOW)
         };
         let report = run.run(&mut |_, _| {})?;
         let stored = report.preload.map_or(0, |preload| preload.counts.stored);
-        if stored < items.count {
-            let count = items.count;
-            return Err(format!("the server stored {stored} of {count} items").into());
-        }
+        let count = items.count;
+        ensure!(
+            stored >= count,
+            "the server stored {stored} of {count} items"
+        );
         Ok(())
     }
 
     /// One measurement. Requests that fail make it fail; so do misses, as everything was stored.
-    pub(super) fn measure(&mut self, run: &CacheRun) -> Result<CacheReport, StepError> {
+    pub(super) fn measure(&mut self, run: &CacheRun) -> anyhow::Result<CacheReport> {
         let report = run.run(&mut |_, _| {})?;
         let (counts, answered) = (&report.counts, report.counts.answered());
-        if answered == 0 {
-            return Err("no request was answered".into());
-        }
-        if counts.errors() > 0 {
-            return Err(format!("{} of {answered} requests failed", counts.errors()).into());
-        }
+        ensure!(answered > 0, "no request was answered");
+        let (errors, misses) = (counts.errors(), counts.misses);
+        ensure!(errors == 0, "{errors} of {answered} requests failed");
         // A lossy index may lose a few.
-        if counts.misses > answered / 50 {
-            return Err(format!("{} of {answered} requests missed", counts.misses).into());
-        }
+        ensure!(
+            misses <= answered / 50,
+            "{misses} of {answered} requests missed"
+        );
         Ok(report)
     }
 
-    /// One measurement over RDMA; millions a second.
-    pub(super) fn herd_mops(
-        &mut self,
-        target: &Target,
-        items: Items,
-        window: u32,
-    ) -> Result<f64, StepError> {
-        let run = CacheRun {
-            window,
-            ..self.cache_run(target, items)
-        };
-        Ok(self.measure(&run)?.throughput_mops)
-    }
-
-    /// One measurement over a socket; millions a second.
-    pub(super) fn socket_mops(
-        &mut self,
-        door: &Address,
-        items: Items,
-        style: Style,
-    ) -> Result<f64, StepError> {
-        let run = CacheRun {
-            window: style.window,
-            multiget: style.multiget,
-            connections: style.connections,
-            ..self.cache_run(&Target::Socket(door.clone()), items)
-        };
-        Ok(self.measure(&run)?.throughput_mops)
+    /// Measures all sides in turn; millions of requests a second.
+    pub(super) fn in_turn(&mut self, sides: &[Side]) -> anyhow::Result<Vec<Measured>> {
+        let rounds = Rounds::alternate(self.scale().rounds, sides.len(), |side| {
+            (self.tell)(&sides[side].label);
+            anyhow::Ok(self.measure(&sides[side].run)?.throughput_mops)
+        })?;
+        let figure = |side| rounds.measured(side).unwrap_or_default();
+        Ok((0..sides.len()).map(figure).collect())
     }
 
     /// Memory that the machine could give now, in bytes; half of what is free.

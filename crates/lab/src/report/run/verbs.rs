@@ -1,6 +1,5 @@
 //! Verbs and echoes between two processes, each beside its limit.
 
-use super::StepError;
 use super::stage::{Stage, nic_in};
 use crate::report::record::{Curve, Group, Record, Sample, Who};
 use ::vervain::cli::open_nic;
@@ -18,7 +17,7 @@ fn run(
     stage: &mut Stage<'_>,
     experiments: &[Experiment],
     wishes: Wishes,
-) -> Result<VerbsReport, StepError> {
+) -> anyhow::Result<VerbsReport> {
     let dir = tempfile::tempdir()?;
     let run = VerbsRun {
         experiments: experiments.to_vec(),
@@ -30,7 +29,7 @@ fn run(
     };
     let (peer, link) = Peer::start(&nic_in(dir.path()))?;
     let tell = &mut *stage.tell;
-    let report = run.run(link, &mut |progress| tell(progress.experiment.name()));
+    let report = run.run(link, &mut |progress| tell(&progress.experiment.to_string()));
     drop(peer);
     Ok(report?)
 }
@@ -43,7 +42,7 @@ fn measured(row: &Row) -> Option<Measured> {
 }
 
 /// Single verbs by size.
-pub(super) fn verbs(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn verbs(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let mut sizes = stage.scale().verb_sizes.clone();
     if !sizes.contains(&64) {
         sizes.push(64);
@@ -69,7 +68,9 @@ pub(super) fn verbs(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
     };
     match run(stage, &[Experiment::Send], wishes) {
         Ok(report) => rows.extend(report.rows),
-        Err(error) => record.head.leave_out("SEND by size", error, true),
+        Err(error) => record
+            .head
+            .leave_out("SEND by size", format!("{error:#}"), true),
     }
     // WRITEs that the target reads, as a ring's lines; READs, which it does not notice; datagrams.
     let kinds = [
@@ -82,7 +83,7 @@ pub(super) fn verbs(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
         let point = |size: &usize| {
             let row = rows.iter().find(|row| {
                 (row.verb.as_str(), row.transport.as_str()) == (verb, transport)
-                    && (row.size, row.target) == (*size, target)
+                    && (row.case.size, row.case.target) == (*size, target)
             })?;
             Some(Sample {
                 x: *size as f64,
@@ -98,7 +99,7 @@ pub(super) fn verbs(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), St
 }
 
 /// Echoes up the ladder of HERD's Fig 5, each at its best window.
-pub(super) fn echoes(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), StepError> {
+pub(super) fn echoes(stage: &mut Stage<'_>, record: &mut Record) -> anyhow::Result<()> {
     let wishes = Wishes {
         windows: ECHO_WINDOWS.to_vec(),
         brief: true,
@@ -111,7 +112,7 @@ pub(super) fn echoes(stage: &mut Stage<'_>, record: &mut Record) -> Result<(), S
     for verb in ["WRITE/WRITE", "WRITE/SEND", "SEND/SEND"] {
         for rung in Rung::ALL {
             let rows = report.rows.iter();
-            let own = rows.filter(|row| row.verb == verb && row.rung == Some(rung));
+            let own = rows.filter(|row| row.verb == verb && row.case.rung == Some(rung));
             let best = own
                 .filter_map(measured)
                 .max_by(|one, other| one.mid.total_cmp(&other.mid));
