@@ -132,9 +132,11 @@ fn names(all: &[Selection]) -> Vec<&'static str> {
     names
 }
 
-/// The machine's target, as the compiler calls it.
-fn host() -> anyhow::Result<String> {
-    let output = Command::new("rustc")
+/// The machine's target, as the compiler calls it: named, so that build scripts and macros are not
+/// instrumented.
+pub(crate) fn host() -> anyhow::Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc)
         .arg("-vV")
         .output()
         .context("starting rustc")?;

@@ -11,10 +11,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+
+use crate::checkers::host;
 
 /// What is in the names of files that libFuzzer made up: the hash of what is in them.
 const HASH_DIGITS: usize = 40;
@@ -161,16 +163,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     fuzz(&places, &targets, jobs, arguments)
 }
 
-/// The compiler's own target, which must be named so that build scripts are not instrumented.
-fn host() -> anyhow::Result<String> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("-vV").output();
-    let output = output.context("asking rustc for its version")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc names no host")?.to_owned())
-}
-
 /// The targets that are asked for, or all.
 fn choose(places: &Places, asked: &[String]) -> anyhow::Result<Vec<String>> {
     let folder = places.root.join("fuzz/fuzz_targets");
@@ -196,23 +188,13 @@ fn choose(places: &Places, asked: &[String]) -> anyhow::Result<Vec<String>> {
 }
 
 fn build(places: &Places) -> anyhow::Result<()> {
-    let arguments = [
-        "build",
-        "--package",
-        "fuzz",
-        "--bins",
-        "--features",
-        "libfuzzer",
-    ];
+    let build = "build --package fuzz --bins --features libfuzzer --profile fuzz --target";
     let host = host()?;
-    eprintln!(
-        "$ cargo {} --profile fuzz --target {host}",
-        arguments.join(" ")
-    );
+    eprintln!("$ cargo {build} {host}");
     let status = Command::new(env!("CARGO"))
         .current_dir(&places.root)
-        .args(arguments)
-        .args(["--profile", "fuzz", "--target", &host])
+        .args(build.split(' '))
+        .arg(&host)
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", RUSTFLAGS)
         .env("CARGO_TARGET_DIR", &places.build)
@@ -223,19 +205,6 @@ fn build(places: &Places) -> anyhow::Result<()> {
         "the targets cannot be built (libFuzzer needs a C++ compiler)"
     );
     Ok(())
-}
-
-/// A target that runs.
-struct Running<'a> {
-    target: &'a str,
-    child: Child,
-}
-
-impl Running<'_> {
-    fn finish(mut self, places: &Places) -> anyhow::Result<bool> {
-        let status = self.child.wait().context("waiting for a target")?;
-        report(places, self.target, status)
-    }
 }
 
 /// Runs the targets, some at a time, and tells of each when it ends.
@@ -270,13 +239,13 @@ fn fuzz(
             let child = program
                 .spawn()
                 .with_context(|| format!("starting {target}"))?;
-            running.push(Running { target, child });
+            running.push((target, child));
         }
         // All are waited for, so that none outlives us.
-        for one in running {
-            let target = one.target;
-            if !one.finish(places)? {
-                failed.push(target);
+        for (target, mut child) in running {
+            let status = child.wait().context("waiting for a target")?;
+            if !report(places, target, status)? {
+                failed.push(target.as_str());
             }
         }
     }

@@ -12,7 +12,6 @@
 //! cargo x fuzz       what reads bytes from outside, given bytes that libFuzzer makes up
 //! cargo x death      processes that die at their steps; --all for all steps
 //! cargo x programs   random programs over every NIC, from seeds: every completion checked
-//! cargo x lines      how large the harness is, and the product
 //! ```
 //!
 //! What is measured and counted is `cargo lab`.
@@ -22,7 +21,6 @@
 mod check;
 mod checkers;
 mod fuzz;
-mod lines;
 
 use std::process::Command;
 
@@ -75,8 +73,6 @@ enum Chore {
         #[arg(default_value = "16..200")]
         seeds: String,
     },
-    /// How large the harness is, and the product: lines of code.
-    Lines,
 }
 
 #[derive(clap::Args)]
@@ -98,7 +94,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Death { step, all, seed } => death(step.as_deref(), all, seed),
         Chore::Programs { seeds } => programs(&seeds),
-        Chore::Lines => lines::run(),
     }
 }
 
@@ -132,7 +127,7 @@ fn deps() -> anyhow::Result<()> {
 
 fn loom() -> anyhow::Result<()> {
     // One build for all: loom's own crates take most of it.
-    let packages = ["-p", "rt", "-p", "nic-soft", "-p", "store"];
+    let packages = ["-p", "rt", "-p", "nic-soft", "-p", "store", "-p", "cache"];
     let test = ["test", "--profile", "loom", "--test", "loom"];
     let environment = [
         ("RUSTFLAGS", "--cfg loom"),

@@ -1,73 +1,40 @@
-//! Arrows point down: which crate of the workspace may know which.
+//! Arrows point down: which crate of the workspace may know which, and which layer of the software
+//! NIC.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
-const ARROWS: [(&str, &[&str]); 17] = [
-    ("verbs", &[]),
-    ("conformance", &["verbs"]),
-    ("engine", &[]),
-    ("rt", &[]),
-    ("block", &["rt"]),
-    ("nic-soft", &["verbs"]),
-    ("cache", &["verbs", "engine"]),
-    ("checker", &["cache"]),
-    ("memcache", &["rt", "engine"]),
-    ("store", &["rt", "block", "engine"]),
-    (
-        "bench",
-        &[
-            "verbs", "nic-soft", "rt", "block", "engine", "cache", "memcache", "store",
-        ],
-    ),
-    (
-        "lab",
-        &[
-            "verbs",
-            "rt",
-            "block",
-            "cache",
-            "store",
-            "bench",
-            "vervain",
-            "gates",
-            "simulation",
-        ],
-    ),
-    (
-        "vervain",
-        &[
-            "verbs", "nic-soft", "rt", "block", "engine", "cache", "memcache", "store", "bench",
-        ],
-    ),
-    (
-        "gates",
-        &[
-            "verbs", "nic-soft", "rt", "block", "engine", "cache", "memcache", "store",
-        ],
-    ),
-    (
-        "fuzz",
-        &[
-            "verbs",
-            "conformance",
-            "nic-soft",
-            "rt",
-            "block",
-            "engine",
-            "cache",
-            "checker",
-            "memcache",
-            "store",
-            "lab",
-            "vervain",
-        ],
-    ),
-    ("simulation", &["verbs", "conformance", "cache", "checker"]),
-    ("xtask", &[]),
-];
+const ARROWS: &str = "
+    verbs:
+    conformance: verbs
+    engine:
+    rt:
+    block: rt
+    nic-soft: verbs
+    cache: verbs engine
+    checker: cache
+    memcache: rt engine
+    store: rt block engine
+    bench: verbs nic-soft rt block engine cache memcache store
+    lab: verbs rt block cache store bench vervain gates simulation
+    vervain: verbs nic-soft rt block engine cache checker memcache store bench
+    gates: verbs nic-soft rt block engine cache memcache store
+    fuzz: verbs conformance nic-soft rt block engine cache checker memcache store lab vervain
+    sim: verbs conformance rt block
+    simulation: verbs conformance rt sim cache checker
+    xtask:
+";
+
+/// The same by crate.
+fn arrows() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let lines = ARROWS.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .map(|(name, down)| (name.trim(), down.split_whitespace().collect()))
+        .collect()
+}
 
 #[test]
 fn every_dependency_inside_the_workspace_points_down() {
@@ -80,10 +47,7 @@ fn every_dependency_inside_the_workspace_points_down() {
         .iter()
         .map(|package| package.name.to_string())
         .collect();
-    let arrows: BTreeMap<&str, BTreeSet<&str>> = ARROWS
-        .iter()
-        .map(|(name, down)| (*name, down.iter().copied().collect()))
-        .collect();
+    let arrows = arrows();
     let drawn: BTreeSet<String> = arrows.keys().map(|name| (*name).to_string()).collect();
     assert_eq!(
         members, drawn,
@@ -107,7 +71,7 @@ fn every_dependency_inside_the_workspace_points_down() {
 
 #[test]
 fn the_drawing_has_no_circles() {
-    let below: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    let below = arrows();
     // Taking away what has nothing below it, again and again, leaves nothing.
     let mut left: BTreeSet<&str> = below.keys().copied().collect();
     while let Some(bottom) = left
@@ -149,4 +113,218 @@ fn the_product_carries_no_rival() {
             });
         left.extend(normal.map(|dependency| dependency.pkg.clone()));
     }
+}
+
+/// The folders of the software NIC, the lowest first, as docs/design/nic-soft.md draws them: a file
+/// imports from its own and from those before it. Tests may use more.
+const LAYERS: [&str; 9] = [
+    "sync", "shared", "contact", "memory", "path", "queue", "recv", "send", "device",
+];
+
+/// The lines of a source that are neither comments nor tests.
+fn code_of(source: &str) -> Vec<&str> {
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let is_no_test = |line: &&str| !(line.starts_with("#[cfg(") && line.contains("test"));
+    let lines = source.lines().take_while(is_no_test);
+    lines.filter(is_code).collect()
+}
+
+/// What the source of a module imports that is neither of its layer nor of one below. A module's
+/// path begins with its layer.
+fn imports_from_above(module: &[&str], source: &str) -> Vec<String> {
+    let own = LAYERS.iter().position(|layer| *layer == module[0]);
+    let below = &LAYERS[..=own.expect("a layer")];
+    let mut above = Vec::new();
+    for line in code_of(source) {
+        for root in ["crate::", "super::"] {
+            for (at, _) in line.match_indices(root) {
+                let before = line[..at].chars().next_back();
+                if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | ':')) {
+                    continue; // The rest of a longer path, which was looked at already.
+                }
+                let mut rest = &line[at..];
+                let mut left = if root == "crate::" { 0 } else { module.len() };
+                rest = rest.strip_prefix("crate::").unwrap_or(rest);
+                while let Some(outer) = rest.strip_prefix("super::") {
+                    (rest, left) = (outer, left.saturating_sub(1));
+                }
+                let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_');
+                let name = name.take(1).collect::<String>();
+                if left == 0 && !below.contains(&name.as_str()) {
+                    above.push(line.trim().to_owned());
+                }
+            }
+        }
+    }
+    above
+}
+
+/// The modules of a layer that know each other in a circle. In `contact` all know the adapter, which
+/// holds what they keep; in `queue` whoever fails a queue pair, or completes for it, and whoever polls
+/// know each other. All other layers have an order inside too.
+const CIRCLES: [(&str, &[&str]); 2] = [
+    (
+        "contact",
+        &[
+            "adapter", "contacts", "inbox", "incoming", "objects", "peer", "question",
+        ],
+    ),
+    ("queue", &["arrival", "channel", "cq", "qp", "srq"]),
+];
+
+/// The modules of its own layer that a module's source imports: what lies in a folder of its own
+/// counts as the module that the folder is named after.
+fn imports_within(module: &[&str], source: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let code: String = code_of(source).join("\n");
+    let mut roots = vec![format!("crate::{}::", module[0])];
+    if module.len() == 2 {
+        roots.push("super::".into());
+    }
+    for root in roots {
+        for (at, _) in code.match_indices(&root) {
+            let rest = &code[at + root.len()..];
+            let group = rest
+                .strip_prefix('{')
+                .and_then(|rest| rest.split('}').next());
+            let first = |path: &str| {
+                let name = path
+                    .trim()
+                    .split(|c: char| !c.is_alphanumeric() && c != '_');
+                name.take(1).collect::<String>()
+            };
+            match group {
+                Some(group) => names.extend(group.split(',').map(first)),
+                None => names.extend([first(rest)]),
+            }
+        }
+    }
+    names.remove(module[1]);
+    names
+}
+
+/// The modules that are left when those that know none of the others are taken away, again and again,
+/// and then those that none of the others knows.
+fn circle(mut below: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    loop {
+        let knows_none = |own: &BTreeSet<String>| own.iter().all(|one| !below.contains_key(one));
+        let is_known = |name: &String| below.values().any(|own| own.contains(name));
+        let outside =
+            |(name, own): &(&String, &BTreeSet<String>)| knows_none(own) || !is_known(name);
+        let Some(name) = below.iter().find(outside).map(|(name, _)| name.clone()) else {
+            return below.into_keys().collect();
+        };
+        below.remove(&name);
+    }
+}
+
+/// Calls `look` with each module below a folder and its source.
+fn modules(folder: &Path, path: &mut Vec<String>, look: &mut impl FnMut(&[&str], &str)) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let entry = entry.expect("an entry").path();
+        let name = entry.file_stem().expect("a name").to_string_lossy();
+        if entry.is_dir() {
+            path.push(name.into_owned());
+            modules(&entry, path, look);
+            path.pop();
+        } else if entry.extension().is_some_and(|end| end == "rs") {
+            let mut module: Vec<&str> = path.iter().map(String::as_str).collect();
+            module.extend((name != "mod").then_some(&*name));
+            look(&module, &std::fs::read_to_string(&entry).expect("a source"));
+        }
+    }
+}
+
+#[test]
+fn the_layers_of_the_software_nic_look_down() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nic-soft/src");
+    let mut seen = BTreeSet::new();
+    let mut wrong = Vec::new();
+    modules(&root, &mut Vec::new(), &mut |module, source| {
+        if let [layer, _, ..] = module {
+            seen.insert((*layer).to_owned());
+            let above = imports_from_above(module, source);
+            wrong.extend(above.into_iter().map(|line| (module.join("::"), line)));
+        }
+    });
+    assert_eq!(
+        seen,
+        LAYERS.map(String::from).into(),
+        "each folder is a layer"
+    );
+    assert!(wrong.is_empty(), "imports from layers above: {wrong:#?}");
+}
+
+#[test]
+fn the_modules_of_a_layer_know_each_other_in_no_other_circles() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nic-soft/src");
+    let mut layers: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    modules(&root, &mut Vec::new(), &mut |module, source| {
+        if let [layer, name, ..] = module {
+            let layer = layers.entry((*layer).to_owned()).or_default();
+            let below = layer.entry((*name).to_owned()).or_default();
+            below.extend(imports_within(module, source));
+        }
+    });
+    let circles = layers
+        .into_iter()
+        .map(|(layer, below)| (layer, circle(below)));
+    let found: BTreeMap<_, _> = circles.filter(|(_, circle)| !circle.is_empty()).collect();
+    let known = CIRCLES.map(|(layer, names)| {
+        let names = names.iter().map(|name| (*name).to_owned());
+        (layer.to_owned(), names.collect::<BTreeSet<_>>())
+    });
+    assert_eq!(found, BTreeMap::from(known));
+}
+
+#[test]
+fn a_circle_is_found() {
+    let modules = |sources: &[(&str, &str)]| {
+        let below = sources.iter().map(|(name, source)| {
+            let imports = imports_within(&["path", name], source);
+            ((*name).to_owned(), imports)
+        });
+        circle(below.collect())
+    };
+    let link = ("link", "use crate::path::{remote, wire::Packet};");
+    let remote = ("remote", "use crate::memory::mr;");
+    let wire = ("wire", "use super::remote::Place;");
+    assert!(modules(&[link, remote, wire]).is_empty());
+    let wire = ("wire", "use super::link::Link;");
+    let circle = modules(&[link, remote, wire]);
+    assert_eq!(circle, ["link", "wire"].map(String::from).into());
+    let wire = ("wire", "#[cfg(test)]\nuse super::link::Link;");
+    assert!(modules(&[link, remote, wire]).is_empty());
+}
+
+#[test]
+fn an_import_from_a_layer_above_is_found() {
+    let found = |module: &[&str], source| !imports_from_above(module, source).is_empty();
+    let link = ["path", "link"];
+    for below in [
+        "use crate::path::remote::Place;",
+        "use crate::sync::light_barrier;",
+        "use super::remote;",
+        "pub(crate) fn f() {}",
+        "// As crate::device does.",
+        "#[cfg(test)]\nmod tests {\n    use crate::SoftNic;\n}",
+    ] {
+        assert!(!found(&link, below), "{below}");
+    }
+    for above in [
+        "use crate::queue::qp::QpShared;",
+        "use crate::SoftNic;",
+        "use super::super::send::queue;",
+        "fn f(adapter: &crate::device::nic::SoftNic) {}",
+    ] {
+        assert!(found(&link, above), "{above}");
+    }
+    assert!(!found(
+        &["send", "queue", "kept"],
+        "use super::super::dests;"
+    ));
+    assert!(found(
+        &["send", "queue", "kept"],
+        "use super::super::super::device;"
+    ));
 }
