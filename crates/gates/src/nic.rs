@@ -206,7 +206,7 @@ impl Datagrams {
         let ah = pd.create_ah(server.gid()?)?;
         // One that is lost, for want of a RECV, opens the lane that the others go through.
         qp.post_send(&[Wr::send_inline_to(&ah, peer.num(), QKEY, b"first").unsignaled()])?;
-        while server_nic.usage().unreceived == 0 {
+        while server_nic.counters().unreceived == 0 {
             let lost = peer_cq.poll(&mut [Wc::default()])?;
             ensure!(lost == 0, "a datagram without a RECV");
             // It goes out when first contact stands.

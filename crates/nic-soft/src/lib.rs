@@ -73,5 +73,5 @@ mod sync;
 #[cfg(test)]
 mod testing;
 
-pub use device::nic::{SoftNic, SoftOptions, Usage};
+pub use device::nic::{Counters, SoftNic, SoftOptions, Usage};
 pub use shared::cause::Cause;

@@ -139,6 +139,12 @@ pub struct Usage {
     pub peers: usize,
     /// Connections that peers have opened to it.
     pub connections: usize,
+}
+
+/// What an adapter has refused and dropped since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Counters {
     /// Connections that it has refused or ended, because there were too many or they broke the
     /// rules.
     pub refused: u64,
@@ -154,11 +160,7 @@ impl SoftNic {
     pub fn usage(&self) -> Usage {
         let (objects, adapter) = (&self.objects, self.adapter());
         adapter.sweep_lanes();
-        let (connections, refused) = {
-            let incoming = adapter.incoming();
-            (incoming.count(), incoming.refused)
-        };
-        let (unsent, unreceived) = adapter.dropped();
+        let connections = adapter.incoming().count();
         Usage {
             instance: adapter.membership.number(),
             queue_pairs: objects.qps.count(),
@@ -166,6 +168,15 @@ impl SoftNic {
             lanes: adapter.lanes_used(),
             peers: adapter.peers().len(),
             connections,
+        }
+    }
+
+    /// What has been refused and dropped.
+    pub fn counters(&self) -> Counters {
+        let adapter = self.adapter();
+        let refused = adapter.incoming().refused;
+        let (unsent, unreceived) = adapter.dropped();
+        Counters {
             refused,
             unsent,
             unreceived,

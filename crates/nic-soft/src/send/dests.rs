@@ -362,10 +362,10 @@ mod tests {
         while !peer.is_dead() {
             std::thread::yield_now();
         }
-        let unsent = us.usage().unsent;
+        let unsent = us.counters().unsent;
         dests.carry_on(adapter);
         assert!(!dests.is_waiting());
-        assert_eq!(us.usage().unsent, unsent + 1, "what is lost is counted");
+        assert_eq!(us.counters().unsent, unsent + 1, "what is lost is counted");
         let new = open();
         assert_eq!(new.adapter().membership.number(), instance);
         // What has waited for the old one is not for the new one.
@@ -381,6 +381,6 @@ mod tests {
             assert!(!link.peer.is_dead());
         }
         dests.carry_on(adapter);
-        assert_eq!(us.usage().unsent, unsent + 2);
+        assert_eq!(us.counters().unsent, unsent + 2);
     }
 }

@@ -65,7 +65,7 @@ fn nobody_passes_for_another_process() {
         assert_eq!((answer.code, fds.len()), (IDENTITY, 0), "{lie:?}");
         assert!(has_ended(&socket), "{lie:?}");
     }
-    assert_eq!(nic.usage().refused, lies.len() as u64);
+    assert_eq!(nic.counters().refused, lies.len() as u64);
     assert!(speaker.meet(0).is_ok(), "the truth is believed");
 }
 
@@ -161,7 +161,7 @@ fn one_that_reads_no_answers_loses_the_connection() {
     let (sent, error) = ended.expect("the connection ends");
     assert!(matches!(error, Errno::PIPE | Errno::CONNRESET), "{error}");
     println!("{sent} requests");
-    assert!(nic.usage().refused >= 1);
+    assert!(nic.counters().refused >= 1);
     assert!(speaker.meet(0).is_ok(), "others are served");
 }
 
@@ -202,7 +202,7 @@ fn one_process_cannot_take_all_connections() {
     // Those that say nothing are counted as well.
     let strangers: Vec<_> = (0..300).filter_map(|_| speaker.dial(0).ok()).collect();
     until("the last to be refused", || {
-        (nic.usage().refused > 1).then_some(())
+        (nic.counters().refused > 1).then_some(())
     });
     assert!(nic.usage().connections < max + strangers.len());
 

@@ -395,7 +395,7 @@ fn a_storm_harms_nobody_but_itself() {
         "{tried} inputs, {kills} kills, {rounds} honest rounds, {received:?} messages and \
          {datagrams} datagrams of honest peers, {foul} foul completions, {failures} of our queue \
          pairs failed, {} connections refused",
-        nic.usage().refused
+        nic.counters().refused
     );
     assert!(failures > 0 && *foul > 0, "the storm came to nothing");
 }

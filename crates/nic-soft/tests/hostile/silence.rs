@@ -359,7 +359,7 @@ fn datagrams_to_a_process_that_stands_still_wait_and_nobody_else_does() {
         sender.send(to, len);
     }
     assert_eq!(
-        (sender.nic.usage().unsent, sender.nic.usage().peers),
+        (sender.nic.counters().unsent, sender.nic.usage().peers),
         (0, 1)
     );
     drop(stopped);
@@ -383,7 +383,7 @@ fn datagrams_that_wait_in_vain_are_lost_and_counted() {
         sender.send(to, len);
     }
     until("them to be lost", || {
-        (sender.nic.usage().unsent == 5).then_some(())
+        (sender.nic.counters().unsent == 5).then_some(())
     });
     // It is contacted again for the next one.
     drop(stopped);

@@ -99,7 +99,7 @@ fn datagrams_for_one_who_does_not_poll_take_bounded_room_and_are_counted() {
     for _ in 1..SENT {
         send(&mut here);
     }
-    let unsent = here.nic.usage().unsent;
+    let unsent = here.nic.counters().unsent;
     assert!(unsent > 0, "there is room without end");
     its_nic.catch_up();
     let lanes = || its_nic.usage().lanes;
@@ -112,13 +112,13 @@ fn datagrams_for_one_who_does_not_poll_take_bounded_room_and_are_counted() {
     // Those behind find no RECV.
     until("the end of the others", || {
         assert_eq!(there.poll(), None);
-        (its_nic.usage().unreceived == SENT - unsent - RECVS).then_some(())
+        (its_nic.counters().unreceived == SENT - unsent - RECVS).then_some(())
     });
     assert_eq!(lanes(), 1, "room is given back");
     there.post_recvs(1);
     send(&mut here);
     until("one more", || there.poll());
-    assert_eq!(here.nic.usage().unsent, unsent);
+    assert_eq!(here.nic.counters().unsent, unsent);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn datagrams_to_nobody_are_counted() {
     here.ud
         .post_send(&[short, short, gathered, short])
         .expect("posted");
-    assert_eq!(here.nic.usage().unsent, 4);
+    assert_eq!(here.nic.counters().unsent, 4);
 }
 
 #[test]
@@ -163,16 +163,16 @@ fn a_datagram_without_room_wakes_whoever_waits_for_solicited_ones() {
     until("first contact", || {
         (here.nic.usage().peers == 1).then_some(())
     });
-    while here.nic.usage().unsent == 0 {
+    while here.nic.counters().unsent == 0 {
         send(&mut here);
     }
     cq.arm(true).expect("it has a channel");
     while channel.event().expect("an event or none").is_some() {}
     cq.arm(true).expect("it has a channel");
     assert_eq!(channel.event().expect("an event or none"), None);
-    let unsent = here.nic.usage().unsent;
+    let unsent = here.nic.counters().unsent;
     send(&mut here);
-    assert_eq!(here.nic.usage().unsent, unsent + 1);
+    assert_eq!(here.nic.counters().unsent, unsent + 1);
     assert_eq!(channel.event().expect("an event or none"), Some(cq.num()));
 }
 

@@ -254,7 +254,10 @@ impl HerdBoard {
         tell("lanes", usage.lanes as u64);
         tell("peers", usage.peers as u64);
         tell("connections", usage.connections as u64);
-        tell("connections_refused", usage.refused);
+        let counters = self.nic.counters();
+        tell("connections_refused", counters.refused);
+        tell("messages_unsent", counters.unsent);
+        tell("messages_unreceived", counters.unreceived);
         let Some(counted) = &self.counted else {
             return;
         };
