@@ -13,7 +13,7 @@ use crate::read::version;
 use crate::recovery::headers;
 pub use crate::scan::{Damage, Flaw};
 use crate::scan::{Passed, Scan};
-use crate::store::{read_superblocks, write_superblock};
+use crate::superblock::{check, read_superblocks, write_superblock};
 
 /// What is on a device.
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ async fn superblocks(
     let (found, problems) = read_superblocks(&**device, disk).await?;
     match found {
         Some(superblock) if superblock.ready => {
-            crate::store::check(&device.name(), &superblock, device.geometry())?;
+            check(&device.name(), &superblock, device.geometry())?;
             Ok((superblock, problems))
         }
         _ => Err(StoreError::NoStore {

@@ -77,6 +77,8 @@ mod store;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]
+mod superblock;
+#[cfg(not(loom))]
 mod unsettled;
 #[cfg(not(loom))]
 mod writer;
