@@ -143,7 +143,7 @@ impl Default for ServerSettings {
 
 /// Where the software NIC finds a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NicPlace {
+pub struct NicAddress {
     /// The run directory.
     pub run_dir: PathBuf,
 }
@@ -154,7 +154,7 @@ pub struct Server {
     name: String,
     address: Address,
     unix: Option<Address>,
-    nic: Option<NicPlace>,
+    nic: Option<NicAddress>,
     // Before the directory, which it uses.
     child: Child,
     _dir: Option<Directory>,
@@ -190,7 +190,7 @@ impl Server {
     }
 
     /// Where the software NIC finds it; nothing for a server without RDMA.
-    pub fn nic(&self) -> Option<&NicPlace> {
+    pub fn nic(&self) -> Option<&NicAddress> {
         self.nic.as_ref()
     }
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use serde::Deserialize;
 
 use super::child::Child;
-use super::{NicPlace, ProcessError, START_MAX, Server, ServerSettings, directory};
+use super::{NicAddress, ProcessError, START_MAX, Server, ServerSettings, directory};
 use crate::cache::Address;
 
 /// The line by which it says that it serves.
@@ -20,16 +20,16 @@ struct Hello {
     listen: String,
 }
 
-/// Where a server of ours lives, so that another one can come to the same place after it.
+/// Where a server of ours lives, so that another one can come there after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Home {
     /// Its directory: errors, the run directory and the Unix socket go here.
     pub dir: PathBuf,
     /// Its TCP port; 0 for a free one.
     pub port: u16,
 }
 
-impl Place {
+impl Home {
     /// Where its software NIC meets others.
     pub fn run_dir(&self) -> PathBuf {
         self.dir.join("run")
@@ -56,33 +56,33 @@ pub fn fixed_port(random: &mut fastrand::Rng) -> Option<u16> {
 /// It cannot be started, or does not serve.
 pub fn start(exe: &Path, settings: &ServerSettings) -> Result<Server, ProcessError> {
     let dir = directory()?;
-    let place = Place {
+    let home = Home {
         dir: dir.path().to_path_buf(),
         port: 0,
     };
-    let mut server = start_in(exe, settings, &place, &[], &[])?;
+    let mut server = start_in(exe, settings, &home, &[], &[])?;
     server._dir = Some(dir);
     Ok(server)
 }
 
-/// As [`start`], at a place of the caller's, with more flags for `serve` and more environment.
+/// As [`start`], in a home of the caller's, with more flags for `serve` and more environment.
 ///
 /// # Errors
 /// As [`start`].
 pub fn start_in(
     exe: &Path,
     settings: &ServerSettings,
-    place: &Place,
+    home: &Home,
     flags: &[String],
     environment: &[(&str, &str)],
 ) -> Result<Server, ProcessError> {
-    let (run_dir, unix) = (place.run_dir(), place.unix());
+    let (run_dir, unix) = (home.run_dir(), home.unix());
     let mut command = Command::new(exe);
     command
         // The lab is this program under another name.
         .arg0("vervain")
         .args(["--json", "serve", "--prefault", "--listen"])
-        .arg(format!("127.0.0.1:{}", place.port))
+        .arg(format!("127.0.0.1:{}", home.port))
         .arg("--unix")
         .arg(&unix)
         .arg("--run-dir")
@@ -99,7 +99,7 @@ pub fn start_in(
     if !settings.cpus.is_empty() {
         command.arg("--pin");
     }
-    let mut child = Child::start("vervain", &mut command, &settings.cpus, &place.dir)?;
+    let mut child = Child::start("vervain", &mut command, &settings.cpus, &home.dir)?;
     // Reading a pipe cannot be given up, so a thread does it; it ends with the pipe.
     let (tell, told) = channel();
     if let Some(stdout) = child.stdout() {
@@ -118,7 +118,7 @@ pub fn start_in(
         name: format!("vervain {}", hello.version),
         address: Address::Tcp(listen),
         unix: Some(Address::Unix(unix)),
-        nic: Some(NicPlace { run_dir }),
+        nic: Some(NicAddress { run_dir }),
         child,
         _dir: None,
     })

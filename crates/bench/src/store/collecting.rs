@@ -9,8 +9,8 @@ use anyhow::ensure;
 use block::{Device, Engine};
 use serde::{Deserialize, Serialize};
 
+use super::location::{OpenLocation, fill};
 use super::measure::{Numbers, Side, Slice};
-use super::place::{Place, fill};
 use super::{KEY_LEN, StoreRun};
 
 /// PUTs under way.
@@ -58,8 +58,8 @@ impl StoreRun {
         live_share: f64,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Collected> {
-        let place = Place::open(&self.location, self.bytes, self.in_memory)?;
-        let file = place.device(Engine::Uring)?;
+        let location = OpenLocation::open(&self.location, self.bytes, self.in_memory)?;
+        let file = location.device(Engine::Uring)?;
         let len = file.geometry().len;
         fill(&file, 1 << 20, len, progress)?;
         self.collect_on(Arc::new(file), live_share, progress)

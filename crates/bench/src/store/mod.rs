@@ -4,7 +4,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `mod.rs` | [`StoreRun`]: the settings and the run |
-//! | `place.rs` | the file or drive, and its part that is the store's |
+//! | `location.rs` | the file or drive, and its part that is the store's |
 //! | `measure.rs` | one measurement: cores, tasks, counts |
 //! | `log.rs` | a log without an index, which writes are compared with |
 //! | `collecting.rs` | what is written for a PUT when segments have to be emptied |
@@ -13,9 +13,9 @@
 //! | `recovery.rs` | opening a store after a crash and after a clean stop |
 
 mod collecting;
+mod location;
 mod log;
 mod measure;
-mod place;
 mod recovery;
 mod report;
 mod show;
@@ -30,14 +30,14 @@ use clap::builder::{BoolValueParser, TypedValueParser as _};
 use clap::{ArgAction, Args};
 use serde::Serialize;
 
+use self::location::{OpenLocation, Part, fill};
 use self::measure::{Numbers, Requests, Side, Slice, Tally};
-use self::place::{Part, Place, fill};
 use crate::machine::{Machine, allowed_cpus};
 use crate::units;
 use crate::workload::{self, Distribution, Tape, Workload};
 
 pub use self::collecting::Collected;
-pub use self::place::Location;
+pub use self::location::Location;
 pub use self::recovery::{Recovered, load};
 pub use self::report::{Figures, Loaded, Row, StoreReport};
 pub use self::show::write_store;
@@ -197,8 +197,8 @@ impl StoreRun {
     /// Settings that make no sense, a device that cannot be used or fails, wrong values.
     pub fn run(&self, progress: &mut dyn FnMut(&str)) -> anyhow::Result<StoreReport> {
         self.check()?;
-        let place = Place::open(&self.location, self.bytes, self.in_memory)?;
-        let bench = Bench::prepare(self, &place, progress)?;
+        let location = OpenLocation::open(&self.location, self.bytes, self.in_memory)?;
+        let bench = Bench::prepare(self, &location, progress)?;
         let mut rows = Vec::new();
         for cell in &self.cells {
             rows.extend(bench.compare(cell, progress)?);
@@ -260,11 +260,11 @@ impl StoreRun {
 impl<'r> Bench<'r> {
     fn prepare(
         run: &'r StoreRun,
-        place: &Place,
+        at: &OpenLocation,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Self> {
         let first = run.cells.first().and_then(|cell| cell.engines.first());
-        let file = place.device(first.copied().unwrap_or(Engine::Uring))?;
+        let file = at.device(first.copied().unwrap_or(Engine::Uring))?;
         let geometry = file.geometry();
         let store_len = ((geometry.len as f64 * STORE_SHARE) as u64 >> 20) << 20;
         let record = (run.value_len + KEY_LEN + 32) as u64;

@@ -15,8 +15,8 @@ use block::{Device, Disk, Engine};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
+use super::location::{OpenLocation, open_device};
 use super::measure::{Numbers, Side, Slice};
-use super::place::{Place, open_device};
 use super::report::Loaded;
 use super::{FILL_DEPTH, KEY_LEN, StoreRun};
 use crate::machine::allowed_cpus;
@@ -131,12 +131,12 @@ impl StoreRun {
         loader: &dyn Fn(&Path, &StoreRun) -> Command,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Recovered> {
-        let place = Place::open(
+        let location = OpenLocation::open(
             &self.location,
             file_len(self.keys, self.value_len),
             self.in_memory,
         )?;
-        let load = self.load_and_kill(loader(place.path(), self), progress)?;
+        let load = self.load_and_kill(loader(location.path(), self), progress)?;
         let mut recovered = Recovered {
             keys: self.keys,
             value_len: self.value_len,
@@ -144,9 +144,9 @@ impl StoreRun {
             ..Recovered::default()
         };
         progress("reading the file from one end to the other");
-        recovered.sequential_per_s = self.sequential(&place, load.log_bytes)?;
+        recovered.sequential_per_s = self.sequential(&location, load.log_bytes)?;
         progress("opening after the crash");
-        let (store, seconds) = self.open(&place)?;
+        let (store, seconds) = self.open(&location)?;
         recovered.crash_s = seconds;
         match store.recovery() {
             Recovery::Log {
@@ -168,7 +168,7 @@ impl StoreRun {
         store.close()?;
         recovered.close_s = began.elapsed().as_secs_f64();
         progress("opening after the clean stop");
-        let (store, seconds) = self.open(&place)?;
+        let (store, seconds) = self.open(&location)?;
         recovered.clean_s = seconds;
         recovered.clean_from_index = store.recovery() == Recovery::Closed;
         progress("looking for the items");
@@ -196,8 +196,8 @@ impl StoreRun {
     }
 
     /// Opens the store, and says how long that took once the file was open.
-    fn open(&self, place: &Place) -> anyhow::Result<(Store, f64)> {
-        let device = Arc::new(place.device(Engine::Uring)?);
+    fn open(&self, location: &OpenLocation) -> anyhow::Result<(Store, f64)> {
+        let device = Arc::new(location.device(Engine::Uring)?);
         let began = Instant::now();
         let store = Store::on(device, &options(128))?;
         Ok((store, began.elapsed().as_secs_f64()))
@@ -235,12 +235,12 @@ impl StoreRun {
     }
 
     /// Bytes a second of the device alone, read as recovery reads it: large pieces, some at a time.
-    fn sequential(&self, place: &Place, bytes: u64) -> anyhow::Result<f64> {
+    fn sequential(&self, location: &OpenLocation, bytes: u64) -> anyhow::Result<f64> {
         const PIECE: u64 = 1 << 20;
         const AT_ONCE: u64 = 16;
         /// Enough to know the speed.
         const ENOUGH: u64 = 4 << 30;
-        let device = place.device(Engine::Uring)?;
+        let device = location.device(Engine::Uring)?;
         let disk = Disk::open(&device, AT_ONCE as usize)?;
         let end = bytes.min(device.geometry().len).min(ENOUGH) / PIECE;
         let began = Instant::now();

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use bench::process::vervain::{self, Place};
+use bench::process::vervain::{self, Home};
 use bench::process::{Server, ServerSettings};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -58,14 +58,14 @@ struct Watched {
     /// The thread of its one core.
     core: u32,
     // Behind the server, which uses it.
-    place: Place,
+    home: Home,
     dir: tempfile::TempDir,
 }
 
 impl Watched {
     fn start(exe: &Path, way: Way) -> anyhow::Result<Watched> {
         let dir = tempfile::tempdir()?;
-        let place = Place {
+        let home = Home {
             dir: dir.path().to_path_buf(),
             port: 0,
         };
@@ -78,12 +78,12 @@ impl Watched {
             ..ServerSettings::default()
         };
         let flags = ["--poll", "--io", io].map(str::to_string);
-        let server = vervain::start_in(exe, &settings, &place, &flags, &[])?;
+        let server = vervain::start_in(exe, &settings, &home, &flags, &[])?;
         Ok(Watched {
             vervain: exe.to_path_buf(),
             core: core_thread(server.pid())?,
             server,
-            place,
+            home,
             dir,
         })
     }
@@ -98,7 +98,7 @@ impl Watched {
                 &self.server.address().to_string(),
             ])
             .arg("--run-dir")
-            .arg(self.place.run_dir())
+            .arg(self.home.run_dir())
             // A traced server is slow at times.
             .args([
                 "--items",

@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow, bail};
 use bench::cache::{Arrival, CacheRun, Length, Limit, LoadSweep, Pinning, Rates, RunError, Target};
 use bench::machine::Placement;
 use bench::print::{show, write_loads, write_table};
-use bench::process::{NicPlace, Server, ServerSettings, vervain};
+use bench::process::{NicAddress, Server, ServerSettings, vervain};
 use bench::units;
 use clap::Args;
 use clap::error::ErrorKind;
@@ -229,7 +229,7 @@ pub fn start_ours(settings: &ServerSettings) -> anyhow::Result<Server> {
 /// # Errors
 /// The NIC cannot be opened.
 pub fn nic_target(server: &Server, nic: &NicFlags) -> anyhow::Result<Target> {
-    let Some(NicPlace { run_dir, .. }) = server.nic() else {
+    let Some(NicAddress { run_dir, .. }) = server.nic() else {
         bail!("{} does not offer RDMA", server.name());
     };
     let nic = NicFlags {

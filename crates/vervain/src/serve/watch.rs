@@ -71,14 +71,14 @@ pub(super) struct Watch {
     news: Notify,
 }
 
-/// A member's place; it leaves with this.
-pub(super) struct Place<'a> {
+/// A connection among those that are watched; it leaves when this is dropped.
+pub(super) struct Membership<'a> {
     watch: &'a Watch,
     key: usize,
     pub(super) member: Rc<Member>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Membership<'_> {
     fn drop(&mut self) {
         self.watch.members.borrow_mut().remove(self.key);
     }
@@ -97,7 +97,7 @@ impl Watch {
     }
 
     /// Takes a connection in.
-    pub(super) fn admit(&self) -> Place<'_> {
+    pub(super) fn admit(&self) -> Membership<'_> {
         let member = Rc::new(Member {
             account: Account::new(Arc::clone(&self.pool), self.news.clone(), self.core.now()),
             ended: Cell::new(None),
@@ -111,7 +111,7 @@ impl Watch {
         }
         let key = members.insert(Rc::clone(&member));
         drop(members);
-        Place {
+        Membership {
             watch: self,
             key,
             member,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use bench::process::vervain::{Place, fixed_port, start_in};
+use bench::process::vervain::{Home, fixed_port, start_in};
 use bench::process::{Server, ServerSettings, Signal};
 
 use super::faults::Fault;
@@ -37,11 +37,11 @@ struct Use {
     descriptors: usize,
 }
 
-/// A server and the place where it comes back.
+/// A server and the home where it comes back.
 pub(super) struct Keeper {
     exe: PathBuf,
     settings: ServerSettings,
-    place: Place,
+    home: Home,
     loss_ppm_max: u32,
     random: fastrand::Rng,
     server: Option<Server>,
@@ -51,7 +51,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Finds a place for a server and starts the first one. `loss_ppm_max` is the most that its NIC
+    /// Makes a home for a server and starts the first one. `loss_ppm_max` is the most that its NIC
     /// may lose of a million messages.
     pub(super) fn start(
         exe: &Path,
@@ -66,7 +66,7 @@ impl Keeper {
         let mut keeper = Keeper {
             exe: exe.to_path_buf(),
             settings,
-            place: Place { dir, port },
+            home: Home { dir, port },
             loss_ppm_max,
             random,
             server: None,
@@ -79,11 +79,11 @@ impl Keeper {
     }
 
     pub(super) fn listen(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.place.port))
+        SocketAddr::from(([127, 0, 0, 1], self.home.port))
     }
 
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn home(&self) -> &Home {
+        &self.home
     }
 
     fn start_again(&mut self, world: &World) -> anyhow::Result<()> {
@@ -94,9 +94,9 @@ impl Keeper {
             flags.extend(["--nic-loss".to_string(), ppm.to_string()]);
             world.count(Fault::Loss);
         }
-        let (exe, settings, place) = (&self.exe, &self.settings, &self.place);
-        let server = start_in(exe, settings, place, &flags, &GIVE_BACK)
-            .context("cannot start the server")?;
+        let (exe, settings, home) = (&self.exe, &self.settings, &self.home);
+        let server =
+            start_in(exe, settings, home, &flags, &GIVE_BACK).context("cannot start the server")?;
         self.starts += 1;
         world.note(&format!(
             "server {} has started as process {} {}",
@@ -163,7 +163,7 @@ impl Keeper {
     fn keep_errors(&mut self) -> anyhow::Result<()> {
         let errors = self.server()?.stderr();
         let name = format!("server-{}.stderr", self.starts);
-        std::fs::write(self.place.dir.join(name), &errors)?;
+        std::fs::write(self.home.dir.join(name), &errors)?;
         if let Some(line) = errors.lines().find(|line| line.contains("panicked at")) {
             bail!("the server panicked: {line}");
         }

@@ -209,9 +209,9 @@ impl Run {
                 let dir = dir.join("server");
                 let fork = random.fork();
                 let keeper = Keeper::start(&exe, settings, dir, loss_ppm_max, fork, &world)?;
-                let (listen, place) = (keeper.listen(), keeper.place().clone());
+                let (listen, home) = (keeper.listen(), keeper.home().clone());
                 let keeper = Arc::new(Mutex::new(keeper));
-                (Some(keeper), listen, Some(place.unix()), place.run_dir())
+                (Some(keeper), listen, Some(home.unix()), home.run_dir())
             }
         };
         let plan = Plan {

@@ -41,14 +41,14 @@ impl Location {
 
 /// An open [`Location`].
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenLocation {
     path: PathBuf,
     /// Keeps a file without a name there; nobody else can open it.
     #[expect(dead_code, reason = "held for its descriptor")]
     file: Option<File>,
 }
 
-impl Place {
+impl OpenLocation {
     /// Opens it. A new file gets `len` bytes. Refused is what is no device, unless `in_memory`.
     pub(super) fn open(location: &Location, len: u64, in_memory: bool) -> anyhow::Result<Self> {
         match location {
@@ -61,7 +61,7 @@ impl Place {
                 allocate(&file, len).with_context(failed)?;
                 // By this name other processes reach it too.
                 let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-                Ok(Place {
+                Ok(OpenLocation {
                     path: path.into(),
                     file: Some(file),
                 })
@@ -84,7 +84,7 @@ impl Place {
                     file.write_all(&zeros).with_context(failed)?;
                 }
                 file.sync_all().with_context(failed)?;
-                Ok(Place {
+                Ok(OpenLocation {
                     path: path.clone(),
                     file: None,
                 })
