@@ -10,7 +10,7 @@ use cache::herd::ServerInfo;
 use cache::herd::client::Control;
 use cache::herd::slots::GAP;
 use cache::herd::wire::answer::{Head, Status};
-use cache::herd::wire::handshake::{Accept, AcceptLane, Connect, Message};
+use cache::herd::wire::handshake::{Accept, AcceptCore, Connect, Message};
 use verbs::typed::{
     AddressHandle, CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions,
     QueuePair, Uc, Ud, Wr,
@@ -259,9 +259,9 @@ impl Liar<'_> {
             access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
             ..ConnectOptions::default()
         };
-        uc.connect(&connect.lanes[0].uc, &options)
+        uc.connect(&connect.cores[0].uc, &options)
             .expect("the client is there");
-        let lane = AcceptLane {
+        let core = AcceptCore {
             uc: uc.endpoint().expect("an endpoint"),
             chunk: self.chunk.remote(0),
             ud_qpn: self.ud.num(),
@@ -272,10 +272,10 @@ impl Liar<'_> {
             slot_len: SLOT_LEN,
             stride: STRIDE,
             first_id: FIRST_ID,
-            lanes: vec![lane; connect.lanes.len()],
+            cores: vec![core; connect.cores.len()],
         };
         if let Lie::Accept { field, value } = self.lie {
-            let (short, last) = (value as u32, accept.lanes.last_mut().expect("a lane"));
+            let (short, last) = (value as u32, accept.cores.last_mut().expect("a core"));
             match field % 9 {
                 0 => accept.window = short,
                 1 => accept.slot_len = short,
@@ -285,7 +285,7 @@ impl Liar<'_> {
                 5 => last.chunk.rkey.0 = short,
                 6 => last.ud_qpn.0 = short & 0xff_ffff,
                 7 => last.uc.qpn.0 = short & 0xff_ffff,
-                _ => drop(accept.lanes.pop()),
+                _ => drop(accept.cores.pop()),
             }
         }
         self.side = Some(Side {
@@ -299,14 +299,14 @@ impl Liar<'_> {
     /// Sends a datagram to the client.
     pub(super) fn send(&mut self, bytes: &[u8], stranger: bool) {
         let Some(side) = &self.side else { return };
-        let lane = side.connect.lanes[0];
+        let core = side.connect.cores[0];
         let region = self
             .pd
             .allocate(bytes.len().max(1), Access::empty())
             .expect("memory");
         region.write(0, bytes);
         let sges = [region.sge(0..bytes.len())];
-        let request = Wr::send_to(&side.ah, lane.ud_qpn, lane.qkey, &sges);
+        let request = Wr::send_to(&side.ah, core.ud_qpn, core.qkey, &sges);
         let ud = if stranger {
             &mut self.stranger
         } else {

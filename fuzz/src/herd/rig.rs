@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cache::herd::slots::kick;
 use cache::herd::wire::answer::Head;
-use cache::herd::wire::handshake::{Accept, Connect, ConnectLane, Message};
+use cache::herd::wire::handshake::{Accept, Connect, ConnectCore, Message};
 use cache::herd::{Acceptor, Attachment, Server, ServerConfig};
 use cache::mica::{Options, PagePolicy, Partition};
 use conformance::model::ModelNic;
@@ -85,7 +85,7 @@ impl Machine {
 }
 
 /// The client's objects for one core.
-struct Lane {
+struct Core {
     uc: QueuePair<Uc>,
     ud: QueuePair<Ud>,
     /// The id of the next request that keeps to the rules.
@@ -95,14 +95,14 @@ struct Lane {
 /// A client that writes what it likes.
 pub(super) struct Raw {
     pub(super) accept: Accept,
-    lanes: Vec<Lane>,
+    cores: Vec<Core>,
     cq: CompletionQueue,
     memory: MemoryRegion,
 }
 
 /// Objects that wait for the server's consent.
 pub(super) struct Offer {
-    lanes: Vec<Lane>,
+    cores: Vec<Core>,
     cq: CompletionQueue,
     memory: MemoryRegion,
     pub(super) connect: Connect,
@@ -115,7 +115,7 @@ impl Offer {
         let memory = pd
             .allocate(RECV_LEN * RECVS, Access::LOCAL_WRITE)
             .expect("memory");
-        let lanes: Vec<Lane> = (0..machine.config.cores)
+        let cores: Vec<Core> = (0..machine.config.cores)
             .map(|core| {
                 let uc = pd
                     .create_qp::<Uc>(&QpOptions::on(&cq))
@@ -129,24 +129,24 @@ impl Offer {
                 for recv in recvs {
                     post(&mut ud, &memory, recv);
                 }
-                Lane { uc, ud, next: 0 }
+                Core { uc, ud, next: 0 }
             })
             .collect();
         let connect = Connect {
             incarnation: machine.config.incarnation,
             window,
             gid: pd.context().gid().expect("an address"),
-            lanes: lanes
+            cores: cores
                 .iter()
-                .map(|lane| ConnectLane {
-                    uc: lane.uc.endpoint().expect("an endpoint"),
-                    ud_qpn: lane.ud.num(),
+                .map(|core| ConnectCore {
+                    uc: core.uc.endpoint().expect("an endpoint"),
+                    ud_qpn: core.ud.num(),
                     qkey: QKEY,
                 })
                 .collect(),
         };
         Offer {
-            lanes,
+            cores,
             cq,
             memory,
             connect,
@@ -158,14 +158,14 @@ impl Offer {
         let Ok(Message::Accept(accept)) = Message::from_line(answer.as_bytes()) else {
             return None;
         };
-        for (lane, peer) in self.lanes.iter_mut().zip(&accept.lanes) {
-            let connected = lane.uc.connect(&peer.uc, &ConnectOptions::default());
+        for (core, peer) in self.cores.iter_mut().zip(&accept.cores) {
+            let connected = core.uc.connect(&peer.uc, &ConnectOptions::default());
             connected.expect("the server's queue pair is there");
-            lane.next = accept.first_id;
+            core.next = accept.first_id;
         }
         Some(Raw {
             accept,
-            lanes: self.lanes,
+            cores: self.cores,
             cq: self.cq,
             memory: self.memory,
         })
@@ -199,7 +199,7 @@ impl Raw {
 
     /// The id of the next request to a core that keeps to the rules.
     pub(super) fn next(&mut self, core: usize) -> &mut u32 {
-        &mut self.lanes[core].next
+        &mut self.cores[core].next
     }
 
     /// Where the slot of an id ends.
@@ -211,7 +211,7 @@ impl Raw {
     /// Writes bytes so that they end at `end` of the chunk, the last ones last. The NIC refuses what
     /// lies outside.
     pub(super) fn write(&mut self, core: usize, end: u64, bytes: &[u8], imm: Option<u32>) {
-        let chunk = self.accept.lanes[core].chunk;
+        let chunk = self.accept.cores[core].chunk;
         let mut at = end.wrapping_sub(bytes.len() as u64);
         let mut pieces = bytes.chunks(PIECE_LEN).peekable();
         let mut requests = Vec::new();
@@ -228,7 +228,7 @@ impl Raw {
         }
         for request in requests {
             // A queue that has failed, or is full, takes no more: the client's own trouble.
-            let _ = self.lanes[core].uc.post_send(&[request]);
+            let _ = self.cores[core].uc.post_send(&[request]);
             self.drain(&mut |_, _| {});
         }
     }
@@ -243,11 +243,11 @@ impl Raw {
         let mut completions = [Wc::default(); 16];
         while let Ok(count @ 1..) = self.cq.poll(&mut completions) {
             for completion in &completions[..count] {
-                let lane = self
-                    .lanes
+                let core = self
+                    .cores
                     .iter_mut()
-                    .find(|lane| lane.ud.num() == completion.qpn);
-                let Some(lane) = lane.filter(|_| completion.is_ok()) else {
+                    .find(|core| core.ud.num() == completion.qpn);
+                let Some(core) = core.filter(|_| completion.is_ok()) else {
                     continue;
                 };
                 let recv = completion.id as usize;
@@ -255,7 +255,7 @@ impl Raw {
                 self.memory.read(recv * RECV_LEN + GRH_LEN, &mut bytes);
                 let (head, body) = Head::parse(&bytes).expect("a server sends answers");
                 sink(head, body);
-                post(&mut lane.ud, &self.memory, recv);
+                post(&mut core.ud, &self.memory, recv);
             }
         }
     }

@@ -25,15 +25,15 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 
 /// The part of the log that slots may refer to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct ValidRange {
     /// Offset of the next entry.
     pub(crate) head: u64,
     /// Units before it that are valid.
     pub(crate) len: u64,
 }
 
-impl Window {
-    /// The full offset that `slot` refers to, if it is in the window.
+impl ValidRange {
+    /// The full offset that `slot` refers to, if it is in the valid range.
     ///
     /// A slot must not be older than 2^48 units: [`Index::sweep`] sees to that.
     #[inline]
@@ -42,7 +42,7 @@ impl Window {
         (slot != 0 && age.wrapping_sub(1) < self.len).then(|| self.head - age)
     }
 
-    /// Whether an offset is in the window, whatever it is.
+    /// Whether an offset is in the valid range, whatever it is.
     #[inline]
     pub(crate) fn holds(self, offset: u64) -> bool {
         self.head.wrapping_sub(offset).wrapping_sub(1) < self.len
@@ -99,9 +99,9 @@ impl Index {
         prefetch(self.buckets.as_ptr().wrapping_add(self.bucket(hash)));
     }
 
-    /// The offsets that the slots in the window with the tag of `hash` refer to.
+    /// The offsets that the slots in the valid range with the tag of `hash` refer to.
     #[inline]
-    pub(crate) fn candidates(&self, hash: KeyHash, window: Window) -> impl Iterator<Item = u64> {
+    pub(crate) fn candidates(&self, hash: KeyHash, valid: ValidRange) -> impl Iterator<Item = u64> {
         let slots = &self.buckets[self.bucket(hash)].0;
         // One pass without branches finds the tags; the loop over its result
         // nearly always has one round.
@@ -110,7 +110,7 @@ impl Index {
             while matches != 0 {
                 let slot = (matches.trailing_zeros() / MATCH_BITS) as usize % SLOTS;
                 matches &= matches - 1;
-                if let Some(offset) = window.offset(slots[slot]) {
+                if let Some(offset) = valid.offset(slots[slot]) {
                     return Some(offset);
                 }
             }
@@ -118,14 +118,14 @@ impl Index {
         })
     }
 
-    /// A slot for a new key: one that is empty or outside the window, else that
+    /// A slot for a new key: one that is empty or outside the valid range, else that
     /// of the bucket's oldest entry.
-    pub(crate) fn vacancy(&self, hash: KeyHash, window: Window) -> Vacancy {
+    pub(crate) fn vacancy(&self, hash: KeyHash, valid: ValidRange) -> Vacancy {
         let bucket = self.bucket(hash);
         let mut slot_oldest = 0;
         let mut oldest = u64::MAX;
         for (slot, word) in self.buckets[bucket].0.iter().enumerate() {
-            match window.offset(*word) {
+            match valid.offset(*word) {
                 None => {
                     return Vacancy {
                         at: SlotAt { bucket, slot },
@@ -162,10 +162,10 @@ impl Index {
         }
     }
 
-    /// Empties the slots outside the window in the next bucket, round and round.
-    pub(crate) fn sweep(&mut self, window: Window) {
+    /// Empties the slots outside the valid range in the next bucket, round and round.
+    pub(crate) fn sweep(&mut self, valid: ValidRange) {
         for word in &mut self.buckets[self.sweep_next].0 {
-            if window.offset(*word).is_none() {
+            if valid.offset(*word).is_none() {
                 *word = 0;
             }
         }
@@ -179,10 +179,10 @@ impl Index {
         slots.filter(|slot| **slot != 0).count()
     }
 
-    /// The offsets that slots in the window refer to.
-    pub(crate) fn offsets(&self, window: Window) -> impl Iterator<Item = u64> {
+    /// The offsets that slots in the valid range refer to.
+    pub(crate) fn offsets(&self, valid: ValidRange) -> impl Iterator<Item = u64> {
         let slots = self.buckets.iter().flat_map(|bucket| &bucket.0);
-        slots.filter_map(move |slot| window.offset(*slot))
+        slots.filter_map(move |slot| valid.offset(*slot))
     }
 }
 
@@ -206,22 +206,22 @@ mod tests {
         KeyHash::from_bits(u64::from(tag) << 48 | u64::from(bucket))
     }
 
-    fn insert(index: &mut Index, hash: KeyHash, offset: u64, window: Window) -> Option<u64> {
-        let vacancy = index.vacancy(hash, window);
+    fn insert(index: &mut Index, hash: KeyHash, offset: u64, valid: ValidRange) -> Option<u64> {
+        let vacancy = index.vacancy(hash, valid);
         index.set(vacancy.at, hash, offset);
         vacancy.evicted
     }
 
     #[test]
-    fn window_is_exact_at_both_ends_and_across_the_slot_width() {
+    fn valid_range_is_exact_at_both_ends_and_across_the_slot_width() {
         for head in [100, 1 << 48, (1 << 48) + 5, (1 << 48) - 1, 3 << 48 | 17] {
-            let window = Window { head, len: 40 };
+            let valid = ValidRange { head, len: 40 };
             let slot = |age: u64| 1 << 48 | (head - age) & OFFSET_MASK;
-            assert_eq!(window.offset(slot(0)), None);
-            assert_eq!(window.offset(slot(1)), Some(head - 1));
-            assert_eq!(window.offset(slot(40)), Some(head - 40));
-            assert_eq!(window.offset(slot(41)), None);
-            assert_eq!(window.offset(0), None);
+            assert_eq!(valid.offset(slot(0)), None);
+            assert_eq!(valid.offset(slot(1)), Some(head - 1));
+            assert_eq!(valid.offset(slot(40)), Some(head - 40));
+            assert_eq!(valid.offset(slot(41)), None);
+            assert_eq!(valid.offset(0), None);
         }
     }
 
@@ -229,55 +229,55 @@ mod tests {
     #[test]
     fn all_eight_slots_are_used_before_the_oldest_entry_is_evicted() {
         let mut index = index(1);
-        let window = Window {
+        let valid = ValidRange {
             head: 1000,
             len: 1000,
         };
         // Written in an order in which the oldest is neither first nor last.
         let offsets = [50, 70, 20, 10, 30, 90, 80, 60];
         for (tag, offset) in (0..).zip(offsets) {
-            assert_eq!(insert(&mut index, hash(tag, 0), offset, window), None);
+            assert_eq!(insert(&mut index, hash(tag, 0), offset, valid), None);
         }
-        assert_eq!(index.offsets(window).count(), SLOTS);
-        assert_eq!(insert(&mut index, hash(9, 0), 100, window), Some(10));
-        assert_eq!(insert(&mut index, hash(10, 0), 110, window), Some(20));
+        assert_eq!(index.offsets(valid).count(), SLOTS);
+        assert_eq!(insert(&mut index, hash(9, 0), 100, valid), Some(10));
+        assert_eq!(insert(&mut index, hash(10, 0), 110, valid), Some(20));
     }
 
     /// Fault: lookup and insertion choose different slots for equal tags.
     #[test]
     fn all_slots_of_equal_tag_are_candidates() {
         let mut index = index(3);
-        let window = Window {
+        let valid = ValidRange {
             head: 1000,
             len: 1000,
         };
         let bucket = u32::MAX / 2;
         for offset in 1..=8 {
-            insert(&mut index, hash(7, bucket), offset, window);
+            insert(&mut index, hash(7, bucket), offset, valid);
         }
-        let found = |hash, window| {
-            let mut offsets: Vec<_> = index.candidates(hash, window).collect();
+        let found = |hash, valid| {
+            let mut offsets: Vec<_> = index.candidates(hash, valid).collect();
             offsets.sort_unstable();
             offsets
         };
-        assert_eq!(found(hash(7, bucket), window), [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert!(found(hash(8, bucket), window).is_empty());
-        assert!(found(hash(7, 0), window).is_empty());
-        let half = Window { len: 996, ..window };
+        assert_eq!(found(hash(7, bucket), valid), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(found(hash(8, bucket), valid).is_empty());
+        assert!(found(hash(7, 0), valid).is_empty());
+        let half = ValidRange { len: 996, ..valid };
         assert_eq!(found(hash(7, bucket), half), [4, 5, 6, 7, 8]);
     }
 
     #[test]
     fn sweeping_empties_slots_before_their_offsets_come_round_again() {
         let mut index = index(5);
-        let window = Window { head: 90, len: 80 };
+        let valid = ValidRange { head: 90, len: 80 };
         for bucket in 0..5 {
             let hash = hash(1, bucket * (u32::MAX / 5) + 9);
-            insert(&mut index, hash, 10, window);
-            insert(&mut index, hash, 60, window);
+            insert(&mut index, hash, 10, valid);
+            insert(&mut index, hash, 60, valid);
         }
-        let later = Window { head: 130, len: 80 };
-        let alias = Window {
+        let later = ValidRange { head: 130, len: 80 };
+        let alias = ValidRange {
             head: (1 << 48) + 90,
             len: 80,
         };

@@ -7,7 +7,7 @@ use std::io;
 use super::arena::{Arena, PageKind, PagePolicy};
 use super::entry::{HEADER_BYTES, Header, KEY_BYTES_MAX, UNIT_BYTES, VALUE_BYTES_MAX, entry_units};
 use super::hash::KeyHash;
-use super::index::{BUCKET_BYTES, Index, SlotAt, Window};
+use super::index::{BUCKET_BYTES, Index, SlotAt, ValidRange};
 use super::log::{Log, Pieces};
 use super::operations::{NewValue, StoreError};
 use super::stats::Stats;
@@ -316,13 +316,13 @@ impl Partition {
     /// by then, and notes the entry, so that the operation need not look for it.
     #[inline]
     pub fn refine(&self, probe: &mut Probe) {
-        let window = self.window();
-        match self.index.candidates(probe.hash, window).next() {
+        let valid = self.valid();
+        match self.index.candidates(probe.hash, valid).next() {
             Some(offset) => {
                 self.log.prefetch(offset);
                 probe.offset = offset;
             }
-            None => probe.offset = window.head | Probe::NONE_BEFORE,
+            None => probe.offset = valid.head | Probe::NONE_BEFORE,
         }
     }
 
@@ -348,7 +348,7 @@ impl Partition {
             buckets: self.index.buckets(),
             log_size_bytes: self.log.units() * UNIT_BYTES as u64,
         };
-        for offset in self.index.offsets(self.window()) {
+        for offset in self.index.offsets(self.valid()) {
             census.index_items += 1;
             census.index_bytes += entry_bytes(self.log.header(offset));
         }
@@ -385,12 +385,12 @@ impl Partition {
 
     /// The live entry of `key`, if the probe has it and nothing that comes first is due.
     ///
-    /// An offset in the window is that of an entry, for offsets are never used again, and an entry
+    /// An offset in the valid range is that of an entry, for offsets are never used again, and an entry
     /// that is not dead is the one that the index has for its key.
     #[inline(always)]
     pub(super) fn found_ahead(&self, probe: Probe, key: &[u8], now_s: u32) -> Option<Found> {
         let offset = probe.offset;
-        if !self.window().holds(offset) || u64::from(now_s) >= self.flush_due_s {
+        if !self.valid().holds(offset) || u64::from(now_s) >= self.flush_due_s {
             return None;
         }
         let header = self.log.header_if_key(offset, key)?;
@@ -408,7 +408,7 @@ impl Partition {
         let hash = probe.hash;
         let found = self
             .index
-            .candidates(hash, self.window())
+            .candidates(hash, self.valid())
             .find_map(|offset| {
                 debug_assert!(
                     !self.log.header(offset).is_dead(),
@@ -537,7 +537,7 @@ impl Partition {
 
     /// A slot for the new key whose entry has been appended at `offset`.
     fn vacate(&mut self, hash: KeyHash, offset: u64, now_s: u32) -> SlotAt {
-        let vacancy = self.index.vacancy(hash, self.window());
+        let vacancy = self.index.vacancy(hash, self.valid());
         if let Some(evicted) = vacancy.evicted {
             debug_assert_ne!(evicted, offset);
             let header = self.log.header(evicted);
@@ -561,7 +561,7 @@ impl Partition {
     /// Keeps slots from outliving the 48 bits that they have for an offset.
     fn sweep(&mut self) {
         while self.log.head() >= self.sweep_due {
-            self.index.sweep(self.window());
+            self.index.sweep(self.valid());
             self.sweep_due += self.sweep_stride;
         }
     }
@@ -587,10 +587,10 @@ impl Partition {
     }
 
     #[inline]
-    fn window(&self) -> Window {
+    fn valid(&self) -> ValidRange {
         let head = self.log.head();
         let floor = self.log.tail().max(self.flush_floor);
-        Window {
+        ValidRange {
             head,
             len: head - floor,
         }

@@ -7,13 +7,13 @@ use verbs::wr::GRH_LEN;
 use verbs::{Access, CqError, Gid, LentRecvs, Polled, Qkey, QpCaps, QpNum, Wc, WcFlags, WcStatus};
 
 use super::dial::{ConnectError, Control, converse};
-use super::lane::{Lane, LaneParts};
 use super::source::Source;
+use super::window::{Window, WindowParts};
 use super::{ClientConfig, ClientStats, Outcome};
 use crate::herd::memory::Memory;
 use crate::herd::slots::Geometry;
 use crate::herd::wire::handshake::{
-    Accept, CORES_MAX, Connect, ConnectLane, Message, ServerInfo, VERSION,
+    Accept, CORES_MAX, Connect, ConnectCore, Message, ServerInfo, VERSION,
 };
 use crate::mica::VALUE_BYTES_MAX;
 use crate::route::Route;
@@ -28,18 +28,18 @@ const ANSWER_LEN_USUAL: usize = 256;
 pub(super) struct Link<S> {
     pub(super) info: ServerInfo,
     pub(super) route: Route,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) windows: Vec<Window>,
     pub(super) stream: S,
     recv_cq: CompletionQueue,
     send_cq: CompletionQueue,
     /// The answers polled last, lent by the NIC, which owns the RECVs.
     answers: Polled,
-    /// The queue pairs that answers come in by, in the lanes' order.
+    /// The queue pairs that answers come in by, in the order of cores.
     answer_qpns: Vec<QpNum>,
     broken: bool,
 }
 
-struct HalfLane {
+struct HalfWindow {
     uc: QueuePair<Uc>,
     ud: QueuePair<Ud>,
     send_region: MemoryRegion,
@@ -61,8 +61,8 @@ impl<S: Control> Link<S> {
         };
         let (window, geometry) = check_info(&info, config)?;
         let cores = info.cores as usize;
-        let recvs_per_lane = 2 * window + 4;
-        let recv_cq = context.create_cq((recvs_per_lane * cores) as u32)?;
+        let recvs_per_core = 2 * window + 4;
+        let recv_cq = context.create_cq((recvs_per_core * cores) as u32)?;
         let send_wr_max = (4 * window as u32).max(64);
         let send_cq = context.create_cq(send_wr_max * cores as u32)?;
         let inline_max = (context.device().inline_max as usize).min(256);
@@ -80,7 +80,7 @@ impl<S: Control> Link<S> {
             let options =
                 |caps| QpOptions::between(&send_cq.handle(), &recv_cq.handle()).caps(caps);
             let lent_recvs = Some(LentRecvs {
-                count: recvs_per_lane as u32,
+                count: recvs_per_core as u32,
                 len: info.answer_len_max,
             });
             let mut ud = pd.create_qp::<Ud>(&QpOptions {
@@ -91,7 +91,7 @@ impl<S: Control> Link<S> {
                 })
             })?;
             ud.activate(qkey)?;
-            halves.push(HalfLane {
+            halves.push(HalfWindow {
                 uc: pd.create_qp::<Uc>(&options(caps))?,
                 ud,
                 send_region: pd.allocate(window * geometry.slot_len, Access::empty())?,
@@ -102,15 +102,15 @@ impl<S: Control> Link<S> {
         check_accept(&accept, window, geometry, cores)?;
         let mtu = context.port(1)?.mtu;
         let answer_qpns = halves.iter().map(|half| half.ud.num()).collect();
-        let mut lanes = Vec::with_capacity(cores);
-        for (core, (mut half, peer)) in halves.into_iter().zip(&accept.lanes).enumerate() {
+        let mut windows = Vec::with_capacity(cores);
+        for (core, (mut half, peer)) in halves.into_iter().zip(&accept.cores).enumerate() {
             let options = ConnectOptions {
                 access: Access::empty(),
                 mtu,
                 ..ConnectOptions::default()
             };
             half.uc.connect(&peer.uc, &options)?;
-            let parts = LaneParts {
+            let parts = WindowParts {
                 number: core as u16,
                 uc: half.uc,
                 ud: half.ud,
@@ -127,14 +127,14 @@ impl<S: Control> Link<S> {
                 value_len_max: (info.value_len_max as usize).max(VALUE_BYTES_MAX),
                 idle_ns: info.idle_ns,
             };
-            lanes.push(Lane::new(parts, now_ns));
+            windows.push(Window::new(parts, now_ns));
         }
         let bytes = WC_BATCH * (GRH_LEN + ANSWER_LEN_USUAL);
         let room = bytes.max(GRH_LEN + answer_len_max);
         Ok(Link {
             info,
             route: Route::new(info.route_seed, info.cores),
-            lanes,
+            windows,
             stream,
             recv_cq,
             send_cq,
@@ -171,14 +171,14 @@ impl<S: Control> Link<S> {
                     self.broken = true;
                     continue;
                 };
-                let lane = &mut self.lanes[number];
+                let window = &mut self.windows[number];
                 match message.and_then(<[u8]>::split_first_chunk::<GRH_LEN>) {
                     Some((header, bytes))
-                        if completion.src_qpn == lane.server_ud
+                        if completion.src_qpn == window.server_ud
                             && completion.flags.contains(WcFlags::GRH)
-                            && lane.server.has_sent(header) =>
+                            && window.server.has_sent(header) =>
                     {
-                        lane.answer(bytes, now_ns, stats, sink);
+                        window.answer(bytes, now_ns, stats, sink);
                     }
                     _ if may_be_anybodys(completion) => stats.strays += 1,
                     _ => self.broken = true,
@@ -193,7 +193,7 @@ impl<S: Control> Link<S> {
     /// Takes completions of sends, if any are asked for.
     #[inline]
     pub(super) fn take_completions(&mut self) {
-        if !self.lanes.iter().any(Lane::wants_completions) {
+        if !self.windows.iter().any(Window::wants_completions) {
             return;
         }
         let mut completions = [Wc::default(); WC_BATCH];
@@ -207,9 +207,9 @@ impl<S: Control> Link<S> {
             };
             for completion in &completions[..count] {
                 self.broken |= !completion.is_ok();
-                let lane = (completion.id >> 48) as usize;
-                if let Some(lane) = self.lanes.get_mut(lane) {
-                    lane.sent(completion.id);
+                let core = (completion.id >> 48) as usize;
+                if let Some(window) = self.windows.get_mut(core) {
+                    window.sent(completion.id);
                 }
             }
             if count < WC_BATCH {
@@ -251,10 +251,10 @@ fn ask(
     window: usize,
     gid: Gid,
     qkey: Qkey,
-    halves: &[HalfLane],
+    halves: &[HalfWindow],
 ) -> Result<Accept, ConnectError> {
-    let lanes = halves.iter().map(|half| {
-        Ok(ConnectLane {
+    let connects = halves.iter().map(|half| {
+        Ok(ConnectCore {
             uc: half.uc.endpoint()?,
             ud_qpn: half.ud.num(),
             qkey,
@@ -264,7 +264,7 @@ fn ask(
         incarnation: info.incarnation,
         window: window as u32,
         gid,
-        lanes: lanes.collect::<Result<_, ConnectError>>()?,
+        cores: connects.collect::<Result<_, ConnectError>>()?,
     });
     match converse(stream, &connect)? {
         Message::Accept(accept) => Ok(accept),
@@ -281,7 +281,7 @@ fn check_accept(
     let same = accept.window as usize == window
         && accept.slot_len as usize == geometry.slot_len
         && accept.stride as usize == geometry.stride
-        && accept.lanes.len() == cores
+        && accept.cores.len() == cores
         && accept.first_id != 0;
     if same {
         Ok(())

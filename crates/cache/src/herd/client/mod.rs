@@ -3,7 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `mod.rs` | [`Client`]: submitting, polling, connecting again |
-//! | `lane.rs` | one core's window: slots, repeats, deadlines |
+//! | `window.rs` | one core's window: slots, repeats, deadlines |
 //! | `transfer.rs` | values that need more than one slot or datagram |
 //! | `link.rs` | the connection's objects and its handshake |
 //! | `source.rs` | who has sent a datagram |
@@ -17,11 +17,11 @@
 mod blocking;
 mod dial;
 mod door;
-mod lane;
 mod link;
 mod redial;
 mod source;
 mod transfer;
+mod window;
 
 use verbs::Qkey;
 use verbs::typed::ProtectionDomain;
@@ -31,10 +31,10 @@ pub use dial::{ConnectError, Control, Dial};
 pub use door::{Address, Door};
 pub use redial::Job;
 
-use self::lane::Again;
 use self::link::Link;
 use self::redial::{Attempt, Redial};
 use self::transfer::Kind;
+use self::window::{Again, Window};
 use super::secret;
 use super::wire::answer::Status;
 use super::wire::handshake::ServerInfo;
@@ -285,8 +285,8 @@ impl<D: Dial> Client<D> {
             return Err(SubmitError::KeyLen(key.len()));
         }
         let link = self.link.as_mut().ok_or(SubmitError::Full)?;
-        let lane = &mut link.lanes[link.route.core(key) as usize];
-        match lane.submit(command, want_cas, tag, deadline_ns) {
+        let window = &mut link.windows[link.route.core(key) as usize];
+        match window.submit(command, want_cas, tag, deadline_ns) {
             Some(true) => Ok(()),
             None => Err(SubmitError::Full),
             Some(false) => {
@@ -309,7 +309,8 @@ impl<D: Dial> Client<D> {
                     expiry_s,
                 };
                 let transfers_max = self.config.transfers_max;
-                lane.submit_put(kind, key, value, want_cas, tag, deadline_ns, transfers_max)
+                window
+                    .submit_put(kind, key, value, want_cas, tag, deadline_ns, transfers_max)
                     .then_some(())
                     .ok_or(SubmitError::Full)
             }
@@ -321,8 +322,8 @@ impl<D: Dial> Client<D> {
     pub fn flush(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         if let Some(link) = &mut self.link {
-            for lane in &mut link.lanes {
-                lane.flush(now_ns, &self.config, &mut self.stats);
+            for window in &mut link.windows {
+                window.flush(now_ns, &self.config, &mut self.stats);
             }
         }
     }
@@ -339,10 +340,10 @@ impl<D: Dial> Client<D> {
         let taken = link.take_answers(now_ns, &mut self.stats, sink);
         link.take_completions();
         let mut lost = link.is_broken();
-        for lane in &mut link.lanes {
-            lane.pump(now_ns);
-            lane.flush(now_ns, &self.config, &mut self.stats);
-            lost |= lane.tick(now_ns, &self.config, &mut self.stats, sink);
+        for window in &mut link.windows {
+            window.pump(now_ns);
+            window.flush(now_ns, &self.config, &mut self.stats);
+            lost |= window.tick(now_ns, &self.config, &mut self.stats, sink);
         }
         if now_ns >= self.control_at_ns {
             self.control_at_ns = now_ns + self.config.control_check_ns;
@@ -361,8 +362,8 @@ impl<D: Dial> Client<D> {
     fn lose(&mut self, now_ns: u64, sink: &mut impl FnMut(u64, Outcome<'_>)) {
         if let Some(link) = self.link.take() {
             self.stats.losses += 1;
-            for lane in link.lanes {
-                lane.close(&mut self.again, sink);
+            for window in link.windows {
+                window.close(&mut self.again, sink);
             }
         }
         self.redial_ns = self.config.redial_ns;
@@ -421,7 +422,7 @@ impl<D: Dial> Client<D> {
                 Again::Transfer(transfer) => match &mut self.link {
                     Some(link) => {
                         let core = link.route.core(&transfer.key);
-                        link.lanes[core as usize].resume(transfer);
+                        link.windows[core as usize].resume(transfer);
                     }
                     None => waiting.push(Again::Transfer(transfer)),
                 },
@@ -456,8 +457,8 @@ impl<D: Dial> Client<D> {
 
     /// Commands that have no outcome yet. Cost: looks at every slot.
     pub fn waiting(&self) -> usize {
-        let lanes = self.link.as_ref().map_or(&[][..], |link| &link.lanes[..]);
-        lanes.iter().map(lane::Lane::waiting).sum::<usize>() + self.again.len()
+        let windows = self.link.as_ref().map_or(&[][..], |link| &link.windows[..]);
+        windows.iter().map(Window::waiting).sum::<usize>() + self.again.len()
     }
 
     /// What the server said of itself; `None` while there is no connection.

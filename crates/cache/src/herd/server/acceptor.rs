@@ -14,7 +14,7 @@ use crate::herd::secret;
 use crate::herd::slots::{Geometry, next_id};
 use crate::herd::wire::answer::{Head, Status};
 use crate::herd::wire::handshake::{
-    Accept, AcceptLane, Connect, HandshakeError, Message, Refusal, ServerInfo, VERSION,
+    Accept, AcceptCore, Connect, HandshakeError, Message, Refusal, ServerInfo, VERSION,
 };
 
 /// What the acceptor must know of a core.
@@ -189,7 +189,7 @@ impl Acceptor {
         if connect.incarnation != self.config.incarnation {
             return Err(AcceptError::Incarnation);
         }
-        if connect.lanes.len() != self.cores.len() {
+        if connect.cores.len() != self.cores.len() {
             return Err(AcceptError::Mismatch("number of cores"));
         }
         let window = connect.window.min(self.config.window_max) as usize;
@@ -222,8 +222,8 @@ impl Acceptor {
             .first_id
             .unwrap_or_else(|| next_id(secret() as u32));
         let mut attachments = Vec::with_capacity(self.cores.len());
-        let mut lanes = Vec::with_capacity(self.cores.len());
-        for (core, (port, wish)) in self.cores.iter().zip(&connect.lanes).enumerate() {
+        let mut accepts = Vec::with_capacity(self.cores.len());
+        for (core, (port, wish)) in self.cores.iter().zip(&connect.cores).enumerate() {
             let chunk_at = core * geometry.chunk_len();
             let mut uc = pd.create_qp::<Uc>(&QpOptions {
                 caps: QpCaps {
@@ -245,7 +245,7 @@ impl Acceptor {
             )?;
             uc.post_recv(&[KICK_RECV; KICK_RECVS_MAX as usize][..port.kick_recvs as usize])
                 .map_err(|error| VerbsError::invalid("receive queue", error.to_string()))?;
-            lanes.push(AcceptLane {
+            accepts.push(AcceptCore {
                 uc: uc.endpoint()?,
                 chunk: region.remote(chunk_at),
                 ud_qpn: port.ud_qpn,
@@ -278,7 +278,7 @@ impl Acceptor {
             slot_len: geometry.slot_len as u32,
             stride: geometry.stride as u32,
             first_id,
-            lanes,
+            cores: accepts,
         };
         Ok((accept, attachments))
     }

@@ -52,7 +52,7 @@ pub struct ServerInfo {
 
 /// A client's queue pairs for one core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConnectLane {
+pub struct ConnectCore {
     /// The UC queue pair that sends requests.
     pub uc: Endpoint,
     /// The UD queue pair that receives answers.
@@ -71,12 +71,12 @@ pub struct Connect {
     /// The port that answers go to.
     pub gid: Gid,
     /// One for each core.
-    pub lanes: Vec<ConnectLane>,
+    pub cores: Vec<ConnectCore>,
 }
 
 /// A server's core, for one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AcceptLane {
+pub struct AcceptCore {
     /// The queue pair that takes requests.
     pub uc: Endpoint,
     /// The client's chunk.
@@ -99,7 +99,7 @@ pub struct Accept {
     /// The id of the client's first request to each core; not 0.
     pub first_id: u32,
     /// One for each core.
-    pub lanes: Vec<AcceptLane>,
+    pub cores: Vec<AcceptCore>,
 }
 
 /// Why a server does not connect.
@@ -202,15 +202,15 @@ impl Reader<'_> {
         Ok(Endpoint { gid, qpn, psn })
     }
 
-    fn lanes<T>(
+    fn cores<T>(
         &mut self,
-        lane: impl Fn(&mut Self) -> Result<T, HandshakeError>,
+        core: impl Fn(&mut Self) -> Result<T, HandshakeError>,
     ) -> Result<Vec<T>, HandshakeError> {
         let count = self.u32()? as usize;
         if count == 0 || count > CORES_MAX {
             return Err(HandshakeError::Range("number of cores"));
         }
-        (0..count).map(|_| lane(self)).collect()
+        (0..count).map(|_| core(self)).collect()
     }
 }
 
@@ -260,11 +260,11 @@ impl Message {
                 to.extend_from_slice(&connect.incarnation.to_le_bytes());
                 to.extend_from_slice(&connect.window.to_le_bytes());
                 to.extend_from_slice(&connect.gid.0);
-                to.extend_from_slice(&(connect.lanes.len() as u32).to_le_bytes());
-                for lane in &connect.lanes {
-                    put_endpoint(&mut to, &lane.uc);
-                    to.extend_from_slice(&lane.ud_qpn.0.to_le_bytes());
-                    to.extend_from_slice(&lane.qkey.0.to_le_bytes());
+                to.extend_from_slice(&(connect.cores.len() as u32).to_le_bytes());
+                for core in &connect.cores {
+                    put_endpoint(&mut to, &core.uc);
+                    to.extend_from_slice(&core.ud_qpn.0.to_le_bytes());
+                    to.extend_from_slice(&core.qkey.0.to_le_bytes());
                 }
             }
             Message::Accept(accept) => {
@@ -277,12 +277,12 @@ impl Message {
                 ] {
                     to.extend_from_slice(&word.to_le_bytes());
                 }
-                to.extend_from_slice(&(accept.lanes.len() as u32).to_le_bytes());
-                for lane in &accept.lanes {
-                    put_endpoint(&mut to, &lane.uc);
-                    to.extend_from_slice(&lane.chunk.addr.to_le_bytes());
-                    to.extend_from_slice(&lane.chunk.rkey.0.to_le_bytes());
-                    to.extend_from_slice(&lane.ud_qpn.0.to_le_bytes());
+                to.extend_from_slice(&(accept.cores.len() as u32).to_le_bytes());
+                for core in &accept.cores {
+                    put_endpoint(&mut to, &core.uc);
+                    to.extend_from_slice(&core.chunk.addr.to_le_bytes());
+                    to.extend_from_slice(&core.chunk.rkey.0.to_le_bytes());
+                    to.extend_from_slice(&core.ud_qpn.0.to_le_bytes());
                 }
             }
             Message::Refuse(why) => to.extend_from_slice(&(*why as u16).to_le_bytes()),
@@ -320,8 +320,8 @@ impl Message {
                 incarnation: from.u64()?,
                 window: from.u32()?,
                 gid: Gid(from.take()?),
-                lanes: from.lanes(|from| {
-                    Ok(ConnectLane {
+                cores: from.cores(|from| {
+                    Ok(ConnectCore {
                         uc: from.endpoint()?,
                         ud_qpn: from.qpn()?,
                         qkey: Qkey(from.u32()?),
@@ -334,8 +334,8 @@ impl Message {
                 slot_len: from.u32()?,
                 stride: from.u32()?,
                 first_id: from.u32()?,
-                lanes: from.lanes(|from| {
-                    Ok(AcceptLane {
+                cores: from.cores(|from| {
+                    Ok(AcceptCore {
                         uc: from.endpoint()?,
                         chunk: RemoteAddr {
                             addr: from.u64()?,

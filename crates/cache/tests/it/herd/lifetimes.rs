@@ -250,8 +250,8 @@ fn a_client_reaches_only_its_own_slots() {
         let len = Request::Noop.emit(id, false, &mut slot).unwrap();
         slot[64 - len..].to_vec()
     };
-    let own = liar.accept.lanes[0].chunk;
-    liar.accept.lanes[0].chunk = honest.accept.lanes[0].chunk;
+    let own = liar.accept.cores[0].chunk;
+    liar.accept.cores[0].chunk = honest.accept.cores[0].chunk;
     liar.write(1, &noop(1), None);
     rig.step();
     assert_eq!(
@@ -261,7 +261,7 @@ fn a_client_reaches_only_its_own_slots() {
     // Its own key leads no further than its own region either.
     let len = u64::from(liar.accept.stride * liar.accept.window);
     for elsewhere in [own.offset(len), own.offset(len.wrapping_neg())] {
-        liar.accept.lanes[0].chunk = elsewhere;
+        liar.accept.cores[0].chunk = elsewhere;
         liar.write(1, &noop(1), None);
     }
     rig.step();
@@ -484,9 +484,9 @@ fn a_door_answers_any_line() {
         incarnation: info.incarnation + 1,
         window: 3,
         gid: verbs::Gid::default(),
-        lanes: vec![],
+        cores: vec![],
     };
-    let mut lanes = |count: usize, window, incarnation| {
+    let mut ask = |count: usize, window, incarnation| {
         let endpoint = verbs::typed::Endpoint {
             gid: verbs::Gid::default(),
             qpn: verbs::QpNum(1),
@@ -494,8 +494,8 @@ fn a_door_answers_any_line() {
         };
         connect.window = window;
         connect.incarnation = incarnation;
-        connect.lanes = vec![
-            cache::herd::wire::handshake::ConnectLane {
+        connect.cores = vec![
+            cache::herd::wire::handshake::ConnectCore {
                 uc: endpoint,
                 ud_qpn: verbs::QpNum(1),
                 qkey: verbs::Qkey(1),
@@ -505,13 +505,13 @@ fn a_door_answers_any_line() {
         answer(Message::Connect(connect.clone()).to_line().as_bytes())
     };
     assert_eq!(
-        lanes(2, 4, info.incarnation + 1),
+        ask(2, 4, info.incarnation + 1),
         refused(Refusal::Incarnation)
     );
-    assert_eq!(lanes(1, 4, info.incarnation), refused(Refusal::Malformed));
+    assert_eq!(ask(1, 4, info.incarnation), refused(Refusal::Malformed));
     for _ in 0..10 {
         // A refusal keeps no memory.
-        assert_eq!(lanes(2, 3, info.incarnation), refused(Refusal::Malformed));
+        assert_eq!(ask(2, 3, info.incarnation), refused(Refusal::Malformed));
     }
     rig.client(patient());
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use cache::herd::local::LocalStream;
 use cache::herd::slots::kick;
 use cache::herd::wire::answer::Head;
-use cache::herd::wire::handshake::{Accept, Connect, ConnectLane, Message, VERSION};
+use cache::herd::wire::handshake::{Accept, Connect, ConnectCore, Message, VERSION};
 use std::io::Read;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, MemoryRegion, QpOptions, QueuePair, Uc, Ud, Wr,
@@ -67,7 +67,7 @@ impl Raw {
             incarnation: info.incarnation,
             window: info.window_max,
             gid: context.gid().unwrap(),
-            lanes: vec![ConnectLane {
+            cores: vec![ConnectCore {
                 uc: uc.endpoint().unwrap(),
                 ud_qpn,
                 qkey,
@@ -76,8 +76,8 @@ impl Raw {
         let Message::Accept(accept) = ask(&mut line, &connect) else {
             panic!("no ACCEPT");
         };
-        let lane = accept.lanes[0];
-        uc.connect(&lane.uc, &ConnectOptions::default()).unwrap();
+        let core = accept.cores[0];
+        uc.connect(&core.uc, &ConnectOptions::default()).unwrap();
         Raw {
             accept,
             uc,
@@ -96,7 +96,7 @@ impl Raw {
         let mut at = end - bytes.len() as u64;
         let mut pieces = bytes.chunks(200).peekable();
         while let Some(piece) = pieces.next() {
-            let request = Wr::write_inline(piece, self.accept.lanes[0].chunk.offset(at));
+            let request = Wr::write_inline(piece, self.accept.cores[0].chunk.offset(at));
             let request = match kick {
                 Some(imm) if pieces.peek().is_none() => request.imm(imm),
                 _ => request,
@@ -108,7 +108,7 @@ impl Raw {
 
     /// Kicks without writing anything.
     pub(crate) fn kick_only(&mut self, id: u32) {
-        let chunk = self.accept.lanes[0].chunk;
+        let chunk = self.accept.cores[0].chunk;
         self.uc
             .post_send(&[Wr::write_inline(&[], chunk).imm(kick(id, true))])
             .unwrap();

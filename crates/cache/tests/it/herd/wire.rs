@@ -2,7 +2,7 @@
 
 use cache::herd::wire::answer::{Head, Status};
 use cache::herd::wire::handshake::{
-    Accept, AcceptLane, Connect, ConnectLane, Message, Refusal, ServerInfo,
+    Accept, AcceptCore, Connect, ConnectCore, Message, Refusal, ServerInfo,
 };
 use cache::herd::wire::request::{Command, Request, StoreMode};
 use proptest::prelude::*;
@@ -136,7 +136,7 @@ proptest! {
 
     #[test]
     fn messages_come_back(kind in 0u8..5, seed: u32, long: u64, count in 1usize..9) {
-        let lanes = 0..count as u32;
+        let cores = 0..count as u32;
         let message = match kind {
             0 => Message::Hello(1, seed as u16),
             1 => Message::Info(ServerInfo {
@@ -153,9 +153,9 @@ proptest! {
                 incarnation: long,
                 window: seed,
                 gid: Gid([3; 16]),
-                lanes: lanes.map(|lane| ConnectLane {
-                    uc: endpoint(seed ^ lane),
-                    ud_qpn: QpNum(lane),
+                cores: cores.map(|core| ConnectCore {
+                    uc: endpoint(seed ^ core),
+                    ud_qpn: QpNum(core),
                     qkey: Qkey(seed),
                 }).collect(),
             }),
@@ -165,10 +165,10 @@ proptest! {
                 slot_len: 5,
                 stride: 6,
                 first_id: !seed,
-                lanes: lanes.map(|lane| AcceptLane {
-                    uc: endpoint(seed ^ lane),
+                cores: cores.map(|core| AcceptCore {
+                    uc: endpoint(seed ^ core),
                     chunk: RemoteAddr { addr: long, rkey: Rkey(seed) },
-                    ud_qpn: QpNum(lane),
+                    ud_qpn: QpNum(core),
                 }).collect(),
             }),
             _ => Message::Refuse(Refusal::Full),

@@ -93,8 +93,8 @@ pub(super) enum Again {
     Transfer(Transfer),
 }
 
-/// What a lane is made of.
-pub(super) struct LaneParts {
+/// What a window is made of.
+pub(super) struct WindowParts {
     pub(super) number: u16,
     pub(super) uc: QueuePair<Uc>,
     pub(super) ud: QueuePair<Ud>,
@@ -114,7 +114,7 @@ pub(super) struct LaneParts {
 
 /// One core's window.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Window {
     number: u16,
     uc: QueuePair<Uc>,
     /// Where answers come in; the completion queue's poller takes them.
@@ -153,10 +153,10 @@ pub(super) struct Lane {
     transfer_next: u32,
 }
 
-impl Lane {
-    pub(super) fn new(parts: LaneParts, now_ns: u64) -> Self {
+impl Window {
+    pub(super) fn new(parts: WindowParts, now_ns: u64) -> Self {
         let window = parts.geometry.window;
-        Lane {
+        Window {
             number: parts.number,
             batch: parts
                 .uc
@@ -239,7 +239,7 @@ impl Lane {
         Some(true)
     }
 
-    /// Takes a GET or a SET, as [`Lane::submit`] does.
+    /// Takes a GET or a SET, as [`Window::submit`] does.
     #[inline(always)]
     fn submit_plain(
         &mut self,
@@ -422,7 +422,7 @@ impl Lane {
         // Half the window stays for others.
         let in_flight_max = (self.geometry.window as u32 / 2).max(1);
         for index in 0..self.transfers.len() {
-            // Taken out, so that its bytes can be composed into a slot of the same lane.
+            // Taken out, so that its bytes can be composed into a slot of this window.
             let mut transfer = std::mem::replace(&mut self.transfers[index], Transfer::unused());
             let piece_len_max = match transfer.kind {
                 Kind::Get => self.answer_len_max - answer::HEADER_LEN - CAS_LEN,
@@ -559,7 +559,7 @@ impl Lane {
         stats.answers += 1;
     }
 
-    /// [`Lane::answer`] for whatever answer it is.
+    /// [`Window::answer`] for whatever answer it is.
     #[inline(never)]
     fn answer_any(
         &mut self,
@@ -752,7 +752,7 @@ impl Lane {
         self.slots.iter().filter(single).count() + self.transfers_live
     }
 
-    /// Ends the lane: reads and what was never sent go again, other mutations are unknown.
+    /// Ends the window: reads and what was never sent go again, other mutations are unknown.
     pub(super) fn close(mut self, again: &mut Vec<Again>, sink: &mut impl FnMut(u64, Outcome<'_>)) {
         // Oldest first: from the slot that would be used next, once around.
         let first = self.geometry.slot(self.next);
