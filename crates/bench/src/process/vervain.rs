@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -98,6 +99,12 @@ pub fn start_in(
         .process_group(0);
     if !settings.cpus.is_empty() {
         command.arg("--pin");
+    }
+    // The kernel closes the port of a server that was killed a moment later. Whose it is otherwise, the
+    // server says.
+    let give_up = Instant::now() + START_MAX;
+    while TcpListener::bind((Ipv4Addr::LOCALHOST, home.port)).is_err() && Instant::now() < give_up {
+        std::thread::sleep(Duration::from_millis(10));
     }
     let mut child = Child::start("vervain", &mut command, &settings.cpus, &home.dir)?;
     // Reading a pipe cannot be given up, so a thread does it; it ends with the pipe.

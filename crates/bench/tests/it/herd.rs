@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bench::cache::{Address, Target};
 use cache::herd::server::ServerStats;
@@ -13,6 +14,11 @@ use cache::mica::{Options, Partition};
 use nic_soft::{SoftNic, SoftOptions};
 use tempfile::TempDir;
 use verbs::typed::Context;
+
+/// Of a NIC that gives a busy machine time.
+fn options_in(run_dir: &TempDir) -> SoftOptions {
+    SoftOptions::new(run_dir.path()).contact_timeout(Duration::from_secs(120))
+}
 
 /// Dropping it ends the server.
 pub(crate) struct HerdServer {
@@ -25,7 +31,7 @@ pub(crate) struct HerdServer {
 impl HerdServer {
     pub(crate) fn start(cores: u32, partition_bytes: usize) -> Self {
         let run_dir = tempfile::tempdir().expect("a folder");
-        let options = SoftOptions::new(run_dir.path());
+        let options = options_in(&run_dir);
         let pd = Context::new(SoftNic::open(&options).expect("a NIC"))
             .alloc_pd()
             .expect("a domain");
@@ -68,7 +74,7 @@ impl HerdServer {
 
     /// This server, through a NIC of the client's own.
     pub(crate) fn target(&self) -> Target {
-        let options = SoftOptions::new(self.run_dir.path());
+        let options = options_in(&self.run_dir);
         Target::Nic {
             context: Context::new(SoftNic::open(&options).expect("a NIC")),
             door: self.door.clone(),

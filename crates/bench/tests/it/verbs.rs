@@ -24,7 +24,10 @@ struct Fabric {
 
 fn soft() -> Fabric {
     let run_dir = tempfile::tempdir().expect("a directory");
-    let open = || SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+    let open = || {
+        SoftNic::open(&SoftOptions::new(run_dir.path()).contact_timeout(Duration::from_secs(60)))
+            .expect("an adapter")
+    };
     Fabric {
         nics: [open(), open()],
         _run_dir: Some(run_dir),

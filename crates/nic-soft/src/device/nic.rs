@@ -73,6 +73,13 @@ impl SoftOptions {
         }
     }
 
+    /// Another time for first contacts.
+    #[must_use]
+    pub fn contact_timeout(mut self, timeout: Duration) -> Self {
+        self.contact_timeout = timeout;
+        self
+    }
+
     /// Another GID.
     #[must_use]
     pub fn gid(mut self, gid: Gid) -> Self {

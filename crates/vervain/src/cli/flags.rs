@@ -22,6 +22,9 @@ pub struct NicFlags {
     /// /tmp/vervain-UID].
     #[arg(long, value_name = "PATH")]
     pub run_dir: Option<PathBuf>,
+    /// How long another process may take to answer this one's first contact.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub contact_timeout: Duration,
     /// Print every request and completion of the NIC on standard error.
     #[arg(long, help_heading = "Looking into the NIC")]
     pub nic_trace: bool,
@@ -29,6 +32,18 @@ pub struct NicFlags {
     #[arg(long, value_name = "PPM", help_heading = "Looking into the NIC",
           value_parser = clap::value_parser!(u32).range(..=500_000))]
     pub nic_loss: Option<u32>,
+}
+
+impl Default for NicFlags {
+    fn default() -> Self {
+        NicFlags {
+            gid: None,
+            run_dir: None,
+            contact_timeout: Duration::from_secs(1),
+            nic_trace: false,
+            nic_loss: None,
+        }
+    }
 }
 
 /// `vervain serve`.

@@ -63,7 +63,9 @@ pub(crate) fn run_dir(given: Option<&Path>) -> PathBuf {
 /// The software NIC's options.
 fn nic_options(flags: &NicFlags) -> SoftOptions {
     let localhost = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
-    SoftOptions::new(run_dir_of(flags)).gid(flags.gid.unwrap_or(localhost))
+    SoftOptions::new(run_dir_of(flags))
+        .gid(flags.gid.unwrap_or(localhost))
+        .contact_timeout(flags.contact_timeout)
 }
 
 /// The software NIC, opened.

@@ -90,9 +90,13 @@ impl Connection {
         let pd = context
             .alloc_pd()
             .context("the NIC refuses a protection domain")?;
+        let usual = ClientConfig::default();
+        let deadline_ns = flags.timeout.as_nanos() as u64;
         let config = ClientConfig {
-            deadline_ns: flags.timeout.as_nanos() as u64,
-            ..ClientConfig::default()
+            deadline_ns,
+            // Where answers may take long, a server that is silent for long is not lost.
+            lost_ns: (deadline_ns / 2).max(usual.lost_ns),
+            ..usual
         };
         let (door, timeout) = (door(flags), flags.timeout);
         let address = door.clone();

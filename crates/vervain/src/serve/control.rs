@@ -319,6 +319,12 @@ mod tests {
         }
     }
 
+    /// A NIC that gives a busy machine time.
+    fn open_patiently(dir: &tempfile::TempDir) -> Arc<SoftNic> {
+        let options = SoftOptions::new(dir.path()).contact_timeout(Duration::from_secs(120));
+        SoftNic::open(&options).expect("a NIC")
+    }
+
     /// An acceptor of one client, and the core that it is for.
     fn one_client(nic: Arc<dyn Nic>) -> (Server, Arc<Acceptor>) {
         let pd = Context::new(nic).alloc_pd().expect("a protection domain");
@@ -344,7 +350,7 @@ mod tests {
     #[test]
     fn lines_that_nobody_takes_are_bounded() {
         let dir = tempfile::tempdir().expect("a directory");
-        let nic = SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let nic = open_patiently(&dir);
         let (_server, acceptor) = one_client(nic);
         let (control, queue) = without_threads(&acceptor);
         let is_refused = |answered: &mut OneshotReceiver<Answered>| {
@@ -374,7 +380,7 @@ mod tests {
     #[test]
     fn a_line_whose_asker_has_gone_is_not_answered() {
         let dir = tempfile::tempdir().expect("a directory");
-        let nic = SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let nic = open_patiently(&dir);
         let (_server, acceptor) = one_client(nic);
         let (control, queue) = without_threads(&acceptor);
         drop(control.answer(b"gone".to_vec()));
@@ -394,7 +400,7 @@ mod tests {
     #[test]
     fn what_nobody_waits_for_any_more_goes_back() {
         let dir = tempfile::tempdir().expect("a directory");
-        let open = || SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let open = || open_patiently(&dir);
         let (_server, acceptor) = one_client(open());
         let (control, threads) = start(Arc::clone(&acceptor)).expect("threads");
         let client_pd = Context::new(open())
@@ -430,7 +436,7 @@ mod tests {
     #[test]
     fn a_panic_costs_nothing_but_its_client() {
         let dir = tempfile::tempdir().expect("a directory");
-        let open = || SoftNic::open(&SoftOptions::new(dir.path())).expect("a NIC");
+        let open = || open_patiently(&dir);
         let left = Arc::new(AtomicUsize::new(0));
         let panics = Arc::clone(&left);
         let traced = Traced::new(open(), move |event: Event| {

@@ -236,12 +236,7 @@ pub(super) fn client_flags(server: SocketAddr) -> ClientFlags {
         server,
         unix: None,
         socket: true,
-        nic: NicFlags {
-            gid: None,
-            run_dir: None,
-            nic_trace: false,
-            nic_loss: None,
-        },
+        nic: NicFlags::default(),
         timeout: Duration::from_secs(2),
     }
 }

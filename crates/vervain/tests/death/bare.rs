@@ -282,7 +282,9 @@ pub(crate) fn play(run_dir: &Path) -> Result<(), String> {
 }
 
 fn play_all(run_dir: &Path) -> Result<(), Failed> {
-    let context = Context::new(SoftNic::open(&SoftOptions::new(run_dir))?);
+    let context = Context::new(SoftNic::open(
+        &SoftOptions::new(run_dir).contact_timeout(LIMIT),
+    )?);
     let mut side = Side::new(context)?;
     let pages = Pages::new();
     let own = pages.register(&side.pd, 0)?;
@@ -413,7 +415,8 @@ impl Undisturbed {
         let thread = {
             let (over, rounds) = (Arc::clone(&over), Arc::clone(&rounds));
             let nic = Arc::clone(nic);
-            let other = SoftNic::open(&SoftOptions::new(run_dir)).expect("an adapter");
+            let other = SoftNic::open(&SoftOptions::new(run_dir).contact_timeout(LIMIT))
+                .expect("an adapter");
             let mut near = Side::new(Context::new(other)).expect("a side");
             let mut far = Side::new(Context::new(nic)).expect("a side");
             let of =
@@ -535,7 +538,8 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let run_dir = tempfile::tempdir().expect("a directory");
-        let nic = SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+        let nic = SoftNic::open(&SoftOptions::new(run_dir.path()).contact_timeout(LIMIT))
+            .expect("an adapter");
         let undisturbed = Undisturbed::start(&nic, run_dir.path());
         undisturbed.go_on(10);
         let before = nic.usage();

@@ -171,7 +171,7 @@ impl Neighbour {
         lives: ServerLives,
         diary: Arc<Diary>,
     ) -> Self {
-        let nic = SoftNic::open(&SoftOptions::new(run_dir)).expect("a NIC");
+        let nic = SoftNic::open(&SoftOptions::new(run_dir).contact_timeout(LIMIT)).expect("a NIC");
         let pd = Context::new(nic.clone()).alloc_pd().expect("a domain");
         let pace = Patient {
             started: Instant::now(),

@@ -126,7 +126,8 @@ fn expect<T: PartialEq + std::fmt::Debug>(what: &str, got: T, wanted: T) -> Resu
 
 fn play_client(run_dir: &Path, door: SocketAddr) -> Result<(), String> {
     let say = |what: &'static str| move |error: BlockingError| format!("{what}: {error}");
-    let nic = SoftNic::open(&SoftOptions::new(run_dir)).map_err(|error| error.to_string())?;
+    let nic = SoftNic::open(&SoftOptions::new(run_dir).contact_timeout(LIMIT))
+        .map_err(|error| error.to_string())?;
     let pd = Context::new(nic)
         .alloc_pd()
         .map_err(|error| error.to_string())?;

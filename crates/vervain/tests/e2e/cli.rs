@@ -23,7 +23,7 @@ fn server_and_ways(place: &Place) -> (Server, Vec<Way>) {
     let socket = "--socket".to_string();
     let way = |name, parts: &[&[String]]| Way {
         name,
-        flags: [parts.concat(), vec!["--timeout".into(), "15s".into()]].concat(),
+        flags: [parts.concat(), Server::PATIENT.map(String::from).to_vec()].concat(),
     };
     let ways = vec![
         way("NIC", &[&tcp, &run_dir]),

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Guard, Place, eventually, run, vervain};
+use crate::harness::{Guard, Place, Server, eventually, run, vervain};
 
 /// A report, which spans lines.
 fn report(text: &str) -> Value {
@@ -23,7 +23,8 @@ fn the_cache_is_measured_over_the_nic_and_over_a_socket() {
         bench
             .args(["--json", "bench", "cache", "--server", &address, "--verify"])
             .args(["--items", "500", "--operations", "2000", "--warm-up", "1ms"])
-            .args(["--mix", "a", "--distribution", "zipf", "--timeout", "15s"])
+            .args(["--mix", "a", "--distribution", "zipf"])
+            .args(Server::PATIENT)
             .arg("--run-dir")
             .arg(run_dir)
             .args(way);
@@ -46,7 +47,7 @@ const TINY: [&str; 8] = [
     "--warm-up",
     "1ms",
     "--timeout",
-    "15s",
+    "120s",
     "--memory",
     "32M",
 ];

@@ -94,7 +94,7 @@ fn when_something_is_taken() {
     let port = server.address.port();
     let said = run(&mut place.serve(&["--gid", "one"]), b"");
     expect_sentence(&said, "a server already runs on GID");
-    let said = run(&mut place.serve_on(port, &["--gid", "two"]), b"");
+    let said = run(&mut place.serve_at(port, &["--gid", "two"]), b"");
     let sentence =
         format!("cannot listen on 127.0.0.1:{port} (choose another address with --listen)");
     expect_sentence(&said, &sentence);

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 use rustix::process::Signal;
 
-use super::{Guard, LIMIT, Raw, Said, Shell, run, vervain};
+use super::{Guard, LIMIT, Raw, Said, Shell, eventually, run, vervain};
 
 /// A directory with a run directory, removed at the end. Servers come and go in it.
 pub(crate) struct Place {
@@ -36,14 +36,26 @@ impl Place {
 
     /// `vervain serve` here, on a free port.
     pub(crate) fn serve(&self, flags: &[&str]) -> Command {
-        self.serve_on(0, flags)
+        self.serve_at(0, flags)
     }
 
-    /// `vervain serve` here, on this port.
+    /// `vervain serve` here, on this port, once the kernel has closed it for a server that was killed:
+    /// on a busy machine that may take longer than a server waits.
     pub(crate) fn serve_on(&self, port: u16, flags: &[&str]) -> Command {
+        eventually("the port is free", || {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+        });
+        self.serve_at(port, flags)
+    }
+
+    /// `vervain serve` here, on this port, whoever has it.
+    pub(crate) fn serve_at(&self, port: u16, flags: &[&str]) -> Command {
         let mut command = vervain();
         command.args(["--json", "serve", "--listen", &format!("127.0.0.1:{port}")]);
         command.arg("--run-dir").arg(self.run_dir());
+        if !flags.contains(&"--contact-timeout") {
+            command.args(&Server::PATIENT[2..]);
+        }
         // A store refuses what only a cache has.
         let is_store = flags.starts_with(&["--engine", "store"]);
         if !is_store && !flags.contains(&"--memory") {
@@ -100,6 +112,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Flags of a client for which a busy machine is no reason to give up.
+    pub(crate) const PATIENT: [&str; 4] = ["--timeout", "120s", "--contact-timeout", "120s"];
+
     /// Starts a command made by [`Place::serve`] and waits for its first line.
     pub(crate) fn start(place: &Place, mut command: Command) -> Self {
         let stderr = place.path(&format!("stderr-{:016x}", fastrand::u64(..)));
@@ -146,8 +161,7 @@ impl Server {
             .args(["--server", &self.address.to_string()])
             .arg("--run-dir")
             .arg(&self.run_dir)
-            // A busy machine is no reason to give up.
-            .args(["--timeout", "15s"]);
+            .args(Server::PATIENT);
         command
     }
 

@@ -194,12 +194,14 @@ fn play_herd(part: &str, run_dir: &Path, door: SocketAddr) -> Result<(), String>
         "herd-accept" => Cut::AfterRead(2),
         _ => Cut::Nowhere,
     };
-    let nic = SoftNic::open(&SoftOptions::new(run_dir)).map_err(|error| error.to_string())?;
+    let nic = SoftNic::open(&SoftOptions::new(run_dir).contact_timeout(LIMIT))
+        .map_err(|error| error.to_string())?;
     let pd = Context::new(nic)
         .alloc_pd()
         .map_err(|error| error.to_string())?;
     let config = ClientConfig {
         deadline_ns: LIMIT.as_nanos() as u64,
+        lost_ns: LIMIT.as_nanos() as u64 / 2,
         ..ClientConfig::default()
     };
     let dial = move || {
@@ -296,7 +298,16 @@ fn processes_that_stand_still_half_way_disturb_nobody() {
     let _alone = alone();
     for io in ways_of_io() {
         let place = Place::new();
-        let server = place.start(&["--cores", "2", "--io", io, "--prefault"]);
+        let server = place.start(&[
+            "--cores",
+            "2",
+            "--io",
+            io,
+            "--prefault",
+            // It gives up those that have stopped before they answer.
+            "--contact-timeout",
+            "5s",
+        ]);
         let before = Before::of(&server);
         let bystanders = Bystanders::start(&server, Misses::Never);
         let mut all: Vec<(&str, Guard)> = Vec::new();

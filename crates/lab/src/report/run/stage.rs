@@ -38,10 +38,8 @@ pub(super) struct Stage<'a> {
 /// The software NIC's, of processes that meet in a directory.
 pub(super) fn nic_in(run_dir: &Path) -> NicFlags {
     NicFlags {
-        gid: None,
         run_dir: Some(run_dir.to_path_buf()),
-        nic_trace: false,
-        nic_loss: None,
+        ..NicFlags::default()
     }
 }
 
