@@ -87,12 +87,10 @@ pub fn kept_bytes_are_sent_as_they_are_when_posted(fixture: &Fixture) {
     batch.kept_mut()[13..40].copy_from_slice(&[3; 27]);
     for round in 0..2u64 {
         let signaled = |id| (id, SendFlags::SIGNALED);
-        batch
-            .push_kept(SEND, None, 13..21, signaled(0))
-            .expect("room");
-        let mut draft = batch.inline(SEND, None, 64).expect("room");
-        draft.bytes().fill(0xee);
-        draft.id(1).flags(SendFlags::SIGNALED).commit(64);
+        let composed = batch.push_kept_mut(SEND, None, 13..21, signaled(0));
+        composed.expect("room").fill(4 + round as u8);
+        let inline = batch.push_inline(SEND, None, 61, signaled(1));
+        inline.expect("room").fill(0xee);
         batch
             .push_kept(SEND, None, 0..40, signaled(2))
             .expect("room");
@@ -101,7 +99,7 @@ pub fn kept_bytes_are_sent_as_they_are_when_posted(fixture: &Fixture) {
         batch.set_imm(2, 7 + round as u32);
         batch.kept_mut()[0] = round as u8;
         let kept = batch.kept().to_vec();
-        let expected = [(kept[13..21].to_vec(), None), (vec![0xee; 64], None)];
+        let expected = [(kept[13..21].to_vec(), None), (vec![0xee; 61], None)];
         let last = (kept, Some(7 + round as u32));
         for id in 0..3 {
             pair.b.post_recv(id, 64 * id as usize, 64);

@@ -282,20 +282,52 @@ impl Wqe {
     }
 }
 
+/// The first length that does not go inline; 0 for requests that the queue does not take at all.
+#[derive(Clone, Copy, Debug)]
+struct InlineBelow {
+    /// Of SENDs and WRITEs without a destination of their own.
+    connected: usize,
+    /// Of SENDs with one.
+    datagram: usize,
+}
+
+impl InlineBelow {
+    fn new(limits: &SendLimits) -> Self {
+        let below = limits.inline_max.min(limits.message_len_max) as usize + 1;
+        let (connected, datagram) = match limits.transport {
+            Transport::Rc | Transport::Uc => (below, 0),
+            Transport::Ud => (0, below),
+        };
+        InlineBelow {
+            connected,
+            datagram,
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, op: &Op, has_dest: bool) -> usize {
+        match (op, has_dest) {
+            (Op::Send { .. } | Op::Write { .. }, false) => self.connected,
+            (Op::Send { .. }, true) => self.datagram,
+            _ => 0,
+        }
+    }
+}
+
 /// A batch of send work requests. Reused: whoever posts it clears it afterwards, and the typed
 /// handles do that themselves.
 #[derive(Debug)]
 pub struct SendBatch {
     limits: SendLimits,
-    /// Bytes that fit inline and into a message.
-    inline_fits: usize,
+    inline_below: InlineBelow,
     /// Those of before the last clearing stay behind the first `len`.
     wqes: Box<[Wqe]>,
     len: usize,
     bytes: Box<[u8]>,
     bytes_used: usize,
-    /// Those that the sender keeps, before all others.
-    kept: Range<usize>,
+    /// Where those begin that the sender keeps, before all others, and how many they are.
+    kept_at: usize,
+    kept_len: usize,
     /// Where the first request's inline bytes begin.
     inline_at: usize,
     sges: Vec<Sge>,
@@ -319,12 +351,13 @@ impl SendBatch {
         let inline_at = start + kept_len.next_multiple_of(8);
         SendBatch {
             limits,
-            inline_fits: limits.inline_max.min(limits.message_len_max) as usize,
+            inline_below: InlineBelow::new(&limits),
             wqes: vec![Wqe::NONE; capacity].into(),
             len: 0,
             bytes,
             bytes_used: inline_at,
-            kept: start..start + kept_len,
+            kept_at: start,
+            kept_len,
             inline_at,
             sges: Vec::with_capacity(capacity.saturating_mul(limits.sge_max as usize)),
             sges_used: 0,
@@ -334,13 +367,13 @@ impl SendBatch {
     /// The bytes that the sender keeps, whatever becomes of the batch.
     #[inline]
     pub fn kept(&self) -> &[u8] {
-        &self.bytes[self.kept.clone()]
+        &self.bytes[self.kept_at..][..self.kept_len]
     }
 
     /// The same, to compose requests in. Those that are in the batch change with them.
     #[inline]
     pub fn kept_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.kept.clone()]
+        &mut self.bytes[self.kept_at..][..self.kept_len]
     }
 
     /// The limits it was made with.
@@ -388,7 +421,7 @@ impl SendBatch {
         len_max: usize,
     ) -> Result<Draft<'_>, PostReason> {
         if !self.takes_inline(&op, dest.is_some(), len_max) {
-            return Err(self.refusal(&op, dest.is_some(), true, 0, len_max));
+            return Err(self.refusal(op, dest.is_some(), true, 0, len_max));
         }
         let Some(wqe) = self.wqes.get_mut(self.len) else {
             return Err(PostReason::BatchFull);
@@ -424,37 +457,101 @@ impl SendBatch {
         range: Range<usize>,
         (id, flags): (u64, SendFlags),
     ) -> Result<(), PostReason> {
-        let len = range.len();
-        assert!(
-            range.start <= range.end && range.end <= self.kept.len(),
-            "outside the bytes that are kept"
-        );
-        if !self.takes_inline(&op, dest.is_some(), len) {
-            return Err(self.refusal(&op, dest.is_some(), true, 0, len));
+        self.push_kept_mut(op, dest, range, (id, flags)).map(|_| ())
+    }
+
+    /// As [`push_kept`](Self::push_kept), and lends the bytes, which may be composed anew.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    #[inline(always)]
+    pub fn push_kept_mut(
+        &mut self,
+        op: Op,
+        dest: Option<Dest>,
+        range: Range<usize>,
+        (id, flags): (u64, SendFlags),
+    ) -> Result<&mut [u8], PostReason> {
+        // A range that ends before it begins is longer than anything that goes inline.
+        let len = range.end.wrapping_sub(range.start);
+        if range.end > self.kept_len || !self.takes_inline(&op, dest.is_some(), len) {
+            return Err(self.kept_refusal(op, dest.is_some(), range));
         }
+        let at = self.kept_at + range.start;
+        self.append(&op, dest, at..at + len, (id, flags))?;
+        Ok(&mut self.bytes[at..at + len])
+    }
+
+    /// Appends a request that carries `len` bytes, and lends the room for them: [`inline`](Self::inline)
+    /// in one step, for requests that are not abandoned.
+    ///
+    /// # Errors
+    /// As [`inline`](Self::inline).
+    #[inline(always)]
+    pub fn push_inline(
+        &mut self,
+        op: Op,
+        dest: Option<Dest>,
+        len: usize,
+        (id, flags): (u64, SendFlags),
+    ) -> Result<&mut [u8], PostReason> {
+        if !self.takes_inline(&op, dest.is_some(), len) {
+            return Err(self.refusal(op, dest.is_some(), true, 0, len));
+        }
+        let at = self.bytes_used;
+        self.append(&op, dest, at..at + len, (id, flags))?;
+        // The next one's bytes start on a word.
+        self.bytes_used = at + ((len + 7) & !7);
+        Ok(&mut self.bytes[at..at + len])
+    }
+
+    /// Appends a request that was checked, and carries these bytes of the buffer.
+    #[inline(always)]
+    fn append(
+        &mut self,
+        op: &Op,
+        dest: Option<Dest>,
+        bytes: Range<usize>,
+        (id, flags): (u64, SendFlags),
+    ) -> Result<(), PostReason> {
         let Some(wqe) = self.wqes.get_mut(self.len) else {
             return Err(PostReason::BatchFull);
         };
-        let mut new = Wqe::new(&op, dest);
-        new.shape |= INLINE;
-        new.start = (self.kept.start + range.start) as u32;
-        new.len = len as u32;
-        new.id = id;
-        new.flags = flags;
-        *wqe = new;
+        let new = Wqe::new(op, dest);
+        *wqe = Wqe {
+            id,
+            flags,
+            start: bytes.start as u32,
+            len: (bytes.end - bytes.start) as u32,
+            shape: new.shape | INLINE,
+            ..new
+        };
         self.len += 1;
         Ok(())
+    }
+
+    /// Why no queue takes a request with a range of the bytes that are kept.
+    ///
+    /// # Panics
+    /// When there is no such range.
+    #[cold]
+    #[inline(never)]
+    fn kept_refusal(&self, op: Op, has_dest: bool, range: Range<usize>) -> PostReason {
+        assert!(
+            range.start <= range.end && range.end <= self.kept_len,
+            "outside the bytes that are kept"
+        );
+        self.refusal(op, has_dest, true, 0, range.len())
     }
 
     /// Whether such a request goes inline. Short for `rules::check_shape`: most of it is known where
     /// this is inlined.
     #[inline(always)]
     fn takes_inline(&self, op: &Op, has_dest: bool, len: usize) -> bool {
-        let transport = self.limits.transport;
-        matches!(op, Op::Send { .. } | Op::Write { .. })
-            && rules::carries(transport, op)
-            && has_dest == (transport == Transport::Ud)
-            && len <= self.inline_fits
+        len < self.inline_below.of(op, has_dest)
     }
 
     /// Has a SEND or WRITE of the batch carry immediate data.
@@ -511,15 +608,8 @@ impl SendBatch {
     /// Why no queue with these limits takes a request.
     #[cold]
     #[inline(never)]
-    fn refusal(
-        &self,
-        op: &Op,
-        has_dest: bool,
-        inline: bool,
-        sges: usize,
-        len: usize,
-    ) -> PostReason {
-        rules::check_shape(&self.limits, op, has_dest, inline, sges, len)
+    fn refusal(&self, op: Op, has_dest: bool, inline: bool, sges: usize, len: usize) -> PostReason {
+        rules::check_shape(&self.limits, &op, has_dest, inline, sges, len)
             .err()
             .unwrap_or(PostReason::Payload)
     }

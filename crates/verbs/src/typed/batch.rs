@@ -163,6 +163,25 @@ impl<T: Connected> Batch<T> {
         self.raw.push_kept(op, None, range, (id, flags))
     }
 
+    /// As [`push_write_kept`](Self::push_write_kept), without immediate data, and lends the bytes, which
+    /// may be composed anew.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    #[inline(always)]
+    pub fn push_write_kept_mut(
+        &mut self,
+        remote: RemoteAddr,
+        range: Range<usize>,
+        (id, flags): (u64, SendFlags),
+    ) -> Result<&mut [u8], PostReason> {
+        let op = Op::Write { remote, imm: None };
+        self.raw.push_kept_mut(op, None, range, (id, flags))
+    }
+
     /// Begins a WRITE of registered memory.
     ///
     /// # Errors
@@ -202,6 +221,21 @@ impl Batch<Ud> {
         len_max: usize,
     ) -> Result<Draft<'_>, PostReason> {
         self.raw.inline(Op::Send { imm }, Some(to.dest), len_max)
+    }
+
+    /// Appends a datagram of `len` bytes, and lends the room for them.
+    ///
+    /// # Errors
+    /// See [`Batch`].
+    #[inline(always)]
+    pub fn push_to(
+        &mut self,
+        to: &Destination,
+        len: usize,
+        (id, flags): (u64, SendFlags),
+    ) -> Result<&mut [u8], PostReason> {
+        let op = Op::Send { imm: None };
+        self.raw.push_inline(op, Some(to.dest), len, (id, flags))
     }
 
     /// Begins a datagram of registered memory.
