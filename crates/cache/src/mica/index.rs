@@ -38,8 +38,14 @@ impl ValidRange {
     /// A slot must not be older than 2^48 units: [`Index::sweep`] sees to that.
     #[inline]
     pub(crate) fn offset(self, slot: u64) -> Option<u64> {
+        self.offset_of_used(slot).filter(|_| slot != 0)
+    }
+
+    /// As [`offset`](Self::offset), for a slot that is not empty.
+    #[inline]
+    fn offset_of_used(self, slot: u64) -> Option<u64> {
         let age = self.age(slot);
-        (slot != 0 && age.wrapping_sub(1) < self.len).then(|| self.head - age)
+        (age.wrapping_sub(1) < self.len).then(|| self.head - age)
     }
 
     /// Whether an offset is in the valid range, whatever it is.
@@ -110,7 +116,8 @@ impl Index {
             while matches != 0 {
                 let slot = (matches.trailing_zeros() / MATCH_BITS) as usize % SLOTS;
                 matches &= matches - 1;
-                if let Some(offset) = valid.offset(slots[slot]) {
+                // A tag is never zero.
+                if let Some(offset) = valid.offset_of_used(slots[slot]) {
                     return Some(offset);
                 }
             }

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 use super::arena::{LINE_BYTES, Span};
@@ -25,6 +26,15 @@ pub(crate) struct Pieces<'a> {
     /// Offset of the entry whose value comes in the middle.
     pub(crate) kept: Option<u64>,
     pub(crate) after: &'a [u8],
+}
+
+/// An entry that was looked up.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) offset: u64,
+    /// Where it begins, until it leaves the log.
+    at: usize,
+    pub(crate) header: Header,
 }
 
 pub(crate) struct Log {
@@ -91,29 +101,32 @@ impl Log {
         self.write(at, &header.emit());
     }
 
-    /// The header of the live entry at `offset` if its key is `key`.
+    /// The live entry at `offset` if its key is `key`.
     #[inline(always)]
-    pub(crate) fn header_if_key(&self, offset: u64, key: &[u8]) -> Option<Header> {
-        let entry = &self.bytes[self.position(offset)..];
+    pub(crate) fn entry_if_key(&self, offset: u64, key: &[u8]) -> Option<Found> {
+        let at = self.position(offset);
+        let entry = &self.bytes[at..];
+        let found = |header| Found { offset, at, header };
         // The usual key: both are compared as a whole.
         if let Ok(short) = <&[u8; SHORT]>::try_from(key) {
             let start = entry.first_chunk::<{ HEADER_BYTES + SHORT }>()?;
             let (header, of_entry) = start.split_first_chunk().expect("the header comes first");
             let header = Header::parse(header);
-            return (header.is_live_of(SHORT) && *of_entry == *short).then_some(header);
+            return (header.is_live_of(SHORT) && *of_entry == *short).then_some(found(header));
         }
         let (header, rest) = entry
             .split_first_chunk()
             .expect("an entry's header is in the log");
         let header = Header::parse(header);
         let same = header.is_live_of(key.len()) && same(&rest[..key.len()], key);
-        same.then_some(header)
+        same.then_some(found(header))
     }
 
-    /// The value of the entry at `offset`, whose header is `header`.
+    /// The value of an entry.
     #[inline]
-    pub(crate) fn value(&self, offset: u64, header: Header) -> &[u8] {
-        &self.bytes[self.value_range(offset, header)]
+    pub(crate) fn value(&self, found: Found) -> &[u8] {
+        let header = found.header;
+        &self.bytes[found.at..][HEADER_BYTES + header.key_len()..][..header.value_len()]
     }
 
     /// Starts loading the entry's first line, and its second unless it begins a
@@ -175,12 +188,11 @@ impl Log {
         self.write_entry(at, header, key, pieces);
     }
 
-    /// Overwrites header and value of the entry at `offset`; the new value is as long.
-    #[inline]
-    pub(crate) fn overwrite(&mut self, offset: u64, header: Header, value: &[u8]) {
-        debug_assert_eq!(self.header(offset).value_len(), value.len());
-        let at = self.position(offset);
-        let entry = &mut self.bytes[at..];
+    /// Overwrites header and value of an entry; the new value is as long.
+    #[inline(always)]
+    pub(crate) fn overwrite(&mut self, old: Found, header: Header, value: &[u8]) {
+        debug_assert_eq!(old.header.value_len(), value.len());
+        let entry = &mut self.bytes[old.at..];
         let (header_to, rest) = entry
             .split_first_chunk_mut()
             .expect("an entry's header is in the log");
@@ -235,13 +247,11 @@ impl Log {
     /// Index of the byte at `offset`, which is in the log.
     ///
     /// Which lap an item of a full log was written in is as good as random, so
-    /// it is selected by a mask and not by a branch.
+    /// it is selected and not branched upon.
     #[inline]
     fn position(&self, offset: u64) -> usize {
-        let lap_before = u64::from(offset < self.lap).wrapping_neg();
-        let unit = offset
-            .wrapping_sub(self.lap)
-            .wrapping_add(self.units & lap_before);
+        let lap_before = select_unpredictable(offset < self.lap, self.units, 0);
+        let unit = offset.wrapping_sub(self.lap).wrapping_add(lap_before);
         unit as usize * UNIT_BYTES
     }
 
@@ -352,8 +362,8 @@ mod tests {
             queue.push_back((offset, key, value));
             assert!(log.head() - log.tail() <= log.units());
             for (offset, key, value) in &queue {
-                let header = log.header_if_key(*offset, key).expect("an entry is lost");
-                assert_eq!(log.value(*offset, header), value);
+                let found = log.entry_if_key(*offset, key).expect("an entry is lost");
+                assert_eq!(log.value(found), value);
             }
             let mut walked = Vec::new();
             log.for_each(|offset, _| walked.push(offset));
@@ -438,8 +448,8 @@ mod tests {
                 let pieces = Pieces { before: &new, kept, after: &new };
                 offset = log.append(header, b"key", pieces, |_, _| {});
                 value = [&new[..], &value, &new].concat();
-                let header = log.header_if_key(offset, b"key").unwrap();
-                prop_assert_eq!(log.value(offset, header), &value);
+                let found = log.entry_if_key(offset, b"key").unwrap();
+                prop_assert_eq!(log.value(found), &value);
             }
             guarded.check_guards();
         }

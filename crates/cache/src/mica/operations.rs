@@ -6,8 +6,8 @@ use engine::number::{Digits, parse};
 
 use super::entry::KEY_BYTES_MAX;
 use super::hash::KeyHash;
-use super::log::Pieces;
-use super::partition::{Found, NewEntry, Partition, Probe};
+use super::log::{Found, Pieces};
+use super::partition::{NewEntry, Partition, Probe};
 
 /// What a caller stores.
 #[derive(Clone, Copy, Debug)]
@@ -114,19 +114,12 @@ impl Partition {
     pub fn get(&mut self, probe: impl Into<Probe>, key: &[u8], now_s: u32) -> Option<Item<'_>> {
         let probe = probe.into();
         self.stats.gets += 1;
-        if let Some(found) = self.found_ahead(probe, key, now_s) {
-            self.stats.hits += 1;
-            return Some(self.item(found));
-        }
-        self.get_by_index(probe, key, now_s)
-    }
-
-    /// The rest of a get whose probe did not hold.
-    #[inline(never)]
-    fn get_by_index(&mut self, probe: Probe, key: &[u8], now_s: u32) -> Option<Item<'_>> {
-        let found = self.look_up(probe, key, now_s);
-        self.count_get(found.is_some());
-        found.map(|found| self.item(found))
+        let Some(found) = self.find(probe, key, now_s) else {
+            self.stats.misses += 1;
+            return None;
+        };
+        self.stats.hits += 1;
+        Some(self.item(found))
     }
 
     /// As [`get`](Partition::get), and gives the item a new expiry. Its token stays.
@@ -172,7 +165,7 @@ impl Partition {
     /// # Errors
     /// If key or value are too long. An older item of the key is dropped even
     /// then, for the caller takes it to be replaced.
-    #[inline]
+    #[inline(always)]
     pub fn set(
         &mut self,
         probe: impl Into<Probe>,
@@ -182,6 +175,24 @@ impl Partition {
     ) -> Result<Store, StoreError> {
         let probe = probe.into();
         self.stats.sets += 1;
+        if let Some(old) = self.found_ahead(probe, key, now_s)
+            && let Some(cas) = self.overwrite(old, value)
+        {
+            self.stats.stored += 1;
+            return Ok(Store::Stored { cas });
+        }
+        self.set_by_index(probe, key, value, now_s)
+    }
+
+    /// A set that does not end with overwriting the entry that the probe has.
+    #[inline(never)]
+    fn set_by_index(
+        &mut self,
+        probe: Probe,
+        key: &[u8],
+        value: NewValue<'_>,
+        now_s: u32,
+    ) -> Result<Store, StoreError> {
         check_key(key)?;
         let old = self.find(probe, key, now_s);
         if let Some(old) = old
@@ -410,7 +421,7 @@ impl Partition {
         let Some(old) = self.find(probe, key, now_s) else {
             return Ok(Arith::NotFound);
         };
-        let Some(number) = parse(self.log.value(old.offset, old.header)) else {
+        let Some(number) = parse(self.log.value(old)) else {
             return Ok(Arith::NotANumber);
         };
         let value = compute(number);
@@ -446,10 +457,10 @@ impl Partition {
         self.stats.misses += u64::from(!hit);
     }
 
-    #[inline]
+    #[inline(always)]
     fn item(&self, found: Found) -> Item<'_> {
         Item {
-            value: self.log.value(found.offset, found.header),
+            value: self.log.value(found),
             flags: found.header.flags,
             expiry_s: found.header.expiry,
             cas: Partition::token(found.offset, found.header),

@@ -8,7 +8,7 @@ use super::arena::{Arena, PageKind, PagePolicy};
 use super::entry::{HEADER_BYTES, Header, KEY_BYTES_MAX, UNIT_BYTES, VALUE_BYTES_MAX, entry_units};
 use super::hash::KeyHash;
 use super::index::{BUCKET_BYTES, Index, SlotAt, ValidRange};
-use super::log::{Log, Pieces};
+use super::log::{Found, Log, Pieces};
 use super::operations::{NewValue, StoreError};
 use super::stats::Stats;
 
@@ -170,13 +170,6 @@ impl Default for Probe {
     fn default() -> Probe {
         Probe::UNKNOWN
     }
-}
-
-/// An entry that was looked up.
-#[derive(Clone, Copy)]
-pub(super) struct Found {
-    pub(super) offset: u64,
-    pub(super) header: Header,
 }
 
 /// An entry to be placed.
@@ -393,8 +386,8 @@ impl Partition {
         if !self.valid().holds(offset) || u64::from(now_s) >= self.flush_due_s {
             return None;
         }
-        let header = self.log.header_if_key(offset, key)?;
-        (!header.is_expired(now_s)).then_some(Found { offset, header })
+        let found = self.log.entry_if_key(offset, key)?;
+        (!found.header.is_expired(now_s)).then_some(found)
     }
 
     /// As [`find`](Partition::find), by the index.
@@ -414,8 +407,7 @@ impl Partition {
                     !self.log.header(offset).is_dead(),
                     "a slot refers to a dead entry"
                 );
-                let header = self.log.header_if_key(offset, key)?;
-                Some(Found { offset, header })
+                self.log.entry_if_key(offset, key)
             })?;
         if found.header.is_expired(now_s) {
             self.expire(hash, found);
@@ -487,7 +479,7 @@ impl Partition {
 
     /// In the oldest quarter of the log an update moves the item to the front,
     /// so that an item in use is not overwritten with its neighbours.
-    #[inline]
+    #[inline(always)]
     fn may_stay(&self, old: Found) -> bool {
         let age = self.log.head() - old.offset;
         let oldest_quarter = self.log.units() - self.log.units() / 4;
@@ -496,7 +488,7 @@ impl Partition {
 
     /// Stores a value in place of `old`, the live entry of the same key, without writing its key
     /// again. Returns the token; `None` when the entry has to be another one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn overwrite(&mut self, old: Found, new: NewValue<'_>) -> Option<u64> {
         if old.header.value_len() != new.bytes.len() {
             return None;
@@ -508,7 +500,7 @@ impl Partition {
         if !self.may_stay(old) {
             return None;
         }
-        self.log.overwrite(old.offset, header, new.bytes);
+        self.log.overwrite(old, header, new.bytes);
         self.stats.in_place_updates += 1;
         Some(Partition::token(old.offset, header))
     }
