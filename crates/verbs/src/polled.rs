@@ -5,6 +5,9 @@
 //! there until the next poll. That memory is the poller's own and never a peer's, so that a `&[u8]`
 //! of it does not change under its reader.
 
+use std::iter::Zip;
+use std::slice::IterMut;
+
 use crate::wc::Wc;
 
 /// No message is lent with this completion.
@@ -164,6 +167,23 @@ impl Polled {
         self.used += (len + WORD - 1) & !(WORD - 1);
     }
 
+    /// Begins to lend many messages, for a NIC: what it needs for that is looked up once.
+    #[inline(always)]
+    pub fn lending(&mut self) -> Lending<'_> {
+        let free = self.len.min(self.max)..self.max;
+        Lending {
+            entries: self.wcs[free.clone()]
+                .iter_mut()
+                .zip(&mut self.places[free]),
+            bytes: &mut self.bytes[self.used..],
+            used_now: self.used,
+            used: &mut self.used,
+            len: &mut self.len,
+            max: self.max,
+            lends: &mut self.lends,
+        }
+    }
+
     /// Changes completions, or takes out those of which `keep` says so. For decorators. What made
     /// the poll [short](Self::was_short) is still there to be polled.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Wc) -> bool) {
@@ -179,6 +199,50 @@ impl Polled {
         }
         self.places[kept..before].fill(NOTHING);
         self.len = kept;
+    }
+}
+
+/// Appends messages to a [`Polled`], which has them after [`finish`](Self::finish).
+#[derive(Debug)]
+#[must_use = "what is not finished is forgotten"]
+pub struct Lending<'p> {
+    entries: Zip<IterMut<'p, Wc>, IterMut<'p, u32>>,
+    /// Those that are left.
+    bytes: &'p mut [u8],
+    used: &'p mut usize,
+    used_now: usize,
+    len: &'p mut usize,
+    max: usize,
+    lends: &'p mut bool,
+}
+
+impl<'p> Lending<'p> {
+    /// Appends the completion of a message, and lends room for its `wc.byte_len` bytes; `None`, and
+    /// nothing is appended, when the message has to go another way or to wait.
+    #[inline(always)]
+    pub fn push(&mut self, wc: Wc) -> Option<&'p mut [u8]> {
+        let len = wc.byte_len as usize;
+        if len > self.bytes.len() {
+            return None;
+        }
+        let (wc_to, place) = self.entries.next()?;
+        *wc_to = wc;
+        *place = self.used_now as u32;
+        // Whole words, as there are.
+        let words = (len + WORD - 1) & !(WORD - 1);
+        let (room, rest) = std::mem::take(&mut self.bytes).split_at_mut(words);
+        self.bytes = rest;
+        self.used_now += words;
+        Some(&mut room[..len])
+    }
+
+    /// Has the [`Polled`] hold what was appended.
+    #[inline(always)]
+    pub fn finish(self) {
+        let len = self.max - self.entries.len();
+        *self.lends |= len > *self.len;
+        *self.len = len;
+        *self.used = self.used_now;
     }
 }
 
@@ -221,6 +285,41 @@ mod tests {
             polled.retain(|wc| wc.id > 1);
             assert_eq!(brought(&polled), [(2, None), (3, second), (4, None)]);
         }
+    }
+
+    #[test]
+    fn many_are_lent_as_one_by_one_as_long_as_there_is_room() {
+        let wc = |id, len: usize| Wc {
+            id,
+            byte_len: len as u32,
+            ..Wc::default()
+        };
+        // Four completions, of which one is there, and six words, of which one is used.
+        let mut polled = Polled::with_bytes(4, 48);
+        polled.set_max(3);
+        polled.lend(3).expect("room").fill(9);
+        polled.push_lent(wc(9, 3));
+        let mut lending = polled.lending();
+        assert!(lending.push(wc(7, 41)).is_none(), "more than five words");
+        lending.push(wc(1, 20)).expect("room").fill(1);
+        lending.push(wc(2, 16)).expect("room").fill(2);
+        assert!(lending.push(wc(3, 0)).is_none(), "no more than three");
+        lending.finish();
+        let brought: Vec<_> = polled.iter().map(|(wc, bytes)| (wc.id, bytes)).collect();
+        assert_eq!(
+            brought,
+            [
+                (9, Some(&[9; 3][..])),
+                (1, Some(&[1; 20][..])),
+                (2, Some(&[2; 16][..]))
+            ]
+        );
+        assert!(polled.was_short() && polled.lend(1).is_none());
+        // What is not finished is forgotten, and nothing appended lends nothing.
+        polled.clear();
+        let _ = polled.lending().push(wc(4, 8));
+        polled.lending().finish();
+        assert!(polled.completions().is_empty());
     }
 
     #[test]

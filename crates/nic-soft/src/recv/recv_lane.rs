@@ -388,14 +388,15 @@ impl RecvLane {
     #[inline(never)]
     fn lend_datagrams(&mut self, len_max: usize, out: &mut Polled) {
         let (lender, mut reader) = (self.lender(), self.reader.clone());
-        while !out.is_full()
-            && let Some(message) = reader.peek_send()
+        let mut lending = out.lending();
+        while let Some(message) = reader.peek_send()
+            && GRH_LEN + message.len as usize <= len_max
+            && let Some(room) = lending.push(lender.completion(&message))
         {
-            if GRH_LEN + message.len as usize > len_max || !lender.lend(&message, out) {
-                break;
-            }
+            lender.fill(&message, room);
             reader.consume(&message);
         }
+        lending.finish();
         self.reader = reader;
     }
 
@@ -605,28 +606,41 @@ impl Lender {
     /// Puts a datagram into the poller's own memory; false when there is no room for it now.
     #[inline(always)]
     fn lend(&self, message: &Message, out: &mut Polled) -> bool {
-        let len = message.len as usize;
-        let Some(room) = out.lend(GRH_LEN + len) else {
+        let wc = self.completion(message);
+        let Some(room) = out.lend(wc.byte_len as usize) else {
             return false;
         };
-        let (header, payload) = room.split_at_mut(GRH_LEN);
-        header.copy_from_slice(&self.grh);
-        // SAFETY: the room is the message's length.
-        unsafe { lane::copy_out(message, 0, payload.as_mut_ptr(), len) };
+        self.fill(message, room);
+        out.push_lent(wc);
+        true
+    }
+
+    #[inline(always)]
+    fn completion(&self, message: &Message) -> Wc {
         let mut flags = WcFlags::GRH;
         flags.set(WcFlags::WITH_IMM, message.flags & IMM != 0);
-        out.push_lent(Wc {
+        Wc {
             id: 0,
             status: WcStatus::Success,
             opcode: WcOpcode::Recv,
             flags,
-            byte_len: (GRH_LEN + len) as u32,
+            byte_len: (GRH_LEN + message.len as usize) as u32,
             imm: message.imm,
             qpn: self.qpn,
             src_qpn: self.src_qpn,
             vendor_err: VendorErr::default(),
-        });
-        true
+        }
+    }
+
+    /// Puts a datagram into room of the length that its completion says.
+    #[inline(always)]
+    fn fill(&self, message: &Message, room: &mut [u8]) {
+        let (header, payload) = room.split_at_mut(GRH_LEN);
+        header.copy_from_slice(&self.grh);
+        let len = message.len as usize;
+        assert_eq!(payload.len(), len, "room of its length");
+        // SAFETY: the room is the message's length.
+        unsafe { lane::copy_out(message, 0, payload.as_mut_ptr(), len) };
     }
 }
 
