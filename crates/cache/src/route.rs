@@ -25,6 +25,12 @@ impl Route {
         Route { seed, cores }
     }
 
+    /// Whether a core of the server has a key.
+    #[inline]
+    pub(crate) fn is_of(&self, core: u32, key: &[u8]) -> bool {
+        self.cores == 1 || self.core(key) == core
+    }
+
     /// The core that has a key.
     #[inline]
     pub fn core(&self, key: &[u8]) -> u32 {

@@ -13,6 +13,8 @@ use verbs::{Sge, mem};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// Bytes of a word that a chunk is looked at by: an id's.
+pub(super) const WORD: usize = 4;
 
 /// A region of this process with its address at hand.
 #[derive(Debug)]
@@ -131,20 +133,16 @@ impl Chunk {
         }
     }
 
-    /// The word at `offset`: everything that its writer placed before it is visible as well.
+    /// The word of this number: everything that its writer placed before it is visible as well.
     ///
     /// # Panics
-    /// When it is not aligned or outside the chunk.
-    #[inline]
-    pub(super) fn word(&self, offset: usize) -> u32 {
-        let len = self.len as usize;
-        assert!(
-            offset.is_multiple_of(4) && offset < len && len - offset >= 4,
-            "outside the chunk"
-        );
+    /// When it is outside the chunk.
+    #[inline(always)]
+    pub(super) fn word(&self, number: usize) -> u32 {
+        assert!(number < self.len as usize / WORD, "outside the chunk");
         // SAFETY: aligned, because the base is, inside the chunk, which is inside the region, and
         // alive as long as `self`.
-        let word = unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) };
+        let word = unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(number * WORD).cast()) };
         u32::from_le(word.load(Ordering::Acquire))
     }
 
@@ -152,7 +150,7 @@ impl Chunk {
     ///
     /// # Panics
     /// When the range is outside the chunk.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) {
         let len = self.len as usize;
         assert!(

@@ -4,7 +4,7 @@ use verbs::typed::{
     CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Uc, Ud,
 };
 use verbs::wr::GRH_LEN;
-use verbs::{Access, CqError, Gid, LentRecvs, Polled, Qkey, QpCaps, QpNum, Wc, WcFlags, WcStatus};
+use verbs::{Access, CqError, Gid, LentRecvs, Polled, Qkey, QpCaps, Wc, WcFlags, WcStatus};
 
 use super::dial::{ConnectError, Control, converse};
 use super::source::Source;
@@ -34,8 +34,6 @@ pub(super) struct Link<S> {
     send_cq: CompletionQueue,
     /// The answers polled last, lent by the NIC, which owns the RECVs.
     answers: Polled,
-    /// The queue pairs that answers come in by, in the order of cores.
-    answer_qpns: Vec<QpNum>,
     broken: bool,
 }
 
@@ -101,7 +99,6 @@ impl<S: Control> Link<S> {
         let accept = ask(&mut stream, &info, window, context.gid()?, qkey, &halves)?;
         check_accept(&accept, window, geometry, cores)?;
         let mtu = context.port(1)?.mtu;
-        let answer_qpns = halves.iter().map(|half| half.ud.num()).collect();
         let mut windows = Vec::with_capacity(cores);
         for (core, (mut half, peer)) in halves.into_iter().zip(&accept.cores).enumerate() {
             let options = ConnectOptions {
@@ -139,7 +136,6 @@ impl<S: Control> Link<S> {
             recv_cq,
             send_cq,
             answers: Polled::with_bytes(WC_BATCH, room),
-            answer_qpns,
             broken: false,
         })
     }
@@ -165,13 +161,20 @@ impl<S: Control> Link<S> {
                 return taken;
             }
             taken += count;
+            let Some(mut window) = self.windows.first_mut() else {
+                return taken;
+            };
             for (completion, message) in self.answers.iter() {
-                let to = |qpn: &QpNum| *qpn == completion.qpn;
-                let Some(number) = self.answer_qpns.iter().position(to) else {
-                    self.broken = true;
-                    continue;
-                };
-                let window = &mut self.windows[number];
+                // Most come in by the queue pair of the one before.
+                if window.answer_qpn != completion.qpn {
+                    let to = |window: &&mut Window| window.answer_qpn == completion.qpn;
+                    let Some(other) = self.windows.iter_mut().find(to) else {
+                        self.broken = true;
+                        window = &mut self.windows[0];
+                        continue;
+                    };
+                    window = other;
+                }
                 match message.and_then(<[u8]>::split_first_chunk::<GRH_LEN>) {
                     Some((header, bytes))
                         if completion.src_qpn == window.server_ud

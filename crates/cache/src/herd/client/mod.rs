@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `mod.rs` | [`Client`]: submitting, polling, connecting again |
 //! | `window.rs` | one core's window: slots, repeats, deadlines |
+//! | `slot.rs` | what is remembered of a request |
 //! | `transfer.rs` | values that need more than one slot or datagram |
 //! | `link.rs` | the connection's objects and its handshake |
 //! | `source.rs` | who has sent a datagram |
@@ -19,6 +20,7 @@ mod dial;
 mod door;
 mod link;
 mod redial;
+mod slot;
 mod source;
 mod transfer;
 mod window;
@@ -38,7 +40,7 @@ use self::window::{Again, Window};
 use super::secret;
 use super::wire::answer::Status;
 use super::wire::handshake::ServerInfo;
-use super::wire::request::{Command, KEY_LEN_MAX, Request};
+use super::wire::request::{Command, KEY_LEN_MAX, Plain, Request, SHORT_KEY_LEN, StoreMode};
 
 /// A client's sizes and times.
 #[derive(Clone, Debug)]
@@ -269,10 +271,47 @@ impl<D: Dial> Client<D> {
         tag: u64,
     ) -> Result<(), SubmitError> {
         let deadline_ns = self.now_ns + self.config.deadline_ns;
-        self.submit_until(command, want_cas, tag, deadline_ns)
+        // Compiled for each of the usual requests.
+        let taken = match *command {
+            Command::Get { key } => self.submit_short(Plain::get(key), want_cas, tag, deadline_ns),
+            Command::Store {
+                mode: StoreMode::Set,
+                key,
+                value,
+                flags,
+                expiry_s,
+            } => {
+                let plain = Plain::set(key, value, flags, expiry_s);
+                self.submit_short(plain, want_cas, tag, deadline_ns)
+            }
+            _ => None,
+        };
+        match taken {
+            Some(true) => Ok(()),
+            Some(false) => Err(SubmitError::Full),
+            None => self.submit_until(command, want_cas, tag, deadline_ns),
+        }
     }
 
-    #[inline]
+    /// Takes a request with a key of the usual length that goes inline; false when the window is full.
+    /// `None` for any other.
+    #[inline(always)]
+    fn submit_short(
+        &mut self,
+        plain: Plain<'_>,
+        want_cas: bool,
+        tag: u64,
+        deadline_ns: u64,
+    ) -> Option<bool> {
+        let key = <&[u8; SHORT_KEY_LEN]>::try_from(plain.key).ok()?;
+        let plain = Plain { key, ..plain };
+        let link = self.link.as_mut()?;
+        let window = &mut link.windows[link.route.core(key) as usize];
+        let takes = window.takes_plain(&plain);
+        takes.then(|| window.submit_plain(&plain, want_cas, tag, deadline_ns))
+    }
+
+    #[inline(never)]
     fn submit_until(
         &mut self,
         command: &Command<'_>,

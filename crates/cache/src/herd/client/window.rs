@@ -1,84 +1,23 @@
 //! A client's side of one core: the window of requests under way.
 
+use std::ops::Range;
+
 use verbs::typed::{Batch, QueuePair, Uc, Ud};
 use verbs::{PostReason, QpNum, RemoteAddr, SendFlags};
 
+use super::slot::{FREE, NO_TRANSFER, Slot, State, Usual};
 use super::source::Source;
 use super::transfer::{Kind, Phase, Transfer};
 use super::{ClientConfig, ClientStats, Outcome};
 use crate::herd::memory::Memory;
-use crate::herd::slots::{Geometry, kick, next_id};
+use crate::herd::slots::{GAP, Geometry, kick, next_id};
 use crate::herd::wire::answer::{self, CAS_LEN, Head, Status};
-use crate::herd::wire::request::{
-    Command, HEADER_LEN, Header, Op, Request, StoreMode, emit_plain, store_extras,
-};
+use crate::herd::wire::request::{Command, HEADER_LEN, Header, Op, Plain, Request};
 
 /// A completion is asked for this many times while the send queue fills once.
 const SIGNALS_PER_QUEUE: u32 = 4;
 /// Pauses between repeats double this many times.
 const DOUBLINGS_MAX: u32 = 7;
-/// In `Slot::transfer`: a request of its own.
-const NO_TRANSFER: u16 = u16::MAX;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Free,
-    /// Composed and in the batch, not yet posted.
-    Queued,
-    /// Under way.
-    Sent,
-    /// Nobody waits for the answer any more, but the server must still come past it.
-    Abandoned,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    tag: u64,
-    posted_ns: u64,
-    deadline_ns: u64,
-    retry_at_ns: u64,
-    id: u32,
-    piece: (u32, u32),
-    state: State,
-    op: Op,
-    len: u16,
-    /// Repeats whose completions have not come: until then the NIC may read the slot's memory.
-    repeats_in_flight: u16,
-    doublings: u16,
-    transfer: u16,
-    generation: u16,
-}
-
-const FREE: Slot = Slot {
-    tag: 0,
-    posted_ns: 0,
-    deadline_ns: 0,
-    retry_at_ns: 0,
-    id: 0,
-    piece: (0, 0),
-    state: State::Free,
-    op: Op::Noop,
-    len: 0,
-    repeats_in_flight: 0,
-    doublings: 0,
-    transfer: NO_TRANSFER,
-    generation: 0,
-};
-
-impl Slot {
-    /// Whether the next request may lie there.
-    #[inline(always)]
-    fn is_unused(&self) -> bool {
-        self.state == State::Free && self.repeats_in_flight == 0
-    }
-
-    /// Whether a GET or a SET is under way there that is no part of a transfer.
-    #[inline(always)]
-    fn is_plain(&self) -> bool {
-        let is_usual = matches!(self.op, Op::Get | Op::Set);
-        self.state == State::Sent && is_usual && self.transfer == NO_TRANSFER
-    }
-}
 
 /// What is to be sent again over another connection.
 #[derive(Debug)]
@@ -119,6 +58,8 @@ pub(super) struct Window {
     uc: QueuePair<Uc>,
     /// Where answers come in; the completion queue's poller takes them.
     _ud: QueuePair<Ud>,
+    /// That queue pair's number.
+    pub(super) answer_qpn: QpNum,
     pub(super) server_ud: QpNum,
     pub(super) server: Source,
     chunk: RemoteAddr,
@@ -143,10 +84,10 @@ pub(super) struct Window {
     /// No slot has anything to do before.
     check_ns: u64,
     answered_ns: u64,
-    /// Sends composed, those of them whose completions have come, and the last that asks for one.
+    /// Sends composed, those of them whose completions have come, and the next that asks for one.
     sends: u32,
     sends_done: u32,
-    sends_signaled: u32,
+    signal_at: u32,
     repeats_in_flight: u32,
     transfers: Vec<Transfer>,
     transfers_live: usize,
@@ -162,6 +103,7 @@ impl Window {
                 .uc
                 .batch_with_kept(window, window * parts.geometry.slot_len),
             uc: parts.uc,
+            answer_qpn: parts.ud.num(),
             _ud: parts.ud,
             server_ud: parts.server_ud,
             server: parts.server,
@@ -182,7 +124,7 @@ impl Window {
             answered_ns: now_ns,
             sends: 0,
             sends_done: 0,
-            sends_signaled: 0,
+            signal_at: parts.send_wr_max / SIGNALS_PER_QUEUE,
             repeats_in_flight: 0,
             transfers: Vec::new(),
             transfers_live: 0,
@@ -204,7 +146,6 @@ impl Window {
 
     /// Takes a command; `None` when the window is full, `Some(false)` when its value needs a
     /// transfer.
-    #[inline]
     pub(super) fn submit(
         &mut self,
         command: &Command<'_>,
@@ -212,21 +153,11 @@ impl Window {
         tag: u64,
         deadline_ns: u64,
     ) -> Option<bool> {
-        match *command {
-            Command::Get { key } => {
-                return self.submit_plain(Op::Get, (key, &[]), None, want_cas, tag, deadline_ns);
-            }
-            Command::Store {
-                mode: StoreMode::Set,
-                key,
-                value,
-                flags,
-                expiry_s,
-            } => {
-                let (what, extras) = ((key, value), store_extras(flags, expiry_s));
-                return self.submit_plain(Op::Set, what, Some(extras), want_cas, tag, deadline_ns);
-            }
-            _ => {}
+        if let Some(plain) = Plain::of(command)
+            && self.takes_plain(&plain)
+        {
+            let taken = self.submit_plain(&plain, want_cas, tag, deadline_ns);
+            return taken.then_some(true);
         }
         let request = Request::Command(*command);
         if !self.fits(&request) {
@@ -239,40 +170,45 @@ impl Window {
         Some(true)
     }
 
-    /// Takes a GET or a SET, as [`Window::submit`] does.
+    /// Whether a GET or a SET goes inline.
     #[inline(always)]
-    fn submit_plain(
+    pub(super) fn takes_plain(&self, plain: &Plain<'_>) -> bool {
+        plain.len() <= self.inline_max
+    }
+
+    /// Takes a GET or a SET that goes inline; false when the window is full.
+    #[inline(always)]
+    pub(super) fn submit_plain(
         &mut self,
-        op: Op,
-        what: (&[u8], &[u8]),
-        extras: Option<u64>,
+        plain: &Plain<'_>,
         want_cas: bool,
         tag: u64,
         deadline_ns: u64,
-    ) -> Option<bool> {
-        let len = HEADER_LEN + op.extras_len() + what.0.len() + what.1.len();
-        if len > self.geometry.slot_len {
-            return Some(false);
-        }
-        let id = self.next;
+    ) -> bool {
+        let (id, len) = (self.next, plain.len());
         let index = self.geometry.slot(id);
         let slot = &mut self.slots[index];
         if !slot.is_unused() {
-            return None;
+            return false;
         }
         // The times are those of when it is posted, and what is of a transfer alone has no meaning.
         slot.tag = tag;
         slot.deadline_ns = deadline_ns;
         slot.id = id;
         slot.state = State::Queued;
-        slot.op = op;
+        slot.op = plain.op;
+        slot.usual = Usual::of(plain.op);
         slot.len = len as u16;
         slot.doublings = 0;
         slot.transfer = NO_TRANSFER;
-        let emitted = emit_plain(op, what, extras, (id, want_cas), self.memory_of(index));
-        debug_assert_eq!(emitted, Some(len));
-        self.enqueue(index, len);
-        Some(true)
+        let count = self.count();
+        let (bytes, remote) = self.place_of(index, len);
+        match self.batch.push_write_kept_mut(remote, bytes, count) {
+            Ok(bytes) => plain.emit((id, want_cas), bytes),
+            Err(error) => debug_assert!(false, "a batch as large as the window: {error}"),
+        }
+        self.next = next_id(id);
+        true
     }
 
     /// Puts a request into the next slot, which is free.
@@ -296,6 +232,10 @@ impl Window {
             piece,
             state: State::Queued,
             op: request.op(),
+            usual: match step {
+                None => Usual::of(request.op()),
+                Some(_) => Usual::No,
+            },
             len: len as u16,
             transfer,
             generation,
@@ -312,28 +252,40 @@ impl Window {
     }
 
     /// Puts the request that was composed in the slot of the next id into the batch.
-    #[inline(always)]
     fn enqueue(&mut self, index: usize, len: usize) {
         if len > self.inline_max {
-            let end = (index + 1) * self.geometry.slot_len;
-            let bytes = &self.batch.kept()[end - len..end];
-            self.send_memory.write(end - len, bytes);
+            let (range, _) = self.place_of(index, len);
+            let bytes = &self.batch.kept()[range.clone()];
+            self.send_memory.write(range.start, bytes);
         }
-        let number = self.sends.wrapping_add(1);
-        let mut flags = SendFlags::empty();
-        if number.wrapping_sub(self.sends_signaled) >= self.signal_every {
-            flags = SendFlags::SIGNALED;
-            self.sends_signaled = number;
-        }
-        self.sends = number;
-        let wr_id = u64::from(self.number) << 48 | u64::from(number);
-        let composed = self.push(index, len, None, (wr_id, flags));
+        let count = self.count();
+        let composed = self.push(index, len, None, count);
         debug_assert_eq!(composed, Ok(()), "a batch as large as the window");
         self.next = next_id(self.next);
     }
 
-    /// Appends the request in a slot to the batch.
+    /// Counts one more send: its number, and whether it is to complete.
     #[inline(always)]
+    fn count(&mut self) -> (u64, SendFlags) {
+        let number = self.sends.wrapping_add(1);
+        let mut flags = SendFlags::empty();
+        if number == self.signal_at {
+            flags = SendFlags::SIGNALED;
+            self.signal_at = number.wrapping_add(self.signal_every);
+        }
+        self.sends = number;
+        (u64::from(self.number) << 48 | u64::from(number), flags)
+    }
+
+    /// Where the last bytes of a slot are here, and at the server.
+    #[inline(always)]
+    fn place_of(&self, index: usize, len: usize) -> (Range<usize>, RemoteAddr) {
+        let end = (index + 1) * self.geometry.slot_len;
+        let at = end - len;
+        (at..end, self.chunk.offset((at + index * GAP) as u64))
+    }
+
+    /// Appends the request in a slot to the batch.
     fn push(
         &mut self,
         index: usize,
@@ -341,16 +293,13 @@ impl Window {
         imm: Option<u32>,
         (wr_id, flags): (u64, SendFlags),
     ) -> Result<(), PostReason> {
-        let end = (index + 1) * self.geometry.slot_len;
-        let at = index * self.geometry.stride + self.geometry.slot_len - len;
-        let remote = self.chunk.offset(at as u64);
+        let (range, remote) = self.place_of(index, len);
         if len <= self.inline_max {
-            let range = end - len..end;
             return self
                 .batch
                 .push_write_kept(remote, imm, range, (wr_id, flags));
         }
-        let sges = [self.send_memory.sge(end - len..end)];
+        let sges = [self.send_memory.sge(range)];
         let draft = self.batch.write_from(remote, imm, &sges)?;
         draft.id(wr_id).flags(flags).commit_gathered();
         Ok(())
@@ -456,12 +405,16 @@ impl Window {
         let mut check_ns = self.check_ns.min(retry_at_ns);
         let mut id = self.unposted;
         while id != self.next {
-            let slot = &mut self.slots[self.geometry.slot(id)];
-            slot.state = State::Sent;
-            slot.posted_ns = now_ns;
-            slot.retry_at_ns = retry_at_ns;
-            check_ns = check_ns.min(slot.deadline_ns);
-            id = next_id(id);
+            // Slots beside each other. The id 0, which is skipped, would begin a run.
+            let index = self.geometry.slot(id);
+            let run = (self.next.wrapping_sub(id) as usize).min(self.geometry.window - index);
+            for slot in &mut self.slots[index..][..run] {
+                slot.state = State::Sent;
+                slot.posted_ns = now_ns;
+                slot.retry_at_ns = retry_at_ns;
+                check_ns = check_ns.min(slot.deadline_ns);
+            }
+            id = id.wrapping_add(run as u32).max(1);
         }
         self.check_ns = check_ns;
         self.unposted = id;
@@ -473,7 +426,7 @@ impl Window {
             stats.kicks -= u64::from(kicks && error.index == 0);
             stats.post_errors += u64::from(lost);
             self.sends = self.sends.wrapping_sub(lost);
-            self.sends_signaled = self.sends.wrapping_sub(self.signal_every);
+            self.signal_at = self.sends.wrapping_add(1);
         }
     }
 
@@ -495,7 +448,7 @@ impl Window {
                 self.slots[index].repeats_in_flight += 1;
                 self.repeats_in_flight += 1;
                 self.sends = number;
-                self.sends_signaled = number;
+                self.signal_at = number.wrapping_add(self.signal_every);
                 stats.kicks += 1;
                 stats.repeats += 1;
             }
@@ -522,7 +475,7 @@ impl Window {
     }
 
     /// Takes an answer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(
         &mut self,
         bytes: &[u8],
@@ -534,11 +487,11 @@ impl Window {
         if let Some((id, flags, value)) = Head::parse_item(bytes) {
             let index = self.geometry.slot(id);
             let slot = &self.slots[index];
-            if slot.id == id && slot.is_plain() {
+            if slot.id == id && slot.state == State::Sent && slot.usual != Usual::No {
                 let (tag, cas) = (slot.tag, 0);
-                let outcome = match slot.op {
-                    Op::Get => Outcome::Value { value, flags, cas },
-                    _ => Outcome::Done { cas },
+                let outcome = match slot.usual {
+                    Usual::Get => Outcome::Value { value, flags, cas },
+                    Usual::Set | Usual::No => Outcome::Done { cas },
                 };
                 self.take(index, now_ns, stats);
                 return sink(tag, outcome);

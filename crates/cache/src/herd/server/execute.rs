@@ -134,17 +134,17 @@ struct To {
 impl<E: Engine> Execution<'_, E> {
     /// Carries out a request, or repeats its answer, and composes the answer.
     #[inline(always)]
-    pub(super) fn run(&mut self, item: &Item<E::Probe>, number: usize, items: &Items<E::Probe>) {
+    pub(super) fn run(&mut self, item: &Item<E::Probe>, items: &Items<E::Probe>) {
         // Most requests are plain GETs and SETs, which need not be taken apart by parts.
-        let ours = item.sound && item.ours;
-        if ours && let Some(key) = item.short_get() {
+        if let Some(key) = item.short_get() {
             return self.read_short(item, key, item.wants_cas());
         }
-        self.run_longer(item, items.bytes(number, item), ours);
+        self.run_longer(item, items.bytes(item));
     }
 
     #[inline]
-    fn run_longer(&mut self, item: &Item<E::Probe>, bytes: &[u8], ours: bool) {
+    fn run_longer(&mut self, item: &Item<E::Probe>, bytes: &[u8]) {
+        let ours = item.sound && item.ours;
         if ours && item.op == Op::Get {
             let (key, header) = bytes.split_at(bytes.len() - request::HEADER_LEN);
             self.read(item, key, None, header[0] & WANT_CAS != 0);

@@ -4,8 +4,8 @@ use engine::Engine;
 
 use super::config::ServerConfig;
 use crate::herd::memory::{Chunk, Lines};
-use crate::herd::slots::Geometry;
-use crate::herd::wire::request::{HEADER_LEN, Header, LINE, Op, SHORT_KEY_LEN, WANT_CAS};
+use crate::herd::slots::{Geometry, next_id};
+use crate::herd::wire::request::{self, HEADER_LEN, Header, LINE, Op, SHORT_KEY_LEN, WANT_CAS};
 use crate::mica::Probe;
 use crate::route::Route;
 
@@ -19,22 +19,25 @@ pub(super) struct Item<P> {
     pub(super) client: u32,
     pub(super) id: u32,
     len: u16,
+    /// Its place in the batch.
+    number: u16,
     pub(super) op: Op,
     /// Its lengths add up.
     pub(super) sound: bool,
-    /// The key, where there is one, is of this core.
+    /// There is a key, of this core.
     pub(super) ours: bool,
     /// Its answer was lost.
     pub(super) replay: bool,
-    /// A GET of a key of the usual length.
+    /// A GET of a key of the usual length that is of this core.
     is_short_get: bool,
 }
 
 const _: () = assert!(size_of::<Item<Probe>>() == 2 * LINE);
 
 impl<P: Copy + Default> Item<P> {
-    fn none() -> Self {
+    fn none(number: usize) -> Self {
         Item {
+            number: number as u16,
             line: [0; LINE],
             probe: P::default(),
             client: 0,
@@ -48,11 +51,61 @@ impl<P: Copy + Default> Item<P> {
         }
     }
 
-    /// The key of a sound GET of the usual length.
+    /// The key of a sound GET of the usual length that is of this core.
     #[inline]
     pub(super) fn short_get(&self) -> Option<&[u8; SHORT_KEY_LEN]> {
-        let (request, _) = self.line.split_last_chunk::<HEADER_LEN>()?;
-        self.is_short_get.then_some(request.last_chunk()?)
+        self.is_short_get
+            .then_some(key_before::<HEADER_LEN>(&self.line))
+    }
+
+    /// Where its bytes end in [`Items::long`] if it is longer than a line.
+    #[inline]
+    fn long_end(&self, geometry: &Geometry) -> usize {
+        usize::from(self.number) * geometry.stride + geometry.slot_len
+    }
+
+    /// The rest of [`Items::copy_out`] for what is neither a short GET nor a short SET. A request longer
+    /// than a line goes to the end of `long`.
+    #[inline(never)]
+    fn copy_any(
+        &mut self,
+        place: Place,
+        engine: &impl Engine<Probe = P>,
+        chunk: &Chunk,
+        end: usize,
+        (slot_len, long): (usize, &mut [u8]),
+    ) {
+        self.is_short_get = false;
+        self.ours = false;
+        self.sound = false;
+        self.op = Op::Noop;
+        self.len = HEADER_LEN as u16;
+        let header = Header::parse(&self.line).expect("a line holds a header");
+        let Ok((op, len)) = header.check(slot_len) else {
+            return;
+        };
+        if header.id != self.id {
+            return;
+        }
+        self.sound = true;
+        self.op = op;
+        self.len = len as u16;
+        let bytes = if len > LINE {
+            let start = long.len() - len;
+            let long = &mut long[start..];
+            let (before, line) = long.split_at_mut(len - LINE);
+            chunk.read(end - len, before);
+            line.copy_from_slice(&self.line);
+            &*long
+        } else {
+            &self.line[LINE - len..]
+        };
+        if op.has_key() {
+            let key_end = len - HEADER_LEN - op.extras_len();
+            let key = &bytes[key_end - usize::from(header.key_len)..key_end];
+            self.ours = place.has(key);
+            self.probe = engine.probe(key);
+        }
     }
 
     /// Whether it is the repeat of this client's request.
@@ -67,6 +120,13 @@ impl<P: Copy + Default> Item<P> {
     }
 }
 
+/// The key of the usual length before the last `TAIL` bytes.
+#[inline(always)]
+fn key_before<const TAIL: usize>(line: &[u8; LINE]) -> &[u8; SHORT_KEY_LEN] {
+    let key = line[..LINE - TAIL].last_chunk();
+    key.expect("a line has room for a short key")
+}
+
 /// The requests of a batch.
 #[derive(Debug)]
 pub(super) struct Items<P> {
@@ -76,21 +136,36 @@ pub(super) struct Items<P> {
     /// Where requests longer than a line lie as a whole, each at the end of a part of its own.
     long: Lines,
     geometry: Geometry,
+    place: Place,
+}
+
+/// Which keys a core has.
+#[derive(Clone, Copy, Debug)]
+struct Place {
     route: Route,
     core: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn has(self, key: &[u8]) -> bool {
+        self.route.is_of(self.core, key)
+    }
 }
 
 impl<P: Copy + Default> Items<P> {
     pub(super) fn new(core: u32, config: &ServerConfig, geometry: Geometry) -> Self {
         let batch_max = config.batch_max as usize;
         Items {
-            all: vec![Item::none(); batch_max].into(),
+            all: (0..batch_max).map(Item::none).collect(),
             count: 0,
             replays: 0,
             long: Lines::new(batch_max * geometry.stride),
             geometry,
-            route: config.route(),
-            core,
+            place: Place {
+                route: config.route(),
+                core,
+            },
         }
     }
 
@@ -122,110 +197,69 @@ impl<P: Copy + Default> Items<P> {
 
     /// All bytes of a request, the header last.
     #[inline]
-    pub(super) fn bytes<'a>(&'a self, number: usize, item: &'a Item<P>) -> &'a [u8] {
+    pub(super) fn bytes<'a>(&'a self, item: &'a Item<P>) -> &'a [u8] {
         let len = usize::from(item.len);
         if len <= LINE {
             return &item.line[LINE - len..];
         }
-        let end = self.long_end(number);
+        let end = item.long_end(&self.geometry);
         &self.long[end - len..end]
     }
 
-    #[inline]
-    fn long_end(&self, number: usize) -> usize {
-        number * self.geometry.stride + self.geometry.slot_len
-    }
-
-    /// Copies the request that ends at `end` of a client's chunk and adds it to the batch. The first
-    /// stage of the pipeline: the key's bucket is on its way while the next requests are copied.
+    /// Copies requests out of a client's chunk, so many from `first` on, and adds them to the batch, which
+    /// has room for them. Returns the id behind them. The first stage of the pipeline: a key's bucket is on
+    /// its way while the next requests are copied.
     #[inline(always)]
     pub(super) fn copy_out(
         &mut self,
         engine: &impl Engine<Probe = P>,
         chunk: &Chunk,
-        client: u32,
-        (id, end): (u32, usize),
+        (client, mask): (u32, u16),
+        (first, ready): (u32, usize),
         replay: bool,
-    ) {
-        let item = &mut self.all[self.count];
-        chunk.read(end - LINE, &mut item.line);
-        item.client = client;
-        item.id = id;
-        item.replay = replay;
-        self.replays += usize::from(replay);
-        self.count += 1;
-        let header = Header::parse(&item.line).expect("a line holds a header");
-        if header.is_short_get(id) {
-            item.is_short_get = true;
-            item.sound = true;
-            item.op = Op::Get;
-            item.len = (SHORT_KEY_LEN + HEADER_LEN) as u16;
-            let key = item.short_get().expect("so it says");
-            let ours = self.route.core(key) == self.core;
-            let probe = engine.probe(key);
-            (item.ours, item.probe) = (ours, probe);
-        } else if let Some(len) = header.short_set_len(id) {
-            item.is_short_get = false;
-            item.sound = true;
-            item.op = Op::Set;
-            item.len = len as u16;
-            let (before, _) = item.line.split_at(LINE - HEADER_LEN - Op::Set.extras_len());
-            let key: &[u8; SHORT_KEY_LEN] = before.last_chunk().expect("a line has a short key");
-            let ours = self.route.core(key) == self.core;
-            let probe = engine.probe(key);
-            (item.ours, item.probe) = (ours, probe);
-        } else {
-            self.copy_any(engine, chunk, header, end);
+    ) -> u32 {
+        let (geometry, place) = (self.geometry, self.place);
+        let mut id = first;
+        for item in &mut self.all[self.count..][..ready] {
+            let end = (id & u32::from(mask)) as usize * geometry.stride + geometry.slot_len;
+            chunk.read(end - LINE, &mut item.line);
+            item.client = client;
+            item.id = id;
+            item.replay = replay;
+            let word = u64::from_le_bytes(*item.line.last_chunk().expect("a line holds a header"));
+            if request::is_short_get(word, id) {
+                item.sound = true;
+                item.op = Op::Get;
+                item.len = (SHORT_KEY_LEN + HEADER_LEN) as u16;
+                let key = key_before::<HEADER_LEN>(&item.line);
+                item.ours = place.has(key);
+                item.is_short_get = item.ours;
+                item.probe = engine.probe(key);
+            } else if let Some(len) = request::short_set_len(word, id) {
+                item.is_short_get = false;
+                item.sound = true;
+                item.op = Op::Set;
+                item.len = len as u16;
+                let key = key_before::<{ HEADER_LEN + Op::Set.extras_len() }>(&item.line);
+                item.ours = place.has(key);
+                item.probe = engine.probe(key);
+            } else {
+                let long_end = item.long_end(&geometry);
+                let long = &mut self.long[..long_end];
+                item.copy_any(place, engine, chunk, end, (geometry.slot_len, long));
+            }
+            id = next_id(id);
         }
-    }
-
-    /// The rest of [`Items::copy_out`] for what is neither a short GET nor a short SET.
-    #[inline(never)]
-    fn copy_any(
-        &mut self,
-        engine: &impl Engine<Probe = P>,
-        chunk: &Chunk,
-        header: Header,
-        end: usize,
-    ) {
-        let number = self.count - 1;
-        let long_end = self.long_end(number);
-        let item = &mut self.all[number];
-        item.is_short_get = false;
-        item.sound = false;
-        item.op = Op::Noop;
-        item.len = HEADER_LEN as u16;
-        let Ok((op, len)) = header.check(self.geometry.slot_len) else {
-            return;
-        };
-        if header.id != item.id {
-            return;
-        }
-        item.sound = true;
-        item.op = op;
-        item.len = len as u16;
-        if len > LINE {
-            let long = &mut self.long[long_end - len..long_end];
-            let (before, line) = long.split_at_mut(len - LINE);
-            chunk.read(end - len, before);
-            line.copy_from_slice(&item.line);
-        }
-        if op.has_key() {
-            let bytes = self.bytes(number, &self.all[number]);
-            let key_end = bytes.len() - HEADER_LEN - op.extras_len();
-            let key = &bytes[key_end - usize::from(header.key_len)..key_end];
-            let ours = self.route.core(key) == self.core;
-            let probe = engine.probe(key);
-            let item = &mut self.all[number];
-            (item.ours, item.probe) = (ours, probe);
-        }
+        self.count += ready;
+        self.replays += usize::from(replay) * ready;
+        id
     }
 
     /// The second stage of the pipeline: the entries are on their way.
     #[inline]
     pub(super) fn refine(&mut self, engine: &impl Engine<Probe = P>) {
         for item in &mut self.all[..self.count] {
-            if item.op.has_key() {
+            if item.ours {
                 engine.refine(&mut item.probe);
             }
         }

@@ -42,7 +42,7 @@ use self::outbox::Outbox;
 use self::outgoing::Outgoing;
 use self::pending::Pending;
 use self::staging::Staging;
-use super::memory::Chunk;
+use super::memory::{Chunk, WORD};
 use super::slots::{Geometry, is_before, kick, next_id, parse_kick};
 use crate::mica::Partition;
 
@@ -129,11 +129,11 @@ impl Cursor {
     /// A request's line comes from the client's core, which takes as long as hundreds of
     /// instructions. A loop that does nothing else has many of them under way at once.
     #[inline]
-    fn count_ready(&self, geometry: &Geometry, room: usize) -> u32 {
-        let room = (room as u32).min(self.room.into());
+    fn count_ready(&self, geometry: &Geometry, room: usize) -> usize {
+        let room = room.min(self.room.into());
         let (mut id, mut ready) = (self.next, 0);
         while ready < room {
-            if self.chunk.word(self.slot_end(geometry, id) - 4) != id {
+            if self.id_at(geometry, id) != id {
                 break;
             }
             id = next_id(id);
@@ -142,10 +142,12 @@ impl Cursor {
         ready
     }
 
-    /// Where the slot of `id` ends in the client's chunk.
-    #[inline]
-    fn slot_end(&self, geometry: &Geometry, id: u32) -> usize {
-        (id & u32::from(self.mask)) as usize * geometry.stride + geometry.slot_len
+    /// The id that lies in the slot of `id`.
+    #[inline(always)]
+    fn id_at(&self, geometry: &Geometry, id: u32) -> u32 {
+        let (stride, slot_len) = (geometry.stride / WORD, geometry.slot_len / WORD);
+        let slot = (id & u32::from(self.mask)) as usize;
+        self.chunk.word(slot * stride + slot_len - 1)
     }
 }
 
@@ -414,13 +416,12 @@ impl<E: Engine> Server<E> {
             }
             let cursor = &mut self.cursors[index];
             let room = batch_max - self.items.len();
-            for _ in 0..cursor.count_ready(&self.geometry, room) {
-                let (id, chunk) = (cursor.next, &cursor.chunk);
-                let request = (id, cursor.slot_end(&self.geometry, id));
-                self.items
-                    .copy_out(engine, chunk, index as u32, request, false);
-                cursor.next = next_id(id);
-            }
+            let ready = cursor.count_ready(&self.geometry, room);
+            let requests = (cursor.next, ready);
+            let owner = (index as u32, cursor.mask);
+            cursor.next = self
+                .items
+                .copy_out(engine, &cursor.chunk, owner, requests, false);
             index += 1;
             if self.items.len() >= batch_max {
                 break;
@@ -434,8 +435,8 @@ impl<E: Engine> Server<E> {
     fn carry_out(&mut self, engine: &mut E, now_ns: u64, now_s: u32) {
         self.items.refine(engine);
         let (mut execution, items) = self.execution(engine, now_ns, now_s);
-        for (number, item) in items.iter().enumerate() {
-            execution.run(item, number, items);
+        for item in items.iter() {
+            execution.run(item, items);
         }
         self.stats.batches += 1;
         self.stats.requests += (self.items.len() - self.items.replays()) as u64;
@@ -545,8 +546,7 @@ impl<E: Engine> Server<E> {
             // The first time a kick only wakes: the sweep finds the request.
             let (low, repeat) = parse_kick(imm);
             let cursor = &self.cursors[index as usize];
-            let end = cursor.slot_end(&self.geometry, low);
-            let id = cursor.chunk.word(end - 4);
+            let id = cursor.id_at(&self.geometry, low);
             let passed =
                 parse_kick(kick(id, true)).0 == low && id != 0 && is_before(id, cursor.next);
             if !repeat || !passed {
@@ -558,8 +558,9 @@ impl<E: Engine> Server<E> {
             let waits = client.is_pending(id) || batch.any(|item| item.repeats(index, id));
             if !waits && cursor.room > 0 {
                 self.stats.replays += 1;
+                let owner = (index, cursor.mask);
                 self.items
-                    .copy_out(engine, &cursor.chunk, index, (id, end), true);
+                    .copy_out(engine, &cursor.chunk, owner, (id, 1), true);
             }
         }
     }
@@ -596,8 +597,8 @@ impl<E: Engine> Server<E> {
         // What cannot be taken before an answer has come does not keep the core awake.
         let may_take = self.pending.room() > 0;
         let waiting = self.cursors.iter().any(|cursor| {
-            let end = cursor.slot_end(&self.geometry, cursor.next);
-            may_take && cursor.room > 0 && cursor.chunk.word(end - 4) == cursor.next
+            let next = cursor.next;
+            may_take && cursor.room > 0 && cursor.id_at(&self.geometry, next) == next
         });
         if self.held_count == 0 {
             let polled = self.recv_cq.poll(&mut self.held);

@@ -42,7 +42,8 @@ pub(super) struct Outbox {
     sends_done: u32,
     ring_used: u32,
     ring_done: u32,
-    sends_signaled: u32,
+    /// The send that asks for the next completion; none before it does.
+    signal_at: u32,
     ring_signaled: u32,
 }
 
@@ -79,7 +80,7 @@ impl Outbox {
             sends_done: 0,
             ring_used: 0,
             ring_done: 0,
-            sends_signaled: 0,
+            signal_at: SIGNAL_EVERY,
             ring_signaled: 0,
         })
     }
@@ -159,12 +160,11 @@ impl Outbox {
         if len > self.inline_max {
             return self.push_long(client, head, body);
         }
-        let (id, flags) = self.count();
+        let count = self.count();
         let to = &self.to[client as usize];
-        match self.batch.send_to(to, None, len) {
-            Ok(mut draft) => {
-                head.emit(body, draft.bytes());
-                draft.id(id).flags(flags).commit(len);
+        match self.batch.push_to(to, len, count) {
+            Ok(bytes) => {
+                head.emit(body, bytes);
             }
             Err(error) => debug_assert!(false, "an answer that does not fit: {error}"),
         }
@@ -184,12 +184,10 @@ impl Outbox {
         if len > self.inline_max {
             return false;
         }
-        let (send_id, send_flags) = self.count();
-        match self.batch.send_to(&self.to[client as usize], None, len) {
-            Ok(mut draft) => {
-                Head::emit_item(id, item_flags, value, draft.bytes());
-                draft.id(send_id).flags(send_flags).commit(len);
-            }
+        let count = self.count();
+        let to = &self.to[client as usize];
+        match self.batch.push_to(to, len, count) {
+            Ok(bytes) => Head::emit_item(id, item_flags, value, bytes),
             Err(error) => debug_assert!(false, "an answer that does not fit: {error}"),
         }
         true
@@ -206,6 +204,9 @@ impl Outbox {
         self.ring.write(at + head_len, body);
         let len = head_len + body.len();
         self.ring_used = self.ring_used.wrapping_add(1);
+        if self.ring_used.wrapping_sub(self.ring_signaled) >= SIGNAL_EVERY_RING {
+            self.signal_at = self.sends_posted.wrapping_add(1);
+        }
         self.in_ring.push(self.batch.len() as u32);
         let (id, flags) = self.count();
         let (to, sges) = (&self.to[client as usize], [self.ring.sge(at..at + len)]);
@@ -219,12 +220,10 @@ impl Outbox {
     #[inline(always)]
     fn count(&mut self) -> (u64, SendFlags) {
         self.sends_posted = self.sends_posted.wrapping_add(1);
-        let signaled = self.sends_posted.wrapping_sub(self.sends_signaled) >= SIGNAL_EVERY
-            || self.ring_used.wrapping_sub(self.ring_signaled) >= SIGNAL_EVERY_RING;
         let mut flags = SendFlags::empty();
-        if signaled {
+        if self.sends_posted == self.signal_at {
             flags = SendFlags::SIGNALED;
-            self.sends_signaled = self.sends_posted;
+            self.signal_at = self.sends_posted.wrapping_add(SIGNAL_EVERY);
             self.ring_signaled = self.ring_used;
         }
         let id = u64::from(self.sends_posted) << 32 | u64::from(self.ring_used);
@@ -252,7 +251,7 @@ impl Outbox {
             stats.answers_ring -= u64::from(ring_lost);
             stats.post_errors += u64::from(lost);
             self.sends_posted = self.sends_posted.wrapping_sub(lost);
-            self.sends_signaled = self.sends_posted.wrapping_sub(SIGNAL_EVERY);
+            self.signal_at = self.sends_posted.wrapping_add(1);
             self.reap(stats);
         }
         self.in_ring.clear();

@@ -136,13 +136,14 @@ impl Head {
     }
 
     /// Writes the answer to a read that brings a whole value without its token, the usual one, to `to`,
-    /// which is as long.
+    /// which is as long. The value has at most 65535 bytes.
     ///
     /// # Panics
-    /// When `to` has another length or the value is longer than 65535 bytes.
+    /// When `to` has another length.
     #[inline(always)]
     pub(crate) fn emit_item(id: u32, item_flags: u32, value: &[u8], to: &mut [u8]) {
-        let len = u16::try_from(value.len()).expect("a value fits a datagram");
+        debug_assert!(value.len() <= u16::MAX.into(), "a value fits a datagram");
+        let len = value.len() as u16;
         let (header, body) = to.split_first_chunk_mut().expect("room for a header");
         let low = u64::from(id) | u64::from(Status::Ok as u8) << 32 | u64::from(len) << 48;
         let high = u64::from(item_flags) | u64::from(len) << 32;

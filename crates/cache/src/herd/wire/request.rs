@@ -377,35 +377,6 @@ impl Header {
         Ok((op, len))
     }
 
-    /// Whether it is that of a GET with this id and a key of [`SHORT_KEY_LEN`] bytes.
-    #[inline]
-    pub(crate) fn is_short_get(&self, id: u32) -> bool {
-        let get = Header {
-            op: Op::Get as u8,
-            key_len: SHORT_KEY_LEN as u8,
-            value_len: 0,
-            id,
-        };
-        let plain = Header {
-            op: self.op & !WANT_CAS,
-            ..*self
-        };
-        // One comparison of two words.
-        plain.emit() == get.emit()
-    }
-
-    /// The length of a SET with this id, a key of [`SHORT_KEY_LEN`] bytes and a value with which it
-    /// takes a line.
-    #[inline]
-    pub(crate) fn short_set_len(&self, id: u32) -> Option<usize> {
-        let len = HEADER_LEN + Op::Set.extras_len() + SHORT_KEY_LEN + usize::from(self.value_len);
-        let is_one = self.op & !WANT_CAS == Op::Set as u8
-            && usize::from(self.key_len) == SHORT_KEY_LEN
-            && self.id == id
-            && len <= LINE;
-        is_one.then_some(len)
-    }
-
     /// Whether the answer shall hold the item's token.
     #[inline]
     pub fn wants_cas(&self) -> bool {
@@ -413,42 +384,101 @@ impl Header {
     }
 }
 
-/// Writes a request whose extras are a word or nothing to the end of `slot`: the requests that count.
-/// Returns its length in bytes; `None` when it does not fit.
+/// Whether a header's word is that of a GET with this id and a key of [`SHORT_KEY_LEN`] bytes.
 #[inline(always)]
-pub(crate) fn emit_plain(
-    op: Op,
-    (key, value): (&[u8], &[u8]),
-    extras: Option<u64>,
-    (id, want_cas): (u32, bool),
-    slot: &mut [u8],
-) -> Option<usize> {
-    let header = Header {
-        op: op as u8 | if want_cas { WANT_CAS } else { 0 },
-        key_len: u8::try_from(key.len()).ok()?,
-        value_len: u16::try_from(value.len()).ok()?,
-        id,
-    };
-    let whole = slot.len();
-    let (mut rest, header_to) = slot.split_last_chunk_mut()?;
-    *header_to = header.emit();
-    if let Some(extras) = extras {
-        let extras_to;
-        (rest, extras_to) = rest.split_last_chunk_mut()?;
-        *extras_to = extras.to_le_bytes();
-    }
-    let key_at = rest.len().checked_sub(key.len())?;
-    let (rest, key_to) = rest.split_at_mut(key_at);
-    bytes::copy(key_to, key);
-    let value_at = rest.len().checked_sub(value.len())?;
-    bytes::copy(&mut rest[value_at..], value);
-    Some(whole - value_at)
+pub(crate) fn is_short_get(word: u64, id: u32) -> bool {
+    const GET: u64 = (Op::Get as u64) | (SHORT_KEY_LEN as u64) << 8;
+    word & !u64::from(WANT_CAS) == GET | u64::from(id) << 32
 }
 
-/// The extras of a request that stores: flags and expiry.
-#[inline]
-pub(crate) fn store_extras(flags: u32, expiry_s: u32) -> u64 {
-    u64::from(flags) | u64::from(expiry_s) << 32
+/// The length of a SET with this id, a key of [`SHORT_KEY_LEN`] bytes and a value with which it takes a
+/// line, if a header's word is that of one.
+#[inline(always)]
+pub(crate) fn short_set_len(word: u64, id: u32) -> Option<usize> {
+    const SET: u64 = (Op::Set as u64) | (SHORT_KEY_LEN as u64) << 8;
+    const VALUE_LEN: u64 = 0xffff << 16;
+    let value_len = usize::from((word >> 16) as u16);
+    let len = HEADER_LEN + Op::Set.extras_len() + SHORT_KEY_LEN + value_len;
+    let is_one = word & !u64::from(WANT_CAS) & !VALUE_LEN == SET | u64::from(id) << 32;
+    (is_one && len <= LINE).then_some(len)
+}
+
+/// A GET or a SET: one of the usual requests.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain<'a> {
+    pub(crate) op: Op,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    /// A SET's: flags and expiry.
+    pub(crate) extras: Option<u64>,
+}
+
+impl<'a> Plain<'a> {
+    #[inline(always)]
+    pub(crate) fn get(key: &'a [u8]) -> Self {
+        Plain {
+            op: Op::Get,
+            key,
+            value: &[],
+            extras: None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(key: &'a [u8], value: &'a [u8], flags: u32, expiry_s: u32) -> Self {
+        Plain {
+            op: Op::Set,
+            key,
+            value,
+            extras: Some(u64::from(flags) | u64::from(expiry_s) << 32),
+        }
+    }
+
+    /// A command whose key has 1 to 250 bytes, if it is one of those.
+    pub(crate) fn of(command: &Command<'a>) -> Option<Self> {
+        match *command {
+            Command::Get { key } => Some(Plain::get(key)),
+            Command::Store {
+                mode: StoreMode::Set,
+                key,
+                value,
+                flags,
+                expiry_s,
+            } => Some(Plain::set(key, value, flags, expiry_s)),
+            _ => None,
+        }
+    }
+
+    /// Its length in bytes.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        HEADER_LEN + self.op.extras_len() + self.key.len() + self.value.len()
+    }
+
+    /// Writes it to `to`, which is as long; the value has at most 65535 bytes.
+    ///
+    /// # Panics
+    /// When `to` has another length.
+    #[inline(always)]
+    pub(crate) fn emit(&self, (id, want_cas): (u32, bool), to: &mut [u8]) {
+        debug_assert!(self.value.len() <= u16::MAX.into(), "a value fits a slot");
+        let header = Header {
+            op: self.op as u8 | if want_cas { WANT_CAS } else { 0 },
+            key_len: self.key.len() as u8,
+            value_len: self.value.len() as u16,
+            id,
+        };
+        let (rest, header_to) = to.split_last_chunk_mut().expect("room for a header");
+        *header_to = header.emit();
+        let (value_to, rest) = rest.split_at_mut(self.value.len());
+        let (key_to, rest) = rest.split_at_mut(self.key.len());
+        bytes::copy(value_to, self.value);
+        bytes::copy(key_to, self.key);
+        if let Some(extras) = self.extras {
+            let extras_to: &mut [u8; 8] = rest.try_into().expect("room for the extras");
+            *extras_to = extras.to_le_bytes();
+        }
+    }
 }
 
 /// A plain SET, taken out of the end of `bytes`.
@@ -736,8 +766,9 @@ mod tests {
                             id: of,
                         };
                         let general = header.check(slot_len).ok().filter(|_| of == id);
-                        let is_get = header.is_short_get(id);
-                        let set_len = header.short_set_len(id);
+                        let word = u64::from_le_bytes(header.emit());
+                        let is_get = is_short_get(word, id);
+                        let set_len = short_set_len(word, id);
                         let get = Some((Op::Get, SHORT_KEY_LEN + HEADER_LEN));
                         assert_eq!(is_get, key_len == 16 && general == get, "{header:?}");
                         let set = general.filter(|(op, len)| *op == Op::Set && *len <= LINE);
