@@ -1,5 +1,6 @@
 //! Which faults there are, and in which order they come.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -55,6 +56,11 @@ pub(crate) struct Faults(Vec<Fault>);
 impl Faults {
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.0.contains(&fault)
+    }
+
+    /// Whether each of them is among those that have happened.
+    pub(super) fn all_happened(&self, counts: &BTreeMap<Fault, u64>) -> bool {
+        self.0.iter().all(|fault| counts.contains_key(fault))
     }
 
     /// Those that can happen to a server that is not one's own.

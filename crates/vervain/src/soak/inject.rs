@@ -17,8 +17,8 @@ use super::keeper::Keeper;
 use super::world::{ClientSlot, Door, Failure, Phase, World, lock};
 use crate::client::SocketClient;
 
-/// How long all clients may take to end their processes.
-const AWAY_MAX: Duration = Duration::from_secs(20);
+/// How long all clients may take to end their processes: longer than one may.
+const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// How often all clients leave, so that leaks show.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -77,8 +77,11 @@ impl Injector {
                 round = self.plan.faults.round(rounds, &mut self.random);
                 rounds += 1;
             }
-            if let Some(fault) = round.pop() {
-                self.cause(fault)?;
+            if let Some(fault) = round.pop()
+                && !self.cause(fault)?
+            {
+                // Something was in its way; it comes once more, after the others of its round.
+                round.insert(0, fault);
             }
         }
         Ok(())
@@ -110,7 +113,8 @@ impl Injector {
         Ok(())
     }
 
-    fn cause(&mut self, fault: Fault) -> anyhow::Result<()> {
+    /// Causes a fault; whether that could be done.
+    fn cause(&mut self, fault: Fault) -> anyhow::Result<bool> {
         let slot = self.random.usize(..self.world.slots.len());
         let done = match fault {
             Fault::KillServer => self.kill_server()?,
@@ -118,8 +122,7 @@ impl Injector {
             Fault::KillClient => {
                 let slot = &self.world.slots[slot];
                 self.world.note(&format!("kill {}", slot.name()));
-                slot.kill();
-                true
+                slot.kill()
             }
             Fault::StopClient => {
                 let time = Duration::from_millis(self.random.u64(20..2000));
@@ -142,7 +145,8 @@ impl Injector {
                     slot.name()
                 ));
                 slot.leave.store(true, Ordering::Release);
-                true
+                // It counts when the client has got so far.
+                return Ok(true);
             }
             Fault::Idle => {
                 let time = Duration::from_millis(self.random.u64(300..2000));
@@ -162,7 +166,7 @@ impl Injector {
         if done {
             self.world.count(fault);
         }
-        Ok(())
+        Ok(done)
     }
 
     fn kill_server(&mut self) -> anyhow::Result<bool> {

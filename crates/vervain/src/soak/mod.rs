@@ -58,7 +58,7 @@ pub(crate) use self::world::Door;
 /// The most messages of a million that a NIC loses, doubles or delays.
 const LOSS_PPM_MAX: u32 = 20_000;
 /// How long a thread may take to end. One that takes longer waits for a process that hangs.
-const END_MAX: Duration = Duration::from_secs(30);
+const END_MAX: Duration = Duration::from_secs(90);
 
 /// Runs a soak; whether all was well.
 pub(crate) fn run(flags: &SoakFlags, as_json: bool) -> anyhow::Result<bool> {
@@ -86,6 +86,8 @@ pub(crate) fn run(flags: &SoakFlags, as_json: bool) -> anyhow::Result<bool> {
         world: &run.world,
         keeper: run.keeper.as_ref(),
         interrupted: &interrupted,
+        faults: &run.faults,
+        until: flags.until,
         quiet: as_json,
     }
     .run(flags.length);

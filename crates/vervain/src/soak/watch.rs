@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::faults::Faults;
 use super::keeper::Keeper;
 use super::tally::Tally;
 use super::world::{Failure, Phase, World, lock};
@@ -22,6 +23,9 @@ pub(super) struct Watch<'a> {
     pub(super) world: &'a World,
     pub(super) keeper: Option<&'a Arc<Mutex<Keeper>>>,
     pub(super) interrupted: &'a AtomicBool,
+    pub(super) faults: &'a Faults,
+    /// Answers that are enough once each fault has happened.
+    pub(super) until: Option<u64>,
     /// Nothing is told where output is for programs.
     pub(super) quiet: bool,
 }
@@ -47,7 +51,8 @@ impl Watch<'_> {
         let mut before = (Duration::ZERO, 0);
         loop {
             let now = self.world.began.elapsed();
-            let over = now >= length || self.interrupted.load(Ordering::Acquire);
+            let over =
+                now >= length || self.interrupted.load(Ordering::Acquire) || self.is_enough();
             if over || self.world.failure().is_some() {
                 break;
             }
@@ -78,6 +83,12 @@ impl Watch<'_> {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
         held_up
+    }
+
+    fn is_enough(&self) -> bool {
+        self.until.is_some_and(|answers| {
+            self.faults.all_happened(&self.world.faults()) && total(self.world).checked >= answers
+        })
     }
 
     fn look(&self) {

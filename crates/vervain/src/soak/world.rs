@@ -214,13 +214,16 @@ impl ClientSlot {
         format!("client {} ({})", self.number, name_of(&self.door))
     }
 
-    /// Kills the process, if there is one; it is waited for by whoever talks to it.
-    pub(super) fn kill(&self) {
-        if let Some(process) = lock(&self.process).as_mut() {
-            self.killed.store(true, Ordering::Release);
-            // It may have ended by itself.
-            drop(process.kill());
-        }
+    /// Kills the process, and says whether there was one; it is waited for by whoever talks to it.
+    pub(super) fn kill(&self) -> bool {
+        let mut process = lock(&self.process);
+        let Some(process) = process.as_mut() else {
+            return false;
+        };
+        self.killed.store(true, Ordering::Release);
+        // It may have ended by itself.
+        drop(process.kill());
+        true
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::faults::Fault;
 use super::mix::{Mix, Question};
 use super::model::{Answer, Moment, Span};
 use super::wire::{Kind, Outcome};
@@ -128,6 +129,7 @@ impl Driver {
     /// Kills the process a moment later, when it is in the middle of something.
     fn kill_soon(&mut self) -> anyhow::Result<()> {
         self.pipes()?;
+        self.world.count(Fault::Leave);
         let (world, number) = (Arc::clone(&self.world), self.number);
         let after = Duration::from_micros(self.random.u64(..LEAVE_US_MAX));
         std::thread::Builder::new()

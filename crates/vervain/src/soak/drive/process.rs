@@ -15,8 +15,8 @@ use crate::soak::faults::Fault;
 use crate::soak::wire::{self, Report};
 use crate::soak::world::{Door, Failure, lock};
 
-/// How long a client process may take to end after its input has.
-const END_MAX: Duration = Duration::from_secs(5);
+/// How long a client process may take to end after its input has: only one that hangs takes so long.
+const END_MAX: Duration = Duration::from_secs(30);
 
 impl Driver {
     /// The process's pipes; the process is started if there is none.
