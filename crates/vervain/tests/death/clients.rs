@@ -8,7 +8,7 @@ use crate::calls::Call;
 use crate::harness::{Guard, LIMIT, Place, Server, run};
 use crate::holdings::{Auditor, Holdings};
 use crate::neighbours::{Neighbours, ServerLives};
-use crate::plan::{Plan, Spread, Windows, behind_marks};
+use crate::plan::{Came, Plan, Spread, Windows, behind_marks};
 use crate::step::Step;
 use crate::tracer::{Standing, Traced, stopped_first};
 use crate::victim;
@@ -116,16 +116,17 @@ fn errors(child: &mut Child) -> String {
 }
 
 /// Does it for each step of a plan, and says which step it was when it fails.
-pub(crate) fn for_each_step(plan: &mut Plan, mut cut: impl FnMut(Step) -> bool) {
-    for step in plan.steps() {
+pub(crate) fn for_each_step<C: Into<Came>>(plan: &mut Plan, mut cut: impl FnMut(Step) -> C) {
+    while let Some(step) = plan.next() {
         let again = plan.again(step);
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cut(step)));
         match done {
-            Ok(was_cut) => {
-                if !was_cut {
+            Ok(came) => {
+                let came = came.into();
+                if !matches!(came, Came::Cut) {
                     eprintln!("step {step} was not come to");
                 }
-                plan.note(step, was_cut);
+                plan.note(came);
             }
             Err(panic) => {
                 eprintln!("at step {step}; to repeat it: {again}");

@@ -23,12 +23,43 @@ pub(crate) struct Spread {
     pub(crate) instructions: usize,
 }
 
+/// What has come of a step.
+#[derive(Debug)]
+pub(crate) enum Came {
+    /// The victim has come to it.
+    Cut,
+    /// It has not, as it would not if it were done again.
+    Not,
+    /// It has not, for its life was another one than those before: these were its steps.
+    Otherwise(Vec<Vec<Call>>, Windows),
+}
+
+impl From<bool> for Came {
+    fn from(was_cut: bool) -> Self {
+        if was_cut { Came::Cut } else { Came::Not }
+    }
+}
+
+/// A step to be cut.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    step: Step,
+    /// The stretch that it was drawn from, and how many there are: nothing when it was not drawn.
+    part: Option<(usize, usize)>,
+}
+
 /// What a test cuts, and what has come of it.
 #[derive(Debug)]
 pub(crate) struct Plan {
     test: &'static str,
     seed: u64,
-    steps: Vec<Step>,
+    random: fastrand::Rng,
+    /// In the order of time, backwards.
+    left: Vec<Drawn>,
+    /// How many steps are to be cut at system calls, and between instructions.
+    planned: [usize; 2],
+    /// Steps that may still be drawn again.
+    draws: usize,
     /// Steps that there are: before and after each system call, and between instructions.
     sides: usize,
     instructions: u64,
@@ -60,43 +91,40 @@ impl Plan {
         spread: Spread,
     ) -> Plan {
         let seed = std::env::var(SEED).map_or(1, |text| text.parse().expect("a seed is a number"));
-        let mut sides = Vec::new();
-        for (thread, calls) in threads.iter().enumerate() {
-            for call in 0..calls.len() as u32 {
-                let at = |side| Step {
-                    thread,
-                    spot: Spot::Call(call),
-                    side,
-                    instructions: 0,
-                };
-                sides.extend([at(Side::Enter), at(Side::Leave)]);
-            }
-        }
+        let sides = sides_of(threads);
         let mut random = fastrand::Rng::with_seed(seed);
         let count: u64 = windows.iter().map(|(_, _, count)| u64::from(*count)).sum();
         let which = std::env::var(WHICH).unwrap_or_default();
-        let steps = match which.split_once(':') {
-            Some((of, step)) if of == test => vec![step.parse().expect("a step")],
+        let alone = |step| Drawn { step, part: None };
+        let mut left: Vec<Drawn> = match which.split_once(':') {
+            Some((of, step)) if of == test => vec![alone(step.parse().expect("a step"))],
             Some(_) => Vec::new(),
             None if which == "all" => {
-                let mut steps = sides.clone();
-                steps.extend(between(windows, ALL_INSTRUCTIONS, &mut random));
-                steps
+                let between = spread_between(windows, ALL_INSTRUCTIONS, &mut random);
+                let sides = sides.iter().copied().map(alone);
+                sides
+                    .chain(between.map(|drawn| alone(drawn.step)))
+                    .collect()
             }
             None => {
                 assert!(
                     which.is_empty(),
                     "{WHICH} is `all` or TEST:STEP, not `{which}`"
                 );
-                let mut steps = spread_over(&sides, spread.calls, &mut random);
-                steps.extend(between(windows, spread.instructions, &mut random));
-                steps
+                let mut left = spread_over(&sides, spread.calls, &mut random);
+                left.extend(spread_between(windows, spread.instructions, &mut random));
+                left
             }
         };
+        let in_between = left.iter().filter(|one| one.step.instructions > 0).count();
+        left.reverse();
         Plan {
             test,
             seed,
-            steps,
+            random,
+            planned: [left.len() - in_between, in_between],
+            draws: 2 * left.len(),
+            left,
             sides: sides.len(),
             instructions: count,
             cut: 0,
@@ -106,17 +134,32 @@ impl Plan {
         }
     }
 
-    /// The steps to be cut, in the order of time.
-    pub(crate) fn steps(&self) -> Vec<Step> {
-        self.steps.clone()
+    /// The step to be cut next, in the order of time; what has come of it is noted before another.
+    pub(crate) fn next(&self) -> Option<Step> {
+        self.left.last().map(|one| one.step)
     }
 
-    /// Notes what has come of a step: whether the victim has come to it.
-    pub(crate) fn note(&mut self, step: Step, was_cut: bool) {
-        match (was_cut, step.instructions) {
-            (false, _) => self.missed += 1,
-            (true, 0) => self.cut += 1,
-            (true, _) => self.cut_in_between += 1,
+    /// Notes what has come of the step. One that was drawn among those of another life is drawn again, from
+    /// the same stretch of the last one.
+    pub(crate) fn note(&mut self, came: Came) {
+        let Some(one) = self.left.pop() else { return };
+        match (came, one.step.instructions) {
+            (Came::Cut, 0) => self.cut += 1,
+            (Came::Cut, _) => self.cut_in_between += 1,
+            (Came::Not, _) => self.missed += 1,
+            (Came::Otherwise(calls, windows), instructions) => {
+                self.missed += 1;
+                let Some(part) = one.part.filter(|_| self.draws > 0) else {
+                    return;
+                };
+                self.draws -= 1;
+                let drawn = if instructions > 0 {
+                    draw_between(&windows, part, &mut self.random)
+                } else {
+                    draw(&sides_of(&calls), part, &mut self.random)
+                };
+                self.left.extend(drawn);
+            }
         }
     }
 
@@ -128,7 +171,6 @@ impl Plan {
     /// Tells what was cut. Where almost nothing was, the test has tested nothing.
     pub(crate) fn finish(self, more: &str) {
         let mut text = String::new();
-        let all = self.steps.len();
         writeln!(
             text,
             "death: {}: {} of {} sides of system calls and {} of {} instructions cut, {} not come \
@@ -147,44 +189,91 @@ impl Plan {
         // Not captured: whoever reads the log of a good run sees the totals too.
         drop(std::io::stderr().write_all(text.as_bytes()));
         // How often a core waits is a matter of luck, and its later steps with it.
-        assert!(
-            self.missed * 2 <= all || all == 1,
-            "{} of {all} steps were not come to",
-            self.missed
-        );
+        let planned = self.planned;
+        for (planned, cut) in planned.into_iter().zip([self.cut, self.cut_in_between]) {
+            assert!(
+                cut * 2 >= planned || planned == 1,
+                "{cut} of {planned} steps were come to"
+            );
+        }
     }
 }
 
-/// So many of them, one at random out of each stretch of the same length.
-fn spread_over(steps: &[Step], count: usize, random: &mut fastrand::Rng) -> Vec<Step> {
+/// Before and after each system call.
+fn sides_of(threads: &[Vec<Call>]) -> Vec<Step> {
+    let mut sides = Vec::new();
+    for (thread, calls) in threads.iter().enumerate() {
+        for call in 0..calls.len() as u32 {
+            let at = |side| Step {
+                thread,
+                spot: Spot::Call(call),
+                side,
+                instructions: 0,
+            };
+            sides.extend([at(Side::Enter), at(Side::Leave)]);
+        }
+    }
+    sides
+}
+
+/// One at random out of a stretch; nothing when it is empty.
+fn draw(steps: &[Step], part: (usize, usize), random: &mut fastrand::Rng) -> Option<Drawn> {
+    let bound = |at: usize| steps.len() * at / part.1;
+    let stretch = bound(part.0)..bound(part.0 + 1);
+    (!stretch.is_empty()).then(|| Drawn {
+        step: steps[random.usize(stretch)],
+        part: Some(part),
+    })
+}
+
+/// One between instructions, in the same way.
+fn draw_between(
+    windows: &Windows,
+    part: (usize, usize),
+    random: &mut fastrand::Rng,
+) -> Option<Drawn> {
+    let all: u64 = windows.iter().map(|(_, _, count)| u64::from(*count)).sum();
+    let bound = |at: usize| all * at as u64 / part.1 as u64;
+    let stretch = bound(part.0)..bound(part.0 + 1);
+    if stretch.is_empty() {
+        return None;
+    }
+    let mut at = random.u64(stretch);
+    for &(thread, spot, len) in windows {
+        if at < u64::from(len) {
+            let step = Step {
+                thread,
+                spot,
+                side: Side::Leave,
+                instructions: at as u32 + 1,
+            };
+            return Some(Drawn {
+                step,
+                part: Some(part),
+            });
+        }
+        at -= u64::from(len);
+    }
+    None
+}
+
+/// So many of them, one out of each stretch of the same length.
+fn spread_over(steps: &[Step], count: usize, random: &mut fastrand::Rng) -> Vec<Drawn> {
     let count = count.min(steps.len());
-    let bound = |part: usize| steps.len() * part / count;
-    let one = |part| steps[random.usize(bound(part)..bound(part + 1))];
-    (0..count).map(one).collect()
+    let parts = (0..count).map(|part| (part, count));
+    parts.filter_map(|part| draw(steps, part, random)).collect()
 }
 
 /// So many steps between instructions, in the same way.
-fn between(windows: &Windows, count: usize, random: &mut fastrand::Rng) -> Vec<Step> {
+fn spread_between(
+    windows: &Windows,
+    count: usize,
+    random: &mut fastrand::Rng,
+) -> impl Iterator<Item = Drawn> {
     let all: u64 = windows.iter().map(|(_, _, count)| u64::from(*count)).sum();
-    let count = (count as u64).min(all);
-    let bound = |part: u64| all * part / count;
-    let mut steps = Vec::new();
-    for part in 0..count {
-        let mut at = random.u64(bound(part)..bound(part + 1));
-        for &(thread, spot, len) in windows {
-            if at < u64::from(len) {
-                steps.push(Step {
-                    thread,
-                    spot,
-                    side: Side::Leave,
-                    instructions: at as u32 + 1,
-                });
-                break;
-            }
-            at -= u64::from(len);
-        }
-    }
-    steps
+    let count = count.min(usize::try_from(all).unwrap_or(usize::MAX));
+    let parts = (0..count).map(move |part| (part, count));
+    parts.filter_map(|part| draw_between(windows, part, random))
 }
 
 #[test]
@@ -192,7 +281,9 @@ fn a_spread_covers_everything_once() {
     let threads = [vec![Call { number: 0 }; 30], vec![Call { number: 0 }; 20]];
     let windows = behind_marks(&[vec![], vec![50; 20]]);
     let mut random = fastrand::Rng::with_seed(3);
-    let steps = between(&windows, 40, &mut random);
+    let steps: Vec<Step> = spread_between(&windows, 40, &mut random)
+        .map(|one| one.step)
+        .collect();
     assert_eq!(steps.len(), 40);
     // Two stretches of 25 instructions to each mark.
     for mark in 0..20 {
@@ -208,9 +299,24 @@ fn a_spread_covers_everything_once() {
         calls: 10,
         instructions: 5,
     };
-    let plan = Plan::new("a_spread", &threads, &windows, spread);
-    if std::env::var_os(WHICH).is_none() {
-        assert_eq!((plan.sides, plan.instructions), (100, 1000));
-        assert_eq!(plan.steps.len(), 15);
+    let mut plan = Plan::new("a_spread", &threads, &windows, spread);
+    if std::env::var_os(WHICH).is_some() {
+        return;
     }
+    assert_eq!((plan.sides, plan.instructions), (100, 1000));
+    assert_eq!(plan.planned, [10, 5]);
+    // A life of half the length: the same tenth of it is tried instead.
+    let shorter = threads.map(|calls| calls[..calls.len() / 2].to_vec());
+    for part in 0..15 {
+        let step = plan.next().expect("a step");
+        if part < 10 {
+            plan.note(Came::Otherwise(shorter.to_vec(), windows.clone()));
+            let again = plan.next().expect("another step");
+            let at = sides_of(&shorter).iter().position(|one| *one == again);
+            assert_eq!(at.map(|at| at / 5), Some(part), "{again} for {step}");
+        }
+        plan.note(Came::Cut);
+    }
+    assert!(plan.next().is_none());
+    assert_eq!((plan.cut, plan.cut_in_between, plan.missed), (10, 5, 10));
 }
