@@ -1,12 +1,16 @@
 //! Why client and server do not meet over the NIC although the door is open.
 
 use std::path::Path;
+use std::time::Duration;
 
 use cache::herd::client::{BlockingError, ConnectError};
 use cache::herd::wire::handshake::Refusal;
 
 use super::socket::SocketClient;
 use crate::cli::{ClientFlags, run_dir_of};
+
+/// How long a server is asked for its settings at least, however short an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Does something over the NIC; if nobody is met there, says so when it is because of another run
 /// directory.
@@ -37,7 +41,13 @@ fn other_run_dir(flags: &ClientFlags, error: &anyhow::Error) -> Option<String> {
         return None;
     }
     // A server that does not even tell this has other troubles, and the error stays as it is.
-    let settings = SocketClient::connect(flags).ok()?.stats(Some("settings"));
+    let patient = ClientFlags {
+        timeout: flags.timeout.max(PATIENCE),
+        ..flags.clone()
+    };
+    let settings = SocketClient::connect(&patient)
+        .ok()?
+        .stats(Some("settings"));
     let mut settings = settings.ok()?.into_iter();
     let (_, theirs) = settings.find(|(name, _)| name == "run_dir")?;
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());

@@ -2,9 +2,18 @@
 
 use std::time::Duration;
 
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::harness::{Place, Server, eventually};
+
+/// Whether a thread cannot be looked at because it has ended.
+fn has_ended(error: &std::io::Error) -> bool {
+    let ended = [Errno::NOENT, Errno::SRCH].map(Errno::raw_os_error);
+    error
+        .raw_os_error()
+        .is_some_and(|code| ended.contains(&code))
+}
 
 /// The core threads: how often they have gone to sleep, and whether all of them sleep.
 fn sleeps(server: &Server) -> (u64, bool) {
@@ -12,8 +21,13 @@ fn sleeps(server: &Server) -> (u64, bool) {
     let mut cores = 0;
     let (mut sum, mut all_sleep) = (0, true);
     for task in tasks.expect("a living server") {
-        let status = std::fs::read_to_string(task.expect("an entry").path().join("status"));
-        let status = status.expect("a living thread");
+        let path = task.expect("an entry").path().join("status");
+        let status = match std::fs::read_to_string(path) {
+            Ok(status) => status,
+            // It has ended since it was listed. The cores do not.
+            Err(error) if has_ended(&error) => continue,
+            Err(error) => panic!("{error}"),
+        };
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.expect("a field of a thread's status")

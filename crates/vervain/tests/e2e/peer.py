@@ -12,7 +12,7 @@ import time
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheUnexpectedCloseError
 
-LIMIT_S = 15
+LIMIT_S = 120
 
 
 class WithFlags:

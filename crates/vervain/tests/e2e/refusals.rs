@@ -1,8 +1,11 @@
 //! What is said when something cannot be done: one sentence, and exit code 1.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
 use crate::harness::{Place, Said, run, vervain};
 
@@ -17,12 +20,20 @@ fn expect_sentence(said: &Said, sentence: &str) {
     assert_eq!(said.err.matches(cause).count(), 1, "twice: {}", said.err);
 }
 
+/// A port on which nobody listens, and nobody can for as long as it is held.
+fn closed_port() -> (OwnedFd, SocketAddr) {
+    let kind = (AddressFamily::INET, SocketType::STREAM);
+    let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
+    let address = getsockname(&socket).expect("its address");
+    (socket, address.try_into().expect("an address of TCP"))
+}
+
 #[test]
 fn without_a_server() {
     let place = Place::new();
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = closed.local_addr().expect("its address").to_string();
-    drop(closed);
+    let (_held, address) = closed_port();
+    let address = address.to_string();
     let run_dir = place.run_dir().display().to_string();
     for flags in [&["--run-dir", &run_dir][..], &["--socket"]] {
         for words in [
@@ -74,14 +85,17 @@ fn when_it_is_another_memcached() {
     let place = Place::new();
     let mut command = vervain();
     command
-        .args(["get", "k", "--server", &address, "--run-dir"])
+        .args(["get", "k", "--server", &address, "--timeout", "120s"])
+        .arg("--run-dir")
         .arg(place.run_dir());
     expect_sentence(
         &run(&mut command, b""),
         &format!("{address} does not offer RDMA; if it is another memcached, use --socket"),
     );
     let said = run(
-        vervain().args(["get", "k", "--socket", "--server", &address]),
+        vervain()
+            .args(["get", "k", "--socket", "--server", &address])
+            .args(["--timeout", "120s"]),
         b"",
     );
     assert_eq!((said.code, &*said.err), (Some(1), "k: not found\n"));
@@ -208,7 +222,8 @@ fn when_the_run_directory_is_another() {
     );
     let ask = |words: &[&str]| {
         let mut command = vervain();
-        command.args(words).args(["--timeout", "1s"]).args([
+        // Those who are silent are waited for as long, and a handshake on a busy machine may take it.
+        command.args(words).args(["--timeout", "10s"]).args([
             "--server",
             &server.address.to_string(),
             "--run-dir",

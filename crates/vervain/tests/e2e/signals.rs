@@ -45,7 +45,7 @@ fn a_stopped_client_stops_nobody_else() {
     stopped.tell(&lines.join("\n"));
     assert_eq!(stopped.answer()["number"], json!(1));
     stopped.child.signal(Signal::STOP);
-    for round in 0..500 {
+    for round in 0..100 {
         let line = format!("set other-{round} {round}");
         assert_eq!(other.ask(&line)["stored"], json!(true));
         assert_eq!(
