@@ -103,13 +103,13 @@ impl Bystanders {
         }
     }
 
-    /// Ends them. Each has gone on checking, and was never told a wrong value.
+    /// Ends them. Each has gone on checking, until after this was called, and was never told a wrong
+    /// value.
     pub(crate) fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         for (name, thread) in self.threads {
             let seen = thread.join().expect("a bystander was served wrongly");
             eprintln!("{name}: {seen:?}");
-            assert!(seen.checked > 0, "{name} has seen nothing");
         }
     }
 }
@@ -130,7 +130,8 @@ fn stand_by(
     let _: Result<(), _> = begun.send(());
     let mut random = fastrand::Rng::with_seed(7);
     let mut seen = Seen::default();
-    while !stop.load(Ordering::Relaxed) {
+    loop {
+        let ends = stop.load(Ordering::Relaxed);
         let at = random.usize(..KEYS);
         let key = &keys[at];
         if random.u8(..4) == 0 {
@@ -145,7 +146,9 @@ fn stand_by(
             }
         }
         seen.checked += 1;
+        if ends {
+            return seen;
+        }
         std::thread::sleep(PAUSE);
     }
-    seen
 }

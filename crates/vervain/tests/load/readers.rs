@@ -35,13 +35,17 @@ fn gets_of_slowest(server: &Server) -> u64 {
     gets.min().expect("a core")
 }
 
-/// Writes until the server takes no more, though each of its cores goes on serving others, or so many
-/// bytes are gone.
+/// Written at once, so that the server has little to take between two looks.
+const PIECE: usize = 64 << 10;
+
+/// Writes until the server takes no more, though each of its cores goes on serving others, or has ended
+/// the connection, or so many bytes are gone.
 fn stuff(server: &Server, stream: &mut TcpStream, bytes: &[u8], most: usize) -> usize {
     stream.set_nonblocking(true).expect("a mode");
     let (mut sent, mut served) = (0, gets_of_slowest(server));
     while sent < most {
-        match stream.write(&bytes[sent % bytes.len()..]) {
+        let rest = &bytes[sent % bytes.len()..];
+        match stream.write(&rest[..rest.len().min(PIECE)]) {
             Ok(count) => {
                 sent += count;
                 served = gets_of_slowest(server);
@@ -51,6 +55,15 @@ fn stuff(server: &Server, stream: &mut TcpStream, bytes: &[u8], most: usize) -> 
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(1));
+            }
+            // It stood still for too long.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+                ) =>
+            {
+                break;
             }
             Err(error) => panic!("{error} after {sent} bytes"),
         }
@@ -95,7 +108,9 @@ fn those_who_never_read_hold_little_and_make_way() {
             match raw.try_line().as_deref() {
                 Ok("VALUE big7 0 500000") => true,
                 Ok("SERVER_ERROR out of memory writing get response") => false,
-                heard => panic!("{heard:?}"),
+                // A busy machine has kept it from reading, and it was ended like the others.
+                Err(_) => false,
+                Ok(heard) => panic!("{heard:?}"),
             }
         });
         let kicked = server.count("memory_kicks");

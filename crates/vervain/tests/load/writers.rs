@@ -76,13 +76,16 @@ fn values_that_never_end_hold_little() {
         before.expect_growth_below(&server, 2 * most);
         eventually("there is memory for large values again", || {
             let mut raw = server.raw();
-            raw.send(b"set large 0 0 100000\r\n");
-            raw.send(&[b'y'; 100_000]);
-            raw.send(b"\r\n");
-            match raw.line().as_str() {
-                "STORED" => true,
-                "SERVER_ERROR out of memory storing object" => false,
-                heard => panic!("{heard}"),
+            let mut request = b"set large 0 0 100000\r\n".to_vec();
+            request.resize(request.len() + 100_000, b'y');
+            request.extend(b"\r\n");
+            let sent = raw.try_send(&request);
+            match sent.and_then(|()| raw.try_line()).as_deref() {
+                Ok("STORED") => true,
+                Ok("SERVER_ERROR out of memory storing object") => false,
+                Ok(heard) => panic!("{heard}"),
+                // A busy machine has kept it from saying all, and it was ended like the others.
+                Err(_) => false,
             }
         });
         // Small ones were stored all the time, as the bystanders know. Those who were refused hear
