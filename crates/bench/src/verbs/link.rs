@@ -25,7 +25,7 @@ use super::outcome::{Arrived, Outcome};
 
 /// How long a peer may take to answer: far longer than any case, so that only a hung one is
 /// given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// Bytes of a message at most, so that a peer that talks nonsense does not fill the memory.
 const LINE_LEN_MAX: u64 = 4 << 20;
 

@@ -18,11 +18,11 @@ pub(super) const POLL_MAX: usize = 32;
 const LOOKS_UNTIL_YIELD: u32 = 1 << 12;
 /// So many looks in vain, and the clock is looked at.
 const LOOKS_UNTIL_CLOCK: u32 = 1 << 16;
-/// How long nothing may happen.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing may happen: a side that does not get a CPU for a while is no reason to give up.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the target may take no message: less than that, so that it is the requester who says
 /// what became of its messages.
-const TAKING_PATIENCE: Duration = Duration::from_secs(3);
+const TAKING_PATIENCE: Duration = Duration::from_secs(20);
 /// The bits of a work request's id that count the requests of its queue pair.
 pub(super) const NUMBER_BITS: u32 = 40;
 pub(super) const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
