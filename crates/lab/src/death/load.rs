@@ -30,6 +30,8 @@ pub(super) struct Seen {
     /// Answers that were wrong, and requests that failed.
     pub(super) wrong: u64,
     pub(super) failed: u64,
+    /// Requests that were due and never sent.
+    pub(super) unsent: u64,
     /// Connections that were lost.
     pub(super) losses: u64,
 }
@@ -85,7 +87,8 @@ pub(super) fn run(
         stalls: pauses,
         // All items were stored, and there is room for them.
         wrong: counts.wrong + counts.misses,
-        failed: counts.errors() + report.unsent,
+        failed: counts.errors(),
+        unsent: report.unsent,
         losses: thread.connection.map_or(0, |connection| connection.losses),
     })
 }

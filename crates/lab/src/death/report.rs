@@ -103,6 +103,8 @@ pub struct DeathReport {
     pub wrong: u64,
     /// Requests that failed.
     pub failed: u64,
+    /// Requests that were due and never sent: the client stood still until its time was over.
+    pub unsent: u64,
     /// How often it lost its connection.
     pub losses: u64,
     /// The longest pause of its own loop.
@@ -142,6 +144,7 @@ impl DeathReport {
             all: percentiles(seen.requests.iter()),
             wrong: seen.wrong,
             failed: seen.failed,
+            unsent: seen.unsent,
             losses: seen.losses,
             stall_longest_ns: stalls().max().unwrap_or(0),
             stalled_percent: 100.0 * stalls().sum::<u64>() as f64 / length_ns.max(1) as f64,
@@ -167,7 +170,7 @@ impl DeathReport {
         let [p50, p99, p999, max] = quantiles(all);
         let (count, percent, longest) =
             (all.count, self.stalled_percent, us(self.stall_longest_ns));
-        let (wrong, failed, losses) = (self.wrong, self.failed, self.losses);
+        let (wrong, failed, unsent, losses) = (self.wrong, self.failed, self.unsent, self.losses);
         let head = [
             ("machine", self.machine.to_string()),
             ("version", format!("vervain {}", self.version)),
@@ -188,7 +191,9 @@ impl DeathReport {
             ),
             (
                 "wrong",
-                format!("{wrong} answers, {failed} failed, {losses} connections lost"),
+                format!(
+                    "{wrong} answers, {failed} failed, {unsent} never sent, {losses} connections lost"
+                ),
             ),
             (
                 "stalls",
