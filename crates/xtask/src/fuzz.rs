@@ -124,8 +124,8 @@ impl Places {
                 "-artifact_prefix={}/",
                 self.artifacts(target).display()
             ))
-            // An input that takes so long is a hang.
-            .args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"]);
+            // An input that takes so long is a hang. It is the wall clock's time, and the machine may be busy.
+            .args(["-timeout=120", "-rss_limit_mb=2048", "-print_final_stats=1"]);
         program
     }
 }
