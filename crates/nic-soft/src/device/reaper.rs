@@ -31,7 +31,8 @@ impl Reaper {
     /// Comes as far as it does at once.
     pub(crate) fn carry_on(&mut self, objects: &Registry) {
         let adapter = &objects.adapter;
-        for peer in objects.contacts.take_departed() {
+        let departed = std::mem::take(&mut *adapter.departed());
+        for peer in departed {
             // At once: until then its connection wakes the agent.
             peer.close(adapter);
             self.waiting.push(peer);

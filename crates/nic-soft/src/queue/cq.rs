@@ -5,7 +5,6 @@
 //! the queue pairs of this completion queue and moves what it finds into their RECVs.
 
 use std::cell::Cell;
-use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -15,8 +14,9 @@ use verbs::{CqNum, Polled, Wc};
 
 use crate::contact::adapter::Adapter;
 use crate::queue::arrival::Arrival;
-use crate::queue::channel::{ChannelShared, Wakes};
+use crate::queue::channel::ChannelShared;
 use crate::queue::events::Events;
+use crate::queue::qp::QpShared;
 use crate::shared::arming;
 use crate::shared::layout::qp_index;
 use crate::shared::wakeup::Sleeper;
@@ -27,28 +27,22 @@ use crate::sync::work_list::{List, WorkList};
 /// each time that the number has doubled. The lanes of the living are bounded for each process.
 const NEW_LANES_MAX: usize = 1 << 13;
 
-/// A queue pair, as the completion queues know it on which it completes.
-pub(crate) trait Completes: Sized + Send + Sync + Debug + 'static {
-    /// They do not survive that a queue of theirs has overrun.
-    fn enter_error_all(adapter: &Adapter, all: Vec<Arc<Self>>);
-}
-
-/// What a completion queue shares with its queue pairs, of the type `Q`.
+/// What a completion queue shares with its queue pairs.
 #[derive(Debug)]
 #[repr(C)] // What every poll and completion looks at lies on one line behind the ring.
-pub(crate) struct CqShared<Q> {
+pub(crate) struct CqShared {
     local: ArrayQueue<Completed>,
     overrun: AtomicBool,
     /// There is an event of an earlier arming.
     owed: AtomicBool,
     pub(crate) channel: Option<Arc<ChannelShared>>,
     /// Closed when the queue's owner has dropped it: then completions go nowhere.
-    work: WorkList<Waiting<Q>>,
+    work: WorkList<Waiting>,
     events: Arc<Events>,
     /// The queue pairs that complete here, which do not survive an overrun.
-    qps: Mutex<Vec<Weak<Q>>>,
+    qps: Mutex<Vec<Weak<QpShared>>>,
     /// Its number, in use as long as one of its queue pairs is there.
-    slot: Slot<Weak<CqShared<Q>>>,
+    slot: Slot<Weak<CqShared>>,
 }
 
 /// The completion of a send work request, and how far its polling frees the send queue.
@@ -61,38 +55,31 @@ struct Completed {
 }
 
 /// What waits for the poller.
-#[derive(Debug)]
-pub(crate) struct Waiting<Q> {
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
     /// Queue pairs that need it: unfinished sends, RECVs to flush, lanes to drop.
-    pub(crate) qps: Vec<Arc<Q>>,
+    pub(crate) qps: Vec<Arc<QpShared>>,
     /// Lanes that peers have opened.
-    pub(crate) lanes: Vec<Arrival<Q>>,
+    pub(crate) lanes: Vec<Arrival>,
 }
 
-impl<Q> Default for Waiting<Q> {
-    fn default() -> Self {
-        let (qps, lanes) = (Vec::new(), Vec::new());
-        Waiting { qps, lanes }
-    }
-}
-
-impl<Q> List for Waiting<Q> {
+impl List for Waiting {
     fn len(&self) -> usize {
         self.qps.len() + self.lanes.len()
     }
 }
 
-impl<Q> Waiting<Q> {
-    fn add(&mut self, qp: &Arc<Q>) {
+impl Waiting {
+    fn add(&mut self, qp: &Arc<QpShared>) {
         if !self.qps.iter().any(|one| Arc::ptr_eq(one, qp)) {
             self.qps.push(Arc::clone(qp));
         }
     }
 }
 
-impl<Q: Completes> CqShared<Q> {
+impl CqShared {
     pub(crate) fn new(
-        slot: Slot<Weak<CqShared<Q>>>,
+        slot: Slot<Weak<CqShared>>,
         depth: usize,
         channel: Option<Arc<ChannelShared>>,
         events: &Arc<Events>,
@@ -109,8 +96,7 @@ impl<Q: Completes> CqShared<Q> {
         });
         shared.slot.set(Arc::downgrade(&shared));
         if let Some(channel) = &shared.channel {
-            let weak: Weak<CqShared<Q>> = Arc::downgrade(&shared);
-            channel.add(weak);
+            channel.add(&shared);
         }
         shared
     }
@@ -126,7 +112,7 @@ impl<Q: Completes> CqShared<Q> {
     }
 
     /// Notes a queue pair that completes here.
-    pub(crate) fn add(&self, qp: &Arc<Q>) {
+    pub(crate) fn add(&self, qp: &Arc<QpShared>) {
         let mut qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
         qps.retain(|one| one.strong_count() > 0);
         qps.push(Arc::downgrade(qp));
@@ -164,7 +150,7 @@ impl<Q: Completes> CqShared<Q> {
             let qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
             let all = qps.iter().filter_map(Weak::upgrade).collect();
             drop(qps);
-            Q::enter_error_all(adapter, all);
+            QpShared::enter_error_all(adapter, all);
         }
     }
 
@@ -192,14 +178,14 @@ impl<Q: Completes> CqShared<Q> {
     }
 
     /// Has the poller look after a queue pair, and wakes it.
-    pub(crate) fn wake_for(&self, adapter: &Adapter, qp: &Arc<Q>) {
+    pub(crate) fn wake_for(&self, adapter: &Adapter, qp: &Arc<QpShared>) {
         self.work.change(|work| work.add(qp));
         self.notify(adapter, true);
     }
 
     /// Has the poller read a lane. Its sender may have rung before, when the poller could not find
     /// the messages yet.
-    pub(crate) fn arrive(&self, adapter: &Adapter, lane: Arrival<Q>) {
+    pub(crate) fn arrive(&self, adapter: &Adapter, lane: Arrival) {
         let solicited = lane.holds_solicited();
         self.work.change(|work| {
             let count = work.lanes.len();
@@ -231,7 +217,7 @@ impl<Q: Completes> CqShared<Q> {
     }
 
     /// Takes what waits for the poller.
-    pub(crate) fn take_work(&self) -> Waiting<Q> {
+    pub(crate) fn take_work(&self) -> Waiting {
         self.work.take()
     }
 
@@ -244,15 +230,5 @@ impl<Q: Completes> CqShared<Q> {
         drop(left);
         let overrun = AsyncEvent::CqError(CqNum(self.number() as u32));
         self.events.forget(|event| event == overrun);
-    }
-}
-
-impl<Q: Completes> Wakes for CqShared<Q> {
-    fn sleeper<'a>(&'a self, adapter: &'a Adapter) -> Sleeper<'a> {
-        CqShared::sleeper(self, adapter)
-    }
-
-    fn notify(&self, adapter: &Adapter, solicited: bool) {
-        CqShared::notify(self, adapter, solicited);
     }
 }

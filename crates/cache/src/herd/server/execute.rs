@@ -1,10 +1,10 @@
 //! A request against the engine, and its answer.
 
-use std::borrow::Cow;
 use std::task::{Context, Poll};
 
-use engine::{Answer, Ask, Asker, Command, Direction, Engine, Expiry, Failure, Mode, Segments};
+use engine::{Answer, Ask, Asker, Command, Direction, Engine, Expiry, Mode};
 
+use super::answers::{Range, To, status_of_answer, value_room, write_item, write_piece};
 use super::attachment::{Attachment, Stored};
 use super::items::{Item, Items};
 use super::outbox::Outbox;
@@ -12,7 +12,7 @@ use super::outgoing::Outgoing;
 use super::pending::{Asked, Form, Pending, Promise};
 use super::staging::{Staging, StagingError};
 use super::{Cursor, ServerStats};
-use crate::herd::wire::answer::{CAS_LEN, HEADER_LEN, Head, Status};
+use crate::herd::wire::answer::{Head, Status};
 use crate::herd::wire::request::{self, Op, Request, StoreMode, WANT_CAS};
 
 /// All that the requests of a batch need.
@@ -84,26 +84,6 @@ impl Told {
     }
 }
 
-/// How a request ended, where that is all there is to tell.
-fn status_of_answer(answer: &Answer<'_>) -> Status {
-    match answer {
-        Answer::Item { .. }
-        | Answer::Stored { .. }
-        | Answer::Number { .. }
-        | Answer::Deleted
-        | Answer::Touched
-        | Answer::Done
-        | Answer::Stats(_) => Status::Ok,
-        Answer::Miss | Answer::NotFound => Status::NotFound,
-        Answer::NotStored => Status::NotStored,
-        Answer::Exists => Status::Exists,
-        Answer::NotANumber => Status::NotANumber,
-        Answer::TooLong | Answer::Failed(Failure::TooLarge) => Status::TooLarge,
-        Answer::Failed(Failure::OutOfMemory) => Status::OutOfMemory,
-        Answer::Failed(_) => Status::Failed,
-    }
-}
-
 fn status_of_staging(error: StagingError) -> Status {
     match error {
         StagingError::Busy => Status::Busy,
@@ -122,13 +102,6 @@ fn mode_of(mode: StoreMode) -> Mode {
         StoreMode::Prepend => Mode::Prepend,
         StoreMode::Cas(token) => Mode::Cas(token),
     }
-}
-
-/// Where an answer goes.
-#[derive(Clone, Copy)]
-struct To {
-    client: u32,
-    id: u32,
 }
 
 impl<E: Engine> Execution<'_, E> {
@@ -322,7 +295,7 @@ impl<E: Engine> Execution<'_, E> {
     }
 
     #[inline]
-    fn client(&mut self, item: &Item<E::Probe>) -> &mut Attachment {
+    pub(super) fn client(&mut self, item: &Item<E::Probe>) -> &mut Attachment {
         &mut self.clients[item.client as usize]
     }
 
@@ -336,7 +309,7 @@ impl<E: Engine> Execution<'_, E> {
     /// A value that fits a datagram may wait for its turn; a longer one has memory when its turn has
     /// come, which is at once, because promises are looked at at once.
     #[inline(always)]
-    fn ask<'c>(&self, item: &Item<E::Probe>, command: Command<'c>) -> Ask<'c> {
+    pub(super) fn ask<'c>(&self, item: &Item<E::Probe>, command: Command<'c>) -> Ask<'c> {
         Ask {
             now_s: self.now_s.into(),
             asker: Asker {
@@ -421,7 +394,8 @@ impl<E: Engine> Execution<'_, E> {
             write_item(outbox, to, wants_cas, answer_len_max, &answer);
         });
         if let Err(ticket) = started {
-            self.promise(item, wants_cas, Form::Read, key, ticket);
+            let is_repeat = item.replay;
+            self.promise(item, wants_cas, Form::Read { is_repeat }, key, ticket);
         }
     }
 
@@ -438,61 +412,14 @@ impl<E: Engine> Execution<'_, E> {
             write_item(outbox, to, wants_cas, answer_len_max, &answer);
         });
         if let Err(ticket) = started {
-            self.promise(item, wants_cas, Form::Read, key, ticket);
-        }
-    }
-
-    fn read_range(
-        &mut self,
-        item: &Item<E::Probe>,
-        key: &[u8],
-        (offset, len): (u32, u32),
-        cas: u64,
-    ) {
-        let to = To {
-            client: item.client,
-            id: item.id,
-        };
-        let range = Range {
-            offset: offset as usize,
-            len: len as usize,
-            cas,
-        };
-        let (outbox, answer_len_max) = (&mut *self.outbox, self.answer_len_max);
-        if self.outgoing.len() > 0 {
-            let whose = (self.clients[item.client as usize].client, key);
-            if let Some(kept) = self.outgoing.find(whose, cas, self.now_ns) {
-                let answer = Answer::Item {
-                    value: (&kept.value).into(),
-                    flags: kept.flags,
-                    cas,
-                };
-                let is_last = range.offset.saturating_add(range.len) >= kept.value.len();
-                let written = write_piece(outbox, to, range, answer_len_max, &answer);
-                self.stats.invalid += u64::from(!written);
-                if is_last {
-                    self.outgoing.end(whose);
-                }
-                return;
-            }
-        }
-        let ask = self.ask(item, Command::Get { key, touch: None });
-        let outbox = &mut *self.outbox;
-        let started = self.engine.start(&ask, item.probe, |answer| {
-            write_piece(outbox, to, range, answer_len_max, &answer)
-        });
-        match started {
-            Ok(written) => self.stats.invalid += u64::from(!written),
-            Err(ticket) => {
-                let form = Form::Range { offset, len, cas };
-                self.promise(item, false, form, key, ticket);
-            }
+            let is_repeat = item.replay;
+            self.promise(item, wants_cas, Form::Read { is_repeat }, key, ticket);
         }
     }
 
     /// Keeps a request whose answer is not at hand, and looks at its ticket: from then on the engine
     /// says when there is more to see.
-    fn promise(
+    pub(super) fn promise(
         &mut self,
         item: &Item<E::Probe>,
         wants_cas: bool,
@@ -500,20 +427,47 @@ impl<E: Engine> Execution<'_, E> {
         key: &[u8],
         ticket: E::Ticket,
     ) {
+        self.stats.waits += 1;
+        let number = self.hold(item, wants_cas, form, key, Some(ticket));
+        self.look(number);
+    }
+
+    /// Keeps a request that is not answered now: its repeats wait with it.
+    pub(super) fn hold(
+        &mut self,
+        item: &Item<E::Probe>,
+        wants_cas: bool,
+        form: Form,
+        key: &[u8],
+        ticket: Option<E::Ticket>,
+    ) -> usize {
         let index = item.client as usize;
         let client = &mut self.clients[index];
         client.pending[client.geometry.slot(item.id)] = item.id;
         client.pending_count += 1;
         self.cursors[index].room = client.room();
-        self.stats.waits += 1;
         let asked = Asked {
             client: item.client,
             id: item.id,
             wants_cas,
             form,
         };
-        let number = self.pending.add(Promise { ticket, asked }, key);
-        self.look(number);
+        self.pending.add(Promise { ticket, asked }, key)
+    }
+
+    /// Ends a promise whose request has been answered. Whether the request still has its slot.
+    pub(super) fn end(&mut self, number: usize, asked: Asked) -> bool {
+        self.pending.remove(number);
+        let index = asked.client as usize;
+        let client = &mut self.clients[index];
+        client.pending_count -= 1;
+        self.cursors[index].room = client.room();
+        let slot = client.geometry.slot(asked.id);
+        let has_slot = client.pending[slot] == asked.id;
+        if has_slot {
+            client.pending[slot] = 0;
+        }
+        has_slot
     }
 
     /// Answers a request if its ticket is ready. Whether it did; the caller has asked for room.
@@ -531,37 +485,50 @@ impl<E: Engine> Execution<'_, E> {
                 id: asked.id,
             },
         );
-        let (ticket, mut context) = (&mut promise.ticket, Context::from_waker(&place.waker));
+        let Some(ticket) = &mut promise.ticket else {
+            return match asked.form {
+                Form::Range { offset, len, cas } => {
+                    self.look_parked(number, asked, Range::new(offset, len, cas))
+                }
+                _ => unreachable!("only pieces wait for their turn"),
+            };
+        };
+        let mut context = Context::from_waker(&place.waker);
         let (outbox, outgoing) = (&mut *self.outbox, &mut *self.outgoing);
         let whose = (self.clients[index].client, &place.key[..]);
         let (answer_len_max, now_ns) = (self.answer_len_max, self.now_ns);
         let room = value_room(answer_len_max);
-        let mut keep = |answer: &Answer<'_>| {
-            if let Answer::Item { value, flags, cas } = *answer
-                && value.len() > room
-            {
-                outgoing.keep(whose, (cas, flags, value), now_ns);
-            }
-        };
         let told = match asked.form {
-            Form::Read => self.engine.fetch(ticket, &mut context, |answer| {
+            Form::Read { is_repeat } => self.engine.fetch(ticket, &mut context, |answer| {
                 write_item(outbox, to, asked.wants_cas, answer_len_max, &answer);
-                keep(&answer);
+                // Whoever asks again may have got all pieces meanwhile.
+                if let Answer::Item { value, flags, cas } = answer
+                    && value.len() > room
+                    && !is_repeat
+                {
+                    outgoing.keep(whose, (cas, flags, value), room, now_ns);
+                }
                 None
             }),
             Form::Range { offset, len, cas } => {
-                let range = Range {
-                    offset: offset as usize,
-                    len: len as usize,
-                    cas,
-                };
+                let range = Range::new(offset, len, cas);
                 let invalid = &mut self.stats.invalid;
-                self.engine.fetch(ticket, &mut context, |answer| {
+                let fetched = self.engine.fetch(ticket, &mut context, |answer| {
                     let written = write_piece(outbox, to, range, answer_len_max, &answer);
                     *invalid += u64::from(!written);
-                    keep(&answer);
+                    if let Answer::Item { value, flags, cas } = answer
+                        && value.len() > room
+                        && written
+                    {
+                        outgoing.fill(whose, (cas, flags, value), offset as usize, now_ns);
+                        outgoing.note(whose, range.cas, range.bytes());
+                    }
                     None
-                })
+                });
+                if fetched.is_ready() {
+                    outgoing.give_up(whose);
+                }
+                fetched
             }
             Form::Change | Form::Commit { .. } => {
                 self.engine
@@ -571,22 +538,15 @@ impl<E: Engine> Execution<'_, E> {
         let Poll::Ready(told) = told else {
             return false;
         };
-        self.pending.remove(number);
+        let has_slot = self.end(number, asked);
         let client = &mut self.clients[index];
-        client.pending_count -= 1;
-        self.cursors[index].room = client.room();
-        let slot = client.geometry.slot(asked.id);
-        let is_slots = client.pending[slot] == asked.id;
-        if is_slots {
-            client.pending[slot] = 0;
-        }
         if let Form::Commit { transfer } = asked.form {
             self.staging.release((client.client, transfer));
         }
         if let Some(told) = told {
             let stored = stored(asked.id, asked.wants_cas, told);
-            if is_slots {
-                client.results[slot] = stored;
+            if has_slot {
+                client.results[client.geometry.slot(asked.id)] = stored;
             }
             self.send(asked.client, &stored);
         }
@@ -603,108 +563,6 @@ fn stored(id: u32, wants_cas: bool, told: Told) -> Stored {
         },
         number: told.number.unwrap_or(0),
     }
-}
-
-/// Bytes of a value that one answer takes.
-#[inline]
-fn value_room(answer_len_max: usize) -> usize {
-    answer_len_max - HEADER_LEN - CAS_LEN
-}
-
-/// The value's bytes in one piece.
-#[inline]
-fn in_one_piece(value: Segments<'_>) -> Cow<'_, [u8]> {
-    match value.as_slice() {
-        Some(bytes) => Cow::Borrowed(bytes),
-        None => Cow::Owned(value.to_vec()),
-    }
-}
-
-/// Composes the answer to a read: the value, or its first piece.
-#[inline(always)]
-fn write_item(
-    outbox: &mut Outbox,
-    to: To,
-    wants_cas: bool,
-    answer_len_max: usize,
-    answer: &Answer<'_>,
-) {
-    let Answer::Item { value, flags, cas } = *answer else {
-        let head = Head::bare(to.id, status_of_answer(answer));
-        return outbox.push(to.client, &head, &[]);
-    };
-    if !wants_cas
-        && let Some(bytes) = value.as_slice()
-        && outbox.push_short(to.client, to.id, flags, bytes)
-    {
-        return;
-    }
-    write_long(outbox, to, wants_cas, answer_len_max, (value, flags, cas));
-}
-
-/// As [`write_item`], for what does not fit the usual answer.
-#[inline(never)]
-fn write_long(
-    outbox: &mut Outbox,
-    to: To,
-    wants_cas: bool,
-    answer_len_max: usize,
-    (value, flags, cas): (Segments<'_>, u32, u64),
-) {
-    let bytes = in_one_piece(value);
-    let room = value_room(answer_len_max);
-    let whole = bytes.len() <= room;
-    let head = Head {
-        id: to.id,
-        status: if whole { Status::Ok } else { Status::Partial },
-        item_flags: flags,
-        total_len: bytes.len() as u32,
-        cas: (wants_cas || !whole).then_some(cas),
-        is_number: false,
-    };
-    outbox.push(to.client, &head, &bytes[..room.min(bytes.len())]);
-}
-
-/// Which piece of a value is asked for, and the token that the item must still have.
-#[derive(Clone, Copy)]
-struct Range {
-    offset: usize,
-    len: usize,
-    cas: u64,
-}
-
-/// Composes the answer to a request for a piece. False if there is no such piece.
-fn write_piece(
-    outbox: &mut Outbox,
-    to: To,
-    range: Range,
-    answer_len_max: usize,
-    answer: &Answer<'_>,
-) -> bool {
-    let bare = |status| Head::bare(to.id, status);
-    let Answer::Item { value, flags, cas } = *answer else {
-        outbox.push(to.client, &bare(status_of_answer(answer)), &[]);
-        return true;
-    };
-    if cas != range.cas {
-        outbox.push(to.client, &bare(Status::Changed), &[]);
-        return true;
-    }
-    let bytes = in_one_piece(value);
-    let piece = bytes
-        .get(range.offset..)
-        .and_then(|rest| rest.get(..range.len))
-        .filter(|piece| piece.len() <= value_room(answer_len_max));
-    let head = match piece {
-        Some(_) => Head {
-            item_flags: flags,
-            total_len: bytes.len() as u32,
-            ..bare(Status::Ok)
-        },
-        None => bare(Status::Invalid),
-    };
-    outbox.push(to.client, &head, piece.unwrap_or_default());
-    piece.is_some()
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | `mod.rs` | [`Server`]: the sweep, the batch, kicks, sleeping |
 //! | `items.rs` | the batch: requests copied out of their slots |
-//! | `execute.rs` | a request against the engine |
+//! | `execute.rs`, `pieces.rs` | a request against the engine, for a piece of a large value as well |
 //! | `pending.rs`, `ready.rs` | requests whose answers the engine has promised, and those of them that it has |
-//! | `outbox.rs` | answers, posted in batches |
+//! | `answers.rs`, `outbox.rs` | answers: composed, and posted in batches |
 //! | `staging.rs`, `outgoing.rs` | large values on their way in, and out |
 //! | `acceptor.rs` | [`Acceptor`]: connecting and releasing clients |
 //! | `attachment.rs` | what a core holds of a client |
@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod answers;
 mod attachment;
 mod config;
 mod execute;
@@ -22,6 +23,7 @@ mod items;
 mod outbox;
 mod outgoing;
 mod pending;
+mod pieces;
 mod ready;
 mod staging;
 
@@ -275,7 +277,7 @@ impl Prepared {
                 config.value_len_max as usize,
                 config.staging_idle_ns,
             ),
-            outgoing: Outgoing::new(staging_count, config.staging_idle_ns),
+            outgoing: Outgoing::new(staging_count),
             pending: Pending::new(),
             woken: Vec::with_capacity(batch_max),
             kick_recvs: self.kick_recvs,
@@ -476,9 +478,12 @@ impl<E: Engine> Server<E> {
         room.min(self.config.batch_max as usize)
     }
 
-    /// Answers requests whose answers have become ready. Returns how many it did.
+    /// Answers requests whose answers have become ready, or that have waited for their turn to ask for
+    /// them. Returns how many it did.
     #[cold]
     fn answer_ready(&mut self, engine: &mut E, now_ns: u64, now_s: u32) -> usize {
+        self.outgoing
+            .call(now_ns, |number| self.pending.wake(number));
         let room = self.outbox.room(&mut self.stats);
         let count_max = room.min(self.config.batch_max as usize);
         let mut woken = std::mem::take(&mut self.woken);
@@ -490,6 +495,10 @@ impl<E: Engine> Server<E> {
         let done = looks.filter(|is_answered| *is_answered).count();
         self.woken = woken;
         self.outbox.post(&mut self.stats);
+        if self.outgoing.has_parked() {
+            // Nobody wakes them when time has passed.
+            self.pending.look_again();
+        }
         done
     }
 

@@ -16,7 +16,7 @@ pub(super) const PENDING_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     /// The value, or its first piece.
-    Read,
+    Read { is_repeat: bool },
     /// A piece of the value, as long as the item has the token.
     Range { offset: u32, len: u32, cas: u64 },
     /// How a change ended.
@@ -38,7 +38,8 @@ pub(super) struct Asked {
 /// A request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Promise<T> {
-    pub(super) ticket: T,
+    /// None while it waits for its turn to ask the engine.
+    pub(super) ticket: Option<T>,
     pub(super) asked: Asked,
 }
 
@@ -103,6 +104,16 @@ impl<T> Pending<T> {
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
         self.ready.has_any()
+    }
+
+    /// Has a promise looked at.
+    pub(super) fn wake(&self, number: u32) {
+        self.ready.set(number as usize);
+    }
+
+    /// Has the core look again at once, though the engine may have woken nothing.
+    pub(super) fn look_again(&self) {
+        self.ready.raise();
     }
 
     /// Keeps a promise, and gives its number. The caller has looked for room.
@@ -170,7 +181,8 @@ mod tests {
             wants_cas: false,
             form: Form::Change,
         };
-        Promise { ticket: (), asked }
+        let ticket = Some(());
+        Promise { ticket, asked }
     }
 
     fn ready(pending: &mut Pending<()>, count_max: usize) -> Vec<u32> {

@@ -3,6 +3,8 @@
 
 #[path = "faults.rs"]
 mod faults;
+#[path = "large.rs"]
+mod large;
 #[path = "lifetimes.rs"]
 mod lifetimes;
 #[path = "operations.rs"]

@@ -116,12 +116,18 @@ impl Raw {
 
     /// The heads of the answers that have come. RECVs are not posted again.
     pub(crate) fn answers(&mut self) -> Vec<Head> {
-        let mut heads = Vec::new();
+        let answers = self.answers_with_bodies();
+        answers.into_iter().map(|(head, _)| head).collect()
+    }
+
+    /// The answers that have come, each with its body.
+    pub(crate) fn answers_with_bodies(&mut self) -> Vec<(Head, Vec<u8>)> {
+        let mut answers = Vec::new();
         let mut completions = [Wc::default(); 16];
         loop {
             let count = self.cq.poll(&mut completions).unwrap();
             if count == 0 {
-                return heads;
+                return answers;
             }
             for completion in &completions[..count] {
                 assert!(completion.is_ok());
@@ -131,7 +137,8 @@ impl Raw {
                 let mut bytes = vec![0; completion.byte_len as usize - 40];
                 self.memory
                     .read(completion.id as usize * RECV_LEN + 40, &mut bytes);
-                heads.push(Head::parse(&bytes).expect("an answer").0);
+                let (head, body) = Head::parse(&bytes).expect("an answer");
+                answers.push((head, body.to_vec()));
             }
         }
     }

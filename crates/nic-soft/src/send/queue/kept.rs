@@ -214,10 +214,11 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use verbs::QpAttr;
+    use verbs::{QpAttr, Transport};
+
+    use crate::send::address::AddressHandles;
 
     use super::*;
-    use crate::testing::{Host, send_queue};
 
     fn kept() -> Kept {
         Kept {
@@ -238,7 +239,13 @@ mod tests {
 
     #[test]
     fn requests_are_tried_as_often_as_the_attributes_say() {
-        let mut sender = send_queue(&Host::new().open());
+        let mut sender = SendQueue::new(
+            Gid::default(),
+            2,
+            Transport::Rc,
+            1,
+            Arc::new(AddressHandles::new()),
+        );
         // How many times such a request waits, which is found to wait once in each step.
         let waits = |sender: &SendQueue, wait, step| {
             let (mut kept, mut now) = (kept(), Instant::now());

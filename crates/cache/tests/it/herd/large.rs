@@ -1,0 +1,357 @@
+//! Large values on their way out, where each has to be waited for and all places are taken.
+
+use std::io;
+
+use cache::herd::client::Dial;
+use cache::herd::local::LocalStream;
+use cache::herd::wire::answer::Head;
+use cache::herd::wire::request::Request;
+use cache::herd::{Client, ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode};
+use engine::{LateEngine, Limits, MapEngine};
+
+use super::raw::Raw;
+use super::rig::Rig;
+
+/// Bytes of the first piece.
+const PIECE_LEN: u32 = 4096 - 24;
+/// Five pieces, and two.
+const LENS: [u32; 2] = [20_000, 5_000];
+/// Places for values.
+const PLACES: usize = 4;
+/// Longer than a place may be idle, and than a client waits for one.
+const IDLE_NS: u64 = 21_000_000;
+const PATIENCE_NS: u64 = 42_000_000;
+
+fn rig() -> Rig {
+    let rig = Rig::new(ServerConfig {
+        clients_max: 16,
+        first_id: Some(1),
+        idle_ns: 10_000,
+        staging_count: PLACES as u32,
+        ..ServerConfig::default()
+    });
+    // Every answer comes later.
+    rig.machine(|machine| {
+        let limits = Limits {
+            item_size_max: 2 << 20,
+            value_size_max: cache::mica::VALUE_BYTES_MAX,
+        };
+        machine.engines[0] = LateEngine::new(MapEngine::with_limits(limits), 7, 100);
+    });
+    rig
+}
+
+fn value(len: u32) -> Vec<u8> {
+    (0..len).map(|at| (at / 7) as u8).collect()
+}
+
+fn key_of(len: u32) -> Vec<u8> {
+    format!("of {len} bytes").into_bytes()
+}
+
+/// Stores values of these lengths, and forgets what that took.
+fn store(rig: &Rig) {
+    let mut writer = rig.blocking(ClientConfig::default());
+    for len in LENS {
+        writer.set(&key_of(len), &value(len)).unwrap();
+    }
+    rig.machine(|machine| machine.servers[0].reset_stats());
+}
+
+/// Requests that the engine was asked and did not answer at once.
+fn waits(rig: &Rig) -> u64 {
+    rig.machine(|machine| machine.servers[0].stats().waits)
+}
+
+fn in_use(rig: &Rig) -> usize {
+    rig.machine(|machine| machine.servers[0].staging_in_use())
+}
+
+fn steps(rig: &Rig, count: usize) {
+    for _ in 0..count {
+        rig.step();
+    }
+}
+
+fn pass(rig: &Rig, time_ns: u64) {
+    rig.world.borrow_mut().now_ns += time_ns;
+}
+
+/// A client that has asked for a value, and asks for its pieces when it likes.
+struct Holder {
+    raw: Raw,
+    next_id: u32,
+    key: Vec<u8>,
+    len: u32,
+    cas: u64,
+}
+
+impl Holder {
+    /// Asks for a value of this length, and gets its first piece.
+    fn new(rig: &Rig, len: u32) -> Holder {
+        let mut holder = Holder {
+            raw: Raw::connect(rig, 64),
+            next_id: 1,
+            key: key_of(len),
+            len,
+            cas: 0,
+        };
+        let key = holder.key.clone();
+        holder.send(&Request::Command(Command::Get { key: &key }));
+        steps(rig, 10);
+        let [head] = holder.raw.answers()[..] else {
+            panic!("one answer");
+        };
+        assert_eq!((head.status, head.total_len), (Status::Partial, len));
+        holder.cas = head.cas.unwrap();
+        holder
+    }
+
+    fn send(&mut self, request: &Request<'_>) {
+        let mut bytes = vec![0; request.len()];
+        request.emit(self.next_id, false, &mut bytes);
+        self.raw.write(self.next_id, &bytes, None);
+        self.next_id += 1;
+    }
+
+    /// Asks for a piece; the first one is 0.
+    fn ask(&mut self, piece: u32) {
+        let (key, offset) = (self.key.clone(), piece * PIECE_LEN);
+        self.send(&Request::GetRange {
+            key: &key,
+            offset,
+            len: PIECE_LEN.min(self.len - offset),
+            cas: self.cas,
+        });
+    }
+
+    fn pieces(&self) -> u32 {
+        self.len.div_ceil(PIECE_LEN)
+    }
+
+    /// Asks for pieces, and checks what comes.
+    fn take(&mut self, rig: &Rig, pieces: &[u32]) {
+        for &piece in pieces {
+            self.ask(piece);
+            steps(rig, 10);
+            let answers = self.raw.answers_with_bodies();
+            let [(Head { status, .. }, body)] = &answers[..] else {
+                panic!("one answer");
+            };
+            assert_eq!(*status, Status::Ok);
+            let whole = value(self.len);
+            let from = &whole[(piece * PIECE_LEN) as usize..];
+            assert!(from.starts_with(body) && !body.is_empty());
+        }
+    }
+}
+
+/// As many clients as there are places, each with a value of its own.
+fn holders(rig: &Rig) -> Vec<Holder> {
+    let holders: Vec<_> = (0..PLACES).map(|_| Holder::new(rig, LENS[0])).collect();
+    assert_eq!((waits(rig), in_use(rig)), (PLACES as u64, PLACES));
+    holders
+}
+
+/// A client that repeats nothing.
+fn quiet(rig: &Rig) -> Client<impl FnMut() -> io::Result<LocalStream>> {
+    rig.client(ClientConfig {
+        retry_ns: 1_000_000_000,
+        deadline_ns: 10_000_000_000,
+        lost_ns: 10_000_000_000,
+        ..ClientConfig::default()
+    })
+}
+
+fn get<D: Dial>(client: &mut Client<D>, len: u32) {
+    let key = key_of(len);
+    let get = Command::Get { key: &key };
+    client.submit(&get, false, len.into()).unwrap();
+}
+
+/// Lets both sides run so often; returns the lengths of the values that came.
+fn run<D: Dial>(rig: &Rig, client: &mut Client<D>, steps: usize) -> Vec<u32> {
+    let mut came = Vec::new();
+    for _ in 0..steps {
+        client.poll(rig.now_ns(), &mut |tag, outcome| match outcome {
+            Outcome::Value { value: got, .. } => {
+                assert_eq!(got, value(tag as u32));
+                came.push(tag as u32);
+            }
+            other => panic!("{other:?}"),
+        });
+        rig.step();
+    }
+    came
+}
+
+/// A value whose pieces are asked for in any order, and again, is read once, and forgotten with the last.
+#[test]
+fn pieces_in_any_order_come_from_one_read() {
+    let rig = rig();
+    store(&rig);
+    for len in LENS {
+        let before = waits(&rig);
+        let mut holder = Holder::new(&rig, len);
+        let mut pieces: Vec<_> = (2..holder.pieces()).rev().flat_map(|at| [at, at]).collect();
+        pieces.extend([0, 1]);
+        holder.take(&rig, &pieces);
+        assert_eq!((waits(&rig) - before, in_use(&rig)), (1, 0));
+    }
+}
+
+/// One who finds every place taken waits for one, and has its value read but once more.
+#[test]
+fn who_finds_no_place_waits_for_the_first_that_is_free() {
+    for len in LENS {
+        let rig = rig();
+        store(&rig);
+        let mut holders = holders(&rig);
+        let mut client = quiet(&rig);
+        get(&mut client, len);
+        assert_eq!(run(&rig, &mut client, 100), []);
+        assert_eq!((waits(&rig), in_use(&rig)), (5, PLACES));
+        for holder in &mut holders {
+            holder.take(&rig, &[4, 3, 3, 2, 1]);
+            assert!(in_use(&rig) <= PLACES);
+        }
+        assert_eq!(run(&rig, &mut client, 100), [len]);
+        assert_eq!((waits(&rig), in_use(&rig)), (6, 0));
+    }
+}
+
+/// Clients that vanish in the middle of a value leave their places: at once when the server sees them go,
+/// and else when they have been idle. A core does not sleep over it.
+#[test]
+fn places_of_clients_that_vanish_go_to_those_who_wait() {
+    for leave in [true, false] {
+        for len in LENS {
+            let rig = rig();
+            store(&rig);
+            let holders = holders(&rig);
+            let mut client = quiet(&rig);
+            get(&mut client, len);
+            assert_eq!(run(&rig, &mut client, 100), []);
+            rig.world.borrow_mut().sleepy = true;
+            assert_eq!(run(&rig, &mut client, 100), []);
+            if leave {
+                drop(holders);
+            } else {
+                pass(&rig, IDLE_NS);
+            }
+            assert_eq!(run(&rig, &mut client, 100), [len]);
+            let left = if leave { 0 } else { PLACES - 1 };
+            assert_eq!((waits(&rig), in_use(&rig)), (6, left));
+        }
+    }
+}
+
+/// Those who have the places may go on for ever: whoever has waited for long has its pieces read one by
+/// one, without another wait.
+#[test]
+fn every_wait_ends_though_no_place_is_free() {
+    for (len, reads) in LENS.into_iter().zip([4, 1]) {
+        let rig = rig();
+        store(&rig);
+        let mut holders = holders(&rig);
+        let mut client = quiet(&rig);
+        get(&mut client, len);
+        assert_eq!(run(&rig, &mut client, 100), []);
+        for _ in 0..4 {
+            assert_eq!(waits(&rig), 5);
+            pass(&rig, PATIENCE_NS / 4);
+            for holder in &mut holders {
+                holder.take(&rig, &[1]);
+            }
+        }
+        assert_eq!(run(&rig, &mut client, 100), [len]);
+        assert_eq!((waits(&rig), in_use(&rig)), (5 + reads, PLACES));
+        for holder in &mut holders {
+            holder.take(&rig, &[2, 3, 4]);
+        }
+        assert_eq!((waits(&rig), in_use(&rig)), (5 + reads, 0));
+    }
+}
+
+/// One client's values wait for each other, for it may not have all places.
+#[test]
+fn values_of_one_client_wait_for_each_other() {
+    let rig = rig();
+    store(&rig);
+    let mut client = quiet(&rig);
+    let keys: Vec<_> = (0..6).map(|number| format!("key {number}")).collect();
+    for key in &keys {
+        let set = Command::Store {
+            mode: StoreMode::Set,
+            key: key.as_bytes(),
+            value: &value(LENS[0]),
+            flags: 0,
+            expiry_s: 0,
+        };
+        client.submit(&set, false, 0).unwrap();
+        while client.waiting() > 0 {
+            client.poll(rig.now_ns(), &mut |_, outcome| {
+                assert!(matches!(outcome, Outcome::Done { .. }));
+            });
+            rig.step();
+        }
+    }
+    rig.machine(|machine| machine.servers[0].reset_stats());
+    for key in &keys {
+        let get = Command::Get {
+            key: key.as_bytes(),
+        };
+        client.submit(&get, false, LENS[0].into()).unwrap();
+    }
+    assert_eq!(run(&rig, &mut client, 500), [LENS[0]; 6]);
+    // Three have their places with their first pieces.
+    assert!(waits(&rig) <= 3 + 2 * 3, "{} reads", waits(&rig));
+    assert_eq!(in_use(&rig), 0);
+}
+
+/// A value that has changed while its pieces waited is read no further, and what waited is answered.
+#[test]
+fn pieces_that_waited_for_a_value_that_has_changed_are_told() {
+    let rig = rig();
+    store(&rig);
+    let holders = holders(&rig);
+    let mut late = Holder::new(&rig, LENS[1]);
+    late.ask(1);
+    late.ask(1);
+    steps(&rig, 10);
+    assert_eq!(late.raw.answers(), []);
+    rig.blocking(ClientConfig::default())
+        .set(&key_of(LENS[1]), b"another")
+        .unwrap();
+    drop(holders);
+    steps(&rig, 20);
+    let told: Vec<_> = late.raw.answers().iter().map(|head| head.status).collect();
+    assert_eq!(told, [Status::Changed; 2]);
+    let pending = rig.machine(|machine| machine.servers[0].pending());
+    assert_eq!((pending, in_use(&rig)), (0, 0));
+}
+
+/// A client that goes takes along what it has waiting, and the others keep theirs.
+#[test]
+fn what_waits_for_a_place_goes_with_its_client() {
+    let rig = rig();
+    store(&rig);
+    let mut holders = holders(&rig);
+    let mut late: Vec<_> = (0..3).map(|_| Holder::new(&rig, LENS[1])).collect();
+    for one in &mut late {
+        one.ask(1);
+    }
+    steps(&rig, 10);
+    drop(late.remove(0));
+    steps(&rig, 10);
+    let pending = rig.machine(|machine| machine.servers[0].pending());
+    assert_eq!((pending, in_use(&rig)), (2, PLACES));
+    for holder in &mut holders {
+        holder.take(&rig, &[1, 2, 3, 4]);
+    }
+    steps(&rig, 20);
+    for one in &mut late {
+        assert_eq!(one.raw.answers().len(), 1);
+    }
+    assert_eq!(in_use(&rig), 0);
+}
