@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use cache::herd::wire::handshake::{DOOR_FULL, LINE_WORD};
-use memcache::{Ended, Host};
+use memcache::{Ended, Event, Host};
 use rt::Handle;
 use rt::net::{Listener, RecvHalf, SendHalf, Stream};
 
@@ -117,20 +117,21 @@ async fn converse<E: Host>(door: &Door<E>, stream: Stream, member: &Member) {
             stream,
             input,
         }) => {
-            herd_client(&door.herd, line, stream, input, member).await;
+            herd_client(door, line, stream, input, member).await;
         }
         Err(error) => tracing::debug!(%error, "a connection broke"),
     }
 }
 
 /// A HERD client's control stream: the handshake, then nothing until the client has gone.
-async fn herd_client(
-    herd: &Herd,
+async fn herd_client<E>(
+    door: &Door<E>,
     arguments: Vec<u8>,
     (mut receiver, mut sender): (RecvHalf, SendHalf),
     mut input: Vec<u8>,
     member: &Member,
 ) {
+    let herd = &door.herd;
     let mut line = [LINE_WORD.as_bytes(), b" ", &arguments].concat();
     let mut client = Client { herd, number: None };
     loop {
@@ -158,6 +159,7 @@ async fn herd_client(
                 break input.drain(..=end).collect();
             }
             if input.len() > LINE_LEN_MAX {
+                door.doors.note(Event::LineTooLong);
                 return;
             }
             let (received, buffer) = receiver.recv(std::mem::take(&mut input)).await;

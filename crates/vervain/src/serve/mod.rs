@@ -217,11 +217,12 @@ where
     Ok(())
 }
 
-/// A path as a line shows it: what would end the line, or tell a terminal something, is escaped.
+/// A path as a line shows it: what would end the line, or tell a terminal something, is escaped, and so
+/// is what escapes, so that no two paths are shown alike.
 fn on_a_line(path: &Path) -> String {
     let mut shown = String::new();
     for c in path.display().to_string().chars() {
-        if c.is_control() {
+        if c.is_control() || c == '\\' {
             shown.extend(c.escape_default());
         } else {
             shown.push(c);

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
+use cache::herd::wire::handshake::{Message, VERSION};
+
 use crate::harness::{Place, Raw, Server, eventually};
 
 fn two_cores(place: &Place) -> Server {
@@ -34,6 +36,24 @@ fn fill(server: &Server, count: usize) -> Vec<String> {
 
 fn value_of(key: &str) -> String {
     format!("VALUE {key} 7 {}\r\n{key}\r\n", key.len())
+}
+
+#[test]
+fn a_line_of_the_handshake_that_never_ends_is_counted() {
+    let place = Place::new();
+    let server = two_cores(&place);
+    let mut raw = server.raw();
+    let hello = Message::Hello(VERSION, VERSION).to_line();
+    raw.send(format!("{hello}\r\n").as_bytes());
+    assert!(raw.line().starts_with("vervain "));
+    assert_eq!(server.count("line_too_long"), 0);
+    let mut writer = raw.writer();
+    let line = [b'x'; 1024];
+    eventually("the server has had enough", || {
+        // It may have closed the connection already.
+        writer.write_all(&line).is_err() || server.count("line_too_long") > 0
+    });
+    eventually("it is counted", || server.count("line_too_long") == 1);
 }
 
 #[test]

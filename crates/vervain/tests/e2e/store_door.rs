@@ -16,7 +16,7 @@ fn serve(place: &Place, more: &[&str]) -> Server {
 #[test]
 fn a_path_with_control_characters_is_told_on_a_line() {
     let place = Place::new();
-    let door = place.path("a \"door\n\x1b");
+    let door = place.path("a \"door\n\x1b\\n");
     let door = door.to_str().expect("in UTF-8");
     let cache = |more: &[&str]| place.start(more);
     let store = |more: &[&str]| serve(&place, more);
@@ -24,7 +24,7 @@ fn a_path_with_control_characters_is_told_on_a_line() {
         let server = start(&["--unix", door]);
         let settings = server.stats("settings");
         let told = &settings["unix"];
-        assert!(told.ends_with("/a \"door\\n\\u{1b}"), "{told}");
+        assert!(told.ends_with("/a \"door\\n\\u{1b}\\\\n"), "{told}");
         assert_eq!(settings["listen"], server.address.to_string());
     }
 }
