@@ -7,9 +7,10 @@ use cache::mica::{KeyHash, NewValue, Options, Partition};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts the allocations of each thread.
+/// Counts the allocations of each thread, and the bytes that it has allocated and not freed.
 struct Counting;
 
 // SAFETY: all calls go to the system's allocator unchanged; the count is a
@@ -17,17 +18,20 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        BYTES.set(BYTES.get().wrapping_add(layout.size()));
         // SAFETY: the caller keeps the contract of this very method.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        BYTES.set(BYTES.get().wrapping_sub(layout.size()));
         // SAFETY: the caller keeps the contract of this very method.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        BYTES.set(BYTES.get().wrapping_add(size).wrapping_sub(layout.size()));
         // SAFETY: the caller keeps the contract of this very method.
         unsafe { System.realloc(memory, layout, size) }
     }
@@ -41,6 +45,13 @@ pub(crate) fn allocations_of(run: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     run();
     ALLOCATIONS.get() - before
+}
+
+/// Bytes that this thread has allocated while `run` ran, and not freed; with what `run` returned.
+pub(crate) fn bytes_of<R>(run: impl FnOnce() -> R) -> (usize, R) {
+    let before = BYTES.get();
+    let made = run();
+    (BYTES.get().wrapping_sub(before), made)
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A server's sizes and times.
 
+use super::attachment::Stored;
+use super::{KICK_ENTRIES, KICK_RECVS_MAX};
 use crate::herd::slots::Geometry;
 use crate::herd::wire::handshake::{CORES_MAX, ServerInfo};
 use crate::route::Route;
@@ -7,6 +9,12 @@ use verbs::{Qkey, VerbsError};
 
 /// Bytes of a datagram at most, whatever the path carries.
 pub(super) const ANSWER_LEN_MAX: usize = 4096;
+
+/// Bytes of an entry of a completion queue at most, and of a RECV queue, whatever the NIC.
+const CQ_ENTRY_LEN: usize = 64;
+const RECV_LEN: usize = 64;
+/// Bytes that a core and its NIC keep of a client besides: its queue pair, address and places in lists.
+const CLIENT_LEN: usize = 4 << 10;
 
 /// What a server is made with; the same for all its cores.
 #[derive(Clone, Debug)]
@@ -82,18 +90,29 @@ impl ServerConfig {
         self.cores as usize * chunk
     }
 
+    /// Bytes that each client takes at most besides what is registered for it, all cores together: RECVs
+    /// for its kicks and entries of the completion queues, and its results.
+    #[must_use]
+    pub fn client_queue_memory(&self) -> usize {
+        let kicks = KICK_RECVS_MAX as usize * (RECV_LEN + KICK_ENTRIES as usize * CQ_ENTRY_LEN);
+        let results = self.window_max as usize * (size_of::<Stored>() + size_of::<u32>());
+        self.cores as usize * (kicks + results + CLIENT_LEN)
+    }
+
     /// Bytes that the server takes at most besides its partitions.
     #[must_use]
     pub fn memory_max(&self) -> usize {
         let staging = self.staging_count as usize * self.value_len_max as usize;
-        self.clients_max as usize * self.client_memory() + self.cores as usize * staging
+        let client = self.client_memory() + self.client_queue_memory();
+        self.clients_max as usize * client + self.cores as usize * staging
     }
 
-    /// Bytes of large values on their way out at most, in front of an engine whose values have to be
-    /// waited for.
+    /// Bytes of large values on their way out at most, each with a bit for each byte that has been answered,
+    /// in front of an engine whose values have to be waited for.
     #[must_use]
     pub fn outgoing_max(&self) -> usize {
-        self.cores as usize * self.staging_count as usize * self.value_len_max as usize
+        let value = (self.value_len_max as usize).next_multiple_of(64);
+        self.cores as usize * self.staging_count as usize * (value + value / 8)
     }
 
     /// Which core has a key.

@@ -51,6 +51,9 @@ use crate::mica::Partition;
 /// RECVs for a client's kicks at most. Each client has its own, so that one that kicks without end loses
 /// its own kicks and no other's: a kick that finds no RECV is lost, and so is the request that it brings.
 const KICK_RECVS_MAX: u32 = 64;
+/// Entries of the queue of kicks for each RECV of each client: those that completed before the core knew
+/// whose they are may lie there yet when it posts the client's RECVs anew.
+const KICK_ENTRIES: u32 = 2;
 /// A RECV for a kick: immediate data takes no memory.
 const KICK_RECV: RecvWr<'static> = RecvWr { id: 0, sges: &[] };
 /// Kicks taken in one step.
@@ -229,11 +232,9 @@ impl Prepared {
         let geometry = config.geometry()?;
         let answer_len_max = config::ANSWER_LEN_MAX.min(context.port(1)?.mtu.bytes());
         let channel = context.create_channel()?;
-        // The queue has two entries for each RECV of each client: those that completed before the core
-        // knew whose they are may lie there yet when it posts the client's RECVs anew.
         let entries_fit = context.device().cqe_max / config.clients_max;
-        let kick_recvs = (entries_fit / 2).clamp(1, KICK_RECVS_MAX);
-        let entries = (2 * kick_recvs).min(entries_fit) * config.clients_max;
+        let kick_recvs = (entries_fit / KICK_ENTRIES).clamp(1, KICK_RECVS_MAX);
+        let entries = (KICK_ENTRIES * kick_recvs).min(entries_fit) * config.clients_max;
         let recv_cq = context.create_cq_on(entries, &channel)?;
         let batch_max = config.batch_max as usize;
         let outbox = Outbox::new(pd, batch_max, answer_len_max, config.qkey)?;
