@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::buffer::{CHUNK, Pool};
-use super::operations::{Key, Operations, Outcome};
+use super::operations::{Key, Operations, Outcome, Polled};
 use super::{BlockError, Buf, Device, Done, Durable, Geometry, Misaligned, Op, Queue, Request};
 use rt::Instant;
 use rt::{Arm, Poller};
@@ -386,23 +386,30 @@ struct Wait {
 impl Wait {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let key = self.key.expect("a future is not polled after its end");
-        let outcome = self
+        let polled = self
             .inner
             .state
             .borrow_mut()
             .operations
             .poll(key, cx.waker());
-        if outcome.is_ready() {
-            self.key = None;
+        match polled {
+            Polled::Ended(outcome) => {
+                self.key = None;
+                Poll::Ready(outcome)
+            }
+            Polled::Waits(replaced) => {
+                drop(replaced);
+                Poll::Pending
+            }
         }
-        outcome
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.inner.state.borrow_mut().operations.give_up(key);
+            let waker = self.inner.state.borrow_mut().operations.give_up(key);
+            drop(waker);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use rustix::io::Errno;
 use slab::Slab;
@@ -18,6 +18,15 @@ pub(super) type Key = u32;
 
 /// How an operation ended, and the buffer it owned.
 pub(super) type Outcome = (Result<(), BlockError>, Option<Buf>);
+
+/// What is known of an operation when its future is polled.
+pub(super) enum Polled {
+    /// It has ended.
+    Ended(Outcome),
+    /// It will wake the caller. Whom it would have woken before is the caller's to drop, when nothing is borrowed: the last
+    /// waker of a task may drop that, with whatever it holds of this disk.
+    Waits(Option<Waker>),
+}
 
 struct Operation {
     op: Op,
@@ -259,29 +268,31 @@ impl Operations {
     }
 
     /// The outcome of an operation, which ends it; if it is not there, `waker` will be handed out.
-    pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Poll<Outcome> {
+    pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Polled {
         let operation = &mut self.operations[key as usize];
         match &mut operation.stage {
             Stage::Done => {
                 let Operation { error, buf, .. } = self.operations.remove(key as usize);
-                Poll::Ready((error.map_or(Ok(()), |error| Err(*error)), buf))
+                Polled::Ended((error.map_or(Ok(()), |error| Err(*error)), buf))
             }
-            Stage::Running(Some(old)) if old.will_wake(waker) => Poll::Pending,
-            Stage::Running(old) => {
-                *old = Some(waker.clone());
-                Poll::Pending
-            }
+            Stage::Running(Some(old)) if old.will_wake(waker) => Polled::Waits(None),
+            Stage::Running(old) => Polled::Waits(old.replace(waker.clone())),
             Stage::Orphan => unreachable!("what was given up has no owner"),
         }
     }
 
-    /// Nobody will ask for this operation again. What the device has not begun is left out.
-    pub(super) fn give_up(&mut self, key: Key) {
+    /// Nobody will ask for this operation again. What the device has not begun is left out. Whom it would have woken is the
+    /// caller's to drop, as in [`Polled::Waits`].
+    #[must_use = "dropped when nothing is borrowed"]
+    pub(super) fn give_up(&mut self, key: Key) -> Option<Waker> {
         let operation = &mut self.operations[key as usize];
-        if matches!(operation.stage, Stage::Done) {
-            self.operations.remove(key as usize);
-        } else {
-            operation.stage = Stage::Orphan;
+        match std::mem::replace(&mut operation.stage, Stage::Orphan) {
+            Stage::Running(waker) => waker,
+            Stage::Done => {
+                self.operations.remove(key as usize);
+                None
+            }
+            Stage::Orphan => unreachable!("it is given up once"),
         }
     }
 

@@ -1,12 +1,14 @@
 //! Who blocks on a disk, and who wakes it.
 
-use std::future::poll_fn;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
-use block::{BlockError, Device, Disk, Done, Geometry, Queue, Request};
+use block::{BlockError, Device, Disk, Done, Geometry, Queue, Request, Transfer};
 use rt::{Arm, Instant};
 
 /// A device that never ends anything, or in its own time, which passes when somebody looks.
@@ -147,4 +149,46 @@ fn what_ends_at_a_time_is_seen_beside_a_descriptor_that_stays_silent() {
     let disk = Disk::open(&Silent { looks: Some(1000) }, 4).expect("a queue");
     let (result, _) = disk.block_on(disk.read(disk.buffer(512), 0));
     result.expect("read");
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Disk>> = const { RefCell::new(None) };
+    static LOOKS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The last that holds a task, which uses its disk when it is dropped.
+struct Last;
+
+impl Wake for Last {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        OWN.with_borrow(|disk| {
+            let disk = disk.as_ref().expect("a disk");
+            drop(disk.read(disk.buffer(512), 0));
+        });
+        LOOKS.set(LOOKS.get() + 1);
+    }
+}
+
+#[test]
+fn a_waker_may_use_the_disk_when_it_is_dropped() {
+    let disk = Disk::open(&NEVER, 4).expect("a queue");
+    OWN.set(Some(disk.clone()));
+    let waits_for = |waker: Arc<Last>, read: Pin<&mut Transfer>| {
+        let waker = Waker::from(waker);
+        let poll = read.poll(&mut Context::from_waker(&waker));
+        assert!(poll.is_pending(), "it never ends");
+    };
+    {
+        let mut read = pin!(disk.read(disk.buffer(512), 0));
+        waits_for(Arc::new(Last), read.as_mut());
+        assert_eq!(LOOKS.get(), 0, "the disk has it");
+        waits_for(Arc::new(Last), read.as_mut());
+        assert_eq!(LOOKS.get(), 1, "another one took its place");
+    }
+    assert_eq!(LOOKS.get(), 2, "nobody waits any more");
+    OWN.set(None);
 }
