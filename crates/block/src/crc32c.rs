@@ -49,8 +49,8 @@ fn portable(crc: u32, bytes: &[u8]) -> u32 {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
-        _mm_xor_si128,
+        _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u64,
+        _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_xor_si128,
     };
 
     use super::LONG;
@@ -79,30 +79,46 @@ mod x86 {
 
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
-        let (crc, bytes) = in_threes::<1024>(crc.into(), bytes);
-        let (crc, bytes) = in_threes::<256>(crc, bytes);
-        let (mut crc, bytes) = in_threes::<64>(crc, bytes);
+        let (crc, bytes) = in_threes::<1024, 128>(crc.into(), bytes);
+        let (crc, bytes) = in_threes::<256, 128>(crc, bytes);
+        let (mut crc, bytes) = in_threes::<64, 64>(crc, bytes);
         let (words, rest) = bytes.as_chunks();
         for word in words {
             crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
         }
-        rest.iter()
-            .fold(crc as u32, |crc, byte| _mm_crc32_u8(crc, *byte))
+        let mut crc = crc as u32;
+        let mut rest = rest;
+        if let Some((word, after)) = rest.split_first_chunk() {
+            crc = _mm_crc32_u32(crc, u32::from_le_bytes(*word));
+            rest = after;
+        }
+        if let Some((word, after)) = rest.split_first_chunk() {
+            crc = _mm_crc32_u16(crc, u16::from_le_bytes(*word));
+            rest = after;
+        }
+        match rest.first() {
+            Some(byte) => _mm_crc32_u8(crc, *byte),
+            None => crc,
+        }
     }
 
-    /// Takes three stretches of so many bytes at a time, as often as there are three. Returns what is left.
+    /// Takes three stretches of `LEN` bytes at a time, as often as there are three, `GROUP` bytes of each between two
+    /// branches. Returns what is left.
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
-    fn in_threes<const LEN: usize>(mut crc: u64, mut bytes: &[u8]) -> (u64, &[u8]) {
+    fn in_threes<const LEN: usize, const GROUP: usize>(
+        mut crc: u64,
+        mut bytes: &[u8],
+    ) -> (u64, &[u8]) {
         while let Some((first, rest)) = bytes.split_first_chunk::<LEN>()
             && let Some((second, rest)) = rest.split_first_chunk::<LEN>()
             && let Some((third, rest)) = rest.split_first_chunk::<LEN>()
         {
             let [mut a, mut b, mut c] = [crc, 0, 0];
-            let groups = |stretch| <[u8]>::as_chunks::<32>(stretch).0;
+            let groups = |stretch| <[u8]>::as_chunks::<GROUP>(stretch).0;
             for ((x, y), z) in groups(first).iter().zip(groups(second)).zip(groups(third)) {
-                for at in 0..4 {
-                    let word = |group: &[u8; 32]| u64::from_le_bytes(group.as_chunks().0[at]);
+                for at in 0..GROUP / 8 {
+                    let word = |group: &[u8; GROUP]| u64::from_le_bytes(group.as_chunks().0[at]);
                     a = _mm_crc32_u64(a, word(x));
                     b = _mm_crc32_u64(b, word(y));
                     c = _mm_crc32_u64(c, word(z));
