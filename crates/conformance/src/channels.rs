@@ -287,23 +287,28 @@ pub fn a_queue_without_channel_cannot_be_armed(fixture: &Fixture) {
     }
 }
 
+/// Node B, which sends datagrams, and a receiver on node A that sleeps, whose RECVs its NIC owns.
+fn sender_and_sleeper(fixture: &Fixture, lent: LentRecvs) -> Result<(Pair, Sleeper), Outcome> {
+    let swapped = Fixture::new(fixture.b.clone(), fixture.a.clone());
+    let mut pair = Pair::unconnected(&swapped, Transport::Ud, &Options::default());
+    let node = pair.b.node.clone();
+    let sleeper = Sleeper::new(fixture, &node)?;
+    let mut init = node.init(Transport::Ud, pair.b.send.num(), sleeper.queue.num());
+    init.lent_recvs = Some(lent);
+    pair.b.qp = node.qp(&init);
+    pair.connect(&Options::default());
+    Ok((pair, sleeper))
+}
+
 /// A poll takes a bounded number of messages that complete nothing. Whoever arms, polls, finds nothing
 /// and sleeps, is woken although all that comes was there before.
 pub fn a_poll_that_stops_early_does_not_put_to_sleep(fixture: &Fixture) -> Outcome {
     const LOST: u64 = 700;
     let lent = LentRecvs { count: 16, len: 64 };
-    // Node B sends.
-    let swapped = Fixture::new(fixture.b.clone(), fixture.a.clone());
-    let mut pair = Pair::unconnected(&swapped, Transport::Ud, &Options::default());
-    let node = pair.b.node.clone();
-    let mut sleeper = match Sleeper::new(fixture, &node) {
-        Ok(sleeper) => sleeper,
+    let (mut pair, mut sleeper) = match sender_and_sleeper(fixture, lent) {
+        Ok(ends) => ends,
         Err(outcome) => return outcome,
     };
-    let mut init = node.init(Transport::Ud, pair.b.send.num(), sleeper.queue.num());
-    init.lent_recvs = Some(lent);
-    pair.b.qp = node.qp(&init);
-    pair.connect(&Options::default());
     let long = [0; 100];
     pair.a.region.write(0, &long);
     for id in 0..LOST {
@@ -338,18 +343,10 @@ pub fn a_poll_without_room_does_not_put_to_sleep(fixture: &Fixture) -> Outcome {
         count: 2 * SENDERS as u32,
         len: 600,
     };
-    // Node B sends.
-    let swapped = Fixture::new(fixture.b.clone(), fixture.a.clone());
-    let mut pair = Pair::unconnected(&swapped, Transport::Ud, &Options::default());
-    let node = pair.b.node.clone();
-    let mut sleeper = match Sleeper::new(fixture, &node) {
-        Ok(sleeper) => sleeper,
+    let (mut pair, mut sleeper) = match sender_and_sleeper(fixture, lent) {
+        Ok(ends) => ends,
         Err(outcome) => return outcome,
     };
-    let mut init = node.init(Transport::Ud, pair.b.send.num(), sleeper.queue.num());
-    init.lent_recvs = Some(lent);
-    pair.b.qp = node.qp(&init);
-    pair.connect(&Options::default());
     let own = &pair.a;
     let of_sender = own.node.init(Transport::Ud, own.send.num(), own.recv.num());
     let mut others: Vec<_> = (1..SENDERS).map(|_| own.node.qp(&of_sender)).collect();

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use conformance::Fixture;
 use nic_soft::{SoftNic, SoftOptions};
 use verbs::nic::Nic;
-use verbs::typed::{ConnectOptions, Context, MemoryRegion, QpOptions, QueuePair, Rc, Wr};
+use verbs::typed::{
+    CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
+    Rc, Wr,
+};
 use verbs::{Access, VerbsError, Wc, WcStatus};
 
 use crate::pair;
@@ -56,6 +59,20 @@ impl Drop for Owned {
     }
 }
 
+/// A queue pair of each of two adapters, connected.
+fn connected(
+    (pd, cq): (&ProtectionDomain, &CompletionQueue),
+    (their_pd, their_cq): (&ProtectionDomain, &CompletionQueue),
+) -> (QueuePair<Rc>, QueuePair<Rc>) {
+    let make = |pd: &ProtectionDomain, cq| pd.create_qp(&QpOptions::on(cq)).expect("a queue pair");
+    let (mut ours, mut theirs) = (make(pd, cq), make(their_pd, their_cq));
+    let [to_us, to_them] = [&ours, &theirs].map(|qp| qp.endpoint().expect("a GID"));
+    let options = ConnectOptions::default();
+    ours.connect(&to_them, &options).expect("connected");
+    theirs.connect(&to_us, &options).expect("connected");
+    (ours, theirs)
+}
+
 /// Has a peer WRITE into, READ from and, if it may, count in a region of ours.
 fn use_from(peer: Arc<dyn Nic>, context: &Context, region: &MemoryRegion, atomics: bool) {
     let theirs = Context::new(peer);
@@ -63,20 +80,8 @@ fn use_from(peer: Arc<dyn Nic>, context: &Context, region: &MemoryRegion, atomic
         theirs.alloc_pd().expect("a domain"),
         theirs.create_cq(16).expect("a queue"),
     );
-    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
     let our_cq = context.create_cq(16).expect("a queue");
-    let mut ours: QueuePair<Rc> = region
-        .pd()
-        .create_qp(&QpOptions::on(&our_cq))
-        .expect("a queue pair");
-    let (a, b) = (
-        qp.endpoint().expect("a GID"),
-        ours.endpoint().expect("a GID"),
-    );
-    ours.connect(&a, &ConnectOptions::default())
-        .expect("connected");
-    qp.connect(&b, &ConnectOptions::default())
-        .expect("connected");
+    let (mut qp, _ours) = connected((&pd, &cq), (region.pd(), &our_cq));
     let memory = pd.allocate(LEN, Access::LOCAL_WRITE).expect("memory");
     let pattern: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
     memory.write(0, &pattern);
@@ -231,25 +236,10 @@ fn memory_that_is_deregistered_is_let_go_by_peers() {
         lens.filter(|len| *len == PAGES * 4096).count()
     };
     let run_dir = tempfile::tempdir().expect("a directory");
-    let (ours, theirs) = (pair::open(run_dir.path()), pair::open(run_dir.path()));
-    let (ours, theirs) = (Context::new(ours), Context::new(theirs));
-    let (pd, their_pd) = (
-        ours.alloc_pd().expect("a domain"),
-        theirs.alloc_pd().expect("a domain"),
-    );
-    let our_cq = ours.create_cq(16).expect("a queue");
-    let mut cq = theirs.create_cq(16).expect("a queue");
-    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&our_cq)).expect("made");
-    let mut their_qp: QueuePair<Rc> = their_pd.create_qp(&QpOptions::on(&cq)).expect("made");
-    let (a, b) = (
-        qp.endpoint().expect("a GID"),
-        their_qp.endpoint().expect("a GID"),
-    );
-    qp.connect(&b, &ConnectOptions::default())
-        .expect("connected");
-    their_qp
-        .connect(&a, &ConnectOptions::default())
-        .expect("connected");
+    let [ours, theirs] = [(); 2].map(|()| Context::new(pair::open(run_dir.path())));
+    let [pd, their_pd] = [&ours, &theirs].map(|context| context.alloc_pd().expect("a domain"));
+    let [our_cq, mut cq] = [&ours, &theirs].map(|context| context.create_cq(16).expect("a queue"));
+    let (_qp, mut their_qp) = connected((&pd, &our_cq), (&their_pd, &cq));
     for round in 0..64 {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let region = pd.allocate(PAGES * 4096, access).expect("memory");
@@ -276,23 +266,10 @@ fn memory_under_another_region_stays_when_the_first_goes() {
     // SAFETY: the last page of it.
     unsafe { end.write_bytes(0x5a, PAGE) };
     let run_dir = tempfile::tempdir().expect("a directory");
-    let (ours, theirs) = (pair::open(run_dir.path()), pair::open(run_dir.path()));
-    let (ours, theirs) = (Context::new(ours), Context::new(theirs));
-    let (pd, their_pd) = (
-        ours.alloc_pd().expect("a domain"),
-        theirs.alloc_pd().expect("a domain"),
-    );
-    let our_cq = ours.create_cq(16).expect("a queue");
-    let mut cq = theirs.create_cq(16).expect("a queue");
-    let mut qp: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&our_cq)).expect("made");
-    let mut their_qp: QueuePair<Rc> = their_pd.create_qp(&QpOptions::on(&cq)).expect("made");
-    let (a, b) = (
-        qp.endpoint().expect("a GID"),
-        their_qp.endpoint().expect("a GID"),
-    );
-    let options = ConnectOptions::default();
-    qp.connect(&b, &options).expect("connected");
-    their_qp.connect(&a, &options).expect("connected");
+    let [ours, theirs] = [(); 2].map(|()| Context::new(pair::open(run_dir.path())));
+    let [pd, their_pd] = [&ours, &theirs].map(|context| context.alloc_pd().expect("a domain"));
+    let [our_cq, mut cq] = [&ours, &theirs].map(|context| context.create_cq(16).expect("a queue"));
+    let (_qp, mut their_qp) = connected((&pd, &our_cq), (&their_pd, &cq));
     let register = |start, len| {
         // SAFETY: the memory outlives the regions, and is read by the NICs alone meanwhile.
         unsafe { pd.register(start, len, bytes_only()) }.expect("registered")
