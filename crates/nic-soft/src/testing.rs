@@ -1,15 +1,20 @@
 //! What unit tests set up: adapters that meet in a run directory, and queue pairs of theirs.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, ProtectionDomain, QpOptions, QueuePair, Rc,
 };
+use verbs::{Gid, Transport};
 
-use crate::contact::contacts::peer_of;
+use crate::contact::adapter::{Adapter, Options};
 use crate::contact::peer::Peer;
+use crate::path::link::Us;
 use crate::queue::qp::QpShared;
+use crate::send::queue::SendQueue;
 use crate::shared::layout::qp_index;
 use crate::{SoftNic, SoftOptions};
 
@@ -76,5 +81,30 @@ impl Side {
 /// An adapter as another one knows it, with which contact is made now.
 pub(crate) fn peer(us: &SoftNic, them: &SoftNic) -> Arc<Peer> {
     let (gid, instance) = (them.adapter().gid, them.adapter().membership.number());
-    peer_of(us.adapter(), &*us.objects, gid, instance).expect("the peer")
+    let contacts = &us.objects.contacts;
+    contacts
+        .peer_of(&*us.objects, gid, instance)
+        .expect("the peer")
+}
+
+/// The send queue of no queue pair.
+pub(crate) fn send_queue(nic: &SoftNic) -> SendQueue {
+    let us = Us {
+        gid: nic.adapter().gid,
+        qpn: nic.adapter().qpn(2),
+        transport: Transport::Rc,
+    };
+    let (handles, contacts) = (&nic.objects.handles, &nic.objects.contacts);
+    SendQueue::new(us, 1, Arc::clone(handles), Arc::clone(contacts))
+}
+
+/// An adapter without an agent.
+pub(crate) fn adapter_without_agent(run_dir: &Path) -> Adapter {
+    let made = Adapter::new(Options {
+        gid: Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST),
+        run_dir,
+        contact_timeout: Duration::from_secs(1),
+        memfd: true,
+    });
+    made.expect("an adapter")
 }

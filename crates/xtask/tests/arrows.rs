@@ -159,19 +159,6 @@ fn imports_from_above(module: &[&str], source: &str) -> Vec<String> {
     above
 }
 
-/// The modules of a layer that know each other in a circle. In `contact` all know the adapter, which
-/// holds what they keep; in `queue` whoever fails a queue pair, or completes for it, and whoever polls
-/// know each other. All other layers have an order inside too.
-const CIRCLES: [(&str, &[&str]); 2] = [
-    (
-        "contact",
-        &[
-            "adapter", "contacts", "inbox", "incoming", "objects", "peer", "question",
-        ],
-    ),
-    ("queue", &["arrival", "channel", "cq", "qp", "srq"]),
-];
-
 /// The modules of its own layer that a module's source imports: what lies in a folder of its own
 /// counts as the module that the folder is named after.
 fn imports_within(module: &[&str], source: &str) -> BTreeSet<String> {
@@ -256,7 +243,7 @@ fn the_layers_of_the_software_nic_look_down() {
 }
 
 #[test]
-fn the_modules_of_a_layer_know_each_other_in_no_other_circles() {
+fn the_modules_of_a_layer_know_each_other_in_no_circle() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nic-soft/src");
     let mut layers: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     modules(&root, &mut Vec::new(), &mut |module, source| {
@@ -270,11 +257,7 @@ fn the_modules_of_a_layer_know_each_other_in_no_other_circles() {
         .into_iter()
         .map(|(layer, below)| (layer, circle(below)));
     let found: BTreeMap<_, _> = circles.filter(|(_, circle)| !circle.is_empty()).collect();
-    let known = CIRCLES.map(|(layer, names)| {
-        let names = names.iter().map(|name| (*name).to_owned());
-        (layer.to_owned(), names.collect::<BTreeSet<_>>())
-    });
-    assert_eq!(found, BTreeMap::from(known));
+    assert!(found.is_empty(), "circles of modules: {found:#?}");
 }
 
 #[test]

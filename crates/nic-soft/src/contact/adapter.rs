@@ -1,22 +1,15 @@
-//! An adapter among those of its host: its number, its published segment, its peers.
+//! An adapter among those of its host: its number and its published segment.
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::Pid;
 use verbs::{Gid, Mtu, PortAttr, VerbsError};
 
-use crate::contact::contacts::Contacts;
-use crate::contact::inbox::PeerInbox;
-use crate::contact::incoming::{Incoming, TOKEN_OUTGOING};
 use crate::contact::membership::Membership;
-use crate::contact::peer::Peer;
 use crate::shared::header::{self, Owner};
 use crate::shared::layout::{
     CqEntry, Credit, Header, MrEntry, Published, QP_INDEX_BITS, QPS, QpEntry, RECVS, SrqEntry,
@@ -26,6 +19,15 @@ use crate::shared::segment::{Mapping, Source, Writers};
 use crate::sync::peer_epoch::PeerEpoch;
 use crate::sync::quiescence::Quiescence;
 use crate::sync::released::Released;
+
+/// What the agent's epoll descriptor reports.
+pub(crate) const TOKEN_LISTENER: u64 = 0;
+pub(crate) const TOKEN_STOP: u64 = 1;
+pub(crate) const TOKEN_WAKE: u64 = 2;
+/// Tokens from here on are connections.
+pub(crate) const TOKEN_FIRST: u64 = 3;
+/// Set in the tokens of connections that this adapter opened.
+pub(crate) const TOKEN_OUTGOING: u64 = 1 << 63;
 
 /// How to make one.
 #[derive(Clone, Copy, Debug)]
@@ -51,14 +53,6 @@ pub(crate) struct Adapter {
     /// Drawn anew for every adapter ever opened; names it among all of them.
     pub(crate) incarnation: u64,
     pub(crate) published_file: OwnedFd,
-    peers: Mutex<HashMap<(Gid, u32), Arc<Peer>>>,
-    pub(crate) contacts: Contacts,
-    /// Peers that have gone, until the agent looks after what leads to them.
-    departed: Mutex<Vec<Arc<Peer>>>,
-    tokens: AtomicU64,
-    incoming: Mutex<Incoming>,
-    /// The inboxes of peers, also of those that have gone while pollers still read their lanes.
-    inboxes: Mutex<Vec<Weak<PeerInbox>>>,
     pub(crate) quiescence: Quiescence,
     /// For each number of a queue pair, the connections that were begun under it.
     epochs: Box<[AtomicU16]>,
@@ -105,12 +99,6 @@ impl Adapter {
             incarnation,
             published_file,
             published,
-            peers: Mutex::new(HashMap::new()),
-            contacts: Contacts::default(),
-            departed: Mutex::new(Vec::new()),
-            tokens: AtomicU64::new(0),
-            incoming: Mutex::new(Incoming::new()),
-            inboxes: Mutex::new(Vec::new()),
             peer_epoch: PeerEpoch::new(),
             released: (0..QPS).map(|_| Released::new()).collect(),
             epochs: (0..QPS).map(|_| AtomicU16::new(0)).collect(),
@@ -133,21 +121,6 @@ impl Adapter {
             incarnation: self.incarnation,
         };
         header::sign(header, owner);
-    }
-
-    /// A number that no peer of this adapter had before.
-    pub(crate) fn next_token(&self) -> u64 {
-        self.tokens.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn departed(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
-        // Every change is a single step.
-        self.departed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn incoming(&self) -> MutexGuard<'_, Incoming> {
-        // A panic while the lock was held left a connection half served, which is dropped later.
-        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A port: there is one, with one address.
@@ -218,11 +191,6 @@ impl Adapter {
         )
     }
 
-    /// Lanes that peers have opened into this adapter.
-    pub(crate) fn lanes_used(&self) -> usize {
-        self.inboxes().iter().map(|one| one.lanes_used()).sum()
-    }
-
     /// Has the agent look after everything again now: it may think that it has more time.
     #[cold]
     pub(crate) fn wake_agent(&self) {
@@ -244,31 +212,6 @@ impl Adapter {
             .map_err(|e| VerbsError::io("watching a connection", e))
     }
 
-    pub(crate) fn peers(&self) -> MutexGuard<'_, HashMap<(Gid, u32), Arc<Peer>>> {
-        // Every change is a single step.
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes an inbox that was made for a peer.
-    pub(crate) fn note_inbox(&self, inbox: &Arc<PeerInbox>) {
-        let mut inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        inboxes.retain(|one| one.strong_count() > 0);
-        inboxes.push(Arc::downgrade(inbox));
-    }
-
-    /// How many inboxes the adapters of a process have here, and lanes in them: also of those that
-    /// have gone, while pollers still read their lanes.
-    pub(crate) fn held_by(&self, pid: Pid) -> (usize, usize) {
-        let inboxes = self.inboxes();
-        let theirs = || inboxes.iter().filter(|one| one.pid == pid);
-        (theirs().count(), theirs().map(|one| one.lanes_used()).sum())
-    }
-
-    fn inboxes(&self) -> Vec<Arc<PeerInbox>> {
-        let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        inboxes.iter().filter_map(Weak::upgrade).collect()
-    }
-
     /// A number that no object of this adapter was described with lately; never 0.
     pub(crate) fn next_generation(&self) -> u32 {
         let next = |generation: u32| Some(generation.wrapping_add(1).max(1));
@@ -276,13 +219,6 @@ impl Adapter {
         let updated = self.generation.fetch_update(success, failure, next);
         let before = updated.unwrap_or_else(|before| before);
         before.wrapping_add(1).max(1)
-    }
-
-    /// Gives back lanes that nobody reads any more and whose senders have closed them.
-    pub(crate) fn sweep_lanes(&self) {
-        for inbox in self.inboxes() {
-            inbox.sweep();
-        }
     }
 
     /// Checks a segment of a peer.

@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::process::Pid;
 use verbs::{Gid, VerbsError};
@@ -46,13 +46,14 @@ struct LaneState {
 #[derive(Debug)]
 pub(crate) struct PeerInbox {
     pub(crate) peer: Peerage,
-    /// Its process.
-    pub(crate) pid: Pid,
+    pid: Pid,
     mapping: Mapping,
     /// As many as were ever used.
     lanes: Mutex<Vec<LaneState>>,
     /// How many of them are in use.
     used: AtomicUsize,
+    /// How many are in use in all inboxes of the peer's process.
+    used_by_process: Arc<AtomicUsize>,
     gone: AtomicBool,
     /// Times that the peer wrote what no peer of ours would write.
     complaints: AtomicU32,
@@ -61,10 +62,11 @@ pub(crate) struct PeerInbox {
 impl PeerInbox {
     /// Makes an inbox, and the descriptor to give to its peer. Nobody else gets one: neither this
     /// process nor another one of the user's keeps a way to the file.
-    pub(crate) fn new(
+    fn new(
         adapter: &Adapter,
         peer: Peerage,
         pid: Pid,
+        used_by_process: Arc<AtomicUsize>,
     ) -> Result<(OwnedFd, Self), VerbsError> {
         let source = &adapter.source;
         let (file, mapping) =
@@ -75,6 +77,7 @@ impl PeerInbox {
             mapping,
             lanes: Mutex::new(Vec::new()),
             used: AtomicUsize::new(0),
+            used_by_process,
             gone: AtomicBool::new(false),
             complaints: AtomicU32::new(0),
         };
@@ -106,6 +109,11 @@ impl PeerInbox {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Lanes in use in the inboxes of the peer's process.
+    pub(crate) fn lanes_of_process(&self) -> usize {
+        self.used_by_process.load(Ordering::Relaxed)
+    }
+
     /// Takes a lane up that the peer has opened; false when it is none, or open already.
     #[must_use]
     fn open(&self, lane: usize) -> bool {
@@ -124,6 +132,7 @@ impl PeerInbox {
         if free {
             lanes[lane].life = Life::Read;
             self.used.fetch_add(1, Ordering::Relaxed);
+            self.used_by_process.fetch_add(1, Ordering::Relaxed);
         }
         free
     }
@@ -177,6 +186,7 @@ impl PeerInbox {
         lane.released = lane.released.wrapping_add(1);
         lane.life = Life::Free;
         self.used.fetch_sub(1, Ordering::Relaxed);
+        self.used_by_process.fetch_sub(1, Ordering::Relaxed);
         let head = self.head(number);
         head.consumed.store(0, Ordering::Relaxed);
         // The sender takes the lane anew once it sees this.
@@ -207,6 +217,64 @@ impl PeerInbox {
 
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for PeerInbox {
+    fn drop(&mut self) {
+        // Those that nobody reads any more and whose sender has not closed them.
+        let used = self.used.load(Ordering::Relaxed);
+        self.used_by_process.fetch_sub(used, Ordering::Relaxed);
+    }
+}
+
+/// An adapter's inboxes, also those of peers that have gone while pollers still read their lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Inboxes(Mutex<Vec<Weak<PeerInbox>>>);
+
+impl Inboxes {
+    /// Makes an inbox for a peer, and the descriptor to give to it; `None` when its process has
+    /// `max` already.
+    pub(crate) fn add(
+        &self,
+        adapter: &Adapter,
+        peer: Peerage,
+        pid: Pid,
+        max: usize,
+    ) -> Result<Option<(OwnedFd, Arc<PeerInbox>)>, VerbsError> {
+        let mut theirs = self.all();
+        theirs.retain(|one| one.pid == pid);
+        if theirs.len() >= max {
+            return Ok(None);
+        }
+        let used = theirs.first().map(|one| Arc::clone(&one.used_by_process));
+        let (file, inbox) = PeerInbox::new(adapter, peer, pid, used.unwrap_or_default())?;
+        let inbox = Arc::new(inbox);
+        let mut inboxes = self.lock();
+        inboxes.retain(|one| one.strong_count() > 0);
+        inboxes.push(Arc::downgrade(&inbox));
+        Ok(Some((file, inbox)))
+    }
+
+    /// Lanes that peers have opened into the adapter.
+    pub(crate) fn lanes_used(&self) -> usize {
+        self.all().iter().map(|one| one.lanes_used()).sum()
+    }
+
+    /// Gives back lanes that nobody reads any more and whose senders have closed them.
+    pub(crate) fn sweep(&self) {
+        for inbox in self.all() {
+            inbox.sweep();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<PeerInbox>>> {
+        // Every change is a single step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<PeerInbox>> {
+        self.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -272,5 +340,56 @@ impl Drop for InboxLane {
             Fate::Read => self.inbox.retire_read(self.number),
             Fate::Closed => self.inbox.release(self.number),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::adapter_without_agent;
+
+    #[test]
+    fn a_process_has_the_lanes_of_all_its_inboxes_that_are_left() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let adapter = adapter_without_agent(run_dir.path());
+        let inboxes = Inboxes::default();
+        let add = |pid, max| {
+            let peer = Peerage {
+                gid: adapter.gid,
+                instance: 9,
+                incarnation: 9,
+            };
+            let pid = Pid::from_raw(pid).expect("a number");
+            let added = inboxes.add(&adapter, peer, pid, max).expect("made");
+            added.map(|(_, inbox)| inbox)
+        };
+        let theirs = [add(7, 2), add(7, 2)].map(|one| one.expect("there is room"));
+        assert!(add(7, 2).is_none());
+        let other = add(8, 2).expect("it is another process");
+        let open =
+            |inbox: &Arc<PeerInbox>, number| InboxLane::open(inbox, number).expect("it is free");
+        let mut lanes = vec![
+            open(&theirs[0], 0),
+            open(&theirs[1], 0),
+            open(&theirs[1], 1),
+        ];
+        let of_other = open(&other, 5);
+        let counts = |inbox: &PeerInbox| (inbox.lanes_used(), inbox.lanes_of_process());
+        assert_eq!(counts(&theirs[0]), (1, 3));
+        assert_eq!((counts(&other), inboxes.lanes_used()), ((1, 1), 4));
+        // One is given back, and one stays until its sender closes it.
+        let mut last = lanes.remove(2);
+        last.note_closed();
+        drop(last);
+        drop(lanes.remove(1));
+        assert_eq!(counts(&theirs[1]), (1, 2));
+        // The sender goes instead.
+        let [first, second] = theirs;
+        drop(second);
+        assert_eq!(counts(&first), (1, 1));
+        let again = add(7, 2).expect("there is room again");
+        let lane = open(&again, 3);
+        assert_eq!((counts(&first), counts(&again)), ((1, 2), (1, 2)));
+        drop((lane, of_other));
     }
 }

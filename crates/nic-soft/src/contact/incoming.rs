@@ -7,32 +7,24 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use rustix::process::Pid;
-use verbs::{Gid, QpNum};
+use verbs::{Gid, QpNum, VerbsError};
 
-use crate::contact::adapter::Adapter;
-use crate::contact::inbox::{InboxLane, PeerInbox, Peerage};
+use crate::contact::adapter::{Adapter, TOKEN_FIRST};
+use crate::contact::inbox::{InboxLane, Inboxes, PeerInbox, Peerage};
+use crate::contact::listener::{Accepted, Listener};
 use crate::contact::objects::{NewLane, Objects};
-use crate::contact::peer::QUESTIONS_MAX;
 use crate::contact::protocol::{
     self, Message, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, STATUS_EXHAUSTED, STATUS_IDENTITY,
     STATUS_NO_SUCH, STATUS_OK, STATUS_VERSION,
 };
+use crate::contact::question::QUESTIONS_MAX;
 use crate::shared::layout::{INSTANCES, LANES, VERSION, qp_instance};
 use crate::shared::segment::close_aside;
-
-pub(crate) const TOKEN_LISTENER: u64 = 0;
-pub(crate) const TOKEN_STOP: u64 = 1;
-pub(crate) const TOKEN_WAKE: u64 = 2;
-/// Tokens from here on are connections.
-const TOKEN_FIRST: u64 = 3;
-/// Set in the tokens of connections that this adapter opened.
-pub(crate) const TOKEN_OUTGOING: u64 = 1 << 63;
 
 /// Connections at most, of all peers.
 pub(crate) const CONNECTIONS_MAX: usize = 4096;
@@ -86,25 +78,130 @@ impl Connection {
     }
 }
 
-/// An adapter's listening socket and the connections that came from it.
+/// The connections that have come over an adapter's listening socket.
 #[derive(Debug)]
-pub(crate) struct Incoming {
-    listener: Option<OwnedFd>,
-    /// Given up for a moment when descriptors run out, so that a connection can be refused.
-    spare: Option<OwnedFd>,
+struct Connections {
+    adapter: Arc<Adapter>,
+    inboxes: Arc<Inboxes>,
+    listener: Option<Listener>,
     connections: HashMap<u64, Connection>,
     /// Those that wait for the agent, each once.
     asking: VecDeque<u64>,
     next_token: u64,
     /// Connections refused or ended because they broke the rules.
-    pub(crate) refused: u64,
+    refused: u64,
+}
+
+/// Who has called an adapter.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    connections: Mutex<Connections>,
+    pub(crate) inboxes: Arc<Inboxes>,
 }
 
 impl Incoming {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(adapter: &Arc<Adapter>) -> Self {
+        let inboxes = Arc::<Inboxes>::default();
         Incoming {
+            connections: Mutex::new(Connections::new(adapter, &inboxes)),
+            inboxes,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        // A panic while the lock was held left a connection half served, which is dropped later.
+        let connections = &self.connections;
+        connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Binds the adapter's socket.
+    pub(crate) fn listen(&self) -> Result<(), VerbsError> {
+        let mut connections = self.lock();
+        let adapter = &connections.adapter;
+        let socket = adapter.membership.listen();
+        let listener = socket.and_then(|socket| Listener::new(socket, adapter));
+        let listener = listener.map_err(|e| VerbsError::io("listening for peers", e))?;
+        connections.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Ends everything: peers notice that this adapter has gone.
+    pub(crate) fn close(&self, objects: &dyn Objects) {
+        self.lock().close(objects);
+    }
+
+    /// Connections, and the inboxes of those that have one.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().connections.len()
+    }
+
+    /// Connections refused or ended because they broke the rules.
+    pub(crate) fn refused(&self) -> u64 {
+        self.lock().refused
+    }
+
+    /// Takes new connections; false when that fails just now, and the listener is not watched any more.
+    pub(crate) fn accept(&self) -> bool {
+        self.lock().accept()
+    }
+
+    /// Watches the listener again after [`Incoming::accept`] has failed.
+    pub(crate) fn watch(&self) -> rustix::io::Result<()> {
+        let connections = self.lock();
+        let listener = connections.listener.as_ref();
+        listener.map_or(Ok(()), |listener| listener.watch(&connections.adapter))
+    }
+
+    /// Serves a connection that has something to say.
+    pub(crate) fn serve(&self, objects: &dyn Objects, token: u64) {
+        self.lock().serve(objects, token);
+    }
+
+    /// The same, for a connection that has said who it is.
+    pub(crate) fn serve_known(&self, objects: &dyn Objects, token: u64) {
+        let mut connections = self.lock();
+        let one = connections.connections.get(&token);
+        if one.is_some_and(|one| one.inbox.is_some()) {
+            connections.serve(objects, token);
+        }
+    }
+
+    /// Serves what those who have said who they are have sent by now.
+    pub(crate) fn serve_all_known(&self, objects: &dyn Objects) {
+        self.lock().serve_all_known(objects);
+    }
+
+    /// The same without allocating, for those who have few connections.
+    pub(crate) fn serve_few_known(&self, objects: &dyn Objects) {
+        self.lock().serve_few_known(objects);
+    }
+
+    /// Waits until what another thread has read by now is dealt with.
+    pub(crate) fn wait(&self) {
+        drop(self.lock());
+    }
+
+    /// Does what peers have asked for by now. Those who arm, and wait for what the agent is reading, wait
+    /// for what one of them has asked, and not for all.
+    pub(crate) fn answer_all(&self, objects: &dyn Objects) {
+        let count = self.lock().asking.len();
+        for _ in 0..count {
+            let sweep = self.lock().first_sweep();
+            // Giving pages back takes long, so nobody waits for it.
+            if let Some(inbox) = sweep {
+                inbox.sweep();
+            }
+            self.lock().answer_first(objects);
+        }
+    }
+}
+
+impl Connections {
+    fn new(adapter: &Arc<Adapter>, inboxes: &Arc<Inboxes>) -> Self {
+        Connections {
+            adapter: Arc::clone(adapter),
+            inboxes: Arc::clone(inboxes),
             listener: None,
-            spare: None,
             connections: HashMap::new(),
             asking: VecDeque::new(),
             next_token: TOKEN_FIRST,
@@ -112,26 +209,12 @@ impl Incoming {
         }
     }
 
-    /// Binds the adapter's socket.
-    pub(crate) fn listen(&mut self, adapter: &Adapter) -> rustix::io::Result<()> {
-        let listener = adapter.membership.listen()?;
-        self.listener = Some(listener);
-        self.spare = spare();
-        self.watch(adapter)
-    }
-
-    /// Ends everything: peers notice that this adapter has gone.
-    pub(crate) fn close(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+    fn close(&mut self, objects: &dyn Objects) {
         self.listener = None;
         let tokens: Vec<u64> = self.connections.keys().copied().collect();
         for token in tokens {
-            self.end(adapter, objects, token);
+            self.end(objects, token);
         }
-    }
-
-    /// Connections, and the inboxes of those that have one.
-    pub(crate) fn count(&self) -> usize {
-        self.connections.len()
     }
 
     fn refuse(&mut self, why: &str, pid: Pid) {
@@ -143,33 +226,19 @@ impl Incoming {
         }
     }
 
-    /// Takes new connections; false when that fails just now. Then the listener is not watched any more:
-    /// it would stay readable, and the agent would spin. [`Incoming::watch`] comes a little later.
-    pub(crate) fn accept(&mut self, adapter: &Adapter) -> bool {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        if self.spare.is_none() {
-            self.spare = spare();
-        }
+    fn accept(&mut self) -> bool {
         for _ in 0..ACCEPTS {
-            let Some(listener) = &self.listener else {
+            let Some(listener) = &mut self.listener else {
                 return true;
             };
-            let socket = match rustix::net::accept_with(listener, flags) {
-                Ok(socket) => socket,
-                Err(Errno::AGAIN) => return true,
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(e @ (Errno::MFILE | Errno::NFILE)) if self.spare.take().is_some() => {
-                    // The listener would stay readable, and the agent would spin.
-                    tracing::warn!(error = %e, "refused a peer");
-                    drop(rustix::net::accept_with(listener, flags));
+            let socket = match listener.accept(&self.adapter) {
+                Accepted::Connection(socket) => socket,
+                Accepted::Refused => {
                     self.refused += 1;
-                    self.spare = spare();
                     continue;
                 }
-                Err(e) => {
-                    tracing::warn!(error = %e, "cannot accept a peer");
-                    return epoll::delete(&adapter.agent_epoll, listener).is_err();
-                }
+                Accepted::Nobody => return true,
+                Accepted::Failed => return false,
             };
             let pid = match protocol::check_user(&socket) {
                 Ok(pid) => pid,
@@ -188,7 +257,7 @@ impl Incoming {
             let token = self.next_token;
             self.next_token += 1;
             let data = EventData::new_u64(token);
-            if let Err(e) = epoll::add(&adapter.agent_epoll, &socket, data, EventFlags::IN) {
+            if let Err(e) = epoll::add(&self.adapter.agent_epoll, &socket, data, EventFlags::IN) {
                 tracing::warn!(error = %e, "cannot watch a peer");
                 continue;
             }
@@ -197,29 +266,18 @@ impl Incoming {
         true
     }
 
-    /// Watches the listener, also after [`Incoming::accept`] has failed.
-    pub(crate) fn watch(&self, adapter: &Adapter) -> rustix::io::Result<()> {
-        let Some(listener) = &self.listener else {
-            return Ok(());
-        };
-        let data = EventData::new_u64(TOKEN_LISTENER);
-        epoll::add(&adapter.agent_epoll, listener, data, EventFlags::IN)
-    }
-
-    /// Serves what those who have said who they are have sent by now.
-    pub(crate) fn serve_all_known(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+    fn serve_all_known(&mut self, objects: &dyn Objects) {
         let known = self
             .connections
             .iter()
             .filter(|(_, one)| one.inbox.is_some());
         let tokens: Vec<u64> = known.map(|(token, _)| *token).collect();
         for token in tokens {
-            self.serve_whole(adapter, objects, token);
+            self.serve_whole(objects, token);
         }
     }
 
-    /// The same without allocating, for those who have few connections.
-    pub(crate) fn serve_few_known(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+    fn serve_few_known(&mut self, objects: &dyn Objects) {
         let mut last = 0;
         loop {
             let known = self.connections.iter();
@@ -227,21 +285,21 @@ impl Incoming {
             let Some(token) = known.map(|(token, _)| *token).min() else {
                 return;
             };
-            self.serve_whole(adapter, objects, token);
+            self.serve_whole(objects, token);
             last = token;
         }
     }
 
     /// Serves what a connection has sent by now.
-    fn serve_whole(&mut self, adapter: &Adapter, objects: &dyn Objects, token: u64) {
+    fn serve_whole(&mut self, objects: &dyn Objects, token: u64) {
         // A peer has so many lanes to announce at most, and what it asks besides is its own affair.
         let turns = LANES.div_ceil(MESSAGES) + 1;
-        let _ = (0..turns).find(|_| !self.serve(adapter, objects, token));
+        let _ = (0..turns).find(|_| !self.serve(objects, token));
     }
 
     /// Serves what a connection has sent by now, but not more than its share of a turn; whether there
     /// may be more.
-    fn serve(&mut self, adapter: &Adapter, objects: &dyn Objects, token: u64) -> bool {
+    fn serve(&mut self, objects: &dyn Objects, token: u64) -> bool {
         for _ in 0..MESSAGES {
             let Some(connection) = self.connections.get(&token) else {
                 return false;
@@ -252,7 +310,7 @@ impl Incoming {
                     close_aside(fds);
                     Err("it sent descriptors")
                 }
-                Ok(Some((request, _))) => self.answer(adapter, objects, token, &request),
+                Ok(Some((request, _))) => self.answer(objects, token, &request),
                 Err(Errno::AGAIN) => return false,
                 // An answer that the peer left unread when it went is told once, and before what it
                 // had sent.
@@ -260,26 +318,26 @@ impl Incoming {
                 Err(Errno::BADMSG) => Err("it sent a message of a wrong length"),
                 // The end, however it came.
                 Ok(None) | Err(_) => {
-                    self.end(adapter, objects, token);
+                    self.end(objects, token);
                     return false;
                 }
             };
             if let Err(why) = served {
                 self.refuse(why, pid);
-                self.end(adapter, objects, token);
+                self.end(objects, token);
                 return false;
             }
         }
         true
     }
 
-    fn end(&mut self, adapter: &Adapter, objects: &dyn Objects, token: u64) {
+    fn end(&mut self, objects: &dyn Objects, token: u64) {
         let Some(ended) = self.connections.remove(&token) else {
             return;
         };
         if let Some(inbox) = ended.inbox {
             inbox.mark_gone();
-            adapter.peer_epoch.advance();
+            self.adapter.peer_epoch.advance();
             if inbox.lanes_used() > 0 {
                 objects.senders_gone();
             }
@@ -289,13 +347,12 @@ impl Incoming {
     /// Answers a request. An error ends the connection.
     fn answer(
         &mut self,
-        adapter: &Adapter,
         objects: &dyn Objects,
         token: u64,
         request: &Message,
     ) -> Result<(), &'static str> {
         if request.version != VERSION && request.code == OP_HELLO {
-            self.reply(adapter, token, STATUS_VERSION, 0, &[])?;
+            self.reply(token, STATUS_VERSION, 0, &[])?;
             return Err("it speaks another version");
         }
         let known = self
@@ -303,15 +360,15 @@ impl Incoming {
             .get(&token)
             .and_then(|one| one.inbox.clone());
         match (request.code, known) {
-            (OP_HELLO, None) => self.hello(adapter, token, request),
-            (OP_REGION, Some(_)) => self.note_question(adapter, token, request.a),
+            (OP_HELLO, None) => self.hello(token, request),
+            (OP_REGION, Some(_)) => self.note_question(token, request.a),
             (OP_LANE, Some(inbox)) => {
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.sweeps = connection.sweeps.saturating_add(1);
                 }
-                open_lane(adapter, objects, &inbox, request)
+                open_lane(objects, &inbox, request)
             }
-            (OP_SWEEP, Some(_)) => self.note_sweep(adapter, token),
+            (OP_SWEEP, Some(_)) => self.note_sweep(token),
             (OP_HELLO, Some(_)) => Err("it introduced itself twice"),
             (OP_REGION | OP_LANE | OP_SWEEP, None) => Err("it did not introduce itself"),
             _ => Err("it asked for something unknown"),
@@ -320,7 +377,6 @@ impl Incoming {
 
     fn reply(
         &self,
-        adapter: &Adapter,
         token: u64,
         status: u32,
         a: u32,
@@ -329,7 +385,7 @@ impl Incoming {
         let Some(connection) = self.connections.get(&token) else {
             return Ok(());
         };
-        let message = Message::answer(status, a, adapter.incarnation);
+        let message = Message::answer(status, a, self.adapter.incarnation);
         match protocol::send(connection.socket.as_fd(), &message, fds) {
             // It has gone; what it sent before is read all the same.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
@@ -337,12 +393,7 @@ impl Incoming {
         }
     }
 
-    fn hello(
-        &mut self,
-        adapter: &Adapter,
-        token: u64,
-        request: &Message,
-    ) -> Result<(), &'static str> {
+    fn hello(&mut self, token: u64, request: &Message) -> Result<(), &'static str> {
         let Some(pid) = self.connections.get(&token).map(|one| one.pid) else {
             return Ok(());
         };
@@ -351,27 +402,28 @@ impl Incoming {
             instance: request.a,
             incarnation: request.c,
         };
-        if !is_held_by(adapter, peer.gid, peer.instance, pid) {
-            self.reply(adapter, token, STATUS_IDENTITY, 0, &[])?;
+        if !is_held_by(&self.adapter, peer.gid, peer.instance, pid) {
+            self.reply(token, STATUS_IDENTITY, 0, &[])?;
             return Err("it is not the instance that it says it is");
         }
-        if adapter.held_by(pid).0 >= CONNECTIONS_OF_ONE_MAX {
-            let max = CONNECTIONS_OF_ONE_MAX as u32;
-            self.reply(adapter, token, STATUS_EXHAUSTED, max, &[])?;
-            return Err("its process has too many connections");
-        }
-        let (file, inbox) = match PeerInbox::new(adapter, peer, pid) {
-            Ok(made) => made,
+        let made = self
+            .inboxes
+            .add(&self.adapter, peer, pid, CONNECTIONS_OF_ONE_MAX);
+        let (file, inbox) = match made {
+            Ok(Some(made)) => made,
+            Ok(None) => {
+                let max = CONNECTIONS_OF_ONE_MAX as u32;
+                self.reply(token, STATUS_EXHAUSTED, max, &[])?;
+                return Err("its process has too many connections");
+            }
             Err(error) => {
                 tracing::warn!(%error, "no inbox for a peer");
                 let max = CONNECTIONS_MAX as u32;
-                return self.reply(adapter, token, STATUS_EXHAUSTED, max, &[]);
+                return self.reply(token, STATUS_EXHAUSTED, max, &[]);
             }
         };
-        let fds = [adapter.published_file.as_fd(), file.as_fd()];
-        self.reply(adapter, token, STATUS_OK, 0, &fds)?;
-        let inbox = Arc::new(inbox);
-        adapter.note_inbox(&inbox);
+        let fds = [self.adapter.published_file.as_fd(), file.as_fd()];
+        self.reply(token, STATUS_OK, 0, &fds)?;
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.inbox = Some(inbox);
         }
@@ -379,7 +431,7 @@ impl Incoming {
     }
 
     /// Leaves the look for closed lanes to the agent, as questions are.
-    fn note_sweep(&mut self, adapter: &Adapter, token: u64) -> Result<(), &'static str> {
+    fn note_sweep(&mut self, token: u64) -> Result<(), &'static str> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return Ok(());
         };
@@ -388,24 +440,19 @@ impl Incoming {
         let asked = connection.asks();
         connection.asks_to_sweep = true;
         if !asked {
-            self.has_asked(adapter, token);
+            self.has_asked(token);
         }
         Ok(())
     }
 
-    fn has_asked(&mut self, adapter: &Adapter, token: u64) {
+    fn has_asked(&mut self, token: u64) {
         self.asking.push_back(token);
-        adapter.wake_agent();
+        self.adapter.wake_agent();
     }
 
     /// Leaves a question to the agent: whoever arms or polls reads on for lanes, and does not pay for what
     /// a peer asks.
-    fn note_question(
-        &mut self,
-        adapter: &Adapter,
-        token: u64,
-        key: u32,
-    ) -> Result<(), &'static str> {
+    fn note_question(&mut self, token: u64, key: u32) -> Result<(), &'static str> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return Ok(());
         };
@@ -415,7 +462,7 @@ impl Incoming {
         let asked = connection.asks();
         connection.asked.push(key);
         if !asked {
-            self.has_asked(adapter, token);
+            self.has_asked(token);
         }
         Ok(())
     }
@@ -428,7 +475,7 @@ impl Incoming {
     }
 
     /// Answers what one connection has asked by now.
-    fn answer_first(&mut self, adapter: &Adapter, objects: &dyn Objects) {
+    fn answer_first(&mut self, objects: &dyn Objects) {
         let Some(token) = self.asking.pop_front() else {
             return;
         };
@@ -440,11 +487,10 @@ impl Incoming {
             return;
         };
         let mut answers = asked.into_iter();
-        let answered =
-            answers.try_for_each(|key| self.region(adapter, objects, token, inbox.peer, key));
+        let answered = answers.try_for_each(|key| self.region(objects, token, inbox.peer, key));
         if let Err(why) = answered {
             self.refuse(why, pid);
-            self.end(adapter, objects, token);
+            self.end(objects, token);
         }
     }
 
@@ -452,14 +498,13 @@ impl Incoming {
     /// domain is connected to, and to nobody else.
     fn region(
         &mut self,
-        adapter: &Adapter,
         objects: &dyn Objects,
         token: u64,
         peer: Peerage,
         key: u32,
     ) -> Result<(), &'static str> {
         if let Some(file) = objects.region_file(key, peer) {
-            return self.reply(adapter, token, STATUS_OK, key, &[(*file).as_fd()]);
+            return self.reply(token, STATUS_OK, key, &[(*file).as_fd()]);
         }
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.refusals += 1;
@@ -467,41 +512,12 @@ impl Incoming {
                 return Err("it keeps asking for what is not there");
             }
         }
-        self.reply(adapter, token, STATUS_NO_SUCH, key, &[])
-    }
-}
-
-/// Does what peers have asked for by now. Those who arm, and wait for what the agent is reading, wait
-/// for what one of them has asked, and not for all.
-pub(crate) fn answer_all(adapter: &Adapter, objects: &dyn Objects) {
-    let count = adapter.incoming().asking.len();
-    for _ in 0..count {
-        let sweep = adapter.incoming().first_sweep();
-        // Giving pages back takes long, so nobody waits for it.
-        if let Some(inbox) = sweep {
-            inbox.sweep();
-        }
-        adapter.incoming().answer_first(adapter, objects);
-    }
-}
-
-/// Serves a connection that has something to say.
-pub(crate) fn serve(adapter: &Adapter, objects: &dyn Objects, token: u64) {
-    adapter.incoming().serve(adapter, objects, token);
-}
-
-/// The same, for a connection that has said who it is.
-pub(crate) fn serve_known(adapter: &Adapter, objects: &dyn Objects, token: u64) {
-    let mut incoming = adapter.incoming();
-    let known = |one: &Connection| one.inbox.is_some();
-    if incoming.connections.get(&token).is_some_and(known) {
-        incoming.serve(adapter, objects, token);
+        self.reply(token, STATUS_NO_SUCH, key, &[])
     }
 }
 
 /// Takes up a lane that a peer has opened.
 fn open_lane(
-    adapter: &Adapter,
     objects: &dyn Objects,
     inbox: &Arc<PeerInbox>,
     request: &Message,
@@ -511,7 +527,7 @@ fn open_lane(
     if src_qpn > QpNum::MAX.0 || qp_instance(src_qpn) != inbox.peer.instance {
         return Err("it opened a lane for a queue pair of somebody else");
     }
-    if adapter.held_by(inbox.pid).1 >= LANES_OF_ONE_MAX {
+    if inbox.lanes_of_process() >= LANES_OF_ONE_MAX {
         return Err("its process has too many lanes");
     }
     let lane = InboxLane::open(inbox, lane).ok_or("it opened a lane twice, or one that is none")?;
@@ -542,40 +558,15 @@ fn is_held_by(adapter: &Adapter, gid: Gid, instance: u32, pid: Pid) -> bool {
     }
 }
 
-fn spare() -> Option<OwnedFd> {
-    rustix::fs::open(
-        "/dev/null",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::mem::MaybeUninit;
-    use std::path::Path;
-
-    use rustix::event::epoll::Event;
-    use rustix::fs::Timespec;
-    use rustix::net::{AddressFamily, SocketType};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use tempfile::TempDir;
 
     use super::*;
-    use crate::contact::adapter::Options;
     use crate::contact::peer::Peer;
     use crate::shared::layout::QP_INDEX_BITS;
-
-    /// An adapter without an agent.
-    fn adapter(run_dir: &Path) -> Adapter {
-        let gid = Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST);
-        let made = Adapter::new(Options {
-            gid,
-            run_dir,
-            contact_timeout: std::time::Duration::from_secs(1),
-            memfd: true,
-        });
-        made.expect("an adapter")
-    }
+    use crate::testing::adapter_without_agent;
 
     /// An adapter's objects when it has none.
     struct Nothing;
@@ -589,63 +580,46 @@ mod tests {
         fn senders_gone(&self) {}
     }
 
-    #[test]
-    fn nobody_waits_for_descriptors_and_the_spare_one_is_taken_again() {
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let (adapter, mut incoming) = (adapter(run_dir.path()), Incoming::new());
-        // One from which nobody can be taken in.
-        let flags = SocketFlags::NONBLOCK;
-        let listener =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        incoming.listener = Some(listener.expect("a socket"));
-        incoming.watch(&adapter).expect("watched");
-        let is_reported = || {
-            let mut space = [MaybeUninit::<Event>::uninit(); 1];
-            let events = epoll::wait(&adapter.agent_epoll, &mut space, Some(&Timespec::default()));
-            !events.expect("asked").0.is_empty()
-        };
-        assert!(is_reported());
-        assert!(!incoming.accept(&adapter));
-        assert!(incoming.spare.is_some());
-        assert!(!is_reported(), "the agent would spin");
-        incoming.watch(&adapter).expect("watched again");
-        assert!(is_reported());
+    fn connections(run_dir: &TempDir) -> Connections {
+        let adapter = Arc::new(adapter_without_agent(run_dir.path()));
+        Connections::new(&adapter, &Arc::default())
     }
 
     /// A connection of a peer that has said who it is, and the peer's end of it.
-    fn connect(adapter: &Adapter, incoming: &mut Incoming, token: u64) -> OwnedFd {
+    fn connect(incoming: &mut Connections, token: u64) -> OwnedFd {
         let flags = SocketFlags::NONBLOCK;
         let (socket, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
                 .expect("sockets");
         let peer = Peerage {
-            gid: adapter.gid,
+            gid: incoming.adapter.gid,
             instance: 9,
             incarnation: 9,
         };
         let pid = rustix::process::getpid();
-        let (_, inbox) = PeerInbox::new(adapter, peer, pid).expect("an inbox");
+        let inbox = incoming.inboxes.add(&incoming.adapter, peer, pid, 1);
+        let (_, inbox) = inbox.expect("made").expect("its first");
         let mut connection = Connection::new(socket, pid);
-        connection.inbox = Some(Arc::new(inbox));
+        connection.inbox = Some(inbox);
         incoming.connections.insert(token, connection);
         theirs
     }
 
     /// What the agent does, without its lock.
-    fn answer_all(adapter: &Adapter, incoming: &mut Incoming) {
+    fn answer_all(incoming: &mut Connections) {
         for _ in 0..incoming.asking.len() {
             if let Some(inbox) = incoming.first_sweep() {
                 inbox.sweep();
             }
-            incoming.answer_first(adapter, &Nothing);
+            incoming.answer_first(&Nothing);
         }
     }
 
     #[test]
     fn whoever_arms_or_polls_clears_no_lanes_however_many_are_announced() {
         let run_dir = tempfile::tempdir().expect("a directory");
-        let (adapter, mut incoming) = (adapter(run_dir.path()), Incoming::new());
-        let theirs = connect(&adapter, &mut incoming, 7);
+        let mut incoming = connections(&run_dir);
+        let theirs = connect(&mut incoming, 7);
         let inbox = incoming.connections[&7].inbox.clone().expect("an inbox");
         let say = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
         let lane = |number: u32| Message::lane(number, 9 << QP_INDEX_BITS, 77, 1);
@@ -654,52 +628,62 @@ mod tests {
             inbox.close_as_sender(number, 1);
             say(lane(number as u32));
             say(Message::sweep());
-            incoming.serve_all_known(&adapter, &Nothing);
+            incoming.serve_all_known(&Nothing);
             assert_eq!(inbox.lanes_used(), number + 1, "nobody has looked");
         }
         assert_eq!(incoming.asking.len(), 1, "the agent looks once for all");
-        answer_all(&adapter, &mut incoming);
-        assert_eq!((inbox.lanes_used(), incoming.count()), (0, 1));
+        answer_all(&mut incoming);
+        assert_eq!((inbox.lanes_used(), incoming.connections.len()), (0, 1));
         // Each can be announced again; not twice before the agent has looked.
         say(lane(3));
         say(lane(3));
-        incoming.serve_all_known(&adapter, &Nothing);
-        assert_eq!(incoming.count(), 0);
+        incoming.serve_all_known(&Nothing);
+        assert_eq!(incoming.connections.len(), 0);
     }
 
     #[test]
     fn whoever_arms_or_polls_does_not_answer_a_flood_of_questions() {
         let run_dir = tempfile::tempdir().expect("a directory");
-        let (adapter, mut incoming) = (adapter(run_dir.path()), Incoming::new());
-        let theirs = connect(&adapter, &mut incoming, 7);
+        let mut incoming = connections(&run_dir);
+        let theirs = connect(&mut incoming, 7);
         let ask = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
         let answers = || std::iter::from_fn(|| protocol::receive(theirs.as_fd()).ok()?).count();
         for round in 0..100 {
             (0..QUESTIONS_MAX as u32).for_each(|key| ask(Message::region(key << 16 | 1)));
-            incoming.serve_all_known(&adapter, &Nothing);
-            assert_eq!((incoming.count(), answers()), (1, 0), "round {round}");
-            answer_all(&adapter, &mut incoming);
-            if incoming.count() == 0 {
+            incoming.serve_all_known(&Nothing);
+            assert_eq!(
+                (incoming.connections.len(), answers()),
+                (1, 0),
+                "round {round}"
+            );
+            answer_all(&mut incoming);
+            if incoming.connections.is_empty() {
                 // It asked for too much of what is not there.
                 assert!(round as usize * QUESTIONS_MAX >= REFUSALS_MAX as usize - QUESTIONS_MAX);
                 break;
             }
             assert_eq!(answers(), QUESTIONS_MAX);
         }
-        let theirs = connect(&adapter, &mut incoming, 8);
+        let theirs = connect(&mut incoming, 8);
         let refused = incoming.refused;
         for key in 0..=QUESTIONS_MAX as u32 {
             let asked = Message::region(key << 16 | 1);
             protocol::send(theirs.as_fd(), &asked, &[]).expect("sent");
         }
-        incoming.serve_all_known(&adapter, &Nothing);
-        assert_eq!((incoming.count(), incoming.refused), (0, refused + 1));
-        let theirs = connect(&adapter, &mut incoming, 9);
+        incoming.serve_all_known(&Nothing);
+        assert_eq!(
+            (incoming.connections.len(), incoming.refused),
+            (0, refused + 1)
+        );
+        let theirs = connect(&mut incoming, 9);
         for _ in 0..=SWEEPS_MAX {
-            assert_eq!(incoming.count(), 1);
+            assert_eq!(incoming.connections.len(), 1);
             protocol::send(theirs.as_fd(), &Message::sweep(), &[]).expect("sent");
-            incoming.serve_all_known(&adapter, &Nothing);
+            incoming.serve_all_known(&Nothing);
         }
-        assert_eq!((incoming.count(), incoming.refused), (0, refused + 2));
+        assert_eq!(
+            (incoming.connections.len(), incoming.refused),
+            (0, refused + 2)
+        );
     }
 }

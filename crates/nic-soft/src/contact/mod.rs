@@ -5,6 +5,7 @@ pub(crate) mod contacts;
 pub(crate) mod doorbell;
 pub(crate) mod inbox;
 pub(crate) mod incoming;
+mod listener;
 pub(crate) mod membership;
 pub(crate) mod objects;
 pub(crate) mod peer;

@@ -12,10 +12,9 @@ use rustix::process::Pid;
 use verbs::{Gid, VerbsError};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::contacts::Contact;
 use crate::contact::doorbell::Doorbell;
 use crate::contact::protocol::{self, Message, STATUS_OK};
-use crate::contact::question::Question;
+use crate::contact::question::{QUESTIONS_MAX, Question};
 use crate::shared::allotment::Allotment;
 use crate::shared::layout::{
     CHANNELS, Inbox, LANE_LINES, LaneHead, Line, MrEntry, Published, mr_index,
@@ -23,13 +22,20 @@ use crate::shared::layout::{
 use crate::shared::mr_entry::Described;
 use crate::shared::segment::{Mapping, close_aside};
 
-/// Questions to a peer that it has not answered, at most. So few answers always find room in the
-/// connection: a peer drops whoever does not take its answers.
-pub(crate) const QUESTIONS_MAX: usize = 16;
 /// Messages of a peer taken in one turn.
 const ANSWERS: usize = 16;
 /// Answers of a peer with files that cannot be mapped, at most.
 const WRONG_MAX: u32 = 64;
+
+/// The process that a connection was opened to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Called {
+    pub(crate) gid: Gid,
+    pub(crate) instance: u32,
+    /// Names the connection to the agent. Ours: two peers can say that they are the same
+    /// incarnation, and the end of one must not be the other's.
+    pub(crate) token: u64,
+}
 
 /// A peer adapter. It stays mapped while somebody holds it, also after it has died.
 #[derive(Debug)]
@@ -64,7 +70,7 @@ impl Peer {
     /// The peer that has answered over a connection, with the files of its segments.
     pub(crate) fn new(
         adapter: &Adapter,
-        contact: &Contact,
+        called: Called,
         pid: Pid,
         socket: OwnedFd,
         incarnation: u64,
@@ -72,11 +78,11 @@ impl Peer {
     ) -> Result<Self, VerbsError> {
         let map = |file, len, writable| adapter.source.map_foreign(file, len, writable);
         let peer = Peer {
-            gid: contact.gid,
-            instance: contact.instance,
+            gid: called.gid,
+            instance: called.instance,
             incarnation,
             pid,
-            token: contact.token,
+            token: called.token,
             published: map(published, size_of::<Published>(), false)?,
             inbox: map(inbox, size_of::<Inbox>(), true)?,
             allotment: Allotment::default(),

@@ -7,6 +7,10 @@ use std::time::Instant;
 use crate::contact::adapter::Adapter;
 use crate::shared::mr_entry::Described;
 
+/// Questions to a peer that it has not answered, at most. So few answers always find room in the
+/// connection: a peer drops whoever does not take its answers.
+pub(crate) const QUESTIONS_MAX: usize = 16;
+
 /// The question for the file behind a region of a peer.
 #[derive(Debug)]
 pub(crate) struct Question {

@@ -15,8 +15,7 @@ use rustix::fs::Timespec;
 use rustix::io::Errno;
 use verbs::VerbsError;
 
-use crate::contact::contacts;
-use crate::contact::incoming::{self, TOKEN_LISTENER, TOKEN_OUTGOING, TOKEN_STOP, TOKEN_WAKE};
+use crate::contact::adapter::{TOKEN_LISTENER, TOKEN_OUTGOING, TOKEN_STOP, TOKEN_WAKE};
 use crate::device::objects::Registry;
 use crate::device::reaper::Reaper;
 
@@ -52,10 +51,7 @@ impl Agent {
             EventFlags::IN,
         )
         .map_err(|e| VerbsError::io("watching an eventfd", e))?;
-        adapter
-            .incoming()
-            .listen(adapter)
-            .map_err(|e| VerbsError::io("listening for peers", e))?;
+        objects.incoming.listen()?;
         let weak = Arc::downgrade(objects);
         let epoll = adapter
             .agent_epoll
@@ -84,10 +80,9 @@ impl Drop for Agent {
             tracing::error!("the software NIC's agent panicked");
         }
         if let Some(objects) = self.objects.upgrade() {
-            let adapter = &objects.adapter;
-            adapter.membership.leave();
-            adapter.incoming().close(adapter, &*objects);
-            adapter.contacts.close();
+            objects.adapter.membership.leave();
+            objects.incoming.close(&*objects);
+            objects.contacts.close();
         }
     }
 }
@@ -136,33 +131,33 @@ fn run(objects: &Weak<Registry>, epoll: &OwnedFd, clock: fn() -> u64) {
         let Some(objects) = objects.upgrade() else {
             return;
         };
-        let adapter = &objects.adapter;
+        let (contacts, incoming) = (&objects.contacts, &objects.incoming);
         for event in events {
             match event.data.u64() {
                 TOKEN_STOP => return,
                 // What it was woken for comes below, so that a later one is for the next turn.
-                TOKEN_WAKE => adapter.note_woken(),
+                TOKEN_WAKE => objects.adapter.note_woken(),
                 TOKEN_LISTENER => {
-                    if !adapter.incoming().accept(adapter) {
+                    if !incoming.accept() {
                         accept_due_ns = Some(clock().saturating_add(ACCEPT_PAUSE_NS));
                     }
                 }
                 token if token & TOKEN_OUTGOING != 0 => {
-                    contacts::take_outgoing(adapter, &*objects, token & !TOKEN_OUTGOING);
+                    contacts.take_outgoing(&*objects, token & !TOKEN_OUTGOING);
                 }
-                token => incoming::serve(adapter, &*objects, token),
+                token => incoming.serve(&*objects, token),
             }
         }
         if accept_due_ns.is_some_and(|due_ns| clock() >= due_ns) {
             accept_due_ns = None;
-            if let Err(e) = adapter.incoming().watch(adapter) {
+            if let Err(e) = incoming.watch() {
                 tracing::warn!(error = %e, "cannot watch for peers");
                 accept_due_ns = Some(clock().saturating_add(ACCEPT_PAUSE_NS));
             }
         }
-        incoming::answer_all(adapter, &*objects);
+        incoming.answer_all(&*objects);
         reaper.carry_on(&objects);
-        contact_due = contacts::carry_on(adapter).map(|pause| Timespec {
+        contact_due = contacts.carry_on().map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
             tv_nsec: pause.subsec_nanos().into(),
         });
@@ -180,14 +175,13 @@ pub(crate) fn catch_up(objects: &Registry) {
         }
     }
     // What the agent has read by now it deals with before it gives this lock back.
-    drop(objects.adapter.incoming());
+    objects.incoming.wait();
 }
 
 /// As [`catch_up`], and leaves nothing out that a peer has sent by now: whether a descriptor is ready
 /// cannot be asked while another thread asks, which finds it not ready for a moment.
 pub(crate) fn catch_up_with_all(objects: &Registry) {
-    let adapter = &objects.adapter;
-    adapter.incoming().serve_all_known(adapter, objects);
+    objects.incoming.serve_all_known(objects);
 }
 
 /// Serves known peers that have something to say; false when none has.
@@ -204,7 +198,7 @@ fn serve_peers(objects: &Registry) -> bool {
         let token = event.data.u64();
         let others = matches!(token, TOKEN_STOP | TOKEN_LISTENER | TOKEN_WAKE);
         if !others && token & TOKEN_OUTGOING == 0 {
-            incoming::serve_known(adapter, objects, token);
+            objects.incoming.serve_known(objects, token);
             any = true;
         }
     }

@@ -11,8 +11,8 @@ use verbs::{CqError, CqNum, Polled, VerbsError};
 use crate::contact::adapter::Adapter;
 use crate::device::agent;
 use crate::device::objects::Registry;
-use crate::queue::cq::{CqShared, Waiting};
-use crate::queue::qp::QpShared;
+use crate::queue::cq::Waiting;
+use crate::queue::qp::{Cq, QpShared};
 use crate::recv::recv_lane::{Left, RecvLane};
 use crate::shared::arming::{self, Asked, Then};
 use crate::sync::peer_epoch::Seen;
@@ -35,7 +35,7 @@ struct BusyQp {
 pub(crate) struct SoftCq {
     adapter: Arc<Adapter>,
     objects: Arc<Registry>,
-    shared: Arc<CqShared>,
+    shared: Arc<Cq>,
     activity: Arc<Activity>,
     lanes: Vec<RecvLane>,
     /// Queue pairs with unfinished sends, lanes to drain or RECVs to flush.
@@ -52,7 +52,7 @@ pub(crate) struct SoftCq {
 }
 
 impl SoftCq {
-    pub(crate) fn new(objects: &Arc<Registry>, shared: Arc<CqShared>) -> Self {
+    pub(crate) fn new(objects: &Arc<Registry>, shared: Arc<Cq>) -> Self {
         let adapter = Arc::clone(&objects.adapter);
         let activity = adapter.quiescence.activity();
         let epoch_seen = adapter.peer_epoch.read();

@@ -14,7 +14,6 @@ use verbs::{
 };
 
 use crate::contact::adapter::{self, Adapter};
-use crate::contact::{contacts, incoming};
 use crate::device::agent::{self, Agent};
 use crate::device::channel::SoftChannel;
 use crate::device::cq::SoftCq;
@@ -24,9 +23,8 @@ use crate::device::srq::SoftSrq;
 use crate::memory::mr::SoftMr;
 use crate::memory::pd::PDS;
 use crate::queue::channel::ChannelShared;
-use crate::queue::cq::CqShared;
 use crate::queue::events::is_of;
-use crate::queue::qp::Parts;
+use crate::queue::qp::{Cq, Parts};
 use crate::queue::srq::SrqShared;
 use crate::send::address::AHS;
 use crate::send::queue::RD_ATOMIC_MAX;
@@ -166,25 +164,24 @@ impl SoftNic {
     /// Counts what is in use. Slow: for statistics and tests.
     pub fn usage(&self) -> Usage {
         let (objects, adapter) = (&self.objects, self.adapter());
-        adapter.sweep_lanes();
-        let connections = adapter.incoming().count();
+        let inboxes = &objects.incoming.inboxes;
+        inboxes.sweep();
+        let connections = objects.incoming.count();
         Usage {
             instance: adapter.membership.number(),
             queue_pairs: objects.qps.count(),
             regions: objects.regions.count(),
-            lanes: adapter.lanes_used(),
-            peers: adapter.peers().len(),
+            lanes: inboxes.lanes_used(),
+            peers: objects.contacts.count(),
             connections,
         }
     }
 
     /// What has been refused and dropped.
     pub fn counters(&self) -> Counters {
-        let adapter = self.adapter();
-        let refused = adapter.incoming().refused;
-        let (unsent, unreceived) = adapter.dropped();
+        let (unsent, unreceived) = self.adapter().dropped();
         Counters {
-            refused,
+            refused: self.objects.incoming.refused(),
             unsent,
             unreceived,
         }
@@ -195,10 +192,10 @@ impl SoftNic {
     /// that, and so does the first use of a region. For programs that have a clock of their own, and
     /// tests.
     pub fn catch_up(&self) {
-        let (objects, adapter) = (&*self.objects, self.adapter());
-        adapter.incoming().serve_few_known(adapter, objects);
-        incoming::answer_all(adapter, objects);
-        contacts::take_all_outgoing(adapter, objects);
+        let objects = &*self.objects;
+        objects.incoming.serve_few_known(objects);
+        objects.incoming.answer_all(objects);
+        objects.contacts.take_all_outgoing(objects);
         objects.unfinished.try_again();
     }
 }
@@ -296,7 +293,7 @@ impl Nic for SoftNic {
             let overrun = AsyncEvent::CqError(CqNum(num as u32));
             !events.is_taken(|event| event == overrun)
         })?;
-        let shared = CqShared::new(slot, init.depth as usize, channel, events);
+        let shared = Cq::new(slot, init.depth as usize, channel, events);
         Ok(Box::new(SoftCq::new(&self.objects, shared)))
     }
 
@@ -329,7 +326,7 @@ impl Nic for SoftNic {
             }
         }
         let (objects, adapter) = (&self.objects, self.adapter());
-        adapter.sweep_lanes();
+        objects.incoming.inboxes.sweep();
         let pd = objects.pds.begin_use(init.pd)?;
         let srq = match init.srq {
             Some(number) => Some(objects.srq(number)?),

@@ -6,17 +6,18 @@ use std::sync::{Arc, Weak};
 use verbs::{ChannelNum, CqNum, Gid, SrqNum, Transport, VerbsError};
 
 use crate::contact::adapter::Adapter;
+use crate::contact::contacts::Contacts;
 use crate::contact::inbox::Peerage;
+use crate::contact::incoming::Incoming;
 use crate::contact::objects::{NewLane, Objects};
 use crate::contact::peer::Peer;
 use crate::device::unfinished::Unfinished;
 use crate::memory::mr::Regions;
 use crate::memory::pd::Pds;
-use crate::queue::arrival::Arrival;
 use crate::queue::channel::ChannelShared;
-use crate::queue::cq::CqShared;
+use crate::queue::cq::Completes;
 use crate::queue::events::Events;
-use crate::queue::qp::QpShared;
+use crate::queue::qp::{Cq, QpShared};
 use crate::queue::srq::SrqShared;
 use crate::send::address::AddressHandles;
 use crate::send::side::SendSide;
@@ -27,12 +28,14 @@ use crate::sync::table::Table;
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) adapter: Arc<Adapter>,
+    pub(crate) contacts: Arc<Contacts>,
+    pub(crate) incoming: Incoming,
     pub(crate) events: Arc<Events>,
     pub(crate) unfinished: Unfinished,
     pub(crate) pds: Pds,
     pub(crate) regions: Arc<Regions>,
     pub(crate) handles: Arc<AddressHandles>,
-    pub(crate) cqs: Table<Weak<CqShared>>,
+    pub(crate) cqs: Table<Weak<Cq>>,
     pub(crate) srqs: Table<Weak<SrqShared>>,
     pub(crate) channels: Table<Weak<ChannelShared>>,
     pub(crate) qps: Table<Weak<SendSide>>,
@@ -41,6 +44,8 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(adapter: Arc<Adapter>) -> Result<Self, VerbsError> {
         Ok(Registry {
+            contacts: Arc::new(Contacts::new(&adapter)),
+            incoming: Incoming::new(&adapter),
             events: Arc::new(Events::new()?),
             unfinished: Unfinished::new(&adapter.quiescence),
             pds: Pds::new(),
@@ -63,7 +68,7 @@ impl Registry {
     }
 
     /// A completion queue, while its owner has it.
-    pub(crate) fn cq(&self, num: CqNum) -> Result<Arc<CqShared>, VerbsError> {
+    pub(crate) fn cq(&self, num: CqNum) -> Result<Arc<Cq>, VerbsError> {
         let number = num.0 as usize;
         let cq = self.cqs.get(number)?.upgrade();
         let open = cq.filter(|cq| cq.is_open());
@@ -136,8 +141,8 @@ impl Objects for Registry {
     fn lane_opened(&self, lane: NewLane) {
         let qp = self.qp_at(qp_index(lane.dst_qpn));
         // A queue pair that has gone or started anew meanwhile, or never was the peer's, gets none.
-        if let Some(arrival) = qp.and_then(|qp| Arrival::at(qp, lane)) {
-            arrival.arrive(&self.adapter);
+        if let Some(qp) = qp {
+            qp.take_lane(lane);
         }
     }
 

@@ -8,11 +8,10 @@ use verbs::{
     SendBatch, SendLimits, Transport, UdDest, VerbsError, rules,
 };
 
-use crate::contact::contacts::{self, peer_of};
 use crate::device::objects::Registry;
 use crate::memory::mr;
 use crate::memory::pd::PdUse;
-use crate::path::link::Link;
+use crate::path::link::{Link, Us};
 use crate::queue::qp::{Parts, QpShared};
 use crate::send::queue::{RD_ATOMIC_MAX, SendQueue};
 use crate::send::side::SendSide;
@@ -30,9 +29,14 @@ pub(crate) fn create(
 ) -> QpParts {
     let adapter = &objects.adapter;
     let shared = QpShared::new(adapter, &objects.events, parts);
-    let us = (adapter.gid, shared.num, shared.transport);
+    let us = Us {
+        gid: adapter.gid,
+        qpn: shared.num,
+        transport: shared.transport,
+    };
     let handles = Arc::clone(&objects.handles);
-    let sender = SendQueue::new(us.0, us.1, us.2, shared.pd, handles);
+    let contacts = Arc::clone(&objects.contacts);
+    let sender = SendQueue::new(us, shared.pd, handles, contacts);
     let side = SendSide::new(&shared, sender);
     slot.set(Arc::downgrade(&side));
     let life = Arc::new(Life {
@@ -139,7 +143,8 @@ impl QpCtl for SoftCtl {
             && to == QpState::Rtr
             && let (Some(gid), Some(qpn)) = (attr.dest_gid(), attr.dest_qpn)
         {
-            let peer = peer_of(&shared.adapter, &*self.objects, gid, qp_instance(qpn.0))?;
+            let contacts = &self.objects.contacts;
+            let peer = contacts.peer_of(&*self.objects, gid, qp_instance(qpn.0))?;
             shared.set_peer_incarnation(peer.incarnation);
             opened = Some(Link::to(peer, qpn.0));
         }
@@ -229,7 +234,7 @@ impl SendHalf for SoftSend {
         let adapter = &shared.adapter;
         let gid = self.objects.handles.address(to.ah, shared.pd)?;
         // Nobody waits for its process to answer.
-        contacts::approach(adapter, gid, qp_instance(to.qpn.0))?;
+        self.objects.contacts.approach(gid, qp_instance(to.qpn.0))?;
         self.side.queue.recall();
         // SAFETY: recalled, and this is the send half, which is not posting.
         unsafe {

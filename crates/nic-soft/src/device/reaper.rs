@@ -31,8 +31,7 @@ impl Reaper {
     /// Comes as far as it does at once.
     pub(crate) fn carry_on(&mut self, objects: &Registry) {
         let adapter = &objects.adapter;
-        let departed = std::mem::take(&mut *adapter.departed());
-        for peer in departed {
+        for peer in objects.contacts.take_departed() {
             // At once: until then its connection wakes the agent.
             peer.close(adapter);
             self.waiting.push(peer);

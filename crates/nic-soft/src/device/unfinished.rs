@@ -64,25 +64,17 @@ impl Unfinished {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use verbs::Gid;
 
-    use crate::contact::adapter::{Adapter, Options};
     use crate::device::objects::Registry;
+    use crate::testing::adapter_without_agent;
 
     #[test]
     fn whoever_else_tries_does_not_take_the_wake_up_of_the_agent() {
         let run_dir = tempfile::tempdir().expect("a directory");
-        // Without an agent.
-        let adapter = Adapter::new(Options {
-            gid: Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST),
-            run_dir: run_dir.path(),
-            contact_timeout: Duration::from_secs(1),
-            memfd: true,
-        });
-        let objects = Registry::new(Arc::new(adapter.expect("an adapter"))).expect("objects");
+        let adapter = Arc::new(adapter_without_agent(run_dir.path()));
+        let objects = Registry::new(adapter).expect("objects");
         objects.adapter.wake_agent();
         assert_eq!(objects.unfinished.carry_on(7), None);
         let is_woken = || {

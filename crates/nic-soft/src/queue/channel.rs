@@ -15,10 +15,17 @@ use verbs::VerbsError;
 
 use crate::contact::adapter::Adapter;
 use crate::contact::doorbell::{Doorbell, RING_LEN, datagram_socket, refuse_descriptors};
-use crate::queue::cq::CqShared;
 use crate::shared::arming::Arming;
-use crate::shared::wakeup::{self, RINGS, Ring};
+use crate::shared::wakeup::{self, RINGS, Ring, Sleeper};
 use crate::sync::table::Slot;
+
+/// A completion queue, as those know it who may have to wake whoever polls it.
+pub(crate) trait Wakes: Send + Sync + std::fmt::Debug {
+    /// Whether it is armed, and whom rings are for.
+    fn sleeper<'a>(&'a self, adapter: &'a Adapter) -> Sleeper<'a>;
+    /// Raises an event if it is armed for one.
+    fn notify(&self, adapter: &Adapter, solicited: bool);
+}
 
 /// What the channel and its completion queues share.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ pub(crate) struct ChannelShared {
     doorbell: Doorbell,
     /// So many rings taken at once mean that some may have been lost.
     full: usize,
-    cqs: Mutex<Vec<Weak<CqShared>>>,
+    cqs: Mutex<Vec<Weak<dyn Wakes>>>,
     /// Its owner has dropped it.
     is_closed: AtomicBool,
     // Freed last, when nobody finds the socket any more: peers ring by the number.
@@ -85,10 +92,11 @@ impl ChannelShared {
         !self.is_closed.load(Ordering::Acquire)
     }
 
-    pub(crate) fn add(&self, cq: &Arc<CqShared>) {
+    /// Adds a completion queue.
+    pub(crate) fn add(&self, cq: Weak<dyn Wakes>) {
         let mut cqs = self.cqs.lock().unwrap_or_else(PoisonError::into_inner);
         cqs.retain(|one| one.strong_count() > 0);
-        cqs.push(Arc::downgrade(cq));
+        cqs.push(cq);
     }
 
     /// Makes the channel readable, for a queue of this process that has an event.
@@ -120,7 +128,7 @@ impl ChannelShared {
         wakeup::event(sleepers, last, self.full, || self.take_ring(), ring)
     }
 
-    fn cqs(&self) -> Vec<Arc<CqShared>> {
+    fn cqs(&self) -> Vec<Arc<dyn Wakes>> {
         let cqs = self.cqs.lock().unwrap_or_else(PoisonError::into_inner);
         cqs.iter().filter_map(Weak::upgrade).collect()
     }

@@ -5,6 +5,7 @@
 //! the queue pairs of this completion queue and moves what it finds into their RECVs.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -14,9 +15,8 @@ use verbs::{CqNum, Polled, Wc};
 
 use crate::contact::adapter::Adapter;
 use crate::queue::arrival::Arrival;
-use crate::queue::channel::ChannelShared;
+use crate::queue::channel::{ChannelShared, Wakes};
 use crate::queue::events::Events;
-use crate::queue::qp::QpShared;
 use crate::shared::arming;
 use crate::shared::layout::qp_index;
 use crate::shared::wakeup::Sleeper;
@@ -27,22 +27,28 @@ use crate::sync::work_list::{List, WorkList};
 /// each time that the number has doubled. The lanes of the living are bounded for each process.
 const NEW_LANES_MAX: usize = 1 << 13;
 
-/// What a completion queue shares with its queue pairs.
+/// A queue pair, as the completion queues know it on which it completes.
+pub(crate) trait Completes: Sized + Send + Sync + Debug + 'static {
+    /// They do not survive that a queue of theirs has overrun.
+    fn enter_error_all(adapter: &Adapter, all: Vec<Arc<Self>>);
+}
+
+/// What a completion queue shares with its queue pairs, of the type `Q`.
 #[derive(Debug)]
 #[repr(C)] // What every poll and completion looks at lies on one line behind the ring.
-pub(crate) struct CqShared {
+pub(crate) struct CqShared<Q> {
     local: ArrayQueue<Completed>,
     overrun: AtomicBool,
     /// There is an event of an earlier arming.
     owed: AtomicBool,
     pub(crate) channel: Option<Arc<ChannelShared>>,
     /// Closed when the queue's owner has dropped it: then completions go nowhere.
-    work: WorkList<Waiting>,
+    work: WorkList<Waiting<Q>>,
     events: Arc<Events>,
     /// The queue pairs that complete here, which do not survive an overrun.
-    qps: Mutex<Vec<Weak<QpShared>>>,
+    qps: Mutex<Vec<Weak<Q>>>,
     /// Its number, in use as long as one of its queue pairs is there.
-    slot: Slot<Weak<CqShared>>,
+    slot: Slot<Weak<CqShared<Q>>>,
 }
 
 /// The completion of a send work request, and how far its polling frees the send queue.
@@ -55,31 +61,38 @@ struct Completed {
 }
 
 /// What waits for the poller.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
+#[derive(Debug)]
+pub(crate) struct Waiting<Q> {
     /// Queue pairs that need it: unfinished sends, RECVs to flush, lanes to drop.
-    pub(crate) qps: Vec<Arc<QpShared>>,
+    pub(crate) qps: Vec<Arc<Q>>,
     /// Lanes that peers have opened.
-    pub(crate) lanes: Vec<Arrival>,
+    pub(crate) lanes: Vec<Arrival<Q>>,
 }
 
-impl List for Waiting {
+impl<Q> Default for Waiting<Q> {
+    fn default() -> Self {
+        let (qps, lanes) = (Vec::new(), Vec::new());
+        Waiting { qps, lanes }
+    }
+}
+
+impl<Q> List for Waiting<Q> {
     fn len(&self) -> usize {
         self.qps.len() + self.lanes.len()
     }
 }
 
-impl Waiting {
-    fn add(&mut self, qp: &Arc<QpShared>) {
+impl<Q> Waiting<Q> {
+    fn add(&mut self, qp: &Arc<Q>) {
         if !self.qps.iter().any(|one| Arc::ptr_eq(one, qp)) {
             self.qps.push(Arc::clone(qp));
         }
     }
 }
 
-impl CqShared {
+impl<Q: Completes> CqShared<Q> {
     pub(crate) fn new(
-        slot: Slot<Weak<CqShared>>,
+        slot: Slot<Weak<CqShared<Q>>>,
         depth: usize,
         channel: Option<Arc<ChannelShared>>,
         events: &Arc<Events>,
@@ -96,7 +109,8 @@ impl CqShared {
         });
         shared.slot.set(Arc::downgrade(&shared));
         if let Some(channel) = &shared.channel {
-            channel.add(&shared);
+            let weak: Weak<CqShared<Q>> = Arc::downgrade(&shared);
+            channel.add(weak);
         }
         shared
     }
@@ -112,7 +126,7 @@ impl CqShared {
     }
 
     /// Notes a queue pair that completes here.
-    pub(crate) fn add(&self, qp: &Arc<QpShared>) {
+    pub(crate) fn add(&self, qp: &Arc<Q>) {
         let mut qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
         qps.retain(|one| one.strong_count() > 0);
         qps.push(Arc::downgrade(qp));
@@ -150,7 +164,7 @@ impl CqShared {
             let qps = self.qps.lock().unwrap_or_else(PoisonError::into_inner);
             let all = qps.iter().filter_map(Weak::upgrade).collect();
             drop(qps);
-            QpShared::enter_error_all(adapter, all);
+            Q::enter_error_all(adapter, all);
         }
     }
 
@@ -178,14 +192,14 @@ impl CqShared {
     }
 
     /// Has the poller look after a queue pair, and wakes it.
-    pub(crate) fn wake_for(&self, adapter: &Adapter, qp: &Arc<QpShared>) {
+    pub(crate) fn wake_for(&self, adapter: &Adapter, qp: &Arc<Q>) {
         self.work.change(|work| work.add(qp));
         self.notify(adapter, true);
     }
 
     /// Has the poller read a lane. Its sender may have rung before, when the poller could not find
     /// the messages yet.
-    pub(crate) fn arrive(&self, adapter: &Adapter, lane: Arrival) {
+    pub(crate) fn arrive(&self, adapter: &Adapter, lane: Arrival<Q>) {
         let solicited = lane.holds_solicited();
         self.work.change(|work| {
             let count = work.lanes.len();
@@ -217,7 +231,7 @@ impl CqShared {
     }
 
     /// Takes what waits for the poller.
-    pub(crate) fn take_work(&self) -> Waiting {
+    pub(crate) fn take_work(&self) -> Waiting<Q> {
         self.work.take()
     }
 
@@ -230,5 +244,15 @@ impl CqShared {
         drop(left);
         let overrun = AsyncEvent::CqError(CqNum(self.number() as u32));
         self.events.forget(|event| event == overrun);
+    }
+}
+
+impl<Q: Completes> Wakes for CqShared<Q> {
+    fn sleeper<'a>(&'a self, adapter: &'a Adapter) -> Sleeper<'a> {
+        CqShared::sleeper(self, adapter)
+    }
+
+    fn notify(&self, adapter: &Adapter, solicited: bool) {
+        CqShared::notify(self, adapter, solicited);
     }
 }

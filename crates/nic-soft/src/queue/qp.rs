@@ -13,13 +13,18 @@ use verbs::{
 };
 
 use crate::contact::adapter::Adapter;
-use crate::queue::cq::CqShared;
+use crate::contact::objects::NewLane;
+use crate::queue::arrival::Arrival;
+use crate::queue::cq::{Completes, CqShared};
 use crate::queue::events::{Events, is_of};
 use crate::queue::srq::SrqShared;
 use crate::shared::credit;
 use crate::shared::layout::{MESSAGE_LEN_MAX, qp_index, qp_instance};
 use crate::shared::qp_entry::{self, Pair, gid_words};
 use crate::shared::recv_queue::{Recv, RecvQueue};
+
+/// A completion queue of queue pairs.
+pub(crate) type Cq = CqShared<QpShared>;
 
 /// What the send queue of a queue pair, which stands above it, does for those who fail it or poll for
 /// it.
@@ -38,8 +43,8 @@ pub(crate) struct Parts {
     pub(crate) transport: Transport,
     pub(crate) caps: QpCaps,
     pub(crate) signal_all: bool,
-    pub(crate) send_cq: Arc<CqShared>,
-    pub(crate) recv_cq: Arc<CqShared>,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<SrqShared>>,
     pub(crate) lent: Option<LentRecvs>,
 }
@@ -48,7 +53,7 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 #[repr(C, align(64))] // The send queue looks at the first line, pollers at the second as well.
 pub(crate) struct QpShared {
-    pub(crate) send_cq: Arc<CqShared>,
+    pub(crate) send_cq: Arc<Cq>,
     /// Where its requests are counted from, apart from those of earlier queue pairs of its number.
     pub(crate) posted_first: u64,
     pub(crate) limits: SendLimits,
@@ -60,7 +65,7 @@ pub(crate) struct QpShared {
     /// How far it has come with failing: [`DRAINING`], [`FLUSHED`], or neither.
     failing: AtomicU8,
     pub(crate) adapter: Arc<Adapter>,
-    pub(crate) recv_cq: Arc<CqShared>,
+    pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<SrqShared>>,
     pub(crate) pd: usize,
     pub(crate) lent: Option<LentRecvs>,
@@ -244,6 +249,30 @@ impl QpShared {
         attr.dest_gid() == Some(gid) && attr.dest_qpn == Some(QpNum(qpn))
     }
 
+    /// Has its poller read a lane that was opened to it. Otherwise the lane waits for its sender to close
+    /// it: if it was opened for another connection, or by somebody whom the queue pair is not connected to.
+    pub(crate) fn take_lane(self: &Arc<Self>, new: NewLane) {
+        let NewLane {
+            mut lane,
+            src_qpn,
+            dst_qpn,
+            epoch,
+        } = new;
+        let from_peer = || self.is_peer(lane.inbox().peer.gid, src_qpn);
+        let fits = self.transport == Transport::Ud || from_peer();
+        if self.num != dst_qpn || self.epoch() != epoch || !fits {
+            return;
+        }
+        lane.accept();
+        let arrival = Arrival {
+            lane,
+            qp: Arc::clone(self),
+            src_qpn,
+            epoch,
+        };
+        self.recv_cq.arrive(&self.adapter, arrival);
+    }
+
     /// Whether this queue pair is connected to one of a process.
     pub(crate) fn is_connected_to(&self, gid: Gid, instance: u32) -> bool {
         let attr = self.machine().attr();
@@ -422,16 +451,6 @@ impl QpShared {
         }
     }
 
-    /// The same for several, which costs one fence.
-    pub(crate) fn enter_error_all(adapter: &Adapter, all: Vec<Arc<Self>>) {
-        let fails = |qp: Arc<Self>| {
-            let (state, epoch) = qp.fail(false)?;
-            (state == QpState::Err).then_some((qp, epoch))
-        };
-        let failed: Vec<_> = all.into_iter().filter_map(fails).collect();
-        QpShared::drain_all(adapter, &failed);
-    }
-
     /// What comes after [`QpShared::fail`] where that has led to ERR, each in an epoch.
     pub(crate) fn drain_all(adapter: &Adapter, all: &[(Arc<Self>, u16)]) {
         if !all.is_empty() {
@@ -571,6 +590,18 @@ impl QpShared {
 
     pub(crate) fn set_peer_incarnation(&self, incarnation: u64) {
         self.peer_incarnation.store(incarnation, Ordering::Release);
+    }
+}
+
+impl Completes for QpShared {
+    /// The same as [`QpShared::enter_error`] for several, which costs one fence.
+    fn enter_error_all(adapter: &Adapter, all: Vec<Arc<Self>>) {
+        let fails = |qp: Arc<Self>| {
+            let (state, epoch) = qp.fail(false)?;
+            (state == QpState::Err).then_some((qp, epoch))
+        };
+        let failed: Vec<_> = all.into_iter().filter_map(fails).collect();
+        QpShared::drain_all(adapter, &failed);
     }
 }
 

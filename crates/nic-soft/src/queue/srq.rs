@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use verbs::{PostError, RecvBatch};
 
 use crate::contact::adapter::Adapter;
-use crate::queue::cq::CqShared;
+use crate::queue::channel::Wakes;
 use crate::shared::layout::SrqEntry;
 use crate::shared::recv_queue::{Recv, RecvQueue};
 use crate::shared::srq_entry;
@@ -23,7 +23,7 @@ pub(crate) struct SrqShared {
     /// Whether some poller has found no RECV for a message.
     is_awaited: AtomicBool,
     /// The queues of such pollers, and whether a message raises a solicited event.
-    awaiting: Mutex<Vec<(Weak<CqShared>, bool)>>,
+    awaiting: Mutex<Vec<(Weak<dyn Wakes>, bool)>>,
     /// How often they were rung and forgotten.
     round: AtomicU32,
     /// Its owner has dropped it.
@@ -81,14 +81,17 @@ impl SrqShared {
     /// Has the next post ring a poller whose message waits for a RECV, and says in which round.
     /// Afterwards the poller looks once more. In the same round it need not ask again: should the
     /// post be ringing just now, it looks whether the queue is armed only after the round has ended.
-    pub(crate) fn await_post(&self, cq: &Arc<CqShared>, solicited: bool) -> u32 {
+    pub(crate) fn await_post<C: Wakes + 'static>(&self, cq: &Arc<C>, solicited: bool) -> u32 {
         let mut awaiting = self.awaiting.lock().unwrap_or_else(PoisonError::into_inner);
         let known = awaiting
             .iter_mut()
-            .find(|(one, _)| one.as_ptr() == Arc::as_ptr(cq));
+            .find(|(one, _)| std::ptr::addr_eq(one.as_ptr(), Arc::as_ptr(cq)));
         match known {
             Some((_, any_solicited)) => *any_solicited |= solicited,
-            None => awaiting.push((Arc::downgrade(cq), solicited)),
+            None => {
+                let cq: Weak<C> = Arc::downgrade(cq);
+                awaiting.push((cq, solicited));
+            }
         }
         self.is_awaited.store(true, Ordering::Relaxed);
         let round = self.round();

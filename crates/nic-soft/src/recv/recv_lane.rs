@@ -74,7 +74,7 @@ enum State {
 
 impl RecvLane {
     /// Takes up a lane.
-    pub(crate) fn new(adapter: &Adapter, arrival: Arrival) -> Self {
+    pub(crate) fn new(adapter: &Adapter, arrival: Arrival<QpShared>) -> Self {
         let Arrival {
             lane,
             qp,

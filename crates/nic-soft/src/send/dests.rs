@@ -6,7 +6,7 @@ use verbs::batch::key_of;
 use verbs::{AhNum, Gid, UdDest};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::contacts::{self, Approach, Contact};
+use crate::contact::contacts::{Approach, Contact, Contacts};
 use crate::contact::peer::Peer;
 use crate::path::link::{Link, Us};
 use crate::send::address::AddressHandles;
@@ -46,6 +46,7 @@ pub(crate) struct Dests {
     /// The queue pair's protection domain, to which address handles have to belong.
     pd: usize,
     handles: Arc<AddressHandles>,
+    contacts: Arc<Contacts>,
     /// A hash table with linear probing; a power of two, at most half full.
     dests: Vec<Option<Dest>>,
     dests_len: usize,
@@ -60,11 +61,17 @@ pub(crate) struct Dests {
 }
 
 impl Dests {
-    pub(crate) fn new(us: Us, pd: usize, handles: Arc<AddressHandles>) -> Self {
+    pub(crate) fn new(
+        us: Us,
+        pd: usize,
+        handles: Arc<AddressHandles>,
+        contacts: Arc<Contacts>,
+    ) -> Self {
         Dests {
             us,
             pd,
             handles,
+            contacts,
             dests: Vec::new(),
             dests_len: 0,
             last: None,
@@ -75,7 +82,8 @@ impl Dests {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Dests::new(self.us, self.pd, Arc::clone(&self.handles));
+        let (handles, contacts) = (Arc::clone(&self.handles), Arc::clone(&self.contacts));
+        *self = Dests::new(self.us, self.pd, handles, contacts);
     }
 
     #[inline]
@@ -189,7 +197,7 @@ impl Dests {
         if let Some(known) = self.links.iter().position(same) {
             return Ok(known);
         }
-        match contacts::approach(adapter, gid, qp_instance(qpn)) {
+        match self.contacts.approach(gid, qp_instance(qpn)) {
             Ok(Approach::Known(peer)) => Ok(self.insert_link(adapter, peer, qpn)),
             Ok(Approach::UnderWay(contact)) => Err(Missing::Contact(contact)),
             Err(e) => {
@@ -339,14 +347,16 @@ mod tests {
             qpn: adapter.qpn(2),
             transport: Transport::Ud,
         };
-        let mut dests = Dests::new(own, 1, Arc::new(AddressHandles::new()));
+        let contacts = &us.objects.contacts;
+        let handles = Arc::new(AddressHandles::new());
+        let mut dests = Dests::new(own, 1, handles, Arc::clone(contacts));
         let datagram = || Datagram {
             qkey: Qkey(1),
             flags: 0,
             imm: 0,
             bytes: Box::default(),
         };
-        let approach = || contacts::approach(adapter, gid, instance).expect("somebody is there");
+        let approach = || contacts.approach(gid, instance).expect("somebody is there");
         let Approach::UnderWay(contact) = approach() else {
             panic!("nobody has called before");
         };

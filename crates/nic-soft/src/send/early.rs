@@ -91,7 +91,7 @@ impl Early {
                 // A peer is known a moment before its contact is over.
                 None => true,
             };
-            one.qpn == qpn && one.contact.gid == peer.gid && stands
+            one.qpn == qpn && one.contact.called.gid == peer.gid && stands
         };
         for waiting in self.waiting.extract_if(.., leads_there) {
             taken.extend(waiting.datagrams);

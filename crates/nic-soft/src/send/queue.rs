@@ -18,7 +18,7 @@ use verbs::{
 };
 
 use crate::contact::adapter::Adapter;
-use crate::contact::contacts::Contact;
+use crate::contact::contacts::{Contact, Contacts};
 use crate::memory::local::Local;
 use crate::path::connection::{self, Connection, Outcome, Progress, message_flags};
 use crate::path::link::{Link, Us};
@@ -76,21 +76,15 @@ fn opcode(op: &Op) -> WcOpcode {
 
 impl SendQueue {
     pub(crate) fn new(
-        gid: Gid,
-        qpn: u32,
-        transport: Transport,
+        us: Us,
         pd: usize,
         handles: Arc<AddressHandles>,
+        contacts: Arc<Contacts>,
     ) -> Self {
-        let us = Us {
-            gid,
-            qpn,
-            transport,
-        };
         SendQueue {
             us,
             connection: Connection::new(us),
-            dests: Dests::new(us, pd, handles),
+            dests: Dests::new(us, pd, handles, contacts),
             qkey: Qkey::default(),
             kept: VecDeque::new(),
             paused: Duration::ZERO,
@@ -400,16 +394,11 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Host, send_queue};
 
     #[test]
     fn time_outs_are_those_of_their_codes() {
-        let mut sender = SendQueue::new(
-            Gid::default(),
-            2,
-            Transport::Rc,
-            1,
-            Arc::new(AddressHandles::new()),
-        );
+        let mut sender = send_queue(&Host::new().open());
         let mut timeout = |code| {
             let mut attr = QpAttr::default();
             attr.timeout = Some(code);

@@ -214,11 +214,10 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use verbs::{QpAttr, Transport};
-
-    use crate::send::address::AddressHandles;
+    use verbs::QpAttr;
 
     use super::*;
+    use crate::testing::{Host, send_queue};
 
     fn kept() -> Kept {
         Kept {
@@ -239,13 +238,7 @@ mod tests {
 
     #[test]
     fn requests_are_tried_as_often_as_the_attributes_say() {
-        let mut sender = SendQueue::new(
-            Gid::default(),
-            2,
-            Transport::Rc,
-            1,
-            Arc::new(AddressHandles::new()),
-        );
+        let mut sender = send_queue(&Host::new().open());
         // How many times such a request waits, which is found to wait once in each step.
         let waits = |sender: &SendQueue, wait, step| {
             let (mut kept, mut now) = (kept(), Instant::now());
