@@ -252,7 +252,8 @@ impl SoftCq {
         }
         let lanes_first = std::mem::take(&mut self.lanes_first);
         if !lanes_first {
-            self.shared.take_completions(&self.adapter, out);
+            // SAFETY: this is the queue's owner, through `&mut self`.
+            unsafe { self.shared.take_completions(&self.adapter, out) };
             // Whoever polls a little at a time, and has requests complete all the time, receives too.
             self.lanes_first = out.is_full();
         }
@@ -288,7 +289,8 @@ impl SoftCq {
             self.lanes.retain_mut(|lane| !lane.has_ended());
         }
         if lanes_first {
-            self.shared.take_completions(&self.adapter, out);
+            // SAFETY: as above.
+            unsafe { self.shared.take_completions(&self.adapter, out) };
         }
         if self.look_at_all {
             // One that was short of room, or cut, has seen every lane, but not to its end.

@@ -327,7 +327,31 @@ impl SoftRecv {
         PostError { index: 0, reason }
     }
 
-    #[inline]
+    /// Adds RECVs to the queue, and has `note` tell of each by its number there.
+    #[inline(always)]
+    fn add(&self, batch: &RecvBatch, note: impl Fn(u64, &RecvWr<'_>)) -> Result<(), PostError> {
+        let recvs = &self.shared.recvs;
+        for (index, wr) in batch.iter().enumerate() {
+            if wr.sges.len() > recvs.sge_max() {
+                let reason = PostReason::TooManySges;
+                return Err(PostError { index, reason });
+            }
+            let Some(number) = recvs.push(wr.id, wr.sges) else {
+                let reason = PostReason::QueueFull;
+                return Err(PostError { index, reason });
+            };
+            note(number, &wr);
+        }
+        Ok(())
+    }
+
+    // A function of its own, so that RECVs of datagrams, which have no credits, keep their registers.
+    #[inline(never)]
+    fn add_credited(&self, batch: &RecvBatch) -> Result<(), PostError> {
+        self.add(batch, |number, wr| self.publish_credit(number, wr))
+    }
+
+    #[inline(always)]
     fn publish_credit(&self, number: u64, wr: &RecvWr<'_>) {
         let shared = &self.shared;
         let mut len = 0u64;
@@ -350,31 +374,17 @@ impl RecvHalf for SoftRecv {
         if shared.srq.is_some() || shared.lent.is_some() || shared.is(QpState::Reset) {
             return Err(self.refusal());
         }
-        let connected = shared.transport != Transport::Ud;
-        for (index, wr) in batch.iter().enumerate() {
-            if wr.sges.len() > shared.recvs.sge_max() {
-                return Err(PostError {
-                    index,
-                    reason: PostReason::TooManySges,
-                });
-            }
-            let Some(number) = shared.recvs.push(wr.id, wr.sges) else {
-                return Err(PostError {
-                    index,
-                    reason: PostReason::QueueFull,
-                });
-            };
-            if connected {
-                self.publish_credit(number, &wr);
-            }
-        }
+        let posted = match shared.transport {
+            Transport::Ud => self.add(batch, |_, _| {}),
+            Transport::Rc | Transport::Uc => self.add_credited(batch),
+        };
         // Pairs with the fence of whoever fails: one that does so now either finds the RECVs, or is
         // found to have failed.
         light_barrier();
         if shared.is(QpState::Err) {
             shared.recv_cq.wake_for(&shared.adapter, shared);
         }
-        Ok(())
+        posted
     }
 }
 
@@ -412,6 +422,27 @@ mod tests {
         // Whoever had it fail at the same time, and comes to this only now.
         shared.drain_and_flush(shared.epoch());
         assert!(shared.is_flushed() && !shared.takes_messages());
+    }
+
+    #[test]
+    fn a_recv_in_front_of_one_that_is_refused_is_flushed() {
+        let host = Host::new();
+        let nic = host.open();
+        let mut side = Side::alone_on(&nic);
+        side.qp.modify(&QpAttr::to(QpState::Err)).expect("to ERR");
+        let mut out = [Wc::default()];
+        while !side.shared(&nic).is_flushed() {
+            assert_eq!(side.cq.poll(&mut out), Ok(0));
+        }
+        let sges = vec![Default::default(); side.qp.caps().recv_sge_max as usize + 1];
+        let recvs = [(1, 0), (2, sges.len())].map(|(id, count)| RecvWr {
+            id,
+            sges: &sges[..count],
+        });
+        let refused = side.qp.post_recv(&recvs).expect_err("too many elements");
+        assert_eq!(refused.index, 1);
+        assert_eq!(side.cq.poll(&mut out), Ok(1));
+        assert_eq!((out[0].id, out[0].status), (1, WcStatus::WrFlushErr));
     }
 
     #[test]

@@ -4,12 +4,10 @@
 //! them. Completions of RECVs are made while polling: the poller looks into the lanes that lead to
 //! the queue pairs of this completion queue and moves what it finds into their RECVs.
 
-use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crossbeam_queue::ArrayQueue;
 use verbs::nic::AsyncEvent;
 use verbs::{CqNum, Polled, Wc};
 
@@ -20,6 +18,7 @@ use crate::queue::events::Events;
 use crate::shared::arming;
 use crate::shared::layout::qp_index;
 use crate::shared::wakeup::Sleeper;
+use crate::sync::bounded::Bounded;
 use crate::sync::table::Slot;
 use crate::sync::work_list::{List, WorkList};
 
@@ -37,7 +36,7 @@ pub(crate) trait Completes: Sized + Send + Sync + Debug + 'static {
 #[derive(Debug)]
 #[repr(C)] // What every poll and completion looks at lies on one line behind the ring.
 pub(crate) struct CqShared<Q> {
-    local: ArrayQueue<Completed>,
+    local: Bounded<Completed>,
     overrun: AtomicBool,
     /// There is an event of an earlier arming.
     owed: AtomicBool,
@@ -52,11 +51,9 @@ pub(crate) struct CqShared<Q> {
 }
 
 /// The completion of a send work request, and how far its polling frees the send queue.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Completed {
-    /// In a cell, because `Option<Completed>` would hide its tag in an enumeration otherwise, and the
-    /// compiler then moves the completion byte by byte.
-    wc: Cell<Wc>,
+    wc: Wc,
     position: u64,
 }
 
@@ -98,7 +95,7 @@ impl<Q: Completes> CqShared<Q> {
         events: &Arc<Events>,
     ) -> Arc<Self> {
         let shared = Arc::new(CqShared {
-            local: ArrayQueue::new(depth),
+            local: Bounded::new(depth),
             overrun: AtomicBool::new(false),
             work: WorkList::new(),
             channel,
@@ -137,13 +134,7 @@ impl<Q: Completes> CqShared<Q> {
     #[inline]
     #[must_use]
     pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc, position: u64) -> bool {
-        let fits = self
-            .local
-            .push(Completed {
-                wc: Cell::new(wc),
-                position,
-            })
-            .is_ok();
+        let fits = self.local.push(Completed { wc, position });
         if !fits {
             self.overrun(adapter);
         }
@@ -212,16 +203,17 @@ impl<Q: Completes> CqShared<Q> {
     }
 
     /// Takes completions of send work requests.
+    ///
+    /// # Safety
+    /// One thread at a time calls this: the queue's owner.
     #[inline(always)]
-    pub(crate) fn take_completions(&self, adapter: &Adapter, out: &mut Polled) {
-        while !out.is_full() && !self.local.is_empty() {
-            let Some(Completed { wc, position }) = self.local.pop() else {
-                break;
-            };
-            let wc = wc.into_inner();
-            adapter.released[qp_index(wc.qpn.0)].note(position);
-            out.push(wc);
-        }
+    pub(crate) unsafe fn take_completions(&self, adapter: &Adapter, out: &mut Polled) {
+        let put = |Completed { wc, position }: &Completed, out: &mut Polled| {
+            adapter.released[qp_index(wc.qpn.0)].note(*position);
+            out.push(*wc);
+        };
+        // SAFETY: the caller's promise.
+        while !out.is_full() && unsafe { self.local.take(|one| put(one, out)) }.is_some() {}
     }
 
     /// Whether something waits for the poller.

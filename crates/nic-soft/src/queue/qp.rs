@@ -391,6 +391,14 @@ impl QpShared {
         })
     }
 
+    /// The queue of its RECVs, if the next one is there: none was put back, and no other queue pair
+    /// takes any.
+    #[inline(always)]
+    pub(crate) fn usual_recvs(&self) -> Option<&RecvQueue> {
+        let is_usual = self.srq.is_none() && !self.has_held.load(Ordering::Relaxed);
+        is_usual.then_some(&self.recvs)
+    }
+
     /// Takes the next RECV.
     #[inline]
     pub(crate) fn next_recv(&self, adapter: &Adapter, into: &mut Recv) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbs::wr::GRH_LEN;
 use verbs::{
-    Access, Gid, Polled, QpNum, Transport, VendorErr, Wc, WcFlags, WcOpcode, WcStatus, mem,
+    Access, Gid, Polled, QpNum, Sge, Transport, VendorErr, Wc, WcFlags, WcOpcode, WcStatus, mem,
 };
 
 use crate::contact::adapter::Adapter;
@@ -126,10 +126,11 @@ impl RecvLane {
     #[inline]
     pub(crate) fn drain(&mut self, adapter: &Adapter, out: &mut Polled) -> Left {
         let mut wasted = 0;
-        if self.takes_datagrams()
-            && let Some(len_max) = self.qp.lent_len()
-        {
-            self.lend_datagrams(len_max, out);
+        if self.takes_datagrams() {
+            match self.qp.lent_len() {
+                Some(len_max) => self.lend_datagrams(len_max, out),
+                None => self.take_datagrams(adapter, out),
+            }
         }
         while !out.is_full() {
             let message = match self.reader.peek() {
@@ -343,33 +344,44 @@ impl RecvLane {
             adapter.count_unreceived();
             return Taken::Nothing;
         }
-        let len = message.len as usize;
-        let pd = self.qp.pd as u32;
-        // The usual RECV: one element with room for all.
-        if let [sge] = self.recv.sges()
-            && sge.len as usize >= GRH_LEN + len
-            && let Some(to) = mr::local(adapter, pd, sge, Access::LOCAL_WRITE)
-        {
-            // SAFETY: `local` has checked the element, and it has room for both parts.
-            unsafe {
-                mem::put(to, self.grh.as_ptr(), GRH_LEN);
-                lane::copy_out(message, 0, to.add(GRH_LEN), len);
+        let is_usual = matches!(self.recv.sges(), [sge] if self.put(adapter, message, sge));
+        let put = match is_usual {
+            true => Ok(()),
+            false => self.scatter_datagram(adapter, message),
+        };
+        match put {
+            Ok(()) => {
+                let mut wc = self.completion(message, GRH_LEN + message.len as usize);
+                wc.flags |= WcFlags::GRH;
+                out.push(wc);
+                Taken::Completed
             }
-        } else {
-            match self.scatter_datagram(adapter, message) {
-                Ok(()) => {}
-                Err(Cause::RecvRoom) => {
-                    // A datagram longer than its RECV is lost, and the RECV is for the next one.
-                    self.qp.hold(self.recv);
-                    return Taken::Nothing;
-                }
-                Err(cause) => return self.recv_failed(cause, out),
+            Err(Cause::RecvRoom) => {
+                // A datagram longer than its RECV is lost, and the RECV is for the next one.
+                self.qp.hold(self.recv);
+                Taken::Nothing
             }
+            Err(cause) => self.recv_failed(cause, out),
         }
-        let mut wc = self.completion(message, GRH_LEN + len);
-        wc.flags |= WcFlags::GRH;
-        out.push(wc);
-        Taken::Completed
+    }
+
+    /// Puts a datagram into an element that has room for all of it; false if it is none of ours, or has
+    /// not.
+    #[inline(always)]
+    fn put(&self, adapter: &Adapter, message: &Message, sge: &Sge) -> bool {
+        let len = message.len as usize;
+        if GRH_LEN + len > sge.len as usize {
+            return false;
+        }
+        let Some(to) = mr::local(adapter, self.qp.pd as u32, sge, Access::LOCAL_WRITE) else {
+            return false;
+        };
+        // SAFETY: `local` has checked the element, and it has room for both parts.
+        unsafe {
+            mem::put(to, self.grh.as_ptr(), GRH_LEN);
+            lane::copy_out(message, 0, to.add(GRH_LEN), len);
+        }
+        true
     }
 
     /// A datagram into a RECV of several elements, or none.
@@ -380,6 +392,29 @@ impl RecvLane {
             (message.payload, message.len as usize),
         ];
         scatter_parts(adapter, self.qp.pd as u32, &self.recv, &parts)
+    }
+
+    /// Moves datagrams into RECVs as long as each is the usual one, which has one element with room for
+    /// all: the shortest way. As for [`lend_datagrams`](Self::lend_datagrams), whether the queue pair
+    /// takes them was asked once.
+    #[inline(always)]
+    fn take_datagrams(&mut self, adapter: &Adapter, out: &mut Polled) {
+        let Some(recvs) = self.qp.usual_recvs() else {
+            return;
+        };
+        let lender = self.lender();
+        while !out.is_full()
+            && let Some(message) = self.reader.peek_send()
+            && let Some((id, sge)) = recvs.first_single()
+            && self.put(adapter, &message, &sge)
+        {
+            recvs.take_first();
+            out.push(Wc {
+                id,
+                ..lender.completion(&message)
+            });
+            self.reader.consume(&message);
+        }
     }
 
     /// Lends datagrams as long as there are such, no longer than `len_max` with their header: the usual
@@ -595,7 +630,7 @@ impl Drop for RecvLane {
     }
 }
 
-/// What is the same for all datagrams of a lane that are lent.
+/// What is the same for all datagrams of a lane.
 struct Lender {
     qpn: QpNum,
     src_qpn: QpNum,

@@ -156,6 +156,26 @@ impl RecvQueue {
         }
     }
 
+    /// The number and the element of the oldest RECV, if it has one element. For queues with one
+    /// consumer at a time, who [takes](Self::take_first) it.
+    #[inline(always)]
+    pub(crate) fn first_single(&self) -> Option<(u64, Sge)> {
+        let head = self.head.load(Ordering::Relaxed);
+        if head == self.tail.load(Ordering::Acquire) {
+            return None;
+        }
+        let entry = &self.entries[(head & self.mask) as usize];
+        let is_single = entry.count.load(Ordering::Relaxed) == 1;
+        is_single.then(|| (entry.id.load(Ordering::Relaxed), entry.first.load()))
+    }
+
+    /// Takes the RECV that [`first_single`](Self::first_single) has found.
+    #[inline(always)]
+    pub(crate) fn take_first(&self) {
+        let head = self.head.load(Ordering::Relaxed);
+        self.head.store(head + 1, Ordering::Release);
+    }
+
     /// Takes the oldest RECV. For queues with one consumer at a time.
     #[inline]
     pub(crate) fn pop(&self, into: &mut Recv) -> bool {
@@ -222,6 +242,14 @@ mod tests {
                 }
             }
             for _ in 0..step % 5 {
+                if let Some((id, sge)) = queue.first_single() {
+                    assert_eq!((id, [sge].as_slice()), (popped, &*sges(1, popped)));
+                    if step % 3 == 0 {
+                        queue.take_first();
+                        popped += 1;
+                        continue;
+                    }
+                }
                 let got = if step % 2 == 0 {
                     queue.pop(&mut recv)
                 } else {

@@ -1,5 +1,6 @@
 //! What threads and processes share things with: the real atomics and locks, or loom's.
 
+pub(crate) mod bounded;
 pub(crate) mod handover;
 pub(crate) mod peer_epoch;
 pub(crate) mod quiescence;

@@ -8,6 +8,7 @@
 //! | what is shared | model | explores |
 //! | --- | --- | --- |
 //! | `shared/arming.rs`: a queue that sleeps, and completions | `arming.rs` | three threads, bounded |
+//! | `sync/bounded.rs`: completions of several queue pairs for one poller | `bounded.rs` | two all, three bounded |
 //! | `shared/wakeup.rs`: queues that sleep on one socket, which is full at times | `channel.rs` | three threads, bounded |
 //! | `shared/allotment.rs`: a lane that is used again | `lane.rs` | two, all |
 //! | `shared/credit.rs`: a RECV that a sender has seen is there | `credit.rs` | three, bounded |

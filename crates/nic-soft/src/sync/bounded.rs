@@ -1,0 +1,132 @@
+//! A queue of a fixed depth, which many threads add to and one takes from: completions of send work
+//! requests, on their way from whoever posts to the poller.
+//!
+//! A producer claims a position, fills its slot and says so there. One that stands still in between
+//! keeps what was added behind it from being taken, and nobody else waiting.
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicU64, Ordering, UnsafeCell};
+
+#[derive(Debug)]
+struct Slot<T> {
+    /// One more than the position whose value is here.
+    filled: AtomicU64,
+    value: UnsafeCell<T>,
+}
+
+/// The queue.
+#[derive(Debug)]
+#[repr(C)] // What both sides only read lies beside what stands behind the queue.
+pub(crate) struct Bounded<T> {
+    /// Positions that were claimed.
+    tail: CachePadded<AtomicU64>,
+    /// Positions that were taken.
+    head: CachePadded<AtomicU64>,
+    /// A power of two.
+    slots: Box<[Slot<T>]>,
+    depth: u64,
+}
+
+// SAFETY: a slot's value is touched by one thread at a time: by the producer that has claimed a
+// position of it, until it says that the slot is filled, and then by the one that takes, until `head`
+// has passed.
+unsafe impl<T: Send> Sync for Bounded<T> {}
+
+impl<T: Copy + Default> Bounded<T> {
+    /// One for `depth` values.
+    pub(crate) fn new(depth: usize) -> Self {
+        let slot = |_| Slot {
+            filled: AtomicU64::new(0),
+            value: UnsafeCell::new(T::default()),
+        };
+        Bounded {
+            tail: CachePadded::new(AtomicU64::new(0)),
+            head: CachePadded::new(AtomicU64::new(0)),
+            slots: (0..depth.max(1).next_power_of_two()).map(slot).collect(),
+            depth: depth as u64,
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> &Slot<T> {
+        &self.slots[position as usize & (self.slots.len() - 1)]
+    }
+
+    /// Adds a value; false when the queue is full.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn push(&self, value: T) -> bool {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            // Pairs with the store in `take`: whatever was in the slot has been read. Others may have
+            // claimed and taken more since, so that `head` is ahead of `tail`; then the claim fails.
+            let used = tail.wrapping_sub(self.head.load(Ordering::Acquire));
+            if used as i64 >= self.depth as i64 {
+                return false;
+            }
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            let claimed = self
+                .tail
+                .compare_exchange_weak(tail, tail + 1, success, failure);
+            match claimed {
+                Ok(_) => break,
+                Err(now) => tail = now,
+            }
+        }
+        let slot = self.slot(tail);
+        slot.value.with_mut(|to| {
+            // SAFETY: the position was claimed, and there are at least as many slots as values.
+            unsafe { *to = value }
+        });
+        slot.filled.store(tail + 1, Ordering::Release);
+        true
+    }
+
+    /// Shows the oldest value to `look`, and takes it.
+    ///
+    /// # Safety
+    /// One thread at a time calls this, and `look` does not.
+    #[inline(always)]
+    pub(crate) unsafe fn take<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let head = self.head.load(Ordering::Relaxed);
+        // Most polls find none, and look at no slot.
+        if head == self.tail.load(Ordering::Relaxed) {
+            return None;
+        }
+        let slot = self.slot(head);
+        if slot.filled.load(Ordering::Acquire) != head + 1 {
+            return None;
+        }
+        let result = slot.value.with_mut(|value| {
+            // SAFETY: it was filled, and stays until `head` has passed.
+            look(unsafe { &*value })
+        });
+        self.head.store(head + 1, Ordering::Release);
+        Some(result)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_fit_as_were_asked_for_and_they_come_out_in_order() {
+        for depth in [1, 3, 4, 7] {
+            let queue = Bounded::new(depth);
+            // SAFETY: there is no other thread.
+            let take = || unsafe { queue.take(|value| *value) };
+            let mut next = 0;
+            for round in 0..20 {
+                assert_eq!(take(), None);
+                let count = depth - round % depth;
+                assert!((next..next + count).all(|value| queue.push(value)));
+                let rest = (next + count..next + depth).all(|value| queue.push(value));
+                assert!(rest && !queue.push(0), "{depth} fit, and no more");
+                assert!((next..next + depth).all(|value| take() == Some(value)));
+                next += depth;
+            }
+        }
+    }
+}
