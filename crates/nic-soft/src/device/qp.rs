@@ -15,7 +15,7 @@ use crate::path::link::{Link, Us};
 use crate::queue::qp::{Parts, QpShared};
 use crate::send::queue::{RD_ATOMIC_MAX, SendQueue};
 use crate::send::side::SendSide;
-use crate::shared::layout::qp_instance;
+use crate::shared::layout::{qp_index, qp_instance};
 use crate::sync::light_barrier;
 use crate::sync::quiescence::{Active, Activity};
 use crate::sync::table::Slot;
@@ -81,7 +81,14 @@ impl Drop for Life {
             let activity = side.lock_control();
             side.queue.recall();
             // SAFETY: recalled, and there is no send half any more.
-            unsafe { side.control(&activity, |_, sender| sender.clear()) };
+            let posted = unsafe {
+                side.control(&activity, |_, sender| {
+                    sender.clear();
+                    sender.posted()
+                })
+            };
+            let released = &shared.adapter.released[qp_index(shared.num)];
+            released.end(shared.posted_first + posted);
         }
         shared.forget_events();
         // Its lanes are dropped by the poller that holds them.

@@ -122,6 +122,11 @@ impl SendQueue {
         self.rnr_retries = attr.rnr_retry.filter(|count| *count != 7).map(u32::from);
     }
 
+    /// Requests taken so far.
+    pub(crate) fn posted(&self) -> u64 {
+        self.posted
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
