@@ -18,6 +18,8 @@ use verbs::wr::{GRH_LEN, Payload, SendFlags};
 /// A pair whose A receives into a queue with a channel.
 struct Rung {
     pair: Pair,
+    /// Another one, on the same channel.
+    marker: Pair,
     channel: Box<dyn NicChannel>,
     wait: WaitReadable,
     patience: Duration,
@@ -36,24 +38,28 @@ impl Rung {
             }
             made => made.expect("a completion channel"),
         };
-        let options = Options::default();
-        let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
-        let node = pair.a.node.clone();
-        let init = CqInit::new(64).on(channel.num());
-        let recv = Queue::new(node.nic.create_cq(&init).expect("a queue with a channel"));
-        let send = node.queue(64);
-        pair.a = End {
-            qp: node.qp(&node.init(Transport::Rc, send.num(), recv.num())),
-            send,
-            recv,
-            ..pair.a
+        let pair = || {
+            let options = Options::default();
+            let mut pair = Pair::unconnected(fixture, Transport::Rc, &options);
+            let node = pair.a.node.clone();
+            let init = CqInit::new(64).on(channel.num());
+            let recv = Queue::new(node.nic.create_cq(&init).expect("a queue with a channel"));
+            let send = node.queue(64);
+            pair.a = End {
+                qp: node.qp(&node.init(Transport::Rc, send.num(), recv.num())),
+                send,
+                recv,
+                ..pair.a
+            };
+            pair.connect(&options);
+            for id in 0..32 {
+                pair.a.post_recv(id, 0, 64);
+            }
+            pair
         };
-        pair.connect(&options);
-        for id in 0..32 {
-            pair.a.post_recv(id, 0, 64);
-        }
         Ok(Rung {
-            pair,
+            pair: pair(),
+            marker: pair(),
             channel,
             wait,
             patience: fixture.patience,
@@ -87,12 +93,24 @@ impl Rung {
         }
     }
 
-    /// There is no event, and the descriptor comes to rest.
+    /// There is no event, and the descriptor comes to rest. What came before has raised its event when
+    /// a message that is sent to another queue now has.
     fn no_event(&mut self, why: &str) {
+        let (marker, patience) = (&mut self.marker, self.patience);
+        let armed = marker.a.recv.cq.arm(false);
+        armed.expect("a queue with a channel can be armed");
+        marker.b.post(0, SEND, Payload::Inline(b"mark"));
+        let sent = super::rig::until(patience, "the mark", || marker.b.send.take());
+        assert!(sent.is_ok(), "{sent:?}");
+        let num = marker.a.recv.num();
+        assert_eq!(self.event(), num, "{why}");
+        let marker = &mut self.marker.a;
+        super::rig::until(patience, "the mark", || marker.recv.take());
+        marker.post_recv(0, 0, 64);
         let (channel, wait) = (&mut self.channel, self.wait);
         until(self.patience, "a descriptor that is not readable", || {
             // A wake-up that comes late, or twice, may make it readable for no event.
-            let readable = wait(channel.fd(), Duration::from_millis(2));
+            let readable = wait(channel.fd(), Duration::ZERO);
             let event = channel.event().expect("a channel without failures");
             assert!(event.is_none(), "{why}, but got {event:?}");
             (!readable).then_some(())
@@ -216,6 +234,7 @@ pub fn no_message_is_missed_between_polling_and_arming(fixture: &Fixture) -> Out
         mut channel,
         wait,
         patience,
+        ..
     } = rung!(fixture);
     let Pair { mut a, mut b, .. } = pair;
     std::thread::scope(|scope| {

@@ -50,7 +50,7 @@ impl Task<'_> {
     /// Datagrams of many senders come to one queue, each as often as it was sent.
     fn crowd(&self, node: &Node) -> Result<(), String> {
         let (mut cq, region) = (queue(node, 2 * AT_ONCE as u32)?, region(node));
-        let (mut receiver, to) = alone(node, &*cq, Transport::Ud, None)?;
+        let mut receiver = alone(node, &*cq, Transport::Ud, None)?;
         let mut senders = (0..CROWD)
             .map(|_| its_own_peer(node, &*cq, Transport::Ud, None))
             .collect::<Result<Vec<_>, _>>()?;
@@ -61,9 +61,10 @@ impl Task<'_> {
                 for (number, sender) in senders.iter_mut().enumerate() {
                     let id = (1000 * round + 2 * (chunk * AT_ONCE + number)) as u64;
                     let recv = RecvWr { id, sges: &sges };
-                    receiver.post_recv(&[recv]).map_err(say("a RECV aside"))?;
+                    let posted = receiver.pair.post_recv(&[recv]);
+                    posted.map_err(say("a RECV aside"))?;
                     sender
-                        .post(&[send(id + 1, to)])
+                        .post(&[send(id + 1, receiver.to)])
                         .map_err(say("a SEND aside"))?;
                     expected.push(id + 1);
                     expected.push(id);
@@ -98,7 +99,7 @@ impl Task<'_> {
         let mut pairs = [(); 2].map(|()| alone(node, &*cq, transport, Some(srq.num())).map(Some));
         for (number, which) in [0, 1, 1].into_iter().enumerate() {
             let pair = pairs[which].as_mut().map_err(|why| why.clone())?;
-            let (pair, to) = pair.as_mut().ok_or("it was used after it had gone")?;
+            let Alone { pair, to, .. } = pair.as_mut().ok_or("it was used after it had gone")?;
             let id = first + 50 + number as u64;
             pair.post(&[send(id, *to)]).map_err(say("a SEND aside"))?;
             let came = self.completions(&mut *cq, 2)?;
@@ -133,7 +134,7 @@ impl Task<'_> {
     /// A message to itself arrives.
     fn talk(
         &self,
-        (pair, to): &mut (Pair, Option<UdDest>),
+        Alone { pair, to, .. }: &mut Alone<'_>,
         cq: &mut (dyn NicCq + 'static),
         region: &dyn NicMr,
         transport: Transport,
@@ -166,8 +167,8 @@ impl Task<'_> {
     fn overrun(
         &self,
         node: &Node,
-        (pair, to): &mut (Pair, Option<UdDest>),
-        (other, _): &(Pair, Option<UdDest>),
+        Alone { pair, to, .. }: &mut Alone<'_>,
+        Alone { pair: other, .. }: &Alone<'_>,
         cq: &mut (dyn NicCq + 'static),
         region: &dyn NicMr,
     ) -> Result<(), String> {
@@ -255,15 +256,34 @@ fn is_all(came: &[Wc], mut expected: Vec<u64>) -> Result<(), String> {
 }
 
 /// A queue pair that is its own peer, and where its datagrams go.
-fn alone(
-    node: &Node,
+struct Alone<'n> {
+    pair: Pair,
+    to: Option<UdDest>,
+    node: &'n Node,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        // A NIC has so many handles, and programs run by the thousand.
+        if let Some(to) = self.to {
+            let given_back = self.node.nic.destroy_ah(to.ah);
+            assert!(
+                given_back.is_ok() || std::thread::panicking(),
+                "{given_back:?}"
+            );
+        }
+    }
+}
+
+fn alone<'n>(
+    node: &'n Node,
     cq: &dyn NicCq,
     transport: Transport,
     srq: Option<SrqNum>,
-) -> Result<(Pair, Option<UdDest>), String> {
+) -> Result<Alone<'n>, String> {
     let pair = its_own_peer(node, cq, transport, srq)?;
     let to = (transport == Transport::Ud).then(|| node.dest(node.gid, pair.num()));
-    Ok((pair, to))
+    Ok(Alone { pair, to, node })
 }
 
 fn its_own_peer(
