@@ -26,8 +26,9 @@ impl Host {
         Host(tempfile::tempdir().expect("a directory"))
     }
 
+    /// A busy machine has time to answer.
     pub(crate) fn options(&self) -> SoftOptions {
-        SoftOptions::new(self.0.path())
+        SoftOptions::new(self.0.path()).contact_timeout(Duration::from_secs(120))
     }
 
     /// Opens an adapter.

@@ -316,15 +316,16 @@ mod tests {
     use verbs::{Access, RecvWr, Wc};
 
     use super::*;
+    use crate::SoftNic;
     use crate::shared::lane::{LONGEST_IN_LANE, PIECE_MAX};
-    use crate::{SoftNic, SoftOptions};
+    use crate::testing::Host;
 
     #[test]
     fn a_message_over_the_ends_of_two_lanes_outlives_its_sender() {
         // Three go through two lanes, and the fourth begins in the second and ends in a third.
         const LEN: usize = (2 * LONGEST_IN_LANE / 3 - 1) * PIECE_MAX;
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let open = || SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+        let host = Host::new();
+        let open = || host.open();
         let end = |nic: &Arc<SoftNic>| {
             let context = Context::new(Arc::<SoftNic>::clone(nic));
             let pd = context.alloc_pd().expect("a domain");

@@ -332,12 +332,12 @@ mod tests {
     use verbs::{Qkey, Transport};
 
     use super::*;
-    use crate::{SoftNic, SoftOptions};
+    use crate::testing::Host;
 
     #[test]
     fn what_goes_to_a_process_that_has_gone_does_not_go_to_its_successor() {
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let open = || SoftNic::open(&SoftOptions::new(run_dir.path())).expect("an adapter");
+        let host = Host::new();
+        let open = || host.open();
         let (us, old) = (open(), open());
         let adapter = &**us.adapter();
         let (gid, instance) = (adapter.gid, old.adapter().membership.number());

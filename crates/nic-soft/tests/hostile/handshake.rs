@@ -145,7 +145,10 @@ fn nonsense_ends_the_connection_and_nothing_else() {
         (nic.usage().connections == 0).then_some(())
     });
     drop(ud);
-    assert_eq!(descriptors(), before, "every descriptor is closed");
+    // Those that came along are closed by threads of their own.
+    until("every descriptor to be closed", || {
+        (descriptors() == before).then_some(())
+    });
     println!("{tried} inputs");
 }
 

@@ -60,7 +60,7 @@ fn text(peer: usize, number: u64) -> String {
 impl Victim {
     fn new(run_dir: &std::path::Path, seed: u64) -> Self {
         let mut options = SoftOptions::new(run_dir);
-        options.contact_timeout = Duration::from_secs(2);
+        options.contact_timeout = Duration::from_secs(60);
         let nic = SoftNic::open(&options).expect("an adapter");
         let context = Context::new(nic.clone());
         let pd = context.alloc_pd().expect("a domain");

@@ -189,7 +189,8 @@ fn a_request_waits_for_an_answer_and_its_poster_does_not() {
 #[test]
 fn a_request_that_is_never_answered_fails_and_its_peer_lives_on() {
     let _alone = crate::victim::alone();
-    let mut scene = Scene::new(Duration::from_secs(1));
+    // Its connections are made in this time, too.
+    let mut scene = Scene::new(Duration::from_secs(4));
     let mut rc: QueuePair<Rc> = scene.connect(2, Transport::Rc);
     let mut uc: QueuePair<Uc> = scene.connect(3, Transport::Uc);
     let mut other: QueuePair<Rc> = scene.connect(4, Transport::Rc);

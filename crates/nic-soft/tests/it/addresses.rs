@@ -3,11 +3,13 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use nic_soft::{SoftNic, SoftOptions};
+use nic_soft::SoftNic;
 use verbs::typed::{
     CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Ud, Wr,
 };
 use verbs::{Access, Gid, Qkey, RecvWr, Wc};
+
+use crate::pair;
 
 const QKEY: Qkey = Qkey(3);
 /// Numbers of address handles.
@@ -25,7 +27,7 @@ struct Node {
 impl Node {
     fn new(run_dir: &std::path::Path, last: u8) -> Self {
         let gid = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, last));
-        let nic = SoftNic::open(&SoftOptions::new(run_dir).gid(gid)).expect("an adapter");
+        let nic = SoftNic::open(&pair::options(run_dir).gid(gid)).expect("an adapter");
         let context = Context::new(nic);
         let pd = context.alloc_pd().expect("a domain");
         let cq = context.create_cq(8).expect("a queue");

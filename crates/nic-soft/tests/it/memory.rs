@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use conformance::Fixture;
-use nic_soft::{SoftNic, SoftOptions};
+use nic_soft::SoftNic;
 use verbs::nic::Nic;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
@@ -173,7 +173,7 @@ fn parts_of_pages_are_reached_through_the_kernel() {
 #[test]
 fn pages_stay_where_they_are_if_that_is_wanted() {
     let run_dir = tempfile::tempdir().expect("a directory");
-    let mut options = SoftOptions::new(run_dir.path());
+    let mut options = pair::options(run_dir.path());
     options.remap = false;
     let context = Context::new(SoftNic::open(&options).expect("an adapter"));
     let owned = Owned::new(4096);
@@ -187,7 +187,7 @@ fn pages_stay_where_they_are_if_that_is_wanted() {
 #[test]
 fn without_memfd_unnamed_files_do() {
     let run_dir = tempfile::tempdir().expect("a directory");
-    let mut options = SoftOptions::new(run_dir.path());
+    let mut options = pair::options(run_dir.path());
     options.memfd = false;
     let context = Context::new(SoftNic::open(&options).expect("an adapter"));
     let pd = context.alloc_pd().expect("a domain");

@@ -24,10 +24,8 @@ fn readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
 }
 
 /// Patient, because many tests share the processors.
-fn options(run_dir: &Path) -> SoftOptions {
-    let mut options = SoftOptions::new(run_dir);
-    options.contact_timeout = Duration::from_secs(60);
-    options
+pub(crate) fn options(run_dir: &Path) -> SoftOptions {
+    SoftOptions::new(run_dir).contact_timeout(Duration::from_secs(60))
 }
 
 pub(crate) fn open(run_dir: &Path) -> Arc<SoftNic> {

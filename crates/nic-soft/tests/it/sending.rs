@@ -2,6 +2,7 @@
 //! queue pairs that come round again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nic_soft::SoftNic;
@@ -217,15 +218,27 @@ fn a_peer_that_goes_while_it_is_connected_to_is_missed() {
     let mut a = Side::new(run_dir.path());
     let mut missed = 0;
     for pause in 0..200 {
+        // One that waits until the connection stands, so that it is missed on any machine.
+        let stands = (pause % 10 == 0).then(|| Arc::new(AtomicBool::new(false)));
         let b = Side::new(run_dir.path());
         let there = b.qp.endpoint().expect("a GID");
         a.qp = Side::qp(&a.pd, &a.cq);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 (0..pause).for_each(|_| std::hint::spin_loop());
+                while stands
+                    .as_ref()
+                    .is_some_and(|stands| !stands.load(Ordering::Acquire))
+                {
+                    std::thread::yield_now();
+                }
                 drop(b);
             });
-            if a.qp.connect(&there, &options).is_err() {
+            let connected = a.qp.connect(&there, &options);
+            if let Some(stands) = &stands {
+                stands.store(true, Ordering::Release);
+            }
+            if connected.is_err() {
                 return; // It had gone before.
             }
             a.post_recv(pause, LEN);

@@ -20,7 +20,7 @@ fn open(path: &Path) -> Store {
         false => block::Options::create(4 << 20),
     };
     // The next process may come before the kernel has let go of the killed one's lock.
-    for _ in 0..500 {
+    for _ in 0..12_000 {
         match FileDevice::open(path, &file.clone().with_engine(Engine::Blocking)) {
             Ok(device) => {
                 return Store::on(Arc::new(device), &Options::default()).expect("a store");
