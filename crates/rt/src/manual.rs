@@ -74,6 +74,18 @@ impl ManualCore {
         self.inner.next()
     }
 
+    /// Whether something outside a turn has made a task ready since the last one.
+    #[must_use]
+    pub fn is_woken(&self) -> bool {
+        self.inner.is_woken()
+    }
+
+    /// Whether it has pollers, whose work may come at any time.
+    #[must_use]
+    pub fn has_pollers(&self) -> bool {
+        !self.inner.pollers.is_empty()
+    }
+
     /// What the first task panicked with whose handle had been dropped, once: nobody else hears of it.
     #[must_use]
     pub fn take_unjoined(&self) -> Option<JoinError> {

@@ -81,6 +81,10 @@ impl Pollers {
         self.0.borrow_mut().insert(Some(poller))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     fn remove(&self, key: usize) {
         let poller = self.0.borrow_mut().try_remove(key);
         // Dropped outside the borrow: a poller may own guards.

@@ -381,12 +381,17 @@ impl Inner {
             poller.disarm();
             true
         });
-        is_due |= self.queue.len() > 0 || !self.shared.inbox.is_empty();
+        is_due |= self.is_woken();
         match deadline {
             _ if is_due => Next::Now,
             Some(deadline) => Next::At(deadline),
             None => Next::Never,
         }
+    }
+
+    /// Whether a task is ready.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.queue.len() > 0 || !self.shared.inbox.is_empty()
     }
 
     /// Tasks that have not ended, but for one that is being polled.

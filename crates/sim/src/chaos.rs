@@ -17,7 +17,7 @@ pub struct Chaos {
     pub nodes: Range<usize>,
     /// Mean time from one death of a node to the next one; it is started again.
     pub kill: Option<Duration>,
-    /// Mean time from one stall of a node to the next one.
+    /// Mean time from one stall to the next one, of a node or of one of its cores.
     pub stall: Option<Duration>,
     /// Mean time from one cut of a link to the next one, between any two nodes of the world.
     pub cut: Option<Duration>,
@@ -30,7 +30,7 @@ pub struct Chaos {
 pub struct Troubles {
     /// Nodes that died.
     pub kills: u64,
-    /// Nodes that stood still.
+    /// Nodes, or single cores, that stood still.
     pub stalls: u64,
     /// Links that were cut.
     pub cuts: u64,
@@ -58,13 +58,13 @@ fn up_to(random: &mut Rng, longest: Duration) -> Duration {
     Duration::from_nanos(random.u64(0..=longest.as_nanos() as u64))
 }
 
-/// What happens next.
+/// What happens next, to the nodes of which [`Chaos`].
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
-    Kill,
+    Kill(usize),
     Restart(usize),
-    Stall,
-    Cut,
+    Stall(usize),
+    Cut(usize),
     Mend(usize, usize),
 }
 
@@ -75,24 +75,41 @@ impl World {
     /// # Errors
     /// If a node's program panics, or the world does not get that far.
     pub fn run_under(&mut self, chaos: &Chaos, duration: Duration) -> Result<Troubles, WorldError> {
+        self.run_under_until(std::slice::from_ref(chaos), duration, |_| false)
+    }
+
+    /// The same with troubles of several kinds of nodes, and until something holds.
+    ///
+    /// # Errors
+    /// If a node's program panics, or the world does not get that far.
+    pub fn run_under_until(
+        &mut self,
+        chaos: &[Chaos],
+        within: Duration,
+        mut holds: impl FnMut(&World) -> bool,
+    ) -> Result<Troubles, WorldError> {
         let mut troubles = Troubles::default();
-        let until = self.now() + duration;
+        let until = self.now() + within;
         let mut due = Timeline::default();
-        for trouble in [Trouble::Kill, Trouble::Stall, Trouble::Cut] {
-            self.plan(&mut due, chaos, trouble);
+        for of in 0..chaos.len() {
+            for trouble in [Trouble::Kill(of), Trouble::Stall(of), Trouble::Cut(of)] {
+                self.plan(&mut due, chaos, trouble);
+            }
         }
-        while let Some(at) = due.next().filter(|at| *at < until) {
-            self.run_for(at - self.now())?;
+        loop {
+            let at = due.next().map_or(until, |at| at.min(until));
+            if self.run_until(at - self.now(), &mut holds)? || at == until {
+                break;
+            }
             while let Some((_, trouble)) = due.take_by(at) {
                 self.happen(chaos, trouble, &mut due, &mut troubles);
             }
         }
-        self.run_for(until - self.now())?;
         while let Some((_, trouble)) = due.take_by(Instant::from_ns(u64::MAX)) {
             match trouble {
                 Trouble::Restart(node) => self.restart(node),
                 Trouble::Mend(a, b) => self.mend(a, b),
-                Trouble::Kill | Trouble::Stall | Trouble::Cut => {}
+                Trouble::Kill(_) | Trouble::Stall(_) | Trouble::Cut(_) => {}
             }
         }
         (0..self.nodes()).for_each(|node| self.resume(node));
@@ -100,11 +117,11 @@ impl World {
     }
 
     /// Plans the next trouble of a kind.
-    fn plan(&mut self, due: &mut Timeline<Trouble>, chaos: &Chaos, trouble: Trouble) {
+    fn plan(&mut self, due: &mut Timeline<Trouble>, chaos: &[Chaos], trouble: Trouble) {
         let (random, mean) = match trouble {
-            Trouble::Kill => (&mut self.chances.kill, chaos.kill),
-            Trouble::Stall => (&mut self.chances.stall, chaos.stall),
-            Trouble::Cut => (&mut self.chances.cut, chaos.cut),
+            Trouble::Kill(of) => (&mut self.chances.kill, chaos[of].kill),
+            Trouble::Stall(of) => (&mut self.chances.stall, chaos[of].stall),
+            Trouble::Cut(of) => (&mut self.chances.cut, chaos[of].cut),
             Trouble::Restart(_) | Trouble::Mend(..) => return,
         };
         if let Some(mean) = mean {
@@ -115,16 +132,17 @@ impl World {
 
     fn happen(
         &mut self,
-        chaos: &Chaos,
+        chaos: &[Chaos],
         trouble: Trouble,
         due: &mut Timeline<Trouble>,
         troubles: &mut Troubles,
     ) {
         let now = self.now();
         match trouble {
-            Trouble::Kill => {
-                let node = self.chances.kill.usize(chaos.nodes.clone());
-                let length = up_to(&mut self.chances.kill, chaos.longest);
+            Trouble::Kill(of) => {
+                let random = &mut self.chances.kill;
+                let node = random.usize(chaos[of].nodes.clone());
+                let length = up_to(random, chaos[of].longest);
                 if self.is_on(node) {
                     self.kill(node);
                     troubles.kills += 1;
@@ -132,13 +150,22 @@ impl World {
                 }
             }
             Trouble::Restart(node) => self.restart(node),
-            Trouble::Stall => {
-                let node = self.chances.stall.usize(chaos.nodes.clone());
-                let length = up_to(&mut self.chances.stall, chaos.longest);
-                self.stall(node, length);
-                troubles.stalls += 1;
+            Trouble::Stall(of) => {
+                let chaos = &chaos[of];
+                let random = &mut self.chances.stall;
+                let node = random.usize(chaos.nodes.clone());
+                let length = up_to(random, chaos.longest);
+                let only = random.bool().then(|| random.usize(..));
+                if self.is_on(node) {
+                    match only {
+                        Some(core) => self.stall_core(node, core % self.cores(node), length),
+                        None => self.stall(node, length),
+                    }
+                    troubles.stalls += 1;
+                }
             }
-            Trouble::Cut => {
+            Trouble::Cut(of) => {
+                let chaos = &chaos[of];
                 let nodes = self.nodes();
                 // Another one: a node always reaches itself.
                 if nodes > 1 {

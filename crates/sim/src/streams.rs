@@ -6,7 +6,7 @@
 //! reset; news of either takes the network's time like everything else.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::path::PathBuf;
@@ -141,8 +141,8 @@ struct Net {
     socket_next: usize,
     listeners: BTreeMap<Name, usize>,
     under_way: Timeline<Flying>,
-    /// How often pairs of nodes are cut off from each other, the smaller first.
-    cut: BTreeMap<(usize, usize), usize>,
+    /// Pairs of nodes that are cut off from each other, the smaller first.
+    cut: BTreeSet<(usize, usize)>,
     /// What waits for a link that is cut, in order.
     held: Vec<Flying>,
     port_next: u16,
@@ -157,7 +157,7 @@ fn nameless() -> Addr {
     Addr::Unix(PathBuf::new())
 }
 
-fn pair(a: usize, b: usize) -> (usize, usize) {
+pub(crate) fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
@@ -171,7 +171,7 @@ impl Streams {
             socket_next: 0,
             listeners: BTreeMap::new(),
             under_way: Timeline::default(),
-            cut: BTreeMap::new(),
+            cut: BTreeSet::new(),
             held: Vec::new(),
             port_next: 32_768,
         })))
@@ -204,18 +204,16 @@ impl Streams {
 
     /// Nothing passes between two nodes from now on.
     pub(crate) fn cut(&self, a: usize, b: usize) {
-        *self.0.borrow_mut().cut.entry(pair(a, b)).or_default() += 1;
+        self.0.borrow_mut().cut.insert(pair(a, b));
     }
 
     /// What was held between two nodes goes on its way.
     pub(crate) fn mend(&self, a: usize, b: usize) {
         let mut net = self.0.borrow_mut();
-        if let Some(cuts) = net.cut.get_mut(&pair(a, b)) {
-            *cuts -= 1;
-        }
-        net.cut.retain(|_, cuts| *cuts > 0);
-        for flying in std::mem::take(&mut net.held) {
-            net.arrive(flying);
+        net.cut.remove(&pair(a, b));
+        let (held, now) = (std::mem::take(&mut net.held), net.now);
+        for flying in held {
+            net.under_way.add(now, flying);
         }
     }
 
@@ -301,10 +299,7 @@ impl Net {
     }
 
     fn arrive(&mut self, flying: Flying) {
-        if self
-            .cut
-            .contains_key(&pair(flying.from.node, flying.to.node))
-        {
+        if self.cut.contains(&pair(flying.from.node, flying.to.node)) {
             self.held.push(flying);
             return;
         }

@@ -1,5 +1,6 @@
 //! The nodes, and the time that passes for all of them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use thiserror::Error;
 
 use crate::chance::{Trace, stream};
 use crate::chaos::Chances;
-use crate::streams::{Links, Streams, ip_of};
+use crate::streams::{Links, Streams, ip_of, pair};
 
 /// What a world is made of.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub struct WorldOptions {
     pub seed: u64,
     /// How many nodes.
     pub nodes: usize,
-    /// Cores of a node.
+    /// Cores of each node, but for those that [`World::set_cores`] names.
     pub cores: usize,
     /// What the disk of a node is like, where nodes have one. Its clock and seed are the world's.
     pub disk: Option<DiskConfig>,
@@ -34,8 +35,10 @@ pub struct WorldOptions {
     pub links: Links,
     /// What the network between the NICs does.
     pub fabric: Faults,
-    /// Virtual time that a step with work in it takes; not zero, or a task that yields until a
-    /// deadline would never see it.
+    /// What the NICs are like. Their seed is the world's, and so is their time.
+    pub nics: NetworkOptions,
+    /// Virtual time that a core's turn takes; not zero, or a task that yields until a deadline would
+    /// never see it.
     pub step: Duration,
     /// Wall-clock seconds at the start.
     pub unix_s: u64,
@@ -59,6 +62,7 @@ impl WorldOptions {
                 delay_ns_max: 2_000,
                 ..Faults::default()
             },
+            nics: NetworkOptions::default(),
             step: Duration::from_nanos(100),
             unix_s: 1_000_000_000,
             steps_max: u64::MAX,
@@ -134,19 +138,58 @@ type Program = Rc<dyn Fn(Env) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 #[derive(Default)]
 struct Node {
-    cores: Vec<ManualCore>,
+    /// How many it has when it is on.
+    core_count: usize,
+    cores: Vec<Core>,
     program: Option<Program>,
     main: Option<JoinHandle<()>>,
     disk: Option<SimDevice>,
     boots: u64,
+}
+
+struct Core {
+    core: ManualCore,
+    /// When its next turn has something to do, as far as is known.
+    due: Instant,
+    /// It has pollers, which may find something at any time.
+    polls: bool,
     stalled_until: Instant,
+}
+
+/// When what never happens is due.
+const NEVER: Instant = Instant::from_ns(u64::MAX);
+
+impl Core {
+    /// Takes a turn; returns how much it did.
+    fn turn(&mut self, soon: Instant) -> usize {
+        let done = self.core.turn();
+        self.polls = self.core.has_pollers();
+        self.due = match self.core.next() {
+            Next::Now => soon,
+            Next::At(at) => at.max(soon),
+            Next::Never => NEVER,
+        };
+        done
+    }
+
+    /// When it takes a turn if nothing else happens before. Who was woken takes one soon, and who stands
+    /// still looks around afterwards.
+    fn next(&mut self, now: Instant, soon: Instant) -> Instant {
+        if self.core.is_woken() {
+            self.due = self.due.min(soon);
+        }
+        if self.stalled_until > now {
+            self.due = self.due.min(self.stalled_until);
+        }
+        self.due.max(self.stalled_until)
+    }
 }
 
 /// Nodes with cores, sockets, a disk and a NIC each, on one thread, in virtual time, from one seed.
 ///
 /// Programs are those of real machines: tasks of `rt`, its sockets, block devices, verbs. In each step
-/// every core takes one turn, in an order drawn from the seed; when no core has anything to do, the
-/// clock jumps to the next thing that is due.
+/// the cores that have something to do take one turn, in an order drawn from the seed; then the clock
+/// jumps to the next thing that is due, on any node or between them.
 pub struct World {
     options: WorldOptions,
     clock: Arc<ManualClock>,
@@ -154,7 +197,9 @@ pub struct World {
     nics: Vec<ModelNic>,
     fabric: Network,
     streams: Streams,
-    /// Cores in the order of their next turns, by node and number.
+    /// How often pairs of nodes are cut off from each other.
+    cuts: BTreeMap<(usize, usize), usize>,
+    /// Cores that take a turn in this step, by node and number.
     order: Vec<(usize, usize)>,
     turns: fastrand::Rng,
     chance: fastrand::Rng,
@@ -175,7 +220,8 @@ impl World {
             count,
             NetworkOptions {
                 seed: stream(seed, "fabric").u64(..),
-                ..NetworkOptions::default()
+                ns_per_look: 0,
+                ..options.nics.clone()
             },
         );
         fabric.set_faults(options.fabric.clone());
@@ -185,6 +231,7 @@ impl World {
             nics,
             fabric,
             streams: Streams::new(seed, options.links),
+            cuts: BTreeMap::new(),
             order: Vec::new(),
             turns: stream(seed, "turns"),
             chance: stream(seed, "chance"),
@@ -197,6 +244,7 @@ impl World {
         for node in 0..world.options.nodes {
             let disk = world.disk_config(node).map(SimDevice::new);
             world.nodes.push(Node {
+                core_count: world.options.cores,
                 disk,
                 ..Node::default()
             });
@@ -264,6 +312,17 @@ impl World {
         self.nodes.len()
     }
 
+    /// From its next start on a node has so many cores.
+    pub fn set_cores(&mut self, node: usize, count: usize) {
+        self.nodes[node].core_count = count;
+    }
+
+    /// How many cores a node has when it is on.
+    #[must_use]
+    pub fn cores(&self, node: usize) -> usize {
+        self.nodes[node].core_count
+    }
+
     /// Whether a node is on.
     #[must_use]
     pub fn is_on(&self, node: usize) -> bool {
@@ -300,19 +359,21 @@ impl World {
     fn power_up(&mut self, node: usize) {
         let boots = self.nodes[node].boots + 1;
         let mut random = stream(self.options.seed, &format!("node {node} boot {boots}"));
-        let cores: Vec<ManualCore> = (0..self.options.cores)
-            .map(|_| {
-                let mut config = Config::default();
-                config.seed = random.u64(..);
-                config.clock = self.clock.clone();
-                ManualCore::new(config, Some(self.streams.of(node)))
-            })
-            .collect();
-        self.order.extend((0..cores.len()).map(|core| (node, core)));
+        let cores = (0..self.nodes[node].core_count).map(|_| {
+            let mut config = Config::default();
+            config.seed = random.u64(..);
+            config.clock = self.clock.clone();
+            Core {
+                core: ManualCore::new(config, Some(self.streams.of(node))),
+                due: Instant::ZERO,
+                polls: false,
+                stalled_until: Instant::ZERO,
+            }
+        });
+        let cores = cores.collect();
         let on = &mut self.nodes[node];
         on.cores = cores;
         on.boots = boots;
-        on.stalled_until = Instant::ZERO;
         self.trace.note(node as u64);
     }
 
@@ -320,7 +381,6 @@ impl World {
     /// had not made durable.
     pub fn kill(&mut self, node: usize) {
         self.streams.kill(node);
-        self.order.retain(|(of, _)| *of != node);
         let config = self.disk_config(node);
         let off = &mut self.nodes[node];
         let purpose = format!("crash {} of node {node}", off.boots);
@@ -332,7 +392,7 @@ impl World {
         }
         off.main = None;
         let ended = std::mem::take(&mut off.cores).into_iter();
-        if let Some(error) = ended.filter_map(ManualCore::end).next() {
+        if let Some(error) = ended.filter_map(|it| it.core.end()).next() {
             self.failed = self.failed.take().or(Some(self.failed(node, error)));
         }
         self.trace.note(!(node as u64));
@@ -340,25 +400,48 @@ impl World {
 
     /// A node does nothing for so long at least. Its sockets and its NIC still take what arrives.
     pub fn stall(&mut self, node: usize, duration: Duration) {
+        (0..self.nodes[node].cores.len()).for_each(|core| self.stall_core(node, core, duration));
+    }
+
+    /// The same for one core of a node that is on.
+    pub fn stall_core(&mut self, node: usize, core: usize, duration: Duration) {
         let until = self.now() + duration;
-        let stalled = &mut self.nodes[node];
+        let stalled = &mut self.nodes[node].cores[core];
         stalled.stalled_until = stalled.stalled_until.max(until);
     }
 
-    /// A node that [stands still](World::stall) goes on.
+    /// A node that [stands still](World::stall) goes on, with all its cores.
     pub fn resume(&mut self, node: usize) {
-        self.nodes[node].stalled_until = Instant::ZERO;
+        for core in &mut self.nodes[node].cores {
+            core.stalled_until = Instant::ZERO;
+            core.due = Instant::ZERO;
+        }
     }
 
-    /// Nothing passes between the sockets of two nodes until [`World::mend`], once for each cut; then
-    /// what was sent meanwhile arrives.
+    /// Nothing passes between two nodes until [`World::mend`], once for each cut. What is sent over
+    /// sockets meanwhile arrives then; between NICs it is lost, or tried again where the transport is
+    /// reliable.
     pub fn cut(&mut self, a: usize, b: usize) {
-        self.streams.cut(a, b);
+        let cuts = self.cuts.entry(pair(a, b)).or_default();
+        *cuts += 1;
+        if *cuts == 1 {
+            self.streams.cut(a, b);
+            self.fabric.cut(a, b);
+        }
     }
 
     /// Mends what [`World::cut`] has cut.
+    ///
+    /// # Panics
+    /// If the nodes are not cut off from each other.
     pub fn mend(&mut self, a: usize, b: usize) {
-        self.streams.mend(a, b);
+        let cuts = self.cuts.get_mut(&pair(a, b)).expect("they were cut off");
+        *cuts -= 1;
+        if *cuts == 0 {
+            self.cuts.remove(&pair(a, b));
+            self.streams.mend(a, b);
+            self.fabric.mend(a, b);
+        }
     }
 
     /// What a program finds on a node, which is switched on if it is off.
@@ -366,8 +449,12 @@ impl World {
         if !self.is_on(node) {
             self.power_up(node);
         }
-        let on = &self.nodes[node];
-        let cores: Vec<Handle> = on.cores.iter().map(ManualCore::handle).collect();
+        let on = &mut self.nodes[node];
+        for core in &mut on.cores {
+            // It is given something to do from outside.
+            core.due = Instant::ZERO;
+        }
+        let cores: Vec<Handle> = on.cores.iter().map(|it| it.core.handle()).collect();
         Env {
             node,
             boots: on.boots,
@@ -452,7 +539,7 @@ impl World {
 
     fn tasks(&self) -> usize {
         let cores = self.nodes.iter().flat_map(|node| &node.cores);
-        cores.map(ManualCore::tasks).sum()
+        cores.map(|it| it.core.tasks()).sum()
     }
 
     fn failed(&self, node: usize, error: JoinError) -> WorldError {
@@ -468,7 +555,7 @@ impl World {
         self.step_until(None)
     }
 
-    /// One turn of every core; then time passes, but not beyond `until`.
+    /// One turn of every core that has something to do; then time passes, but not beyond `until`.
     fn step_until(&mut self, until: Option<Instant>) -> Result<(), WorldError> {
         let (now, seed) = (self.now(), self.options.seed);
         if let Some(error) = self.failed.take() {
@@ -483,35 +570,39 @@ impl World {
         }
         self.steps += 1;
         self.fabric.advance(now.as_ns());
-        let mut work = self.streams.advance(now);
-        self.turns.shuffle(&mut self.order);
-        for &(node, core) in &self.order {
-            let node_ = &self.nodes[node];
-            if node_.stalled_until > now {
-                continue;
+        let arrived = self.streams.advance(now) > 0;
+        let soon = now + self.options.step;
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        for (number, node) in self.nodes.iter().enumerate() {
+            for (core, it) in node.cores.iter().enumerate() {
+                let may_find = it.due <= now || it.polls || arrived;
+                if may_find && it.stalled_until <= now {
+                    order.push((number, core));
+                }
             }
-            let done = node_.cores[core].turn();
-            if let Some(error) = node_.cores[core].take_unjoined() {
+        }
+        self.turns.shuffle(&mut order);
+        let mut work = 0;
+        for &(node, number) in &order {
+            let core = &mut self.nodes[node].cores[number];
+            let done = core.turn(soon);
+            if let Some(error) = core.core.take_unjoined() {
                 return Err(self.failed(node, error));
             }
             work += done;
-            self.trace.note((node * self.options.cores + core) as u64);
-            self.trace.note(done as u64);
-        }
-        self.trace.note(now.as_ns());
-        for node in 0..self.nodes.len() {
+            for what in [node, number, done] {
+                self.trace.note(what as u64);
+            }
             self.look_at_program(node)?;
         }
-        let step = now + self.options.step;
-        if work > 0 {
-            self.clock
-                .advance_to(until.map_or(step, |until| step.min(until)));
-            return Ok(());
-        }
-        match (self.next(step), until) {
-            (Some(next), Some(until)) => self.clock.advance_to(next.min(until)),
-            (Some(at), None) | (None, Some(at)) => self.clock.advance_to(at),
-            (None, None) => {
+        self.order = order;
+        self.trace.note(now.as_ns());
+        match self.next(now, soon).into_iter().chain(until).min() {
+            Some(next) => self.clock.advance_to(next),
+            // What was done last may be what the run waited for.
+            None if work > 0 => self.clock.advance_to(soon),
+            None => {
                 return Err(WorldError::Deadlock {
                     seed,
                     at_ns: now.as_ns(),
@@ -537,25 +628,13 @@ impl World {
         }
     }
 
-    /// When something happens next; `soon` for what goes on all the time.
-    fn next(&self, soon: Instant) -> Option<Instant> {
+    /// When something happens next.
+    fn next(&mut self, now: Instant, soon: Instant) -> Option<Instant> {
+        let cores = self.nodes.iter_mut().flat_map(|node| &mut node.cores);
+        let turn = cores.map(|core| core.next(now, soon)).min();
         let fabric = self.fabric.next_ns().map(Instant::from_ns);
-        let mut next = [fabric, self.streams.next()].into_iter().flatten().min();
-        let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
-        for node in &self.nodes {
-            if node.stalled_until > self.now() {
-                sooner(node.stalled_until);
-                continue;
-            }
-            for core in &node.cores {
-                match core.next() {
-                    Next::Now => sooner(soon),
-                    Next::At(at) => sooner(at),
-                    Next::Never => {}
-                }
-            }
-        }
-        next
+        let due = [turn, fabric, self.streams.next()];
+        due.into_iter().flatten().min().filter(|due| *due < NEVER)
     }
 }
 

@@ -10,6 +10,12 @@ use verbs::rules;
 use verbs::wc::{Wc, WcFlags, WcOpcode};
 use verbs::wr::{Op, SendFlags, Sge};
 
+/// A peer without a RECV is asked again after so long.
+const NOT_READY_NS: u64 = 1_000;
+/// The unit of an acknowledgement's time-out (IBA 9.7.6.1.3): 4.096 us, doubled as often as the
+/// queue pair's attribute says.
+const ACK_NS: u64 = 4_096;
+
 /// How an attempt to carry out a request ended.
 enum Verdict {
     /// Done, with this many bytes read or swapped.
@@ -99,7 +105,7 @@ impl World {
             return true;
         };
         let attr = qp.machine.attr();
-        let (limit, forever, cause) = match verdict {
+        let (limit, forever, cause, wait_ns) = match verdict {
             Verdict::Done(len) => {
                 qp.tries = 0;
                 self.complete_send(place, &request, End::Done(len));
@@ -112,11 +118,13 @@ impl World {
             }
             Verdict::NotReady => {
                 let limit = attr.rnr_retry.unwrap_or(0);
-                (limit, limit == 7, Cause::NoRecv)
+                (limit, limit == 7, Cause::NoRecv, NOT_READY_NS)
             }
             Verdict::NoAnswer => {
                 let limit = attr.retry_count.unwrap_or(0);
-                (limit, attr.timeout == Some(0), Cause::NoAnswer)
+                let timeout = attr.timeout.unwrap_or(0);
+                let wait_ns = ACK_NS << timeout.min(31);
+                (limit, timeout == 0, Cause::NoAnswer, wait_ns)
             }
         };
         // In a network each attempt takes its time; without one polls are the clock.
@@ -129,7 +137,7 @@ impl World {
         }
         qp.sends.push_front(request);
         if let Some(air) = &mut self.air {
-            let turn_ns = air.turn_again_at(place);
+            let turn_ns = air.turn_again_at(place, wait_ns);
             if let Some(qp) = self.qp_mut(place) {
                 qp.turn_ns = Some(turn_ns);
             }
@@ -200,11 +208,14 @@ impl World {
         true
     }
 
-    /// The connected peer, if it is there, connected to us and able to receive.
+    /// The connected peer, if it is there, in reach, connected to us and able to receive.
     fn peer(&self, place: Place) -> Option<Place> {
         let from = self.qp(place)?;
         let attr = from.machine.attr();
         let peer = (self.node_of(attr.dest_gid()?)?, attr.dest_qpn?.0);
+        if !self.reaches(place.0, peer.0) {
+            return None;
+        }
         let gid = self.nodes[place.0].gid;
         self.hears(peer, gid, place, from.init.transport)
             .then_some(peer)

@@ -9,10 +9,14 @@
 //! | UC | also lose a message, or its end: the first bytes of a WRITE land, the others do not |
 //! | UD | lose, double, reorder and delay |
 //!
+//! Between two nodes that are [cut](Network::cut) off from each other nothing lands: what is unreliable is
+//! lost, a WRITE from where it had got to; what is reliable is tried again after its time-out, as often
+//! as its queue pair says.
+//!
 //! A WRITE lands in steps: a cache line each, and the last aligned word on its own. Whoever looks in
 //! between sees the first lines of the new bytes and the last ones of the old.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::arrive::{Body, Message};
@@ -147,6 +151,21 @@ impl Network {
         }
     }
 
+    /// Nothing passes between two nodes until [`Network::mend`], however often they were cut off from
+    /// each other.
+    pub fn cut(&self, a: usize, b: usize) {
+        if let Some(air) = &mut self.lock().air {
+            air.cut.insert(pair(a, b));
+        }
+    }
+
+    /// Mends what [`Network::cut`] has cut.
+    pub fn mend(&self, a: usize, b: usize) {
+        if let Some(air) = &mut self.lock().air {
+            air.cut.remove(&pair(a, b));
+        }
+    }
+
     /// What the network has done.
     pub fn stats(&self) -> NetworkStats {
         self.lock()
@@ -177,6 +196,10 @@ impl Network {
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn pair(a: usize, b: usize) -> (usize, usize) {
+    (a.min(b), a.max(b))
 }
 
 /// Something that is due.
@@ -211,6 +234,8 @@ pub(super) struct Air {
     busy_until_ns: BTreeMap<Place, u64>,
     /// NICs that stand still, by their nodes.
     paused_until_ns: BTreeMap<usize, u64>,
+    /// Pairs of nodes between which nothing passes, the smaller first.
+    cut: BTreeSet<(usize, usize)>,
     stats: NetworkStats,
     trace: Option<Vec<(u64, String)>>,
 }
@@ -226,6 +251,7 @@ impl Air {
             event_next: 0,
             busy_until_ns: BTreeMap::new(),
             paused_until_ns: BTreeMap::new(),
+            cut: BTreeSet::new(),
             stats: NetworkStats::default(),
             trace: None,
         }
@@ -285,9 +311,9 @@ impl Air {
         Some(due_ns)
     }
 
-    /// A turn for a request that found its peer not ready.
-    pub(super) fn turn_again_at(&mut self, place: Place) -> u64 {
-        let due_ns = self.now_ns + 1_000 + self.delay_ns();
+    /// A turn for a request that found its peer not ready, or had no answer in this time.
+    pub(super) fn turn_again_at(&mut self, place: Place, wait_ns: u64) -> u64 {
+        let due_ns = self.now_ns + wait_ns + self.delay_ns();
         self.at(due_ns, Event::Turn(place));
         due_ns
     }
@@ -388,6 +414,12 @@ fn steps(message: &Message) -> Vec<usize> {
 }
 
 impl World {
+    /// Whether something passes between two nodes.
+    pub(super) fn reaches(&self, a: usize, b: usize) -> bool {
+        let air = self.air.as_ref();
+        a == b || air.is_none_or(|air| !air.cut.contains(&pair(a, b)))
+    }
+
     /// Bytes of a packet.
     pub(super) fn mtu(&self) -> Mtu {
         self.air.as_ref().map_or(Mtu::B4096, |air| air.options.mtu)
@@ -434,11 +466,19 @@ impl World {
     }
 
     fn land_step(&mut self, mut flying: Flying) {
-        let message = &mut flying.message;
+        let message = &flying.message;
         let Some(until) = flying.steps.pop() else {
             return;
         };
+        let reaches = self.reaches(message.place.0, message.to.0);
         let Some(air) = &mut self.air else { return };
+        if !reaches {
+            let whole = message.landed == 0;
+            air.stats.lost += u64::from(whole);
+            air.stats.cut += u64::from(!whole);
+            air.note(|| format!("{message} is lost at a cut link"));
+            return;
+        }
         let last_first = air.faults.broken == Some(Broken::LastLineFirst);
         if last_first
             && let Body::Write { .. } = message.body

@@ -4,28 +4,59 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sim::{Env, World, twice};
-use verbs::typed::{ConnectOptions, Context, Endpoint, QpOptions, QueuePair, Rc, Wr};
-use verbs::{Access, RemoteAddr, Wc};
+use verbs::typed::{
+    CompletionQueue, ConnectOptions, Connected, Context, MemoryRegion, QpOptions, QueuePair, Rc,
+    Uc, Wr,
+};
+use verbs::{Access, Wc};
 
 const US: Duration = Duration::from_micros(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// What a node has of its NIC.
+struct Opened<T: Connected> {
+    cq: CompletionQueue,
+    qp: QueuePair<T>,
+    memory: MemoryRegion,
+}
+
+fn open<T: Connected>(env: &Env) -> Opened<T> {
+    let context = Context::new(Arc::new(env.nic.clone()));
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(16).unwrap();
+    let qp = pd.create_qp(&QpOptions::on(&cq)).unwrap();
+    let memory = pd
+        .allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)
+        .unwrap();
+    Opened { cq, qp, memory }
+}
+
+/// Two nodes whose queue pairs are connected.
+fn connected<T: Connected>(seed: u64) -> (World, Opened<T>, Opened<T>) {
+    let mut world = World::of(seed, 2);
+    let (mut back, mut front) = (open::<T>(&world.env(0)), open::<T>(&world.env(1)));
+    let ends = (back.qp.endpoint().unwrap(), front.qp.endpoint().unwrap());
+    let options = ConnectOptions::default();
+    back.qp.connect(&ends.1, &options).unwrap();
+    front.qp.connect(&ends.0, &options).unwrap();
+    (world, back, front)
+}
+
+fn text(memory: &MemoryRegion) -> String {
+    let mut bytes = [0; 5];
+    memory.read(0, &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
 
 /// A node writes into another one's memory, which sees it when virtual time has passed.
 #[test]
 fn a_write_takes_its_time_and_arrives() {
     let run = |seed| {
-        let mut world = World::of(seed, 2);
-        let (server, client) = (world.env(0), world.env(1));
-        let (server_context, mut back, memory) = open(&server);
-        let (client_context, mut front, _) = open(&client);
-        let ends: (Endpoint, Endpoint) = (back.endpoint().unwrap(), front.endpoint().unwrap());
-        back.connect(&ends.1, &ConnectOptions::default()).unwrap();
-        front.connect(&ends.0, &ConnectOptions::default()).unwrap();
-        let to: RemoteAddr = memory.remote(0);
-        let before = world.now();
-        let mut cq = client_context.1;
+        let (mut world, back, front) = connected::<Rc>(seed);
+        let (to, before) = (back.memory.remote(0), world.now());
+        let (mut qp, mut cq) = (front.qp, front.cq);
         let done = world.run(1, |env| async move {
-            front
-                .post_send(&[Wr::write_inline(b"hello", to).id(9)])
+            qp.post_send(&[Wr::write_inline(b"hello", to).id(9)])
                 .unwrap();
             let mut out = [Wc::default()];
             while cq.poll(&mut out).unwrap() == 0 {
@@ -34,31 +65,62 @@ fn a_write_takes_its_time_and_arrives() {
             out[0].id
         });
         assert_eq!(done.unwrap(), 9);
-        let mut bytes = [0; 5];
-        memory.read(0, &mut bytes);
-        assert_eq!(&bytes, b"hello");
-        drop(server_context);
+        assert_eq!(text(&back.memory), "hello");
         assert!(world.now() - before >= Duration::from_nanos(500));
         (world.now(), world.trace())
     };
     assert_ne!(twice(1, run), twice(2, run));
 }
 
-type Opened = (
-    (Context, verbs::typed::CompletionQueue),
-    QueuePair<Rc>,
-    verbs::typed::MemoryRegion,
-);
-
-fn open(env: &Env) -> Opened {
-    let context = Context::new(Arc::new(env.nic.clone()));
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
-    let qp = pd.create_qp(&QpOptions::on(&cq)).unwrap();
-    let memory = pd
-        .allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)
+/// What goes over UC when its link is cut is lost, and what goes after that arrives.
+#[test]
+fn a_cut_link_loses_what_is_unreliable() {
+    let (mut world, back, mut front) = connected::<Uc>(4);
+    let to = back.memory.remote(0);
+    // On its way already.
+    front
+        .qp
+        .post_send(&[Wr::write_inline(b"first", to)])
         .unwrap();
-    ((context, cq), qp, memory)
+    world.cut(0, 1);
+    front
+        .qp
+        .post_send(&[Wr::write_inline(b"other", to)])
+        .unwrap();
+    world.run_for(MS).unwrap();
+    assert_eq!(text(&back.memory), "\0\0\0\0\0");
+    world.mend(1, 0);
+    world.run_for(MS).unwrap();
+    assert_eq!(text(&back.memory), "\0\0\0\0\0");
+    front
+        .qp
+        .post_send(&[Wr::write_inline(b"third", to)])
+        .unwrap();
+    world.run_for(MS).unwrap();
+    assert_eq!(text(&back.memory), "third");
+    assert_eq!(world.fabric().stats().lost, 2);
+}
+
+/// What goes over RC waits for a link that is cut, as long as its time-outs last.
+#[test]
+fn a_cut_link_delays_what_is_reliable() {
+    for (cut, arrives) in [(200 * MS, true), (10_000 * MS, false)] {
+        let (mut world, back, mut front) = connected::<Rc>(5);
+        let to = back.memory.remote(0);
+        world.cut(0, 1);
+        front
+            .qp
+            .post_send(&[Wr::write_inline(b"hello", to)])
+            .unwrap();
+        world.run_for(cut).unwrap();
+        assert_eq!(text(&back.memory), "\0\0\0\0\0");
+        world.mend(0, 1);
+        world.run_for(1000 * MS).unwrap();
+        assert_eq!(text(&back.memory) == "hello", arrives, "after {cut:?}");
+        let mut out = [Wc::default()];
+        assert_eq!(front.cq.poll(&mut out).unwrap(), 1);
+        assert_eq!(out[0].is_ok(), arrives);
+    }
 }
 
 /// What a program holds of its NIC goes with its node.
@@ -66,7 +128,7 @@ fn open(env: &Env) -> Opened {
 fn a_dead_node_leaves_nothing_on_its_nic() {
     let mut world = World::of(3, 2);
     world.boot(0, |env| async move {
-        let held = open(&env);
+        let held = open::<Rc>(&env);
         std::future::pending::<()>().await;
         drop(held);
     });

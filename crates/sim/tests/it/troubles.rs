@@ -93,6 +93,72 @@ fn a_node_that_stands_still_does_nothing_until_then() {
     assert!(goes_on.expect("nobody fails"));
 }
 
+/// A core that stands still leaves the others of its node alone.
+#[test]
+fn a_single_core_may_stand_still() {
+    let mut world = World::of(2, 2);
+    world.set_cores(0, 3);
+    let ticks = Rc::new(RefCell::new([0; 3]));
+    let cores = world.env(0).cores;
+    assert_eq!((cores.len(), world.env(1).cores.len()), (3, 1));
+    for (number, core) in cores.into_iter().enumerate() {
+        let ticks = ticks.clone();
+        let tick = {
+            let core = core.clone();
+            async move {
+                loop {
+                    core.sleep(MS).await;
+                    ticks.borrow_mut()[number] += 1;
+                }
+            }
+        };
+        drop(core.spawn(tick));
+    }
+    world.stall_core(0, 1, 100 * MS);
+    world.run_for(50 * MS).expect("nobody fails");
+    let before = *ticks.borrow();
+    assert!(
+        before[0] > 40 && before[1] == 0 && before[2] > 40,
+        "{before:?}"
+    );
+    world.resume(0);
+    world.run_for(10 * MS).expect("nobody fails");
+    assert!(ticks.borrow()[1] > 5);
+}
+
+#[test]
+fn troubles_end_when_something_holds() {
+    let (mut world, ticks) = ticking(8, 4, MS);
+    let kills = |nodes, mean| Chaos {
+        nodes,
+        kill: Some(mean),
+        stall: None,
+        cut: None,
+        longest: 1000 * MS,
+    };
+    let (often, never) = (
+        kills(0..2, 2 * MS),
+        Chaos {
+            kill: None,
+            ..kills(2..3, MS)
+        },
+    );
+    let seen = ticks.clone();
+    let troubles = world
+        .run_under_until(&[often, never], 1000 * MS, move |_| {
+            seen.borrow()[3].0 == 20
+        })
+        .expect("nobody fails");
+    assert!(troubles.kills > 1, "{troubles:?}");
+    assert_eq!(ticks.borrow()[3].0, 20);
+    assert!(world.now() < rt::Instant::from_ns(22_000_000));
+    assert!(
+        (0..4).all(|node| world.is_on(node)),
+        "all is whole at the end"
+    );
+    assert_eq!(world.env(2).boots, 1);
+}
+
 #[test]
 fn a_program_that_panics_ends_the_run_with_its_seed() {
     let mut world = World::of(77, 2);
