@@ -171,7 +171,8 @@ pub struct ClientStats {
 /// - A GET whose answer was lost is carried out again, and may return what this client has SET after it.
 /// - A value that takes several requests, because it is longer than a slot on its way in or than a datagram
 ///   on its way out, is overtaken by what is submitted after it, and by other such values.
-/// - When the connection is lost, reads are asked again over the next one, after changes that had been posted.
+/// - When the connection is lost, reads (but not GATs, which are changes) are asked again over the next one,
+///   after changes that had been posted.
 ///   A change whose outcome is [`Outcome::Unknown`] may still be carried out for as long as the server has
 ///   not noticed the loss, also after commands over the next connection.
 #[derive(Debug)]

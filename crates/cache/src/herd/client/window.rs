@@ -715,7 +715,9 @@ impl Window {
             if !waiting || slot.transfer != NO_TRANSFER {
                 continue;
             }
-            if slot.state == State::Queued || slot.op.is_read() {
+            // To the next server core a touch would be a new one, and undo what came in between.
+            let changes_nothing = slot.op.is_read() && slot.op != Op::GetAndTouch;
+            if slot.state == State::Queued || changes_nothing {
                 let end = (self.geometry.slot(slot.id) + 1) * self.geometry.slot_len;
                 again.push(Again::Request {
                     bytes: self.batch.kept()[end - usize::from(slot.len)..end].to_vec(),
