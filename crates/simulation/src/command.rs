@@ -66,9 +66,8 @@ fn run_seed(seed: u64, options: &Options) -> Report {
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
         let why = text.unwrap_or_else(|| "a panic without a message".to_string());
         Report {
-            counts: Counts::default(),
             failure: Some(Failure::Broken(format!("panicked: {why}"))),
-            trace: String::new(),
+            ..Report::default()
         }
     })
 }

@@ -40,12 +40,12 @@ pub struct Exchange {
 }
 
 /// The exchange, shared between the run and the streams.
-pub type Shared = Rc<RefCell<Exchange>>;
+pub type Exchanged = Rc<RefCell<Exchange>>;
 
 impl Exchange {
-    /// From now on new streams lead to this door, or nowhere.
-    pub fn lead_to(&mut self, door: Option<LocalDoor>) {
-        self.door = door;
+    /// From now on new streams lead to this door.
+    pub fn lead_to(&mut self, door: LocalDoor) {
+        self.door = Some(door);
     }
 
     /// Breaks a stream at the client's side.
@@ -69,13 +69,14 @@ impl Exchange {
         found.map(|(number, _)| *number).collect()
     }
 
-    /// Ends all streams, as the death of the server does; returns the number that the next one
+    /// Ends all streams, as the death of the server does, and lets nobody in; returns the number that the next one
     /// will have.
     pub fn end_all(&mut self) -> WireNum {
         for wire in self.wires.values_mut() {
             wire.stream = None;
             wire.broken = true;
         }
+        self.door = None;
         self.wire_next
     }
 
@@ -104,7 +105,7 @@ impl Exchange {
 #[derive(Debug)]
 pub struct Dialer {
     /// The exchange.
-    pub exchange: Shared,
+    pub exchange: Exchanged,
     /// For whom.
     pub owner: usize,
 }
@@ -137,7 +138,7 @@ impl Dial for Dialer {
 /// The client's side of a stream.
 #[derive(Debug)]
 pub struct Line {
-    exchange: Shared,
+    exchange: Exchanged,
     number: WireNum,
 }
 

@@ -3,6 +3,8 @@
 //! Every seed leaves some faults out altogether ("swarm testing"): a fault that is always there hides
 //! what happens without it.
 
+use std::time::Duration;
+
 use cache::herd::{ClientConfig, ServerConfig};
 use conformance::model::Faults;
 use verbs::Mtu;
@@ -25,12 +27,30 @@ pub struct Chaos {
     pub break_ns: u64,
     /// The server dies, and starts again empty.
     pub restart_ns: u64,
-    /// The network loses everything for a while.
-    pub blackout_ns: u64,
+    /// A client is cut off from the server for a while.
+    pub cut_ns: u64,
     /// The clock by which items expire jumps forwards.
     pub jump_ns: u64,
     /// A NIC sends nothing for a while, the server's as often as a client's.
     pub nic_stall_ns: u64,
+}
+
+impl Chaos {
+    /// What befalls the server's node and those of the clients.
+    pub(crate) fn of_nodes(&self, plan: &Plan) -> [sim::Chaos; 2] {
+        let mean = |ns: u64| (ns > 0).then(|| Duration::from_nanos(ns));
+        let of = |nodes, kill_ns, stall_ns, cut_ns| sim::Chaos {
+            nodes,
+            kill: mean(kill_ns),
+            stall: mean(stall_ns),
+            cut: mean(cut_ns),
+            longest: Duration::from_nanos(plan.stall_ns_max),
+        };
+        [
+            of(0..1, self.restart_ns, self.core_stall_ns, self.cut_ns),
+            of(1..plan.clients + 1, self.crash_ns, self.client_stall_ns, 0),
+        ]
+    }
 }
 
 /// A run.
@@ -126,7 +146,7 @@ impl Plan {
             crash_ns: sometimes(r, &[300 * US, 2 * MS]),
             break_ns: sometimes(r, &[300 * US, 2 * MS]),
             restart_ns: sometimes(r, &[2 * MS, 5 * MS]),
-            blackout_ns: sometimes(r, &[MS, 3 * MS]),
+            cut_ns: sometimes(r, &[100 * US, 500 * US]),
             jump_ns: sometimes(r, &[MS]),
             nic_stall_ns: sometimes(r, &[200 * US, MS]),
         };

@@ -1,60 +1,44 @@
-//! What goes wrong besides the network.
+//! What goes wrong besides nodes and links: streams break, NICs stand still, the date jumps.
 
-use conformance::model::Faults;
+use sim::Env;
 
-use super::{CHAOS_NS, Failure, Run};
+use super::{Shared, State, steps};
 
-impl Run {
+/// How often it is decided what goes wrong next.
+const CHAOS_NS: u64 = 20_000;
+
+/// Breaks things as the plan says.
+pub(super) async fn trouble(env: Env, state: Shared) {
+    let step = |state: &mut State| {
+        // At first nobody is there.
+        if state.now_ns() > 0 {
+            state.inject_faults();
+        }
+        Ok(CHAOS_NS)
+    };
+    steps(env.core, state, step).await;
+}
+
+impl State {
     /// Whether something that happens about once in `mean_ns` happens now.
     fn strikes(&mut self, mean_ns: u64) -> bool {
         mean_ns > 0 && self.random.u64(..mean_ns.max(CHAOS_NS)) < CHAOS_NS
     }
 
     /// Decides what goes wrong, and what that went wrong is over.
-    pub(super) fn inject_faults(&mut self) -> Result<(), Failure> {
+    fn inject_faults(&mut self) {
         self.end_streams(self.is_calm);
-        if self.machine.is_none() && self.now_ns >= self.restart_at_ns {
-            self.start_machine()?;
-        }
         if self.is_calm {
-            return Ok(());
+            return;
         }
         let chaos = self.plan.chaos.clone();
-        if self.blackout_until_ns > 0 && self.now_ns >= self.blackout_until_ns {
-            self.blackout_until_ns = 0;
-            self.network.set_faults(self.usual_faults());
-            self.note(|| "the network works again".to_string());
-        }
-        if self.blackout_until_ns == 0 && self.strikes(chaos.blackout_ns) {
-            self.blackout_until_ns = self.now_ns + self.random.u64(..self.plan.stall_ns_max);
-            let faults = Faults {
-                lose_permille: 1000,
-                ..self.usual_faults()
-            };
-            self.network.set_faults(faults);
-            self.note(|| "the network loses everything".to_string());
-        }
-        if self.strikes(chaos.core_stall_ns) {
-            self.stall_core();
-        }
         if self.strikes(chaos.nic_stall_ns) {
-            let until_ns = self.now_ns + self.random.u64(..self.plan.stall_ns_max);
-            let client = self.random.usize(1..self.nics.len());
+            let until_ns = self.now_ns() + self.random.u64(..self.plan.stall_ns_max);
+            let client = self.random.usize(1..=self.plan.clients);
             let node = if self.random.bool() { 0 } else { client };
             self.network.pause(node, until_ns);
             self.counts.note("stalls", 1);
             self.note(|| format!("NIC {node} sends nothing until {until_ns}"));
-        }
-        if self.strikes(chaos.client_stall_ns) {
-            let index = self.random.usize(..self.actors.len());
-            let until_ns = self.now_ns + self.random.u64(..self.plan.stall_ns_max);
-            self.actors[index].stalled_until_ns = until_ns;
-            self.counts.note("stalls", 1);
-            self.note(|| format!("client {index} stalls until {until_ns}"));
-        }
-        if self.strikes(chaos.crash_ns) {
-            let index = self.random.usize(..self.actors.len());
-            self.crash(index);
         }
         if self.strikes(chaos.break_ns) {
             self.break_stream();
@@ -63,28 +47,6 @@ impl Run {
             let seconds = self.random.u32(1..5);
             self.jumped_s += seconds;
             self.note(|| format!("the clock jumps {seconds} s"));
-        }
-        if self.machine.is_some() && self.strikes(chaos.restart_ns) {
-            self.kill_machine();
-            self.restart_at_ns = self.now_ns + self.random.u64(..self.plan.stall_ns_max);
-        }
-        Ok(())
-    }
-
-    fn usual_faults(&self) -> Faults {
-        Faults {
-            broken: self.options.broken,
-            ..self.plan.faults.clone()
-        }
-    }
-
-    fn stall_core(&mut self) {
-        let until_ns = self.now_ns + self.random.u64(..self.plan.stall_ns_max);
-        let core = self.random.usize(..self.plan.server.cores as usize);
-        if let Some(machine) = &mut self.machine {
-            machine.cores[core].stalled_until_ns = until_ns;
-            self.counts.note("stalls", 1);
-            self.note(|| format!("core {core} stalls until {until_ns}"));
         }
     }
 

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use cache::herd::client::{ConnectError, SubmitError};
 use cache::herd::{Client, ClientConfig, Outcome};
 use conformance::model::ModelNic;
+use sim::Env;
 use verbs::typed::Context;
 
-use super::{Failure, Run, load};
-use crate::control::{Dialer, Shared, WireNum};
+use super::{Failure, Life, Shared, State, load, steps};
+use crate::control::{Dialer, Exchanged, WireNum};
 use checker::history::{Action, Answer, Operation};
+use rt::Clock;
 
 /// Commands of one item that are under way at once: the checker tries their orders.
 const UNDER_WAY_MAX: u32 = 4;
@@ -30,7 +32,9 @@ pub(super) struct Pending {
 pub(super) struct Actor {
     pub(super) client: Option<Client<Dialer>>,
     pub(super) pending: BTreeMap<u64, Pending>,
-    pub(super) stalled_until_ns: u64,
+    /// When it ran last, and since when it has done so without standing still.
+    ran_ns: u64,
+    awake_since_ns: u64,
     /// Where its clock began, and how many thousandths it is fast.
     clock: (u64, i64),
     /// The last token seen of each item.
@@ -44,7 +48,8 @@ impl Actor {
         Actor {
             client: None,
             pending: BTreeMap::new(),
-            stalled_until_ns: 0,
+            ran_ns: 0,
+            awake_since_ns: 0,
             clock: (run.u64(..1 << 40), run.i64(-drift..=drift)),
             tokens: vec![None; keys],
             random: fastrand::Rng::with_seed(run.u64(..)),
@@ -62,7 +67,7 @@ impl Actor {
         &mut self,
         nic: &ModelNic,
         config: &ClientConfig,
-        exchange: &Shared,
+        exchange: &Exchanged,
         owner: usize,
         now_ns: u64,
     ) -> Result<(), ConnectError> {
@@ -81,7 +86,14 @@ impl Actor {
     }
 }
 
-impl Run {
+/// The program of a client's node.
+pub(super) async fn work(env: Env, state: Shared, index: usize) {
+    let _life = Life::new(&state, move |state: &mut State| state.client_died(index));
+    let step = move |state: &mut State| state.step_client(&env.nic, index);
+    steps(env.core, state, step).await;
+}
+
+impl State {
     /// The stream of a client's connection, while it has one.
     pub(super) fn wire_of(&self, index: usize) -> Option<WireNum> {
         let client = self.actors[index].client.as_ref()?;
@@ -89,23 +101,30 @@ impl Run {
         self.exchange.borrow().last_of(index)
     }
 
-    /// Lets a client run once: it connects, asks, takes answers.
-    pub(super) fn step_client(&mut self, index: usize) -> Result<(), Failure> {
-        self.advance();
-        if self.actors[index].client.is_none() {
-            let nic = &self.nics[index + 1];
-            let actor = &mut self.actors[index];
-            let made = actor.connect(nic, &self.plan.client, &self.exchange, index, self.now_ns);
+    /// Lets a client run once: it connects, asks, takes answers. Returns how long it waits until the
+    /// next time.
+    fn step_client(&mut self, nic: &ModelNic, index: usize) -> Result<u64, Failure> {
+        let (now_ns, poll_ns) = (self.now_ns(), self.plan.client_poll_ns);
+        let wait_ns = self.random.u64(poll_ns / 2..=poll_ns * 2);
+        // One more poll is allowed, for what a lost connection left over.
+        let slack_ns = 4 * poll_ns;
+        let actor = &mut self.actors[index];
+        if now_ns > actor.ran_ns + slack_ns {
+            actor.awake_since_ns = now_ns;
+        }
+        actor.ran_ns = now_ns;
+        if actor.client.is_none() {
+            let made = actor.connect(nic, &self.plan.client, &self.exchange, index, now_ns);
             if let Err(error) = made {
                 self.note(|| format!("client {index} cannot connect: {error}"));
-                return Ok(());
+                return Ok(wait_ns);
             }
             self.learn_wire(index);
         }
         let wire = self.wire_of(index);
         self.ask(index, wire)?;
         let actor = &mut self.actors[index];
-        let local_ns = actor.local_ns(self.now_ns);
+        let local_ns = actor.local_ns(now_ns);
         let mut told = Vec::new();
         if let Some(client) = &mut actor.client {
             let pending = &actor.pending;
@@ -118,18 +137,16 @@ impl Run {
             self.take(index, tag, answer, wire)?;
         }
         self.learn_wire(index);
-        // One more poll is allowed, for what a lost connection left over.
-        let slack_ns = 4 * self.plan.client_poll_ns;
         let actor = &self.actors[index];
         let late = |pending: &&Pending| local_ns > pending.deadline_ns + slack_ns;
         match actor.pending.values().find(late) {
-            Some(late) if actor.stalled_until_ns + slack_ns < self.now_ns => {
+            Some(late) if actor.awake_since_ns + slack_ns < now_ns => {
                 let operation = &self.history[late.number];
                 Err(Failure::Stuck(format!(
                     "no outcome by its deadline: {operation}"
                 )))
             }
-            _ => Ok(()),
+            _ => Ok(wait_ns),
         }
     }
 
@@ -202,7 +219,7 @@ impl Run {
             Err(SubmitError::Full) => return Ok(false),
             Err(error) => return Err(Failure::Stuck(format!("client {index} refuses: {error}"))),
         }
-        let deadline_ns = actor.local_ns(self.now_ns) + self.plan.client.deadline_ns;
+        let deadline_ns = actor.local_ns(self.clock.now().as_ns()) + self.plan.client.deadline_ns;
         actor.pending.insert(
             number as u64,
             Pending {
@@ -274,8 +291,8 @@ impl Run {
         Ok(())
     }
 
-    /// A client dies with all that it has under way.
-    pub(super) fn crash(&mut self, index: usize) {
+    /// A client has died with all that it had under way.
+    fn client_died(&mut self, index: usize) {
         let wire = self.wire_of(index);
         self.moment += 1;
         let actor = &mut self.actors[index];
@@ -283,7 +300,9 @@ impl Run {
             return;
         }
         let pending = std::mem::take(&mut actor.pending);
-        self.counts.note("clients died", 1);
+        if !self.is_calm {
+            self.counts.note("clients died", 1);
+        }
         self.note(|| {
             format!(
                 "client {index} dies with {} commands under way",

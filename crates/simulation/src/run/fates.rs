@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Run;
+use super::State;
 use crate::control::WireNum;
 use checker::history::Moment;
 
@@ -32,7 +32,7 @@ pub(super) struct Fates {
     dead_before: WireNum,
 }
 
-impl Run {
+impl State {
     /// A command has no answer; `(client, core, wire)` is where it was sent, if it was.
     pub(super) fn leave_open(
         &mut self,

@@ -9,15 +9,16 @@ use cache::herd::{Acceptor, Armed, Server, ServerConfig};
 use cache::mica::{Options, Partition};
 use conformance::model::ModelNic;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use sim::Env;
 use verbs::typed::Context;
 
+use super::{Failure, Life, Shared, State, steps};
 use crate::plan::Plan;
 
 /// One core.
 pub(super) struct Core {
     pub(super) server: Server,
     pub(super) partition: Partition,
-    pub(super) stalled_until_ns: u64,
     /// It found nothing to do, and goes to sleep next, if it may.
     is_arming: bool,
     is_asleep: bool,
@@ -30,7 +31,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn start(plan: &Plan, nic: &ModelNic, incarnation: u64) -> anyhow::Result<Machine> {
+    fn start(plan: &Plan, nic: &ModelNic, incarnation: u64) -> anyhow::Result<Machine> {
         let pd = Context::new(Arc::new(nic.clone())).alloc_pd()?;
         let config = ServerConfig {
             incarnation,
@@ -50,7 +51,6 @@ impl Machine {
             cores.push(Core {
                 server,
                 partition,
-                stalled_until_ns: 0,
                 is_arming: false,
                 is_asleep: false,
             });
@@ -60,19 +60,8 @@ impl Machine {
         Ok(Machine { cores, door })
     }
 
-    /// Whether a core's next step begins with going to sleep: what arrives in between, its last look
-    /// must find.
-    pub(super) fn is_arming(&self, core: usize) -> bool {
-        self.cores[core].is_arming
-    }
-
     /// Lets a core run once, with its clocks; returns the clients that it let go.
-    pub(super) fn step(
-        &mut self,
-        core: usize,
-        now_ns: u64,
-        now_s: u32,
-    ) -> anyhow::Result<Vec<u32>> {
+    fn step(&mut self, core: usize, now_ns: u64, now_s: u32) -> anyhow::Result<Vec<u32>> {
         self.door.pass_time(now_ns);
         let has_news = self.door.has_news(core as u32);
         let core = &mut self.cores[core];
@@ -96,9 +85,73 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
-        self.door.close();
+/// The program of the server's node.
+pub(super) async fn serve(env: Env, state: Shared) {
+    let _life = Life::new(&state, State::server_died);
+    let started = state.borrow_mut().start_machine(&env.nic, env.boots);
+    if let Err(error) = started {
+        return state.borrow_mut().failed = Some(error.into());
+    }
+    for (number, core) in env.cores.iter().enumerate() {
+        let step = move |state: &mut State| state.step_core(number);
+        drop(core.spawn(steps(core.clone(), state.clone(), step)));
+    }
+    std::future::pending::<()>().await;
+}
+
+impl State {
+    fn start_machine(&mut self, nic: &ModelNic, incarnation: u64) -> anyhow::Result<()> {
+        let machine = Machine::start(&self.plan, nic, incarnation)?;
+        self.exchange.borrow_mut().lead_to(machine.door.clone());
+        self.machine = Some(machine);
+        self.note(|| "the server starts".to_string());
+        Ok(())
+    }
+
+    /// Lets a core run once; returns how long it waits until the next time.
+    fn step_core(&mut self, core: usize) -> Result<u64, Failure> {
+        let (now_ns, now_s) = (self.now_ns(), self.clock_s(core));
+        let poll_ns = self.plan.core_poll_ns;
+        let Some(machine) = &mut self.machine else {
+            return Ok(poll_ns);
+        };
+        let gone = machine.step(core, now_ns, now_s)?;
+        let is_arming = machine.cores[core].is_arming;
+        for client in gone {
+            if let Some(&wire) = self.wires_by_client.get(&client) {
+                self.moment += 1;
+                self.was_let_go(wire, core);
+                self.note(|| format!("core {core} lets client {client} go (stream {wire})"));
+            }
+        }
+        // Its next step begins with going to sleep: what arrives in between, its last look must find.
+        Ok(if is_arming {
+            self.random.u64(..=self.arming_ns_max.max(poll_ns))
+        } else {
+            self.random.u64(poll_ns / 2..=poll_ns * 2)
+        })
+    }
+
+    /// The server has died.
+    fn server_died(&mut self) {
+        let Some(machine) = self.machine.take() else {
+            return;
+        };
+        machine.door.close();
+        if !self.is_calm {
+            self.counts.note("servers died", 1);
+        }
+        for core in &machine.cores {
+            let stats = core.partition.stats();
+            let pushed_out = stats.log_evictions + stats.index_evictions;
+            self.counts.note("items pushed out", pushed_out);
+        }
+        drop(machine);
+        let wire_next = self.exchange.borrow_mut().end_all();
+        self.wires_by_client.clear();
+        self.moment += 1;
+        self.all_died(wire_next);
+        self.note(|| "the server dies".to_string());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `mod.rs` | virtual time: who runs when |
+//! | `mod.rs` | the world of a run, and what it and its nodes know |
 //! | `machine.rs` | the server's cores |
 //! | `client.rs` | clients, and the history that they write |
 //! | `load.rs` | what they ask |
@@ -28,29 +28,32 @@ mod load;
 mod machine;
 mod trials;
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use conformance::model::{Broken, ModelNic, Network, NetworkOptions};
+use conformance::model::{Broken, Faults, Network};
 
 use self::client::Actor;
 use self::fates::Fates;
 use self::machine::Machine;
-use crate::control::{Exchange, Shared, WireNum};
+use crate::control::{Exchange, Exchanged, WireNum};
 use crate::plan::{MS, Plan};
 use checker::Unexplained;
-use checker::history::{Moment, Operation};
-use rt::Instant;
-use sim::Timeline;
+use checker::history::{Action, Moment, Operation};
+use rt::{Clock, ManualClock};
+use sim::{Env, World, WorldError, WorldOptions};
 
 /// Faults last so long at most, in virtual time.
 const FAULTY_NS_MAX: u64 = 30 * MS;
-/// Turns between two looks at whether what is waited for has come.
-const TURNS_PER_LOOK: usize = 16;
-/// How often it is decided what goes wrong next.
-const CHAOS_NS: u64 = 20_000;
+/// Steps between two looks at whether what is waited for has come.
+const STEPS_PER_LOOK: usize = 16;
+/// The server's node; client `i` is on node `i + 1`.
+const SERVER: usize = 0;
 
 /// How a run is made.
 #[derive(Clone, Debug, Default)]
@@ -114,8 +117,15 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
+impl From<WorldError> for Failure {
+    fn from(error: WorldError) -> Self {
+        let why = error.source().map(|why| format!(": {why}"));
+        Failure::Broken(format!("{error}{}", why.unwrap_or_default()))
+    }
+}
+
 /// What came of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// What happened.
     pub counts: Counts,
@@ -123,34 +133,29 @@ pub struct Report {
     pub failure: Option<Failure>,
     /// Everything that happened, a line each, if asked for.
     pub trace: String,
+    /// The hash of all turns of all cores.
+    pub turns: u64,
 }
 
-/// Who runs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Who {
-    Core(usize),
-    Client(usize),
-    Chaos,
-}
-
-/// The world of a run.
+/// A run: its nodes, and what they write down.
 struct Run {
+    world: World,
+    state: Shared,
+}
+
+/// What the run and the programs of its nodes know.
+type Shared = Rc<RefCell<State>>;
+
+struct State {
     plan: Plan,
     options: Options,
     keys: Vec<Vec<u8>>,
     random: fastrand::Rng,
-    now_ns: u64,
+    clock: Arc<ManualClock>,
     moment: Moment,
-    /// Who runs next.
-    queue: Timeline<Who>,
     network: Network,
-    /// The server's, then one for each client.
-    nics: Vec<ModelNic>,
-    exchange: Shared,
+    exchange: Exchanged,
     machine: Option<Machine>,
-    machines: u64,
-    restart_at_ns: u64,
-    blackout_until_ns: u64,
     /// The clock by which items expire is so many seconds ahead.
     jumped_s: u32,
     actors: Vec<Actor>,
@@ -167,14 +172,19 @@ struct Run {
     arming_ns_max: u64,
     counts: Counts,
     trace: String,
+    /// What a node's program ended with.
+    failed: Option<Failure>,
 }
 
 /// Runs a plan.
 pub fn run(plan: &Plan, options: &Options) -> Report {
     let mut run = Run::new(plan, options);
     let outcome = run.all();
-    run.counts.note("commands", run.history.len() as u64);
-    let network = run.network.stats();
+    let mut state = run.state();
+    state.note_network();
+    let commands = state.history.len() as u64;
+    state.counts.note("commands", commands);
+    let network = state.network.stats();
     for (what, often) in [
         ("messages sent", network.sent),
         ("messages lost", network.lost),
@@ -182,51 +192,45 @@ pub fn run(plan: &Plan, options: &Options) -> Report {
         ("messages doubled", network.doubled),
         ("messages slow", network.slow),
     ] {
-        run.counts.note(what, often);
+        state.counts.note(what, often);
     }
     Report {
-        counts: run.counts,
+        counts: std::mem::take(&mut state.counts),
         failure: outcome.err(),
-        trace: run.trace,
+        trace: std::mem::take(&mut state.trace),
+        turns: run.world.trace(),
     }
 }
 
 impl Run {
     fn new(plan: &Plan, options: &Options) -> Run {
-        let mut random = fastrand::Rng::with_seed(plan.seed);
-        let (nics, network) = ModelNic::networked(
-            plan.clients as u8 + 1,
-            NetworkOptions {
-                seed: random.u64(..),
-                inline_max: plan.inline_max,
-                mtu: plan.mtu,
-                ns_per_look: 0,
-            },
-        );
-        network.set_faults(conformance::model::Faults {
+        let mut random = sim::chance::stream(plan.seed, "run");
+        // One node more, from which streams are broken.
+        let mut world = WorldOptions::new(plan.seed, plan.clients + 2);
+        world.nics.inline_max = plan.inline_max;
+        world.nics.mtu = plan.mtu;
+        world.fabric = Faults {
             broken: options.broken,
             ..plan.faults.clone()
-        });
+        };
+        let mut world = World::new(world);
+        world.set_cores(SERVER, plan.server.cores as usize);
+        let network = world.fabric().clone();
         if options.trace {
             network.trace();
         }
         let actors = (0..plan.clients)
             .map(|_| Actor::new(&mut random, plan.keys, plan.drift_permille))
             .collect();
-        Run {
+        let state = State {
             keys: load::keys(plan),
             options: options.clone(),
             random,
-            now_ns: 0,
+            clock: world.clock().clone(),
             moment: 0,
-            queue: Timeline::default(),
             network,
-            nics,
             exchange: Rc::new(RefCell::new(Exchange::default())),
             machine: None,
-            machines: 0,
-            restart_at_ns: 0,
-            blackout_until_ns: 0,
             jumped_s: 0,
             actors,
             wires_by_client: BTreeMap::new(),
@@ -238,77 +242,69 @@ impl Run {
             arming_ns_max: 0,
             counts: Counts::default(),
             trace: String::new(),
+            failed: None,
             plan: plan.clone(),
-        }
+        };
+        let state = Rc::new(RefCell::new(state));
+        Run { world, state }
+    }
+
+    fn state(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
     }
 
     fn all(&mut self) -> Result<(), Failure> {
-        self.note_plan();
-        self.start_machine()?;
-        for core in 0..self.plan.server.cores as usize {
-            self.later(0, Who::Core(core));
+        let plan = self.state().plan.clone();
+        self.state().note(|| format!("{plan:#?}"));
+        self.boot(SERVER, machine::serve);
+        for index in 0..plan.clients {
+            self.boot(index + 1, move |env, state| client::work(env, state, index));
         }
-        for client in 0..self.plan.clients {
-            let wait_ns = self.random.u64(..10_000);
-            self.later(wait_ns, Who::Client(client));
-        }
-        self.later(CHAOS_NS, Who::Chaos);
-        self.drive_until(FAULTY_NS_MAX, |run| {
-            run.history.len() >= run.plan.operations
-        })?;
+        self.boot(plan.clients + 1, chaos::trouble);
+        let holds = self.looks(|state| state.history.len() >= state.plan.operations);
+        let within = Duration::from_nanos(FAULTY_NS_MAX);
+        let chaos = plan.chaos.of_nodes(&plan);
+        let troubles = self.world.run_under_until(&chaos, within, holds)?;
+        self.state().counts.note("stalls", troubles.stalls);
         self.heal()?;
-        self.judge()
+        self.state().judge()
     }
 
-    fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.options.trace {
-            let line = format!("{:>10} {}\n", self.now_ns, what());
-            self.trace.push_str(&line);
+    fn boot<F>(&mut self, node: usize, program: impl Fn(Env, Shared) -> F + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let state = self.state.clone();
+        self.world
+            .boot(node, move |env| program(env, state.clone()));
+    }
+
+    /// Looks now and then whether something holds, which costs more than most turns, or a program has failed.
+    fn looks(
+        &self,
+        holds: impl Fn(&State) -> bool + 'static,
+    ) -> impl FnMut(&World) -> bool + 'static {
+        let (state, mut steps) = (self.state.clone(), 0);
+        move |_| {
+            steps += 1;
+            let state = state.borrow();
+            state.failed.is_some() || steps % STEPS_PER_LOOK == 1 && holds(&state)
         }
-    }
-
-    fn note_plan(&mut self) {
-        let plan = format!("{:#?}", self.plan);
-        self.note(|| plan);
-    }
-
-    /// Brings the network up to now.
-    fn advance(&mut self) {
-        self.network.advance(self.now_ns);
-        if self.options.trace {
-            for (at_ns, line) in self.network.take_trace() {
-                self.trace.push_str(&format!("{at_ns:>10} {line}\n"));
-            }
-        }
-    }
-
-    fn later(&mut self, wait_ns: u64, who: Who) {
-        self.queue.add(Instant::from_ns(self.now_ns + wait_ns), who);
     }
 
     /// Lets virtual time pass until something holds; `false` when it does not within so long.
     fn drive_until(
         &mut self,
         within_ns: u64,
-        holds: impl Fn(&Run) -> bool,
+        holds: impl Fn(&State) -> bool + Clone + 'static,
     ) -> Result<bool, Failure> {
-        let until_ns = self.now_ns + within_ns;
-        let mut turns = 0;
-        loop {
-            // Looking costs more than most turns.
-            if turns % TURNS_PER_LOOK == 0 && holds(self) {
-                return Ok(true);
-            }
-            turns += 1;
-            if self.queue.is_empty() {
-                return Ok(false);
-            }
-            let Some((at, who)) = self.queue.take_by(Instant::from_ns(until_ns)) else {
-                self.now_ns = until_ns;
-                return Ok(holds(self));
-            };
-            self.now_ns = at.as_ns();
-            self.turn(who)?;
+        let looks = self.looks(holds.clone());
+        let within = Duration::from_nanos(within_ns);
+        let held = self.world.run_until(within, looks)?;
+        let mut state = self.state();
+        match state.failed.take() {
+            Some(failure) => Err(failure),
+            None => Ok(held || holds(&state)),
         }
     }
 
@@ -317,99 +313,71 @@ impl Run {
         self.drive_until(ns, |_| false).map(drop)
     }
 
-    fn turn(&mut self, who: Who) -> Result<(), Failure> {
-        let wait_ns = match who {
-            Who::Core(core) => {
-                self.step_core(core)?;
-                let poll_ns = self.plan.core_poll_ns;
-                let is_arming = |machine: &Machine| machine.is_arming(core);
-                if self.machine.as_ref().is_some_and(is_arming) {
-                    self.random.u64(..=self.arming_ns_max.max(poll_ns))
-                } else {
-                    self.random.u64(poll_ns / 2..=poll_ns * 2)
-                }
-            }
-            Who::Client(index) => {
-                let stalled_ns = self.actors[index].stalled_until_ns;
-                if stalled_ns > self.now_ns {
-                    stalled_ns - self.now_ns
-                } else {
-                    self.step_client(index)?;
-                    self.random
-                        .u64(self.plan.client_poll_ns / 2..=self.plan.client_poll_ns * 2)
-                }
-            }
-            Who::Chaos => {
-                self.inject_faults()?;
-                CHAOS_NS
-            }
-        };
-        self.later(wait_ns, who);
-        Ok(())
+    /// Has a client [submit](State::submit) a command.
+    fn submit(&self, index: usize, key: usize, action: Action) -> Result<bool, Failure> {
+        self.state().submit(index, key, action)
+    }
+}
+
+/// Takes steps, as far apart as each of them says; one that fails ends the run.
+async fn steps(
+    core: rt::Handle,
+    state: Shared,
+    mut step: impl FnMut(&mut State) -> Result<u64, Failure>,
+) {
+    loop {
+        let wait_ns = step(&mut state.borrow_mut());
+        match wait_ns {
+            Ok(wait_ns) => core.sleep(Duration::from_nanos(wait_ns)).await,
+            Err(failure) => return state.borrow_mut().failed = Some(failure),
+        }
+    }
+}
+
+/// Tells the run of the death of a program's node, which drops it.
+struct Life<F: Fn(&mut State)> {
+    state: Shared,
+    died: F,
+}
+
+impl<F: Fn(&mut State)> Life<F> {
+    fn new(state: &Shared, died: F) -> Self {
+        let state = state.clone();
+        Self { state, died }
+    }
+}
+
+impl<F: Fn(&mut State)> Drop for Life<F> {
+    fn drop(&mut self) {
+        (self.died)(&mut self.state.borrow_mut());
+    }
+}
+
+impl State {
+    fn now_ns(&self) -> u64 {
+        self.clock.now().as_ns()
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.options.trace {
+            self.note_network();
+            let line = format!("{:>10} {}\n", self.now_ns(), what());
+            self.trace.push_str(&line);
+        }
+    }
+
+    /// Writes down what the network has done since the last time.
+    fn note_network(&mut self) {
+        for (at_ns, line) in self.network.take_trace() {
+            self.trace.push_str(&format!("{at_ns:>10} {line}\n"));
+        }
     }
 
     /// The clock of a core by which items expire: cores differ by fractions of a second.
     fn clock_s(&self, core: usize) -> u32 {
         let second_ns = self.plan.second_ns;
         let ahead_ns = core as u64 * second_ns / 3;
-        1_000_000 + self.jumped_s + ((self.now_ns + ahead_ns) / second_ns) as u32
-    }
-
-    fn step_core(&mut self, core: usize) -> Result<(), Failure> {
-        self.advance();
-        let now_s = self.clock_s(core);
-        let Some(machine) = &mut self.machine else {
-            return Ok(());
-        };
-        if machine.cores[core].stalled_until_ns > self.now_ns {
-            return Ok(());
-        }
-        let gone = machine.step(core, self.now_ns, now_s)?;
-        for client in gone {
-            if let Some(&wire) = self.wires_by_client.get(&client) {
-                self.moment += 1;
-                self.was_let_go(wire, core);
-                self.note(|| format!("core {core} lets client {client} go (stream {wire})"));
-            }
-        }
-        Ok(())
-    }
-
-    fn start_machine(&mut self) -> Result<(), Failure> {
-        self.machines += 1;
-        let machine = Machine::start(&self.plan, &self.nics[0], self.machines)?;
-        self.exchange
-            .borrow_mut()
-            .lead_to(Some(machine.door.clone()));
-        self.machine = Some(machine);
-        self.note(|| "the server starts".to_string());
-        Ok(())
-    }
-
-    /// The server dies.
-    fn kill_machine(&mut self) {
-        let Some(machine) = self.machine.take() else {
-            return;
-        };
-        self.counts.note("servers died", 1);
-        self.count_evictions(&machine);
-        drop(machine);
-        let mut exchange = self.exchange.borrow_mut();
-        exchange.lead_to(None);
-        let wire_next = exchange.end_all();
-        drop(exchange);
-        self.wires_by_client.clear();
-        self.moment += 1;
-        self.all_died(wire_next);
-        self.note(|| "the server dies".to_string());
-    }
-
-    fn count_evictions(&mut self, machine: &Machine) {
-        for core in &machine.cores {
-            let stats = core.partition.stats();
-            let pushed_out = stats.log_evictions + stats.index_evictions;
-            self.counts.note("items pushed out", pushed_out);
-        }
+        1_000_000 + self.jumped_s + ((self.now_ns() + ahead_ns) / second_ns) as u32
     }
 
     /// Checks every item's history.

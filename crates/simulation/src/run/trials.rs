@@ -4,7 +4,7 @@
 use conformance::model::Faults;
 
 use super::healing::{HEALED_NS, calm};
-use super::{Failure, Run};
+use super::{Failure, Run, SERVER, State};
 use crate::plan::US;
 use cache::herd::StoreMode;
 use checker::history::Action;
@@ -52,65 +52,72 @@ impl Run {
     /// Requests come to each core just when it is about to go to sleep. Nothing is lost, so nothing may
     /// be sent again.
     pub(super) fn wake_sleepers(&mut self) -> Result<(), Failure> {
-        let idle_ns = self.plan.server.idle_ns;
+        let idle_ns = self.state().plan.server.idle_ns;
         if idle_ns == 0 {
             return Ok(());
         }
-        self.arming_ns_max = ARMING_NS_MAX;
+        self.state().arming_ns_max = ARMING_NS_MAX;
         for _ in 0..WAKES {
-            let aim_ns = self.random.u64(..3 * ARMING_NS_MAX);
+            let aim_ns = self.state().random.u64(..3 * ARMING_NS_MAX);
             self.pass((idle_ns + aim_ns).saturating_sub(2 * ARMING_NS_MAX))?;
-            let index = self.random.usize(..self.actors.len());
-            for core in 0..self.plan.server.cores as usize {
-                if let Some(key) = self.key_of(core) {
-                    self.submit(index, key, Action::Get)?;
+            let mut state = self.state();
+            let index = state.draw_client();
+            for core in 0..state.plan.server.cores as usize {
+                if let Some(key) = state.key_of(core) {
+                    state.submit(index, key, Action::Get)?;
                 }
             }
         }
-        self.arming_ns_max = 0;
+        self.state().arming_ns_max = 0;
         self.until_idle()
     }
 
     /// Answers pile up at the server, more than it has memory for where there are many clients with
     /// wide windows. Nothing is lost, so nothing may be sent again.
     pub(super) fn pile_up(&mut self) -> Result<(), Failure> {
-        for key in 0..self.plan.keys {
+        let mut state = self.state();
+        for key in 0..state.plan.keys {
             // Too long for inlining.
-            let value = format!("{:<300}", self.history.len());
-            let index = key % self.actors.len();
-            self.submit(index, key, store(StoreMode::Set, value))?;
+            let value = format!("{:<300}", state.history.len());
+            let index = key % state.actors.len();
+            state.submit(index, key, store(StoreMode::Set, value))?;
         }
+        drop(state);
         self.until_idle()?;
-        self.network.pause(0, self.now_ns + PILE_UP_NS);
+        self.state().pause(SERVER, PILE_UP_NS);
         self.use_all_slots_at_once()
     }
 
     /// Connections are lost while large values are on their way or being stored. Each is stored once
     /// at most.
     pub(super) fn cut_transfers(&mut self) -> Result<(), Failure> {
-        let len = self.plan.server.slot_len as usize + 50;
-        if self.plan.server.value_len_max < len as u32 {
+        let state = self.state();
+        let len = state.plan.server.slot_len as usize + 50;
+        if state.plan.server.value_len_max < len as u32 {
             return Ok(());
         }
-        let count = self.plan.keys.min(self.actors.len());
+        let count = state.plan.keys.min(state.actors.len());
+        drop(state);
         for _ in 0..CUTS {
             for at in 0..count {
                 self.submit(at, at, Action::Delete)?;
             }
             self.until_idle()?;
             for at in 0..count {
-                let value = format!("{:<len$}", self.history.len());
+                let value = format!("{:<len$}", self.state().history.len());
                 self.submit(at, at, store(StoreMode::Add, value))?;
             }
-            let cut_ns = self.random.u64(..CUT_NS_MAX);
+            let cut_ns = self.state().random.u64(..CUT_NS_MAX);
             self.pass(cut_ns)?;
-            self.network.set_faults(without_datagrams());
-            let whole = self.exchange.borrow().whole();
+            let state = self.state();
+            state.network.set_faults(without_datagrams());
+            let whole = state.exchange.borrow().whole();
             for wire in whole {
-                self.exchange.borrow_mut().break_at_client(wire);
+                state.exchange.borrow_mut().break_at_client(wire);
             }
+            drop(state);
             self.pass(TAKEN_NS)?;
-            self.network.set_faults(calm());
+            self.world.fabric().set_faults(calm());
             self.until_idle()?;
             for at in 0..count {
                 self.submit(at, at, Action::Get)?;
@@ -124,54 +131,60 @@ impl Run {
     /// must come when the client asks again, and a slot whose command was given up must be free as
     /// soon as the client says so: no connection is lost.
     pub(super) fn lose_answers(&mut self) -> Result<(), Failure> {
-        let whole = self.exchange.borrow().whole();
+        let exchange = self.state().exchange.clone();
+        let whole = exchange.borrow().whole();
         for wire in whole {
-            let mut exchange = self.exchange.borrow_mut();
+            let mut exchange = exchange.borrow_mut();
             exchange.break_at_client(wire);
             exchange.break_at_server(wire);
         }
         self.until_idle()?;
-        let before = self.losses();
+        let mut state = self.state();
+        let before = state.losses();
         // Repeats, too, come to cores that are about to go to sleep.
-        self.arming_ns_max = ARMING_NS_MAX;
+        state.arming_ns_max = ARMING_NS_MAX;
+        drop(state);
         for _ in 0..LOSSES {
-            let (first, repeats) = (self.history.len(), self.repeats());
-            self.network.set_faults(without_datagrams());
-            self.ask_a_little(false)?;
+            let mut state = self.state();
+            let (first, repeats) = (state.history.len(), state.repeats());
+            state.network.set_faults(without_datagrams());
+            state.ask_a_little(false)?;
+            drop(state);
             self.pass(TAKEN_NS)?;
-            self.network.set_faults(calm());
+            self.world.fabric().set_faults(calm());
             self.until_idle()?;
-            if let Some(lost) = self.unanswered(first) {
+            let state = self.state();
+            if let Some(lost) = state.unanswered(first) {
                 stuck!("no answer though only the first one was lost: {lost}");
             }
-            let (asked, repeats) = (self.history.len() - first, self.repeats() - repeats);
+            let (asked, repeats) = (state.history.len() - first, state.repeats() - repeats);
             if repeats > asked as u64 {
                 stuck!("{repeats} requests were sent again though only {asked} answers were lost");
             }
         }
-        self.arming_ns_max = 0;
+        self.state().arming_ns_max = 0;
         self.give_up()?;
-        if self.losses() > before {
-            stuck!(
-                "{} connections were lost though the network works",
-                self.losses() - before
-            );
+        let lost = self.state().losses() - before;
+        if lost > 0 {
+            stuck!("{lost} connections were lost though the network works");
         }
         Ok(())
     }
 
     /// Clients give commands up that have been carried out.
     fn give_up(&mut self) -> Result<(), Failure> {
-        let (deadline_ns, lost_ns) = (self.plan.client.deadline_ns, self.plan.client.lost_ns);
+        let mut state = self.state();
+        let (deadline_ns, lost_ns) = (state.plan.client.deadline_ns, state.plan.client.lost_ns);
         // Whoever hears nothing for longer takes the connection for lost.
         if deadline_ns + deadline_ns / 4 > lost_ns {
             return Ok(());
         }
-        self.network.set_faults(without_datagrams());
-        self.ask_a_little(true)?;
+        state.network.set_faults(without_datagrams());
+        state.ask_a_little(true)?;
+        drop(state);
         // The fastest clock is a tenth ahead.
         self.pass(deadline_ns - deadline_ns / 8)?;
-        self.network.set_faults(calm());
+        self.world.fabric().set_faults(calm());
         self.until_idle()?;
         self.pass(TAKEN_NS)?;
         self.use_all_slots_at_once()
@@ -181,51 +194,63 @@ impl Run {
     /// repeat yet. It will read the slot's memory then, so the slot must not be used until it has:
     /// the bytes would be of the next request, but the length of the last.
     pub(super) fn reuse_slots(&mut self) -> Result<(), Failure> {
-        let fits = |key: &usize| self.keys[*key].len() <= REUSED_KEY_LEN_MAX;
-        let keys: Vec<usize> = (0..self.plan.keys).filter(fits).collect();
         for _ in 0..REUSES {
-            let index = self.random.usize(..self.actors.len());
-            let key = keys[self.random.usize(..keys.len())];
+            let mut state = self.state();
+            let fits = |key: &usize| state.keys[*key].len() <= REUSED_KEY_LEN_MAX;
+            let keys: Vec<usize> = (0..state.plan.keys).filter(fits).collect();
+            let index = state.draw_client();
+            let key = keys[state.random.usize(..keys.len())];
+            drop(state);
             self.reuse_slot(index, key)?;
         }
         Ok(())
     }
 
     fn reuse_slot(&mut self, index: usize, key: usize) -> Result<(), Failure> {
-        let set =
-            |run: &Run, len: usize| store(StoreMode::Set, format!("{:<len$}", run.history.len()));
+        let set = |state: &mut State, len: usize| {
+            let value = format!("{:<len$}", state.history.len());
+            state.submit(index, key, store(StoreMode::Set, value))
+        };
+        let mut state = self.state();
         // By then it has been repeated, whatever the client's clock says.
-        let late_ns = self.plan.client.retry_ns * 5 / 4 + SENT_NS;
-        self.network.pause(0, self.now_ns + late_ns);
-        let first = set(self, REUSED_LENS[0]);
-        self.submit(index, key, first)?;
+        let late_ns = state.plan.client.retry_ns * 5 / 4 + SENT_NS;
+        state.pause(SERVER, late_ns);
+        set(&mut state, REUSED_LENS[0])?;
+        drop(state);
         self.pass(SENT_NS)?;
-        self.network
-            .pause(index + 1, self.now_ns + late_ns + GOES_ON_NS);
+        self.state().pause(index + 1, late_ns + GOES_ON_NS);
         self.pass(late_ns)?;
-        self.network.set_faults(Faults {
+        let mut state = self.state();
+        state.network.set_faults(Faults {
             post_ns_max: APART_NS_MAX,
             ..calm()
         });
-        let window = self.plan.client.window.min(self.plan.server.window_max);
-        for _ in 1..window {
-            self.submit(index, key, Action::Get)?;
+        for _ in 1..state.window() {
+            state.submit(index, key, Action::Get)?;
         }
-        let until_ns = self.now_ns + HEALED_NS;
-        loop {
-            let second = set(self, REUSED_LENS[1]);
-            if self.submit(index, key, second)? {
-                break;
-            }
-            if self.now_ns >= until_ns {
+        let until_ns = state.now_ns() + HEALED_NS;
+        drop(state);
+        while !set(&mut self.state(), REUSED_LENS[1])? {
+            if self.state().now_ns() >= until_ns {
                 stuck!("client {index} cannot use a slot whose request was answered");
             }
             self.pass(US)?;
         }
         self.until_idle()?;
-        self.network.set_faults(calm());
+        self.world.fabric().set_faults(calm());
         self.submit(index, key, Action::Get)?;
         self.until_idle()
+    }
+}
+
+impl State {
+    /// A node's NIC stands still for so long.
+    fn pause(&self, node: usize, ns: u64) {
+        self.network.pause(node, self.now_ns() + ns);
+    }
+
+    fn draw_client(&mut self) -> usize {
+        self.random.usize(..self.actors.len())
     }
 
     /// Has clients ask a few things of each core.
