@@ -27,7 +27,7 @@ use crate::index::{self, Index};
 use crate::iterate::Visited;
 use crate::maintain::{Maintainer, close_segments, free_segment, prepare_segment, spare};
 use crate::options::{Options, Settings};
-use crate::recovery::{Recovery, checkpoint, recover};
+use crate::recovery::{Readers, Recovery, checkpoint, recover};
 use crate::segments::{Segments, State};
 use crate::session::{Drivers, Session, Value};
 use crate::shared::{FailedFlush, Shared};
@@ -192,7 +192,39 @@ impl Store {
         device: Arc<dyn Device>,
         options: &Options,
     ) -> Result<(Self, Maintenance), StoreError> {
-        let (shared, recovery, notified) = prepare(device, options)?;
+        let disk = Disk::open(&*device, options.queue_depth.min(64))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = options.recovery_threads.unwrap_or(cores).max(1);
+        disk.block_on(Self::prepared(
+            &disk,
+            device,
+            options,
+            Readers::Threads(threads),
+        ))
+    }
+
+    /// The same by a task: it awaits `disk`, which is one of the device that the caller drives, and nothing blocks. So a
+    /// store is opened on a core, in the core's time. The log of a store that was not closed is read by this task alone,
+    /// whatever [`Options::recovery_threads`] says, and sorting what was found holds the core up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub async fn unmaintained_on(
+        disk: &Disk,
+        device: Arc<dyn Device>,
+        options: &Options,
+    ) -> Result<(Self, Maintenance), StoreError> {
+        Self::prepared(disk, device, options, Readers::Task).await
+    }
+
+    async fn prepared(
+        disk: &Disk,
+        device: Arc<dyn Device>,
+        options: &Options,
+        readers: Readers,
+    ) -> Result<(Self, Maintenance), StoreError> {
+        let (shared, recovery, notified) = prepare(disk, device, options, readers).await?;
         shared.wake_maintainer();
         let maintenance = Maintenance {
             upkeep: Upkeep(shared.clone()),
@@ -596,12 +628,13 @@ fn wait_until(holds: impl Fn() -> bool) -> bool {
 }
 
 /// Reads or writes the superblock, and recovers.
-fn prepare(
+async fn prepare(
+    disk: &Disk,
     device: Arc<dyn Device>,
     options: &Options,
+    readers: Readers,
 ) -> Result<(Arc<Shared>, Recovery, Notified), StoreError> {
-    let disk = Disk::open(&*device, options.queue_depth.min(64))?;
-    let (superblock, is_new) = disk.block_on(superblock(&*device, &disk, options))?;
+    let (superblock, is_new) = superblock(&*device, disk, options).await?;
     let layout = superblock.layout;
     let (maintainer, notified) = rt::cross::notify();
     let index_bytes_max = options.index_bytes_max.unwrap_or(u64::MAX);
@@ -649,10 +682,10 @@ fn prepare(
         superblock,
     };
     let recovery = if is_new {
-        disk.block_on(prepare_segment(&shared, &disk, spare(&shared)))?;
+        prepare_segment(&shared, disk, spare(&shared)).await?;
         Recovery::Formatted
     } else {
-        recover(&mut shared, &disk, options)?
+        recover(&mut shared, disk, options, readers).await?
     };
     shared.index.limit(index_bytes_max);
     Ok((Arc::new(shared), recovery, notified))

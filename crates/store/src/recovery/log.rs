@@ -1,15 +1,15 @@
 //! The index from the records of the log.
 //!
-//! Several threads read segments and note of each record its key's hash, version and place. Then
-//! the notes are sorted, and of each key the newest counts. When the notes take more memory than
-//! they may, those of greater hashes are dropped, and found in a further pass.
+//! Several threads, or one task, read segments and note of each record its key's hash, version and
+//! place. Then the notes are sorted, and of each key the newest counts. When the notes take more
+//! memory than they may, those of greater hashes are dropped, and found in a further pass.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use block::Disk;
 
-use super::{OnProgress, Progress, Recovery};
+use super::{OnProgress, Progress, Readers, Recovery};
 use crate::counters::add;
 use crate::error::StoreError;
 use crate::format::segment::{Kind, SegmentHeader, SegmentState, Settled};
@@ -70,15 +70,16 @@ struct Counts {
 }
 
 /// Builds the index, counting live records and tombstones.
-pub(super) fn recover(
+pub(super) async fn recover(
     shared: &Shared,
+    disk: &Disk,
     segments: &[SegmentHeader],
     lost: &[u32],
     headers_damaged: u64,
     options: &Options,
+    readers: Readers,
 ) -> Result<Recovery, StoreError> {
-    let disk = Disk::open(&*shared.device, options.queue_depth)?;
-    let flushed = disk.block_on(shared.flush(&disk));
+    let flushed = shared.flush(disk).await;
     let flushed = flushed.map_err(FailedFlush::into_error);
     if let Err(error) = &flushed {
         tracing::warn!(%error, device = %shared.device.name(), "recovering a store");
@@ -86,15 +87,17 @@ pub(super) fn recover(
     for &segment in lost {
         // What it held nobody knows.
         if shared.settings.forget_damaged {
-            disk.block_on(free_segment(shared, &disk, segment))?;
+            free_segment(shared, disk, segment).await?;
             shared.segments.free(segment);
         } else {
             let next = shared.segments.next_seq();
             shared.doubt_before(shared.layout().version(next, 0));
         }
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = options.recovery_threads.unwrap_or(cores).max(1);
+    let threads = match readers {
+        Readers::Task => 1,
+        Readers::Threads(threads) => threads,
+    };
     let mut first = 0;
     let mut passes = 0;
     let (mut records, mut damaged, mut torn, mut bytes) = (0, headers_damaged, 0, 0);
@@ -112,14 +115,21 @@ pub(super) fn recover(
             counts: Mutex::default(),
             on_progress: options.on_progress.as_ref(),
         };
-        run(threads, || pass.read(options.queue_depth, passes == 0))?;
+        let is_first = passes == 0;
+        match readers {
+            Readers::Task => pass.read(disk, is_first).await?,
+            Readers::Threads(_) => run(threads, || {
+                let disk = Disk::open(&*shared.device, options.queue_depth)?;
+                disk.block_on(pass.read(&disk, is_first))
+            })?,
+        }
         let end = pass.end.load(Ordering::Relaxed) as usize;
         let counts = pass
             .counts
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         bytes += counts.bytes;
-        if passes == 0 {
+        if is_first {
             records = counts.records;
             damaged += counts.damaged;
             torn = counts.torn;
@@ -169,8 +179,8 @@ fn run(threads: usize, work: impl Fn() -> Result<(), StoreError> + Sync) -> Resu
 
 impl Pass<'_> {
     /// Reads segments until there are none left.
-    fn read(&self, queue_depth: usize, is_first: bool) -> Result<(), StoreError> {
-        let disk = Disk::open(&*self.shared.device, queue_depth)?;
+    async fn read(&self, disk: &Disk, is_first: bool) -> Result<(), StoreError> {
+        let read_before = disk.counts().read_bytes;
         let mut found = vec![Vec::new(); PARTS];
         let mut counts = Counts::default();
         loop {
@@ -178,7 +188,8 @@ impl Pass<'_> {
             let Some(header) = self.segments.get(next as usize) else {
                 break;
             };
-            disk.block_on(self.read_segment(&disk, header, is_first, &mut found, &mut counts))?;
+            self.read_segment(disk, header, is_first, &mut found, &mut counts)
+                .await?;
             self.keep_within(&mut found);
             if let Some(on_progress) = self.on_progress {
                 on_progress(Progress {
@@ -200,7 +211,7 @@ impl Pass<'_> {
         sum.records += counts.records;
         sum.damaged += counts.damaged;
         sum.torn += counts.torn;
-        sum.bytes += disk.counts().read_bytes;
+        sum.bytes += disk.counts().read_bytes - read_before;
         Ok(())
     }
 

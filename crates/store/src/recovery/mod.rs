@@ -57,13 +57,23 @@ pub struct Progress {
 /// Told from time to time how far recovery is, by any thread.
 pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 
+/// Who reads the log, and sorts what was found in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Readers {
+    /// The task that recovers, with its own disk. Nothing blocks.
+    Task,
+    /// So many threads, which block, the calling one among them.
+    Threads(usize),
+}
+
 /// Takes up what is on the device. Nobody else uses the store yet.
-pub(crate) fn recover(
+pub(crate) async fn recover(
     shared: &mut Shared,
     disk: &Disk,
     options: &Options,
+    readers: Readers,
 ) -> Result<Recovery, StoreError> {
-    let headers = disk.block_on(headers::read(&shared.superblock, disk))?;
+    let headers = headers::read(&shared.superblock, disk).await?;
     shared.segments.skip_to(headers.newest + 1);
     shared.session = headers.newest + 1;
     let mut index = Vec::new();
@@ -103,14 +113,14 @@ pub(crate) fn recover(
         .iter()
         .filter(|known| !known.is_guessed)
         .partition::<Vec<_>, _>(|known| known.problems.iter().any(Option::is_some));
-    disk.block_on(mend(shared, disk, &of_damage));
+    mend(shared, disk, &of_damage).await;
     let is_closed =
-        options.believe_index && disk.block_on(checkpoint::load(shared, disk, &index, &records))?;
+        options.believe_index && checkpoint::load(shared, disk, &index, &records).await?;
     let recovery = if is_closed {
         // The index knows what these segments hold, unless they were doubted before it was written.
         let is_sure = |known: &&Known| !shared.segments.is_damaged(known.segment);
         let sure: Vec<&Known> = guessed.iter().copied().filter(is_sure).collect();
-        disk.block_on(mend(shared, disk, &sure));
+        mend(shared, disk, &sure).await;
         Recovery::Closed
     } else {
         let lost = headers
@@ -119,33 +129,31 @@ pub(crate) fn recover(
             .filter(|known| known.header.is_none());
         let lost: Vec<u32> = lost.map(|known| known.segment).collect();
         if options.forget_damaged {
-            disk.block_on(mend(shared, disk, &guessed));
+            mend(shared, disk, &guessed).await;
         } else {
             doubt(shared, &guessed);
         }
-        log::recover(shared, &records, &lost, damaged, options)?
+        log::recover(shared, disk, &records, &lost, damaged, options, readers).await?
     };
-    disk.block_on(async {
-        mend(shared, disk, &of_cuts).await;
-        // The first since the store was opened.
-        if let Err(error) = prepare_segment(shared, disk, spare(shared)).await {
-            // Maintenance begins another one.
-            tracing::error!(%error, device = %shared.device.name(), "opening a store");
-        }
-        // What they say is about to become untrue. One whose header cannot be written is not believed any
-        // more when the log has a newer segment, and it has one before anything is written.
-        for header in &index {
-            let segment = header.segment;
-            match free_segment(shared, disk, segment).await {
-                Ok(()) => shared.segments.free(segment),
-                Err(error) => {
-                    let device = shared.device.name();
-                    tracing::warn!(%device, segment, %error, "giving a stored index up");
-                    shared.segments.doubt(segment);
-                }
+    mend(shared, disk, &of_cuts).await;
+    // The first since the store was opened.
+    if let Err(error) = prepare_segment(shared, disk, spare(shared)).await {
+        // Maintenance begins another one.
+        tracing::error!(%error, device = %shared.device.name(), "opening a store");
+    }
+    // What they say is about to become untrue. One whose header cannot be written is not believed any
+    // more when the log has a newer segment, and it has one before anything is written.
+    for header in &index {
+        let segment = header.segment;
+        match free_segment(shared, disk, segment).await {
+            Ok(()) => shared.segments.free(segment),
+            Err(error) => {
+                let device = shared.device.name();
+                tracing::warn!(%device, segment, %error, "giving a stored index up");
+                shared.segments.doubt(segment);
             }
         }
-    });
+    }
     Ok(recovery)
 }
 

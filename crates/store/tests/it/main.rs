@@ -27,5 +27,6 @@ mod regions;
 mod rig;
 mod rot;
 mod taken_up;
+mod virtual_time;
 mod visits;
 mod world;
