@@ -82,6 +82,8 @@ mod superblock;
 mod unsettled;
 #[cfg(not(loom))]
 mod writer;
+#[cfg(not(loom))]
+mod writes;
 
 #[cfg(not(loom))]
 pub use change::{Attributes, Put, Swap, Update};

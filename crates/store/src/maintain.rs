@@ -77,6 +77,7 @@ impl Maintainer {
             match stepped {
                 Ok(true) => failures = 0,
                 Ok(false) => self.notified.wait().await,
+                Err(StoreError::Closed) => {}
                 Err(error) => {
                     failures += 1;
                     tracing::error!(%error, device = %self.shared.device.name(), "maintaining a store");
@@ -146,7 +147,7 @@ impl Maintainer {
             if segments.unended() != before {
                 return true;
             }
-            if !segments.has_writes() {
+            if !self.shared.writes.is_any() {
                 patience -= 1;
             }
             // Takes about as long as what is waited for.
@@ -225,12 +226,13 @@ impl Maintainer {
             let is_by_itself = matches!(failed, FailedFlush::Itself(_));
             let error = failed.into_error();
             note_failed_flush(&shared, &error);
-            self.mover.take_back();
+            let unused = self.mover.take_back();
             self.mover.abandon();
             shared.segments.stay(segment);
             if is_by_itself {
                 self.postpone(segment, victim.seq);
             }
+            self.free_unused(unused).await;
             return Err(error);
         }
         self.mover.settle();
@@ -281,6 +283,29 @@ impl Maintainer {
             add(&counters.collected, 1);
         }
         Ok(())
+    }
+
+    /// Frees segments in which nothing counts, not even tombstones. As segments to be given up they would need room for
+    /// these, and each collection that fails would cost one, until nothing could be moved any more.
+    async fn free_unused(&self, unused: Vec<u32>) {
+        let shared = &self.shared;
+        for segment in unused {
+            if !shared.segments.leave(segment) {
+                continue;
+            }
+            if !accounts_for_all(shared, segment, &[]).await {
+                shared.segments.stay(segment);
+                continue;
+            }
+            if let Err(error) = free_segment(shared, &self.disk, segment).await {
+                tracing::warn!(%error, device = %shared.device.name(), segment, "freeing a segment");
+                shared.segments.stay(segment);
+                continue;
+            }
+            shared.unsettled.forget_segment(shared.layout(), segment);
+            shared.segments.free(segment);
+            shared.user.admit();
+        }
     }
 
     /// Has the mover copy what has to live on, and returns what the index is still to forget, and whether no tombstone
@@ -621,7 +646,7 @@ pub(crate) async fn put_header(
     let at = layout.block_at(header.segment, which.block(layout));
     add(&shared.counters.header_bytes, layout.block() as u64);
     let (result, _) = disk.write(buf, at, Durable::Yes).await;
-    shared.note_durable_write(&result);
+    shared.writes.note(&result);
     result.map_err(StoreError::from)
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Mover {
     then: Vec<Then>,
     /// Copies that the index points at and that no flush has covered yet: whose, from where, to where.
     unflushed: Vec<(KeyHash, Place, Place)>,
+    /// Segments that were opened since the last flush: all that is in them are such copies.
+    fresh: Vec<u32>,
     found_no_segment: bool,
 }
 
@@ -62,6 +64,7 @@ impl Mover {
             members: Vec::new(),
             then: Vec::new(),
             unflushed: Vec::new(),
+            fresh: Vec::new(),
             found_no_segment: false,
         }
     }
@@ -89,6 +92,7 @@ impl Mover {
         let opened = opened.or_else(|| segments.open_doubtful(Kind::Moved, 0));
         let opened = opened.ok_or(StoreError::Full)?;
         let room = begin_segment(&self.shared, &self.disk, opened, Kind::Moved).await?;
+        self.fresh.push(room.segment);
         self.room = Some(room);
         self.found_no_segment = false;
         Ok(())
@@ -163,7 +167,7 @@ impl Mover {
         // Durable before the segment they come from is given up: its collector flushes.
         unended.send();
         let (result, mut buf) = self.disk.write(buf, at, Durable::No).await;
-        unended.arrive();
+        unended.arrive(&result);
         let members = std::mem::take(&mut self.members);
         let then = std::mem::take(&mut self.then);
         self.len = 0;
@@ -201,6 +205,7 @@ impl Mover {
     /// A flush has covered all copies: everything that was written so far is durable.
     pub(crate) fn settle(&mut self) {
         self.unflushed.clear();
+        self.fresh.clear();
         if let Some(room) = &mut self.room {
             room.settled = room.block;
             self.shared.segments.settle_moved(Settled {
@@ -211,8 +216,9 @@ impl Mover {
     }
 
     /// A flush has failed: the copies may be lost, whatever a later flush says. The index points at what
-    /// they are copies of again.
-    pub(crate) fn take_back(&mut self) {
+    /// they are copies of again. Returns the segments in which nothing counts then, tombstones included: what they are copies
+    /// of stays.
+    pub(crate) fn take_back(&mut self) -> Vec<u32> {
         let shared = &self.shared;
         // Who visits all keys meanwhile learns of it: they come to what he has left behind.
         shared.taken_back.fetch_add(1, Ordering::SeqCst);
@@ -221,6 +227,7 @@ impl Mover {
             let _is_changed = !shared.replace(hash, new, old);
         }
         shared.taken_back.fetch_add(1, Ordering::SeqCst);
+        std::mem::take(&mut self.fresh)
     }
 
     /// A flush has failed: what was written since the last one is lost, and the next one does not tell.

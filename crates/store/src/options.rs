@@ -58,8 +58,12 @@ pub struct Options {
     /// be written over, see [`Store::live_bytes_max`](crate::Store::live_bytes_max). A cache needs no such room. 0.85 by
     /// default.
     pub live_share: f64,
-    /// Bytes that the index may take; without a limit by default. What is on the device when it is opened is taken up
-    /// whatever that takes, and new keys are refused until there is room.
+    /// Bytes of memory that the index's entries may take; without a limit by default. What is on the device when it is
+    /// opened is taken up whatever that takes, and new keys are refused until there is room.
+    ///
+    /// It does not bound addresses: for each 14 MiB of the store 8 MiB are reserved, of which only what entries take becomes
+    /// memory, and twice as many while a store that was closed is opened. Where reserving counts (`ulimit -v`,
+    /// `vm.overcommit_memory` 2) there has to be room for all of it.
     pub index_bytes_max: Option<u64>,
     /// Requests in flight on the device, for each session.
     pub queue_depth: usize,

@@ -114,8 +114,6 @@ pub(crate) struct Segments {
     moved: Mutex<Settled>,
     /// Sequence numbers are below this.
     seq_end: u64,
-    /// Writes of batches that the device has not ended.
-    writes: AtomicU32,
 }
 
 /// A segment that may be given up.
@@ -159,7 +157,6 @@ impl Segments {
             next_seq: AtomicU64::new(1),
             moved: Mutex::default(),
             seq_end,
-            writes: AtomicU32::new(0),
         }
     }
 
@@ -255,21 +252,6 @@ impl Segments {
     pub(crate) fn await_write(&self, segment: u32) {
         let is_awaited = &self.counts[segment as usize].is_awaited;
         is_awaited.store(true, Ordering::Release);
-    }
-
-    /// The device gets a write of a batch.
-    pub(crate) fn add_write(&self) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// It is done with one, or whoever waits for it has gone.
-    pub(crate) fn sub_write(&self) {
-        self.writes.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether the device has writes of batches to end.
-    pub(crate) fn has_writes(&self) -> bool {
-        self.writes.load(Ordering::Relaxed) > 0
     }
 
     /// Sealed segments that would be candidates but for batches whose records the index does not know yet.

@@ -21,7 +21,8 @@ use crate::writer::Writer;
 /// not `Send`.
 ///
 /// Something has to drive it: [`crate::Store::session_on`] has a core of `rt` do so, and
-/// [`Session::block_on`] the calling thread.
+/// [`Session::block_on`] the calling thread. While nobody does and a durable write of it is under way, the store's
+/// maintenance waits for that write to be heard of, and gives no segment up.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) shared: Arc<Shared>,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use block::{BlockError, Device, Disk, Durable};
+use block::{Device, Disk, Durable};
 use rt::cross::Notifier;
 
 use crate::admission::Gate;
@@ -23,13 +23,14 @@ use crate::segments::Segments;
 use crate::session::Drivers;
 use crate::stream::Stream;
 use crate::unsettled::Unsettled;
+use crate::writes::Writes;
 
 /// Why what was written before a flush may be lost.
 #[derive(Debug)]
 pub(crate) enum FailedFlush {
     /// It has failed.
     Itself(StoreError),
-    /// A durable write has failed before.
+    /// A durable write has failed before, or beside it.
     Write(StoreError),
 }
 
@@ -77,8 +78,7 @@ pub(crate) struct Shared {
     pub(crate) is_stepping: AtomicBool,
     /// Why some of what was acknowledged may never become durable.
     pub(crate) lost: Mutex<Option<StoreError>>,
-    /// A durable write has failed since the last flush, or nobody has waited for its end.
-    pub(crate) failed_write: Mutex<Option<StoreError>>,
+    pub(crate) writes: Writes,
     /// What the engines of all cores have in common.
     pub(crate) commands: crate::commands::Common,
 }
@@ -119,35 +119,20 @@ impl Shared {
         lost.clone()
     }
 
-    /// Notes how a durable write has ended, for the next [`Shared::flush`].
-    pub(crate) fn note_durable_write(&self, result: &Result<(), BlockError>) {
-        if let Err(error) = result {
-            self.failed_write()
-                .get_or_insert_with(|| error.clone().into());
-        }
-    }
-
-    /// Nobody hears any more how a durable write ends: it may be the one that is told of a loss.
-    pub(crate) fn note_orphan(&self) {
-        self.failed_write().get_or_insert(StoreError::Undriven);
-    }
-
     /// Has all that was written become durable, or says that some of it may be lost. The system tells of a loss once, and
     /// any durable write may be told of it in place of the flush, on whichever queue: so one that has failed counts as a
-    /// failed flush, whatever the device says of this one.
+    /// failed flush, whatever the device says of this one. Those that were under way beside the flush are waited for, until
+    /// their sessions have heard of their ends; if the store is closed meanwhile, they count as failed.
     pub(crate) async fn flush(&self, disk: &Disk) -> Result<(), FailedFlush> {
         let flushed = disk.flush().await;
-        let failed_write = self.failed_write().take();
         flushed.map_err(|error| FailedFlush::Itself(error.into()))?;
-        match failed_write {
+        let is_closed = || self.is_closed.load(Ordering::Acquire);
+        let is_settled = self.durable() == Durable::No || self.writes.settled(is_closed).await;
+        match self.writes.take_failed() {
             Some(error) => Err(FailedFlush::Write(error)),
+            None if !is_settled => Err(FailedFlush::Write(StoreError::Closed)),
             None => Ok(()),
         }
-    }
-
-    fn failed_write(&self) -> MutexGuard<'_, Option<StoreError>> {
-        let failed = self.failed_write.lock();
-        failed.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn durable(&self) -> Durable {

@@ -35,6 +35,7 @@ use crate::slot::{Own, Slot};
 use crate::stream::Stream;
 use crate::superblock::superblock;
 use crate::unsettled::Unsettled;
+use crate::writes::Writes;
 
 /// Requests in flight of a store's maintenance.
 const MAINTENANCE_DEPTH: usize = 32;
@@ -581,6 +582,7 @@ impl Store {
         // Maintenance ends, and nobody opens another segment.
         self.shared.user.close();
         self.shared.wake_maintainer();
+        self.shared.writes.wake();
         let maintainer = self
             .maintainer
             .lock()
@@ -676,7 +678,7 @@ async fn prepare(
         drivers: Drivers::default(),
         is_stepping: AtomicBool::new(false),
         lost: Mutex::default(),
-        failed_write: Mutex::default(),
+        writes: Writes::default(),
         commands: crate::commands::Common::default(),
         device,
         superblock,

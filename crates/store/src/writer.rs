@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use block::{Buf, Disk, Durable};
+use block::{BlockError, Buf, Disk, Durable};
 
 use crate::batch::{Batch, HeldBatch, Member, Ticket};
 use crate::counters::{Counters, count};
@@ -27,6 +27,7 @@ use crate::hash::KeyHash;
 use crate::read::View;
 use crate::shared::Shared;
 use crate::stream::Room;
+use crate::writes::Period;
 
 /// A batch that is this long, or fills a segment, is not held back.
 const LARGE: usize = 256 << 10;
@@ -416,10 +417,7 @@ async fn write_parts(
         count(&counters.written_bytes, padded as u64);
         unended.send();
         let (result, _) = disk.write(buf, at, shared.durable()).await;
-        unended.arrive();
-        if shared.durable() == Durable::Yes {
-            shared.note_durable_write(&result);
-        }
+        unended.arrive(&result);
         result?;
         let end = room.block + room.blocks;
         unended.end(end, crc, part.len() as u32);
@@ -439,7 +437,7 @@ pub(crate) struct Unended<'s> {
     durable: Durable,
     has_ended: bool,
     /// The device may have it, and not be done with it.
-    is_on_its_way: bool,
+    on_its_way: Option<Period>,
 }
 
 impl<'s> Unended<'s> {
@@ -450,20 +448,24 @@ impl<'s> Unended<'s> {
             seq: room.seq,
             durable,
             has_ended: false,
-            is_on_its_way: false,
+            on_its_way: None,
         }
     }
 
     /// The device gets the write.
     pub(crate) fn send(&mut self) {
-        self.is_on_its_way = true;
-        self.shared.segments.add_write();
+        self.on_its_way = Some(self.shared.writes.begin());
     }
 
     /// The device is done with the write.
-    pub(crate) fn arrive(&mut self) {
-        self.is_on_its_way = false;
-        self.shared.segments.sub_write();
+    pub(crate) fn arrive(&mut self, result: &Result<(), BlockError>) {
+        let writes = &self.shared.writes;
+        if self.durable == Durable::Yes {
+            writes.note(result);
+        }
+        if let Some(period) = self.on_its_way.take() {
+            writes.end(period);
+        }
     }
 
     /// The batch was written, up to the block `end`.
@@ -482,12 +484,12 @@ impl Drop for Unended<'_> {
         }
         let segments = &self.shared.segments;
         segments.note_failure(self.segment);
-        if self.is_on_its_way {
-            segments.sub_write();
+        if let Some(period) = self.on_its_way {
             segments.await_write(self.segment);
             if self.durable == Durable::Yes {
-                self.shared.note_orphan();
+                self.shared.writes.note_orphan();
             }
+            self.shared.writes.end(period);
         }
         self.shared.user.leave(self.seq);
     }

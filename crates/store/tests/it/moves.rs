@@ -475,6 +475,37 @@ fn copies_are_lost_when_a_durable_write_may_have_failed_that_nobody_waits_for() 
     assert!(told > 20, "{told} writes were told of a loss");
 }
 
+/// The same, but the user's core does not look at its queue before the flush has ended: the maintenance waits for it.
+#[test]
+fn copies_are_lost_when_a_durable_write_fails_of_which_its_core_has_not_heard() {
+    let mut waited = 0;
+    for steps in 0..40 {
+        let mut rig = Rig::new();
+        rig.fill(false, 1);
+        for _ in 0..steps {
+            rig.maintain();
+        }
+        rig.device.fail(Kind::Write, 0, Errno::IO);
+        let session = rig.session.clone();
+        let mut put = pin!(session.put(b"key 999", b""));
+        assert!(poll(put.as_mut()).is_pending());
+        assert!(poll(rig.driver.as_mut()).is_pending());
+        while rig.device.faults_to_come() > 0 && session.disk().poll() > 0 {}
+        let is_told = rig.device.faults_to_come() == 0;
+        rig.device.clear_faults();
+        rig.settle_maintenance(usize::MAX);
+        let collected = rig.store.stats().collected;
+        compare_with_a_cut(&mut rig, steps);
+        let outcome = rig.settle(put.as_mut(), true);
+        let has_failed = matches!(outcome, Poll::Ready(Err(StoreError::Device(_))));
+        assert_eq!(has_failed, is_told, "{steps} steps");
+        rig.settle_maintenance(usize::MAX);
+        compare_with_a_cut(&mut rig, steps);
+        waited += u32::from(is_told && rig.store.stats().collected > collected);
+    }
+    assert!(waited > 10, "{waited} times the maintenance has waited");
+}
+
 /// What is there now is there after a cut.
 fn compare_with_a_cut(rig: &mut Rig, steps: u32) {
     let cut = SimConfig::new(2, LEN);
