@@ -10,8 +10,9 @@ use verbs::{Qkey, VerbsError};
 /// Bytes of a datagram at most, whatever the path carries.
 pub(super) const ANSWER_LEN_MAX: usize = 4096;
 
-/// Bytes of an entry of a completion queue at most, and of a RECV queue, whatever the NIC.
-const CQ_ENTRY_LEN: usize = 64;
+/// Bytes of an entry of a completion queue at most, and of a RECV queue, whatever the NIC: one may
+/// make twice as many entries as it is asked for, to have a power of two of them.
+const CQ_ENTRY_LEN: usize = 2 * 64;
 const RECV_LEN: usize = 64;
 /// Bytes that a core and its NIC keep of a client besides: its queue pair, address and places in lists.
 const CLIENT_LEN: usize = 4 << 10;
