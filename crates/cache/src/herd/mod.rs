@@ -16,7 +16,6 @@
 //! | [`client`] | windows of requests under way, repeats, large values, connecting again |
 //! | [`local`] | a server's door inside its process |
 //! | `memory` | registered memory at hand; the only unsafe code |
-//! | `recycle` | memory for batches |
 
 use std::hash::{BuildHasher, RandomState};
 
