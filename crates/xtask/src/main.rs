@@ -130,7 +130,7 @@ fn loom() -> anyhow::Result<()> {
     let packages = ["-p", "rt", "-p", "nic-soft", "-p", "store", "-p", "cache"];
     let test = ["test", "--profile", "loom", "--test", "loom"];
     let environment = [
-        ("RUSTFLAGS", "--cfg loom"),
+        ("RUSTFLAGS", "--cfg loom --deny warnings"),
         ("CARGO_TARGET_DIR", "target/loom"),
     ];
     cargo(&[&test[..], &packages].concat(), &environment)

@@ -44,10 +44,10 @@ impl SizeCode {
     pub const OPEN: SizeCode = SizeCode((1 << SIZE_BITS) - 1);
 
     /// How many codes there are, those included that no length has.
-    pub(crate) const COUNT: usize = 1 << SIZE_BITS;
+    pub const COUNT: usize = 1 << SIZE_BITS;
 
     /// All codes, in the order of their bits.
-    pub(crate) fn all() -> [Self; Self::COUNT] {
+    pub fn all() -> [Self; Self::COUNT] {
         std::array::from_fn(|bits| SizeCode(bits as u16))
     }
 
