@@ -186,12 +186,11 @@ impl Incoming {
     pub(crate) fn answer_all(&self, objects: &dyn Objects) {
         let count = self.lock().asking.len();
         for _ in 0..count {
-            let sweep = self.lock().first_sweep();
+            let sweep = self.lock().answer_first(objects);
             // Giving pages back takes long, so nobody waits for it.
             if let Some(inbox) = sweep {
                 inbox.sweep();
             }
-            self.lock().answer_first(objects);
         }
     }
 }
@@ -467,31 +466,21 @@ impl Connections {
         Ok(())
     }
 
-    /// The inbox whose lanes are to be cleared before the first connection's questions are answered.
-    fn first_sweep(&mut self) -> Option<Arc<PeerInbox>> {
-        let connection = self.connections.get_mut(self.asking.front()?)?;
+    /// Answers what one connection has asked by now, and says whose lanes it has asked to look for. What
+    /// it asks from here on has it wait for the agent anew.
+    fn answer_first(&mut self, objects: &dyn Objects) -> Option<Arc<PeerInbox>> {
+        let token = self.asking.pop_front()?;
+        let connection = self.connections.get_mut(&token)?;
+        let asked = std::mem::take(&mut connection.asked);
         let sweeps = std::mem::take(&mut connection.asks_to_sweep);
-        connection.inbox.clone().filter(|_| sweeps)
-    }
-
-    /// Answers what one connection has asked by now.
-    fn answer_first(&mut self, objects: &dyn Objects) {
-        let Some(token) = self.asking.pop_front() else {
-            return;
-        };
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        let (asked, pid) = (std::mem::take(&mut connection.asked), connection.pid);
-        let Some(inbox) = connection.inbox.clone() else {
-            return;
-        };
+        let (inbox, pid) = (connection.inbox.clone()?, connection.pid);
         let mut answers = asked.into_iter();
         let answered = answers.try_for_each(|key| self.region(objects, token, inbox.peer, key));
         if let Err(why) = answered {
             self.refuse(why, pid);
             self.end(objects, token);
         }
+        sweeps.then_some(inbox)
     }
 
     /// Hands out the file behind a region. It goes to those that a queue pair of its protection
@@ -608,10 +597,9 @@ mod tests {
     /// What the agent does, without its lock.
     fn answer_all(incoming: &mut Connections) {
         for _ in 0..incoming.asking.len() {
-            if let Some(inbox) = incoming.first_sweep() {
+            if let Some(inbox) = incoming.answer_first(&Nothing) {
                 inbox.sweep();
             }
-            incoming.answer_first(&Nothing);
         }
     }
 
@@ -639,6 +627,32 @@ mod tests {
         say(lane(3));
         incoming.serve_all_known(&Nothing);
         assert_eq!(incoming.connections.len(), 0);
+    }
+
+    #[test]
+    fn a_peer_that_asks_while_the_agent_is_busy_for_it_is_answered_again() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let mut incoming = connections(&run_dir);
+        let theirs = connect(&mut incoming, 7);
+        let (region, sweep) = (Message::region(1 << 16 | 1), Message::sweep());
+        let say = |incoming: &mut Connections, message| {
+            protocol::send(theirs.as_fd(), message, &[]).expect("sent");
+            incoming.serve_all_known(&Nothing);
+            incoming.asking.len()
+        };
+        for first in [&region, &sweep] {
+            for meanwhile in [&region, &sweep] {
+                assert_eq!(say(&mut incoming, first), 1);
+                let sweeps = incoming.answer_first(&Nothing);
+                assert_eq!(sweeps.is_some(), first == &sweep);
+                // The agent clears lanes now, without the lock.
+                assert_eq!(say(&mut incoming, meanwhile), 1);
+                answer_all(&mut incoming);
+                assert_eq!(incoming.asking.len(), 0);
+            }
+        }
+        let answers = std::iter::from_fn(|| protocol::receive(theirs.as_fd()).ok()?).count();
+        assert_eq!(answers, 4, "one each time that a region was asked for");
     }
 
     #[test]
