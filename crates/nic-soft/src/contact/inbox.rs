@@ -33,6 +33,8 @@ enum Life {
     Read,
     /// Nobody reads it any more, but its sender has not closed it yet.
     Retired,
+    /// Its sender has closed it, and somebody is giving its pages back.
+    Clearing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +141,7 @@ impl PeerInbox {
 
     /// Gives a lane back that its sender has closed: another one can begin there.
     fn release(&self, lane: usize) {
-        self.clear(lane, &mut self.lanes()[lane]);
+        self.clear_if(lane, |_| true);
     }
 
     /// Puts a lane aside that nobody reads any more, until its sender has closed it and asks for it.
@@ -149,29 +151,44 @@ impl PeerInbox {
 
     /// The same for one that was read. Its sender may have closed it, and asked, before.
     fn retire_read(&self, lane: usize) {
-        let retired = &mut self.lanes()[lane];
-        retired.life = Life::Retired;
-        self.clear_if_closed(lane, retired);
+        self.retire(lane);
+        self.clear_if_closed(lane);
     }
 
     /// Gives back the retired lanes whose sender has closed them.
     pub(crate) fn sweep(&self) {
-        for (number, lane) in self.lanes().iter_mut().enumerate() {
-            if lane.life == Life::Retired {
-                self.clear_if_closed(number, lane);
-            }
+        let count = self.lanes().len();
+        (0..count).for_each(|number| self.clear_if_closed(number));
+    }
+
+    fn clear_if_closed(&self, number: usize) {
+        let closed = &self.inbox().tails[number].closed;
+        self.clear_if(number, |lane| {
+            lane.life == Life::Retired
+                && closed.load(Ordering::Acquire) == lane.released.wrapping_add(1)
+        });
+    }
+
+    /// Makes a lane as it was before it was used first, if it is due.
+    fn clear_if(&self, number: usize, is_due: impl FnOnce(&LaneState) -> bool) {
+        if self.begin_clearing(number, is_due) {
+            self.discard(number);
+            self.end_clearing(number);
         }
     }
 
-    fn clear_if_closed(&self, number: usize, lane: &mut LaneState) {
-        let closed = self.inbox().tails[number].closed.load(Ordering::Acquire);
-        if closed == lane.released.wrapping_add(1) {
-            self.clear(number, lane);
+    /// Keeps a lane that is due to whoever clears it. The lock is not held meanwhile: lanes are opened
+    /// under the lock that everybody waits for who arms, and giving pages back takes long.
+    fn begin_clearing(&self, number: usize, is_due: impl FnOnce(&LaneState) -> bool) -> bool {
+        let lane = &mut self.lanes()[number];
+        let is_due = is_due(lane);
+        if is_due {
+            lane.life = Life::Clearing;
         }
+        is_due
     }
 
-    /// Makes a lane as it was before it was used first.
-    fn clear(&self, number: usize, lane: &mut LaneState) {
+    fn discard(&self, number: usize) {
         let start = &raw const self.inbox().lines[number];
         if let Err(e) = self
             .mapping
@@ -183,6 +200,10 @@ impl PeerInbox {
                 line.word.store(0, Ordering::Relaxed);
             }
         }
+    }
+
+    fn end_clearing(&self, number: usize) {
+        let lane = &mut self.lanes()[number];
         lane.released = lane.released.wrapping_add(1);
         lane.life = Life::Free;
         self.used.fetch_sub(1, Ordering::Relaxed);
@@ -347,6 +368,34 @@ impl Drop for InboxLane {
 mod tests {
     use super::*;
     use crate::testing::adapter_without_agent;
+
+    #[test]
+    fn while_a_lane_is_cleared_others_are_opened_and_it_is_not() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let adapter = adapter_without_agent(run_dir.path());
+        let peer = Peerage {
+            gid: adapter.gid,
+            instance: 9,
+            incarnation: 9,
+        };
+        let added = Inboxes::default().add(&adapter, peer, rustix::process::getpid(), 1);
+        let (_, inbox) = added.expect("made").expect("its first");
+        for number in 0..2 {
+            drop(InboxLane::open(&inbox, number).expect("it is free"));
+            inbox.close_as_sender(number, 1);
+        }
+        assert!(inbox.begin_clearing(0, |_| true));
+        // A second sweep leaves that one alone, and clears the other.
+        inbox.sweep();
+        assert_eq!(inbox.lanes_used(), 1);
+        assert!(InboxLane::open(&inbox, 0).is_none(), "it is not free yet");
+        let other = InboxLane::open(&inbox, 1).expect("it is free");
+        inbox.discard(0);
+        inbox.end_clearing(0);
+        let again = InboxLane::open(&inbox, 0).expect("it is free");
+        assert_eq!(inbox.lanes_used(), 2);
+        drop((other, again));
+    }
 
     #[test]
     fn a_process_has_the_lanes_of_all_its_inboxes_that_are_left() {
