@@ -102,7 +102,7 @@ impl World {
                 break;
             }
             while let Some((_, trouble)) = due.take_by(at) {
-                self.happen(chaos, trouble, &mut due, &mut troubles);
+                self.happen(chaos, trouble, &mut due, &mut troubles)?;
             }
         }
         while let Some((_, trouble)) = due.take_by(Instant::from_ns(u64::MAX)) {
@@ -136,7 +136,7 @@ impl World {
         trouble: Trouble,
         due: &mut Timeline<Trouble>,
         troubles: &mut Troubles,
-    ) {
+    ) -> Result<(), WorldError> {
         let now = self.now();
         match trouble {
             Trouble::Kill(of) => {
@@ -144,7 +144,7 @@ impl World {
                 let node = random.usize(chaos[of].nodes.clone());
                 let length = up_to(random, chaos[of].longest);
                 if self.is_on(node) {
-                    self.kill(node);
+                    self.kill(node)?;
                     troubles.kills += 1;
                     due.add(now + length, Trouble::Restart(node));
                 }
@@ -181,5 +181,6 @@ impl World {
             Trouble::Mend(a, b) => self.mend(a, b),
         }
         self.plan(due, chaos, trouble);
+        Ok(())
     }
 }

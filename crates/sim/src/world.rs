@@ -138,7 +138,7 @@ type Program = Rc<dyn Fn(Env) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 #[derive(Default)]
 struct Node {
-    /// How many it has when it is on.
+    /// How many it has from its next start on.
     core_count: usize,
     cores: Vec<Core>,
     program: Option<Program>,
@@ -204,14 +204,15 @@ pub struct World {
     turns: fastrand::Rng,
     chance: fastrand::Rng,
     pub(crate) chances: Chances,
-    /// What failed while its node was killed.
-    failed: Option<WorldError>,
     steps: u64,
     trace: Trace,
 }
 
 impl World {
     /// The nodes, switched off, at time zero.
+    ///
+    /// # Panics
+    /// If there are more than 255 nodes, or they have no cores.
     #[must_use]
     pub fn new(options: WorldOptions) -> Self {
         let seed = options.seed;
@@ -236,7 +237,6 @@ impl World {
             turns: stream(seed, "turns"),
             chance: stream(seed, "chance"),
             chances: Chances::new(seed),
-            failed: None,
             steps: 0,
             trace: Trace::new(seed),
             options,
@@ -244,10 +244,10 @@ impl World {
         for node in 0..world.options.nodes {
             let disk = world.disk_config(node).map(SimDevice::new);
             world.nodes.push(Node {
-                core_count: world.options.cores,
                 disk,
                 ..Node::default()
             });
+            world.set_cores(node, world.options.cores);
         }
         world
     }
@@ -313,14 +313,22 @@ impl World {
     }
 
     /// From its next start on a node has so many cores.
+    ///
+    /// # Panics
+    /// If that is none.
     pub fn set_cores(&mut self, node: usize, count: usize) {
+        assert!(count > 0, "a node has a core at least");
         self.nodes[node].core_count = count;
     }
 
-    /// How many cores a node has when it is on.
+    /// How many cores a node has, or will have when it is started.
     #[must_use]
     pub fn cores(&self, node: usize) -> usize {
-        self.nodes[node].core_count
+        let node = &self.nodes[node];
+        match node.cores.len() {
+            0 => node.core_count,
+            on => on,
+        }
     }
 
     /// Whether a node is on.
@@ -379,7 +387,10 @@ impl World {
 
     /// A node dies, as with a power cut: its tasks, its connections, its NIC's objects, and what its disk
     /// had not made durable.
-    pub fn kill(&mut self, node: usize) {
+    ///
+    /// # Errors
+    /// If one of its tasks panics while it is dropped. The node is off all the same.
+    pub fn kill(&mut self, node: usize) -> Result<(), WorldError> {
         self.streams.kill(node);
         let config = self.disk_config(node);
         let off = &mut self.nodes[node];
@@ -392,10 +403,9 @@ impl World {
         }
         off.main = None;
         let ended = std::mem::take(&mut off.cores).into_iter();
-        if let Some(error) = ended.filter_map(|it| it.core.end()).next() {
-            self.failed = self.failed.take().or(Some(self.failed(node, error)));
-        }
+        let error = ended.filter_map(|it| it.core.end()).next();
         self.trace.note(!(node as u64));
+        error.map_or(Ok(()), |error| Err(self.failed(node, error)))
     }
 
     /// A node does nothing for so long at least. Its sockets and its NIC still take what arrives.
@@ -404,6 +414,9 @@ impl World {
     }
 
     /// The same for one core of a node that is on.
+    ///
+    /// # Panics
+    /// If the node has no such core.
     pub fn stall_core(&mut self, node: usize, core: usize, duration: Duration) {
         let until = self.now() + duration;
         let stalled = &mut self.nodes[node].cores[core];
@@ -558,9 +571,6 @@ impl World {
     /// One turn of every core that has something to do; then time passes, but not beyond `until`.
     fn step_until(&mut self, until: Option<Instant>) -> Result<(), WorldError> {
         let (now, seed) = (self.now(), self.options.seed);
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
         if self.steps >= self.options.steps_max {
             return Err(WorldError::Endless {
                 seed,

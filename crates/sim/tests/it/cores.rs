@@ -201,3 +201,9 @@ fn pollers_run_in_virtual_time() {
         .unwrap();
     drop(guard);
 }
+
+#[test]
+#[should_panic(expected = "a node has a core at least")]
+fn a_node_without_cores_is_refused() {
+    World::of(1, 1).set_cores(0, 0);
+}

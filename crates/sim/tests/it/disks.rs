@@ -41,7 +41,7 @@ fn what_is_durable_survives_its_node_and_the_rest_may_not() {
                 }
             })
             .unwrap();
-        world.kill(0);
+        world.kill(0).expect("nobody fails");
         assert!(!world.is_on(0));
         let found = world.run(0, |env| async move {
             assert_eq!(env.boots, 2);

@@ -134,6 +134,6 @@ fn a_dead_node_leaves_nothing_on_its_nic() {
     });
     world.run_for(US).unwrap();
     assert!(world.fabric().objects(0) > 0);
-    world.kill(0);
+    world.kill(0).expect("nobody fails");
     assert_eq!(world.fabric().objects(0), 0);
 }

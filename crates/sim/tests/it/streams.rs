@@ -159,7 +159,7 @@ fn the_death_of_a_node_resets_its_connections() {
     let (mut world, mut task) = connected(4, |_, stream| read(stream));
     world.run_for(10 * MS).expect("nobody fails");
     assert!(!task.is_finished());
-    world.kill(0);
+    world.kill(0).expect("nobody fails");
     world.run_for(10 * MS).expect("nobody fails");
     let told = task.try_take().expect("it has ended").expect("no panic");
     assert_eq!(told, Err(ErrorKind::ConnectionReset));
@@ -290,7 +290,7 @@ fn news_of_a_death_takes_the_way_of_everything_else() {
     });
     world.run_for(10 * MS).expect("nobody fails");
     world.cut(0, 1);
-    world.kill(0);
+    world.kill(0).expect("nobody fails");
     world.run_for(100 * MS).expect("nobody fails");
     assert!(!task.is_finished(), "it cannot have heard");
     world.mend(0, 1);

@@ -191,27 +191,69 @@ fn a_task_that_nobody_joins_fails_the_run() {
     });
     assert!(failed(world.run_for(5 * MS)).contains("on purpose"));
 
-    /// Panics when it is dropped.
+    let mut world = failing_when_dropped(79);
+    world.run_for(5 * MS).expect("nobody fails");
+    assert!(failed(world.kill(0)).contains("in the end"));
+}
+
+/// A node with a task that panics when it is dropped.
+fn failing_when_dropped(seed: u64) -> World {
     struct Fails;
     impl Drop for Fails {
         fn drop(&mut self) {
             panic!("in the end");
         }
     }
-    let mut world = World::of(79, 1);
+    let mut world = World::of(seed, 1);
     world.boot(0, |env| async move {
-        drop(env.core.spawn({
-            let core = env.core.clone();
-            async move {
-                let _fails = Fails;
-                core.sleep(1000 * MS).await;
-            }
-        }));
+        let _fails = Fails;
         env.core.sleep(1000 * MS).await;
     });
-    world.run_for(5 * MS).expect("nobody fails");
-    world.kill(0);
-    assert!(failed(world.run_for(5 * MS)).contains("in the end"));
+    world
+}
+
+/// Nor is it lost when the run ends with the node's death.
+#[test]
+fn a_node_that_fails_in_its_death_fails_the_run_though_it_ends_there() {
+    let mut world = failing_when_dropped(80);
+    let kills = Chaos {
+        nodes: 0..1,
+        kill: Some(MS),
+        stall: None,
+        cut: None,
+        longest: 5 * MS,
+    };
+    let ended = world.run_under_until(&[kills], 100 * MS, |world| !world.is_on(0));
+    assert!(
+        matches!(
+            ended,
+            Err(WorldError::Failed {
+                seed: 80,
+                node: 0,
+                ..
+            })
+        ),
+        "{ended:?}"
+    );
+}
+
+/// A node keeps the cores that it has until it is started again.
+#[test]
+fn troubles_meet_the_cores_that_a_node_has() {
+    let (mut world, ticks) = ticking(9, 1, MS);
+    world.set_cores(0, 8);
+    assert_eq!(world.cores(0), 1);
+    let stalls = Chaos {
+        nodes: 0..1,
+        kill: None,
+        cut: None,
+        ..chaos()
+    };
+    let troubles = world.run_under(&stalls, 500 * MS).expect("nobody fails");
+    assert!(troubles.stalls > 10 && ticks.borrow()[0].0 > 10);
+    world.kill(0).expect("nobody fails");
+    assert_eq!(world.cores(0), 8);
+    assert_eq!(world.env(0).cores.len(), 8);
 }
 
 /// When nodes were started, in order.

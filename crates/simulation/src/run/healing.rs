@@ -138,14 +138,14 @@ impl Run {
     fn leave(&mut self) -> Result<(), Failure> {
         let clients = self.state().actors.len();
         for index in 0..clients {
-            self.world.kill(index + 1);
+            self.world.kill(index + 1)?;
         }
         let full = self.fill()?;
         let again = self.fill()?;
         if full != again {
             leak!("{full} objects of the server's NIC with all clients, then {again}");
         }
-        self.world.kill(SERVER);
+        self.world.kill(SERVER)?;
         self.pass(MS)?;
         for node in 0..self.world.nodes() {
             let left = self.world.fabric().objects(node);
