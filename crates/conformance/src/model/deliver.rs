@@ -3,7 +3,7 @@
 
 use super::arrive::{Arrival, Body, Message};
 use super::cause::{Cause, End};
-use super::world::{Data, Place, Request, World};
+use super::world::{Data, Place, Request, Tries, World};
 use verbs::attr::{Access, QpState, Transport};
 use verbs::names::{Gid, RemoteAddr};
 use verbs::rules;
@@ -99,42 +99,38 @@ impl World {
             self.busy.remove(&place);
             return false;
         };
-        let verdict = self.carry_out(place, &request);
-        let in_network = self.air.is_some();
+        // In a network each attempt takes its time; without one polls are the clock.
+        let counts = tick || self.air.is_some();
+        // Whoever had no answer has waited for the last one too.
+        let verdict = if counts && self.has_timed_out(place) {
+            Verdict::Failed(Cause::NoAnswer)
+        } else {
+            self.carry_out(place, &request)
+        };
         let Some(qp) = self.qp_mut(place) else {
             return true;
         };
         let attr = qp.machine.attr();
-        let (limit, forever, cause, wait_ns) = match verdict {
+        let wait_ns = match verdict {
             Verdict::Done(len) => {
-                qp.tries = 0;
+                qp.tries = Tries::default();
                 self.complete_send(place, &request, End::Done(len));
                 return true;
             }
-            Verdict::Failed(cause) => {
-                self.complete_send(place, &request, End::Failed(cause));
-                self.fail(place, true);
-                return true;
-            }
+            Verdict::Failed(cause) => return self.fail_first(place, &request, cause),
             Verdict::NotReady => {
                 let limit = attr.rnr_retry.unwrap_or(0);
-                (limit, limit == 7, Cause::NoRecv, NOT_READY_NS)
+                qp.tries.not_ready += u32::from(counts);
+                if limit != 7 && qp.tries.not_ready > u32::from(limit) {
+                    return self.fail_first(place, &request, Cause::NoRecv);
+                }
+                NOT_READY_NS
             }
             Verdict::NoAnswer => {
-                let limit = attr.retry_count.unwrap_or(0);
-                let timeout = attr.timeout.unwrap_or(0);
-                let wait_ns = ACK_NS << timeout.min(31);
-                (limit, timeout == 0, Cause::NoAnswer, wait_ns)
+                qp.tries.no_answer += u32::from(counts);
+                ACK_NS << attr.timeout.unwrap_or(0).min(31)
             }
         };
-        // In a network each attempt takes its time; without one polls are the clock.
-        qp.tries += u32::from(tick || in_network);
-        if !forever && qp.tries > u32::from(limit) {
-            qp.tries = 0;
-            self.complete_send(place, &request, End::Failed(cause));
-            self.fail(place, true);
-            return true;
-        }
         qp.sends.push_front(request);
         if let Some(air) = &mut self.air {
             let turn_ns = air.turn_again_at(place, wait_ns);
@@ -143,6 +139,22 @@ impl World {
             }
         }
         false
+    }
+
+    /// Whether the first request of a queue pair has had no answer as often as it may.
+    fn has_timed_out(&self, place: Place) -> bool {
+        self.qp(place).is_some_and(|qp| {
+            let attr = qp.machine.attr();
+            let limit = u32::from(attr.retry_count.unwrap_or(0));
+            attr.timeout.unwrap_or(0) > 0 && qp.tries.no_answer > limit
+        })
+    }
+
+    /// Fails a queue pair with its first request.
+    fn fail_first(&mut self, place: Place, request: &Request, cause: Cause) -> bool {
+        self.complete_send(place, request, End::Failed(cause));
+        self.fail(place, true);
+        true
     }
 
     fn carry_out(&mut self, place: Place, request: &Request) -> Verdict {

@@ -3,7 +3,7 @@
 //!
 //! Requests are carried out by whoever posts them, each as a whole. Logical time passes when a
 //! completion queue is polled: a request whose peer does not answer, or has no RECV, is tried once
-//! more per poll, and gives up after as many polls as it has retries.
+//! more per poll, and fails when its queue pair allows no further retry.
 //!
 //! It is strict where a NIC has a choice: a send queue's slots become free when the completion of
 //! a request at or after them is polled, a completion queue overruns at exactly its depth, and a

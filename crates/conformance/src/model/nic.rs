@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::ModelNic;
 use super::memory::Memory;
 use super::objects::{self, ModelChannel, ModelCq, ModelMr, ModelSrq};
-use super::world::{Ah, Channel, Cq, Node, Qp, REMOTE_KEY, Region, Srq};
+use super::world::{Ah, Channel, Cq, Node, Qp, REMOTE_KEY, Region, Srq, Tries};
 use verbs::attr::{Access, AhAttr, AtomicScope, CqInit, DeviceAttr, PortAttr, QpInit, SrqInit};
 use verbs::error::VerbsError;
 use verbs::names::{AhNum, ChannelNum, CqNum, Guid, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
@@ -269,7 +269,7 @@ impl Nic for ModelNic {
                 recvs: VecDeque::new(),
                 posted: 0,
                 freed: 0,
-                tries: 0,
+                tries: Tries::default(),
                 turn_ns: None,
             };
             qp.post_lent(init.lent_recvs.map_or(0, |lent| lent.count));

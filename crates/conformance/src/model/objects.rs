@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Handle;
 use super::memory::Memory;
 use super::nic::{MESSAGE_LEN_MAX, RD_ATOMIC_MAX};
-use super::world::{Data, Qp, Receive, Request, World};
+use super::world::{Data, Qp, Receive, Request, Tries, World};
 use verbs::attr::{QpAttr, QpCaps, QpInit, QpState, Transport};
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
@@ -339,7 +339,7 @@ impl QpCtl for ModelCtl {
         if qp.machine.modify(attr)? == QpState::Reset {
             qp.sends.clear();
             qp.recvs.clear();
-            (qp.freed, qp.tries, qp.turn_ns) = (qp.posted, 0, None);
+            (qp.freed, qp.tries, qp.turn_ns) = (qp.posted, Tries::default(), None);
             qp.post_lent(qp.init.lent_recvs.map_or(0, |lent| lent.count));
         }
         world.flush((this.handle.node, this.num.0));

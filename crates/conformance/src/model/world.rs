@@ -130,9 +130,18 @@ pub(super) struct Qp {
     /// Those whose slot is free again.
     pub(super) freed: u64,
     /// Attempts that the first request has behind it.
-    pub(super) tries: u32,
+    pub(super) tries: Tries,
     /// When the NIC comes to the first request, if that has been decided.
     pub(super) turn_ns: Option<u64>,
+}
+
+/// Attempts to carry out a request, by what came of them: each kind has a limit of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tries {
+    /// The peer had no RECV: as often as `rnr_retry` says.
+    pub(super) not_ready: u32,
+    /// There was no answer: as often as `retry_count` says.
+    pub(super) no_answer: u32,
 }
 
 #[derive(Clone, Debug)]

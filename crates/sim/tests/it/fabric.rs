@@ -8,7 +8,7 @@ use verbs::typed::{
     CompletionQueue, ConnectOptions, Connected, Context, MemoryRegion, QpOptions, QueuePair, Rc,
     Uc, Wr,
 };
-use verbs::{Access, Wc};
+use verbs::{Access, RecvWr, Wc, WcStatus};
 
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
@@ -18,6 +18,14 @@ struct Opened<T: Connected> {
     cq: CompletionQueue,
     qp: QueuePair<T>,
     memory: MemoryRegion,
+}
+
+impl<T: Connected> Opened<T> {
+    /// How a request ended, if one has.
+    fn status(&mut self) -> Option<WcStatus> {
+        let mut out = [Wc::default()];
+        (self.cq.poll(&mut out).unwrap() == 1).then_some(out[0].status)
+    }
 }
 
 fn open<T: Connected>(env: &Env) -> Opened<T> {
@@ -33,12 +41,18 @@ fn open<T: Connected>(env: &Env) -> Opened<T> {
 
 /// Two nodes whose queue pairs are connected.
 fn connected<T: Connected>(seed: u64) -> (World, Opened<T>, Opened<T>) {
+    connected_with(seed, &ConnectOptions::default())
+}
+
+fn connected_with<T: Connected>(
+    seed: u64,
+    options: &ConnectOptions,
+) -> (World, Opened<T>, Opened<T>) {
     let mut world = World::of(seed, 2);
     let (mut back, mut front) = (open::<T>(&world.env(0)), open::<T>(&world.env(1)));
     let ends = (back.qp.endpoint().unwrap(), front.qp.endpoint().unwrap());
-    let options = ConnectOptions::default();
-    back.qp.connect(&ends.1, &options).unwrap();
-    front.qp.connect(&ends.0, &options).unwrap();
+    back.qp.connect(&ends.1, options).unwrap();
+    front.qp.connect(&ends.0, options).unwrap();
     (world, back, front)
 }
 
@@ -117,9 +131,46 @@ fn a_cut_link_delays_what_is_reliable() {
         world.mend(0, 1);
         world.run_for(1000 * MS).unwrap();
         assert_eq!(text(&back.memory) == "hello", arrives, "after {cut:?}");
-        let mut out = [Wc::default()];
-        assert_eq!(front.cq.poll(&mut out).unwrap(), 1);
-        assert_eq!(out[0].is_ok(), arrives);
+        let status = front.status().expect("it has ended");
+        assert_eq!(status == WcStatus::Success, arrives);
+    }
+}
+
+/// A peer without a RECV has answered: asking it again, however often, uses no time-out up.
+#[test]
+fn a_peer_that_is_not_ready_is_none_that_does_not_answer() {
+    let (mut world, mut back, mut front) = connected::<Rc>(6);
+    front.qp.post_send(&[Wr::send_inline(b"hello")]).unwrap();
+    world.run_for(MS).unwrap();
+    world.cut(0, 1);
+    world.run_for(MS).unwrap();
+    world.mend(0, 1);
+    let sges = [back.memory.sge(0..5)];
+    let recv = RecvWr { id: 1, sges: &sges };
+    back.qp.post_recv(&[recv]).unwrap();
+    // The time-out is 4.096 us, doubled 14 times.
+    world.run_for(100 * MS).unwrap();
+    assert_eq!(text(&back.memory), "hello");
+    assert_eq!(front.status(), Some(WcStatus::Success));
+}
+
+/// The last attempt has its time-out as well as those before.
+#[test]
+fn a_request_fails_when_its_last_attempt_has_timed_out() {
+    let may_retry = |retry_count| ConnectOptions {
+        retry_count,
+        ..ConnectOptions::default()
+    };
+    for (retry_count, status) in [(0, WcStatus::RetryExcErr), (1, WcStatus::Success)] {
+        let (mut world, back, mut front) = connected_with::<Rc>(7, &may_retry(retry_count));
+        world.cut(0, 1);
+        let write = Wr::write_inline(b"hello", back.memory.remote(0));
+        front.qp.post_send(&[write]).unwrap();
+        world.run_for(60 * MS).unwrap();
+        assert_eq!(front.status(), None);
+        world.mend(0, 1);
+        world.run_for(10 * MS).unwrap();
+        assert_eq!(front.status(), Some(status));
     }
 }
 
