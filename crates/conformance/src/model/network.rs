@@ -94,14 +94,15 @@ pub enum Broken {
     Changed,
 }
 
-/// What the network has done, in messages.
+/// What the network has done, in messages. One that is to arrive twice counts as lost or cut with its
+/// first copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetworkStats {
     /// Sent over UC and UD.
     pub sent: u64,
     /// Lost.
     pub lost: u64,
-    /// WRITEs that lost their end.
+    /// WRITEs whose beginning alone has landed.
     pub cut: u64,
     /// Datagrams that arrive twice.
     pub doubled: u64,
@@ -218,6 +219,8 @@ struct Flying {
     /// Where its steps end, the next one last.
     steps: Vec<usize>,
     gap_ns: u64,
+    /// The message arrives twice, and this is the second time.
+    is_copy: bool,
 }
 
 /// The network's state.
@@ -333,7 +336,6 @@ impl Air {
         let broken = self.faults.broken;
         let mut steps = steps(&message);
         if is_write && steps.len() > 1 && self.happens(self.faults.cut_permille) {
-            self.stats.cut += 1;
             let kept = self.random.usize(1..steps.len());
             steps.truncate(kept);
             message.is_cut = true;
@@ -377,6 +379,7 @@ impl Air {
                 message: message.clone(),
                 steps: steps.iter().rev().copied().collect(),
                 gap_ns,
+                is_copy: true,
             };
             self.at(again_ns, Event::Land(flying));
         }
@@ -385,6 +388,7 @@ impl Air {
             message,
             steps,
             gap_ns,
+            is_copy: false,
         };
         self.at(starts_ns, Event::Land(flying));
     }
@@ -473,9 +477,8 @@ impl World {
         let reaches = self.reaches(message.place.0, message.to.0);
         let Some(air) = &mut self.air else { return };
         if !reaches {
-            let whole = message.landed == 0;
-            air.stats.lost += u64::from(whole);
-            air.stats.cut += u64::from(!whole);
+            air.stats.lost += u64::from(message.landed == 0 && !flying.is_copy);
+            air.stats.cut += u64::from(message.landed > 0 && !flying.is_copy);
             air.note(|| format!("{message} is lost at a cut link"));
             return;
         }
@@ -494,8 +497,10 @@ impl World {
             air.note(|| format!("{} is not taken", flying.message));
             return;
         }
-        if !flying.steps.is_empty() {
-            let Some(air) = &mut self.air else { return };
+        let Some(air) = &mut self.air else { return };
+        if flying.steps.is_empty() {
+            air.stats.cut += u64::from(flying.message.is_cut && !flying.is_copy);
+        } else {
             let due_ns = air.now_ns + flying.gap_ns;
             air.at(due_ns, Event::Land(flying));
         }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance::model::Faults;
 use sim::{Env, World, twice};
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Connected, Context, MemoryRegion, QpOptions, QueuePair, Rc,
-    Uc, Wr,
+    Uc, Ud, Wr,
 };
-use verbs::{Access, RecvWr, Wc, WcStatus};
+use verbs::{Access, Qkey, RecvWr, Wc, WcStatus};
 
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
@@ -113,6 +114,53 @@ fn a_cut_link_loses_what_is_unreliable() {
     world.run_for(MS).unwrap();
     assert_eq!(text(&back.memory), "third");
     assert_eq!(world.fabric().stats().lost, 2);
+}
+
+/// A message that loses its end and then meets a cut link is one message, and so is one that was to
+/// arrive twice.
+#[test]
+fn what_a_cut_link_loses_is_counted_once() {
+    let (mut world, back, mut front) = connected::<Uc>(8);
+    world.fabric().set_faults(Faults {
+        delay_ns_max: 5_000,
+        line_ns_max: 2_000,
+        cut_permille: 1000,
+        ..Faults::default()
+    });
+    let sges = [front.memory.sge(0..1024)];
+    for _ in 0..10 {
+        front
+            .qp
+            .post_send(&[Wr::write(&sges, back.memory.remote(0))])
+            .unwrap();
+    }
+    world.run_for(30 * US).unwrap();
+    let before = world.fabric().stats();
+    world.cut(0, 1);
+    world.run_for(MS).unwrap();
+    let stats = world.fabric().stats();
+    assert!(
+        before.cut > 0 && stats.lost > before.lost,
+        "{before:?} {stats:?}"
+    );
+    assert_eq!((stats.sent, stats.cut + stats.lost), (10, 10));
+
+    world.fabric().set_faults(Faults {
+        double_permille: 1000,
+        ..Faults::default()
+    });
+    let context = Context::new(Arc::new(world.env(1).nic));
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(16).unwrap();
+    let mut qp = pd.create_qp::<Ud>(&QpOptions::on(&cq)).unwrap();
+    qp.activate(Qkey(1)).unwrap();
+    let gid = Context::new(Arc::new(world.env(0).nic)).gid().unwrap();
+    let to = pd.create_ah(gid).unwrap();
+    qp.post_send(&[Wr::send_inline_to(&to, back.qp.num(), Qkey(1), b"hello")])
+        .unwrap();
+    world.run_for(MS).unwrap();
+    let after = world.fabric().stats();
+    assert_eq!((after.doubled, after.lost - stats.lost), (1, 1));
 }
 
 /// What goes over RC waits for a link that is cut, as long as its time-outs last.
