@@ -18,7 +18,7 @@ use verbs::wr::{GRH_LEN, Payload, SendFlags};
 /// A pair whose A receives into a queue with a channel.
 struct Rung {
     pair: Pair,
-    /// Another one, on the same channel.
+    /// Another one, on the same channel, whose A is armed.
     marker: Pair,
     channel: Box<dyn NicChannel>,
     wait: WaitReadable,
@@ -57,13 +57,15 @@ impl Rung {
             }
             pair
         };
-        Ok(Rung {
+        let mut rung = Rung {
             pair: pair(),
             marker: pair(),
             channel,
             wait,
             patience: fixture.patience,
-        })
+        };
+        rung.arm_marker();
+        Ok(rung)
     }
 
     /// B sends one message; it has been received when this returns, without A's queue polled.
@@ -93,12 +95,16 @@ impl Rung {
         }
     }
 
+    fn arm_marker(&mut self) {
+        let armed = self.marker.a.recv.cq.arm(false);
+        armed.expect("a queue with a channel can be armed");
+    }
+
     /// There is no event, and the descriptor comes to rest. What came before has raised its event when
-    /// a message that is sent to another queue now has.
+    /// a message that is sent to another queue now has. That queue was armed before: arming may take
+    /// wake-ups away.
     fn no_event(&mut self, why: &str) {
         let (marker, patience) = (&mut self.marker, self.patience);
-        let armed = marker.a.recv.cq.arm(false);
-        armed.expect("a queue with a channel can be armed");
         marker.b.post(0, SEND, Payload::Inline(b"mark"));
         let sent = super::rig::until(patience, "the mark", || marker.b.send.take());
         assert!(sent.is_ok(), "{sent:?}");
@@ -115,6 +121,7 @@ impl Rung {
             assert!(event.is_none(), "{why}, but got {event:?}");
             (!readable).then_some(())
         });
+        self.arm_marker();
     }
 
     fn arm(&mut self, solicited_only: bool) {

@@ -1,5 +1,6 @@
 //! The conformance suite over the reference NIC, decorated and not, and behind a proxy.
 
+mod blind;
 mod decorators;
 
 use std::os::fd::BorrowedFd;

@@ -1,0 +1,77 @@
+//! That cases fail on a NIC that breaks what they are about.
+
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs::attr::{CqInit, QpInit, SrqInit};
+use verbs::batch::SendBatch;
+use verbs::decorate::{Layer, Made, Wrap};
+use verbs::nic::{Nic, NicCq, NicSrq, QpParts, SendHalf};
+use verbs::{PostError, VerbsError};
+
+use super::{fixture, nics, wait_readable};
+
+thread_local! {
+    /// Rings in the completion channel.
+    static RINGS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Rings for every message, also to queues that are not armed. An event takes one ring, arming a queue
+/// all of them, and looking for an event that is not there none.
+#[derive(Debug)]
+struct RingsForAll;
+
+impl Layer for RingsForAll {
+    type Ctl = ();
+    type Send = ();
+    type Recv = ();
+    type Cq = ();
+
+    fn make_qp(&self, nic: &dyn Nic, init: &QpInit) -> Result<(QpParts, ((), (), ())), VerbsError> {
+        Ok((nic.create_qp(init)?, ((), (), ())))
+    }
+
+    fn make_cq(&self, nic: &dyn Nic, init: &CqInit) -> Result<Made<dyn NicCq, ()>, VerbsError> {
+        Ok((nic.create_cq(init)?, ()))
+    }
+
+    fn make_srq(&self, nic: &dyn Nic, init: &SrqInit) -> Result<Made<dyn NicSrq, ()>, VerbsError> {
+        Ok((nic.create_srq(init)?, ()))
+    }
+
+    fn post_send(
+        &self,
+        (): &mut (),
+        half: &mut dyn SendHalf,
+        batch: &SendBatch,
+    ) -> Result<(), PostError> {
+        RINGS.set(RINGS.get() + 1);
+        half.post(batch)
+    }
+
+    fn arm(&self, (): &mut (), cq: &mut dyn NicCq, solicited: bool) -> Result<(), VerbsError> {
+        RINGS.set(0);
+        cq.arm(solicited)
+    }
+}
+
+fn wait_for_rings(fd: BorrowedFd<'_>, _: Duration) -> bool {
+    let (event, rings) = (wait_readable(fd, Duration::ZERO), RINGS.get());
+    RINGS.set(rings.saturating_sub(u32::from(event)));
+    event || rings > 0
+}
+
+#[test]
+fn a_descriptor_that_is_readable_for_no_event_is_noticed() {
+    let [a, b] = nics().map(|nic| Arc::new(Wrap::around(nic, RingsForAll)));
+    let mut fixture = fixture(a, b).waiting_with(wait_for_rings);
+    // What the model does it has done when it is asked.
+    fixture.patience = Duration::ZERO;
+    let case = || conformance::channels::arming_asks_for_one_event(&fixture);
+    let failed = catch_unwind(AssertUnwindSafe(case)).expect_err("the case is blind");
+    let why = failed.downcast_ref::<String>().expect("a message");
+    assert!(why.contains("a descriptor that is not readable"), "{why}");
+}
