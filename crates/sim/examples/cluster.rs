@@ -98,6 +98,7 @@ pub(crate) fn run(seed: u64) -> (u64, u64, sim::Troubles) {
     }
     let chaos = Chaos {
         nodes: 0..1,
+        peers: 1..1 + CLIENTS as usize,
         kill: Some(50 * MS),
         stall: Some(20 * MS),
         cut: Some(20 * MS),

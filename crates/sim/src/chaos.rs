@@ -15,11 +15,14 @@ use crate::world::{World, WorldError};
 pub struct Chaos {
     /// The nodes that it concerns.
     pub nodes: Range<usize>,
+    /// Those that they are cut off from.
+    pub peers: Range<usize>,
     /// Mean time from one death of a node to the next one; it is started again.
     pub kill: Option<Duration>,
-    /// Mean time from one stall to the next one, of a node or of one of its cores.
+    /// Mean time from one stall to the next one: half of them are a node's, the others one of its cores'.
     pub stall: Option<Duration>,
-    /// Mean time from one cut of a link to the next one, between any two nodes of the world.
+    /// Mean time from one cut to the next one: of the link to a peer, and one time in four of the links
+    /// to all of them.
     pub cut: Option<Duration>,
     /// Each of these lasts so long at most.
     pub longest: Duration,
@@ -30,10 +33,14 @@ pub struct Chaos {
 pub struct Troubles {
     /// Nodes that died.
     pub kills: u64,
-    /// Nodes, or single cores, that stood still.
+    /// Nodes that stood still, with all their cores.
     pub stalls: u64,
-    /// Links that were cut.
+    /// Cores that stood still alone.
+    pub core_stalls: u64,
+    /// Links that were cut alone.
     pub cuts: u64,
+    /// Nodes that were cut off from all their peers.
+    pub isolations: u64,
 }
 
 /// Chance, for each trouble its own: that nodes stand still does not change when they die.
@@ -75,10 +82,12 @@ impl World {
     /// # Errors
     /// If a node's program panics, or the world does not get that far.
     pub fn run_under(&mut self, chaos: &Chaos, duration: Duration) -> Result<Troubles, WorldError> {
-        self.run_under_until(std::slice::from_ref(chaos), duration, |_| false)
+        let troubles = self.run_under_until(std::slice::from_ref(chaos), duration, |_| false)?;
+        Ok(troubles[0])
     }
 
-    /// The same with troubles of several kinds of nodes, and until something holds.
+    /// The same with troubles of several kinds of nodes, and until something holds. Returns the troubles
+    /// of each kind.
     ///
     /// # Errors
     /// If a node's program panics, or the world does not get that far.
@@ -87,8 +96,8 @@ impl World {
         chaos: &[Chaos],
         within: Duration,
         mut holds: impl FnMut(&World) -> bool,
-    ) -> Result<Troubles, WorldError> {
-        let mut troubles = Troubles::default();
+    ) -> Result<Vec<Troubles>, WorldError> {
+        let mut troubles = vec![Troubles::default(); chaos.len()];
         let until = self.now() + within;
         let mut due = Timeline::default();
         for of in 0..chaos.len() {
@@ -135,7 +144,7 @@ impl World {
         chaos: &[Chaos],
         trouble: Trouble,
         due: &mut Timeline<Trouble>,
-        troubles: &mut Troubles,
+        troubles: &mut [Troubles],
     ) -> Result<(), WorldError> {
         let now = self.now();
         match trouble {
@@ -145,13 +154,13 @@ impl World {
                 let length = up_to(random, chaos[of].longest);
                 if self.is_on(node) {
                     self.kill(node)?;
-                    troubles.kills += 1;
+                    troubles[of].kills += 1;
                     due.add(now + length, Trouble::Restart(node));
                 }
             }
             Trouble::Restart(node) => self.restart(node),
             Trouble::Stall(of) => {
-                let chaos = &chaos[of];
+                let (chaos, troubles) = (&chaos[of], &mut troubles[of]);
                 let random = &mut self.chances.stall;
                 let node = random.usize(chaos.nodes.clone());
                 let length = up_to(random, chaos.longest);
@@ -161,21 +170,27 @@ impl World {
                         Some(core) => self.stall_core(node, core % self.cores(node), length),
                         None => self.stall(node, length),
                     }
-                    troubles.stalls += 1;
+                    troubles.stalls += u64::from(only.is_none());
+                    troubles.core_stalls += u64::from(only.is_some());
                 }
             }
             Trouble::Cut(of) => {
-                let chaos = &chaos[of];
-                let nodes = self.nodes();
-                // Another one: a node always reaches itself.
-                if nodes > 1 {
-                    let random = &mut self.chances.cut;
-                    let node = random.usize(chaos.nodes.clone());
-                    let other = (node + random.usize(1..nodes)) % nodes;
-                    let length = up_to(random, chaos.longest);
-                    self.cut(node, other);
+                let (chaos, troubles) = (&chaos[of], &mut troubles[of]);
+                let random = &mut self.chances.cut;
+                let node = random.usize(chaos.nodes.clone());
+                let length = up_to(random, chaos.longest);
+                // A node always reaches itself.
+                let mut peers: Vec<usize> = chaos.peers.clone().filter(|it| *it != node).collect();
+                let (all, only) = (random.u8(..4) == 0, random.usize(..));
+                if all && !peers.is_empty() {
+                    troubles.isolations += 1;
+                } else if !peers.is_empty() {
                     troubles.cuts += 1;
-                    due.add(now + length, Trouble::Mend(node, other));
+                    peers = vec![peers[only % peers.len()]];
+                }
+                for peer in peers {
+                    self.cut(node, peer);
+                    due.add(now + length, Trouble::Mend(node, peer));
                 }
             }
             Trouble::Mend(a, b) => self.mend(a, b),

@@ -17,7 +17,7 @@ pub const MS: u64 = 1_000_000;
 /// Faults that are not the network's. Each happens about once in so many nanoseconds; 0 is never.
 #[derive(Clone, Debug, Default)]
 pub struct Chaos {
-    /// A core does not run for a while.
+    /// The server does not run for a while, with one of its cores or with all.
     pub core_stall_ns: u64,
     /// A client does not run for a while.
     pub client_stall_ns: u64,
@@ -27,7 +27,7 @@ pub struct Chaos {
     pub break_ns: u64,
     /// The server dies, and starts again empty.
     pub restart_ns: u64,
-    /// A client is cut off from the server for a while.
+    /// A client, or all of them, are cut off from the server for a while.
     pub cut_ns: u64,
     /// The clock by which items expire jumps forwards.
     pub jump_ns: u64,
@@ -41,6 +41,7 @@ impl Chaos {
         let mean = |ns: u64| (ns > 0).then(|| Duration::from_nanos(ns));
         let of = |nodes, kill_ns, stall_ns, cut_ns| sim::Chaos {
             nodes,
+            peers: 1..plan.clients + 1,
             kill: mean(kill_ns),
             stall: mean(stall_ns),
             cut: mean(cut_ns),

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rt::net::{Listener, Stream};
 use sim::{Chaos, Timeline, Troubles, World, WorldError, twice};
 
 #[path = "../../examples/cluster.rs"]
@@ -15,6 +16,7 @@ const MS: Duration = Duration::from_millis(1);
 fn chaos() -> Chaos {
     Chaos {
         nodes: 0..3,
+        peers: 0..4,
         kill: Some(20 * MS),
         stall: Some(20 * MS),
         cut: Some(20 * MS),
@@ -60,7 +62,11 @@ fn ticks(seed: u64) -> (Vec<(u64, u64)>, u64, Troubles) {
 fn everything_happens_and_the_seed_decides_it() {
     let (done, trace, troubles) = twice(1, ticks);
     assert!(
-        troubles.kills > 10 && troubles.stalls > 10 && troubles.cuts > 10,
+        troubles.cuts > 10 && troubles.isolations > 5,
+        "{troubles:?}"
+    );
+    assert!(
+        troubles.kills > 10 && troubles.stalls > 10 && troubles.core_stalls > 10,
         "{troubles:?}"
     );
     // Node 3 is left alone; the others are dead or still now and then.
@@ -131,6 +137,7 @@ fn troubles_end_when_something_holds() {
     let (mut world, ticks) = ticking(8, 4, MS);
     let kills = |nodes, mean| Chaos {
         nodes,
+        peers: 0..0,
         kill: Some(mean),
         stall: None,
         cut: None,
@@ -149,7 +156,8 @@ fn troubles_end_when_something_holds() {
             seen.borrow()[3].0 == 20
         })
         .expect("nobody fails");
-    assert!(troubles.kills > 1, "{troubles:?}");
+    assert!(troubles[0].kills > 1, "{troubles:?}");
+    assert_eq!(troubles[1], Troubles::default());
     assert_eq!(ticks.borrow()[3].0, 20);
     assert!(world.now() < rt::Instant::from_ns(22_000_000));
     assert!(
@@ -218,6 +226,7 @@ fn a_node_that_fails_in_its_death_fails_the_run_though_it_ends_there() {
     let mut world = failing_when_dropped(80);
     let kills = Chaos {
         nodes: 0..1,
+        peers: 0..0,
         kill: Some(MS),
         stall: None,
         cut: None,
@@ -250,7 +259,7 @@ fn troubles_meet_the_cores_that_a_node_has() {
         ..chaos()
     };
     let troubles = world.run_under(&stalls, 500 * MS).expect("nobody fails");
-    assert!(troubles.stalls > 10 && ticks.borrow()[0].0 > 10);
+    assert!(troubles.core_stalls > 5 && ticks.borrow()[0].0 > 10);
     world.kill(0).expect("nobody fails");
     assert_eq!(world.cores(0), 8);
     assert_eq!(world.env(0).cores.len(), 8);
@@ -285,6 +294,66 @@ fn chance_for_one_thing_shifts_nothing_else() {
     assert_eq!(boots(5, &all, 0), undisturbed);
 }
 
+/// Links are cut to those that are named and to nobody else: to one at a time, and to all at once.
+#[test]
+fn nodes_are_cut_off_from_their_peers() {
+    let mut world = World::of(10, 4);
+    // When node 0 last heard from each.
+    let heard = Rc::new(RefCell::new([rt::Instant::ZERO; 4]));
+    let told = heard.clone();
+    world.boot(0, move |env| {
+        let told = told.clone();
+        async move {
+            let addr = env.addr(0, 7);
+            let mut listener = Listener::bind(&env.core, &addr, Default::default()).expect("free");
+            loop {
+                let mut stream = listener.accept().await.expect("a client");
+                let (told, core) = (told.clone(), env.core.clone());
+                drop(env.core.spawn(async move {
+                    loop {
+                        let (_, bytes) = stream.recv(Vec::with_capacity(1)).await;
+                        told.borrow_mut()[usize::from(bytes[0])] = core.now();
+                    }
+                }));
+            }
+        }
+    });
+    world.run_for(MS).expect("nobody fails");
+    for node in 1..4 {
+        world.boot(node, |env| async move {
+            let to = env.addr(0, 7);
+            let mut stream = Stream::connect(&env.core, &to).await.expect("it listens");
+            loop {
+                let sent = stream.send_all(vec![env.node as u8]).await;
+                sent.0.expect("it takes all");
+                env.core.sleep(MS / 10).await;
+            }
+        });
+    }
+    world.run_for(MS).expect("nobody fails");
+    let cuts = Chaos {
+        nodes: 0..1,
+        peers: 1..3,
+        kill: None,
+        stall: None,
+        ..chaos()
+    };
+    let (mut alone, mut together) = (0, 0);
+    let troubles = world
+        .run_under_until(&[cuts], 1000 * MS, |world| {
+            let silent = heard.borrow().map(|at| world.now() - at > MS / 2);
+            alone += usize::from(silent[1] != silent[2]);
+            together += usize::from(silent[1] && silent[2]);
+            silent[3]
+        })
+        .expect("nobody fails");
+    assert!(
+        world.now() > rt::Instant::from_ns(1_000_000_000),
+        "node 3 is cut off"
+    );
+    assert!(alone > 0 && together > 0, "{alone} {together} {troubles:?}");
+}
+
 #[test]
 fn nobody_stands_still_after_the_troubles() {
     let (mut world, ticks) = ticking(6, 3, MS / 10);
@@ -296,7 +365,10 @@ fn nobody_stands_still_after_the_troubles() {
         ..chaos()
     };
     let troubles = world.run_under(&chaos, 20 * MS).expect("nobody fails");
-    assert!(troubles.stalls > 3, "{troubles:?}");
+    assert!(
+        troubles.stalls > 3 && troubles.core_stalls > 3,
+        "{troubles:?}"
+    );
     let before = ticks.borrow().clone();
     world.run_for(MS).expect("nobody fails");
     let after = ticks.borrow();

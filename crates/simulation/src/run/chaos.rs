@@ -37,7 +37,7 @@ impl State {
             let client = self.random.usize(1..=self.plan.clients);
             let node = if self.random.bool() { 0 } else { client };
             self.network.pause(node, until_ns);
-            self.counts.note("stalls", 1);
+            self.counts.note("NICs stalled", 1);
             self.note(|| format!("NIC {node} sends nothing until {until_ns}"));
         }
         if self.strikes(chaos.break_ns) {
@@ -46,6 +46,7 @@ impl State {
         if self.strikes(chaos.jump_ns) {
             let seconds = self.random.u32(1..5);
             self.jumped_s += seconds;
+            self.counts.note("clock jumps", 1);
             self.note(|| format!("the clock jumps {seconds} s"));
         }
     }

@@ -265,7 +265,16 @@ impl Run {
         let within = Duration::from_nanos(FAULTY_NS_MAX);
         let chaos = plan.chaos.of_nodes(&plan);
         let troubles = self.world.run_under_until(&chaos, within, holds)?;
-        self.state().counts.note("stalls", troubles.stalls);
+        let [server, clients] = [troubles[0], troubles[1]];
+        for (what, often) in [
+            ("server stalled", server.stalls),
+            ("cores stalled", server.core_stalls),
+            ("clients stalled", clients.stalls + clients.core_stalls),
+            ("clients cut off", server.cuts),
+            ("all clients cut off", server.isolations),
+        ] {
+            self.state().counts.note(what, often);
+        }
         self.heal()?;
         self.state().judge()
     }

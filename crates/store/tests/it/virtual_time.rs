@@ -82,6 +82,7 @@ fn run(seed: u64) -> (Told, u64) {
     world.boot(0, move |env| serve(env, seen.clone()));
     let chaos = Chaos {
         nodes: 0..1,
+        peers: 0..0,
         kill: Some(30 * MS),
         stall: Some(20 * MS),
         cut: None,
