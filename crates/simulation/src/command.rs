@@ -66,7 +66,7 @@ fn run_seed(seed: u64, options: &Options) -> Report {
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
         let why = text.unwrap_or_else(|| "a panic without a message".to_string());
         Report {
-            failure: Some(Failure::Broken(format!("panicked: {why}"))),
+            failure: Some(Failure::Panicked(why)),
             ..Report::default()
         }
     })

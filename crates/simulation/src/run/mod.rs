@@ -30,7 +30,6 @@ mod trials;
 
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -96,6 +95,8 @@ pub enum Failure {
     Stuck(String),
     /// Something that was not given back.
     Leak(String),
+    /// A panic: the cache's fault, or the simulation's.
+    Panicked(String),
     /// The machine or the NIC failed; not the cache's fault.
     Broken(String),
 }
@@ -106,6 +107,7 @@ impl fmt::Display for Failure {
             Failure::Lie(what) => write!(f, "a wrong answer: {what}"),
             Failure::Stuck(what) => write!(f, "stuck: {what}"),
             Failure::Leak(what) => write!(f, "not given back: {what}"),
+            Failure::Panicked(what) => write!(f, "a panic: {what}"),
             Failure::Broken(what) => write!(f, "the simulation failed: {what}"),
         }
     }
@@ -119,8 +121,10 @@ impl From<anyhow::Error> for Failure {
 
 impl From<WorldError> for Failure {
     fn from(error: WorldError) -> Self {
-        let why = error.source().map(|why| format!(": {why}"));
-        Failure::Broken(format!("{error}{}", why.unwrap_or_default()))
+        match &error {
+            WorldError::Failed { error: why, .. } => Failure::Panicked(format!("{error}: {why}")),
+            _ => Failure::Broken(error.to_string()),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::process::{Command, Stdio};
 
 use conformance::model::Broken;
-use sim::twice;
+use sim::{World, twice};
 use simulation::command::run_seeds;
 use simulation::{Failure, Options, Plan, run};
 
@@ -48,6 +48,17 @@ fn every_answer_of_many_seeds_is_explained_and_everything_ends() {
     }
     let (undecided, all) = ("histories undecided", "histories checked");
     assert!(counts.of(undecided) * 100 <= counts.of(all), "{counts:?}");
+}
+
+/// What panics on a node is the cache as a rule, and not told as the simulation's failure.
+#[test]
+fn a_panic_on_a_node_is_told_as_one() {
+    let ran = World::of(1, 1).run(0, |_| async { panic!("on purpose") });
+    let failed = Failure::from(ran.map(|(): ()| ()).expect_err("it panics"));
+    assert!(
+        matches!(&failed, Failure::Panicked(why) if why.contains("on purpose")),
+        "{failed}"
+    );
 }
 
 #[test]
