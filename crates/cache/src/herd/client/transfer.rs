@@ -5,9 +5,9 @@ use crate::herd::wire::request::{Command, Request, StoreMode};
 
 use super::Outcome;
 
-/// First pause after the server had no staging buffer; it doubles.
+/// First pause after the server had no room for the value; it doubles.
 const BACKOFF_NS: u64 = 20_000;
-/// Longest pause. A buffer that is free waits for so long for the client whose turn it is.
+/// Longest pause. Room that is free waits for so long for the client whose turn it is.
 const BACKOFF_NS_MAX: u64 = 500_000;
 
 /// Which way the bytes go.
@@ -54,6 +54,11 @@ pub(super) struct Transfer {
     next: usize,
     confirmed: usize,
     in_flight: u32,
+    /// The first of the pieces for which the server had no room: it goes on there when nothing is under
+    /// way.
+    busy_at: Option<usize>,
+    /// Whether the server had no room last: one request asks whether it has, and the others follow it.
+    pub(super) asks: bool,
     not_before_ns: u64,
     backoff_ns: u64,
     item_flags: u32,
@@ -83,6 +88,8 @@ impl Transfer {
             next: 0,
             confirmed: 0,
             in_flight: 0,
+            busy_at: None,
+            asks: false,
             not_before_ns: 0,
             backoff_ns: BACKOFF_NS,
             item_flags: 0,
@@ -98,6 +105,14 @@ impl Transfer {
         self.next = 0;
         self.confirmed = 0;
         self.in_flight = 0;
+        self.busy_at = None;
+        self.asks = false;
+    }
+
+    /// Lets a while pass, longer each time.
+    fn pause(&mut self, now_ns: u64) {
+        self.not_before_ns = now_ns + self.backoff_ns;
+        self.backoff_ns = (self.backoff_ns * 2).min(BACKOFF_NS_MAX);
     }
 
     /// Takes over a GET whose answer was the first piece. `false` when the answer makes no sense.
@@ -118,11 +133,12 @@ impl Transfer {
         true
     }
 
-    /// The next step, if there is one now.
+    /// The next step, if there is one now. `may_ask` says whether it is this transfer's turn to ask for
+    /// room for a value on its way here.
     pub(super) fn step(
         &mut self,
         now_ns: u64,
-        in_flight_max: u32,
+        may_ask: bool,
         piece_len_max: usize,
     ) -> Option<Step<'_>> {
         let total = self.value.len();
@@ -141,7 +157,14 @@ impl Transfer {
                 Some(bare(Request::Command(get), true))
             }
             (Kind::Get, Phase::Pieces) => {
-                if self.next == total || self.in_flight >= in_flight_max {
+                let waits = self.in_flight > 0 || !may_ask || now_ns < self.not_before_ns;
+                if self.asks && waits || self.busy_at.is_some() && self.in_flight > 0 {
+                    return None;
+                }
+                if let Some(offset) = self.busy_at.take() {
+                    (self.next, self.confirmed) = (offset, offset);
+                }
+                if self.next == total {
                     return None;
                 }
                 let offset = self.next;
@@ -162,9 +185,6 @@ impl Transfer {
             }
             (Kind::Put { .. }, Phase::Start) if now_ns < self.not_before_ns => None,
             (Kind::Put { .. }, Phase::Start | Phase::Pieces) if self.next < total => {
-                if self.in_flight >= in_flight_max {
-                    return None;
-                }
                 if self.phase == Phase::Start {
                     self.phase = Phase::Starting;
                 }
@@ -243,10 +263,21 @@ impl Transfer {
                 let offset = offset as usize;
                 self.value[offset..offset + body.len()].copy_from_slice(body);
                 self.confirmed += body.len();
+                self.asks = false;
+                self.backoff_ns = BACKOFF_NS;
                 if self.confirmed < self.value.len() {
                     return None;
                 }
                 None
+            }
+            (Kind::Get, Phase::Pieces, Status::Busy) => {
+                let offset = offset as usize;
+                self.busy_at = Some(self.busy_at.map_or(offset, |first| first.min(offset)));
+                self.asks = true;
+                if self.in_flight == 0 {
+                    self.pause(now_ns);
+                }
+                return None;
             }
             (Kind::Get, Phase::Pieces, _) => {
                 // Changed, gone, or moved: read it again from the start.
@@ -260,8 +291,7 @@ impl Transfer {
             }
             (Kind::Put { .. }, Phase::Starting, Status::Busy) => {
                 self.restart(number);
-                self.not_before_ns = now_ns + self.backoff_ns;
-                self.backoff_ns = (self.backoff_ns * 2).min(BACKOFF_NS_MAX);
+                self.pause(now_ns);
                 return None;
             }
             (Kind::Put { .. }, _, Status::NoTransfer) => {

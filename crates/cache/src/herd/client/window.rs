@@ -92,6 +92,9 @@ pub(super) struct Window {
     transfers: Vec<Transfer>,
     transfers_live: usize,
     transfer_next: u32,
+    /// Steps of transfers that have a slot, and the transfer whose turn it is to take the next step.
+    steps: usize,
+    step_next: usize,
 }
 
 impl Window {
@@ -129,10 +132,12 @@ impl Window {
             transfers: Vec::new(),
             transfers_live: 0,
             transfer_next: 1,
+            steps: 0,
+            step_next: 0,
         }
     }
 
-    /// Bytes of a value that travel in one slot with a key of this length.
+    /// Whether a request travels in one slot.
     #[inline]
     fn fits(&self, request: &Request<'_>) -> bool {
         request.len() <= self.geometry.slot_len
@@ -320,7 +325,7 @@ impl Window {
         if self.transfers_live >= transfers_max {
             return false;
         }
-        let (_, transfer) = self.new_transfer();
+        let transfer = self.new_transfer();
         transfer.kind = kind;
         transfer.tag = tag;
         transfer.want_cas = want_cas;
@@ -336,18 +341,16 @@ impl Window {
     /// Goes on with a transfer of an earlier connection.
     pub(super) fn resume(&mut self, mut old: Transfer) {
         old.clear_pause();
-        let generation = {
-            let (_, transfer) = self.new_transfer();
-            let (generation, number) = (transfer.generation, transfer.number);
-            std::mem::swap(transfer, &mut old);
-            transfer.generation = generation;
-            transfer.restart(number);
-            transfer.deadline_ns
-        };
-        self.check_ns = self.check_ns.min(generation);
+        let deadline_ns = old.deadline_ns;
+        let transfer = self.new_transfer();
+        let (generation, number) = (transfer.generation, transfer.number);
+        std::mem::swap(transfer, &mut old);
+        transfer.generation = generation;
+        transfer.restart(number);
+        self.check_ns = self.check_ns.min(deadline_ns);
     }
 
-    fn new_transfer(&mut self) -> (usize, &mut Transfer) {
+    fn new_transfer(&mut self) -> &mut Transfer {
         let number = self.transfer_next;
         self.transfer_next = number.wrapping_add(1);
         let over = |transfer: &Transfer| transfer.phase == Phase::Over;
@@ -359,33 +362,50 @@ impl Window {
         let transfer = &mut self.transfers[index];
         transfer.clear_pause();
         transfer.restart(number);
-        (index, transfer)
+        transfer
     }
 
-    /// Fills free slots with steps of transfers.
+    /// Fills free slots with steps of transfers, which take turns. Half the window stays for others.
     #[inline]
     pub(super) fn pump(&mut self, now_ns: u64) {
         if self.transfers_live == 0 {
             return;
         }
-        // Half the window stays for others.
-        let in_flight_max = (self.geometry.window as u32 / 2).max(1);
-        for index in 0..self.transfers.len() {
-            // Taken out, so that its bytes can be composed into a slot of this window.
-            let mut transfer = std::mem::replace(&mut self.transfers[index], Transfer::unused());
-            let piece_len_max = match transfer.kind {
-                Kind::Get => self.answer_len_max - answer::HEADER_LEN - CAS_LEN,
-                Kind::Put { .. } => self.geometry.slot_len - HEADER_LEN - Op::PutPart.extras_len(),
-            };
-            let (generation, deadline_ns) = (transfer.generation, transfer.deadline_ns);
-            while self.has_room()
-                && let Some(step) = transfer.step(now_ns, in_flight_max, piece_len_max)
-            {
-                let owner = (index as u16, generation, (step.offset, step.len));
-                self.compose(&step.request, step.want_cas, 0, deadline_ns, Some(owner));
+        let steps_max = (self.geometry.window / 2).max(1);
+        // Of those for which the server had no room the oldest asks: they would get each other's.
+        let asking = self.transfers.iter().enumerate();
+        let asking = asking.filter(|(_, one)| one.phase == Phase::Pieces && one.asks);
+        let oldest = asking.min_by_key(|(_, one)| one.deadline_ns);
+        let asker = oldest.map(|(index, _)| index);
+        let mut without = 0;
+        while without < self.transfers.len() && self.steps < steps_max && self.has_room() {
+            let index = self.step_next % self.transfers.len();
+            self.step_next = index + 1;
+            match self.take_step(index, asker == Some(index), now_ns) {
+                true => without = 0,
+                false => without += 1,
             }
-            self.transfers[index] = transfer;
         }
+    }
+
+    /// Composes a transfer's next step, if there is one now.
+    fn take_step(&mut self, index: usize, may_ask: bool, now_ns: u64) -> bool {
+        // Taken out, so that its bytes can be composed into a slot of this window.
+        let mut transfer = std::mem::replace(&mut self.transfers[index], Transfer::unused());
+        let piece_len_max = match transfer.kind {
+            Kind::Get => self.answer_len_max - answer::HEADER_LEN - CAS_LEN,
+            Kind::Put { .. } => self.geometry.slot_len - HEADER_LEN - Op::PutPart.extras_len(),
+        };
+        let (generation, deadline_ns) = (transfer.generation, transfer.deadline_ns);
+        let step = transfer.step(now_ns, may_ask, piece_len_max);
+        let has_step = step.is_some();
+        if let Some(step) = step {
+            let owner = (index as u16, generation, (step.offset, step.len));
+            self.compose(&step.request, step.want_cas, 0, deadline_ns, Some(owner));
+            self.steps += 1;
+        }
+        self.transfers[index] = transfer;
+        has_step
     }
 
     /// Posts what was composed: one call for all of it.
@@ -532,6 +552,7 @@ impl Window {
             return;
         }
         self.take(index, now_ns, stats);
+        self.steps -= usize::from(slot.transfer != NO_TRANSFER);
         if slot.state == State::Abandoned {
             return;
         }
@@ -578,7 +599,7 @@ impl Window {
         };
         let key = command.key().to_vec();
         let value_len_max = self.value_len_max;
-        let (_, transfer) = self.new_transfer();
+        let transfer = self.new_transfer();
         transfer.kind = Kind::Get;
         transfer.tag = slot.tag;
         transfer.key = key;

@@ -94,8 +94,13 @@ fn write_long(
     outbox.push(to.client, &head, &bytes[..room.min(bytes.len())]);
 }
 
+/// Composes an answer that is a status alone.
+pub(super) fn write_bare(outbox: &mut Outbox, to: To, status: Status) {
+    outbox.push(to.client, &Head::bare(to.id, status), &[]);
+}
+
 /// Which piece of a value is asked for, and the token that the item must still have.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     offset: usize,
     len: usize,
@@ -126,11 +131,11 @@ pub(super) fn write_piece(
 ) -> bool {
     let bare = |status| Head::bare(to.id, status);
     let Answer::Item { value, flags, cas } = *answer else {
-        outbox.push(to.client, &bare(status_of_answer(answer)), &[]);
+        write_bare(outbox, to, status_of_answer(answer));
         return true;
     };
     if cas != range.cas {
-        outbox.push(to.client, &bare(Status::Changed), &[]);
+        write_bare(outbox, to, Status::Changed);
         return true;
     }
     let bytes = in_one_piece(value);

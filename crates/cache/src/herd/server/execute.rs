@@ -178,7 +178,7 @@ impl<E: Engine> Execution<'_, E> {
                 offset,
                 len,
                 cas,
-            } => self.read_range(item, key, (offset, len), cas),
+            } => self.read_range(item, key, Range::new(offset, len, cas)),
             Request::Command(command) => match self.change(&command) {
                 Some(command) => self.begin(item, wants_cas, Form::Change, command),
                 None => self.tell(item, false, Told::status(Status::Invalid)),
@@ -418,7 +418,7 @@ impl<E: Engine> Execution<'_, E> {
     }
 
     /// Keeps a request whose answer is not at hand, and looks at its ticket: from then on the engine
-    /// says when there is more to see.
+    /// says when there is more to see. The request's repeats wait with it.
     pub(super) fn promise(
         &mut self,
         item: &Item<E::Probe>,
@@ -428,19 +428,6 @@ impl<E: Engine> Execution<'_, E> {
         ticket: E::Ticket,
     ) {
         self.stats.waits += 1;
-        let number = self.hold(item, wants_cas, form, key, Some(ticket));
-        self.look(number);
-    }
-
-    /// Keeps a request that is not answered now: its repeats wait with it.
-    pub(super) fn hold(
-        &mut self,
-        item: &Item<E::Probe>,
-        wants_cas: bool,
-        form: Form,
-        key: &[u8],
-        ticket: Option<E::Ticket>,
-    ) -> usize {
         let index = item.client as usize;
         let client = &mut self.clients[index];
         client.pending[client.geometry.slot(item.id)] = item.id;
@@ -452,11 +439,12 @@ impl<E: Engine> Execution<'_, E> {
             wants_cas,
             form,
         };
-        self.pending.add(Promise { ticket, asked }, key)
+        let number = self.pending.add(Promise { ticket, asked }, key);
+        self.look(number);
     }
 
     /// Ends a promise whose request has been answered. Whether the request still has its slot.
-    pub(super) fn end(&mut self, number: usize, asked: Asked) -> bool {
+    fn end(&mut self, number: usize, asked: Asked) -> bool {
         self.pending.remove(number);
         let index = asked.client as usize;
         let client = &mut self.clients[index];
@@ -485,14 +473,7 @@ impl<E: Engine> Execution<'_, E> {
                 id: asked.id,
             },
         );
-        let Some(ticket) = &mut promise.ticket else {
-            return match asked.form {
-                Form::Range { offset, len, cas } => {
-                    self.look_parked(number, asked, Range::new(offset, len, cas))
-                }
-                _ => unreachable!("only pieces wait for their turn"),
-            };
-        };
+        let ticket = &mut promise.ticket;
         let mut context = Context::from_waker(&place.waker);
         let (outbox, outgoing) = (&mut *self.outbox, &mut *self.outgoing);
         let whose = (self.clients[index].client, &place.key[..]);
@@ -510,22 +491,21 @@ impl<E: Engine> Execution<'_, E> {
                 }
                 None
             }),
-            Form::Range { offset, len, cas } => {
-                let range = Range::new(offset, len, cas);
+            Form::Range { range, has_place } => {
                 let invalid = &mut self.stats.invalid;
                 let fetched = self.engine.fetch(ticket, &mut context, |answer| {
                     let written = write_piece(outbox, to, range, answer_len_max, &answer);
                     *invalid += u64::from(!written);
                     if let Answer::Item { value, flags, cas } = answer
-                        && value.len() > room
+                        && has_place
                         && written
+                        && cas == range.cas
                     {
-                        outgoing.fill(whose, (cas, flags, value), offset as usize, now_ns);
-                        outgoing.note(whose, range.cas, range.bytes());
+                        outgoing.fill(whose, (cas, flags, value), range.bytes(), now_ns);
                     }
                     None
                 });
-                if fetched.is_ready() {
+                if has_place && fetched.is_ready() {
                     outgoing.give_up(whose);
                 }
                 fetched

@@ -8,6 +8,7 @@
 //! | `pending.rs`, `ready.rs` | requests whose answers the engine has promised, and those of them that it has |
 //! | `answers.rs`, `outbox.rs` | answers: composed, and posted in batches |
 //! | `staging.rs`, `outgoing.rs` | large values on their way in, and out |
+//! | `turns.rs` | which client is the next to have room for one |
 //! | `acceptor.rs` | [`Acceptor`]: connecting and releasing clients |
 //! | `attachment.rs` | what a core holds of a client |
 //! | `config.rs` | sizes and times |
@@ -26,6 +27,7 @@ mod pending;
 mod pieces;
 mod ready;
 mod staging;
+mod turns;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -278,7 +280,7 @@ impl Prepared {
                 config.value_len_max as usize,
                 config.staging_idle_ns,
             ),
-            outgoing: Outgoing::new(staging_count),
+            outgoing: Outgoing::new(staging_count, config.value_len_max as usize),
             pending: Pending::new(),
             woken: Vec::with_capacity(batch_max),
             kick_recvs: self.kick_recvs,
@@ -479,12 +481,9 @@ impl<E: Engine> Server<E> {
         room.min(self.config.batch_max as usize)
     }
 
-    /// Answers requests whose answers have become ready, or that have waited for their turn to ask for
-    /// them. Returns how many it did.
+    /// Answers requests whose answers have become ready. Returns how many it did.
     #[cold]
     fn answer_ready(&mut self, engine: &mut E, now_ns: u64, now_s: u32) -> usize {
-        self.outgoing
-            .call(now_ns, |number| self.pending.wake(number));
         let room = self.outbox.room(&mut self.stats);
         let count_max = room.min(self.config.batch_max as usize);
         let mut woken = std::mem::take(&mut self.woken);
@@ -496,10 +495,6 @@ impl<E: Engine> Server<E> {
         let done = looks.filter(|is_answered| *is_answered).count();
         self.woken = woken;
         self.outbox.post(&mut self.stats);
-        if self.outgoing.has_parked() {
-            // Nobody wakes them when time has passed.
-            self.pending.look_again();
-        }
         done
     }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
+use super::answers::Range;
 use super::ready::Ready;
 
 /// Promises of a core at most, whatever the windows of its clients add up to.
@@ -17,8 +18,8 @@ pub(super) const PENDING_MAX: usize = 4096;
 pub(super) enum Form {
     /// The value, or its first piece.
     Read { is_repeat: bool },
-    /// A piece of the value, as long as the item has the token.
-    Range { offset: u32, len: u32, cas: u64 },
+    /// A piece of the value, as long as the item has the token. Whether a place is held for the value.
+    Range { range: Range, has_place: bool },
     /// How a change ended.
     Change,
     /// How storing a large value ended, whose staging buffer is free then.
@@ -38,8 +39,7 @@ pub(super) struct Asked {
 /// A request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Promise<T> {
-    /// None while it waits for its turn to ask the engine.
-    pub(super) ticket: Option<T>,
+    pub(super) ticket: T,
     pub(super) asked: Asked,
 }
 
@@ -104,16 +104,6 @@ impl<T> Pending<T> {
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
         self.ready.has_any()
-    }
-
-    /// Has a promise looked at.
-    pub(super) fn wake(&self, number: u32) {
-        self.ready.set(number as usize);
-    }
-
-    /// Has the core look again at once, though the engine may have woken nothing.
-    pub(super) fn look_again(&self) {
-        self.ready.raise();
     }
 
     /// Keeps a promise, and gives its number. The caller has looked for room.
@@ -181,8 +171,7 @@ mod tests {
             wants_cas: false,
             form: Form::Change,
         };
-        let ticket = Some(());
-        Promise { ticket, asked }
+        Promise { ticket: (), asked }
     }
 
     fn ready(pending: &mut Pending<()>, count_max: usize) -> Vec<u32> {

@@ -33,11 +33,6 @@ impl Ready {
 
     fn set_all(&self, word: usize, bits: u64) {
         self.words[word].fetch_or(bits, Ordering::Release);
-        self.raise();
-    }
-
-    /// Has the bits looked at.
-    pub(super) fn raise(&self) {
         self.any.swap(true, Ordering::Release);
     }
 

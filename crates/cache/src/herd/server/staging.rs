@@ -2,15 +2,8 @@
 //!
 //! A buffer that has got no piece for long goes to whoever wants one, and to nobody before that: a
 //! client that is merely slow would begin anew again and again, and never come to the end.
-//!
-//! Clients that found no buffer get theirs in the order in which they first asked: otherwise one that has
-//! just been served asks again at once, and is served before one that pauses.
 
-use std::collections::VecDeque;
-
-/// A client that was told to come again and has not for so long has lost its turn: many of its longest
-/// pauses.
-const TURN_LOST_NS: u64 = 20_000_000;
+use super::turns::{Turn, Turns};
 
 /// Why a piece is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,15 +34,7 @@ pub(super) struct Staging {
     value_len_max: usize,
     idle_ns: u64,
     in_use: usize,
-    waiting: VecDeque<Waiting>,
-}
-
-/// A client that found no buffer.
-#[derive(Debug)]
-struct Waiting {
-    client: u32,
-    /// When it asked last.
-    asked_ns: u64,
+    turns: Turns,
 }
 
 impl Staging {
@@ -65,7 +50,7 @@ impl Staging {
             value_len_max,
             idle_ns,
             in_use: 0,
-            waiting: VecDeque::new(),
+            turns: Turns::default(),
         }
     }
 
@@ -117,7 +102,7 @@ impl Staging {
 
     /// Frees a client's buffers.
     pub(super) fn release_client(&mut self, client: u32) {
-        self.waiting.retain(|waiting| waiting.client != client);
+        self.turns.leave(client);
         for index in 0..self.buffers.len() {
             if matches!(self.buffers[index].owner, Some((owner, _)) if owner == client) {
                 self.free(index);
@@ -153,26 +138,20 @@ impl Staging {
         now_ns: u64,
     ) -> Result<usize, StagingError> {
         let client = owner.0;
-        if self.has_its_share(client) {
+        let mut turn = self.turn(client, now_ns);
+        if turn != Turn::Now {
             self.expire(now_ns);
-            if self.has_its_share(client) {
-                return Err(StagingError::Busy);
-            }
+            turn = self.turn(client, now_ns);
         }
-        let index = match self.vacant(client, now_ns) {
-            Some(index) => index,
-            None => {
-                self.expire(now_ns);
-                match self.vacant(client, now_ns) {
-                    Some(index) => index,
-                    None => {
-                        self.wait(client, now_ns);
-                        return Err(StagingError::Busy);
-                    }
-                }
-            }
+        match turn {
+            Turn::Now => self.turns.leave(client),
+            Turn::Later => self.turns.wait(client, now_ns),
+            Turn::HasItsShare => {}
+        }
+        let free = self.buffers.iter().position(|one| one.owner.is_none());
+        let (Turn::Now, Some(index)) = (turn, free) else {
+            return Err(StagingError::Busy);
         };
-        self.waiting.retain(|waiting| waiting.client != client);
         let buffer = &mut self.buffers[index];
         buffer.owner = Some(owner);
         buffer.bytes.clear();
@@ -181,34 +160,12 @@ impl Staging {
         Ok(index)
     }
 
-    /// Whether a client holds as many buffers as it may.
-    fn has_its_share(&self, client: u32) -> bool {
-        let is_its = |buffer: &&Buffer| matches!(buffer.owner, Some((owner, _)) if owner == client);
-        let held = self.buffers.iter().filter(is_its).count();
-        held > 0 && held + 1 >= self.buffers.len()
-    }
-
-    /// A buffer for a client, if there is one besides those for whoever waits before it.
-    fn vacant(&mut self, client: u32, now_ns: u64) -> Option<usize> {
-        let asks = |waiting: &Waiting| {
-            waiting.client == client || now_ns.saturating_sub(waiting.asked_ns) <= TURN_LOST_NS
-        };
-        self.waiting.retain(asks);
-        let mut before = self.waiting.iter().take_while(|one| one.client != client);
-        let is_free = |buffer: &Buffer| buffer.owner.is_none();
-        let mut free = (0..self.buffers.len()).filter(|&index| is_free(&self.buffers[index]));
-        free.find(|_| before.next().is_none())
-    }
-
-    /// Notes that a client waits, behind those who do already.
-    fn wait(&mut self, client: u32, now_ns: u64) {
-        match self.waiting.iter_mut().find(|one| one.client == client) {
-            Some(waiting) => waiting.asked_ns = now_ns,
-            None => self.waiting.push_back(Waiting {
-                client,
-                asked_ns: now_ns,
-            }),
-        }
+    /// When a client may take a buffer.
+    fn turn(&mut self, client: u32, now_ns: u64) -> Turn {
+        let owners = self.buffers.iter().filter_map(|buffer| buffer.owner);
+        let holders = owners.map(|(client, _)| client);
+        let buffers = (self.buffers.len(), holders);
+        self.turns.of(client, buffers, now_ns)
     }
 
     fn free(&mut self, index: usize) {
@@ -219,6 +176,7 @@ impl Staging {
 
 #[cfg(test)]
 mod tests {
+    use super::super::turns::TURN_LOST_NS;
     use super::*;
 
     /// Whoever has just been served asks again at once, and still comes behind those who wait.

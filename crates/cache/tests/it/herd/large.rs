@@ -4,10 +4,9 @@ use std::io;
 
 use cache::herd::client::Dial;
 use cache::herd::local::LocalStream;
-use cache::herd::wire::answer::Head;
 use cache::herd::wire::request::Request;
 use cache::herd::{Client, ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode};
-use engine::{LateEngine, Limits, MapEngine};
+use engine::{Ask, Asker, Engine, Expiry, LateEngine, Limits, MapEngine, Mode};
 
 use super::raw::Raw;
 use super::rig::Rig;
@@ -18,18 +17,28 @@ const PIECE_LEN: u32 = 4096 - 24;
 const LENS: [u32; 2] = [20_000, 5_000];
 /// Places for values.
 const PLACES: usize = 4;
-/// Longer than a place may be idle, and than a client waits for one.
+/// Longer than a place may be idle, and than a value may have one that others want.
 const IDLE_NS: u64 = 21_000_000;
-const PATIENCE_NS: u64 = 42_000_000;
+const HELD_NS: u64 = 101_000_000;
+/// Steps in which a client that pauses asks again.
+const PAUSE_STEPS: usize = 1_000;
 
-fn rig() -> Rig {
-    let rig = Rig::new(ServerConfig {
+fn server() -> ServerConfig {
+    ServerConfig {
         clients_max: 16,
         first_id: Some(1),
         idle_ns: 10_000,
         staging_count: PLACES as u32,
         ..ServerConfig::default()
-    });
+    }
+}
+
+fn rig() -> Rig {
+    rig_of(server())
+}
+
+fn rig_of(config: ServerConfig) -> Rig {
+    let rig = Rig::new(config);
     // Every answer comes later.
     rig.machine(|machine| {
         let limits = Limits {
@@ -132,17 +141,33 @@ impl Holder {
     /// Asks for pieces, and checks what comes.
     fn take(&mut self, rig: &Rig, pieces: &[u32]) {
         for &piece in pieces {
-            self.ask(piece);
-            steps(rig, 10);
-            let answers = self.raw.answers_with_bodies();
-            let [(Head { status, .. }, body)] = &answers[..] else {
-                panic!("one answer");
-            };
-            assert_eq!(*status, Status::Ok);
-            let whole = value(self.len);
-            let from = &whole[(piece * PIECE_LEN) as usize..];
-            assert!(from.starts_with(body) && !body.is_empty());
+            assert_eq!(self.try_to_take(rig, piece), Status::Ok);
         }
+    }
+
+    /// Asks for a piece, and checks what comes, if it does.
+    fn try_to_take(&mut self, rig: &Rig, piece: u32) -> Status {
+        self.ask(piece);
+        steps(rig, 10);
+        let answers = self.raw.answers_with_bodies();
+        let [(head, body)] = &answers[..] else {
+            panic!("one answer");
+        };
+        let whole = value(self.len);
+        let from = &whole[(piece * PIECE_LEN) as usize..];
+        assert!(from.starts_with(body) && body.is_empty() == (head.status != Status::Ok));
+        head.status
+    }
+
+    /// Has the server look at its last request again.
+    fn repeat(&mut self) {
+        self.raw.kick_only(self.next_id - 1);
+    }
+
+    /// What it has been answered.
+    fn told(&mut self) -> Vec<Status> {
+        let answers = self.raw.answers();
+        answers.into_iter().map(|head| head.status).collect()
     }
 }
 
@@ -209,19 +234,19 @@ fn who_finds_no_place_waits_for_the_first_that_is_free() {
         let mut holders = holders(&rig);
         let mut client = quiet(&rig);
         get(&mut client, len);
-        assert_eq!(run(&rig, &mut client, 100), []);
+        assert_eq!(run(&rig, &mut client, PAUSE_STEPS), []);
         assert_eq!((waits(&rig), in_use(&rig)), (5, PLACES));
         for holder in &mut holders {
             holder.take(&rig, &[4, 3, 3, 2, 1]);
             assert!(in_use(&rig) <= PLACES);
         }
-        assert_eq!(run(&rig, &mut client, 100), [len]);
+        assert_eq!(run(&rig, &mut client, PAUSE_STEPS), [len]);
         assert_eq!((waits(&rig), in_use(&rig)), (6, 0));
     }
 }
 
 /// Clients that vanish in the middle of a value leave their places: at once when the server sees them go,
-/// and else when they have been idle. A core does not sleep over it.
+/// and else when they have been idle.
 #[test]
 fn places_of_clients_that_vanish_go_to_those_who_wait() {
     for leave in [true, false] {
@@ -230,46 +255,46 @@ fn places_of_clients_that_vanish_go_to_those_who_wait() {
             store(&rig);
             let holders = holders(&rig);
             let mut client = quiet(&rig);
-            get(&mut client, len);
-            assert_eq!(run(&rig, &mut client, 100), []);
             rig.world.borrow_mut().sleepy = true;
-            assert_eq!(run(&rig, &mut client, 100), []);
+            get(&mut client, len);
+            assert_eq!(run(&rig, &mut client, PAUSE_STEPS), []);
             if leave {
                 drop(holders);
             } else {
                 pass(&rig, IDLE_NS);
             }
-            assert_eq!(run(&rig, &mut client, 100), [len]);
-            let left = if leave { 0 } else { PLACES - 1 };
-            assert_eq!((waits(&rig), in_use(&rig)), (6, left));
+            assert_eq!(run(&rig, &mut client, PAUSE_STEPS), [len]);
+            assert_eq!((waits(&rig), in_use(&rig)), (6, 0));
         }
     }
 }
 
-/// Those who have the places may go on for ever: whoever has waited for long has its pieces read one by
-/// one, without another wait.
+/// Those who have the places may go on for ever: they lose them to whoever waits, and come to the end as
+/// well.
 #[test]
 fn every_wait_ends_though_no_place_is_free() {
-    for (len, reads) in LENS.into_iter().zip([4, 1]) {
+    for len in LENS {
         let rig = rig();
         store(&rig);
         let mut holders = holders(&rig);
         let mut client = quiet(&rig);
         get(&mut client, len);
-        assert_eq!(run(&rig, &mut client, 100), []);
-        for _ in 0..4 {
+        for turn in 0..10 {
+            if turn < 8 {
+                assert_eq!(run(&rig, &mut client, PAUSE_STEPS), []);
+            }
             assert_eq!(waits(&rig), 5);
-            pass(&rig, PATIENCE_NS / 4);
+            pass(&rig, HELD_NS / 10);
             for holder in &mut holders {
                 holder.take(&rig, &[1]);
             }
         }
-        assert_eq!(run(&rig, &mut client, 100), [len]);
-        assert_eq!((waits(&rig), in_use(&rig)), (5 + reads, PLACES));
+        assert_eq!(run(&rig, &mut client, PAUSE_STEPS), [len]);
+        assert_eq!((waits(&rig), in_use(&rig)), (6, 0));
         for holder in &mut holders {
             holder.take(&rig, &[2, 3, 4]);
         }
-        assert_eq!((waits(&rig), in_use(&rig)), (5 + reads, 0));
+        assert_eq!((waits(&rig), in_use(&rig)), (10, 0));
     }
 }
 
@@ -309,49 +334,160 @@ fn values_of_one_client_wait_for_each_other() {
     assert_eq!(in_use(&rig), 0);
 }
 
-/// A value that has changed while its pieces waited is read no further, and what waited is answered.
+/// However many pieces are asked for of a value that has changed, it is read once to find that out, and
+/// not at all where the new one is at hand.
 #[test]
-fn pieces_that_waited_for_a_value_that_has_changed_are_told() {
+fn pieces_of_a_value_that_has_changed_cost_one_read() {
     let rig = rig();
     store(&rig);
-    let holders = holders(&rig);
     let mut late = Holder::new(&rig, LENS[1]);
-    late.ask(1);
-    late.ask(1);
-    steps(&rig, 10);
-    assert_eq!(late.raw.answers(), []);
-    rig.blocking(ClientConfig::default())
-        .set(&key_of(LENS[1]), b"another")
-        .unwrap();
-    drop(holders);
+    late.take(&rig, &[1]);
+    let mut writer = rig.blocking(ClientConfig::default());
+    writer.set(&key_of(LENS[1]), &value(LENS[0])).unwrap();
+    let before = waits(&rig);
+    (0..8).for_each(|_| late.ask(1));
     steps(&rig, 20);
-    let told: Vec<_> = late.raw.answers().iter().map(|head| head.status).collect();
-    assert_eq!(told, [Status::Changed; 2]);
-    let pending = rig.machine(|machine| machine.servers[0].pending());
-    assert_eq!((pending, in_use(&rig)), (0, 0));
+    let told = late.told();
+    let busy = told.iter().filter(|status| **status == Status::Busy);
+    assert_eq!((told.len(), busy.count()), (8, 7));
+    assert!(told.contains(&Status::Changed));
+    assert_eq!((waits(&rig) - before, in_use(&rig)), (1, 0));
+    let key = late.key.clone();
+    late.send(&Request::Command(Command::Get { key: &key }));
+    steps(&rig, 10);
+    assert_eq!(late.told(), [Status::Partial]);
+    (0..8).for_each(|_| late.ask(1));
+    steps(&rig, 20);
+    assert_eq!(late.told(), [Status::Changed; 8]);
+    assert_eq!((waits(&rig) - before, in_use(&rig)), (2, 1));
 }
 
-/// A client that goes takes along what it has waiting, and the others keep theirs.
+/// A client that goes is no longer waited for, nor are its values kept.
 #[test]
-fn what_waits_for_a_place_goes_with_its_client() {
+fn the_turn_of_a_client_goes_with_it() {
     let rig = rig();
     store(&rig);
     let mut holders = holders(&rig);
     let mut late: Vec<_> = (0..3).map(|_| Holder::new(&rig, LENS[1])).collect();
     for one in &mut late {
-        one.ask(1);
+        assert_eq!(one.try_to_take(&rig, 1), Status::Busy);
     }
-    steps(&rig, 10);
+    holders[0].take(&rig, &[1, 2, 3, 4]);
+    assert_eq!(late[1].try_to_take(&rig, 1), Status::Busy);
     drop(late.remove(0));
     steps(&rig, 10);
-    let pending = rig.machine(|machine| machine.servers[0].pending());
-    assert_eq!((pending, in_use(&rig)), (2, PLACES));
+    assert_eq!(late[1].try_to_take(&rig, 1), Status::Busy);
+    assert_eq!(late[0].try_to_take(&rig, 1), Status::Ok);
+    assert_eq!(late[1].try_to_take(&rig, 1), Status::Ok);
+    assert_eq!(in_use(&rig), PLACES - 1);
+}
+
+/// Whoever repeats without end keeps no place from others, nor gives away one that a value is being read
+/// for.
+#[test]
+fn repeats_neither_wait_for_places_nor_end_them() {
+    let rig = rig();
+    store(&rig);
+    let mut holders = holders(&rig);
+    let mut late = [(); 2].map(|()| Holder::new(&rig, LENS[1]));
+    let [flooder, other] = &mut late;
+    // The answer to its first question, for which it would come again.
+    assert_eq!(flooder.try_to_take(&rig, 1), Status::Busy);
+    pass(&rig, IDLE_NS / 2);
     for holder in &mut holders {
-        holder.take(&rig, &[1, 2, 3, 4]);
+        holder.take(&rig, &[1]);
     }
-    steps(&rig, 20);
-    for one in &mut late {
-        assert_eq!(one.raw.answers().len(), 1);
+    for _ in 0..3 {
+        flooder.repeat();
+        pass(&rig, IDLE_NS / 4);
+        steps(&rig, 10);
+        assert_eq!(flooder.told(), [Status::Ok], "from a read of its own");
     }
-    assert_eq!(in_use(&rig), 0);
+    holders[0].take(&rig, &[2, 3, 4]);
+    assert_eq!(other.try_to_take(&rig, 1), Status::Ok);
+    assert_eq!(in_use(&rig), PLACES - 1);
+}
+
+/// Requests for values that have no room keep no slots from small ones.
+#[test]
+fn small_requests_are_not_held_up_by_large_values_that_wait() {
+    let rig = rig();
+    let mut writer = rig.blocking(ClientConfig::default());
+    writer.set(b"small", b"value").unwrap();
+    store(&rig);
+    let holders = holders(&rig);
+    let mut client = rig.client(ClientConfig {
+        window: 4,
+        retry_ns: 1_000_000_000,
+        deadline_ns: 10_000_000_000,
+        lost_ns: 10_000_000_000,
+        ..ClientConfig::default()
+    });
+    for len in [LENS[0], LENS[1], LENS[0]] {
+        get(&mut client, len);
+    }
+    assert_eq!(run(&rig, &mut client, PAUSE_STEPS), []);
+    for _ in 0..100 {
+        let small = Command::Get { key: b"small" };
+        let mut came = 0;
+        client.submit(&small, false, 1).unwrap();
+        client.submit(&small, false, 1).unwrap();
+        for _ in 0..20 {
+            client.poll(rig.now_ns(), &mut |tag, outcome| {
+                assert!(
+                    tag == 1
+                        && matches!(
+                            outcome,
+                            Outcome::Value {
+                                value: b"value",
+                                ..
+                            }
+                        )
+                );
+                came += 1;
+            });
+            rig.step();
+        }
+        assert_eq!(came, 2);
+    }
+    drop(holders);
+    let mut came = run(&rig, &mut client, 3 * PAUSE_STEPS);
+    came.sort_unstable();
+    assert_eq!(came, [LENS[1], LENS[0], LENS[0]]);
+}
+
+/// A value longer than those that clients store is read for each of its pieces, and not kept.
+#[test]
+fn a_value_longer_than_the_longest_is_not_kept() {
+    let rig = rig_of(ServerConfig {
+        value_len_max: LENS[1],
+        ..server()
+    });
+    rig.machine(|machine| {
+        for len in LENS {
+            let (key, value) = (key_of(len), value(len));
+            let engine = &mut machine.engines[0].inner;
+            let ask = Ask {
+                now_s: 0,
+                asker: Asker {
+                    connection: 0,
+                    room: 0,
+                },
+                command: engine::Command::Store {
+                    mode: Mode::Set,
+                    key: &key,
+                    value: (&value).into(),
+                    flags: 0,
+                    expiry: Expiry::NEVER,
+                },
+            };
+            let Ok(()) = engine.start(&ask, (), |_| ());
+        }
+    });
+    for (len, kept) in LENS.into_iter().zip([0, 1]) {
+        let mut holder = Holder::new(&rig, len);
+        assert_eq!(in_use(&rig), kept);
+        holder.take(&rig, &[1]);
+        assert_eq!(in_use(&rig), 0);
+    }
 }
