@@ -153,7 +153,8 @@ struct Core {
     due: Instant,
     /// It has pollers, which may find something at any time.
     polls: bool,
-    stalled_until: Instant,
+    /// Its last turn takes until then, or it stands still until then.
+    busy_until: Instant,
 }
 
 /// When what never happens is due.
@@ -164,32 +165,36 @@ impl Core {
     fn turn(&mut self, soon: Instant) -> usize {
         let done = self.core.turn();
         self.polls = self.core.has_pollers();
+        self.busy_until = soon;
         self.due = match self.core.next() {
             Next::Now => soon,
-            Next::At(at) => at.max(soon),
+            Next::At(at) => at,
             Next::Never => NEVER,
         };
         done
     }
 
-    /// When it takes a turn if nothing else happens before. Who was woken takes one soon, and who stands
-    /// still looks around afterwards.
-    fn next(&mut self, now: Instant, soon: Instant) -> Instant {
-        if self.core.is_woken() {
-            self.due = self.due.min(soon);
+    /// It takes a turn by then, or when it is no longer busy.
+    fn look_by(&mut self, at: Instant) {
+        self.due = self.due.min(at);
+    }
+
+    /// When it takes a turn if nothing else happens before. Who was woken takes one soon, and so does who
+    /// polls, after others have done something.
+    fn next(&mut self, soon: Instant, others_did: bool) -> Instant {
+        if self.core.is_woken() || self.polls && others_did {
+            self.look_by(soon);
         }
-        if self.stalled_until > now {
-            self.due = self.due.min(self.stalled_until);
-        }
-        self.due.max(self.stalled_until)
+        self.due.max(self.busy_until)
     }
 }
 
 /// Nodes with cores, sockets, a disk and a NIC each, on one thread, in virtual time, from one seed.
 ///
 /// Programs are those of real machines: tasks of `rt`, its sockets, block devices, verbs. In each step
-/// the cores that have something to do take one turn, in an order drawn from the seed; then the clock
-/// jumps to the next thing that is due, on any node or between them.
+/// the cores that have something to do, or to poll, take one turn, in an order drawn from the seed; then
+/// the clock jumps to the next thing that is due, on any node or between them. A core whose last turn
+/// still takes its time takes the next one afterwards.
 pub struct World {
     options: WorldOptions,
     clock: Arc<ManualClock>,
@@ -375,7 +380,7 @@ impl World {
                 core: ManualCore::new(config, Some(self.streams.of(node))),
                 due: Instant::ZERO,
                 polls: false,
-                stalled_until: Instant::ZERO,
+                busy_until: Instant::ZERO,
             }
         });
         let cores = cores.collect();
@@ -420,14 +425,17 @@ impl World {
     pub fn stall_core(&mut self, node: usize, core: usize, duration: Duration) {
         let until = self.now() + duration;
         let stalled = &mut self.nodes[node].cores[core];
-        stalled.stalled_until = stalled.stalled_until.max(until);
+        stalled.busy_until = stalled.busy_until.max(until);
+        // It looks around afterwards.
+        stalled.look_by(until);
     }
 
     /// A node that [stands still](World::stall) goes on, with all its cores.
     pub fn resume(&mut self, node: usize) {
+        let soon = self.now() + self.options.step;
         for core in &mut self.nodes[node].cores {
-            core.stalled_until = Instant::ZERO;
-            core.due = Instant::ZERO;
+            core.busy_until = core.busy_until.min(soon);
+            core.look_by(soon);
         }
     }
 
@@ -465,7 +473,7 @@ impl World {
         let on = &mut self.nodes[node];
         for core in &mut on.cores {
             // It is given something to do from outside.
-            core.due = Instant::ZERO;
+            core.look_by(Instant::ZERO);
         }
         let cores: Vec<Handle> = on.cores.iter().map(|it| it.core.handle()).collect();
         Env {
@@ -579,15 +587,18 @@ impl World {
             });
         }
         self.steps += 1;
+        let has_landed = self.fabric.next_ns().is_some_and(|at| at <= now.as_ns());
         self.fabric.advance(now.as_ns());
-        let arrived = self.streams.advance(now) > 0;
+        let has_arrived = self.streams.advance(now) > 0;
         let soon = now + self.options.step;
         let mut order = std::mem::take(&mut self.order);
         order.clear();
-        for (number, node) in self.nodes.iter().enumerate() {
-            for (core, it) in node.cores.iter().enumerate() {
-                let may_find = it.due <= now || it.polls || arrived;
-                if may_find && it.stalled_until <= now {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            for (core, it) in node.cores.iter_mut().enumerate() {
+                if has_arrived || it.polls && has_landed {
+                    it.look_by(now);
+                }
+                if (it.due <= now || it.polls) && it.busy_until <= now {
                     order.push((number, core));
                 }
             }
@@ -608,7 +619,7 @@ impl World {
         }
         self.order = order;
         self.trace.note(now.as_ns());
-        match self.next(now, soon).into_iter().chain(until).min() {
+        match self.next(soon, work > 0).into_iter().chain(until).min() {
             Some(next) => self.clock.advance_to(next),
             // What was done last may be what the run waited for.
             None if work > 0 => self.clock.advance_to(soon),
@@ -639,9 +650,9 @@ impl World {
     }
 
     /// When something happens next.
-    fn next(&mut self, now: Instant, soon: Instant) -> Option<Instant> {
+    fn next(&mut self, soon: Instant, has_worked: bool) -> Option<Instant> {
         let cores = self.nodes.iter_mut().flat_map(|node| &mut node.cores);
-        let turn = cores.map(|core| core.next(now, soon)).min();
+        let turn = cores.map(|core| core.next(soon, has_worked)).min();
         let fabric = self.fabric.next_ns().map(Instant::from_ns);
         let due = [turn, fabric, self.streams.next()];
         due.into_iter().flatten().min().filter(|due| *due < NEVER)

@@ -202,6 +202,47 @@ fn pollers_run_in_virtual_time() {
     drop(guard);
 }
 
+/// A core with a poller looks at whatever the others do, and yet each turn of it takes its time.
+#[test]
+fn a_turn_takes_its_time_however_often_others_take_theirs() {
+    /// Looks at what has been done, and notes when.
+    struct Looks(Rc<Cell<u64>>, Rc<RefCell<Vec<(Instant, u64)>>>);
+    impl Poller for Looks {
+        fn poll(&mut self, now: Instant, _: usize) -> usize {
+            self.1.borrow_mut().push((now, self.0.get()));
+            0
+        }
+        fn arm(&mut self) -> Arm<'_> {
+            Arm::Sleep {
+                fd: None,
+                deadline: None,
+            }
+        }
+        fn disarm(&mut self) {}
+    }
+    for seed in 0..10 {
+        let mut world = World::of(seed, 3);
+        let (done, looks) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+        let poller = Looks(done.clone(), looks.clone());
+        world.env(0).core.register_poller(poller).detach();
+        for (node, wait_ns) in [(1, 130), (2, 170)] {
+            let done = done.clone();
+            let task = world.spawn(node, |env| async move {
+                for _ in 0..1000 {
+                    env.core.sleep(Duration::from_nanos(wait_ns)).await;
+                    done.set(done.get() + 1);
+                }
+            });
+            drop(task);
+        }
+        world.run_for(Duration::from_millis(1)).unwrap();
+        let looks = looks.borrow();
+        assert_eq!(looks.last().map(|(_, seen)| *seen), Some(2000));
+        let apart = looks.windows(2).map(|two| two[1].0 - two[0].0);
+        assert_eq!(apart.min(), Some(Duration::from_nanos(100)));
+    }
+}
+
 #[test]
 #[should_panic(expected = "a node has a core at least")]
 fn a_node_without_cores_is_refused() {
