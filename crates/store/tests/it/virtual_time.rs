@@ -1,12 +1,15 @@
-//! A store on the disk of a machine in virtual time, opened and maintained by tasks of its core.
+//! A store on the disk of a machine in virtual time, opened and maintained by tasks of its core, behind a
+//! socket.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use block::Disk;
 use block::sim::SimConfig;
+use rt::net::{Addr, ListenOptions, Listener, Stream};
 use sim::{Chaos, Env, World, WorldOptions};
 use store::{Recovery, Session, Store};
 
@@ -25,8 +28,9 @@ struct Told {
     records: u64,
 }
 
-/// Opens the store, looks whether what was acknowledged is there, and writes until the node dies.
+/// Opens the store, looks whether what was acknowledged is there, and serves until the node dies.
 async fn serve(env: Env, told: Rc<RefCell<Told>>) {
+    let addr = door(&env);
     let device = Arc::new(env.disk.expect("it has one"));
     let disk = Disk::open(&*device, 32).expect("a queue");
     env.core.register_poller(disk.poller()).detach();
@@ -52,40 +56,84 @@ async fn serve(env: Env, told: Rc<RefCell<Told>>) {
         assert!(allowed.contains(&number), "{key}: {number}, {allowed:?}");
         *acknowledged = number;
     }
-    for key in 0..KEYS {
-        let (session, told) = (session.clone(), told.clone());
-        drop(env.core.spawn(count(session, key, told)));
+    let mut door = Listener::bind(&env.core, &addr, ListenOptions::default()).expect("free");
+    while let Ok(stream) = door.accept().await {
+        drop(env.core.spawn(answer(stream, session.clone())));
     }
-    // The store is open for as long as the node is on.
-    std::future::pending::<()>().await;
 }
 
-/// Has a key count.
-async fn count(session: Session, key: usize, told: Rc<RefCell<Told>>) {
+fn door(env: &Env) -> Addr {
+    env.addr(0, 7)
+}
+
+/// A request is a key and its number; it is sent back when the number is stored.
+async fn answer(mut stream: Stream, session: Session) -> io::Result<()> {
     loop {
-        let number = told.borrow().numbers[key].0 + 1;
-        told.borrow_mut().numbers[key].0 = number;
+        let [key, number] = receive(&mut stream).await?;
         let mut value = vec![key as u8; 1000];
         value[..8].copy_from_slice(&number.to_le_bytes());
         let put = session.put(&key.to_le_bytes(), &value).await;
         put.expect("as many keys as ever");
+        send(&mut stream, [key, number]).await?;
+    }
+}
+
+/// Has a key count, over connections that break.
+async fn count(env: Env, key: usize, told: Rc<RefCell<Told>>) {
+    loop {
+        match Stream::connect(&env.core, &door(&env)).await {
+            Ok(stream) => drop(count_over(stream, key, &told).await),
+            Err(_) => env.core.sleep(MS).await,
+        }
+    }
+}
+
+async fn count_over(mut stream: Stream, key: usize, told: &RefCell<Told>) -> io::Result<()> {
+    loop {
+        let number = told.borrow().numbers[key].0 + 1;
+        told.borrow_mut().numbers[key].0 = number;
+        send(&mut stream, [key as u64, number]).await?;
+        let stored = receive(&mut stream).await?;
+        assert_eq!(stored, [key as u64, number]);
         told.borrow_mut().numbers[key].1 = number;
     }
 }
 
+async fn send(stream: &mut Stream, words: [u64; 2]) -> io::Result<()> {
+    let bytes = words.map(u64::to_le_bytes).concat();
+    stream.send_all(bytes).await.0
+}
+
+async fn receive(stream: &mut Stream) -> io::Result<[u64; 2]> {
+    let mut bytes = Vec::with_capacity(16);
+    while bytes.len() < 16 {
+        let (count, more) = stream.recv(bytes).await;
+        bytes = more;
+        if count? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    Ok([word(0), word(8)])
+}
+
 fn run(seed: u64) -> (Told, u64) {
-    let mut world = WorldOptions::new(seed, 1);
+    let mut world = WorldOptions::new(seed, 2);
     world.disk = Some(SimConfig::new(0, 17 * SEGMENT));
     let mut world = World::new(world);
     let told = Rc::new(RefCell::new(Told::default()));
     let seen = told.clone();
     world.boot(0, move |env| serve(env, seen.clone()));
+    for key in 0..KEYS {
+        let told = told.clone();
+        drop(world.spawn(1, |env| count(env, key, told)));
+    }
     let chaos = Chaos {
         nodes: 0..1,
         peers: 0..0,
         kill: Some(30 * MS),
         stall: Some(20 * MS),
-        cut: None,
+        cut: Some(20 * MS),
         longest: 10 * MS,
     };
     world.run_under(&chaos, 400 * MS).expect("nobody fails");
