@@ -503,8 +503,9 @@ async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: 
     let shared = view.shared;
     loop {
         let Some(found) = old.found else {
-            if !old.doubtful.is_empty() {
-                shared.unsettled.supersede(hash, &old.doubtful);
+            if !shared.supersede(hash, &old.doubtful) {
+                old = find_old(view, hash, key).await;
+                continue;
             }
             // Before the index points at it: whoever takes it out finds it counted.
             shared.add_live(placed.place);
@@ -525,15 +526,22 @@ async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: 
 /// Takes the key's record out of the index.
 async fn forget(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old) {
     let shared = view.shared;
-    while let Some(found) = old.found {
-        if shared.index.remove(hash.index(), found.place) {
-            shared.sub_live(found.place);
+    loop {
+        let is_gone = match old.found {
+            Some(found) => {
+                let is_removed = shared.index.remove(hash.index(), found.place);
+                if is_removed {
+                    shared.sub_live(found.place);
+                }
+                is_removed
+            }
+            None => shared.supersede(hash, &old.doubtful),
+        };
+        if is_gone {
             return;
         }
+        // It was moved or evicted since.
         old = find_old(view, hash, key).await;
-    }
-    if !old.doubtful.is_empty() {
-        shared.unsettled.supersede(hash, &old.doubtful);
     }
 }
 

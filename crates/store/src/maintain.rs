@@ -271,11 +271,8 @@ impl Maintainer {
             if shared.index.remove(hash.index(), place) {
                 shared.sub_live(place);
             }
-            shared.unsettled.forget(hash, place);
         }
-        shared.unsettled.forget_segment(shared.layout(), segment);
-        shared.segments.free(segment);
-        shared.user.admit();
+        self.freed(segment);
         let counters = &shared.counters;
         if shared.superblock.cache {
             add(&counters.evicted_segments, 1);
@@ -302,10 +299,18 @@ impl Maintainer {
                 shared.segments.stay(segment);
                 continue;
             }
-            shared.unsettled.forget_segment(shared.layout(), segment);
-            shared.segments.free(segment);
-            shared.user.admit();
+            self.freed(segment);
         }
+    }
+
+    /// The headers of a segment say that it is free.
+    fn freed(&self, segment: u32) {
+        let shared = &self.shared;
+        shared.segments.free(segment);
+        // Not before: who has found one of its records by the index a moment ago is to believe what is noted, or else not
+        // what stands there.
+        shared.unsettled.forget_segment(shared.layout(), segment);
+        shared.user.admit();
     }
 
     /// Has the mover copy what has to live on, and returns what the index is still to forget, and whether no tombstone

@@ -189,7 +189,7 @@ impl Mover {
                 Then::Point { hash, old } => {
                     let new = layout.place(room.segment, grain);
                     let new = Place::new(new, SizeCode::of(grains));
-                    if shared.replace(hash, old, new) {
+                    if shared.relocate(hash, old, new) {
                         self.unflushed.push((hash, old, new));
                         add(&shared.counters.moved, 1);
                     }
@@ -224,7 +224,7 @@ impl Mover {
         shared.taken_back.fetch_add(1, Ordering::SeqCst);
         for (hash, old, new) in self.unflushed.drain(..) {
             // Whoever has changed the key since has replaced the copy.
-            let _is_changed = !shared.replace(hash, new, old);
+            let _is_changed = !shared.relocate(hash, new, old);
         }
         shared.taken_back.fetch_add(1, Ordering::SeqCst);
         std::mem::take(&mut self.fresh)

@@ -16,7 +16,7 @@ use crate::format::layout::Layout;
 use crate::format::superblock::Superblock;
 use crate::format::{FormatError, Version};
 use crate::hash::KeyHash;
-use crate::index::{Index, Place};
+use crate::index::{Candidates, Index, Place};
 use crate::options::Settings;
 use crate::read::Found;
 use crate::segments::Segments;
@@ -174,6 +174,25 @@ impl Shared {
             self.fill.sub(weight);
         }
         is_replaced
+    }
+
+    /// Has the index point at a copy of a record in place of it; false if it does not point at that (any more).
+    #[must_use = "false: the index does not point at the copy"]
+    pub(crate) fn relocate(&self, hash: KeyHash, old: Place, new: Place) -> bool {
+        let replace = || self.replace(hash, old, new);
+        self.unsettled.relocate(hash, old, new, replace)
+    }
+
+    /// What stands in these places cannot be read, and is not to be shown for this key any more, whose it may be. False if
+    /// the index does not point at all of them any more: something of them was moved, and may be read there.
+    #[must_use = "false: the key's record may stand elsewhere"]
+    pub(crate) fn supersede(&self, hash: KeyHash, places: &[Place]) -> bool {
+        let is_there = || {
+            let mut candidates = Candidates::new();
+            self.index.candidates(hash.index(), &mut candidates);
+            places.iter().all(|place| candidates.contains(place))
+        };
+        places.is_empty() || self.unsettled.supersede(hash, places, is_there)
     }
 
     fn segment(&self, place: Place) -> u32 {

@@ -117,9 +117,43 @@ impl Unsettled {
         }
     }
 
-    /// What stands in these places cannot be read. If it is of this key, it is not current any more.
-    pub(crate) fn supersede(&self, hash: KeyHash, places: &[Place]) {
-        self.change(|state| state.superseded.entry(hash).or_default().extend(places));
+    /// What stands in these places cannot be read. If it is of this key, it is not current any more. Nothing is noted, and
+    /// this is false, if `is_there` says that the index does not point at all of them: no record is moved while it is asked.
+    pub(crate) fn supersede(
+        &self,
+        hash: KeyHash,
+        places: &[Place],
+        is_there: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut is_noted = false;
+        self.change(|state| {
+            is_noted = is_there();
+            if is_noted {
+                state.superseded.entry(hash).or_default().extend(places);
+            }
+        });
+        is_noted
+    }
+
+    /// Has `replace` make the index point at a copy of a record, and returns what that says. What is noted of the record holds
+    /// for the copy too from then on.
+    pub(crate) fn relocate(
+        &self,
+        hash: KeyHash,
+        old: Place,
+        new: Place,
+        replace: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut state = self.state();
+        let is_replaced = replace();
+        // Who has found the record by the index a moment ago still asks for its own place.
+        if is_replaced
+            && let Some(places) = state.superseded.get_mut(&hash)
+            && places.contains(&old)
+        {
+            places.push(new);
+        }
+        is_replaced
     }
 
     /// Whether what stands in a place is not to be shown for this key.
@@ -132,21 +166,7 @@ impl Unsettled {
         }
     }
 
-    /// The index does not point at this place any more.
-    pub(crate) fn forget(&self, hash: KeyHash, place: Place) {
-        if !self.is_empty() {
-            self.change(|state| {
-                if let Some(places) = state.superseded.get_mut(&hash) {
-                    places.retain(|other| *other != place);
-                    if places.is_empty() {
-                        state.superseded.remove(&hash);
-                    }
-                }
-            });
-        }
-    }
-
-    /// What stood in a segment is gone, and something else may come to stand there.
+    /// What stood in a segment is not to be believed any more, and something else may come to stand there.
     pub(crate) fn forget_segment(&self, layout: &Layout, segment: u32) {
         if !self.is_empty() {
             self.change(|state| {
@@ -225,7 +245,7 @@ mod tests {
         store.put(b"key", &value).expect("put");
         let first = place();
         store.delete(b"key").expect("deleted");
-        shared.unsettled.supersede(hash, &[first]);
+        assert!(shared.unsettled.supersede(hash, &[first], || true));
         for round in 0..20_000_u32 {
             store.put(b"key", &value).expect("put");
             if place() == first {

@@ -76,7 +76,7 @@ fn value(i: u32, round: u32) -> Vec<u8> {
 impl Rig {
     /// Fills the store until the segment of this collection is about to be given up: its number, and
     /// the keys that stay in it. Segments in which nothing stays do not count.
-    fn fill(&mut self, expired: bool, collection: usize) -> (u32, Vec<u32>) {
+    pub(super) fn fill(&mut self, expired: bool, collection: usize) -> (u32, Vec<u32>) {
         let expiry = if expired { EXPIRY } else { 0 };
         let stays = |i: u32| i < MIXED && i % A_SEGMENT < STAY;
         // Keys that expire hide older versions of theirs, that have no end. They fill segments of
@@ -255,6 +255,52 @@ fn a_key_deleted_while_it_expires_stays_deleted() {
 #[test]
 fn a_key_written_while_its_old_value_expires_keeps_the_new_one() {
     at_every_moment(Change::Put, true);
+}
+
+/// A change cannot read its key's old record, at any moment at which that is being moved: wherever the record comes to stand,
+/// it is not shown for the key any more.
+#[test]
+fn a_record_that_could_not_be_read_when_its_key_was_changed_is_not_shown_where_it_was_moved() {
+    for (change, is_first) in [(Change::Delete, true), (Change::Put, false)] {
+        for begin in 0.. {
+            let what = format!("{change:?} after {begin} steps");
+            let mut rig = Rig::new();
+            let (segment, keys) = rig.fill(false, 1);
+            for _ in 0..begin {
+                rig.maintain();
+            }
+            if rig.leaving != Some(segment) {
+                assert!(begin > 3, "{what}");
+                break;
+            }
+            let number = keys[if is_first { 0 } else { keys.len() - 1 }];
+            let (name, session) = (key(number), rig.session.clone());
+            let expected = (change == Change::Put).then(|| value(number, 9));
+            for _ in 0..2 {
+                rig.device.fail(Kind::Read, 0, Errno::IO);
+            }
+            let mut changed = Box::pin(async {
+                match &expected {
+                    Some(value) => session.put(&name, value).await.map(drop),
+                    None => session.delete(&name).await.map(drop),
+                }
+            });
+            let outcome = rig.settle(changed.as_mut(), true);
+            assert_eq!(rig.device.faults_to_come(), 0, "{what}");
+            match outcome {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => rig.finish(changed.as_mut()),
+            }
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(changed);
+            rig.settle_maintenance(usize::MAX);
+            let found = rig.finish(pin!(session.get(&name))).expect("got");
+            assert!(found.as_deref() == expected.as_deref(), "{what}");
+            assert!(rig.after_a_crash(&name) == expected, "{what}");
+            drop(session);
+            assert!(rig.after_closing(&name) == expected, "{what}, closed");
+        }
+    }
 }
 
 /// Records that leave much room at the ends of segments: moving them gains nothing.
@@ -507,7 +553,7 @@ fn copies_are_lost_when_a_durable_write_fails_of_which_its_core_has_not_heard() 
 }
 
 /// What is there now is there after a cut.
-fn compare_with_a_cut(rig: &mut Rig, steps: u32) {
+pub(super) fn compare_with_a_cut(rig: &mut Rig, steps: u32) {
     let cut = SimConfig::new(2, LEN);
     let cut = SimDevice::with_image(cut, rig.device.snapshot().after(Loss::All));
     let made = Store::unmaintained(Arc::new(cut), &rig.options);

@@ -41,6 +41,11 @@ pub(super) fn key(i: u32) -> Vec<u8> {
 
 impl Rig {
     pub(super) fn new() -> Self {
+        Self::on(|device| Arc::new(device))
+    }
+
+    /// The store's sessions have the simulated device as `seen` makes it.
+    pub(super) fn on(seen: impl FnOnce(SimDevice) -> Arc<dyn Device>) -> Self {
         let now = Arc::new(AtomicU32::new(1));
         let clock = now.clone();
         let mut options = Options::default();
@@ -49,8 +54,8 @@ impl Rig {
         options.recovery_threads = Some(1);
         options.now = Arc::new(move || clock.load(Ordering::Relaxed));
         let device = SimDevice::new(SimConfig::new(1, LEN));
-        let shared: Arc<dyn Device> = Arc::new(device.clone());
-        let (store, maintenance) = Store::unmaintained(shared, &options).expect("a store");
+        let made = Store::unmaintained(seen(device.clone()), &options);
+        let (store, maintenance) = made.expect("a store");
         let session = store.session().expect("a session");
         let disk = Disk::open(&device, 32).expect("a queue");
         let driven = session.clone();
@@ -151,6 +156,23 @@ impl Rig {
         let image = SimDevice::with_image(SimConfig::new(2, LEN), self.device.image());
         let device: Arc<dyn Device> = Arc::new(image);
         let (store, _) = Store::unmaintained(device, &self.options).expect("recovered");
+        store.get(key).expect("got")
+    }
+
+    /// What the store has of a key when it was closed and opened again.
+    pub(super) fn after_closing(self, key: &[u8]) -> Option<Vec<u8>> {
+        let Self {
+            device,
+            options,
+            store,
+            session,
+            driver,
+            maintenance,
+            ..
+        } = self;
+        drop((driver, maintenance, session));
+        store.close().expect("closed");
+        let (store, _) = Store::unmaintained(Arc::new(device), &options).expect("opened");
         store.get(key).expect("got")
     }
 }
