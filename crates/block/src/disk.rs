@@ -405,12 +405,21 @@ impl Wait {
     }
 }
 
+impl Wait {
+    /// Returns `heir` if the device has nothing of it.
+    fn give_up(&mut self, heir: Option<Waker>) -> Option<Waker> {
+        let Some(key) = self.key.take() else {
+            return heir;
+        };
+        let [waker, heir] = self.inner.state.borrow_mut().operations.give_up(key, heir);
+        drop(waker);
+        heir
+    }
+}
+
 impl Drop for Wait {
     fn drop(&mut self) {
-        if let Some(key) = self.key {
-            let waker = self.inner.state.borrow_mut().operations.give_up(key);
-            drop(waker);
-        }
+        drop(self.give_up(None));
     }
 }
 
@@ -419,6 +428,16 @@ impl Drop for Wait {
 pub struct Transfer {
     wait: Wait,
     refused: Option<Box<(BlockError, Buf)>>,
+}
+
+impl Transfer {
+    /// Gives the transfer up, as dropping it does, and has `heir` woken when the device is done with it: at once if it has
+    /// nothing of it, dropped if the disk goes before (which waits for the device). The transfer is not to be polled again.
+    pub fn leave_to(&mut self, heir: Waker) {
+        if let Some(heir) = self.wait.give_up(Some(heir)) {
+            heir.wake();
+        }
+    }
 }
 
 impl Future for Transfer {

@@ -49,8 +49,9 @@ struct Operation {
 
 enum Stage {
     Running(Option<Waker>),
-    /// Given up; stays until no piece is under way.
-    Orphan,
+    /// Given up; stays until no piece is under way. Who is to be woken then is told of no operation that the device does not
+    /// have: it is not in line any more.
+    Orphan(Option<Waker>),
     Done,
 }
 
@@ -144,9 +145,10 @@ impl Operations {
         loop {
             let key = *self.waiting.front()?;
             let operation = &mut self.operations[key as usize];
-            if matches!(operation.stage, Stage::Orphan) {
+            if matches!(operation.stage, Stage::Orphan(_)) {
                 self.stop_waiting(key);
-                self.end_if_over(key);
+                let heir = self.end_if_over(key);
+                debug_assert!(heir.is_none(), "what is in line has none");
                 continue;
             }
             let at = operation.at + operation.issued;
@@ -180,7 +182,7 @@ impl Operations {
         }
     }
 
-    /// Takes note of a request's end. The waker of an operation that this ends is the caller's to wake.
+    /// Takes note of a request's end. Who waits for the operation that this ends, or is its heir, is the caller's to wake.
     pub(super) fn complete(&mut self, done: Done) -> Option<Waker> {
         let is_whole = done.token & WHOLE != 0;
         let (key, len) = if is_whole {
@@ -277,22 +279,35 @@ impl Operations {
             }
             Stage::Running(Some(old)) if old.will_wake(waker) => Polled::Waits(None),
             Stage::Running(old) => Polled::Waits(old.replace(waker.clone())),
-            Stage::Orphan => unreachable!("what was given up has no owner"),
+            Stage::Orphan(_) => unreachable!("what was given up has no owner"),
         }
     }
 
-    /// Nobody will ask for this operation again. What the device has not begun is left out. Whom it would have woken is the
-    /// caller's to drop, as in [`Polled::Waits`].
+    /// Nobody will ask for this operation again. What the device has not begun is left out. The `heir` is handed out when the
+    /// device is done with the rest, or returned if it has nothing of it. Whom the operation would have woken is returned too,
+    /// to be dropped as in [`Polled::Waits`].
     #[must_use = "dropped when nothing is borrowed"]
-    pub(super) fn give_up(&mut self, key: Key) -> Option<Waker> {
+    pub(super) fn give_up(&mut self, key: Key, heir: Option<Waker>) -> [Option<Waker>; 2] {
         let operation = &mut self.operations[key as usize];
-        match std::mem::replace(&mut operation.stage, Stage::Orphan) {
-            Stage::Running(waker) => waker,
-            Stage::Done => {
-                self.operations.remove(key as usize);
-                None
-            }
-            Stage::Orphan => unreachable!("it is given up once"),
+        if operation.pieces == 0 {
+            return match std::mem::replace(&mut operation.stage, Stage::Orphan(None)) {
+                Stage::Running(waker) => [waker, heir],
+                Stage::Done => {
+                    self.operations.remove(key as usize);
+                    [None, heir]
+                }
+                Stage::Orphan(_) => unreachable!("it is given up once"),
+            };
+        }
+        let stage = std::mem::replace(&mut operation.stage, Stage::Orphan(heir));
+        if operation.is_waiting {
+            // Some of it has gone: it is the first in line.
+            operation.issued = operation.len;
+            self.stop_waiting(key);
+        }
+        match stage {
+            Stage::Running(waker) => [waker, None],
+            _ => unreachable!("pieces are under way, and it is given up once"),
         }
     }
 
@@ -310,9 +325,9 @@ impl Operations {
         }
         match std::mem::replace(&mut operation.stage, Stage::Done) {
             Stage::Running(waker) => waker,
-            Stage::Orphan => {
+            Stage::Orphan(heir) => {
                 self.operations.remove(key as usize);
-                None
+                heir
             }
             Stage::Done => unreachable!("an operation ends once"),
         }

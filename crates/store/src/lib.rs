@@ -39,6 +39,8 @@ mod counters;
 #[cfg(not(loom))]
 mod effort;
 #[cfg(not(loom))]
+mod epochs;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 pub mod examine;

@@ -2,6 +2,7 @@
 //! cache giving old ones up.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -33,6 +34,9 @@ pub(crate) fn spare(shared: &Shared) -> usize {
 
 /// How often others may go on before a segment's records are taken for damaged, for now.
 const PATIENCE: usize = 100;
+
+/// How often a segment is tried to be opened before users are told why there is none.
+const PERSISTENCE: u32 = 8;
 
 /// One collection in so many takes the oldest segment, whatever it holds, if the one before it has gained a segment or
 /// users have got one since: tombstones are kept for as long as older segments live.
@@ -81,7 +85,7 @@ impl Maintainer {
                 Err(error) => {
                     failures += 1;
                     tracing::error!(%error, device = %self.shared.device.name(), "maintaining a store");
-                    if failures > 8 {
+                    if failures > PERSISTENCE {
                         // Whoever waits for room is told why there is none.
                         let refusal = self.opening.clone().unwrap_or(StoreError::Full);
                         self.shared.user.refuse(refusal);
@@ -103,7 +107,8 @@ impl Maintainer {
                 return Ok(true);
             }
         }
-        if let Err(error) = close_segments(&shared, &self.disk).await {
+        let disk = self.disk.clone();
+        if let Err(error) = close_segments(&shared, &disk, self.flush()).await {
             self.mover.abandon();
             return Err(error);
         }
@@ -169,6 +174,56 @@ impl Maintainer {
         Ok(true)
     }
 
+    /// Flushes, and gives users the segments that they want meanwhile: the writes beside the flush are waited for, and one
+    /// that its user does not drive ends late or never. What else is to be done waits.
+    async fn flush(&mut self) -> Result<(), FailedFlush> {
+        let (shared, disk) = (self.shared.clone(), self.disk.clone());
+        shared.flush_and(&disk, self.drained()).await
+    }
+
+    async fn drained(&mut self) -> bool {
+        let shared = self.shared.clone();
+        let mut drained = pin!(shared.drained());
+        let (mut was_notified, mut tries) = (false, PERSISTENCE);
+        let is_drained = loop {
+            let ended = {
+                let mut wanted = pin!(async {
+                    while tries == 0 || !shared.user.wants_next() {
+                        self.notified.wait().await;
+                        was_notified = true;
+                        tries = tries.max(1);
+                    }
+                });
+                poll_fn(|cx| match drained.as_mut().poll(cx) {
+                    Poll::Ready(is_drained) => Poll::Ready(Some(is_drained)),
+                    Poll::Pending => wanted.as_mut().poll(cx).map(|()| None),
+                })
+                .await
+            };
+            if let Some(is_drained) = ended {
+                break is_drained;
+            }
+            let opened = shared.segments.open(Kind::User, spare(&shared));
+            match self.open_next(opened).await {
+                Ok(true) => {}
+                // None becomes free meanwhile.
+                Ok(false) => tries = 0,
+                Err(error) => {
+                    tries -= 1;
+                    tracing::error!(%error, device = %shared.device.name(), "opening a segment of a store");
+                    if tries == 0 {
+                        shared.user.refuse(error);
+                    }
+                }
+            }
+        };
+        if was_notified {
+            // Of more than users that want a segment, maybe.
+            shared.wake_maintainer();
+        }
+        is_drained
+    }
+
     fn victim(&mut self) -> Option<Candidate> {
         let shared = &self.shared;
         let candidates = shared.segments.candidates();
@@ -220,7 +275,7 @@ impl Maintainer {
         let leaving = self.empty(victim).await;
         let moved = self.mover.write().await;
         let before = shared.segments.closable();
-        if let Err(failed) = shared.flush(&self.disk).await {
+        if let Err(failed) = self.flush().await {
             // The copies may be lost, and a further flush would not tell: what they are copies of
             // has to stay.
             let is_by_itself = matches!(failed, FailedFlush::Itself(_));
@@ -558,12 +613,17 @@ pub(crate) async fn free_segment(
     put_header(shared, disk, &header, Which::Copy).await
 }
 
-/// Closes segments to which nobody writes any more, as far as all that was written to them is known.
-pub(crate) async fn close_segments(shared: &Shared, disk: &Disk) -> Result<(), StoreError> {
+/// Closes segments to which nobody writes any more, as far as all that was written to them is known. It has `flush` run if
+/// that needs one.
+pub(crate) async fn close_segments(
+    shared: &Shared,
+    disk: &Disk,
+    flush: impl Future<Output = Result<(), FailedFlush>>,
+) -> Result<(), StoreError> {
     let closable = shared.segments.closable();
-    let is_durable = |kind| kind == Kind::User && shared.durable() == Durable::Yes;
-    if closable.iter().any(|closable| !is_durable(closable.kind))
-        && let Err(failed) = shared.flush(disk).await
+    let is_durable = |closable: &Closable| shared.is_durable(closable.kind);
+    if !closable.iter().all(is_durable)
+        && let Err(failed) = flush.await
     {
         let error = failed.into_error();
         note_failed_flush(shared, &error);
@@ -575,8 +635,8 @@ pub(crate) async fn close_segments(shared: &Shared, disk: &Disk) -> Result<(), S
 /// What was written since the last flush, and is not durable by itself, may be lost: no further flush tells.
 /// Nothing of it is closed nor settled, and who closes the store is told.
 fn note_failed_flush(shared: &Shared, error: &StoreError) {
-    let is_durable = |kind| kind == Kind::User && shared.durable() == Durable::Yes;
-    shared.segments.note_lost_writes(|kind| !is_durable(kind));
+    let segments = &shared.segments;
+    segments.note_lost_writes(|kind| !shared.is_durable(kind));
     if shared.durable() == Durable::No {
         shared.user.leave_current();
         shared.note_lost(error);
@@ -650,8 +710,7 @@ pub(crate) async fn put_header(
     header.emit(&mut buf);
     let at = layout.block_at(header.segment, which.block(layout));
     add(&shared.counters.header_bytes, layout.block() as u64);
-    let (result, _) = disk.write(buf, at, Durable::Yes).await;
-    shared.writes.note(&result);
+    let (result, _) = shared.writes.write(disk, buf, at, Durable::Yes).await;
     result.map_err(StoreError::from)
 }
 

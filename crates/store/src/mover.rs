@@ -48,7 +48,7 @@ pub(crate) struct Mover {
     then: Vec<Then>,
     /// Copies that the index points at and that no flush has covered yet: whose, from where, to where.
     unflushed: Vec<(KeyHash, Place, Place)>,
-    /// Segments that were opened since the last flush: all that is in them are such copies.
+    /// Segments that were opened since the last flush: nothing else is in them but tombstones.
     fresh: Vec<u32>,
     found_no_segment: bool,
 }
@@ -162,12 +162,13 @@ impl Mover {
             blocks: room.blocks - blocks,
             ..room
         });
-        let mut unended = Unended::new(&shared, &room, Durable::No);
+        let mut unended = Unended::new(&shared, &room);
         let at = shared.layout().block_at(room.segment, room.block);
         // Durable before the segment they come from is given up: its collector flushes.
-        unended.send();
-        let (result, mut buf) = self.disk.write(buf, at, Durable::No).await;
-        unended.arrive(&result);
+        unended.is_sent = true;
+        let written = shared.writes.write(&self.disk, buf, at, Durable::No).await;
+        unended.is_sent = false;
+        let (result, mut buf) = written;
         let members = std::mem::take(&mut self.members);
         let then = std::mem::take(&mut self.then);
         self.len = 0;

@@ -22,7 +22,8 @@ use crate::writer::Writer;
 ///
 /// Something has to drive it: [`crate::Store::session_on`] has a core of `rt` do so, and
 /// [`Session::block_on`] the calling thread. While nobody does and a durable write of it is under way, the store's
-/// maintenance waits for that write to be heard of, and gives no segment up.
+/// maintenance waits for that write to be heard of, and gives no segment up: when none is free any more, whoever writes to
+/// the store waits too. So does the write of a session whose driver has panicked, until its disk is polled or dropped.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) shared: Arc<Shared>,

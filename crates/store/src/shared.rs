@@ -13,6 +13,7 @@ use crate::error::StoreError;
 use crate::fill::Fill;
 use crate::flights::Flights;
 use crate::format::layout::Layout;
+use crate::format::segment::Kind;
 use crate::format::superblock::Superblock;
 use crate::format::{FormatError, Version};
 use crate::hash::KeyHash;
@@ -78,7 +79,7 @@ pub(crate) struct Shared {
     pub(crate) is_stepping: AtomicBool,
     /// Why some of what was acknowledged may never become durable.
     pub(crate) lost: Mutex<Option<StoreError>>,
-    pub(crate) writes: Writes,
+    pub(crate) writes: Arc<Writes>,
     /// What the engines of all cores have in common.
     pub(crate) commands: crate::commands::Common,
 }
@@ -121,18 +122,40 @@ impl Shared {
 
     /// Has all that was written become durable, or says that some of it may be lost. The system tells of a loss once, and
     /// any durable write may be told of it in place of the flush, on whichever queue: so one that has failed counts as a
-    /// failed flush, whatever the device says of this one. Those that were under way beside the flush are waited for, until
-    /// their sessions have heard of their ends; if the store is closed meanwhile, they count as failed.
+    /// failed flush, whatever the device says of this one. Those that were under way beside the flush are waited for
+    /// ([`Shared::drained`]); if the store is closed meanwhile, they count as failed.
     pub(crate) async fn flush(&self, disk: &Disk) -> Result<(), FailedFlush> {
+        self.flush_and(disk, self.drained()).await
+    }
+
+    /// The same, which has `drained` wait for the writes.
+    pub(crate) async fn flush_and(
+        &self,
+        disk: &Disk,
+        drained: impl Future<Output = bool>,
+    ) -> Result<(), FailedFlush> {
         let flushed = disk.flush().await;
+        let waits = flushed.is_ok() && self.durable() == Durable::Yes;
+        let is_drained = !waits || drained.await;
+        // If the flush has failed, what is noted concerns nothing else.
+        let failed = self.writes.take_failed();
         flushed.map_err(|error| FailedFlush::Itself(error.into()))?;
-        let is_closed = || self.is_closed.load(Ordering::Acquire);
-        let is_settled = self.durable() == Durable::No || self.writes.settled(is_closed).await;
-        match self.writes.take_failed() {
+        match failed {
             Some(error) => Err(FailedFlush::Write(error)),
-            None if !is_settled => Err(FailedFlush::Write(StoreError::Closed)),
+            None if !is_drained => Err(FailedFlush::Write(StoreError::Closed)),
             None => Ok(()),
         }
+    }
+
+    /// Waits until all writes have ended that had begun before. Returns false if the store is closed before that.
+    pub(crate) async fn drained(&self) -> bool {
+        let is_closed = || self.is_closed.load(Ordering::Acquire);
+        self.writes.drained(is_closed).await
+    }
+
+    /// Whether what is written to segments of this kind is durable by itself.
+    pub(crate) fn is_durable(&self, kind: Kind) -> bool {
+        kind == Kind::User && self.durable() == Durable::Yes
     }
 
     pub(crate) fn durable(&self) -> Durable {

@@ -35,7 +35,6 @@ use crate::slot::{Own, Slot};
 use crate::stream::Stream;
 use crate::superblock::superblock;
 use crate::unsettled::Unsettled;
-use crate::writes::Writes;
 
 /// Requests in flight of a store's maintenance.
 const MAINTENANCE_DEPTH: usize = 32;
@@ -543,16 +542,17 @@ impl Store {
                 Err(FailedFlush::Write(_)) if shared.durable() == Durable::Yes => {}
                 flushed => flushed.map_err(FailedFlush::into_error)?,
             }
-            if shared.is_stepping.load(Ordering::Acquire) {
-                // What it was moving, that write may have taken along.
-                tracing::warn!(device = %shared.device.name(), "its maintenance has stopped in the middle: the log will be read");
+            // What the maintenance was moving, a write that has failed may have taken along; and of one that nobody waits for
+            // any more it is not known yet.
+            if shared.is_stepping.load(Ordering::Acquire) || shared.writes.is_any() {
+                tracing::warn!(device = %shared.device.name(), "maintenance or a write has stopped in the middle: the log will be read");
                 return shared.lost().map_or(Ok(()), Err);
             }
             for room in unused {
                 free_segment(shared, &disk, room.segment).await?;
                 shared.segments.free(room.segment);
             }
-            close_segments(shared, &disk).await?;
+            close_segments(shared, &disk, shared.flush(&disk)).await?;
             for segment in shared.segments.doubtful() {
                 // With a header that the index does not know of, the log will be read.
                 match free_segment(shared, &disk, segment).await {
@@ -678,7 +678,7 @@ async fn prepare(
         drivers: Drivers::default(),
         is_stepping: AtomicBool::new(false),
         lost: Mutex::default(),
-        writes: Writes::default(),
+        writes: Arc::default(),
         commands: crate::commands::Common::default(),
         device,
         superblock,

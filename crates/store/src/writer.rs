@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use block::{BlockError, Buf, Disk, Durable};
+use block::{Buf, Disk, Durable};
 
 use crate::batch::{Batch, HeldBatch, Member, Ticket};
 use crate::counters::{Counters, count};
@@ -27,7 +27,6 @@ use crate::hash::KeyHash;
 use crate::read::View;
 use crate::shared::Shared;
 use crate::stream::Room;
-use crate::writes::Period;
 
 /// A batch that is this long, or fills a segment, is not held back.
 const LARGE: usize = 256 << 10;
@@ -386,7 +385,7 @@ async fn write_parts(
             .take(&shared.segments, fit, || shared.wake_maintainer());
         let room = room.await?;
         batch.hold(room.segment);
-        let mut unended = Unended::new(shared, &room, shared.durable());
+        let mut unended = Unended::new(shared, &room);
         let (fitting, bytes) = fitting(layout, rest, room.blocks);
         let padded = room.blocks as usize * layout.block();
         let (part, after) = rest.split_at(fitting);
@@ -415,9 +414,10 @@ async fn write_parts(
         let at = shared.layout().block_at(room.segment, room.block);
         count(&counters.batches, 1);
         count(&counters.written_bytes, padded as u64);
-        unended.send();
-        let (result, _) = disk.write(buf, at, shared.durable()).await;
-        unended.arrive(&result);
+        unended.is_sent = true;
+        let written = shared.writes.write(disk, buf, at, shared.durable()).await;
+        unended.is_sent = false;
+        let (result, _) = written;
         result?;
         let end = room.block + room.blocks;
         unended.end(end, crc, part.len() as u32);
@@ -434,37 +434,19 @@ pub(crate) struct Unended<'s> {
     shared: &'s Shared,
     segment: u32,
     seq: u64,
-    durable: Durable,
     has_ended: bool,
     /// The device may have it, and not be done with it.
-    on_its_way: Option<Period>,
+    pub(crate) is_sent: bool,
 }
 
 impl<'s> Unended<'s> {
-    pub(crate) fn new(shared: &'s Shared, room: &Room, durable: Durable) -> Self {
+    pub(crate) fn new(shared: &'s Shared, room: &Room) -> Self {
         Self {
             shared,
             segment: room.segment,
             seq: room.seq,
-            durable,
             has_ended: false,
-            on_its_way: None,
-        }
-    }
-
-    /// The device gets the write.
-    pub(crate) fn send(&mut self) {
-        self.on_its_way = Some(self.shared.writes.begin());
-    }
-
-    /// The device is done with the write.
-    pub(crate) fn arrive(&mut self, result: &Result<(), BlockError>) {
-        let writes = &self.shared.writes;
-        if self.durable == Durable::Yes {
-            writes.note(result);
-        }
-        if let Some(period) = self.on_its_way.take() {
-            writes.end(period);
+            is_sent: false,
         }
     }
 
@@ -484,12 +466,8 @@ impl Drop for Unended<'_> {
         }
         let segments = &self.shared.segments;
         segments.note_failure(self.segment);
-        if let Some(period) = self.on_its_way {
+        if self.is_sent {
             segments.await_write(self.segment);
-            if self.durable == Durable::Yes {
-                self.shared.writes.note_orphan();
-            }
-            self.shared.writes.end(period);
         }
         self.shared.user.leave(self.seq);
     }

@@ -1,107 +1,56 @@
-//! Writes of batches that the device has, and how durable ones have ended since the last flush.
+//! Writes that the device has, and how durable ones have ended since the last flush.
 //!
 //! The system tells of a loss once, and any durable write may be told of it in place of a flush (`docs/design/block.md`).
 //! Its core may take that from its queue long after the flush has ended well. So a flush waits for the writes that were
-//! under way beside it. Two counts tell them from those that begin meanwhile: writes begin in one of two periods, and a
-//! flush makes the other one current.
-//!
-//! ```text
-//!  bit 63     62            31             0
-//!  +---------+-------------+--------------+--------------+
-//!  | somebody| current is  | under way of | under way of |
-//!  | waits   | the second  | the second 31| the first 31 |
-//!  +---------+-------------+--------------+--------------+
-//! ```
+//! under way beside it: until who waits for them has heard how they ended, or, if nobody does, until the device is done with
+//! them. A write cannot end before: a [`Write`] has the count, or the operation of the disk that it was left to.
 
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake};
 
-use block::BlockError;
+use block::{BlockError, Buf, Disk, Durable, Transfer};
 
+use crate::epochs::{Epoch, Epochs};
 use crate::error::StoreError;
 
-const WAITS: u64 = 1 << 63;
-const SECOND: u64 = 1 << 62;
-const COUNT_BITS: u32 = 31;
-const COUNT: u64 = (1 << COUNT_BITS) - 1;
-
-/// One of the two periods, in which a write has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Period {
-    First,
-    Second,
-}
-
-impl Period {
-    fn current(state: u64) -> Self {
-        match state & SECOND {
-            0 => Self::First,
-            _ => Self::Second,
-        }
-    }
-
-    fn other(self) -> Self {
-        match self {
-            Self::First => Self::Second,
-            Self::Second => Self::First,
-        }
-    }
-
-    fn shift(self) -> u32 {
-        match self {
-            Self::First => 0,
-            Self::Second => COUNT_BITS,
-        }
-    }
-
-    fn count(self, state: u64) -> u64 {
-        state >> self.shift() & COUNT
-    }
-}
-
-/// The writes of all sessions.
+/// The writes of all who write to the store.
 #[derive(Default)]
 pub(crate) struct Writes {
-    state: AtomicU64,
-    waiting: Mutex<Option<Waker>>,
+    under_way: Epochs,
     /// Why a durable write has failed since the last flush, or that nobody has waited for its end.
     failed: Mutex<Option<StoreError>>,
 }
 
 impl Writes {
-    /// The device is about to get a write. To be [ended](Writes::end) with what this returns.
-    pub(crate) fn begin(&self) -> Period {
-        let period = Period::current(self.state.load(Ordering::Relaxed));
-        // A flush may end the period before this line. This write then began after it, and the next flush looks at both.
-        self.state.fetch_add(1 << period.shift(), Ordering::AcqRel);
-        period
-    }
-
-    /// The device is done with a write, or whoever waits for it has gone. What became of it has been noted.
-    pub(crate) fn end(&self, period: Period) {
-        let before = self.state.fetch_sub(1 << period.shift(), Ordering::AcqRel);
-        if before & WAITS != 0 && period.count(before) == 1 {
-            self.wake();
+    /// Writes the whole buffer to offset `at`.
+    pub(crate) fn write<'w>(
+        self: &'w Arc<Self>,
+        disk: &Disk,
+        buf: Buf,
+        at: u64,
+        durable: Durable,
+    ) -> Write<'w> {
+        let epoch = Some(self.under_way.begin());
+        Write {
+            transfer: disk.write(buf, at, durable),
+            writes: self,
+            durable,
+            epoch,
         }
     }
 
     /// Whether the device has any.
     pub(crate) fn is_any(&self) -> bool {
-        self.state.load(Ordering::Acquire) & !(WAITS | SECOND) != 0
+        self.under_way.is_any()
     }
 
     /// Notes how a durable write has ended.
-    pub(crate) fn note(&self, result: &Result<(), BlockError>) {
+    fn note(&self, result: &Result<(), BlockError>) {
         if let Err(error) = result {
             self.failed().get_or_insert_with(|| error.clone().into());
         }
-    }
-
-    /// Nobody hears any more how a durable write ends: it may be the one that is told of a loss.
-    pub(crate) fn note_orphan(&self) {
-        self.failed().get_or_insert(StoreError::Undriven);
     }
 
     /// Why one has failed since this was asked last.
@@ -109,54 +58,15 @@ impl Writes {
         self.failed().take()
     }
 
-    /// Waits until all have ended that had begun before this call. False if `is_over` says so first, which
-    /// [`Writes::wake`] has it asked again. One caller at a time.
-    pub(crate) async fn settled(&self, is_over: impl Fn() -> bool) -> bool {
-        for _ in 0..2 {
-            // Nothing is added to it, but by a write that has read the state before it was this one.
-            let ending = Period::current(self.state.load(Ordering::Relaxed)).other();
-            if !self.has_ended(ending, &is_over).await {
-                return false;
-            }
-            self.state.fetch_xor(SECOND, Ordering::AcqRel);
-        }
-        true
-    }
-
-    async fn has_ended(&self, period: Period, is_over: impl Fn() -> bool) -> bool {
-        if period.count(self.state.load(Ordering::Acquire)) == 0 {
-            return true;
-        }
-        let has_ended = poll_fn(|cx| {
-            let old = self.waiting().replace(cx.waker().clone());
-            drop(old);
-            // Whoever ends the last one after this wakes.
-            let state = self.state.fetch_or(WAITS, Ordering::AcqRel);
-            match (period.count(state), is_over()) {
-                (0, _) => Poll::Ready(true),
-                (_, true) => Poll::Ready(false),
-                _ => Poll::Pending,
-            }
-        });
-        let has_ended = has_ended.await;
-        self.state.fetch_and(!WAITS, Ordering::AcqRel);
-        drop(self.take_waker());
-        has_ended
+    /// Waits until all have ended that had begun before. Returns false if `is_over` becomes true before that; call
+    /// [`Writes::wake`] after changing it. One caller at a time.
+    pub(crate) async fn drained(&self, is_over: impl Fn() -> bool) -> bool {
+        self.under_way.drained(is_over).await
     }
 
     /// Has who waits look again.
     pub(crate) fn wake(&self) {
-        if let Some(waker) = self.take_waker() {
-            waker.wake();
-        }
-    }
-
-    fn take_waker(&self) -> Option<Waker> {
-        self.waiting().take()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.wake();
     }
 
     fn failed(&self) -> MutexGuard<'_, Option<StoreError>> {
@@ -164,66 +74,100 @@ impl Writes {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::pin::pin;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
-    use std::task::{Context, Wake};
+/// A write under way. If it is dropped, it goes on for as long as the device has it.
+#[must_use = "a write whose future is dropped may not happen"]
+pub(crate) struct Write<'w> {
+    transfer: Transfer,
+    writes: &'w Arc<Writes>,
+    durable: Durable,
+    /// `None` when it has ended.
+    epoch: Option<Epoch>,
+}
 
-    use super::*;
+impl Future for Write<'_> {
+    type Output = (Result<(), BlockError>, Buf);
 
-    #[derive(Default)]
-    struct Wakes(AtomicU32);
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Poll::Ready(ended) = Pin::new(&mut this.transfer).poll(cx) else {
+            return Poll::Pending;
+        };
+        if this.durable == Durable::Yes {
+            this.writes.note(&ended.0);
+        }
+        if let Some(epoch) = this.epoch.take() {
+            this.writes.under_way.end(epoch);
+        }
+        Poll::Ready(ended)
+    }
+}
 
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        if let Some(epoch) = self.epoch.take() {
+            let orphan = Orphan {
+                writes: self.writes.clone(),
+                durable: self.durable,
+                epoch,
+            };
+            self.transfer.leave_to(Arc::new(orphan).into());
         }
     }
+}
 
-    #[test]
-    fn it_waits_for_what_was_under_way_and_for_nothing_else() {
-        let writes = Writes::default();
-        let wakes = Arc::new(Wakes::default());
-        let waker = wakes.clone().into();
-        let mut cx = Context::from_waker(&waker);
-        let before = [writes.begin(), writes.begin()];
-        let mut settled = pin!(writes.settled(|| false));
-        assert!(settled.as_mut().poll(&mut cx).is_pending());
-        let meanwhile = writes.begin();
-        writes.end(before[0]);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 0, "one is left");
-        writes.end(before[1]);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        assert_eq!(settled.as_mut().poll(&mut cx), Poll::Ready(true));
-        assert!(writes.is_any(), "the one that began meanwhile");
-        writes.end(meanwhile);
-        assert!(!writes.is_any());
+/// A write of which nobody hears how it ends: the disk drops it when the device is done with the write.
+struct Orphan {
+    writes: Arc<Writes>,
+    durable: Durable,
+    epoch: Epoch,
+}
+
+impl Wake for Orphan {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if self.durable == Durable::Yes {
+            // It may be the one that was told of a loss.
+            let mut failed = self.writes.failed();
+            failed.get_or_insert(StoreError::Undriven);
+        }
+        self.writes.under_way.end(self.epoch);
     }
+}
 
-    #[test]
-    fn it_waits_for_one_that_was_counted_when_its_period_was_over() {
-        let writes = Writes::default();
-        let mut cx = Context::from_waker(Waker::noop());
-        let late = writes.begin();
-        writes.state.fetch_xor(SECOND, Ordering::Relaxed);
-        let mut settled = pin!(writes.settled(|| false));
-        assert!(settled.as_mut().poll(&mut cx).is_pending());
-        writes.end(late);
-        assert_eq!(settled.as_mut().poll(&mut cx), Poll::Ready(true));
-    }
+#[cfg(test)]
+mod tests {
+    use block::sim::{Kind, SimConfig, SimDevice};
+    use rustix::io::Errno;
 
+    use super::*;
+    use crate::shared::FailedFlush;
+    use crate::{Options, Store};
+
+    /// What a failed write may have cost the flush has cost, which has failed too.
     #[test]
-    fn it_does_not_wait_when_that_is_over() {
-        let writes = Writes::default();
-        let mut cx = Context::from_waker(Waker::noop());
-        let _never_ends = writes.begin();
-        let is_over = Cell::new(false);
-        let mut settled = pin!(writes.settled(|| is_over.get()));
-        assert!(settled.as_mut().poll(&mut cx).is_pending());
-        is_over.set(true);
-        assert_eq!(settled.as_mut().poll(&mut cx), Poll::Ready(false));
+    fn a_flush_that_fails_answers_for_the_writes_before_it() {
+        let device = SimDevice::new(SimConfig::new(1, 1 << 20));
+        let made = Store::unmaintained(Arc::new(device.clone()), &Options::default());
+        let (store, _) = made.expect("a store");
+        let (shared, disk) = (&store.shared, Disk::open(&device, 4).expect("a queue"));
+        let flush = || disk.block_on(shared.flush(&disk));
+        device.fail(Kind::Write, 0, Errno::IO);
+        let write = shared
+            .writes
+            .write(&disk, disk.buffer(512), 0, Durable::Yes);
+        assert!(disk.block_on(write).0.is_err());
+        device.fail(Kind::Flush, 0, Errno::IO);
+        assert!(matches!(flush(), Err(FailedFlush::Itself(_))));
+        assert!(flush().is_ok());
+        device.fail(Kind::Write, 0, Errno::IO);
+        let write = shared
+            .writes
+            .write(&disk, disk.buffer(512), 0, Durable::Yes);
+        assert!(disk.block_on(write).0.is_err());
+        assert!(matches!(flush(), Err(FailedFlush::Write(_))));
+        assert!(flush().is_ok());
     }
 }

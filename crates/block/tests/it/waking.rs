@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use block::{BlockError, Device, Disk, Done, Geometry, Queue, Request, Transfer};
-use rt::{Arm, Instant};
+use block::sim::{SimConfig, SimDevice};
+use block::{BlockError, Device, Disk, Done, Durable, Geometry, Queue, Request, Transfer};
+use rt::{Arm, Instant, Poller};
 
 /// A device that never ends anything, or in its own time, which passes when somebody looks.
 struct Silent {
@@ -191,4 +192,50 @@ fn a_waker_may_use_the_disk_when_it_is_dropped() {
     }
     assert_eq!(LOOKS.get(), 2, "nobody waits any more");
     OWN.set(None);
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Heir(AtomicU32);
+
+impl Wake for Heir {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Whoever inherits a transfer hears of it when the device has nothing of it any more, and not before.
+#[test]
+fn an_heir_hears_when_the_device_is_done() {
+    let mut config = SimConfig::new(1, 1 << 20);
+    config.geometry.io_max = 4096;
+    let device = SimDevice::new(config);
+    let disk = Disk::open(&device, 1).expect("a queue");
+    let heirs: [Arc<Heir>; 5] = Default::default();
+    let heard = || heirs.each_ref().map(|heir| heir.0.load(Ordering::Relaxed));
+    let write = |len| disk.write(disk.buffer(len), 0, Durable::No);
+    let mut ended = write(512);
+    assert!(disk.poll() > 0);
+    ended.leave_to(heirs[0].clone().into());
+    assert_eq!(heard(), [1, 0, 0, 0, 0], "it has ended");
+    // The queue has room for one: of the first a half has gone, and nothing of the second.
+    let (mut cut, mut waits) = (write(8192), write(512));
+    let _ = disk.poller().arm();
+    cut.leave_to(heirs[1].clone().into());
+    waits.leave_to(heirs[2].clone().into());
+    assert_eq!(heard(), [1, 0, 1, 0, 0], "the device has the first");
+    drop((ended, cut, waits));
+    while disk.poll() > 0 {}
+    assert_eq!(heard(), [1, 1, 1, 0, 0]);
+    assert_eq!(device.totals().writes, 2, "what had not begun is left out");
+    let mut under_way = write(512);
+    let _ = disk.poller().arm();
+    under_way.leave_to(heirs[3].clone().into());
+    let mut refused = disk.write(disk.buffer(512), 1, Durable::No);
+    refused.leave_to(heirs[4].clone().into());
+    assert_eq!(heard(), [1, 1, 1, 0, 1]);
+    drop((under_way, refused));
+    assert_eq!(Arc::strong_count(&heirs[3]), 2);
+    drop(disk);
+    assert_eq!(Arc::strong_count(&heirs[3]), 1, "the disk has waited");
 }

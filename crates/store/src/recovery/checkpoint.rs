@@ -99,7 +99,7 @@ pub(crate) async fn write(shared: &Shared, disk: &Disk) -> Result<bool, StoreErr
         return Ok(false);
     }
     out.end();
-    close_segments(shared, disk).await?;
+    close_segments(shared, disk, shared.flush(disk)).await?;
     Ok(true)
 }
 
@@ -142,12 +142,12 @@ impl Output<'_> {
             len,
             of: None,
         };
-        let unended = Unended::new(shared, &place, Durable::No);
+        let unended = Unended::new(shared, &place);
         let crc = compose(shared, place, &mut buf[..end], &[member], 0);
         let at = shared.layout().block_at(room.segment, room.block);
         room.block += blocks;
         room.blocks -= blocks;
-        let (result, _) = disk.write(buf, at, Durable::Yes).await;
+        let (result, _) = shared.writes.write(disk, buf, at, Durable::Yes).await;
         result?;
         unended.end(room.block, crc, 1);
         room.settled = room.block;

@@ -16,7 +16,7 @@ use rt::Arm;
 use rustix::io::Errno;
 use store::examine::examine;
 use store::format::record::Record;
-use store::{Options, Recovery, Store, StoreError};
+use store::{Options, Recovery, State, Store, StoreError};
 
 use super::allowed::{Allowed, NOW};
 use super::cases::{Cases, seeds};
@@ -333,10 +333,10 @@ unsafe impl Queue for ReluctantQueue {
     }
 }
 
-/// A session goes while its write is on the device's way, and the write ends much later.
+/// A session goes while its write is on the device's way, and the write ends much later: no segment is given up before.
 fn a_late_write(seed: u64) -> Result<(), String> {
     let mut random = Rng::with_seed(seed);
-    let device = blank(seed, 10);
+    let device = blank(seed, 64);
     let reluctant = Reluctant::new(&device);
     let shared: Arc<dyn Device> = Arc::new(reluctant.clone());
     let mut world = World::on(&device, shared, &options(), 1).map_err(told)?;
@@ -377,13 +377,29 @@ fn a_late_write(seed: u64) -> Result<(), String> {
     if late.is_idle() {
         return Err("nothing is under way".to_owned());
     }
-    for number in 2..200 {
+    let mut change = |world: &mut World, allowed: &mut Allowed, number| {
         let i = [0, 1, 2, 4, 5][random.usize(..5)];
-        put(&mut world, &mut allowed, i, number, random.usize(..19_000))?;
+        put(world, allowed, i, number, random.usize(..19_000))
+    };
+    let free = |world: &World| {
+        let states = world.store.segments();
+        states.iter().filter(|s| **s == State::Free).count()
+    };
+    let mut numbers = 2..;
+    // With 4 the maintenance wants to give segments up.
+    while free(&world) > 3 {
+        let number = numbers.next().expect("no end");
+        change(&mut world, &mut allowed, number)?;
+    }
+    if world.store.stats().collected > 0 {
+        return Err("a segment was given up".to_owned());
     }
     reluctant.keeps.store(false, Ordering::Relaxed);
     while !late.is_idle() {
         late.poll();
+    }
+    for number in numbers.take(200) {
+        change(&mut world, &mut allowed, number)?;
     }
     judge_all(&world.store, &allowed, NOW, false)?;
     world.rest();

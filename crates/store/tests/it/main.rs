@@ -21,6 +21,7 @@ mod loss;
 mod model;
 mod moves;
 mod opening;
+mod orphans;
 mod panics;
 mod refusal;
 mod regions;
