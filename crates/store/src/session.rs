@@ -1,6 +1,6 @@
 //! What a core or a thread holds of a store.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::pin;
@@ -147,14 +147,14 @@ impl Session {
 
 /// Those who drive sessions until the store is closed.
 #[derive(Default)]
-pub(crate) struct Drivers(Mutex<HashMap<u64, Waker>>);
+pub(crate) struct Drivers(Mutex<BTreeMap<u64, Waker>>);
 
 impl Drivers {
-    fn wakers(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+    fn wakers(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store is closed.
+    /// The store is closed. They are woken in the order in which they have begun: a simulated run can be repeated.
     pub(crate) fn wake(&self) {
         let wakers = std::mem::take(&mut *self.wakers());
         wakers.into_values().for_each(Waker::wake);

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::pin;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -243,28 +242,39 @@ fn a_core_lets_go_of_a_session_that_nobody_holds() {
     drop(open().expect("nobody has it"));
 }
 
-struct Woken(AtomicBool);
+/// Notes its number when it is woken.
+struct Woken(u32, Arc<Mutex<Vec<u32>>>);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
+        self.1.lock().expect("not poisoned").push(self.0);
     }
 }
 
+/// In the order in which they have begun: a run in virtual time can be repeated.
 #[test]
 fn who_drives_a_session_is_woken_when_the_store_is_closed() {
+    const DRIVERS: u32 = 16;
     let device = world::blank(1, 12);
     let (store, _) = Store::unmaintained(world::shared(&device), &world::options()).expect("new");
     let session = store.session().expect("a session");
-    let mut driver = pin!(session.drive());
-    let woken = Arc::new(Woken(AtomicBool::new(false)));
-    let waker = Waker::from(woken.clone());
-    let mut context = Context::from_waker(&waker);
-    assert!(driver.as_mut().poll(&mut context).is_pending());
-    assert!(!woken.0.load(Ordering::Relaxed));
+    let mut drivers: Vec<_> = (0..DRIVERS).map(|_| Box::pin(session.drive())).collect();
+    let woken = Arc::new(Mutex::default());
+    for (number, driver) in (0..).zip(&mut drivers) {
+        let waker = Waker::from(Arc::new(Woken(number, woken.clone())));
+        let mut context = Context::from_waker(&waker);
+        assert!(driver.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(*woken.lock().expect("not poisoned"), []);
     store.close().expect("closed");
-    assert!(woken.0.load(Ordering::Relaxed));
-    assert!(driver.as_mut().poll(&mut context).is_ready());
+    let order: Vec<_> = (0..DRIVERS).collect();
+    assert_eq!(*woken.lock().expect("not poisoned"), order);
+    for driver in &mut drivers {
+        let poll = driver
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll.is_ready());
+    }
 }
 
 /// Somebody else runs the maintenance, and is in the middle of a collection: the index that is written is one of the log
