@@ -341,7 +341,7 @@ pub(crate) struct SoakFlags {
     /// How long.
     #[arg(long = "for", value_name = "TIME", default_value = "1m", value_parser = units::duration)]
     pub(crate) length: Duration,
-    /// End before that, once so many answers were checked and each fault has happened.
+    /// End before that, once each fault has happened and so many answers were checked since.
     #[arg(long, value_name = "ANSWERS", hide = true)]
     pub(crate) until: Option<u64>,
     /// Repeats what is asked and which faults are injected; not how they fall together

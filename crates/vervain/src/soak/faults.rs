@@ -49,6 +49,49 @@ impl Fault {
     }
 }
 
+/// The faults of a run, one after the other.
+pub(super) struct Rounds {
+    faults: Faults,
+    /// How many were drawn.
+    drawn: u64,
+    /// What is left of them, the next one last.
+    left: Vec<Fault>,
+    /// How many of those that are left were in vain, one after the other.
+    in_vain: usize,
+}
+
+impl Rounds {
+    pub(super) fn new(faults: Faults) -> Self {
+        Rounds {
+            faults,
+            drawn: 0,
+            left: Vec::new(),
+            in_vain: 0,
+        }
+    }
+
+    /// The next one. When all that are left were in vain, another round comes before them.
+    pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> Option<Fault> {
+        if self.in_vain == self.left.len() {
+            let mut round = self.faults.round(self.drawn, random);
+            round.retain(|fault| !self.left.contains(fault));
+            self.left.append(&mut round);
+            (self.drawn, self.in_vain) = (self.drawn + 1, 0);
+        }
+        self.left.pop()
+    }
+
+    /// It could be caused, or something was in its way: then it comes again, after the others.
+    pub(super) fn tried(&mut self, fault: Fault, done: bool) {
+        self.in_vain += 1;
+        if done {
+            self.in_vain = 0;
+        } else {
+            self.left.insert(0, fault);
+        }
+    }
+}
+
 /// The faults of a run: `all`, `none`, or some by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Faults(Vec<Fault>);
@@ -142,6 +185,30 @@ mod tests {
             foreign.to_string(),
             "kill-client,stop-client,leave,loss,garbage,half-open,slow,flood,huge,pressure,idle"
         );
+    }
+
+    #[test]
+    fn faults_that_cannot_be_caused_stop_no_others() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut rounds = Rounds::new("all".parse().expect("all"));
+        let mut caused = BTreeMap::<Fault, u64>::new();
+        let mut refused = 0;
+        for _ in 0..200 {
+            let fault = rounds.next(&mut random).expect("a fault");
+            let done = !matches!(fault, Fault::FlushLater | Fault::ClockBack);
+            rounds.tried(fault, done);
+            if done {
+                *caused.entry(fault).or_default() += 1;
+            } else {
+                refused += 1;
+            }
+        }
+        // 13 a round, and the server's death once in three.
+        assert!(caused[&Fault::KillServer] >= 3, "{caused:?}");
+        assert!((13..=14).contains(&caused.len()), "{caused:?}");
+        assert!(refused < 100 && caused.values().all(|count| *count >= 3));
+        let mut none = Rounds::new("none".parse().expect("none"));
+        assert_eq!(none.next(&mut random), None);
     }
 
     #[test]

@@ -9,7 +9,9 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use cache::herd::client::Address;
 
+use super::faults::Fault;
 use super::model::{Moment, Upset};
 use super::world::{Failure, Flush, World, Wrong, lock};
 use crate::client::SocketClient;
@@ -21,12 +23,19 @@ const DELAY_S_MAX: u64 = 2;
 
 /// Items that are stored before a flush.
 const ITEMS: usize = 32;
+/// How long an answer may take; the server lives, and is not stopped.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Has the server forget everything, now or a little later; whether it was done. One that is still to
-/// come is seldom replaced: most are to be seen to their end.
+/// A connection to the server.
+pub(super) fn dial(door: &Address) -> anyhow::Result<SocketClient> {
+    Ok(SocketClient::over(door.dial(PATIENCE)?))
+}
+
+/// Has the server forget everything, now or a little later; whether it was done. A flush that is still
+/// to come is seldom replaced: most are to be seen to their end.
 pub(super) fn flush(
     world: &World,
-    talk: &mut SocketClient,
+    door: &Address,
     later: bool,
     random: &mut fastrand::Rng,
 ) -> anyhow::Result<bool> {
@@ -39,11 +48,12 @@ pub(super) fn flush(
         0 => "flush_all".to_string(),
         delay_s => format!("flush_all {delay_s}"),
     };
+    let talk = &mut dial(door)?;
     let (id, items) = {
         let mut shared = lock(&world.shared);
         let now = world.now();
         shared.settle_flushes(now);
-        if later && shared.pending.is_some() && random.u8(..16) > 0 {
+        if shared.pending.is_some() && random.u8(..16) > 0 {
             return Ok(false);
         }
         // From now on the one before is replaced at any moment, whether this is heard of or not.
@@ -64,7 +74,7 @@ pub(super) fn flush(
         }
         Ok(()) => {
             shared.upset(now, Upset::Flushed(id));
-            shared.gone.push(items);
+            shared.gone.push((Fault::Flush, items));
         }
     }
     heard.map(|()| true)
@@ -100,15 +110,19 @@ fn keys(number: u32) -> Vec<String> {
     (0..ITEMS).map(key).collect()
 }
 
-/// Looks for what flushes that are over must have taken.
-pub(super) fn look_for_flushed(world: &World, talk: &mut SocketClient) -> anyhow::Result<()> {
-    let gone = {
+/// Looks for what flushes that are over must have taken, and counts them.
+pub(super) fn look_for_flushed(world: &World, door: &Address) -> anyhow::Result<()> {
+    let next = || {
         let mut shared = lock(&world.shared);
         shared.settle_flushes(world.now());
-        std::mem::take(&mut shared.gone)
+        shared.gone.last().copied()
     };
-    for number in gone {
-        let found = count_found(talk, &keys(number))?;
+    while let Some((fault, number)) = next() {
+        let found = count_found(&mut dial(door)?, &keys(number))?;
+        lock(&world.shared)
+            .gone
+            .retain(|(_, looked_for)| *looked_for != number);
+        world.count(fault);
         if found > 0 {
             world.fail(Failure::Wrong(Box::new(Wrong {
                 client: "the one who flushes".into(),
@@ -138,13 +152,13 @@ mod tests {
         let over = shared.upsets_from(0, 10, 100);
         assert!(matches!(over[..], [(9, Upset::Flushed(3))]), "{over:?}");
         assert!(shared.upsets_from(1, 10, 100).is_empty());
-        assert_eq!(shared.gone, [7]);
+        assert_eq!(shared.gone, [(Fault::FlushLater, 7)]);
         shared.pending = Some((19, flush(4)));
         shared.drop_pending(15);
         let over = shared.upsets_from(1, 20, 100);
         let [(15, Upset::MayHaveFlushed(4))] = over[..] else {
             panic!("{over:?}");
         };
-        assert_eq!(shared.gone, [7]);
+        assert_eq!(shared.gone.len(), 1);
     }
 }

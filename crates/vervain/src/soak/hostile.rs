@@ -8,14 +8,14 @@ use cache::herd::client::{Address, Door};
 
 use super::faults::Fault;
 
-/// How long a one waits for anything.
+/// How long a hostile client waits for anything.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Connections of a flood.
 const FLOOD: usize = 200;
 /// Connections that are left half open.
 const HALF_OPEN: usize = 24;
 
-/// Does one thing. What goes wrong is the one's own fault.
+/// Does one thing. What goes wrong is its own fault.
 pub(super) fn attack(fault: Fault, door: &Address, memory: usize, mut random: fastrand::Rng) {
     let random = &mut random;
     let done = match fault {
@@ -28,7 +28,7 @@ pub(super) fn attack(fault: Fault, door: &Address, memory: usize, mut random: fa
         _ => Ok(()),
     };
     if let Err(error) = done {
-        tracing::debug!(fault = fault.name(), %error, "a one was sent away");
+        tracing::debug!(fault = fault.name(), %error, "a hostile client was sent away");
     }
 }
 

@@ -10,20 +10,17 @@ use cache::herd::client::Address;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock::step;
-use super::faults::{Fault, Faults};
+use super::faults::{Fault, Faults, Rounds};
 use super::flush::{flush, look_for_flushed};
 use super::hostile::attack;
 use super::keeper::Keeper;
 use super::world::{ClientSlot, Door, Failure, Phase, World, lock};
-use crate::client::SocketClient;
 
 /// How long all clients may take to end their processes: longer than one may.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// How often all clients leave, so that leaks show.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// How long an answer may take; the server lives, and is not stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is wanted.
 pub(super) struct Plan {
@@ -60,8 +57,7 @@ impl Injector {
     }
 
     fn inject(&mut self) -> anyhow::Result<()> {
-        let mut rounds = 0;
-        let mut round = Vec::new();
+        let mut rounds = Rounds::new(self.plan.faults.clone());
         let mut looked = Instant::now();
         while !self.world.is_stopping() {
             let pause = self.plan.every.mul_f64(0.5 + self.random.f64());
@@ -73,15 +69,14 @@ impl Injector {
                 self.send_all_away()?;
                 looked = Instant::now();
             }
-            if round.is_empty() {
-                round = self.plan.faults.round(rounds, &mut self.random);
-                rounds += 1;
+            if let Err(error) = look_for_flushed(&self.world, &self.plan.doors[0]) {
+                // The server may have as many connections as it takes; they are looked for again.
+                self.world
+                    .note(&format!("no look after a flush: {error:#}"));
             }
-            if let Some(fault) = round.pop()
-                && !self.cause(fault)?
-            {
-                // Something was in its way; it comes once more, after the others of its round.
-                round.insert(0, fault);
+            if let Some(fault) = rounds.next(&mut self.random) {
+                let done = self.cause(fault)?;
+                rounds.tried(fault, done);
             }
         }
         Ok(())
@@ -156,12 +151,12 @@ impl Injector {
                 self.world.set_phase(Phase::Busy);
                 true
             }
-            Fault::Flush | Fault::FlushLater | Fault::ClockAhead | Fault::ClockBack => {
-                self.upset(fault)
-            }
+            // They count when what they took has been looked for.
+            Fault::Flush | Fault::FlushLater => return Ok(self.upset(fault)),
+            Fault::ClockAhead | Fault::ClockBack => self.upset(fault),
             // That one is a property of processes.
             Fault::Loss => false,
-            one => self.send(one)?,
+            hostile => self.send(hostile)?,
         };
         if done {
             self.world.count(fault);
@@ -203,21 +198,12 @@ impl Injector {
             return false;
         };
         let (world, random) = (&self.world, &mut self.random);
-        let mut upset = || {
-            let mut talk = SocketClient::over(door.dial(PATIENCE)?);
-            look_for_flushed(world, &mut talk)?;
-            let done = match fault {
-                Fault::Flush => flush(world, &mut talk, false, random)?,
-                Fault::FlushLater => flush(world, &mut talk, true, random)?,
-                other => {
-                    step(world, &mut talk, other == Fault::ClockAhead, random)?;
-                    true
-                }
-            };
-            look_for_flushed(world, &mut talk)?;
-            anyhow::Ok(done)
+        let done = match fault {
+            Fault::Flush | Fault::FlushLater => {
+                flush(world, &door, fault == Fault::FlushLater, random)
+            }
+            other => step(world, &door, other == Fault::ClockAhead, random).map(|()| true),
         };
-        let done = upset();
         if let Err(error) = &done {
             // The server may have as many connections as it takes.
             world.note(&format!("{} at {door} failed: {error:#}", fault.name()));
@@ -225,7 +211,7 @@ impl Injector {
         done.unwrap_or(false)
     }
 
-    /// Sends a one.
+    /// Sends a hostile client.
     fn send(&mut self, fault: Fault) -> anyhow::Result<bool> {
         let (running, ended): (Vec<_>, Vec<_>) =
             self.hostile.drain(..).partition(|one| !one.is_finished());
@@ -239,7 +225,7 @@ impl Injector {
         self.world.note(&format!("{} at {door}", fault.name()));
         let (memory, random) = (self.plan.memory, self.random.fork());
         let one = std::thread::Builder::new()
-            .name("one".into())
+            .name("hostile".into())
             .spawn(move || attack(fault, &door, memory, random))
             .context("starting a thread")?;
         self.hostile.push(one);

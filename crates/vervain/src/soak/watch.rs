@@ -24,7 +24,7 @@ pub(super) struct Watch<'a> {
     pub(super) keeper: Option<&'a Arc<Mutex<Keeper>>>,
     pub(super) interrupted: &'a AtomicBool,
     pub(super) faults: &'a Faults,
-    /// Answers that are enough once each fault has happened.
+    /// Answers that are enough after each fault has happened.
     pub(super) until: Option<u64>,
     /// Nothing is told where output is for programs.
     pub(super) quiet: bool,
@@ -49,10 +49,12 @@ impl Watch<'_> {
         let mut tell_at = tell_every;
         let mut look_at = Duration::ZERO;
         let mut before = (Duration::ZERO, 0);
+        let mut enough = None;
         loop {
             let now = self.world.began.elapsed();
-            let over =
-                now >= length || self.interrupted.load(Ordering::Acquire) || self.is_enough();
+            let over = now >= length
+                || self.interrupted.load(Ordering::Acquire)
+                || self.is_enough(&mut enough);
             if over || self.world.failure().is_some() {
                 break;
             }
@@ -85,9 +87,13 @@ impl Watch<'_> {
         held_up
     }
 
-    fn is_enough(&self) -> bool {
+    /// Whether all has been done that is wanted. `enough` is how many answers will be, from the moment
+    /// on when each fault has happened.
+    fn is_enough(&self, enough: &mut Option<u64>) -> bool {
+        let all_happened = || self.faults.all_happened(&self.world.faults());
+        let checked = || total(self.world).checked;
         self.until.is_some_and(|answers| {
-            self.faults.all_happened(&self.world.faults()) && total(self.world).checked >= answers
+            all_happened() && checked() >= *enough.get_or_insert_with(|| checked() + answers)
         })
     }
 

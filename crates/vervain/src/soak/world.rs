@@ -83,8 +83,8 @@ pub(super) struct Shared {
     upsets: Vec<(Moment, Upset)>,
     /// What is to be flushed by then.
     pub(super) pending: Option<(Moment, Flush)>,
-    /// Items that must be gone, and have not been looked for.
-    pub(super) gone: Vec<u32>,
+    /// Flushes that are over: which, and the items that must be gone and have not been looked for.
+    pub(super) gone: Vec<(Fault, u32)>,
 }
 
 /// A flush: the number of its upset, and of the items that were stored before it.
@@ -145,7 +145,7 @@ impl Shared {
     pub(super) fn settle_flushes(&mut self, now: Moment) {
         if let Some((to, flush)) = self.pending.take_if(|(to, _)| *to < now) {
             self.upset(to, Upset::Flushed(flush.id));
-            self.gone.push(flush.items);
+            self.gone.push((Fault::FlushLater, flush.items));
         }
     }
 
@@ -314,6 +314,8 @@ impl World {
         let now = self.now();
         shared.settle_flushes(now);
         shared.drop_pending(now);
+        // The next one has none of their items, whatever flushes do.
+        shared.gone.clear();
         let id = shared.upset_id();
         shared.upset(now, Upset::Killed(id));
     }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use crate::harness::{Guard, Place, eventually, run_within, vervain};
 
 /// Longer than a soak takes with what follows it.
-const LIMIT: Duration = Duration::from_secs(400);
+const LIMIT: Duration = Duration::from_secs(550);
 
 /// A soak whose logs, if it keeps any, are removed with the place.
 fn soak(place: &Place, flags: &[&str]) -> Command {
@@ -25,7 +25,7 @@ fn soak(place: &Place, flags: &[&str]) -> Command {
 fn a_correct_cache_passes_under_all_faults() {
     let place = Place::new();
     // It ends when it has done what is looked for below; the time only bounds that.
-    let flags = ["--for", "150s", "--until", "5000", "--every", "250ms"];
+    let flags = ["--for", "300s", "--until", "5000", "--every", "250ms"];
     let said = run_within(
         LIMIT,
         soak(&place, &flags).args(["--seed", "7", "--json"]),
