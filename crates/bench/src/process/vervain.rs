@@ -100,8 +100,8 @@ pub fn start_in(
     if !settings.cpus.is_empty() {
         command.arg("--pin");
     }
-    // The kernel closes the port of a server that was killed a moment later. Whose it is otherwise, the
-    // server says.
+    // The kernel closes the port of a server that was killed a moment later. If another process
+    // has it, the server says so.
     let give_up = Instant::now() + START_MAX;
     while TcpListener::bind((Ipv4Addr::LOCALHOST, home.port)).is_err() && Instant::now() < give_up {
         std::thread::sleep(Duration::from_millis(10));

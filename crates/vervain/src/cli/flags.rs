@@ -13,7 +13,7 @@ use super::parse_gid;
 use crate::soak::{self, Faults};
 
 /// Which software NIC.
-#[derive(Args, Debug, Clone)]
+#[derive(Args, Debug, Clone, Default)]
 pub struct NicFlags {
     /// The NIC's address: an IP address or any name [default: 127.0.0.1].
     #[arg(long, value_name = "NAME", value_parser = parse_gid)]
@@ -22,9 +22,10 @@ pub struct NicFlags {
     /// /tmp/vervain-UID].
     #[arg(long, value_name = "PATH")]
     pub run_dir: Option<PathBuf>,
-    /// How long another process may take to answer this one's first contact.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
-    pub contact_timeout: Duration,
+    /// How long another process may take to answer this one's first contact, or where a region's memory
+    /// is [default: 1s].
+    #[arg(long, value_name = "TIME", value_parser = contact_timeout)]
+    pub contact_timeout: Option<Duration>,
     /// Print every request and completion of the NIC on standard error.
     #[arg(long, help_heading = "Looking into the NIC")]
     pub nic_trace: bool,
@@ -34,15 +35,11 @@ pub struct NicFlags {
     pub nic_loss: Option<u32>,
 }
 
-impl Default for NicFlags {
-    fn default() -> Self {
-        NicFlags {
-            gid: None,
-            run_dir: None,
-            contact_timeout: Duration::from_secs(1),
-            nic_trace: false,
-            nic_loss: None,
-        }
+/// A duration in which another process can answer.
+fn contact_timeout(text: &str) -> Result<Duration, String> {
+    match units::duration(text)? {
+        Duration::ZERO => Err("nobody answers in no time".to_string()),
+        timeout => Ok(timeout),
     }
 }
 
@@ -225,7 +222,8 @@ pub struct ClientFlags {
     /// The NIC.
     #[command(flatten)]
     pub nic: NicFlags,
-    /// How long to wait for an answer.
+    /// How long to wait for an answer. When none came over RDMA, the server is asked for its run directory
+    /// over the socket, for 10s at most or as long again.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     pub timeout: Duration,
 }

@@ -60,12 +60,37 @@ pub(crate) fn run_dir(given: Option<&Path>) -> PathBuf {
     }
 }
 
+/// A path as a line shows it, no two alike: what would end the line or tell a terminal something is
+/// escaped, bytes that are no UTF-8, and backslashes.
+pub(crate) fn on_a_line(path: &Path) -> String {
+    let mut shown = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || c == '\\' {
+                shown.extend(c.escape_default());
+            } else {
+                shown.push(c);
+            }
+        }
+        shown.extend(chunk.invalid().escape_ascii().map(char::from));
+    }
+    shown
+}
+
+/// The same for all paths to a run directory, on a line.
+pub(crate) fn told_run_dir(path: &Path) -> String {
+    let whole = path.canonicalize().or_else(|_| std::path::absolute(path));
+    on_a_line(&whole.unwrap_or_else(|_| path.to_path_buf()))
+}
+
 /// The software NIC's options.
 fn nic_options(flags: &NicFlags) -> SoftOptions {
     let localhost = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
-    SoftOptions::new(run_dir_of(flags))
-        .gid(flags.gid.unwrap_or(localhost))
-        .contact_timeout(flags.contact_timeout)
+    let options = SoftOptions::new(run_dir_of(flags)).gid(flags.gid.unwrap_or(localhost));
+    match flags.contact_timeout {
+        Some(timeout) => options.contact_timeout(timeout),
+        None => options,
+    }
 }
 
 /// The software NIC, opened.
@@ -118,7 +143,25 @@ fn open_soft(options: &SoftOptions) -> anyhow::Result<Arc<SoftNic>> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
+
+    #[test]
+    fn no_two_paths_are_shown_alike() {
+        for (path, shown) in [
+            (&b"/tmp/r\xc3\xbcn"[..], "/tmp/r\u{fc}n"),
+            (b"/a\nb", r"/a\nb"),
+            (br"/a\nb", r"/a\\nb"),
+            (b"/\xfe", r"/\xfe"),
+            (b"/\xff", r"/\xff"),
+            (br"/\xff", r"/\\xff"),
+            ("/\u{fffd}".as_bytes(), "/\u{fffd}"),
+        ] {
+            assert_eq!(on_a_line(Path::new(OsStr::from_bytes(path))), shown);
+        }
+    }
 
     #[test]
     fn addresses_and_names_become_gids() {

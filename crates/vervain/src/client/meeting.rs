@@ -1,15 +1,14 @@
 //! Why client and server do not meet over the NIC although the door is open.
 
-use std::path::Path;
 use std::time::Duration;
 
 use cache::herd::client::{BlockingError, ConnectError};
 use cache::herd::wire::handshake::Refusal;
 
 use super::socket::SocketClient;
-use crate::cli::{ClientFlags, run_dir_of};
+use crate::cli::{ClientFlags, run_dir_of, told_run_dir};
 
-/// How long a server is asked for its settings at least, however short an answer is waited for.
+/// Time limit for asking the server for its settings, if `--timeout` is shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Does something over the NIC; if nobody is met there, says so when it is because of another run
@@ -19,16 +18,15 @@ pub(super) fn meeting<T>(
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     work().map_err(|error| match other_run_dir(flags, &error) {
-        Some(theirs) => error.context(format!(
-            "the server's run directory is {theirs}, not {}; choose it with --run-dir",
-            run_dir_of(&flags.nic).display()
+        Some([theirs, ours]) => error.context(format!(
+            "the server's run directory is {theirs}, not {ours}; choose it with --run-dir"
         )),
         None => error,
     })
 }
 
-/// The server's run directory, if it is another than ours and that may be why this went wrong.
-fn other_run_dir(flags: &ClientFlags, error: &anyhow::Error) -> Option<String> {
+/// The server's run directory and ours, if they are not the same and that may be why this went wrong.
+fn other_run_dir(flags: &ClientFlags, error: &anyhow::Error) -> Option<[String; 2]> {
     let silent = matches!(
         error.downcast_ref(),
         Some(BlockingError::TimedOut | BlockingError::Unknown)
@@ -50,6 +48,6 @@ fn other_run_dir(flags: &ClientFlags, error: &anyhow::Error) -> Option<String> {
         .stats(Some("settings"));
     let mut settings = settings.ok()?.into_iter();
     let (_, theirs) = settings.find(|(name, _)| name == "run_dir")?;
-    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    (whole(Path::new(&theirs)) != whole(&run_dir_of(&flags.nic))).then_some(theirs)
+    let ours = told_run_dir(&run_dir_of(&flags.nic));
+    (theirs != ours).then_some([theirs, ours])
 }

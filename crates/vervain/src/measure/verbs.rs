@@ -130,8 +130,9 @@ impl Peer {
         if let Some(gid) = flags.gid {
             command.args(["--gid", &gid.to_string()]);
         }
-        let patience = format!("{}us", flags.contact_timeout.as_micros());
-        command.args(["--contact-timeout", &patience]);
+        if let Some(patience) = flags.contact_timeout {
+            command.args(["--contact-timeout", &format!("{}s", patience.as_secs_f64())]);
+        }
         if let Some(ppm) = flags.nic_loss {
             command.args(["--nic-loss", &ppm.to_string()]);
         }

@@ -20,8 +20,8 @@ use verbs::nic::Nic;
 use verbs::typed::{Context, ProtectionDomain};
 
 use super::control::{self, Control};
-use super::{lock_gid, on_a_line};
-use crate::cli::{OpenedNic, ServeFlags, open_nic};
+use super::lock_gid;
+use crate::cli::{OpenedNic, ServeFlags, open_nic, told_run_dir};
 
 /// How often counters are published, and the date is read, while the core is awake.
 const PUBLISH_EVERY_NS: u64 = 10_000_000;
@@ -93,10 +93,7 @@ impl Rdma {
             config: config.clone(),
             gid: self.options.gid.to_string(),
             // Whole, for those who work in another directory.
-            run_dir: on_a_line(
-                &std::path::absolute(&self.options.run_dir)
-                    .unwrap_or_else(|_| self.options.run_dir.clone()),
-            ),
+            run_dir: told_run_dir(&self.options.run_dir),
             nic: Arc::clone(&self.soft),
             counted: self.counted.clone(),
         });

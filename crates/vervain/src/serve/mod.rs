@@ -59,7 +59,7 @@ use self::core::Parts;
 use self::herd::Rdma;
 use self::limits::Limits;
 use self::stats::{Board, Settings};
-use crate::cli::{EngineKind, Io, ServeFlags, show_size};
+use crate::cli::{EngineKind, Io, ServeFlags, on_a_line, show_size};
 
 /// The index's share of memory, in thousandths: about two slots for each item of 64 bytes, header
 /// included, so that few small items lose their slot.
@@ -215,20 +215,6 @@ where
         end.with_context(|| format!("core {number} could not serve"))?;
     }
     Ok(())
-}
-
-/// A path as a line shows it: what would end the line, or tell a terminal something, is escaped, and so
-/// is what escapes, so that no two paths are shown alike.
-fn on_a_line(path: &Path) -> String {
-    let mut shown = String::new();
-    for c in path.display().to_string().chars() {
-        if c.is_control() || c == '\\' {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
 }
 
 fn plural(count: usize) -> &'static str {

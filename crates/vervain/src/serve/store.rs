@@ -36,10 +36,10 @@ use super::mail::{MAIL_MAX, Mail, Post};
 use super::stats::Doors;
 use super::watch::Watch;
 use super::{
-    LINGER_MAX, bind_tcp, bind_unix, herd_config, join_control, machine, on_a_line, patiently,
-    plural, run_cores,
+    LINGER_MAX, bind_tcp, bind_unix, herd_config, join_control, machine, patiently, plural,
+    run_cores,
 };
-use crate::cli::{Durable, ServeFlags, show_size};
+use crate::cli::{Durable, ServeFlags, on_a_line, show_size};
 
 /// How long commands under way are waited for when the server stops.
 const FINISH_MAX: Duration = Duration::from_secs(60);

@@ -305,6 +305,7 @@ fn exit_codes_tell_a_no_from_a_wrong_call() {
         (&["serve", "--cores", "0"], "0 is not in 1..=64"),
         (&["serve", "--window", "3"], "`3` is no power of two"),
         (&["serve", "--clients", "0"], "0 is not in"),
+        (&["serve", "--contact-timeout", "0"], "in no time"),
         (
             &["serve", "--io", "carrier-pigeon"],
             "possible values: auto, uring, epoll",

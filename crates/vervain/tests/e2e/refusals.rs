@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
-use crate::harness::{Place, Said, run, vervain};
+use crate::harness::{Place, Said, Server, run, vervain};
 
 /// Checks for exit code 1, silence on standard output, and one line with the sentence.
 #[track_caller]
@@ -209,6 +209,36 @@ fn when_the_run_directory_is_none() {
     ]);
     expect_sentence(&run(client.arg(place.run_dir()), b""), &sentence);
     assert_eq!(std::fs::read(place.run_dir()).expect("the file"), b"mine");
+}
+
+#[test]
+fn when_nobody_is_met_in_a_run_directory_whose_name_is_escaped() {
+    let place = Place::new();
+    let run_dir = place.path(r"a\b");
+    let mut command = vervain();
+    command.args([
+        "--json",
+        "serve",
+        "--memory",
+        "32M",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    command.arg("--run-dir").arg(&run_dir);
+    let server = Server::start(&place, command);
+    // What leads to the server is cleaned away; its client makes the directory anew.
+    std::fs::remove_dir_all(&run_dir).expect("a run directory");
+    let mut command = vervain();
+    command.args([
+        "get",
+        "k",
+        "--server",
+        &server.address.to_string(),
+        "--run-dir",
+    ]);
+    let said = run(command.arg(&run_dir), b"");
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    assert!(!said.err.contains("--run-dir"), "{}", said.err);
 }
 
 #[test]
