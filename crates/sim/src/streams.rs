@@ -6,7 +6,7 @@
 //! reset; news of either takes the network's time like everything else.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use conformance::model::Network;
 use rt::net::Addr;
 use rt::{Instant, SocketNum, Sockets};
 
@@ -141,8 +142,8 @@ struct Net {
     socket_next: usize,
     listeners: BTreeMap<Name, usize>,
     under_way: Timeline<Flying>,
-    /// Pairs of nodes that are cut off from each other, the smaller first.
-    cut: BTreeSet<(usize, usize)>,
+    /// Knows which nodes are cut off from each other.
+    fabric: Network,
     /// What waits for a link that is cut, in order.
     held: Vec<Flying>,
     port_next: u16,
@@ -157,12 +158,8 @@ fn nameless() -> Addr {
     Addr::Unix(PathBuf::new())
 }
 
-pub(crate) fn pair(a: usize, b: usize) -> (usize, usize) {
-    (a.min(b), a.max(b))
-}
-
 impl Streams {
-    pub(crate) fn new(seed: u64, links: Links) -> Self {
+    pub(crate) fn new(seed: u64, links: Links, fabric: Network) -> Self {
         Self(Rc::new(RefCell::new(Net {
             links,
             random: stream(seed, "streams"),
@@ -171,7 +168,7 @@ impl Streams {
             socket_next: 0,
             listeners: BTreeMap::new(),
             under_way: Timeline::default(),
-            cut: BTreeSet::new(),
+            fabric,
             held: Vec::new(),
             port_next: 32_768,
         })))
@@ -202,15 +199,9 @@ impl Streams {
         count
     }
 
-    /// Nothing passes between two nodes from now on.
-    pub(crate) fn cut(&self, a: usize, b: usize) {
-        self.0.borrow_mut().cut.insert(pair(a, b));
-    }
-
-    /// What was held between two nodes goes on its way.
-    pub(crate) fn mend(&self, a: usize, b: usize) {
+    /// What was held at links that have been mended goes on its way.
+    pub(crate) fn let_go(&self) {
         let mut net = self.0.borrow_mut();
-        net.cut.remove(&pair(a, b));
         let (held, now) = (std::mem::take(&mut net.held), net.now);
         for flying in held {
             net.under_way.add(now, flying);
@@ -299,7 +290,7 @@ impl Net {
     }
 
     fn arrive(&mut self, flying: Flying) {
-        if self.cut.contains(&pair(flying.from.node, flying.to.node)) {
+        if !self.fabric.reaches(flying.from.node, flying.to.node) {
             self.held.push(flying);
             return;
         }

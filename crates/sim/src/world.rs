@@ -1,6 +1,5 @@
 //! The nodes, and the time that passes for all of them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,7 +16,7 @@ use thiserror::Error;
 
 use crate::chance::{Trace, stream};
 use crate::chaos::Chances;
-use crate::streams::{Links, Streams, ip_of, pair};
+use crate::streams::{Links, Streams, ip_of};
 
 /// What a world is made of.
 #[derive(Clone, Debug)]
@@ -202,8 +201,6 @@ pub struct World {
     nics: Vec<ModelNic>,
     fabric: Network,
     streams: Streams,
-    /// How often pairs of nodes are cut off from each other.
-    cuts: BTreeMap<(usize, usize), usize>,
     /// Cores that take a turn in this step, by node and number.
     order: Vec<(usize, usize)>,
     turns: fastrand::Rng,
@@ -235,9 +232,8 @@ impl World {
             clock: Arc::new(ManualClock::new(options.unix_s)),
             nodes: Vec::new(),
             nics,
+            streams: Streams::new(seed, options.links, fabric.clone()),
             fabric,
-            streams: Streams::new(seed, options.links),
-            cuts: BTreeMap::new(),
             order: Vec::new(),
             turns: stream(seed, "turns"),
             chance: stream(seed, "chance"),
@@ -443,12 +439,7 @@ impl World {
     /// sockets meanwhile arrives then; between NICs it is lost, or tried again where the transport is
     /// reliable.
     pub fn cut(&mut self, a: usize, b: usize) {
-        let cuts = self.cuts.entry(pair(a, b)).or_default();
-        *cuts += 1;
-        if *cuts == 1 {
-            self.streams.cut(a, b);
-            self.fabric.cut(a, b);
-        }
+        self.fabric.cut(a, b);
     }
 
     /// Mends what [`World::cut`] has cut.
@@ -456,13 +447,8 @@ impl World {
     /// # Panics
     /// If the nodes are not cut off from each other.
     pub fn mend(&mut self, a: usize, b: usize) {
-        let cuts = self.cuts.get_mut(&pair(a, b)).expect("they were cut off");
-        *cuts -= 1;
-        if *cuts == 0 {
-            self.cuts.remove(&pair(a, b));
-            self.streams.mend(a, b);
-            self.fabric.mend(a, b);
-        }
+        self.fabric.mend(a, b);
+        self.streams.let_go();
     }
 
     /// What a program finds on a node, which is switched on if it is off.

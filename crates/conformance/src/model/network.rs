@@ -16,7 +16,7 @@
 //! A WRITE lands in steps: a cache line each, and the last aligned word on its own. Whoever looks in
 //! between sees the first lines of the new bytes and the last ones of the old.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::arrive::{Body, Message};
@@ -152,19 +152,30 @@ impl Network {
         }
     }
 
-    /// Nothing passes between two nodes until [`Network::mend`], however often they were cut off from
-    /// each other.
+    /// Nothing passes between two nodes until [`Network::mend`], once for each cut.
     pub fn cut(&self, a: usize, b: usize) {
         if let Some(air) = &mut self.lock().air {
-            air.cut.insert(pair(a, b));
+            *air.cuts.entry(pair(a, b)).or_default() += 1;
         }
     }
 
     /// Mends what [`Network::cut`] has cut.
+    ///
+    /// # Panics
+    /// If the nodes are not cut off from each other.
     pub fn mend(&self, a: usize, b: usize) {
         if let Some(air) = &mut self.lock().air {
-            air.cut.remove(&pair(a, b));
+            let cuts = air.cuts.get_mut(&pair(a, b)).expect("they were cut off");
+            *cuts -= 1;
+            if *cuts == 0 {
+                air.cuts.remove(&pair(a, b));
+            }
         }
+    }
+
+    /// Whether something passes between two nodes.
+    pub fn reaches(&self, a: usize, b: usize) -> bool {
+        self.lock().reaches(a, b)
     }
 
     /// What the network has done.
@@ -237,8 +248,8 @@ pub(super) struct Air {
     busy_until_ns: BTreeMap<Place, u64>,
     /// NICs that stand still, by their nodes.
     paused_until_ns: BTreeMap<usize, u64>,
-    /// Pairs of nodes between which nothing passes, the smaller first.
-    cut: BTreeSet<(usize, usize)>,
+    /// How often pairs of nodes are cut off from each other, the smaller first.
+    cuts: BTreeMap<(usize, usize), usize>,
     stats: NetworkStats,
     trace: Option<Vec<(u64, String)>>,
 }
@@ -254,7 +265,7 @@ impl Air {
             event_next: 0,
             busy_until_ns: BTreeMap::new(),
             paused_until_ns: BTreeMap::new(),
-            cut: BTreeSet::new(),
+            cuts: BTreeMap::new(),
             stats: NetworkStats::default(),
             trace: None,
         }
@@ -421,7 +432,7 @@ impl World {
     /// Whether something passes between two nodes.
     pub(super) fn reaches(&self, a: usize, b: usize) -> bool {
         let air = self.air.as_ref();
-        a == b || air.is_none_or(|air| !air.cut.contains(&pair(a, b)))
+        a == b || air.is_none_or(|air| !air.cuts.contains_key(&pair(a, b)))
     }
 
     /// Bytes of a packet.
