@@ -108,7 +108,7 @@ fn of_large(record: &StoreRecord, report: &StoreReport) -> [Option<Figure>; 3] {
         )
     };
     let by_cpu = |row: &Row| {
-        let note = format!("{:.0}/s", row.store.per_second.mid);
+        let note = format!("{}/s", Unit::Number.show(row.store.per_second.mid));
         row_bars(
             row,
             row.engine.to_string(),
