@@ -28,7 +28,7 @@ const NEW_LANES_MAX: usize = 1 << 13;
 
 /// A queue pair, as the completion queues know it on which it completes.
 pub(crate) trait Completes: Sized + Send + Sync + Debug + 'static {
-    /// They do not survive that a queue of theirs has overrun.
+    /// Fails queue pairs whose completion queue has overrun.
     fn enter_error_all(adapter: &Adapter, all: Vec<Arc<Self>>);
 }
 
@@ -134,19 +134,31 @@ impl<Q: Completes> CqShared<Q> {
     #[inline]
     #[must_use]
     pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc, position: u64) -> bool {
-        let fits = self.local.push(Completed { wc, position });
-        if !fits {
-            self.overrun(adapter);
+        let Some(place) = self.local.push(Completed { wc, position }) else {
+            return self.overrun(adapter);
+        };
+        if self.channel.is_some() {
+            self.completed(adapter, place, wc.is_ok());
         }
-        // A failed request counts as solicited.
-        self.notify(adapter, !wc.is_ok());
-        fits || self.work.is_closed()
+        true
     }
 
+    /// Wakes the poller for a completion at a place in the queue, if it waits for that.
+    #[inline(never)]
+    fn completed(&self, adapter: &Adapter, place: u64, is_ok: bool) {
+        // A failed request counts as solicited.
+        self.notify(adapter, !is_ok);
+        // So does what kept others from being polled, which may have failed and rung too early.
+        if is_ok && self.local.is_followed(place) {
+            self.notify(adapter, true);
+        }
+    }
+
+    /// Notes that a completion has found no room; whether nobody minds.
     #[cold]
-    fn overrun(&self, adapter: &Adapter) {
+    fn overrun(&self, adapter: &Adapter) -> bool {
         if self.work.is_closed() {
-            return;
+            return true;
         }
         if !self.overrun.swap(true, Ordering::AcqRel) {
             let event = AsyncEvent::CqError(CqNum(self.number() as u32));
@@ -157,6 +169,9 @@ impl<Q: Completes> CqShared<Q> {
             drop(qps);
             Q::enter_error_all(adapter, all);
         }
+        // Its poller finds the error.
+        self.notify(adapter, true);
+        self.work.is_closed()
     }
 
     pub(crate) fn is_overrun(&self) -> bool {
@@ -208,12 +223,18 @@ impl<Q: Completes> CqShared<Q> {
     /// One thread at a time calls this: the queue's owner.
     #[inline(always)]
     pub(crate) unsafe fn take_completions(&self, adapter: &Adapter, out: &mut Polled) {
-        let put = |Completed { wc, position }: &Completed, out: &mut Polled| {
-            adapter.released[qp_index(wc.qpn.0)].note(*position);
-            out.push(*wc);
-        };
-        // SAFETY: the caller's promise.
-        while !out.is_full() && unsafe { self.local.take(|one| put(one, out)) }.is_some() {}
+        while !out.is_full() {
+            let put = |Completed { wc, position }: &Completed| {
+                out.push(*wc);
+                (wc.qpn, *position)
+            };
+            // SAFETY: the caller's promise.
+            let Some((qpn, position)) = (unsafe { self.local.take(put) }) else {
+                break;
+            };
+            // Room in the send queue says that there is room here too.
+            adapter.released[qp_index(qpn.0)].note(position);
+        }
     }
 
     /// Whether something waits for the poller.

@@ -2,7 +2,8 @@
 //! requests, on their way from whoever posts to the poller.
 //!
 //! A producer claims a position, fills its slot and says so there. One that stands still in between
-//! keeps what was added behind it from being taken, and nobody else waiting.
+//! keeps what was added behind it from being taken, and nobody else waiting; it finds out afterwards
+//! ([`Bounded::is_followed`]).
 
 use crossbeam_utils::CachePadded;
 
@@ -53,19 +54,22 @@ impl<T: Copy + Default> Bounded<T> {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
-    /// Adds a value; false when the queue is full.
+    /// Adds a value, and says at which position; `None` when the queue is full. What has been taken, as
+    /// far as the caller can know, leaves room.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn push(&self, value: T) -> bool {
-        let mut tail = self.tail.load(Ordering::Relaxed);
+    pub(crate) fn push(&self, value: T) -> Option<u64> {
+        // Acquire, and Release with the claim: what the others have seen taken, whose values are counted,
+        // is seen here too.
+        let mut tail = self.tail.load(Ordering::Acquire);
         loop {
             // Pairs with the store in `take`: whatever was in the slot has been read. Others may have
             // claimed and taken more since, so that `head` is ahead of `tail`; then the claim fails.
             let used = tail.wrapping_sub(self.head.load(Ordering::Acquire));
             if used as i64 >= self.depth as i64 {
-                return false;
+                return None;
             }
-            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            let (success, failure) = (Ordering::Release, Ordering::Acquire);
             let claimed = self
                 .tail
                 .compare_exchange_weak(tail, tail + 1, success, failure);
@@ -80,10 +84,18 @@ impl<T: Copy + Default> Bounded<T> {
             unsafe { *to = value }
         });
         slot.filled.store(tail + 1, Ordering::Release);
-        true
+        Some(tail)
     }
 
-    /// Shows the oldest value to `look`, and takes it.
+    /// Whether others have added values behind one at this position, which could not be taken before it.
+    /// After a `SeqCst` fence this is true of those whose fence came before that of a poll which did not
+    /// find this one.
+    #[inline]
+    pub(crate) fn is_followed(&self, position: u64) -> bool {
+        self.tail.load(Ordering::Relaxed) != position + 1
+    }
+
+    /// Shows the oldest value to `look`, and takes it. There is room for another when this returns.
     ///
     /// # Safety
     /// One thread at a time calls this, and `look` does not.
@@ -121,9 +133,9 @@ mod tests {
             for round in 0..20 {
                 assert_eq!(take(), None);
                 let count = depth - round % depth;
-                assert!((next..next + count).all(|value| queue.push(value)));
-                let rest = (next + count..next + depth).all(|value| queue.push(value));
-                assert!(rest && !queue.push(0), "{depth} fit, and no more");
+                assert!((next..next + count).all(|value| queue.push(value).is_some()));
+                let rest = (next + count..next + depth).all(|value| queue.push(value).is_some());
+                assert!(rest && queue.push(0).is_none(), "{depth} fit, and no more");
                 assert!((next..next + depth).all(|value| take() == Some(value)));
                 next += depth;
             }

@@ -54,12 +54,13 @@ impl Released {
         // One of an earlier queue pair says nothing. Those of the present one are polled in order, by
         // one thread at a time, so that nobody else stores here.
         if position > self.first.load(Ordering::Relaxed) {
-            self.polled.store(position, Ordering::Relaxed);
+            self.polled.store(position, Ordering::Release);
         }
     }
 
-    /// How far completions have been polled.
+    /// How far completions have been polled. Whoever finds room by that finds it in their completion
+    /// queue as well.
     pub(crate) fn polled(&self) -> u64 {
-        self.polled.load(Ordering::Relaxed)
+        self.polled.load(Ordering::Acquire)
     }
 }

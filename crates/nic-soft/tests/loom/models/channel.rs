@@ -58,7 +58,7 @@ impl Doorbell {
         self.rings.lock().unwrap().clear();
     }
 
-    fn take(&self) -> Ring {
+    pub(super) fn take(&self) -> Ring {
         let mut rings = self.rings.lock().unwrap();
         if rings.is_empty() {
             return Ring::End;
