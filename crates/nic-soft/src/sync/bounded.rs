@@ -16,14 +16,19 @@ struct Slot<T> {
     value: UnsafeCell<T>,
 }
 
-/// The queue.
+/// The queue: two pairs of lines, and the slots.
 #[derive(Debug)]
-#[repr(C)] // What both sides only read lies beside what stands behind the queue.
 pub(crate) struct Bounded<T> {
-    /// Positions that were claimed.
-    tail: CachePadded<AtomicU64>,
+    claimed: CachePadded<Claimed<T>>,
     /// Positions that were taken.
     head: CachePadded<AtomicU64>,
+}
+
+/// What both sides look at each time.
+#[derive(Debug)]
+struct Claimed<T> {
+    /// Positions that were claimed.
+    tail: AtomicU64,
     /// A power of two.
     slots: Box<[Slot<T>]>,
     depth: u64,
@@ -42,16 +47,19 @@ impl<T: Copy + Default> Bounded<T> {
             value: UnsafeCell::new(T::default()),
         };
         Bounded {
-            tail: CachePadded::new(AtomicU64::new(0)),
+            claimed: CachePadded::new(Claimed {
+                tail: AtomicU64::new(0),
+                slots: (0..depth.max(1).next_power_of_two()).map(slot).collect(),
+                depth: depth as u64,
+            }),
             head: CachePadded::new(AtomicU64::new(0)),
-            slots: (0..depth.max(1).next_power_of_two()).map(slot).collect(),
-            depth: depth as u64,
         }
     }
 
     #[inline(always)]
     fn slot(&self, position: u64) -> &Slot<T> {
-        &self.slots[position as usize & (self.slots.len() - 1)]
+        let slots = &self.claimed.slots;
+        &slots[position as usize & (slots.len() - 1)]
     }
 
     /// Adds a value, and says at which position; `None` when the queue is full. What has been taken, as
@@ -61,19 +69,19 @@ impl<T: Copy + Default> Bounded<T> {
     pub(crate) fn push(&self, value: T) -> Option<u64> {
         // Acquire, and Release with the claim: what the others have seen taken, whose values are counted,
         // is seen here too.
-        let mut tail = self.tail.load(Ordering::Acquire);
+        let Claimed {
+            tail: last, depth, ..
+        } = &*self.claimed;
+        let mut tail = last.load(Ordering::Acquire);
         loop {
             // Pairs with the store in `take`: whatever was in the slot has been read. Others may have
             // claimed and taken more since, so that `head` is ahead of `tail`; then the claim fails.
             let used = tail.wrapping_sub(self.head.load(Ordering::Acquire));
-            if used as i64 >= self.depth as i64 {
+            if used as i64 >= *depth as i64 {
                 return None;
             }
             let (success, failure) = (Ordering::Release, Ordering::Acquire);
-            let claimed = self
-                .tail
-                .compare_exchange_weak(tail, tail + 1, success, failure);
-            match claimed {
+            match last.compare_exchange_weak(tail, tail + 1, success, failure) {
                 Ok(_) => break,
                 Err(now) => tail = now,
             }
@@ -92,7 +100,7 @@ impl<T: Copy + Default> Bounded<T> {
     /// find this one.
     #[inline]
     pub(crate) fn is_followed(&self, position: u64) -> bool {
-        self.tail.load(Ordering::Relaxed) != position + 1
+        self.claimed.tail.load(Ordering::Relaxed) != position + 1
     }
 
     /// Shows the oldest value to `look`, and takes it. There is room for another when this returns.
@@ -103,7 +111,7 @@ impl<T: Copy + Default> Bounded<T> {
     pub(crate) unsafe fn take<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let head = self.head.load(Ordering::Relaxed);
         // Most polls find none, and look at no slot.
-        if head == self.tail.load(Ordering::Relaxed) {
+        if head == self.claimed.tail.load(Ordering::Relaxed) {
             return None;
         }
         let slot = self.slot(head);
