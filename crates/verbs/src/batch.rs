@@ -82,6 +82,16 @@ pub fn key_of(to: &UdDest) -> u64 {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
+/// Room for a request's bytes. In debug builds what its sender leaves as it was is told from what it has
+/// written.
+#[inline(always)]
+fn lent(room: &mut [u8]) -> &mut [u8] {
+    if cfg!(debug_assertions) {
+        room.fill(0xa5);
+    }
+    room
+}
+
 /// Has immediate data.
 const IMM: u8 = 1;
 /// Carries its bytes; otherwise they are gathered.
@@ -325,8 +335,9 @@ pub struct SendBatch {
     len: usize,
     bytes: Box<[u8]>,
     bytes_used: usize,
-    /// Where those begin that the sender keeps, before all others, and how many they are.
+    /// Where those begin that the sender keeps, before all others.
     kept_at: usize,
+    /// How many it keeps.
     kept_len: usize,
     /// Where the first request's inline bytes begin.
     inline_at: usize,
@@ -430,7 +441,7 @@ impl SendBatch {
         wqe.shape |= INLINE;
         wqe.start = self.bytes_used as u32;
         // Every entry so far has used at most its part of the buffer.
-        let bytes = &mut self.bytes[self.bytes_used..][..len_max];
+        let bytes = lent(&mut self.bytes[self.bytes_used..][..len_max]);
         Ok(Draft {
             wqe,
             is_inline: true,
@@ -463,10 +474,10 @@ impl SendBatch {
     /// As [`push_kept`](Self::push_kept), and lends the bytes, which may be composed anew.
     ///
     /// # Errors
-    /// As there.
+    /// As [`inline`](Self::inline).
     ///
     /// # Panics
-    /// As there.
+    /// When the range is outside the bytes that are kept.
     #[inline(always)]
     pub fn push_kept_mut(
         &mut self,
@@ -475,9 +486,9 @@ impl SendBatch {
         range: Range<usize>,
         (id, flags): (u64, SendFlags),
     ) -> Result<&mut [u8], PostReason> {
-        // A range that ends before it begins is longer than anything that goes inline.
-        let len = range.end.wrapping_sub(range.start);
-        if range.end > self.kept_len || !self.takes_inline(&op, dest.is_some(), len) {
+        let (len, is_reversed) = range.end.overflowing_sub(range.start);
+        let is_there = !is_reversed && range.end <= self.kept_len;
+        if !is_there || !self.takes_inline(&op, dest.is_some(), len) {
             return Err(self.kept_refusal(op, dest.is_some(), range));
         }
         let at = self.kept_at + range.start;
@@ -486,7 +497,8 @@ impl SendBatch {
     }
 
     /// Appends a request that carries `len` bytes, and lends the room for them: [`inline`](Self::inline)
-    /// in one step, for requests that are not abandoned.
+    /// in one step, for requests that are not abandoned. The room holds bytes of earlier requests, perhaps
+    /// to other peers: what the caller does not write goes out as it is.
     ///
     /// # Errors
     /// As [`inline`](Self::inline).
@@ -505,7 +517,7 @@ impl SendBatch {
         self.append(&op, dest, at..at + len, (id, flags))?;
         // The next one's bytes start on a word.
         self.bytes_used = at + ((len + 7) & !7);
-        Ok(&mut self.bytes[at..at + len])
+        Ok(lent(&mut self.bytes[at..at + len]))
     }
 
     /// Appends a request that was checked, and carries these bytes of the buffer.
@@ -620,15 +632,7 @@ impl SendBatch {
     /// `BatchFull`, or why no such queue takes it.
     #[inline]
     pub fn push(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        self.push_to(wr, wr.to.map(Dest::from))
-    }
-
-    /// As [`push`](Self::push), to a destination that was prepared.
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn push_to(&mut self, wr: &SendWr<'_>, dest: Option<Dest>) -> Result<(), PostReason> {
+        let dest = wr.to.map(Dest::from);
         match wr.payload {
             Payload::Gather(sges) => {
                 let draft = self.gather(wr.op, dest, sges)?;
@@ -872,6 +876,24 @@ mod tests {
     }
 
     const SEND: Op = Op::Send { imm: None };
+
+    #[test]
+    fn no_range_outside_the_bytes_that_are_kept_goes_out() {
+        let limits = *batch().limits();
+        let kept = 16;
+        // As wrapped around: eight bytes that end four into those that are kept.
+        let before = 4usize.wrapping_sub(8)..4;
+        let reversed = Range { start: 9, end: 8 };
+        for range in [before, reversed, 17..17, 12..20, usize::MAX..usize::MAX] {
+            let mut batch = SendBatch::with_kept(limits, 1, kept);
+            let said = range.clone();
+            let push = || batch.push_kept(SEND, None, range, (0, SendFlags::empty()));
+            let pushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(push));
+            let why = pushed.expect_err("refused").downcast::<&str>();
+            let why = why.expect("a literal");
+            assert_eq!(*why, "outside the bytes that are kept", "{said:?}");
+        }
+    }
 
     #[test]
     #[should_panic(expected = "a request that gathers")]

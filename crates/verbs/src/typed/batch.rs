@@ -167,10 +167,10 @@ impl<T: Connected> Batch<T> {
     /// may be composed anew.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Batch`].
     ///
     /// # Panics
-    /// As there.
+    /// When the range is outside the kept bytes.
     #[inline(always)]
     pub fn push_write_kept_mut(
         &mut self,
@@ -223,7 +223,7 @@ impl Batch<Ud> {
         self.raw.inline(Op::Send { imm }, Some(to.dest), len_max)
     }
 
-    /// Appends a datagram of `len` bytes, and lends the room for them.
+    /// Appends a datagram of `len` bytes, and lends the room for them, as [`SendBatch::push_inline`] does.
     ///
     /// # Errors
     /// See [`Batch`].
