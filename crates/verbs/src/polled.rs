@@ -29,7 +29,7 @@ pub struct Polled {
     max: usize,
     /// Whole words.
     bytes: Box<[u8]>,
-    /// The same.
+    /// Bytes that are lent, in whole words.
     used: usize,
     /// A message did not fit.
     is_short: bool,
@@ -202,9 +202,8 @@ impl Polled {
     }
 }
 
-/// Appends messages to a [`Polled`], which has them after [`finish`](Self::finish).
+/// Appends messages to a [`Polled`], which holds them from the moment when this is dropped.
 #[derive(Debug)]
-#[must_use = "what is not finished is forgotten"]
 pub struct Lending<'p> {
     entries: Zip<IterMut<'p, Wc>, IterMut<'p, u32>>,
     /// Those that are left.
@@ -235,11 +234,13 @@ impl<'p> Lending<'p> {
         self.used_now += words;
         Some(&mut room[..len])
     }
+}
 
-    /// Has the [`Polled`] hold what was appended.
+impl Drop for Lending<'_> {
     #[inline(always)]
-    pub fn finish(self) {
-        let len = self.max - self.entries.len();
+    fn drop(&mut self) {
+        // There may be more than `max` already, and then nothing was appended.
+        let len = (self.max - self.entries.len()).max(*self.len);
         *self.lends |= len > *self.len;
         *self.len = len;
         *self.used = self.used_now;
@@ -304,7 +305,7 @@ mod tests {
         lending.push(wc(1, 20)).expect("room").fill(1);
         lending.push(wc(2, 16)).expect("room").fill(2);
         assert!(lending.push(wc(3, 0)).is_none(), "no more than three");
-        lending.finish();
+        drop(lending);
         let brought: Vec<_> = polled.iter().map(|(wc, bytes)| (wc.id, bytes)).collect();
         assert_eq!(
             brought,
@@ -315,11 +316,28 @@ mod tests {
             ]
         );
         assert!(polled.was_short() && polled.lend(1).is_none());
-        // What is not finished is forgotten, and nothing appended lends nothing.
+        // What comes behind lends nothing, and neither do those of the next poll in its places.
         polled.clear();
-        let _ = polled.lending().push(wc(4, 8));
-        polled.lending().finish();
-        assert!(polled.completions().is_empty());
+        polled.lending().push(wc(4, 8)).expect("room").fill(4);
+        drop(polled.lending());
+        polled.push(wc(5, 3));
+        let lent = |polled: &Polled| -> Vec<_> {
+            let len = |message: Option<&[u8]>| message.map(<[u8]>::len);
+            polled.iter().map(|(_, message)| len(message)).collect()
+        };
+        assert_eq!(lent(&polled), [Some(8), None]);
+        polled.clear();
+        polled.push(wc(6, 3));
+        assert_eq!(lent(&polled), [None]);
+    }
+
+    #[test]
+    fn lending_takes_nothing_away_from_one_that_holds_more_than_it_may_bring_now() {
+        let mut polled = Polled::with_bytes(4, 8);
+        (0..3).for_each(|_| polled.push(Wc::default()));
+        polled.set_max(1);
+        assert!(polled.lending().push(Wc::default()).is_none());
+        assert_eq!(polled.completions().len(), 3);
     }
 
     #[test]

@@ -431,7 +431,6 @@ impl RecvLane {
             lender.fill(&message, room);
             reader.consume(&message);
         }
-        lending.finish();
         self.reader = reader;
     }
 
