@@ -149,7 +149,8 @@ impl Contacts {
         if let Err(error) = &outcome {
             tracing::debug!(%error, "contact in vain");
         }
-        // Set before only when the adapter is being closed.
+        // Set before only when the adapter is being closed, or when its time was up while its answer
+        // was looked at.
         let _ = contact.outcome.set(outcome);
         let ended = {
             let mut under_way = self.lock();
@@ -314,9 +315,9 @@ impl Contacts {
             for Attempt { contact, stage } in under_way.attempts.values_mut() {
                 let left = contact.deadline.saturating_duration_since(Instant::now());
                 let error = match stage {
-                    Stage::Answered => continue,
+                    // Whoever looks at its answer may stand still, or have panicked.
                     _ if left.is_zero() => Some(contact.unreachable("it does not answer in time")),
-                    Stage::Introduced(..) => None,
+                    Stage::Introduced(..) | Stage::Answered => None,
                     Stage::Calling => match self.call(contact) {
                         Ok(called) => {
                             *stage = called;
@@ -510,6 +511,7 @@ fn unreachable(gid: Gid, instance: u32, why: impl Into<String>) -> VerbsError {
 mod tests {
     use super::*;
     use crate::contact::membership::Membership;
+    use crate::testing::adapter_without_agent;
     use crate::{SoftNic, SoftOptions};
 
     #[test]
@@ -546,5 +548,27 @@ mod tests {
         contacts.wait(&*nic.objects, &contact);
         assert!(matches!(contact.outcome(), Some(Err(_))));
         assert!(matches!(call(last), Ok(Approach::UnderWay(_))));
+    }
+
+    #[test]
+    fn an_attempt_ends_in_time_though_whoever_looks_at_its_answer_does_not_come_back() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let adapter = adapter_without_agent(run_dir.path());
+        let silent = Membership::join(run_dir.path(), adapter.gid).expect("a number");
+        let _socket = silent.listen().expect("listens");
+        let contacts = Contacts::new(&Arc::new(adapter));
+        let called = contacts.approach(contacts.adapter.gid, silent.number());
+        let Ok(Approach::UnderWay(contact)) = called else {
+            panic!("{called:?}");
+        };
+        for attempt in contacts.lock().attempts.values_mut() {
+            attempt.stage = Stage::Answered;
+        }
+        while Instant::now() < contact.deadline {
+            std::thread::yield_now();
+        }
+        contacts.carry_on();
+        assert!(matches!(contact.outcome(), Some(Err(_))));
+        assert!(contacts.lock().attempts.is_empty());
     }
 }
