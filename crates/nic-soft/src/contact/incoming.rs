@@ -216,11 +216,11 @@ impl Connections {
         }
     }
 
-    fn refuse(&mut self, why: &str, pid: Pid) {
+    fn refuse(&mut self, why: &str, pid: Option<Pid>) {
         self.refused += 1;
         // Whoever wants to fill the log gets a line for twice as much work each time.
         if self.refused.is_power_of_two() {
-            let (pid, refused) = (pid.as_raw_nonzero(), self.refused);
+            let (pid, refused) = (pid.map(Pid::as_raw_nonzero), self.refused);
             tracing::warn!(pid, why, refused, "refused a peer");
         }
     }
@@ -232,8 +232,8 @@ impl Connections {
             };
             let socket = match listener.accept(&self.adapter) {
                 Accepted::Connection(socket) => socket,
-                Accepted::Refused => {
-                    self.refused += 1;
+                Accepted::Refused(pid) => {
+                    self.refuse("there is no descriptor for it", pid);
                     continue;
                 }
                 Accepted::Nobody => return true,
@@ -242,15 +242,15 @@ impl Connections {
             let pid = match protocol::check_user(&socket) {
                 Ok(pid) => pid,
                 Err(e) => {
-                    self.refused += 1;
-                    tracing::warn!(error = %e, "refused a peer of another user");
+                    tracing::debug!(error = %e, "a peer that is not of this user");
+                    self.refuse("it is not of this user", None);
                     continue;
                 }
             };
             let is_stranger = |one: &&Connection| one.pid == pid && one.inbox.is_none();
             let strangers = self.connections.values().filter(is_stranger).count();
             if self.connections.len() >= CONNECTIONS_MAX || strangers >= STRANGERS_OF_ONE_MAX {
-                self.refuse("too many connections", pid);
+                self.refuse("too many connections", Some(pid));
                 continue;
             }
             let token = self.next_token;
@@ -322,7 +322,7 @@ impl Connections {
                 }
             };
             if let Err(why) = served {
-                self.refuse(why, pid);
+                self.refuse(why, Some(pid));
                 self.end(objects, token);
                 return false;
             }
@@ -477,7 +477,7 @@ impl Connections {
         let mut answers = asked.into_iter();
         let answered = answers.try_for_each(|key| self.region(objects, token, inbox.peer, key));
         if let Err(why) = answered {
-            self.refuse(why, pid);
+            self.refuse(why, Some(pid));
             self.end(objects, token);
         }
         sweeps.then_some(inbox)

@@ -5,8 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use rustix::process::Pid;
 
 use crate::contact::adapter::{Adapter, TOKEN_LISTENER};
+use crate::contact::protocol;
 
 /// A listening socket that the agent watches.
 #[derive(Debug)]
@@ -14,14 +16,16 @@ pub(crate) struct Listener {
     socket: OwnedFd,
     /// Given up for a moment when descriptors run out, so that a connection can be refused.
     spare: Option<OwnedFd>,
+    /// Times that nobody could be taken.
+    failures: u64,
 }
 
 /// What has come of taking a connection.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Connection(OwnedFd),
-    /// One was refused, because there is no descriptor for it.
-    Refused,
+    /// One was refused, because there is no descriptor for it; its process.
+    Refused(Option<Pid>),
     /// None is there.
     Nobody,
     /// None can be taken just now. The socket is not watched any more: it would stay readable, and the
@@ -33,7 +37,11 @@ impl Listener {
     /// Has the agent watch a socket that listens.
     pub(crate) fn new(socket: OwnedFd, adapter: &Adapter) -> rustix::io::Result<Self> {
         let spare = spare();
-        let listener = Listener { socket, spare };
+        let listener = Listener {
+            socket,
+            spare,
+            failures: 0,
+        };
         listener.watch(adapter)?;
         Ok(listener)
     }
@@ -47,28 +55,43 @@ impl Listener {
     /// Takes a connection. Waits for nobody.
     pub(crate) fn accept(&mut self, adapter: &Adapter) -> Accepted {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        self.accept_by(adapter, |socket| rustix::net::accept_with(socket, flags))
+    }
+
+    fn accept_by(
+        &mut self,
+        adapter: &Adapter,
+        mut accept: impl FnMut(&OwnedFd) -> rustix::io::Result<OwnedFd>,
+    ) -> Accepted {
         if self.spare.is_none() {
             self.spare = spare();
         }
+        let mut refuses = false;
         loop {
-            match rustix::net::accept_with(&self.socket, flags) {
+            match accept(&self.socket) {
+                // The next call takes a spare one again.
+                Ok(socket) if refuses => {
+                    return Accepted::Refused(protocol::check_user(socket).ok());
+                }
                 Ok(socket) => return Accepted::Connection(socket),
                 Err(Errno::AGAIN) => return Accepted::Nobody,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(e @ (Errno::MFILE | Errno::NFILE)) if self.spare.take().is_some() => {
-                    tracing::warn!(error = %e, "refused a peer");
-                    drop(rustix::net::accept_with(&self.socket, flags));
-                    self.spare = spare();
-                    return Accepted::Refused;
-                }
-                Err(e) => {
-                    tracing::warn!(error = %e, "cannot accept a peer");
-                    return match epoll::delete(&adapter.agent_epoll, self.socket.as_fd()) {
-                        Ok(()) => Accepted::Failed,
-                        Err(_) => Accepted::Nobody,
-                    };
-                }
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => refuses = true,
+                // Another thread may have taken the descriptor that was given up.
+                Err(e) => return self.fail(adapter, e),
             }
+        }
+    }
+
+    fn fail(&mut self, adapter: &Adapter, error: Errno) -> Accepted {
+        self.failures += 1;
+        // It may last, and be tried a hundred times a second.
+        if self.failures.is_power_of_two() {
+            tracing::warn!(%error, times = self.failures, "cannot accept a peer");
+        }
+        match epoll::delete(&adapter.agent_epoll, self.socket.as_fd()) {
+            Ok(()) => Accepted::Failed,
+            Err(_) => Accepted::Nobody,
         }
     }
 }
@@ -114,5 +137,27 @@ mod tests {
         assert!(!is_reported(), "the agent would spin");
         listener.watch(&adapter).expect("watched again");
         assert!(is_reported());
+    }
+    #[test]
+    fn only_who_was_taken_in_place_of_the_spare_descriptor_was_refused() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let adapter = adapter_without_agent(run_dir.path());
+        let socket = adapter.membership.listen().expect("listens");
+        let mut listener = Listener::new(socket, &adapter).expect("watched");
+        let (one, _theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::empty(),
+            None,
+        )
+        .expect("sockets");
+        let mut results = vec![Ok(one), Err(Errno::MFILE)];
+        let accepted = listener.accept_by(&adapter, |_| results.pop().expect("asked twice"));
+        let own = Some(rustix::process::getpid());
+        assert!(matches!(accepted, Accepted::Refused(pid) if pid == own));
+        // Another thread is faster.
+        let mut results = vec![Err(Errno::MFILE), Err(Errno::MFILE)];
+        let accepted = listener.accept_by(&adapter, |_| results.pop().expect("asked twice"));
+        assert!(matches!(accepted, Accepted::Failed));
     }
 }
