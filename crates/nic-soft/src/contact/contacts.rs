@@ -19,13 +19,13 @@ use crate::contact::adapter::Adapter;
 use crate::contact::objects::Objects;
 use crate::contact::peer::{Called, Peer};
 use crate::contact::protocol::{
-    self, Message, STATUS_EXHAUSTED, STATUS_IDENTITY, STATUS_OK, STATUS_VERSION,
+    self, Message, STATUS_EXHAUSTED, STATUS_IDENTITY, STATUS_LATER, STATUS_OK, STATUS_VERSION,
 };
 use crate::shared::segment::close_aside;
 
 /// Attempts at once that datagrams begin, at most.
 const UNDER_WAY_MAX: usize = 64;
-/// Time between two calls to a process that takes no more of them just now.
+/// Time between two calls to a process that takes no more of them, or cannot find out who calls, just now.
 const CALL_AGAIN: Duration = Duration::from_millis(1);
 
 /// Time between two looks of whoever waits.
@@ -64,12 +64,18 @@ impl Contact {
 /// How far an attempt has come.
 #[derive(Debug)]
 enum Stage {
-    /// The process takes no more calls just now.
-    Calling,
+    /// It is to be called again, when this time has come.
+    Calling(Instant),
     /// It was told who we are.
     Introduced(OwnedFd, Pid),
     /// Its answer is being looked at.
     Answered,
+}
+
+impl Stage {
+    fn call_again() -> Self {
+        Stage::Calling(Instant::now() + CALL_AGAIN)
+    }
 }
 
 #[derive(Debug)]
@@ -289,7 +295,7 @@ impl Contacts {
             .dial(contact.called.gid, contact.called.instance)
         {
             Ok(socket) => socket,
-            Err(Errno::AGAIN) => return Ok(Stage::Calling),
+            Err(Errno::AGAIN) => return Ok(Stage::call_again()),
             Err(e) => return Err(contact.unreachable(format!("no process answers there: {e}"))),
         };
         let pid = protocol::check_user(&socket)
@@ -313,12 +319,14 @@ impl Contacts {
         {
             let mut under_way = self.lock();
             for Attempt { contact, stage } in under_way.attempts.values_mut() {
-                let left = contact.deadline.saturating_duration_since(Instant::now());
+                let now = Instant::now();
+                let left = contact.deadline.saturating_duration_since(now);
                 let error = match stage {
                     // Whoever looks at its answer may stand still, or have panicked.
                     _ if left.is_zero() => Some(contact.unreachable("it does not answer in time")),
                     Stage::Introduced(..) | Stage::Answered => None,
-                    Stage::Calling => match self.call(contact) {
+                    Stage::Calling(due) if now < *due => None,
+                    Stage::Calling(_) => match self.call(contact) {
                         Ok(called) => {
                             *stage = called;
                             None
@@ -333,7 +341,7 @@ impl Contacts {
                     continue;
                 }
                 let pause = match stage {
-                    Stage::Calling => left.min(CALL_AGAIN),
+                    Stage::Calling(due) => left.min(due.saturating_duration_since(now)),
                     _ => left,
                 };
                 next = Some(next.map_or(pause, |next| next.min(pause)));
@@ -357,16 +365,24 @@ impl Contacts {
             };
             let answer = match &attempt.stage {
                 Stage::Introduced(socket, _) => protocol::receive(socket.as_fd()),
-                Stage::Calling | Stage::Answered => return true,
+                Stage::Calling(_) | Stage::Answered => return true,
             };
-            if matches!(answer, Err(Errno::AGAIN | Errno::INTR)) {
-                return true;
-            }
+            let answer = match answer {
+                Err(Errno::AGAIN | Errno::INTR) => return true,
+                Ok(Some((reply, fds))) if reply.code == STATUS_LATER => {
+                    close_aside(fds);
+                    attempt.stage = Stage::call_again();
+                    // It is to know when.
+                    self.adapter.wake_agent();
+                    return true;
+                }
+                answer => answer,
+            };
             match std::mem::replace(&mut attempt.stage, Stage::Answered) {
                 Stage::Introduced(socket, pid) => {
                     (Arc::clone(&attempt.contact), socket, pid, answer)
                 }
-                Stage::Calling | Stage::Answered => return true,
+                Stage::Calling(_) | Stage::Answered => return true,
             }
         };
         let outcome = match answer {
@@ -509,6 +525,8 @@ fn unreachable(gid: Gid, instance: u32, why: impl Into<String>) -> VerbsError {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::SocketFlags;
+
     use super::*;
     use crate::contact::membership::Membership;
     use crate::testing::adapter_without_agent;
@@ -570,5 +588,38 @@ mod tests {
         contacts.carry_on();
         assert!(matches!(contact.outcome(), Some(Err(_))));
         assert!(contacts.lock().attempts.is_empty());
+    }
+    #[test]
+    fn a_process_that_says_later_is_called_again() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let options = SoftOptions::new(run_dir.path()).contact_timeout(Duration::from_secs(120));
+        let nic = SoftNic::open(&options).expect("an adapter");
+        let gid = nic.adapter().gid;
+        let peer = Membership::join(run_dir.path(), gid).expect("a number");
+        let listens = peer.listen().expect("listens");
+        let called = nic.objects.contacts.approach(gid, peer.number());
+        let Ok(Approach::UnderWay(contact)) = called else {
+            panic!("{called:?}");
+        };
+        let answer = |message| {
+            let call = loop {
+                match rustix::net::accept_with(&listens, SocketFlags::empty()) {
+                    Ok(call) => break call,
+                    Err(e) => assert_eq!(e, Errno::AGAIN),
+                }
+                assert!(contact.outcome().is_none(), "it is not called");
+                std::thread::yield_now();
+            };
+            let hello = protocol::receive(call.as_fd()).expect("received");
+            assert_eq!(
+                hello.expect("no end").0.a,
+                nic.adapter().membership.number()
+            );
+            protocol::send(call.as_fd(), &message, &[]).expect("sent");
+        };
+        answer(Message::answer(STATUS_LATER, 0, 9));
+        answer(Message::answer(STATUS_IDENTITY, 0, 9));
+        nic.objects.contacts.wait(&*nic.objects, &contact);
+        assert!(matches!(contact.outcome(), Some(Err(_))));
     }
 }

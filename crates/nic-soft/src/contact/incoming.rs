@@ -20,7 +20,7 @@ use crate::contact::listener::{Accepted, Listener};
 use crate::contact::objects::{NewLane, Objects};
 use crate::contact::protocol::{
     self, Message, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, STATUS_EXHAUSTED, STATUS_IDENTITY,
-    STATUS_NO_SUCH, STATUS_OK, STATUS_VERSION,
+    STATUS_LATER, STATUS_NO_SUCH, STATUS_OK, STATUS_VERSION,
 };
 use crate::contact::question::QUESTIONS_MAX;
 use crate::shared::layout::{INSTANCES, LANES, VERSION, qp_instance};
@@ -41,7 +41,7 @@ const MESSAGES: usize = 16;
 /// Times that a connection may ask to look for closed lanes, besides once for each that it has announced:
 /// no peer of ours asks again before it has closed another one.
 const SWEEPS_MAX: u32 = 64;
-/// Times that a connection may ask for what it cannot have.
+/// Times that a connection may ask for what it cannot have, or cannot have yet.
 const REFUSALS_MAX: u32 = 1024;
 
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl Incoming {
         self.lock().close(objects);
     }
 
-    /// Connections, and the inboxes of those that have one.
+    /// How many connections there are.
     pub(crate) fn count(&self) -> usize {
         self.lock().connections.len()
     }
@@ -401,9 +401,17 @@ impl Connections {
             instance: request.a,
             incarnation: request.c,
         };
-        if !is_held_by(&self.adapter, peer.gid, peer.instance, pid) {
-            self.reply(token, STATUS_IDENTITY, 0, &[])?;
-            return Err("it is not the instance that it says it is");
+        match is_held_by(&self.adapter, peer.gid, peer.instance, pid) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.reply(token, STATUS_IDENTITY, 0, &[])?;
+                return Err("it is not the instance that it says it is");
+            }
+            Err(e) => {
+                tracing::debug!(error = %e, peer.instance, "cannot find out who a peer is");
+                self.count_refusal(token)?;
+                return self.reply(token, STATUS_LATER, 0, &[]);
+            }
         }
         let made = self
             .inboxes
@@ -495,13 +503,18 @@ impl Connections {
         if let Some(file) = objects.region_file(key, peer) {
             return self.reply(token, STATUS_OK, key, &[(*file).as_fd()]);
         }
+        self.count_refusal(token)?;
+        self.reply(token, STATUS_NO_SUCH, key, &[])
+    }
+
+    fn count_refusal(&mut self, token: u64) -> Result<(), &'static str> {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.refusals += 1;
             if connection.refusals > REFUSALS_MAX {
-                return Err("it keeps asking for what is not there");
+                return Err("it keeps asking for what it cannot have");
             }
         }
-        self.reply(token, STATUS_NO_SUCH, key, &[])
+        Ok(())
     }
 }
 
@@ -529,21 +542,18 @@ fn open_lane(
     Ok(())
 }
 
-/// Whether an instance's socket is listened on by a process.
-fn is_held_by(adapter: &Adapter, gid: Gid, instance: u32, pid: Pid) -> bool {
+/// Whether an instance's socket is listened on by a process. An error says that this cannot be found out
+/// just now: whoever listens takes no more calls, or there is no descriptor left to call with.
+fn is_held_by(adapter: &Adapter, gid: Gid, instance: u32, pid: Pid) -> rustix::io::Result<bool> {
     if instance >= INSTANCES {
-        return false;
+        return Ok(false);
     }
-    let holder = || -> rustix::io::Result<Pid> {
-        let socket = adapter.membership.dial(gid, instance)?;
-        protocol::check_user(&socket)
-    };
-    match holder() {
-        Ok(holder) => holder == pid,
-        Err(e) => {
-            tracing::debug!(error = %e, instance, "nobody listens as that instance");
-            false
-        }
+    let dialed = adapter.membership.dial(gid, instance);
+    match dialed.and_then(protocol::check_user) {
+        Ok(holder) => Ok(holder == pid),
+        // Nobody listens there, or another user does.
+        Err(Errno::NOENT | Errno::CONNREFUSED | Errno::PERM) => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
@@ -553,6 +563,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::contact::membership::Membership;
     use crate::contact::peer::Peer;
     use crate::shared::layout::QP_INDEX_BITS;
     use crate::testing::adapter_without_agent;
@@ -574,12 +585,15 @@ mod tests {
         Connections::new(&adapter, &Arc::default())
     }
 
+    fn sockets() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::NONBLOCK;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .expect("sockets")
+    }
+
     /// A connection of a peer that has said who it is, and the peer's end of it.
     fn connect(incoming: &mut Connections, token: u64) -> OwnedFd {
-        let flags = SocketFlags::NONBLOCK;
-        let (socket, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-                .expect("sockets");
+        let (socket, theirs) = sockets();
         let peer = Peerage {
             gid: incoming.adapter.gid,
             instance: 9,
@@ -653,6 +667,33 @@ mod tests {
         }
         let answers = std::iter::from_fn(|| protocol::receive(theirs.as_fd()).ok()?).count();
         assert_eq!(answers, 4, "one each time that a region was asked for");
+    }
+
+    #[test]
+    fn a_peer_that_takes_no_more_calls_is_not_taken_for_an_impostor() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let mut incoming = connections(&run_dir);
+        let gid = incoming.adapter.gid;
+        let membership = Membership::join(run_dir.path(), gid).expect("a number");
+        let listens = membership.listen().expect("listens");
+        // Somebody calls it again and again, and it does not come to take the calls.
+        let call = || incoming.adapter.membership.dial(gid, membership.number());
+        while call().is_ok() {}
+        assert_eq!(call().err(), Some(Errno::AGAIN));
+        let (socket, theirs) = sockets();
+        let pid = rustix::process::getpid();
+        incoming.connections.insert(7, Connection::new(socket, pid));
+        let mut answer = || {
+            let hello = Message::hello(gid, membership.number(), 9);
+            protocol::send(theirs.as_fd(), &hello, &[]).expect("sent");
+            incoming.serve(&Nothing, 7);
+            assert_eq!((incoming.connections.len(), incoming.refused), (1, 0));
+            let answer = protocol::receive(theirs.as_fd()).expect("an answer");
+            answer.expect("no end").0.code
+        };
+        assert_eq!(answer(), STATUS_LATER);
+        while rustix::net::accept(&listens).is_ok() {}
+        assert_eq!(answer(), STATUS_OK);
     }
 
     #[test]

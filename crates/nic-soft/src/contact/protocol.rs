@@ -44,6 +44,8 @@ pub(crate) const STATUS_VERSION: u32 = 2;
 pub(crate) const STATUS_IDENTITY: u32 = 3;
 /// The answer's status: there is no room for another peer; `a` says how many there are at most.
 pub(crate) const STATUS_EXHAUSTED: u32 = 4;
+/// The answer's status: who the asker is cannot be found out just now. It is to ask again.
+pub(crate) const STATUS_LATER: u32 = 5;
 
 /// A request or an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
