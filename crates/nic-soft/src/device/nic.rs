@@ -46,7 +46,9 @@ pub struct SoftOptions {
     pub gid: Gid,
     /// What the device is called.
     pub name: String,
-    /// How long to wait for another process's answers: the first one, and where a region's memory is.
+    /// How long to wait for another process's answers: the first one, and the file of a region that a request
+    /// names first. Connecting a queue pair waits so long at most, or twice when somebody else's attempt
+    /// has failed meanwhile.
     pub contact_timeout: Duration,
     /// Whether shared memory comes from memfd, where the kernel has it. Otherwise it lies in
     /// unnamed files, which a hostile peer could cut short.
@@ -154,9 +156,12 @@ pub struct Counters {
     /// rules.
     pub refused: u64,
     /// Messages of unreliable queue pairs that it has dropped because their receivers had no more room
-    /// for what waits to be polled, or because no contact could be made with their receivers' process.
+    /// for what waits to be polled, or because their receivers' process was not there: no contact could be
+    /// made with it, it has gone since, or too many waited for that. Not those that went with their own
+    /// queue pair when it was reset, nor those to a queue pair that takes none.
     pub unsent: u64,
-    /// Messages of unreliable queue pairs that it has dropped because they found no RECV.
+    /// Messages of unreliable queue pairs that it has dropped because they found no RECV. Not those that were
+    /// longer than theirs.
     pub unreceived: u64,
 }
 

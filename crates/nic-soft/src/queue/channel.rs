@@ -19,7 +19,7 @@ use crate::shared::arming::Arming;
 use crate::shared::wakeup::{self, RINGS, Ring, Sleeper};
 use crate::sync::table::Slot;
 
-/// A completion queue, as those know it who may have to wake whoever polls it.
+/// A completion queue, as channels and shared receive queues see it.
 pub(crate) trait Wakes: Send + Sync + std::fmt::Debug {
     /// Whether it is armed, and whom rings are for.
     fn sleeper<'a>(&'a self, adapter: &'a Adapter) -> Sleeper<'a>;
