@@ -484,7 +484,8 @@ impl<E: Engine> Server<E> {
     /// Answers requests whose answers have become ready. Returns how many it did.
     #[cold]
     fn answer_ready(&mut self, engine: &mut E, now_ns: u64, now_s: u32) -> usize {
-        let room = self.outbox.room(&mut self.stats);
+        // Repeats that are in the batch already have theirs.
+        let room = self.outbox.room(&mut self.stats) - self.items.len();
         let count_max = room.min(self.config.batch_max as usize);
         let mut woken = std::mem::take(&mut self.woken);
         self.pending.take_ready(count_max, &mut woken);

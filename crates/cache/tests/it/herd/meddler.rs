@@ -2,13 +2,15 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use verbs::batch::{Dest, SendBatch, SendLimits};
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts, SendHalf};
 use verbs::{
-    Access, AhAttr, AhNum, CqInit, DeviceAttr, Iova, Mtu, Op, Payload, PdNum, PortAttr, PostError,
-    PostReason, QpInit, QpNum, Rkey, SendFlags, SendWr, SrqInit, UdDest, VerbsError,
+    Access, AhAttr, AhNum, CqError, CqInit, CqNum, DeviceAttr, Iova, Mtu, Op, Payload, PdNum,
+    Polled, PortAttr, PostError, PostReason, QpInit, QpNum, Rkey, SendFlags, SendWr, SrqInit,
+    UdDest, VerbsError,
 };
 
 /// What happens to a message.
@@ -44,6 +46,7 @@ pub(crate) struct Meddler {
     script: Script,
     last: Arc<Mutex<Option<Datagram>>>,
     mtu: Arc<Mutex<Option<Mtu>>>,
+    withholds: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Meddler {
@@ -59,6 +62,7 @@ impl Meddler {
             script: Arc::new(Mutex::new(Box::new(|_| Fate::Pass))),
             last: Arc::default(),
             mtu: Arc::default(),
+            withholds: Arc::default(),
         }
     }
 
@@ -70,6 +74,11 @@ impl Meddler {
     /// The last inlined datagram that was lost.
     pub(crate) fn last_lost(&self) -> Option<Datagram> {
         self.last.lock().unwrap().clone()
+    }
+
+    /// Whether from now on completion queues without a channel seem empty.
+    pub(crate) fn withhold_completions(&self, withholds: bool) {
+        self.withholds.store(withholds, Ordering::Relaxed);
     }
 
     /// From now on `script` decides.
@@ -118,7 +127,12 @@ impl Nic for Meddler {
         self.nic.create_channel()
     }
     fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
-        self.nic.create_cq(init)
+        let cq = self.nic.create_cq(init)?;
+        if init.channel.is_some() {
+            return Ok(cq);
+        }
+        let withholds = Arc::clone(&self.withholds);
+        Ok(Box::new(MeddledCq { cq, withholds }))
     }
     fn create_srq(&self, init: &SrqInit) -> Result<Box<dyn NicSrq>, VerbsError> {
         self.nic.create_srq(init)
@@ -152,6 +166,28 @@ impl Nic for Meddler {
     }
     fn progress(&self, now_ns: u64) -> Option<u64> {
         self.nic.progress(now_ns)
+    }
+}
+
+#[derive(Debug)]
+struct MeddledCq {
+    cq: Box<dyn NicCq>,
+    withholds: Arc<AtomicBool>,
+}
+
+impl NicCq for MeddledCq {
+    fn num(&self) -> CqNum {
+        self.cq.num()
+    }
+    fn poll(&mut self, out: &mut Polled) -> Result<usize, CqError> {
+        if self.withholds.load(Ordering::Relaxed) {
+            out.clear();
+            return Ok(0);
+        }
+        self.cq.poll(out)
+    }
+    fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
+        self.cq.arm(solicited_only)
     }
 }
 

@@ -351,3 +351,52 @@ fn a_core_sleeps_while_requests_wait_and_not_when_answers_are_ready() {
     }
     assert_eq!(came, 1);
 }
+
+/// Answers that have become ready leave room for those to the repeats that are in the batch already, though
+/// the NIC completes late.
+#[test]
+fn late_answers_leave_room_for_repeats() {
+    const SEND_WR_MAX: u32 = 256;
+    const GETS: u32 = 4;
+    const REPEATS: u32 = 2;
+    let rig = Rig::new(ServerConfig {
+        idle_ns: 1,
+        ..server()
+    });
+    let [mut other, mut client] = [(); 2].map(|()| Raw::connect(&rig, 64));
+    rig.server_nic.withhold_completions(true);
+    let answer_noops = |client: &mut Raw, count| {
+        for id in 1..=count {
+            client.write(id, &raw(&Request::Noop, id), None);
+            rig.step();
+            client.answers();
+        }
+    };
+    answer_noops(&mut other, SEND_WR_MAX - GETS - REPEATS);
+    answer_noops(&mut client, REPEATS);
+    hold(&rig);
+    let get = Request::Command(Command::Get { key: b"n" });
+    for id in REPEATS + 1..=REPEATS + GETS {
+        client.write(id, &raw(&get, id), None);
+        rig.step();
+    }
+    assert_eq!(pending(&rig), GETS as usize);
+    rig.world.borrow_mut().frozen.push(0);
+    (1..=REPEATS).for_each(|id| client.kick_only(id));
+    rig.step();
+    rig.world.borrow_mut().frozen.clear();
+    let_go(&rig);
+    // Before it sleeps the core takes the kicks, which then come before what is ready.
+    rig.machine(|machine| {
+        let armed = machine.servers[0].arm(u64::MAX).unwrap();
+        assert_eq!(armed, cache::herd::Armed::Ready);
+    });
+    rig.step();
+    rig.server_nic.withhold_completions(false);
+    for _ in 0..10 {
+        rig.step();
+    }
+    let ids: std::collections::BTreeSet<_> = client.answers().iter().map(|head| head.id).collect();
+    assert_eq!(ids, (1..=REPEATS + GETS).collect());
+    assert_eq!(pending(&rig), 0);
+}
