@@ -143,7 +143,7 @@ impl<D: Dial, P: Pace> BlockingClient<D, P> {
     /// An item, or `None`; changes its expiry.
     ///
     /// # Errors
-    /// As [`BlockingClient::get`].
+    /// `TimedOut`, `Unknown`, `Refused`, `Submit`.
     pub fn get_and_touch(
         &mut self,
         key: &[u8],

@@ -32,7 +32,8 @@ pub struct ServerConfig {
     pub value_len_max: u32,
     /// Buffers of a core, each `value_len_max` long, in which large values arrive.
     pub staging_count: u32,
-    /// A large value on its way in whose pieces stop coming may be forgotten after so long, for another one.
+    /// A large value on its way in whose pieces stop coming may be forgotten after so long, for another one;
+    /// one on its way out, which can be read again, after a 50th of it, and after a 10th in any case.
     pub staging_idle_ns: u64,
     /// A core may sleep after so long without work; 0 never sleeps.
     pub idle_ns: u64,

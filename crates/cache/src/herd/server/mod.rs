@@ -280,7 +280,11 @@ impl Prepared {
                 config.value_len_max as usize,
                 config.staging_idle_ns,
             ),
-            outgoing: Outgoing::new(staging_count, config.value_len_max as usize),
+            outgoing: Outgoing::new(
+                staging_count,
+                config.value_len_max as usize,
+                config.staging_idle_ns,
+            ),
             pending: Pending::new(),
             woken: Vec::with_capacity(batch_max),
             kick_recvs: self.kick_recvs,

@@ -12,12 +12,11 @@ use engine::Segments;
 
 use super::turns::{self, Turns};
 
-/// A place that nothing was asked of for so long goes to whoever wants one: many times what a client
-/// lets pass before it repeats a request. Losing it costs another read, and nothing else.
-const IDLE_NS: u64 = 20_000_000;
-/// So does a place that a value has had for so long, though its pieces are asked for: many times what they
-/// all take.
-const HELD_NS: u64 = 5 * IDLE_NS;
+/// A place that nothing was asked of for this part of what a value on its way in may stand still goes to
+/// whoever wants one. Losing it costs another read, and nothing else.
+const IDLE_PART: u64 = 50;
+/// So does a place that a value has had for this part, though its pieces are asked for.
+const HELD_PART: u64 = 10;
 
 /// A value whose pieces are asked for.
 #[derive(Debug)]
@@ -73,11 +72,11 @@ impl Place {
         self.client == client && self.key == key
     }
 
-    /// Whether it goes to whoever wants one.
-    fn is_over(&self, now_ns: u64) -> bool {
+    /// Whether it goes to whoever wants one, where a value on its way in may stand still for so long.
+    fn is_over(&self, now_ns: u64, staging_idle_ns: u64) -> bool {
         self.kept.is_some()
-            && (now_ns.saturating_sub(self.used_ns) > IDLE_NS
-                || now_ns.saturating_sub(self.since_ns) > HELD_NS)
+            && (now_ns.saturating_sub(self.used_ns) > staging_idle_ns / IDLE_PART
+                || now_ns.saturating_sub(self.since_ns) > staging_idle_ns / HELD_PART)
     }
 }
 
@@ -100,15 +99,17 @@ pub(super) struct Outgoing {
     places: Vec<Place>,
     count_max: usize,
     value_len_max: usize,
+    staging_idle_ns: u64,
     turns: Turns,
 }
 
 impl Outgoing {
-    pub(super) fn new(count_max: usize, value_len_max: usize) -> Self {
+    pub(super) fn new(count_max: usize, value_len_max: usize, staging_idle_ns: u64) -> Self {
         Outgoing {
             places: Vec::new(),
             count_max,
             value_len_max,
+            staging_idle_ns,
             turns: Turns::default(),
         }
     }
@@ -252,7 +253,8 @@ impl Outgoing {
         if turn == turns::Turn::Now {
             return turn;
         }
-        self.places.retain(|place| !place.is_over(now_ns));
+        self.places
+            .retain(|place| !place.is_over(now_ns, self.staging_idle_ns));
         self.turn_of(client, now_ns)
     }
 
@@ -278,6 +280,13 @@ mod tests {
 
     const CAS: u64 = 7;
     const LEN_MAX: usize = 10_000;
+    const STAGING_IDLE_NS: u64 = 1_000_000_000;
+    const IDLE_NS: u64 = STAGING_IDLE_NS / IDLE_PART;
+    const HELD_NS: u64 = STAGING_IDLE_NS / HELD_PART;
+
+    fn places(count_max: usize, value_len_max: usize) -> Outgoing {
+        Outgoing::new(count_max, value_len_max, STAGING_IDLE_NS)
+    }
 
     fn keep(outgoing: &mut Outgoing, client: u32, key: &[u8], now_ns: u64) -> bool {
         outgoing.keep((client, key), (CAS, 0, b"value".into()), 0, now_ns);
@@ -301,7 +310,7 @@ mod tests {
 
     #[test]
     fn one_client_cannot_keep_them_all_and_idle_ones_make_room() {
-        let mut outgoing = Outgoing::new(3, LEN_MAX);
+        let mut outgoing = places(3, LEN_MAX);
         assert!(keep(&mut outgoing, 1, b"a", 0));
         assert!(keep(&mut outgoing, 1, b"b", 50));
         assert!(!keep(&mut outgoing, 1, b"c", 50));
@@ -327,7 +336,7 @@ mod tests {
         let whose = (1, &b"key"[..]);
         let value = vec![1; len];
         for order in [forwards, backwards, odd_ones_first] {
-            let mut outgoing = Outgoing::new(1, LEN_MAX);
+            let mut outgoing = places(1, LEN_MAX);
             outgoing.keep(whose, (CAS, 0, (&value).into()), 0, 0);
             outgoing.note(whose, CAS + 1, 0..len);
             for piece in order {
@@ -343,7 +352,7 @@ mod tests {
 
     #[test]
     fn values_beyond_the_longest_are_not_kept() {
-        let mut outgoing = Outgoing::new(1, 4);
+        let mut outgoing = places(1, 4);
         assert!(!keep(&mut outgoing, 1, b"a", 0));
         assert!(!is_busy(&mut outgoing, 1, 0));
         assert!(outgoing.reserve((1, b"a"), 0));
@@ -355,7 +364,7 @@ mod tests {
     /// While a value is being read for a place, what is asked for it comes again, and nobody takes the place.
     #[test]
     fn a_value_is_read_once_for_its_place() {
-        let mut outgoing = Outgoing::new(1, LEN_MAX);
+        let mut outgoing = places(1, LEN_MAX);
         let whose = (1, &b"a"[..]);
         assert!(!is_busy(&mut outgoing, 1, 0));
         assert!(outgoing.reserve(whose, 0));
@@ -374,7 +383,7 @@ mod tests {
     #[test]
     fn no_place_is_held_for_ever() {
         for (goes_on, end_ns) in [(true, HELD_NS), (false, IDLE_NS)] {
-            let mut outgoing = Outgoing::new(1, LEN_MAX);
+            let mut outgoing = places(1, LEN_MAX);
             assert!(keep(&mut outgoing, 1, b"a", 0));
             for now_ns in (0..=end_ns).step_by(1_000_000) {
                 assert!(!goes_on || has(&mut outgoing, 1, b"a", now_ns));
@@ -388,7 +397,7 @@ mod tests {
     /// A repeat has no place held for it.
     #[test]
     fn a_repeat_does_not_wait() {
-        let mut outgoing = Outgoing::new(1, LEN_MAX);
+        let mut outgoing = places(1, LEN_MAX);
         assert!(keep(&mut outgoing, 1, b"a", 0));
         assert!(!has(&mut outgoing, 2, b"a", 0));
         outgoing.note((1, b"a"), CAS, 0..5);
