@@ -9,9 +9,9 @@ use crate::{Answer, Ask, Command, Engine, Failure, Limits, OwnedAnswer};
 pub struct LateEngine<E> {
     /// The engine inside.
     pub inner: E,
-    random: fastrand::Rng,
     /// The share of answers that come later, in percent.
-    late_percent: u32,
+    pub late_percent: u32,
+    random: fastrand::Rng,
     /// GETs of this key fail.
     failing: Option<&'static [u8]>,
     /// The answer to a GET of this key does not come before [`LateEngine::let_go`].

@@ -35,7 +35,6 @@ impl<E: Engine> Execution<'_, E> {
                 }
                 return;
             }
-            Turn::Changed => return write_bare(self.outbox, to, Status::Changed),
             Turn::Busy => return write_bare(self.outbox, to, Status::Busy),
             Turn::Read => {}
         }
