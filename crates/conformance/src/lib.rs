@@ -115,6 +115,7 @@ macro_rules! conformance_tests {
                 an_unsignaled_failure_completes
                 a_fenced_write_follows_the_read_before_it
                 the_last_bytes_of_a_write_appear_last
+                writes_of_a_queue_pair_appear_in_order
             }
             atomics {
                 compare_and_swap_swaps_what_is_expected

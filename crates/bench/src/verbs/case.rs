@@ -107,8 +107,6 @@ pub(super) enum Work {
     OneWay,
     /// A message there and one back.
     Echo,
-    /// What becomes visible when.
-    Order,
 }
 
 /// Who posts the requests.

@@ -38,8 +38,6 @@ pub enum Experiment {
     /// every request signaled or one in S, by window
     #[value(alias = "signaling")]
     Signalling,
-    /// whether WRITEs become visible in order, and completions after
-    Ordering,
 }
 
 impl Experiment {

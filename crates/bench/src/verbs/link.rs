@@ -60,10 +60,6 @@ pub(super) enum Message {
     Finished(Outcome),
     /// The target has checked what arrived.
     Checked(Arrived),
-    /// The order experiment: a WRITE of this number has completed.
-    Mark(u64),
-    /// The order experiment: this number was seen.
-    Seen(u64),
     /// A side cannot go on.
     Failed { why: String },
 }

@@ -19,7 +19,6 @@
 //! | `messages.rs` | composing messages and taking them |
 //! | `oneway.rs` | requests in one direction |
 //! | `echo.rs` | echoes and sequencers |
-//! | `order.rs` | what becomes visible when |
 //! | `outcome.rs` | what a side finds out |
 //! | `report.rs`, `print.rs` | [`VerbsReport`], and its table |
 //! | `error.rs` | [`VerbsRunError`] |
@@ -31,7 +30,6 @@ mod experiment;
 mod link;
 mod messages;
 mod oneway;
-mod order;
 mod outcome;
 mod plan;
 mod play;
@@ -54,7 +52,6 @@ pub use case::{Case, POSTLIST_MAX, QPS_MAX, Role, Rung, SIZE_MAX, Target, Verb};
 pub use error::VerbsRunError;
 pub use experiment::Experiment;
 pub use link::Link;
-pub use outcome::OrderCheck;
 pub use plan::{Inline, Wishes};
 pub use play::serve_peer;
 pub use print::write_verbs;

@@ -272,7 +272,6 @@ pub(super) fn target(
         operations: inbox.taken,
         seconds,
         wrong: inbox.wrong,
-        orders: Vec::new(),
     })
 }
 

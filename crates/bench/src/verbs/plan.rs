@@ -418,23 +418,6 @@ impl Planner<'_> {
         vary(cases, &windows, |case, window| Case { window, ..case })
     }
 
-    fn ordering(&self) -> Vec<Case> {
-        let ways = self
-            .wishes
-            .ways(Verb::Write, &[Transport::Rc, Transport::Uc]);
-        let sizes = self.wishes.sizes(&[64, 1024], &[64, 256, 1024, 4096]);
-        let cases = self.cases(&ways, &sizes).into_iter();
-        let ordered = cases.map(|case| Case {
-            work: Work::Order,
-            window: 16,
-            postlist: 1,
-            signal_every: 1,
-            qps: 2,
-            ..case
-        });
-        ordered.collect()
-    }
-
     fn plan(&self) -> Vec<Case> {
         use Transport::{Rc, Uc, Ud};
         match self.experiment {
@@ -450,7 +433,6 @@ impl Planner<'_> {
             Experiment::Postlist => self.postlist(),
             Experiment::Qps => self.qps(),
             Experiment::Signalling => self.signalling(),
-            Experiment::Ordering => self.ordering(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::error::VerbsRunError;
 use super::link::{Link, Message, hear};
 use super::outcome::{Arrived, Outcome};
 use super::side::Side;
-use super::{echo, messages, oneway, order};
+use super::{echo, messages, oneway};
 use crate::machine::pin;
 
 /// Plays a case; the other side plays the other part at the same time. Both get what both have
@@ -29,7 +29,6 @@ pub(super) fn play(
         let outcome = match case.work {
             Work::OneWay => oneway::request(side, case, each, link)?,
             Work::Echo => echo::request(side, case, recvs, each, link)?,
-            Work::Order => order::request(side, case, each, link)?,
         };
         link.send(&Message::Finished(outcome.clone()))?;
         let arrived = hear!(link, Message::Checked(arrived) => arrived)?;
@@ -38,7 +37,6 @@ pub(super) fn play(
     let mut arrived = match case.work {
         Work::OneWay => oneway::target(side, case, recvs, link)?,
         Work::Echo => echo::target(side, case, recvs, link)?,
-        Work::Order => order::target(side, case, link)?,
     };
     let outcome = hear!(link, Message::Finished(outcome) => outcome)?;
     if case.work == Work::OneWay {

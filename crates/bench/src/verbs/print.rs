@@ -44,7 +44,6 @@ pub fn write_verbs(report: &VerbsReport, out: &mut impl Write) -> io::Result<()>
         }
         writeln!(out, "\n{experiment}: {}", experiment.summary())?;
         write!(out, "{}{}", throughputs(&rows), latencies(&rows))?;
-        orders(&rows, out)?;
     }
     ratios(report, out)
 }
@@ -130,29 +129,6 @@ fn table(rows: &[&Row], own: &[&str], figures: impl Fn(&Row) -> Option<Vec<Strin
         return String::new();
     }
     table.to_string()
-}
-
-fn orders(rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
-    for row in rows {
-        if row.orders.is_empty() {
-            continue;
-        }
-        let (verb, transport, size) = (&row.verb, &row.transport, row.case.size);
-        writeln!(out, "  {verb} over {transport}, {size} bytes")?;
-        for order in &row.orders {
-            let promise = if order.promised {
-                "promised"
-            } else {
-                "not promised"
-            };
-            writeln!(
-                out,
-                "    {:<50} {:>10} looks {:>6} otherwise  ({promise})",
-                order.what, order.checked, order.violations
-            )?;
-        }
-    }
-    Ok(())
 }
 
 fn ratios(report: &VerbsReport, out: &mut impl Write) -> io::Result<()> {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::case::{Case, Role, Rung, Target, Work};
 use super::experiment::Experiment;
-use super::outcome::{Arrived, OrderCheck, Outcome};
+use super::outcome::{Arrived, Outcome};
 use super::plan::Wishes;
 use crate::Measured;
 use crate::cache::Percentiles;
@@ -40,8 +40,6 @@ pub struct Row {
     /// How long a request took, or a postlist; medians of the rounds. The mean is from a loop that does not look
     /// at the clock, the others include a look.
     pub latency: Option<Percentiles>,
-    /// What was visible when.
-    pub orders: Vec<OrderCheck>,
     /// The figure beside its limit, where there is one.
     pub against: Option<AgainstLimit>,
 }
@@ -128,13 +126,6 @@ impl VerbsReport {
             |verb| self.best(|row| row.is(&ECHOES, verb) && row.case.rung == Some(Rung::Inlined));
         Some(best("WRITE/SEND")? / best("WRITE/WRITE")?)
     }
-
-    /// How often something was visible earlier than the NIC promises.
-    pub fn order_violations(&self) -> u64 {
-        let orders = self.rows.iter().flat_map(|row| &row.orders);
-        let promised = orders.filter(|order| order.promised);
-        promised.map(|order| order.violations).sum()
-    }
 }
 
 impl Row {
@@ -149,22 +140,10 @@ impl Row {
             operations as f64 / seconds / 1e6
         });
         let mops = Measured::of(&mops.collect::<Vec<_>>());
-        let mops = mops.filter(|_| !case.timed && case.work != Work::Order);
+        let mops = mops.filter(|_| !case.timed);
         let latencies = rounds.iter().filter_map(|(outcome, _)| outcome.latency);
         let latencies: Vec<Percentiles> = latencies.collect();
         let latency = (!latencies.is_empty()).then(|| median_latency(&latencies));
-        let mut orders: Vec<OrderCheck> = Vec::new();
-        for (outcome, arrived) in rounds {
-            for one in arrived.orders.iter().chain(&outcome.orders) {
-                match orders.iter_mut().find(|seen| seen.what == one.what) {
-                    Some(seen) => {
-                        seen.checked += one.checked;
-                        seen.violations += one.violations;
-                    }
-                    None => orders.push(one.clone()),
-                }
-            }
-        }
         Row {
             case: case.clone(),
             verb: case.verb(),
@@ -173,7 +152,6 @@ impl Row {
             mops: mops.map(|mops| mops.mid),
             mops_range: mops.map(|mops| [mops.low, mops.high]),
             latency,
-            orders,
             against: against(case, latency, mops, limit),
         }
     }

@@ -76,7 +76,7 @@ fn measured(fabric: &Fabric, set: impl FnOnce(&mut VerbsRun)) -> VerbsReport {
         assert!(row.operations > 0, "{row:?}");
         let throughput = row.mops.is_some_and(|mops| mops > 0.0);
         let latency = row.latency.is_some_and(|latency| latency.p50_ns > 0);
-        assert!(throughput || latency || !row.orders.is_empty(), "{row:?}");
+        assert!(throughput || latency, "{row:?}");
     }
     report
 }
@@ -106,7 +106,6 @@ fn every_experiment_runs_over_the_software_nic() {
         let figure = figure.unwrap_or_else(|| panic!("figure {index} is missing"));
         assert!(figure.is_finite() && figure > 0.0, "figure {index}");
     }
-    assert_eq!(report.order_violations(), 0);
     let mut table = Vec::new();
     write_verbs(&report, &mut table).expect("a table");
     let table = String::from_utf8(table).expect("text");

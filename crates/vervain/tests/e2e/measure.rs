@@ -135,7 +135,7 @@ fn verbs_are_measured_between_two_processes() {
     assert_eq!(said.code, Some(0), "{}", said.err);
     let all = report(said.text());
     let rows = all["rows"].as_array().expect("rows");
-    for name in ["write", "read", "send", "cas", "faa", "echo", "ordering"] {
+    for name in ["write", "read", "send", "cas", "faa", "echo"] {
         let mut rows = rows.iter();
         assert!(rows.any(|row| row["experiment"] == name), "{name}");
     }
