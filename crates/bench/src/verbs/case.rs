@@ -99,16 +99,6 @@ impl Way {
     }
 }
 
-/// What is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Work {
-    /// Requests in one direction.
-    OneWay,
-    /// A message there and one back.
-    Echo,
-}
-
 /// Who posts the requests.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -171,9 +161,8 @@ impl Rung {
 pub struct Case {
     /// The experiment.
     pub experiment: Experiment,
-    pub(super) work: Work,
     pub(super) request: Way,
-    /// Of echoes.
+    /// Of echoes: a message there and one back. The others are requests in one direction.
     pub(super) answer: Option<Way>,
     /// The rung of the ladder, for echoes.
     pub rung: Option<Rung>,
@@ -210,15 +199,13 @@ impl Case {
 
     /// Send work requests of a queue pair that may be under way.
     pub(super) fn depth(&self) -> u32 {
-        match self.work {
-            Work::Echo => (self.window * 2).max(ECHO_DEPTH),
-            _ => self.window,
-        }
+        self.answer
+            .map_or(self.window, |_| (self.window * 2).max(ECHO_DEPTH))
     }
 
     /// Messages that lie side by side in memory for each queue pair; a power of two.
     pub(super) fn slots(&self) -> usize {
-        if self.work == Work::Echo {
+        if self.answer.is_some() {
             return (self.window as usize).next_power_of_two();
         }
         let least = (self.window.max(self.postlist) as usize * 4).next_power_of_two();
@@ -231,8 +218,8 @@ impl Case {
     /// of those under way must be signaled. A timed list ends with a signaled request in any case.
     pub(super) fn settle(mut self) -> Self {
         self.postlist = self.postlist.clamp(1, POSTLIST_MAX).min(self.window.max(1));
-        let most = match self.work {
-            Work::OneWay if self.timed => self.postlist,
+        let most = match self.answer {
+            None if self.timed => self.postlist,
             _ => self.depth() - self.postlist + 1,
         };
         self.signal_every = self.signal_every.clamp(1, most);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use verbs::typed::{CompletionQueue, MemoryRegion};
 
-use super::case::Case;
+use super::case::{Case, Way};
 use super::error::VerbsRunError;
 use super::link::Link;
 use super::messages::{Inbox, Incoming, Outbox, Recvs, set_tag};
@@ -177,12 +177,10 @@ fn check_inbox(region: &MemoryRegion, slots: &Slots, case: &Case, sent: u64) -> 
 pub(super) fn target(
     side: &mut Side,
     case: &Case,
+    way: Way,
     recvs: Option<Recvs>,
     link: &mut Link,
 ) -> Result<Arrived, VerbsRunError> {
-    let Some(way) = case.answer else {
-        return Ok(Arrived::default());
-    };
     let dests = vec![side.answers[0].prepare(side.answer_dests[0])?];
     let places = [side.layout.outbox, side.theirs.inbox];
     let mut outbox = Outbox::new(case, way, &side.region, places, side.remote, dests);
@@ -225,6 +223,5 @@ pub(super) fn target(
         operations: inbox.taken,
         seconds: first.map_or(0.0, |first| first.elapsed().as_secs_f64()),
         wrong: inbox.wrong,
-        ..Arrived::default()
     })
 }

@@ -26,8 +26,6 @@ pub enum Experiment {
     Latency,
     /// WRITE/WRITE, WRITE/SEND and SEND/SEND echoes up the ladder (HERD, Fig 5)
     Echo,
-    /// the WRITE/SEND echo alone: HERD's requests and answers
-    Hybrid,
     /// numbers handed out by WRITE/SEND, SEND/SEND and fetch-and-add
     Sequencer,
     /// latency and throughput by work requests in a post call
@@ -35,21 +33,12 @@ pub enum Experiment {
     /// throughput by queue pairs, in and out: many peers (HERD, Fig 6)
     #[value(alias = "swarm")]
     Qps,
-    /// every request signaled or one in S, by window
-    #[value(alias = "signaling")]
-    Signalling,
 }
 
 impl Experiment {
     /// All of them, in the order in which they run.
     pub fn all() -> Vec<Experiment> {
         Experiment::value_variants().to_vec()
-    }
-
-    /// What runs when nothing is named: all but what another one contains.
-    pub fn usual() -> Vec<Experiment> {
-        let all = Experiment::all().into_iter();
-        all.filter(|one| *one != Experiment::Hybrid).collect()
     }
 
     /// What it measures, in one line.

@@ -42,7 +42,6 @@ use std::time::{Duration, Instant};
 
 use verbs::typed::Context;
 
-use self::case::Work;
 use self::link::Message;
 use crate::limit::{BetweenCores, Exchange, between_cores};
 use crate::machine::{Machine, pin};
@@ -93,7 +92,7 @@ impl VerbsRun {
     pub fn new(context: Context) -> Self {
         VerbsRun {
             context,
-            experiments: Experiment::usual(),
+            experiments: Experiment::all(),
             wishes: Wishes {
                 brief: true,
                 ..Wishes::default()
@@ -208,7 +207,7 @@ impl VerbsRun {
     /// The limits that an experiment runs against.
     fn limit(&self, cases: &[Case], experiment: Experiment) -> BetweenCores {
         let own = cases.iter().filter(|case| case.experiment == experiment);
-        let echoes = own.filter(|case| case.work == Work::Echo && !case.timed);
+        let echoes = own.filter(|case| case.answer.is_some() && !case.timed);
         let mut windows: Vec<usize> = echoes.map(|case| case.window as usize).collect();
         windows.sort_unstable();
         windows.dedup();

@@ -2,7 +2,7 @@
 
 use verbs::{DeviceAttr, Transport};
 
-use super::case::{Case, POSTLIST_MAX, QPS_MAX, Role, Rung, Target, Verb, Way, Work};
+use super::case::{Case, POSTLIST_MAX, QPS_MAX, Role, Rung, Target, Verb, Way};
 use super::error::VerbsRunError;
 use super::experiment::Experiment;
 use crate::units;
@@ -167,7 +167,6 @@ impl Planner<'_> {
             };
             Case {
                 experiment: self.experiment,
-                work: Work::OneWay,
                 request,
                 answer: None,
                 one_word: false,
@@ -293,7 +292,6 @@ impl Planner<'_> {
         };
         let cases = self.cases(&[way(request)], &[size]);
         let cases = vary(cases, windows, |case, window| Case {
-            work: Work::Echo,
             answer: Some(way(answer)),
             sequence: self.experiment == Experiment::Sequencer,
             timed,
@@ -315,12 +313,12 @@ impl Planner<'_> {
         })
     }
 
-    fn echoes(&self, kinds: &[[Verb; 2]]) -> Vec<Case> {
+    fn echoes(&self) -> Vec<Case> {
         let usual = self.wishes.usual(&[8, 32], &[1, 4, 8, 16, 32, 64]);
         let windows = or(&self.wishes.windows, usual);
         let mut cases = Vec::new();
         for size in self.wishes.sizes(&[ECHO_SIZE], &[ECHO_SIZE]) {
-            for &kind in kinds {
+            for kind in KINDS {
                 for rung in Rung::ALL {
                     cases.extend(self.echo(kind, rung, size, &[1], true));
                     if !self.wishes.latency {
@@ -402,22 +400,6 @@ impl Planner<'_> {
         })
     }
 
-    fn signalling(&self) -> Vec<Case> {
-        let usual = self.wishes.usual(&[16, 128], &[1, 4, 16, 64, 128, 512]);
-        let ways = self.wishes.ways(Verb::Write, &[Transport::Uc]);
-        let cases = self.cases(&ways, &self.wishes.sizes(&[64], &[64]));
-        let every = or(&self.wishes.signal_every, &[1, 8, 64]);
-        let cases = vary(cases, &every, |case, signal_every| Case {
-            signal_every,
-            postlist: 1,
-            target: Target::Idle,
-            qps: 1,
-            ..case
-        });
-        let windows = or(&self.wishes.windows, usual);
-        vary(cases, &windows, |case, window| Case { window, ..case })
-    }
-
     fn plan(&self) -> Vec<Case> {
         use Transport::{Rc, Uc, Ud};
         match self.experiment {
@@ -427,12 +409,10 @@ impl Planner<'_> {
             Experiment::Cas => self.one_way(Verb::Cas, &[Rc]),
             Experiment::Faa => self.one_way(Verb::Faa, &[Rc]),
             Experiment::Latency => self.latency(),
-            Experiment::Echo => self.echoes(&KINDS),
-            Experiment::Hybrid => self.echoes(&[KINDS[1]]),
+            Experiment::Echo => self.echoes(),
             Experiment::Sequencer => self.sequencer(),
             Experiment::Postlist => self.postlist(),
             Experiment::Qps => self.qps(),
-            Experiment::Signalling => self.signalling(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbs::typed::Context;
 
-use super::case::{Case, Role, Work};
+use super::case::{Case, Role};
 use super::error::VerbsRunError;
 use super::link::{Link, Message, hear};
 use super::outcome::{Arrived, Outcome};
@@ -26,20 +26,20 @@ pub(super) fn play(
     let recvs = messages::prepare(side, case, requester)?;
     Side::meet(link)?;
     if requester {
-        let outcome = match case.work {
-            Work::OneWay => oneway::request(side, case, each, link)?,
-            Work::Echo => echo::request(side, case, recvs, each, link)?,
+        let outcome = match case.answer {
+            None => oneway::request(side, case, each, link)?,
+            Some(_) => echo::request(side, case, recvs, each, link)?,
         };
         link.send(&Message::Finished(outcome.clone()))?;
         let arrived = hear!(link, Message::Checked(arrived) => arrived)?;
         return judge(outcome, arrived);
     }
-    let mut arrived = match case.work {
-        Work::OneWay => oneway::target(side, case, recvs, link)?,
-        Work::Echo => echo::target(side, case, recvs, link)?,
+    let mut arrived = match case.answer {
+        None => oneway::target(side, case, recvs, link)?,
+        Some(way) => echo::target(side, case, way, recvs, link)?,
     };
     let outcome = hear!(link, Message::Finished(outcome) => outcome)?;
-    if case.work == Work::OneWay {
+    if case.answer.is_none() {
         arrived.wrong += oneway::check_target(side, case, outcome.sent);
     }
     link.send(&Message::Checked(arrived.clone()))?;

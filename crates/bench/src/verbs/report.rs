@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::case::{Case, Role, Rung, Target, Work};
+use super::case::{Case, Role, Rung, Target};
 use super::experiment::Experiment;
 use super::outcome::{Arrived, Outcome};
 use super::plan::Wishes;
@@ -78,9 +78,6 @@ impl Row {
     }
 }
 
-/// The usual place of echoes.
-const ECHOES: [Experiment; 2] = [Experiment::Echo, Experiment::Hybrid];
-
 impl VerbsReport {
     fn best(&self, fits: impl Fn(&Row) -> bool) -> Option<f64> {
         let fitting = self.rows.iter().filter(|row| fits(row));
@@ -111,7 +108,7 @@ impl VerbsReport {
     /// The mean time of a WRITE/WRITE echo at depth 1, on the ladder's highest rung, by the ping-pong's,
     /// both without looking at the clock.
     pub fn echo_vs_pingpong(&self) -> Option<f64> {
-        let experiments = [Experiment::Echo, Experiment::Hybrid, Experiment::Latency];
+        let experiments = [Experiment::Echo, Experiment::Latency];
         let mut rows = self.rows.iter().filter(|row| {
             row.is(&experiments, "WRITE/WRITE") && row.case.rung == Some(Rung::Inlined)
         });
@@ -122,8 +119,11 @@ impl VerbsReport {
     /// HERD's echoes, WRITE and SEND over UD, by WRITE/WRITE echoes, each at its best window on the
     /// ladder's highest rung.
     pub fn hybrid_vs_write_echo(&self) -> Option<f64> {
-        let best =
-            |verb| self.best(|row| row.is(&ECHOES, verb) && row.case.rung == Some(Rung::Inlined));
+        let best = |verb| {
+            self.best(|row| {
+                row.is(&[Experiment::Echo], verb) && row.case.rung == Some(Rung::Inlined)
+            })
+        };
         Some(best("WRITE/SEND")? / best("WRITE/WRITE")?)
     }
 }
@@ -179,14 +179,14 @@ fn against(
     mops: Option<Measured>,
     limit: &BetweenCores,
 ) -> Option<AgainstLimit> {
-    let (limit, ratio) = match (case.work, latency, mops) {
-        (Work::Echo, Some(latency), _) => ("pingpong", latency.mean_ns / limit.pingpong_ns),
-        (Work::Echo, None, Some(mops)) => {
+    let (limit, ratio) = match (case.answer, latency, mops) {
+        (Some(_), Some(latency), _) => ("pingpong", latency.mean_ns / limit.pingpong_ns),
+        (Some(_), None, Some(mops)) => {
             let window = case.window as usize;
             let same = limit.exchange.iter().find(|one| one.window == window)?;
             ("exchange", mops.mid / same.mops)
         }
-        (Work::OneWay, None, Some(mops)) if case.target == Target::Polling => {
+        (None, None, Some(mops)) if case.target == Target::Polling => {
             let lines = case.size.div_ceil(64) as f64;
             ("ring", mops.mid * lines / limit.ring_mops)
         }

@@ -149,9 +149,9 @@ fn verbs_are_measured_between_two_processes() {
     );
     let unknown = verbs(&["all-to-all"]);
     assert_eq!(unknown.code, Some(2));
-    assert!(unknown.err.contains("hybrid"), "{}", unknown.err);
+    assert!(unknown.err.contains("sequencer"), "{}", unknown.err);
     let list = verbs(&["--list"]);
-    assert!(report(list.text())["hybrid"].is_string());
+    assert!(report(list.text())["sequencer"].is_string());
 }
 
 /// The second process ends with its input, whatever becomes of the first.
