@@ -7,7 +7,7 @@
 //! | `mod.rs` | [`DeathRun`]: the settings, and the course of events |
 //! | `load.rs` | the undisturbed client |
 //! | `victim.rs` | clients that come and go, each a process |
-//! | `report.rs` | [`DeathReport`]: latencies around events, as a table and as a plot |
+//! | `report.rs` | [`DeathReport`]: latencies around events, as a table |
 
 mod load;
 mod report;
@@ -32,7 +32,6 @@ use vervain::measure::cache::{nic_target, start_ours};
 use vervain::measure::{Progress, stop_servers_on_signals};
 
 use self::victim::{Victim, be_modest, play_stranger, play_victim};
-use crate::report::write_folder;
 
 pub use self::report::{Around, DeathReport, Event, Kind};
 
@@ -56,7 +55,6 @@ const SETTLE: Duration = Duration::from_millis(500);
 #[command(
     after_help = "Starts a server of its own, and other clients as processes. Examples:
   cargo lab death                        40 deaths, one a second
-  cargo lab death --out pictures         the figures as JSON, and a plot
   cargo lab death --rate 200k --deaths 60 --json"
 )]
 pub struct DeathFlags {
@@ -65,9 +63,6 @@ pub struct DeathFlags {
     /// The server's cores.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     cores: u16,
-    /// Write the figures and the plot into this folder.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     #[command(flatten)]
     nic: NicFlags,
 }
@@ -120,9 +115,6 @@ pub(crate) fn run(flags: DeathFlags, as_json: bool) -> anyhow::Result<bool> {
     run.cpu = placement.load.last().copied();
     // What cannot be done is said before anything is started.
     run.check()?;
-    if let Some(out) = &flags.out {
-        crate::folder(out)?;
-    }
     stop_servers_on_signals()?;
     let server = start_ours(&ServerSettings {
         cpus: placement.server.clone(),
@@ -154,17 +146,6 @@ pub(crate) fn run(flags: DeathFlags, as_json: bool) -> anyhow::Result<bool> {
     drop(progress);
     let report = report.context("the benchmark did not finish")?;
     bench::print::show(&report, as_json, DeathReport::write)?;
-    if let Some(folder) = &flags.out {
-        let figures: Vec<_> = report.plot().into_iter().collect();
-        write_folder(
-            folder,
-            "death.json",
-            &report,
-            &[report::PLOT],
-            &figures,
-            &[],
-        )?;
-    }
     Ok(report.is_right())
 }
 

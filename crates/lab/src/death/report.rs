@@ -11,12 +11,7 @@ use serde::Serialize;
 
 use super::DeathRun;
 use super::load::{Seen, Timed};
-use crate::plot::{Axis, Figure, Lines, Point, Scale, Series, Tone, Unit};
-
-/// Steps of what is looked at before an event, during it, and after it.
-const STEPS_AROUND: i64 = 10;
-/// The plot's file, without `.svg`.
-pub(super) const PLOT: &str = "death-around";
+use crate::plot::Unit;
 
 /// Something that happens to another client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -34,13 +29,13 @@ pub enum Kind {
     StrangerDies,
 }
 
-/// All, in the order of a client's life, with what they are called and how they look.
-const KINDS: [(Kind, &str, Tone); 5] = [
-    (Kind::Connects, "one connects", Tone::First),
-    (Kind::Stops, "one is stopped", Tone::Third),
-    (Kind::GoesOn, "one goes on", Tone::Fourth),
-    (Kind::Dies, "one is killed", Tone::Second),
-    (Kind::StrangerDies, "another killed", Tone::Quiet),
+/// All, in the order of a client's life, with what they are called.
+const KINDS: [(Kind, &str); 5] = [
+    (Kind::Connects, "one connects"),
+    (Kind::Stops, "one is stopped"),
+    (Kind::GoesOn, "one goes on"),
+    (Kind::Dies, "one is killed"),
+    (Kind::StrangerDies, "another killed"),
 ];
 
 /// When something happened.
@@ -72,20 +67,6 @@ pub struct Around {
     pub p99_ratio: f64,
     /// The share of requests before and during for which the client had no CPU, in percent.
     pub held_percent: [f64; 2],
-    /// Latencies in steps, all events' together: `at_ns` counts from the event, and the first step is as
-    /// long before it as is looked at.
-    pub course: Vec<Step>,
-}
-
-/// A step of the course of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Step {
-    /// When it began.
-    pub at_ns: i64,
-    /// Half of the requests took no longer.
-    pub p50_ns: u64,
-    /// 99 % took no longer.
-    pub p99_ns: u64,
 }
 
 /// What a run has found out.
@@ -131,7 +112,7 @@ impl DeathReport {
         took: Duration,
     ) -> Self {
         let around_ns = run.around.as_nanos() as u64;
-        let around = KINDS.iter().map(|&(kind, ..)| {
+        let around = KINDS.iter().map(|&(kind, _)| {
             let times = events.iter().filter(|event| event.kind == kind);
             let times: Vec<u64> = times.map(|event| event.at_ns).collect();
             around(kind, &times, around_ns, &seen.requests)
@@ -221,7 +202,7 @@ impl DeathReport {
             "no CPU, %",
         ];
         let mut table = Table::new(2, &heads);
-        for (one, name) in self.around.iter().map(|one| (one, name_of(one.kind).0)) {
+        for (one, name) in self.around.iter().map(|one| (one, name_of(one.kind))) {
             let held = one.held_percent.map(|percent| format!("{percent:.1}"));
             let [held_before, held_during] = held;
             let ratio = format!("{:.2}", one.p99_ratio);
@@ -243,38 +224,11 @@ impl DeathReport {
              column alone. Another: a process of the same size that is no client."
         )
     }
-
-    /// The 99th percentile around events.
-    pub(super) fn plot(&self) -> Option<Figure> {
-        let series = |one: &Around| {
-            let (name, tone) = name_of(one.kind);
-            let points = one.course.iter().filter(|step| step.p99_ns > 0);
-            Series {
-                name: name.to_string(),
-                tone,
-                points: points
-                    .map(|step| Point::new(step.at_ns as f64 / 1e6, step.p99_ns as f64))
-                    .collect(),
-            }
-        };
-        let rate = Unit::Number.show(self.run.rate);
-        let plot = Lines {
-            title: "The 99th percentile around events in other clients' lives".to_string(),
-            subtitle: format!(
-                "{rate} requests a second, timed from when they were due; all events of a kind together"
-            ),
-            x: Axis::new("milliseconds since the event", Scale::Linear, Unit::Number),
-            y: Axis::new("99th percentile", Scale::Log10, Unit::Nanoseconds),
-            series: self.around.iter().map(series).collect(),
-            source: format!("{} · vervain {}", self.machine, self.version),
-        };
-        plot.figure(PLOT)
-    }
 }
 
-fn name_of(kind: Kind) -> (&'static str, Tone) {
-    let known = KINDS.iter().find(|(one, ..)| *one == kind);
-    known.map_or(("", Tone::Quiet), |&(_, name, tone)| (name, tone))
+fn name_of(kind: Kind) -> &'static str {
+    let known = KINDS.iter().find(|(one, _)| *one == kind);
+    known.map_or("", |&(_, name)| name)
 }
 
 /// Microseconds, with as many places as tell something.
@@ -328,15 +282,6 @@ fn around(kind: Kind, times: &[u64], around_ns: u64, requests: &[Timed]) -> Arou
         });
         100.0 * held as f64 / count.max(1) as f64
     });
-    let step_ns = (length / STEPS_AROUND).max(1);
-    let course = (-STEPS_AROUND..2 * STEPS_AROUND).map(|step| {
-        let all = pooled(step * step_ns, step_ns as u64);
-        Step {
-            at_ns: step * step_ns,
-            p50_ns: all.p50_ns,
-            p99_ns: all.p99_ns,
-        }
-    });
     Around {
         kind,
         count: times.len(),
@@ -345,7 +290,6 @@ fn around(kind: Kind, times: &[u64], around_ns: u64, requests: &[Timed]) -> Arou
         after: pooled(length, around_ns),
         p99_ratio: median(ratios),
         held_percent,
-        course: course.collect(),
     }
 }
 
@@ -395,9 +339,5 @@ mod tests {
         assert_eq!((dies.before.p99_ns, dies.before.max_ns), (1000, 1000));
         assert_eq!((dies.during.p50_ns, dies.after.max_ns), (1000, 1000));
         assert!((999.0..1001.0).contains(&dies.p99_ratio), "{dies:?}");
-        // The first 4 of the 10 steps during it.
-        let slow = dies.course.iter().filter(|step| step.p99_ns > 1000);
-        let slow: Vec<i64> = slow.map(|step| step.at_ns / 1_000_000).collect();
-        assert_eq!(slow, [0, 5, 10, 15]);
     }
 }
