@@ -193,17 +193,15 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         std::thread::spawn(move || {
             for (number, client) in listener.incoming().enumerate() {
-                let mut client = BufReader::new(client.expect("a client"));
-                let mut line = String::new();
-                while let Ok(1..) = client.read_line(&mut line) {
+                let client = client.expect("a client");
+                for line in BufReader::new(&client).lines().map_while(Result::ok) {
                     let answer = match line.split(' ').next() {
                         Some("set") => "STORED\r\n",
                         Some("gets") if number < 2 => break,
                         Some("gets") => "END\r\n",
                         _ => "",
                     };
-                    line.clear();
-                    let answered = client.get_mut().write_all(answer.as_bytes());
+                    let answered = (&client).write_all(answer.as_bytes());
                     answered.expect("a client that reads");
                 }
             }

@@ -83,12 +83,10 @@ impl Rounds {
 
     /// It could be caused, or something was in its way: then it comes again, after the others.
     pub(super) fn tried(&mut self, fault: Fault, done: bool) {
-        self.in_vain += 1;
-        if done {
-            self.in_vain = 0;
-        } else {
+        if !done {
             self.left.insert(0, fault);
         }
+        self.in_vain = if done { 0 } else { self.in_vain + 1 };
     }
 }
 

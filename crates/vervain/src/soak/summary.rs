@@ -34,21 +34,10 @@ pub(super) struct Summary<'a> {
 
 impl Summary<'_> {
     fn found(&self) -> [(&'static str, Value); 5] {
-        let is = |yes: bool| json!(u64::from(yes));
-        let failure = self.failure.as_ref();
-        [
-            (
-                "wrong_answers",
-                is(matches!(failure, Some(Failure::Wrong(_)))),
-            ),
-            ("hangs", is(matches!(failure, Some(Failure::Hang(_))))),
-            ("leaks", is(matches!(failure, Some(Failure::Leak(_))))),
-            (
-                "too_many_unjudged",
-                is(matches!(failure, Some(Failure::Unjudged(_)))),
-            ),
-            ("deaths", is(matches!(failure, Some(Failure::Ended(_))))),
-        ]
+        let found = self.failure.as_ref().map(|failure| failure.names()[1]);
+        let is = |name| (name, json!(u64::from(found == Some(name))));
+        let unjudged = "too_many_unjudged";
+        ["wrong_answers", "hangs", "leaks", unjudged, "deaths"].map(is)
     }
 
     /// What was done.
@@ -100,22 +89,15 @@ impl Summary<'_> {
         all["command"] = json!(self.command);
         all["found"] = json!(Map::from_iter(owned(self.found())));
         if let Some(failure) = &self.failure {
-            all["failure"] = match failure {
-                Failure::Wrong(wrong) => json!({
-                    "what": "wrong answer",
-                    "client": wrong.client,
-                    "at_seconds": wrong.at.as_secs_f64(),
-                    "key": wrong.key,
-                    "asked": wrong.asked,
-                    "came": wrong.came,
-                    "allowed": wrong.allowed,
-                    "history": wrong.history,
-                }),
-                Failure::Hang(text) => json!({ "what": "hang", "text": text }),
-                Failure::Leak(text) => json!({ "what": "leak", "text": text }),
-                Failure::Unjudged(text) => json!({ "what": "too many unjudged", "text": text }),
-                Failure::Ended(text) => json!({ "what": "death", "text": text }),
+            let mut told = match failure {
+                Failure::Wrong(wrong) => json!(wrong),
+                Failure::Hang(text)
+                | Failure::Leak(text)
+                | Failure::Unjudged(text)
+                | Failure::Ended(text) => json!({ "text": text }),
             };
+            told["what"] = json!(failure.names()[0]);
+            all["failure"] = told;
         }
         if let Some(logs) = self.logs {
             all["logs"] = json!(logs);
@@ -153,12 +135,13 @@ impl Summary<'_> {
     /// What went wrong, for people.
     pub(super) fn complaint(&self) -> Option<String> {
         let mut text = String::new();
-        match self.failure.as_ref()? {
+        let failure = self.failure.as_ref()?;
+        match failure {
             Failure::Wrong(wrong) => text += &show_wrong(wrong),
-            Failure::Hang(what) => text += &format!("hang: {what}\n"),
-            Failure::Leak(what) => text += &format!("leak: {what}\n"),
-            Failure::Unjudged(what) => text += &format!("too many unjudged: {what}\n"),
             Failure::Ended(what) => text += &format!("{what}\n"),
+            Failure::Hang(what) | Failure::Leak(what) | Failure::Unjudged(what) => {
+                text += &format!("{}: {what}\n", failure.names()[0]);
+            }
         }
         text += &format!("  seed     {}\n  again    {}\n", self.seed, self.command);
         if let Some(logs) = self.logs {

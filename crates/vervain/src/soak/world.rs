@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bench::cache::as_seconds;
 use bench::units::name_of;
 use clap::ValueEnum;
+use serde::Serialize;
 
 use super::clock::Wall;
 use super::faults::Fault;
@@ -54,14 +56,28 @@ pub(super) enum Failure {
     Ended(String),
 }
 
+impl Failure {
+    /// What it is called, and how those of its kind are counted.
+    pub(super) fn names(&self) -> [&'static str; 2] {
+        match self {
+            Failure::Wrong(_) => ["wrong answer", "wrong_answers"],
+            Failure::Hang(_) => ["hang", "hangs"],
+            Failure::Leak(_) => ["leak", "leaks"],
+            Failure::Unjudged(_) => ["too many unjudged", "too_many_unjudged"],
+            Failure::Ended(_) => ["death", "deaths"],
+        }
+    }
+}
+
 /// A wrong answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Wrong {
     pub(super) client: String,
     pub(super) key: String,
     pub(super) asked: String,
     pub(super) came: String,
     pub(super) allowed: String,
+    #[serde(rename = "at_seconds", serialize_with = "as_seconds")]
     pub(super) at: Duration,
     pub(super) history: Vec<String>,
 }
