@@ -1,10 +1,12 @@
 //! What a measurement ran on.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::print::many;
 
 /// The machine, as far as a reader of figures must know it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The CPU's model, as the kernel names it.
     pub cpu: String,
@@ -35,8 +37,8 @@ impl Machine {
 
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Machine { cpu, cpus, kernel } = self;
-        write!(f, "{cpu}, {cpus} CPUs, Linux {kernel}")
+        let (cpu, cpus, kernel) = (&self.cpu, many(self.cpus, "CPU"), &self.kernel);
+        write!(f, "{cpu}, {cpus}, Linux {kernel}")
     }
 }
 

@@ -124,7 +124,7 @@ fn curves(record: &Record) -> Vec<Figure> {
     use Scale::{Linear, Log2, Log10, Zero};
     use Unit::{Bytes, Nanoseconds, Number};
     let usual = usual(record);
-    let cpus = record.head.machine.cpus;
+    let cpus = record.head.machine.machine.cpus;
     let cores = record.cores.iter().flat_map(|curve| &curve.points);
     let is_crowded = cores
         .map(|sample| sample.x as usize)

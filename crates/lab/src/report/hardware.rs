@@ -6,16 +6,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use bench::machine::Machine;
+use bench::print::many;
 
 /// What a report says of the machine. What the kernel does not tell is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Hardware {
-    /// The CPU's model.
-    pub cpu: String,
-    /// CPUs that the process may use.
-    pub cpus: usize,
-    /// The kernel's release.
-    pub kernel: String,
+    /// What every measurement says of it.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// The caches of the first CPU, nearest first.
     pub caches: Vec<CpuCache>,
     /// Bytes of memory.
@@ -40,16 +38,11 @@ pub struct CpuCache {
 impl Hardware {
     /// This machine.
     pub fn this() -> Self {
-        let Machine {
-            cpu, cpus, kernel, ..
-        } = Machine::this();
         let system = Path::new("/sys/devices/system/cpu/cpu0");
         let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpu_info.lines().find(|line| line.starts_with("flags"));
         Hardware {
-            cpu,
-            cpus,
-            kernel,
+            machine: Machine::this(),
             caches: caches(&system.join("cache")),
             memory_bytes: fs::read_to_string("/proc/meminfo")
                 .ok()
@@ -62,10 +55,9 @@ impl Hardware {
 
     /// One line: the CPU, how many, the kernel.
     pub fn line(&self) -> String {
-        let s = if self.cpus == 1 { "" } else { "s" };
         let kind = if self.is_virtual { ", virtual" } else { "" };
-        let (cpu, cpus, kernel) = (&self.cpu, self.cpus, &self.kernel);
-        format!("{cpu}, {cpus} CPU{s}{kind}, Linux {kernel}")
+        let Machine { cpu, cpus, kernel } = &self.machine;
+        format!("{cpu}, {}{kind}, Linux {kernel}", many(*cpus, "CPU"))
     }
 }
 

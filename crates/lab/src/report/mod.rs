@@ -94,7 +94,7 @@ mod tests {
     fn published() -> Record {
         let json = include_str!("../../../../docs/performance/report.json");
         let mut record = Record::read(json).expect("a report");
-        record.head.machine.cpu = "A CPU <of> some & kind".into();
+        record.head.machine.machine.cpu = "A CPU <of> some & kind".into();
         let why = "there are none <here>";
         record.head.leave_out("verbs", why, true);
         record
