@@ -207,14 +207,23 @@ impl Store {
     /// store is opened on a core, in the core's time. The log of a store that was not closed is read by this task alone,
     /// whatever [`Options::recovery_threads`] says, and sorting what was found holds the core up.
     ///
+    /// Opening may be given up at any time, as a crash may end it. What it has begun to write goes on: before the device is
+    /// opened again, [`Disk::is_idle`] has to say of `disk` that nothing is under way.
+    ///
     /// # Errors
     ///
     /// As [`Store::open`].
+    ///
+    /// # Panics
+    ///
+    /// If `disk` is of a device of other geometry.
     pub async fn unmaintained_on(
         disk: &Disk,
         device: Arc<dyn Device>,
         options: &Options,
     ) -> Result<(Self, Maintenance), StoreError> {
+        let geometry = device.geometry();
+        assert_eq!(disk.geometry(), geometry, "a disk of another device");
         Self::prepared(disk, device, options, Readers::Task).await
     }
 

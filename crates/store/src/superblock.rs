@@ -3,7 +3,7 @@
 //! `format/superblock.rs` draws one; here they are read, believed or not, and written. A device is formatted only if
 //! it looks blank or by force, and both superblocks say so until every segment has its header.
 
-use block::{Device, Disk, Durable};
+use block::{BlockError, Device, Disk, Durable};
 
 use crate::error::StoreError;
 use crate::format::FormatError;
@@ -185,9 +185,12 @@ async fn format(
         .collect();
     for some in all.chunks(128) {
         let writes: Vec<_> = some.iter().copied().map(unused).collect();
+        // None is under way when this returns, whatever becomes of one: the caller may try again at once.
+        let mut written: Result<(), BlockError> = Ok(());
         for write in writes {
-            write.await.0?;
+            written = written.and(write.await.0);
         }
+        written?;
     }
     disk.flush().await?;
     let superblock = Superblock {

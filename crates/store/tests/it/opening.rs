@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use block::Device;
-use block::sim::{Image, Kind, Rates, SimConfig, SimDevice};
+use block::sim::{Image, Kind, Loss, Rates, SimConfig, SimDevice};
+use block::{Device, Disk};
 use rustix::io::Errno;
-use store::{Recovery, State, Store, StoreError};
+use store::{Options, Recovery, State, Store, StoreError};
 
-use super::rig::{LEN, Rig, key};
+use super::rig::{LEN, Rig, key, poll};
 
 /// Seven of these fill a segment.
 const VALUE: usize = 9000;
@@ -327,4 +327,93 @@ fn segments_that_found_no_room_to_move_to_are_given_up_later() {
     for i in 0..keys {
         assert_eq!(rig.after_a_crash(&key(i)), Some(vec![i as u8; VALUE]));
     }
+}
+
+/// Opens the store by a task that is polled so often at most. `None` if it was dropped before it had ended.
+fn open_for(
+    polls: usize,
+    device: &SimDevice,
+    disk: &Disk,
+    options: &Options,
+) -> Option<Result<Store, StoreError>> {
+    let mut opening = pin!(Store::unmaintained_on(
+        disk,
+        Arc::new(device.clone()),
+        options
+    ));
+    for _ in 0..polls {
+        if let Poll::Ready(opened) = poll(opening.as_mut()) {
+            return Some(opened.map(|(store, _)| store));
+        }
+        disk.poll();
+    }
+    None
+}
+
+/// A new store, and one that was cut: whenever an opening is given up, the next one finds what had been acknowledged.
+#[test]
+fn an_opening_that_was_given_up_harms_no_later_one() {
+    for is_new in [true, false] {
+        let rig = Rig::new();
+        let before = (!is_new).then(|| vec![7; VALUE]);
+        let image = match &before {
+            None => Image::new(LEN),
+            Some(value) => {
+                let mut rig = rig;
+                for i in 0..20 {
+                    rig.put(i, value, 0).expect("put");
+                }
+                rig.device.snapshot().after(Loss::All)
+            }
+        };
+        let options = Rig::new().options;
+        let mut ended = false;
+        for polls in 1.. {
+            let mut config = SimConfig::new(polls as u64, LEN);
+            // What is under way together ends in any order.
+            config.speed.jitter = 8.0;
+            let device = SimDevice::with_image(config, image.clone());
+            let disk = Disk::open(&device, 32).expect("a queue");
+            let opened = open_for(polls, &device, &disk, &options);
+            ended = opened.is_some_and(|opened| opened.is_ok());
+            while !disk.is_idle() {
+                disk.poll();
+            }
+            let again = open_for(usize::MAX, &device, &disk, &options).expect("it ends");
+            let again = again.unwrap_or_else(|error| panic!("{is_new} {polls}: {error}"));
+            again.put(b"later", b"value").expect("put");
+            let cut =
+                SimDevice::with_image(SimConfig::new(2, LEN), device.snapshot().after(Loss::All));
+            let (after, _) = Store::unmaintained(Arc::new(cut), &options).expect("recovered");
+            let later = after.get(b"later").expect("got");
+            assert_eq!(later.as_deref(), Some(&b"value"[..]), "{is_new} {polls}");
+            for i in 0..20 {
+                let found = after.get(&key(i)).expect("got");
+                assert!(found == before, "{is_new} {polls}, key {i}");
+            }
+            if ended {
+                break;
+            }
+        }
+        assert!(ended);
+    }
+}
+
+/// Whatever fails while a store is made: when that is told, nothing is under way any more.
+#[test]
+fn a_store_that_cannot_be_made_leaves_nothing_under_way() {
+    let options = Rig::new().options;
+    let mut told = 0;
+    for pass in 0.. {
+        let device = SimDevice::new(SimConfig::new(1, LEN));
+        let disk = Disk::open(&device, 4).expect("a queue");
+        device.fail(Kind::Write, pass, Errno::IO);
+        match open_for(usize::MAX, &device, &disk, &options).expect("it ends") {
+            Ok(_) => break,
+            Err(StoreError::Device(_)) => told += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(disk.is_idle(), "the write after {pass} others");
+    }
+    assert!(told > 20, "{told}");
 }
