@@ -552,6 +552,34 @@ fn copies_are_lost_when_a_durable_write_fails_of_which_its_core_has_not_heard() 
     assert!(waited > 10, "{waited} times the maintenance has waited");
 }
 
+/// The same, but what fails is a write of the maintenance: a copy's, or that of a header of the segment in which copies are to
+/// go on, durable as it is, so that it may be told of the loss of the copies before.
+#[test]
+fn copies_are_lost_when_a_header_cannot_be_written() {
+    let mut failed = 0;
+    for collection in 1..=2 {
+        for pass in 0..8 {
+            let mut rig = Rig::new();
+            rig.fill(false, collection);
+            rig.device.fail(Kind::Write, pass, Errno::IO);
+            rig.settle_maintenance(usize::MAX);
+            failed += u32::from(rig.device.faults_to_come() == 0);
+            rig.device.clear_faults();
+            for round in 0..60 {
+                let other = MIXED + round % (KEYS - MIXED);
+                match rig.put(other, &value(other, 5), 0) {
+                    // A free segment whose header could not be written is missing.
+                    Ok(()) | Err(StoreError::Full) => {}
+                    Err(error) => panic!("collection {collection}, write {pass}: {error}"),
+                }
+                rig.settle_maintenance(usize::MAX);
+            }
+            compare_with_a_cut(&mut rig, pass as u32);
+        }
+    }
+    assert!(failed > 8, "{failed} writes have failed");
+}
+
 /// What is there now is there after a cut.
 pub(super) fn compare_with_a_cut(rig: &mut Rig, steps: u32) {
     let cut = SimConfig::new(2, LEN);
