@@ -75,6 +75,8 @@ pub struct Plan {
     pub client: ClientConfig,
     /// Memory of a partition.
     pub partition_bytes: usize,
+    /// So many of a hundred answers of a core's engine come later than at once.
+    pub late_percent: u32,
     /// Values are at most so long.
     pub value_len_max: usize,
     /// One value in so many takes several requests.
@@ -209,6 +211,8 @@ impl Plan {
             second_ns: one_of(r, &[100 * US, 400 * US]),
             expires: r.bool(),
             stall_ns_max: one_of(r, &[50 * US, 600 * US]),
+            // Drawn last: all else is as it was for the seed.
+            late_percent: one_of(r, &[0, 0, 50, 100]) as u32,
         }
     }
 }

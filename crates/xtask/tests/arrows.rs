@@ -24,7 +24,7 @@ const ARROWS: &str = "
     gates: verbs nic-soft rt block engine cache memcache store
     fuzz: verbs conformance nic-soft rt block engine cache checker memcache store lab vervain
     sim: verbs conformance rt block
-    simulation: verbs conformance rt sim cache checker
+    simulation: verbs engine conformance rt sim cache checker
     xtask:
 ";
 

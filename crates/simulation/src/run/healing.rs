@@ -33,6 +33,14 @@ impl Run {
         state.asking = false;
         state.note(|| "nothing goes wrong any more".to_string());
         state.network.set_faults(calm());
+        state.plan.late_percent = 0;
+        for core in state
+            .machine
+            .iter_mut()
+            .flat_map(|machine| &mut machine.cores)
+        {
+            core.engine.late_percent = 0;
+        }
         // What broke before does not come to light later on, and each client has found out.
         state.end_streams(true);
         // What is slow is still under way, and what is sent now comes behind it.
@@ -202,7 +210,7 @@ impl Run {
                 let number = core.server.core();
                 leak!("core {number} keeps {clients} clients, {staging} buffers");
             }
-            checker::partition::check_accounts(&core.partition);
+            checker::partition::check_accounts(&core.engine.inner);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use cache::herd::local::LocalDoor;
 use cache::herd::{Acceptor, Armed, Server, ServerConfig};
 use cache::mica::{Options, Partition};
 use conformance::model::ModelNic;
+use engine::LateEngine;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sim::Env;
 use verbs::typed::Context;
@@ -15,10 +16,13 @@ use verbs::typed::Context;
 use super::{Failure, Life, Shared, State, steps};
 use crate::plan::Plan;
 
+/// A partition whose answers may come later, as those of an engine that reads a device.
+type Engine = LateEngine<Partition>;
+
 /// One core.
 pub(super) struct Core {
-    pub(super) server: Server,
-    pub(super) partition: Partition,
+    pub(super) server: Server<Engine>,
+    pub(super) engine: Engine,
     /// It found nothing to do, and goes to sleep next, if it may.
     is_arming: bool,
     is_asleep: bool,
@@ -47,10 +51,11 @@ impl Machine {
                 first_version: (incarnation as u32).wrapping_mul(0x0123_4567),
                 ..Options::new(plan.partition_bytes)
             };
+            let seed = plan.seed ^ incarnation << 32 ^ u64::from(core);
             let partition = Partition::new(&options)?;
             cores.push(Core {
                 server,
-                partition,
+                engine: LateEngine::new(partition, seed, plan.late_percent),
                 is_arming: false,
                 is_asleep: false,
             });
@@ -79,7 +84,7 @@ impl Machine {
             return Ok(Vec::new());
         }
         let gone = self.door.serve(&mut core.server, now_ns);
-        let done = core.server.poll(&mut core.partition, now_ns, now_s, 64);
+        let done = core.server.poll(&mut core.engine, now_ns, now_s, 64);
         core.is_arming = done == 0;
         Ok(gone)
     }
@@ -142,9 +147,11 @@ impl State {
             self.counts.note("servers died", 1);
         }
         for core in &machine.cores {
-            let stats = core.partition.stats();
+            let stats = core.engine.inner.stats();
             let pushed_out = stats.log_evictions + stats.index_evictions;
             self.counts.note("items pushed out", pushed_out);
+            self.counts
+                .note("answers that came later", core.server.stats().waits);
         }
         drop(machine);
         let wire_next = self.exchange.borrow_mut().end_all();

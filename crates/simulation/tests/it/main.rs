@@ -39,6 +39,7 @@ fn every_answer_of_many_seeds_is_explained_and_everything_ends() {
         "all clients cut off",
         "clock jumps",
         "items pushed out",
+        "answers that came later",
         "messages lost",
         "messages cut",
         "messages doubled",
