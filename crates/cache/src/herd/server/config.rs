@@ -101,7 +101,9 @@ impl ServerConfig {
         self.cores as usize * (kicks + results + CLIENT_LEN)
     }
 
-    /// Bytes that the server takes at most besides its partitions.
+    /// Bytes that the server takes at most for its clients, and for large values on their way in. Besides, each
+    /// core has a ring of answers, 128 of 4 KiB, a batch of requests, and a key for each request that waits
+    /// for its engine.
     #[must_use]
     pub fn memory_max(&self) -> usize {
         let staging = self.staging_count as usize * self.value_len_max as usize;
