@@ -49,9 +49,8 @@ struct Operation {
 
 enum Stage {
     Running(Option<Waker>),
-    /// Given up; stays until no piece is under way. Who is to be woken then is told of no operation that the device does not
-    /// have: it is not in line any more.
-    Orphan(Option<Waker>),
+    /// Given up; stays until no piece is under way.
+    Orphan,
     Done,
 }
 
@@ -80,6 +79,8 @@ pub(super) struct Operations {
     waiting: VecDeque<Key>,
     /// What has to go once more.
     again: Vec<Request>,
+    /// Whom operations that were given up have, of those that the device has something of.
+    heirs: Vec<(Key, Waker)>,
 }
 
 impl Operations {
@@ -93,6 +94,7 @@ impl Operations {
             in_flight: 0,
             waiting: VecDeque::with_capacity(depth),
             again: Vec::with_capacity(depth),
+            heirs: Vec::new(),
         }
     }
 
@@ -145,7 +147,7 @@ impl Operations {
         loop {
             let key = *self.waiting.front()?;
             let operation = &mut self.operations[key as usize];
-            if matches!(operation.stage, Stage::Orphan(_)) {
+            if matches!(operation.stage, Stage::Orphan) {
                 self.stop_waiting(key);
                 let heir = self.end_if_over(key);
                 debug_assert!(heir.is_none(), "what is in line has none");
@@ -279,7 +281,7 @@ impl Operations {
             }
             Stage::Running(Some(old)) if old.will_wake(waker) => Polled::Waits(None),
             Stage::Running(old) => Polled::Waits(old.replace(waker.clone())),
-            Stage::Orphan(_) => unreachable!("what was given up has no owner"),
+            Stage::Orphan => unreachable!("what was given up has no owner"),
         }
     }
 
@@ -290,16 +292,17 @@ impl Operations {
     pub(super) fn give_up(&mut self, key: Key, heir: Option<Waker>) -> [Option<Waker>; 2] {
         let operation = &mut self.operations[key as usize];
         if operation.pieces == 0 {
-            return match std::mem::replace(&mut operation.stage, Stage::Orphan(None)) {
+            return match std::mem::replace(&mut operation.stage, Stage::Orphan) {
                 Stage::Running(waker) => [waker, heir],
                 Stage::Done => {
                     self.operations.remove(key as usize);
                     [None, heir]
                 }
-                Stage::Orphan(_) => unreachable!("it is given up once"),
+                Stage::Orphan => unreachable!("it is given up once"),
             };
         }
-        let stage = std::mem::replace(&mut operation.stage, Stage::Orphan(heir));
+        self.heirs.extend(heir.map(|heir| (key, heir)));
+        let stage = std::mem::replace(&mut operation.stage, Stage::Orphan);
         if operation.is_waiting {
             // Some of it has gone: it is the first in line.
             operation.issued = operation.len;
@@ -325,9 +328,10 @@ impl Operations {
         }
         match std::mem::replace(&mut operation.stage, Stage::Done) {
             Stage::Running(waker) => waker,
-            Stage::Orphan(heir) => {
+            Stage::Orphan => {
                 self.operations.remove(key as usize);
-                heir
+                let heir = self.heirs.iter().position(|(of, _)| *of == key)?;
+                Some(self.heirs.swap_remove(heir).1)
             }
             Stage::Done => unreachable!("an operation ends once"),
         }
