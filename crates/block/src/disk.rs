@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::buffer::{CHUNK, Pool};
-use super::operations::{Key, Operations, Outcome, Polled};
-use super::{BlockError, Buf, Device, Done, Durable, Geometry, Misaligned, Op, Queue, Request};
+use super::operations::{Key, Operations, Polled};
+use super::{BlockError, Buf, Device, Done, Durable, Geometry, Misaligned, Op, Queue};
 use rt::Instant;
 use rt::{Arm, Poller};
 
@@ -55,7 +55,6 @@ struct State {
     queue: Box<dyn Queue>,
     operations: Operations,
     /// Scratch space, empty between calls.
-    requests: Vec<Request>,
     done: Vec<Done>,
     wakers: Vec<Waker>,
 }
@@ -91,7 +90,6 @@ impl Disk {
                 state: RefCell::new(State {
                     queue,
                     operations: Operations::new(geometry, name.clone(), depth),
-                    requests: Vec::with_capacity(depth),
                     done: vec![idle; DONE_AT_ONCE],
                     wakers: Vec::with_capacity(DONE_AT_ONCE),
                 }),
@@ -191,34 +189,34 @@ impl Disk {
     /// What the device says. It may have dropped any write since the last flush that succeeded, and
     /// a further flush would not tell: do not go on as if a retry had saved them.
     pub fn flush(&self) -> Flush {
-        self.inner.count(Op::Flush, 0);
-        let mut state = self.inner.state.borrow_mut();
+        let inner = &self.inner;
+        inner.count(Op::Flush, 0);
+        let nothing = (std::ptr::null_mut(), 0);
+        let key = inner
+            .state
+            .borrow_mut()
+            .operations
+            .start(Op::Flush, 0, nothing, None);
         Flush(Wait {
-            inner: self.inner.clone(),
-            key: Some(state.operations.start(Op::Flush, 0, None, None)),
+            inner: inner.clone(),
+            asked: Asked::Begun(key),
         })
     }
 
+    #[inline]
     fn transfer(&self, op: Op, buf: Buf, at: u64) -> Transfer {
         let inner = &self.inner;
-        let mut transfer = Transfer {
+        let asked = match inner.check(op, &buf, at) {
+            Ok(()) => Asked::Begun(inner.start(op, &buf, at)),
+            Err(error) => Asked::Refused(error),
+        };
+        Transfer {
             wait: Wait {
                 inner: inner.clone(),
-                key: None,
+                asked,
             },
-            refused: None,
-        };
-        if let Err(error) = inner.check(op, &buf, at) {
-            transfer.refused = Some(Box::new((error, buf)));
-            return transfer;
+            buf: Some(buf),
         }
-        inner.count(op, buf.len() as u64);
-        // Regions are numbered by each queue for itself.
-        let region = buf.region().filter(|_| buf.is_of(&inner.pool));
-        let mut state = inner.state.borrow_mut();
-        transfer.wait.key = Some(state.operations.start(op, at, Some(buf), region));
-        drop(state);
-        transfer
     }
 }
 
@@ -232,38 +230,58 @@ impl fmt::Debug for Disk {
 }
 
 impl Inner {
-    fn check(&self, op: Op, buf: &Buf, at: u64) -> Result<(), BlockError> {
-        let block = self.geometry.block;
+    #[inline]
+    fn check(&self, op: Op, buf: &Buf, at: u64) -> Result<(), Box<BlockError>> {
+        let mask = u64::from(self.geometry.block) - 1;
+        let (len, end) = (buf.len() as u64, self.geometry.len);
+        if (at | len | buf.start() as u64) & mask != 0 || at > end || len > end - at {
+            return Err(Box::new(self.refusal(op, buf, at)));
+        }
+        Ok(())
+    }
+
+    /// Why it is refused.
+    #[cold]
+    fn refusal(&self, op: Op, buf: &Buf, at: u64) -> BlockError {
+        let (block, end) = (self.geometry.block, self.geometry.len);
         let len = buf.len() as u64;
         let mask = u64::from(block) - 1;
-        if (at | len | buf.start() as u64) & mask != 0 {
-            let what = if at & mask != 0 {
-                Misaligned::Offset
-            } else if len & mask != 0 {
-                Misaligned::Length
-            } else {
-                Misaligned::Memory
-            };
-            return Err(BlockError::Misaligned {
+        let device = self.name.clone();
+        if (at | len | buf.start() as u64) & mask == 0 {
+            return BlockError::OutOfRange {
                 op,
-                what,
-                device: self.name.clone(),
-                at,
-                len,
-                block,
-            });
-        }
-        let end = self.geometry.len;
-        if at > end || len > end - at {
-            return Err(BlockError::OutOfRange {
-                op,
-                device: self.name.clone(),
+                device,
                 at,
                 len,
                 end,
-            });
+            };
         }
-        Ok(())
+        let what = if at & mask != 0 {
+            Misaligned::Offset
+        } else if len & mask != 0 {
+            Misaligned::Length
+        } else {
+            Misaligned::Memory
+        };
+        BlockError::Misaligned {
+            op,
+            what,
+            device,
+            at,
+            len,
+            block,
+        }
+    }
+
+    /// Begins what was checked.
+    #[inline]
+    fn start(&self, op: Op, buf: &Buf, at: u64) -> Key {
+        let len = buf.len() as u64;
+        self.count(op, len);
+        // Regions are numbered by each queue for itself.
+        let region = buf.region().filter(|_| buf.is_of(&self.pool));
+        let mut state = self.state.borrow_mut();
+        state.operations.start(op, at, (buf.start(), len), region)
     }
 
     fn count(&self, op: Op, len: u64) {
@@ -315,17 +333,16 @@ impl Inner {
 
 impl State {
     /// Gives the queue what it has room for.
+    #[inline]
     fn hand_on(&mut self) -> usize {
-        while let Some(request) = self.operations.next_request() {
-            self.requests.push(request);
-        }
-        let count = self.requests.len();
+        let ready = self.operations.ready();
+        let count = ready.len();
         if count > 0 {
-            // SAFETY: a request's memory belongs to the buffer of an operation, which keeps it, out of
-            // everyone's reach, until the last of its requests has been polled. The queue is dropped
-            // before the operations.
-            unsafe { self.queue.submit(&self.requests) };
-            self.requests.clear();
+            // SAFETY: a request's memory belongs to the buffer of an operation, which nobody gets at until the last of its
+            // requests has been polled: its future keeps it, and leaves it to the operation when it is dropped. The future
+            // holds the disk, and the queue is dropped before the operations.
+            unsafe { self.queue.submit(ready) };
+            ready.clear();
         }
         count
     }
@@ -380,12 +397,23 @@ impl fmt::Debug for DiskPoller {
 /// An operation that somebody waits for.
 struct Wait {
     inner: Rc<Inner>,
-    key: Option<Key>,
+    asked: Asked,
+}
+
+/// What became of asking for an operation.
+enum Asked {
+    Begun(Key),
+    Refused(Box<BlockError>),
+    /// Its outcome was taken, or it was given up.
+    Over,
 }
 
 impl Wait {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let key = self.key.expect("a future is not polled after its end");
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BlockError>> {
+        let Asked::Begun(key) = self.asked else {
+            return Poll::Ready(Err(self.refusal()));
+        };
         let polled = self
             .inner
             .state
@@ -393,9 +421,9 @@ impl Wait {
             .operations
             .poll(key, cx.waker());
         match polled {
-            Polled::Ended(outcome) => {
-                self.key = None;
-                Poll::Ready(outcome)
+            Polled::Ended(error) => {
+                self.asked = Asked::Over;
+                Poll::Ready(error.map_or(Ok(()), |error| Err(*error)))
             }
             Polled::Waits(replaced) => {
                 drop(replaced);
@@ -403,23 +431,26 @@ impl Wait {
             }
         }
     }
-}
 
-impl Wait {
-    /// Returns `heir` if the device has nothing of it.
-    fn give_up(&mut self, heir: Option<Waker>) -> Option<Waker> {
-        let Some(key) = self.key.take() else {
+    #[cold]
+    fn refusal(&mut self) -> BlockError {
+        match std::mem::replace(&mut self.asked, Asked::Over) {
+            Asked::Refused(error) => *error,
+            Asked::Begun(_) | Asked::Over => panic!("a future is not polled after its end"),
+        }
+    }
+
+    /// Nobody waits any more. Returns `heir` if the device has nothing of the operation, to which the buffer is left otherwise.
+    #[cold]
+    fn give_up(&mut self, buf: Option<Buf>, heir: Option<Waker>) -> Option<Waker> {
+        let Asked::Begun(key) = std::mem::replace(&mut self.asked, Asked::Over) else {
             return heir;
         };
-        let [waker, heir] = self.inner.state.borrow_mut().operations.give_up(key, heir);
+        let mut state = self.inner.state.borrow_mut();
+        let [waker, heir] = state.operations.give_up(key, buf, heir);
+        drop(state);
         drop(waker);
         heir
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        drop(self.give_up(None));
     }
 }
 
@@ -427,14 +458,15 @@ impl Drop for Wait {
 #[must_use = "a transfer whose future is dropped may not happen"]
 pub struct Transfer {
     wait: Wait,
-    refused: Option<Box<(BlockError, Buf)>>,
+    /// Out of reach until the device is done with it.
+    buf: Option<Buf>,
 }
 
 impl Transfer {
     /// Gives the transfer up, as dropping it does, and has `heir` woken when the device is done with it: at once if it has
     /// nothing of it, dropped if the disk goes before (which waits for the device). The transfer is not to be polled again.
     pub fn leave_to(&mut self, heir: Waker) {
-        if let Some(heir) = self.wait.give_up(Some(heir)) {
+        if let Some(heir) = self.wait.give_up(self.buf.take(), Some(heir)) {
             heir.wake();
         }
     }
@@ -443,15 +475,24 @@ impl Transfer {
 impl Future for Transfer {
     type Output = (Result<(), BlockError>, Buf);
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(refused) = self.refused.take() {
-            let (error, buf) = *refused;
-            return Poll::Ready((Err(error), buf));
+        match self.wait.poll(cx) {
+            Poll::Ready(result) => {
+                let buf = self.buf.take().expect("a transfer has a buffer");
+                Poll::Ready((result, buf))
+            }
+            Poll::Pending => Poll::Pending,
         }
-        self.wait.poll(cx).map(|(result, buf)| {
-            let buf = buf.expect("a transfer has a buffer");
-            (result, buf)
-        })
+    }
+}
+
+impl Drop for Transfer {
+    #[inline]
+    fn drop(&mut self) {
+        if matches!(self.wait.asked, Asked::Begun(_)) {
+            drop(self.wait.give_up(self.buf.take(), None));
+        }
     }
 }
 
@@ -463,7 +504,13 @@ impl Future for Flush {
     type Output = Result<(), BlockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx).map(|(result, _)| result)
+        self.0.poll(cx)
+    }
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        drop(self.0.give_up(None, None));
     }
 }
 

@@ -16,13 +16,10 @@ use super::{BlockError, Buf, Done, Geometry, Op, Region, Request};
 /// Names an operation until its outcome is taken or it is given up.
 pub(super) type Key = u32;
 
-/// How an operation ended, and the buffer it owned.
-pub(super) type Outcome = (Result<(), BlockError>, Option<Buf>);
-
 /// What is known of an operation when its future is polled.
 pub(super) enum Polled {
-    /// It has ended.
-    Ended(Outcome),
+    /// It has ended, and failed for this reason. Boxed, as it is long and rare.
+    Ended(Option<Box<BlockError>>),
     /// It will wake the caller. Whom it would have woken before is the caller's to drop, when nothing is borrowed: the last
     /// waker of a task may drop that, with whatever it holds of this disk.
     Waits(Option<Waker>),
@@ -31,8 +28,8 @@ pub(super) enum Polled {
 struct Operation {
     op: Op,
     at: u64,
-    /// Owned by the operation, so by the device, until it has ended.
-    buf: Option<Buf>,
+    /// Of the buffer, which its future keeps.
+    memory: *mut u8,
     /// Of the buffer, if its pool is the disk's.
     region: Option<Region>,
     len: u64,
@@ -42,15 +39,14 @@ struct Operation {
     pieces: u32,
     /// In line for more pieces.
     is_waiting: bool,
-    /// Boxed, as it is long and rare: operations are moved.
     error: Option<Box<BlockError>>,
     stage: Stage,
 }
 
 enum Stage {
     Running(Option<Waker>),
-    /// Given up; stays until no piece is under way.
-    Orphan,
+    /// Given up; stays, with its buffer, until no piece is under way.
+    Orphan(Option<Buf>),
     Done,
 }
 
@@ -73,12 +69,12 @@ pub(super) struct Operations {
     operations: Slab<Operation>,
     /// Of operations that are more than one request, and what is left of requests that were cut short.
     pieces: Slab<Piece>,
-    /// Requests that the queue has, or that go once more.
+    /// Requests that the queue has, or is to have next.
     in_flight: usize,
+    /// What the queue is to have next: what goes once more, and what began while it had room.
+    ready: Vec<Request>,
     /// Operations with pieces to issue, oldest first. Only the first has issued some.
     waiting: VecDeque<Key>,
-    /// What has to go once more.
-    again: Vec<Request>,
     /// Whom operations that were given up have, of those that the device has something of.
     heirs: Vec<(Key, Waker)>,
 }
@@ -92,36 +88,42 @@ impl Operations {
             operations: Slab::with_capacity(depth),
             pieces: Slab::with_capacity(depth),
             in_flight: 0,
+            ready: Vec::with_capacity(depth),
             waiting: VecDeque::with_capacity(depth),
-            again: Vec::with_capacity(depth),
             heirs: Vec::new(),
         }
     }
 
     /// Nothing is under way.
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.waiting.is_empty()
     }
 
-    /// Puts an operation in line. The caller has checked it.
+    /// Begins an operation on memory that its caller keeps until it has ended or is given up. The caller has checked it.
+    #[inline]
     pub(super) fn start(
         &mut self,
         op: Op,
         at: u64,
-        buf: Option<Buf>,
+        (memory, len): (*mut u8, u64),
         region: Option<Region>,
     ) -> Key {
-        let len = buf.as_ref().map_or(0, |buf| buf.len() as u64);
         let is_nothing = len == 0 && op != Op::Flush;
+        // Most are one request, for which there is room.
+        let is_ready = !is_nothing
+            && self.waiting.is_empty()
+            && self.in_flight < self.depth
+            && u64::from(piece_len(&self.geometry, at, len)) == len;
         let key = self.operations.insert(Operation {
             op,
             at,
-            buf,
+            memory,
             region,
             len,
-            issued: 0,
-            pieces: 0,
-            is_waiting: !is_nothing,
+            issued: if is_ready { len } else { 0 },
+            pieces: is_ready.into(),
+            is_waiting: !is_nothing && !is_ready,
             error: None,
             stage: if is_nothing {
                 Stage::Done
@@ -130,48 +132,58 @@ impl Operations {
             },
         });
         let key = u32::try_from(key).expect("fewer than 2^32 operations");
-        if !is_nothing {
+        if is_ready {
+            self.in_flight += 1;
+            self.ready.push(Request {
+                token: WHOLE | u64::from(key),
+                op,
+                at,
+                memory,
+                len: len as u32,
+                region,
+            });
+        } else if !is_nothing {
             self.waiting.push_back(key);
         }
         key
     }
 
-    /// The next request to submit, while there is room in the queue.
-    pub(super) fn next_request(&mut self) -> Option<Request> {
-        if let Some(request) = self.again.pop() {
-            return Some(request);
+    /// What to submit now. The caller empties it.
+    #[inline]
+    pub(super) fn ready(&mut self) -> &mut Vec<Request> {
+        if !self.waiting.is_empty() {
+            self.fill();
         }
-        if self.in_flight >= self.depth {
-            return None;
-        }
-        loop {
-            let key = *self.waiting.front()?;
+        &mut self.ready
+    }
+
+    /// Makes requests of what is in line, while there is room in the queue.
+    #[cold]
+    fn fill(&mut self) {
+        while self.in_flight < self.depth
+            && let Some(&key) = self.waiting.front()
+        {
             let operation = &mut self.operations[key as usize];
-            if matches!(operation.stage, Stage::Orphan) {
+            if matches!(operation.stage, Stage::Orphan(_)) {
                 self.stop_waiting(key);
                 let heir = self.end_if_over(key);
                 debug_assert!(heir.is_none(), "what is in line has none");
                 continue;
             }
             let at = operation.at + operation.issued;
-            let rest = operation.len - operation.issued;
-            let len = piece_len(&self.geometry, at, rest);
-            let memory = match &operation.buf {
-                // SAFETY: `issued` is within the buffer.
-                Some(buf) => unsafe { buf.start().add(to_usize(operation.issued)) },
-                None => std::ptr::null_mut(),
-            };
-            operation.issued += u64::from(len);
-            operation.pieces += 1;
-            self.in_flight += 1;
+            let len = piece_len(&self.geometry, at, operation.len - operation.issued);
             let mut request = Request {
                 token: WHOLE | u64::from(key),
                 op: operation.op,
                 at,
-                memory,
+                // Within the buffer. A flush has none.
+                memory: operation.memory.wrapping_add(to_usize(operation.issued)),
                 len,
                 region: operation.region,
             };
+            operation.issued += u64::from(len);
+            operation.pieces += 1;
+            self.in_flight += 1;
             if u64::from(len) != operation.len {
                 let entry = self.pieces.vacant_entry();
                 request.token = entry.key() as u64;
@@ -180,11 +192,12 @@ impl Operations {
             if operation.issued == operation.len {
                 self.stop_waiting(key);
             }
-            return Some(request);
+            self.ready.push(request);
         }
     }
 
     /// Takes note of a request's end. Who waits for the operation that this ends, or is its heir, is the caller's to wake.
+    #[inline]
     pub(super) fn complete(&mut self, done: Done) -> Option<Waker> {
         let is_whole = done.token & WHOLE != 0;
         let (key, len) = if is_whole {
@@ -211,12 +224,11 @@ impl Operations {
             return self.pieces[to_usize(token)].request;
         }
         let operation = &self.operations[key as usize];
-        let memory = operation.buf.as_ref().map(Buf::start);
         Request {
             token,
             op: operation.op,
             at: operation.at,
-            memory: memory.unwrap_or(std::ptr::null_mut()),
+            memory: operation.memory,
             len: u32::try_from(operation.len).expect("it was one request"),
             region: operation.region,
         }
@@ -242,7 +254,7 @@ impl Operations {
                 None
             }
             Err(Errno::INTR | Errno::AGAIN) => {
-                self.again.push(request);
+                self.ready.push(request);
                 return false;
             }
             Err(errno) => Some(errno),
@@ -268,41 +280,52 @@ impl Operations {
             request.token = entry.key() as u64;
             entry.insert(Piece { key, request });
         }
-        self.again.push(request);
+        self.ready.push(request);
     }
 
     /// The outcome of an operation, which ends it; if it is not there, `waker` will be handed out.
+    #[inline]
     pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Polled {
-        let operation = &mut self.operations[key as usize];
-        match &mut operation.stage {
-            Stage::Done => {
-                let Operation { error, buf, .. } = self.operations.remove(key as usize);
-                Polled::Ended((error.map_or(Ok(()), |error| Err(*error)), buf))
-            }
+        match &mut self.operations[key as usize].stage {
+            Stage::Done => Polled::Ended(self.operations.remove(key as usize).error),
             Stage::Running(Some(old)) if old.will_wake(waker) => Polled::Waits(None),
             Stage::Running(old) => Polled::Waits(old.replace(waker.clone())),
-            Stage::Orphan => unreachable!("what was given up has no owner"),
+            Stage::Orphan(_) => unreachable!("what was given up has no owner"),
         }
     }
 
-    /// Nobody will ask for this operation again. What the device has not begun is left out. The `heir` is handed out when the
-    /// device is done with the rest, or returned if it has nothing of it. Whom the operation would have woken is returned too,
-    /// to be dropped as in [`Polled::Waits`].
+    /// Nobody will ask for this operation again. What the device has not begun is left out. It keeps the buffer, and hands out
+    /// the `heir`, when the device is done with the rest; the heir is returned if the device has nothing of it. Whom the
+    /// operation would have woken is returned too, to be dropped as in [`Polled::Waits`].
     #[must_use = "dropped when nothing is borrowed"]
-    pub(super) fn give_up(&mut self, key: Key, heir: Option<Waker>) -> [Option<Waker>; 2] {
+    pub(super) fn give_up(
+        &mut self,
+        key: Key,
+        buf: Option<Buf>,
+        heir: Option<Waker>,
+    ) -> [Option<Waker>; 2] {
+        let token = WHOLE | u64::from(key);
+        if let Some(unsent) = self.ready.iter().position(|ready| ready.token == token) {
+            self.ready.remove(unsent);
+            self.in_flight -= 1;
+            self.operations[key as usize].pieces -= 1;
+        }
         let operation = &mut self.operations[key as usize];
         if operation.pieces == 0 {
-            return match std::mem::replace(&mut operation.stage, Stage::Orphan) {
+            let stage = if operation.is_waiting {
+                // It goes when its turn comes.
+                std::mem::replace(&mut operation.stage, Stage::Orphan(None))
+            } else {
+                self.operations.remove(key as usize).stage
+            };
+            return match stage {
                 Stage::Running(waker) => [waker, heir],
-                Stage::Done => {
-                    self.operations.remove(key as usize);
-                    [None, heir]
-                }
-                Stage::Orphan => unreachable!("it is given up once"),
+                Stage::Done => [None, heir],
+                Stage::Orphan(_) => unreachable!("it is given up once"),
             };
         }
         self.heirs.extend(heir.map(|heir| (key, heir)));
-        let stage = std::mem::replace(&mut operation.stage, Stage::Orphan);
+        let stage = std::mem::replace(&mut operation.stage, Stage::Orphan(buf));
         if operation.is_waiting {
             // Some of it has gone: it is the first in line.
             operation.issued = operation.len;
@@ -321,6 +344,7 @@ impl Operations {
         self.operations[key as usize].is_waiting = false;
     }
 
+    #[inline]
     fn end_if_over(&mut self, key: Key) -> Option<Waker> {
         let operation = &mut self.operations[key as usize];
         if operation.pieces > 0 || operation.is_waiting {
@@ -328,7 +352,8 @@ impl Operations {
         }
         match std::mem::replace(&mut operation.stage, Stage::Done) {
             Stage::Running(waker) => waker,
-            Stage::Orphan => {
+            Stage::Orphan(buf) => {
+                drop(buf);
                 self.operations.remove(key as usize);
                 let heir = self.heirs.iter().position(|(of, _)| *of == key)?;
                 Some(self.heirs.swap_remove(heir).1)
@@ -338,6 +363,7 @@ impl Operations {
     }
 }
 
+#[inline]
 fn piece_len(geometry: &Geometry, at: u64, rest: u64) -> u32 {
     let len = rest.min(geometry.io_max.into());
     let len = match geometry.boundary {
