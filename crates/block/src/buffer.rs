@@ -19,8 +19,8 @@ pub(super) const CHUNK: usize = HUGE_PAGE;
 /// The smallest class.
 const SMALLEST: usize = 512;
 const PAGE: usize = 4096;
-/// Larger buffers than this go back to the system when they are dropped.
-const KEPT_MAX: usize = 8 << 20;
+/// Buffers of larger classes than this (8 MiB) go back to the system when they are dropped.
+const KEPT_CLASS_MAX: u32 = class_of(8 << 20);
 
 /// Aligned memory for transfers, from [`super::Disk::buffer`]. It holds arbitrary bytes at first:
 /// whatever its last user left in it. Goes back to its pool when dropped; not `Send`.
@@ -131,6 +131,7 @@ impl Pool {
     }
 
     /// A buffer of `len` bytes. `register` is asked once for each new chunk of memory.
+    #[inline]
     pub(super) fn take(
         self: &Rc<Self>,
         len: usize,
@@ -154,6 +155,7 @@ impl Pool {
         classes.get_mut(class as usize)?.free.pop()
     }
 
+    #[cold]
     fn grow(&self, class: u32, register: impl FnOnce(NonNull<u8>, usize) -> Option<Region>) {
         let len = self.class_len(class);
         let mapping = Mapping::new(len.next_multiple_of(PAGE).max(CHUNK));
@@ -183,7 +185,7 @@ impl Pool {
         let mut classes = self.classes.borrow_mut();
         let class = &mut classes[place.class as usize];
         // Memory that the device knows stays mapped as long as the device may use it.
-        if place.region.is_none() && self.class_len(place.class) > KEPT_MAX {
+        if place.class > KEPT_CLASS_MAX && place.region.is_none() {
             let of_place = |chunk: &Mapping| chunk.start() == place.start;
             let index = class.chunks.iter().position(of_place);
             class
@@ -201,7 +203,8 @@ impl Pool {
 }
 
 /// The smallest class that holds `len` bytes.
-fn class_of(len: usize) -> u32 {
+#[inline]
+const fn class_of(len: usize) -> u32 {
     if len <= SMALLEST {
         return 0;
     }
@@ -209,8 +212,7 @@ fn class_of(len: usize) -> u32 {
     let last = len - 1;
     let doubling = last.ilog2();
     let quarter = (last >> (doubling - 2)) & 3;
-    let quarter = u32::try_from(quarter).expect("two bits");
-    (doubling - SMALLEST.ilog2()) * 4 + quarter + 1
+    (doubling - SMALLEST.ilog2()) * 4 + quarter as u32 + 1
 }
 
 /// The length of a class, before it is rounded to the device's blocks.

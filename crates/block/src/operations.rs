@@ -25,29 +25,41 @@ pub(super) enum Polled {
     Waits(Option<Waker>),
 }
 
+/// Stays where it is when it has ended, for another one to take its place.
 struct Operation {
-    op: Op,
     at: u64,
     /// Of the buffer, which its future keeps.
     memory: *mut u8,
-    /// Of the buffer, if its pool is the disk's.
-    region: Option<Region>,
     len: u64,
     /// Bytes that pieces have been made of.
     issued: u64,
     /// Pieces that have not ended.
     pieces: u32,
+    /// Of the buffer, if its pool is the disk's.
+    region: Option<Region>,
+    op: Op,
+    stage: Stage,
     /// In line for more pieces.
     is_waiting: bool,
+    /// Whom to wake when it has ended.
+    waker: Option<Waker>,
     error: Option<Box<BlockError>>,
-    stage: Stage,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    Running(Option<Waker>),
-    /// Given up; stays, with its buffer, until no piece is under way.
-    Orphan(Option<Buf>),
+    Running,
+    /// Given up; stays until no piece is under way.
+    Orphan,
     Done,
+}
+
+/// What operations that were given up leave behind until the device is done with them.
+struct Legacy {
+    key: Key,
+    heir: Option<Waker>,
+    /// The device still has it.
+    _buf: Option<Buf>,
 }
 
 /// Marks the token of a request that is all of its operation; the rest is the operation's key. Other requests have the
@@ -66,7 +78,9 @@ pub(super) struct Operations {
     geometry: Geometry,
     name: Arc<str>,
     depth: usize,
-    operations: Slab<Operation>,
+    operations: Vec<Operation>,
+    /// Those of them that have ended.
+    free: Vec<Key>,
     /// Of operations that are more than one request, and what is left of requests that were cut short.
     pieces: Slab<Piece>,
     /// Requests that the queue has, or is to have next.
@@ -75,8 +89,8 @@ pub(super) struct Operations {
     ready: Vec<Request>,
     /// Operations with pieces to issue, oldest first. Only the first has issued some.
     waiting: VecDeque<Key>,
-    /// Whom operations that were given up have, of those that the device has something of.
-    heirs: Vec<(Key, Waker)>,
+    /// Of operations that were given up and of which the device has something.
+    legacies: Vec<Legacy>,
 }
 
 impl Operations {
@@ -85,12 +99,13 @@ impl Operations {
             geometry,
             name,
             depth,
-            operations: Slab::with_capacity(depth),
+            operations: Vec::with_capacity(depth),
+            free: Vec::with_capacity(depth),
             pieces: Slab::with_capacity(depth),
             in_flight: 0,
             ready: Vec::with_capacity(depth),
             waiting: VecDeque::with_capacity(depth),
-            heirs: Vec::new(),
+            legacies: Vec::new(),
         }
     }
 
@@ -115,23 +130,20 @@ impl Operations {
             && self.waiting.is_empty()
             && self.in_flight < self.depth
             && u64::from(piece_len(&self.geometry, at, len)) == len;
-        let key = self.operations.insert(Operation {
-            op,
-            at,
-            memory,
-            region,
-            len,
-            issued: if is_ready { len } else { 0 },
-            pieces: is_ready.into(),
-            is_waiting: !is_nothing && !is_ready,
-            error: None,
-            stage: if is_nothing {
-                Stage::Done
-            } else {
-                Stage::Running(None)
-            },
-        });
-        let key = u32::try_from(key).expect("fewer than 2^32 operations");
+        let key = self.free.pop().unwrap_or_else(|| self.grow());
+        let operation = &mut self.operations[key as usize];
+        operation.at = at;
+        operation.memory = memory;
+        operation.len = len;
+        operation.issued = if is_ready { len } else { 0 };
+        operation.pieces = is_ready.into();
+        operation.region = region;
+        operation.op = op;
+        operation.stage = match is_nothing {
+            true => Stage::Done,
+            false => Stage::Running,
+        };
+        operation.is_waiting = !is_nothing && !is_ready;
         if is_ready {
             self.in_flight += 1;
             self.ready.push(Request {
@@ -146,6 +158,35 @@ impl Operations {
             self.waiting.push_back(key);
         }
         key
+    }
+
+    /// Room for one more operation.
+    #[cold]
+    fn grow(&mut self) -> Key {
+        let key = u32::try_from(self.operations.len()).expect("fewer than 2^32 operations");
+        self.operations.push(Operation {
+            at: 0,
+            memory: std::ptr::null_mut(),
+            len: 0,
+            issued: 0,
+            pieces: 0,
+            region: None,
+            op: Op::Read,
+            stage: Stage::Done,
+            is_waiting: false,
+            waker: None,
+            error: None,
+        });
+        // Giving it back never allocates.
+        self.free.reserve(self.operations.len());
+        key
+    }
+
+    /// Takes note that an operation is over for everybody.
+    #[inline]
+    fn vacate(&mut self, key: Key) -> Option<Box<BlockError>> {
+        self.free.push(key);
+        self.operations[key as usize].error.take()
     }
 
     /// What to submit now. The caller empties it.
@@ -164,7 +205,7 @@ impl Operations {
             && let Some(&key) = self.waiting.front()
         {
             let operation = &mut self.operations[key as usize];
-            if matches!(operation.stage, Stage::Orphan(_)) {
+            if operation.stage == Stage::Orphan {
                 self.stop_waiting(key);
                 let heir = self.end_if_over(key);
                 debug_assert!(heir.is_none(), "what is in line has none");
@@ -286,11 +327,14 @@ impl Operations {
     /// The outcome of an operation, which ends it; if it is not there, `waker` will be handed out.
     #[inline]
     pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Polled {
-        match &mut self.operations[key as usize].stage {
-            Stage::Done => Polled::Ended(self.operations.remove(key as usize).error),
-            Stage::Running(Some(old)) if old.will_wake(waker) => Polled::Waits(None),
-            Stage::Running(old) => Polled::Waits(old.replace(waker.clone())),
-            Stage::Orphan(_) => unreachable!("what was given up has no owner"),
+        let operation = &mut self.operations[key as usize];
+        if operation.stage == Stage::Done {
+            return Polled::Ended(self.vacate(key));
+        }
+        debug_assert_eq!(operation.stage, Stage::Running, "given up: without owner");
+        match &operation.waker {
+            Some(old) if old.will_wake(waker) => Polled::Waits(None),
+            _ => Polled::Waits(operation.waker.replace(waker.clone())),
         }
     }
 
@@ -311,30 +355,29 @@ impl Operations {
             self.operations[key as usize].pieces -= 1;
         }
         let operation = &mut self.operations[key as usize];
+        debug_assert_ne!(operation.stage, Stage::Orphan, "it is given up once");
+        let waker = operation.waker.take();
         if operation.pieces == 0 {
-            let stage = if operation.is_waiting {
+            if operation.is_waiting {
                 // It goes when its turn comes.
-                std::mem::replace(&mut operation.stage, Stage::Orphan(None))
+                operation.stage = Stage::Orphan;
             } else {
-                self.operations.remove(key as usize).stage
-            };
-            return match stage {
-                Stage::Running(waker) => [waker, heir],
-                Stage::Done => [None, heir],
-                Stage::Orphan(_) => unreachable!("it is given up once"),
-            };
+                drop(self.vacate(key));
+            }
+            return [waker, heir];
         }
-        self.heirs.extend(heir.map(|heir| (key, heir)));
-        let stage = std::mem::replace(&mut operation.stage, Stage::Orphan(buf));
+        operation.stage = Stage::Orphan;
+        self.legacies.push(Legacy {
+            key,
+            heir,
+            _buf: buf,
+        });
         if operation.is_waiting {
             // Some of it has gone: it is the first in line.
             operation.issued = operation.len;
             self.stop_waiting(key);
         }
-        match stage {
-            Stage::Running(waker) => [waker, None],
-            _ => unreachable!("pieces are under way, and it is given up once"),
-        }
+        [waker, None]
     }
 
     /// The first in line has nothing more to issue.
@@ -350,16 +393,20 @@ impl Operations {
         if operation.pieces > 0 || operation.is_waiting {
             return None;
         }
-        match std::mem::replace(&mut operation.stage, Stage::Done) {
-            Stage::Running(waker) => waker,
-            Stage::Orphan(buf) => {
-                drop(buf);
-                self.operations.remove(key as usize);
-                let heir = self.heirs.iter().position(|(of, _)| *of == key)?;
-                Some(self.heirs.swap_remove(heir).1)
-            }
-            Stage::Done => unreachable!("an operation ends once"),
+        if operation.stage == Stage::Running {
+            operation.stage = Stage::Done;
+            return operation.waker.take();
         }
+        self.bury(key)
+    }
+
+    /// Nobody waits for an operation that has ended: what it leaves behind goes, and its heir is the caller's to wake.
+    #[cold]
+    fn bury(&mut self, key: Key) -> Option<Waker> {
+        drop(self.vacate(key));
+        let of_key = |legacy: &Legacy| legacy.key == key;
+        let legacy = self.legacies.iter().position(of_key)?;
+        self.legacies.swap_remove(legacy).heir
     }
 }
 
