@@ -119,12 +119,14 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(head)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -149,7 +151,23 @@ impl<'a> Reader<'a> {
 
     /// A number in groups of seven bits, the lowest first; at most 32 bits, and never longer than
     /// it must be.
+    #[inline]
     pub(crate) fn varint(&mut self) -> Option<u32> {
+        // Most have one group or two.
+        if let Some((&[low, high], _)) = self.0.split_first_chunk()
+            && (low & 0x80 == 0 || (1..0x80).contains(&high))
+        {
+            let groups = 1 + usize::from(low >> 7);
+            self.0 = &self.0[groups..];
+            return Some(match groups {
+                1 => low.into(),
+                _ => u32::from(low & 0x7f) | u32::from(high) << 7,
+            });
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Option<u32> {
         let mut value = 0_u64;
         for shift in (0..35).step_by(7) {
             let byte = self.u8()?;

@@ -82,6 +82,7 @@ impl Header {
     /// # Errors
     ///
     /// [`FormatError`] if the bytes cannot be a record.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let header = Self::parse_any_origin(bytes)?;
         if header
@@ -96,6 +97,7 @@ impl Header {
     }
 
     /// The same, even if the origin is no version.
+    #[inline]
     pub(super) fn parse_any_origin(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader(bytes);
         let short = FormatError::Short { what: WHAT };
@@ -140,6 +142,34 @@ impl Header {
     pub fn record_len(&self) -> usize {
         self.key_at + self.key_len + self.value_len
     }
+
+    /// Reads the rest of the record of which this is the header, at the beginning of `bytes`, and checks all of it: that it was
+    /// written for `grain` of the segment with the sequence number `seq`.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError`] if no such record was written here.
+    #[inline]
+    pub fn check<'a>(
+        &self,
+        bytes: &'a [u8],
+        seed: u64,
+        seq: u64,
+        grain: u32,
+    ) -> Result<Record<'a>, FormatError> {
+        let bytes = bytes
+            .get(..self.record_len())
+            .ok_or(FormatError::Short { what: WHAT })?;
+        if self.crc ^ bind(seed, seq, grain) != crc32c::checksum(&bytes[CRC_LEN..]) {
+            return Err(FormatError::Checksum { what: WHAT });
+        }
+        let (key, value) = bytes[self.key_at..].split_at(self.key_len);
+        Ok(Record {
+            meta: self.meta,
+            key,
+            value,
+        })
+    }
 }
 
 impl<'a> Record<'a> {
@@ -150,18 +180,7 @@ impl<'a> Record<'a> {
     ///
     /// [`FormatError`] if no such record was written here.
     pub fn parse(bytes: &'a [u8], seed: u64, seq: u64, grain: u32) -> Result<Self, FormatError> {
-        let header = Header::parse(bytes)?;
-        let len = header.record_len();
-        let bytes = bytes.get(..len).ok_or(FormatError::Short { what: WHAT })?;
-        if header.crc ^ bind(seed, seq, grain) != crc32c::checksum(&bytes[CRC_LEN..]) {
-            return Err(FormatError::Checksum { what: WHAT });
-        }
-        let (key, value) = bytes[header.key_at..].split_at(header.key_len);
-        Ok(Self {
-            meta: header.meta,
-            key,
-            value,
-        })
+        Header::parse(bytes)?.check(bytes, seed, seq, grain)
     }
 
     fn header_len(&self) -> usize {
