@@ -401,14 +401,14 @@ impl Session {
         // It was changed or moved since.
         match self.find(hash, &key, Want::Value).await {
             Ok(None) => {}
-            Ok(Some(found)) if shared.is_expired(found.meta.expiry) => {}
+            Ok(Some(found)) if shared.is_expired(found.expiry) => {}
             Ok(Some(found)) => {
                 visit(match shared.trust(&found) {
                     Ok(()) => Seen::Whole(Visited {
                         key: &key,
-                        value: &found.buf[found.value.clone()],
-                        flags: found.meta.flags,
-                        expiry: found.meta.expiry,
+                        value: &found.buf[found.value()],
+                        flags: found.flags,
+                        expiry: found.expiry,
                         version: found.version,
                     }),
                     Err(error) => Seen::Lost { key: &key, error },

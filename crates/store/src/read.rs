@@ -14,27 +14,49 @@ use crate::flights::Current;
 use crate::format::FormatError;
 use crate::format::Version;
 use crate::format::layout::Layout;
-use crate::format::record::{HEADER_MAX, Header, Meta, Record};
+use crate::format::record::{HEADER_MAX, Header, Meta};
 use crate::hash::KeyHash;
 use crate::index::{Candidates, Place};
 use crate::shared::Shared;
 
-/// A record that was read.
+/// A record that was read. Short, as it is handed on from one future to the next.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) buf: Buf,
-    pub(crate) value: Range<usize>,
-    pub(crate) meta: Meta,
+    value_at: u32,
+    value_len: u32,
+    pub(crate) expiry: u32,
+    pub(crate) flags: u32,
     pub(crate) place: Place,
     pub(crate) version: Version,
 }
 
 impl Found {
+    /// Of which no more was asked for than what it says beside its value.
+    fn without_value(buf: Buf, meta: Meta, place: Place, version: Version) -> Self {
+        let Meta { expiry, flags, .. } = meta;
+        Found {
+            buf,
+            value_at: 0,
+            value_len: 0,
+            expiry,
+            flags,
+            place,
+            version,
+        }
+    }
+
+    /// Where in the buffer its value is.
+    pub(crate) fn value(&self) -> Range<usize> {
+        let at = self.value_at as usize;
+        at..at + self.value_len as usize
+    }
+
     /// Where it is, and for how long it is to be seen.
     pub(crate) fn current(&self) -> Current {
         Current {
             place: self.place,
-            expiry: self.meta.expiry,
+            expiry: self.expiry,
         }
     }
 }
@@ -211,13 +233,8 @@ async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
             }
             let at = offset(shared, place);
             if let Some(meta) = seems(&buf[at..], key) {
-                return There::Key(Found {
-                    buf,
-                    value: 0..0,
-                    meta,
-                    place,
-                    version: version(layout, meta, seq, grain),
-                });
+                let version = version(layout, meta, seq, grain);
+                return There::Key(Found::without_value(buf, meta, place, version));
             }
             // Not it, as far as an unchecked header tells: the checksum has to say so.
         }
@@ -228,19 +245,16 @@ async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
     }
     let at = offset(shared, place);
     let seed = shared.superblock.check_seed;
-    let record = match Record::parse(&buf[at..], seed, seq, grain) {
-        Ok(record) => record,
+    let bytes = &buf[at..];
+    let checked = Header::parse(bytes)
+        .and_then(|header| Ok((header.check(bytes, seed, seq, grain)?, header.record_len())));
+    let (record, len) = match checked {
+        Ok(checked) => checked,
         Err(error) => {
-            return match seems(&buf[at..], key) {
+            return match seems(bytes, key) {
                 Some(meta) => {
-                    let found = Found {
-                        buf,
-                        value: 0..0,
-                        meta,
-                        place,
-                        version: version(layout, meta, seq, grain),
-                    };
-                    There::Seems(found, error)
+                    let version = version(layout, meta, seq, grain);
+                    There::Seems(Found::without_value(buf, meta, place, version), error)
                 }
                 None => There::Nothing(error),
             };
@@ -249,12 +263,15 @@ async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
     if record.key != key || record.meta.tombstone.is_some() {
         return There::OtherKey;
     }
-    let (meta, len) = (record.meta, record.value.len());
-    let end = at + record.encoded_len();
+    let (meta, value_len) = (record.meta, record.value.len());
+    let Meta { expiry, flags, .. } = meta;
+    // A segment is at most 1 GiB long.
     There::Key(Found {
         buf,
-        value: end - len..end,
-        meta,
+        value_at: (at + len - value_len) as u32,
+        value_len: value_len as u32,
+        expiry,
+        flags,
         place,
         version: version(layout, meta, seq, grain),
     })

@@ -58,7 +58,7 @@ impl Session {
         count(&self.counters.gets, 1);
         let hash = shared.hash(key);
         let found = find(self.view(), hash, key, Want::Value).await?;
-        let Some(found) = found.filter(|found| !shared.is_expired(found.meta.expiry)) else {
+        let Some(found) = found.filter(|found| !shared.is_expired(found.expiry)) else {
             shared.gate.meet(hash);
             return Ok(None);
         };
@@ -211,12 +211,12 @@ impl Value {
 
     /// What was stored with it.
     pub fn flags(&self) -> u32 {
-        self.0.meta.flags
+        self.0.flags
     }
 
     /// The second, since the epoch, from which it is not to be seen; 0 for never.
     pub fn expiry(&self) -> u32 {
-        self.0.meta.expiry
+        self.0.expiry
     }
 
     /// When it was written, as [`crate::Put::version`] said: for compare-and-swap.
@@ -226,7 +226,8 @@ impl Value {
 
     /// The buffer, and where in it the value is.
     pub fn into_parts(self) -> (Buf, std::ops::Range<usize>) {
-        (self.0.buf, self.0.value)
+        let value = self.0.value();
+        (self.0.buf, value)
     }
 }
 
@@ -234,7 +235,7 @@ impl Deref for Value {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0.buf[self.0.value.clone()]
+        &self.0.buf[self.0.value()]
     }
 }
 

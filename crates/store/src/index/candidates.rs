@@ -2,6 +2,8 @@
 
 use std::ops::Deref;
 
+use arrayvec::ArrayVec;
+
 use super::entry;
 use super::place::Place;
 use super::region::SLOTS;
@@ -10,24 +12,19 @@ use super::region::SLOTS;
 const CANDIDATES_MAX: usize = 2 * SLOTS;
 
 /// The places that may hold a key: usually none or one.
-#[derive(Clone)]
-pub struct Candidates {
-    places: [Place; CANDIDATES_MAX],
-    count: usize,
-}
+#[derive(Clone, Default)]
+pub struct Candidates(ArrayVec<Place, CANDIDATES_MAX>);
 
 impl Candidates {
     /// None yet.
+    #[inline]
     pub fn new() -> Self {
-        Candidates {
-            places: [Place::from_bits(0); CANDIDATES_MAX],
-            count: 0,
-        }
+        Candidates::default()
     }
 
     #[inline]
     pub(super) fn clear(&mut self) {
-        self.count = 0;
+        self.0.clear();
     }
 
     /// Adds an entry's place. An entry that is just moving may be seen twice; it counts once.
@@ -35,15 +32,8 @@ impl Candidates {
     pub(super) fn add(&mut self, entry: u64) {
         let place = entry::place(entry);
         if !self.contains(&place) {
-            self.places[self.count] = place;
-            self.count += 1;
+            self.0.push(place);
         }
-    }
-}
-
-impl Default for Candidates {
-    fn default() -> Self {
-        Candidates::new()
     }
 }
 
@@ -52,7 +42,7 @@ impl Deref for Candidates {
 
     #[inline]
     fn deref(&self) -> &[Place] {
-        &self.places[..self.count]
+        &self.0
     }
 }
 
