@@ -179,6 +179,8 @@ impl Path for Connected {
 
 /// SENDs of 64 bytes as datagrams, into RECVs of the other side.
 pub(crate) struct Datagrams {
+    /// One a call; otherwise a round is a batch, as of a server that answers all that it has found.
+    is_single: bool,
     cq: CompletionQueue,
     qp: QueuePair<Ud>,
     batch: Batch<Ud>,
@@ -193,7 +195,7 @@ const QKEY: Qkey = Qkey(7);
 const BUFFER_LEN: usize = 128;
 
 impl Datagrams {
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new(is_single: bool) -> anyhow::Result<Self> {
         let run_dir = tempfile::tempdir()?;
         let [client, server_nic] = adapters(run_dir.path())?;
         let (client, server) = (Context::new(client), Context::new(server_nic.clone()));
@@ -214,6 +216,7 @@ impl Datagrams {
         }
         let to = qp.prepare(&ah, peer.num(), QKEY)?;
         Ok(Datagrams {
+            is_single,
             batch: qp.batch(ROUND),
             to,
             buffers: peer_pd.allocate(ROUND * BUFFER_LEN, Access::LOCAL_WRITE)?,
@@ -232,37 +235,54 @@ impl Path for Datagrams {
     }
 
     fn round(&mut self) -> anyhow::Result<()> {
-        let bytes = [7; LEN];
-        let mut completion = [Wc::default()];
-        for number in 0..ROUND {
-            let offset = number * BUFFER_LEN;
-            let sges = [self.buffers.sge(offset..offset + BUFFER_LEN)];
-            let recv = [RecvWr {
-                id: number as u64,
-                sges: &sges,
-            }];
-            mark(Mark::Server);
-            let posted = self.peer.post_recv(&recv);
-            mark(Mark::Nobody);
-            posted?;
-            mark(Mark::Client);
-            let mut draft = self.batch.send_to(&self.to, None, LEN)?;
-            draft.bytes()[..LEN].copy_from_slice(&bytes);
-            draft.flags(flags(number)).commit(LEN);
-            let posted = self.qp.post(&mut self.batch);
-            mark(Mark::Server);
-            let count = self.peer_cq.poll(&mut completion)?;
-            mark(Mark::Nobody);
-            posted?;
-            ensure_completed(count, &completion[0])?;
-            ensure!(
-                completion[0].byte_len as usize == GRH_LEN + LEN,
-                "{completion:?}"
-            );
+        match self.is_single {
+            true => (0..ROUND).try_for_each(|number| self.exchange::<1>(number))?,
+            false => self.exchange::<ROUND>(0)?,
         }
+        let mut completion = [Wc::default()];
         mark(Mark::Client);
         let count = self.cq.poll(&mut completion)?;
         mark(Mark::Nobody);
         ensure_completed(count, &completion[0])
+    }
+}
+
+impl Datagrams {
+    /// So many operations: RECVs, SENDs in one batch, and what is received.
+    fn exchange<const COUNT: usize>(&mut self, first: usize) -> anyhow::Result<()> {
+        let bytes = [7; LEN];
+        let mut completions = [Wc::default(); COUNT];
+        let sges: [_; COUNT] = std::array::from_fn(|index| {
+            let offset = (first + index) * BUFFER_LEN;
+            [self.buffers.sge(offset..offset + BUFFER_LEN)]
+        });
+        let recvs: [_; COUNT] = std::array::from_fn(|index| RecvWr {
+            id: (first + index) as u64,
+            sges: &sges[index],
+        });
+        mark(Mark::Server);
+        let posted = self.peer.post_recv(&recvs);
+        mark(Mark::Nobody);
+        posted?;
+        mark(Mark::Client);
+        for number in first..first + COUNT {
+            let mut draft = self.batch.send_to(&self.to, None, LEN)?;
+            draft.bytes()[..LEN].copy_from_slice(&bytes);
+            draft.flags(flags(number)).commit(LEN);
+        }
+        let posted = self.qp.post(&mut self.batch);
+        mark(Mark::Server);
+        let count = self.peer_cq.poll(&mut completions)?;
+        mark(Mark::Nobody);
+        posted?;
+        ensure!(count == COUNT, "{count} of {COUNT}");
+        for completion in &completions {
+            ensure_completed(1, completion)?;
+            ensure!(
+                completion.byte_len as usize == GRH_LEN + LEN,
+                "{completion:?}"
+            );
+        }
+        Ok(())
     }
 }

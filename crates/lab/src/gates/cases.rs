@@ -81,6 +81,7 @@ cases! {
     "nic-read-64" CLIENT stepped(2, 4), "READ of 64 bytes and its completion";
     "nic-cas" CLIENT stepped(2, 4), "compare-and-swap and its completion";
     "nic-send-ud" BOTH stepped(4, 8), "SEND of 64 bytes, unsignalled; RECV and its completion";
+    "nic-send-ud-list" BOTH stepped(4, 8), "SEND of 64 bytes, 16 a call, unsignalled; RECV and its completion";
     "mica-get" SERVER stepped(2, 4), "MICA alone, GET in batches of 32";
     "mica-put" SERVER stepped(2, 4), "MICA alone, PUT of 32 bytes in batches of 32";
     "codec-get" SERVER stepped(4, 32), "Memcache codec, get";
