@@ -106,7 +106,7 @@ struct SoftCtl {
 
 impl SoftCtl {
     /// Starts anew: nothing posted, nobody connected. The state is RESET already.
-    fn reset(&self, activity: &Activity) {
+    fn reset(&self, activity: &Activity, attr: &QpAttr) {
         let shared = &self.side.qp;
         // Lanes that were opened before do not lead here any more.
         shared.begin_epoch();
@@ -114,7 +114,10 @@ impl SoftCtl {
         // A poller that has looked at the state before may be taking a RECV for a message of such a
         // lane, and the receive half may be posting one. Those that come later find the state, and
         // drop the lanes first.
-        self.side.interrupt(activity, |_, sender| sender.clear());
+        self.side.interrupt(activity, |_, sender| {
+            sender.clear();
+            sender.set_attributes(attr);
+        });
         shared.restart_recvs();
     }
 }
@@ -155,36 +158,29 @@ impl QpCtl for SoftCtl {
             shared.set_peer_incarnation(peer.incarnation);
             opened = Some(Link::to(peer, qpn.0));
         }
-        // It may have failed meanwhile.
-        let (from, attr) = {
+        // It may have failed meanwhile, and then stays so if no other state is asked for.
+        let (from, to, attr) = {
             let mut machine = shared.machine();
             let from = machine.state();
-            machine.modify(attr)?;
+            let to = machine.modify(attr)?;
             shared.publish(&machine);
-            // Before RTS nobody posts. What posting needs is there before the state says so.
-            if !matches!(to, QpState::Rts) {
+            // What posting needs is there before the state says so.
+            if to != QpState::Rts {
                 shared.store_state(to);
             }
-            (from, machine.attr())
+            (from, to, machine.attr())
         };
-        if to == QpState::Reset {
-            self.reset(&activity);
-        }
         let peer = opened.as_ref().map(|link| Arc::clone(&link.peer));
-        let prepare = |_: &Arc<QpShared>, sender: &mut SendQueue| {
-            if let Some(link) = opened {
-                sender.connect(link);
-            }
-            sender.set_attributes(&attr);
-        };
-        let is_idle = matches!(from, QpState::Reset | QpState::Init | QpState::Rtr);
-        if to == QpState::Reset || (is_idle && to != QpState::Err) {
-            side.queue.recall();
-            // SAFETY: recalled; in these states the send half does not touch the send side, and
-            // what it had begun before was over when the queue pair went to RESET.
-            unsafe { side.control(&activity, prepare) };
+        if to == QpState::Reset {
+            self.reset(&activity, &attr);
         } else {
-            side.interrupt(&activity, prepare);
+            // Before RTS nobody posts, but it may fail at any time, and then takes posts at once.
+            side.interrupt(&activity, |_, sender| {
+                if let Some(link) = opened {
+                    sender.connect(link);
+                }
+                sender.set_attributes(&attr);
+            });
         }
         if to == QpState::Rts {
             shared.finish_rts();
@@ -398,13 +394,18 @@ impl RecvHalf for SoftRecv {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    use verbs::{Access, QpAttr, QpState, RecvWr, Wc, WcStatus};
+    use verbs::typed::{QpOptions, QueuePair, Ud};
+    use verbs::{Access, Qkey, QpAttr, QpState, RecvWr, VerbsError, Wc, WcStatus};
 
     use crate::queue::qp::QpShared;
     use crate::shared::layout::qp_index;
     use crate::testing::{Host, Side};
+
+    fn made<T>(made: Result<T, VerbsError>) -> T {
+        made.expect("made")
+    }
 
     /// Posts a RECV, whose memory goes: nothing comes for it.
     fn post_recv(side: &mut Side) {
@@ -467,6 +468,77 @@ mod tests {
         QpShared::drain_all(nic.adapter(), &[(Arc::clone(&shared), epoch)]);
         shared.fail(false).expect("it is well");
         assert!(!shared.is_draining(), "not everybody can see that yet");
+    }
+
+    /// Attributes of an UD queue pair's first step.
+    fn to_init() -> QpAttr {
+        let mut attr = QpAttr::to(QpState::Init);
+        (attr.pkey_index, attr.port) = (Some(0), Some(1));
+        attr.qkey = Some(Qkey(7));
+        attr
+    }
+
+    #[test]
+    fn a_change_of_state_waits_for_a_post_whatever_state_that_has_found() {
+        let host = Host::new();
+        let nic = host.open();
+        let side = Side::on(&nic);
+        let mut qp: QueuePair<Ud> = made(side.pd.create_qp(&QpOptions::on(&side.cq)));
+        let sender = nic.objects.qps.get(qp_index(qp.num().0));
+        let sender = sender.expect("a number").upgrade().expect("it is there");
+        let activity = nic.adapter().quiescence.activity();
+        std::thread::scope(|scope| {
+            // As one that has found the queue pair failed, which it may be between two steps.
+            let active = activity.enter();
+            // SAFETY: nobody posts.
+            let changing = unsafe {
+                sender.queue.own(|_| {
+                    let changing = scope.spawn(|| qp.modify(&to_init()));
+                    while !sender.qp.is(QpState::Init) && !changing.is_finished() {
+                        std::thread::yield_now();
+                    }
+                    // If it does not wait, it has the time to come in.
+                    for _ in 0..1000 {
+                        std::thread::yield_now();
+                    }
+                    assert!(!changing.is_finished(), "it did not wait");
+                    (changing, false)
+                })
+            };
+            drop(active);
+            let changed = changing.join().expect("it does not meet the post");
+            changed.expect("to INIT");
+        });
+    }
+
+    #[test]
+    fn a_change_that_races_with_a_failure_leaves_the_state_that_there_is() {
+        let host = Host::new();
+        let nic = host.open();
+        let side = Side::on(&nic);
+        let mut qp: QueuePair<Ud> = made(side.pd.create_qp(&QpOptions::on(&side.cq)));
+        let shared = nic.objects.qp_at(qp_index(qp.num().0));
+        let shared = shared.expect("it is there");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    shared.fail(false);
+                }
+            });
+            let mut differs = false;
+            for _ in 0..20_000 {
+                // What fails in between is tried again in the next round.
+                let _ = qp.modify(&QpAttr::to(QpState::Reset));
+                let _ = qp.modify(&to_init());
+                // It asks for no state, and stays in whichever there is.
+                let _ = qp.modify(&QpAttr::default());
+                let machine = shared.machine();
+                differs |= shared.state() != machine.state();
+            }
+            done.store(true, Ordering::Relaxed);
+            assert!(!differs);
+        });
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub(crate) struct Handover<T> {
     /// Whether the owner is at work, to catch a second one.
     #[cfg(debug_assertions)]
     owned: AtomicBool,
+    /// Whether it is so without the lock, to catch those who do not wait for it.
+    #[cfg(debug_assertions)]
+    unlocked: AtomicBool,
 }
 
 /// The owner's access while nobody else has to do with the value. No closure, so that what is done
@@ -51,21 +54,31 @@ impl<T> Alone<'_, T> {
 
 /// While it lives, the owner is at work.
 #[cfg(debug_assertions)]
-struct AtWork<'a>(&'a AtomicBool);
+struct AtWork<'a> {
+    owned: &'a AtomicBool,
+    unlocked: &'a AtomicBool,
+}
 
 #[cfg(debug_assertions)]
 impl<'a> AtWork<'a> {
-    fn begin(owned: &'a AtomicBool) -> Self {
+    fn begin<T>(of: &'a Handover<T>) -> Self {
+        let (owned, unlocked) = (&of.owned, &of.unlocked);
         let taken = owned.swap(true, Ordering::Relaxed);
         assert!(!taken, "one owner at a time, and not within itself");
-        AtWork(owned)
+        AtWork { owned, unlocked }
+    }
+
+    /// It found nobody else, and takes no lock.
+    fn goes_unlocked(&self) {
+        self.unlocked.store(true, Ordering::Relaxed);
     }
 }
 
 #[cfg(debug_assertions)]
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.unlocked.store(false, Ordering::Relaxed);
+        self.owned.store(false, Ordering::Relaxed);
     }
 }
 
@@ -82,6 +95,8 @@ impl<T> Handover<T> {
             value: UnsafeCell::new(value),
             #[cfg(debug_assertions)]
             owned: AtomicBool::new(false),
+            #[cfg(debug_assertions)]
+            unlocked: AtomicBool::new(false),
         }
     }
 
@@ -99,7 +114,7 @@ impl<T> Handover<T> {
     #[inline]
     pub(crate) unsafe fn own<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> R {
         #[cfg(debug_assertions)]
-        let _at_work = AtWork::begin(&self.owned);
+        let at_work = AtWork::begin(self);
         if self.state.load(Ordering::Acquire) != 0 {
             let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: helpers and visitors touch the value under the lock only, and the owner
@@ -108,6 +123,8 @@ impl<T> Handover<T> {
             self.note(unfinished);
             return result;
         }
+        #[cfg(debug_assertions)]
+        at_work.goes_unlocked();
         // SAFETY: it is 0, so helpers stay away and a visitor waits; there is one owner.
         let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
         if unfinished {
@@ -124,13 +141,17 @@ impl<T> Handover<T> {
     #[inline(always)]
     pub(crate) unsafe fn alone(&self) -> Option<Alone<'_, T>> {
         #[cfg(debug_assertions)]
-        let at_work = AtWork::begin(&self.owned);
+        let at_work = AtWork::begin(self);
         // While it is 0, helpers stay away and a visitor waits; there is one owner.
-        (self.state.load(Ordering::Acquire) == 0).then(|| Alone {
-            value: self.value.get_mut(),
-            of: PhantomData,
+        (self.state.load(Ordering::Acquire) == 0).then(|| {
             #[cfg(debug_assertions)]
-            _at_work: at_work,
+            at_work.goes_unlocked();
+            Alone {
+                value: self.value.get_mut(),
+                of: PhantomData,
+                #[cfg(debug_assertions)]
+                _at_work: at_work,
+            }
         })
     }
 
@@ -183,6 +204,11 @@ impl<T> Handover<T> {
     }
 
     fn visit_held<R>(&self, work: impl FnOnce(&mut T) -> (R, bool)) -> R {
+        #[cfg(debug_assertions)]
+        assert!(
+            !self.unlocked.load(Ordering::Relaxed),
+            "a visitor waits for an owner that has not seen it"
+        );
         // SAFETY: the owner comes by the lock, as helpers and other visitors do, and it is held.
         let (result, unfinished) = self.value.with_mut(|value| work(unsafe { &mut *value }));
         self.note(unfinished);
