@@ -1,6 +1,6 @@
 //! An adapter among those of its host: its number and its published segment.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -206,10 +206,21 @@ impl Adapter {
 
     /// Has the agent take what comes over an outgoing connection, and notice its end. `token` names
     /// it.
-    pub(crate) fn watch(&self, connection: &OwnedFd, token: u64) -> Result<(), VerbsError> {
+    pub(crate) fn watch(&self, connection: impl AsFd, token: u64) -> Result<(), VerbsError> {
         let data = EventData::new_u64(TOKEN_OUTGOING | token);
         epoll::add(&self.agent_epoll, connection, data, EventFlags::IN)
             .map_err(|e| VerbsError::io("watching a connection", e))
+    }
+
+    /// Has the agent told of other events of an outgoing connection that it watches.
+    pub(crate) fn watch_anew(
+        &self,
+        connection: impl AsFd,
+        token: u64,
+        events: EventFlags,
+    ) -> rustix::io::Result<()> {
+        let data = EventData::new_u64(TOKEN_OUTGOING | token);
+        epoll::modify(&self.agent_epoll, connection, data, events)
     }
 
     /// A number that no object of this adapter was described with lately; never 0.

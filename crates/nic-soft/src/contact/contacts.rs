@@ -6,22 +6,22 @@
 //! control path. There is one attempt at a time for a process, whoever needs it.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::Pid;
 use verbs::{Gid, VerbsError};
 
 use crate::contact::adapter::Adapter;
+use crate::contact::foreign::Foreign;
 use crate::contact::objects::Objects;
 use crate::contact::peer::{Called, Peer};
 use crate::contact::protocol::{
-    self, Message, STATUS_EXHAUSTED, STATUS_IDENTITY, STATUS_LATER, STATUS_OK, STATUS_VERSION,
+    self, Message, PeerSocket, STATUS_EXHAUSTED, STATUS_IDENTITY, STATUS_LATER, STATUS_OK,
+    STATUS_VERSION,
 };
-use crate::shared::segment::close_aside;
 
 /// Attempts at once that datagrams begin, at most.
 const UNDER_WAY_MAX: usize = 64;
@@ -67,7 +67,7 @@ enum Stage {
     /// It is to be called again, when this time has come.
     Calling(Instant),
     /// It was told who we are.
-    Introduced(OwnedFd, Pid),
+    Introduced(PeerSocket),
     /// Its answer is being looked at.
     Answered,
 }
@@ -298,8 +298,10 @@ impl Contacts {
             Err(Errno::AGAIN) => return Ok(Stage::call_again()),
             Err(e) => return Err(contact.unreachable(format!("no process answers there: {e}"))),
         };
-        let pid = protocol::check_user(&socket)
-            .map_err(|e| contact.unreachable(format!("it belongs to another user: {e}")))?;
+        let socket = PeerSocket::new(socket).map_err(|e| match e {
+            Errno::PERM => contact.unreachable("it belongs to another user"),
+            e => contact.unreachable(format!("nothing more is taken from it: {e}")),
+        })?;
         self.adapter.watch(&socket, contact.called.token)?;
         let us = (
             self.adapter.gid,
@@ -308,7 +310,7 @@ impl Contacts {
         );
         protocol::send(socket.as_fd(), &Message::hello(us.0, us.1, us.2), &[])
             .map_err(|e| contact.unreachable(format!("it does not listen: {e}")))?;
-        Ok(Stage::Introduced(socket, pid))
+        Ok(Stage::Introduced(socket))
     }
 
     /// Carries on with attempts: calls again, and ends those that are overdue. Says when to come again,
@@ -356,7 +358,7 @@ impl Contacts {
     /// Takes the answer to an introduction, if it has come; false when the connection with this name is
     /// none of an attempt.
     fn hear(&self, objects: &dyn Objects, token: u64) -> bool {
-        let (contact, socket, pid, answer) = {
+        let (contact, socket, answer) = {
             let mut under_way = self.lock();
             let mut attempts = under_way.attempts.values_mut();
             let Some(attempt) = attempts.find(|attempt| attempt.contact.called.token == token)
@@ -364,13 +366,12 @@ impl Contacts {
                 return false;
             };
             let answer = match &attempt.stage {
-                Stage::Introduced(socket, _) => protocol::receive(socket.as_fd()),
+                Stage::Introduced(socket) => socket.receive(),
                 Stage::Calling(_) | Stage::Answered => return true,
             };
             let answer = match answer {
                 Err(Errno::AGAIN | Errno::INTR) => return true,
-                Ok(Some((reply, fds))) if reply.code == STATUS_LATER => {
-                    close_aside(fds);
+                Ok(Some((reply, fds))) if reply.code == STATUS_LATER && fds.is_empty() => {
                     attempt.stage = Stage::call_again();
                     // It is to know when.
                     self.adapter.wake_agent();
@@ -379,14 +380,12 @@ impl Contacts {
                 answer => answer,
             };
             match std::mem::replace(&mut attempt.stage, Stage::Answered) {
-                Stage::Introduced(socket, pid) => {
-                    (Arc::clone(&attempt.contact), socket, pid, answer)
-                }
+                Stage::Introduced(socket) => (Arc::clone(&attempt.contact), socket, answer),
                 Stage::Calling(_) | Stage::Answered => return true,
             }
         };
         let outcome = match answer {
-            Ok(Some((reply, fds))) => self.meet(objects, &contact, socket, pid, &reply, fds),
+            Ok(Some((reply, fds))) => self.meet(objects, &contact, socket, &reply, fds),
             Ok(None) => Err(contact.unreachable("it does not answer: it hung up")),
             Err(e) => Err(contact.unreachable(format!("it does not answer: {e}"))),
         };
@@ -413,16 +412,14 @@ impl Contacts {
         &self,
         objects: &dyn Objects,
         contact: &Contact,
-        socket: OwnedFd,
-        pid: Pid,
+        socket: PeerSocket,
         reply: &Message,
-        fds: Vec<OwnedFd>,
+        fds: Vec<Foreign>,
     ) -> Result<Arc<Peer>, VerbsError> {
         let refusal = match reply.code {
             STATUS_OK => None,
             STATUS_VERSION => Some(format!("it speaks version {}", reply.version)),
             STATUS_EXHAUSTED => {
-                close_aside(fds);
                 return Err(VerbsError::Exhausted {
                     what: "connections to the peer",
                     max: reply.a.into(),
@@ -436,7 +433,6 @@ impl Contacts {
             (None, [published, inbox]) => Peer::new(
                 &self.adapter,
                 contact.called,
-                pid,
                 socket,
                 reply.c,
                 [published, inbox],
@@ -446,7 +442,6 @@ impl Contacts {
                 Err(contact.unreachable(why))
             }
         };
-        close_aside(fds);
         let peer = Arc::new(made?);
         let replaced = {
             let mut peers = self.peers();
@@ -610,7 +605,8 @@ mod tests {
                 assert!(contact.outcome().is_none(), "it is not called");
                 std::thread::yield_now();
             };
-            let hello = protocol::receive(call.as_fd()).expect("received");
+            let call = PeerSocket::new(call).expect("of this user");
+            let hello = call.receive().expect("received");
             assert_eq!(
                 hello.expect("no end").0.a,
                 nic.adapter().membership.number()

@@ -6,7 +6,7 @@
 //! given is of that adapter.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -19,12 +19,11 @@ use crate::contact::inbox::{InboxLane, Inboxes, PeerInbox, Peerage};
 use crate::contact::listener::{Accepted, Listener};
 use crate::contact::objects::{NewLane, Objects};
 use crate::contact::protocol::{
-    self, Message, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, STATUS_EXHAUSTED, STATUS_IDENTITY,
-    STATUS_LATER, STATUS_NO_SUCH, STATUS_OK, STATUS_VERSION,
+    self, Message, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, PeerSocket, STATUS_EXHAUSTED,
+    STATUS_IDENTITY, STATUS_LATER, STATUS_NO_SUCH, STATUS_OK, STATUS_VERSION,
 };
 use crate::contact::question::QUESTIONS_MAX;
 use crate::shared::layout::{INSTANCES, LANES, VERSION, qp_instance};
-use crate::shared::segment::close_aside;
 
 /// Connections at most, of all peers.
 pub(crate) const CONNECTIONS_MAX: usize = 4096;
@@ -46,7 +45,7 @@ const REFUSALS_MAX: u32 = 1024;
 
 #[derive(Debug)]
 struct Connection {
-    socket: OwnedFd,
+    socket: PeerSocket,
     pid: Pid,
     /// The inbox, once it is known whose it is.
     inbox: Option<Arc<PeerInbox>>,
@@ -60,10 +59,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(socket: OwnedFd, pid: Pid) -> Self {
+    fn new(socket: PeerSocket) -> Self {
         Connection {
+            pid: socket.pid(),
             socket,
-            pid,
             inbox: None,
             refusals: 0,
             sweeps: SWEEPS_MAX,
@@ -239,14 +238,19 @@ impl Connections {
                 Accepted::Nobody => return true,
                 Accepted::Failed => return false,
             };
-            let pid = match protocol::check_user(&socket) {
-                Ok(pid) => pid,
+            let socket = match PeerSocket::new(socket) {
+                Ok(socket) => socket,
                 Err(e) => {
-                    tracing::debug!(error = %e, "a peer that is not of this user");
-                    self.refuse("it is not of this user", None);
+                    tracing::debug!(error = %e, "nothing is taken from a peer");
+                    let why = match e {
+                        Errno::PERM => "it is not of this user",
+                        _ => "too many of its descriptors wait to be closed",
+                    };
+                    self.refuse(why, None);
                     continue;
                 }
             };
+            let pid = socket.pid();
             let is_stranger = |one: &&Connection| one.pid == pid && one.inbox.is_none();
             let strangers = self.connections.values().filter(is_stranger).count();
             if self.connections.len() >= CONNECTIONS_MAX || strangers >= STRANGERS_OF_ONE_MAX {
@@ -260,7 +264,7 @@ impl Connections {
                 tracing::warn!(error = %e, "cannot watch a peer");
                 continue;
             }
-            self.connections.insert(token, Connection::new(socket, pid));
+            self.connections.insert(token, Connection::new(socket));
         }
         true
     }
@@ -304,11 +308,8 @@ impl Connections {
                 return false;
             };
             let pid = connection.pid;
-            let served = match protocol::receive(connection.socket.as_fd()) {
-                Ok(Some((_, fds))) if !fds.is_empty() => {
-                    close_aside(fds);
-                    Err("it sent descriptors")
-                }
+            let served = match connection.socket.receive() {
+                Ok(Some((_, fds))) if !fds.is_empty() => Err("it sent descriptors"),
                 Ok(Some((request, _))) => self.answer(objects, token, &request),
                 Err(Errno::AGAIN) => return false,
                 // An answer that the peer left unread when it went is told once, and before what it
@@ -549,8 +550,8 @@ fn is_held_by(adapter: &Adapter, gid: Gid, instance: u32, pid: Pid) -> rustix::i
         return Ok(false);
     }
     let dialed = adapter.membership.dial(gid, instance);
-    match dialed.and_then(protocol::check_user) {
-        Ok(holder) => Ok(holder == pid),
+    match dialed.and_then(PeerSocket::new) {
+        Ok(holder) => Ok(holder.pid() == pid),
         // Nobody listens there, or another user does.
         Err(Errno::NOENT | Errno::CONNREFUSED | Errno::PERM) => Ok(false),
         Err(e) => Err(e),
@@ -558,187 +559,4 @@ fn is_held_by(adapter: &Adapter, gid: Gid, instance: u32, pid: Pid) -> rustix::i
 }
 
 #[cfg(test)]
-mod tests {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType};
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::contact::membership::Membership;
-    use crate::contact::peer::Peer;
-    use crate::shared::layout::QP_INDEX_BITS;
-    use crate::testing::adapter_without_agent;
-
-    /// An adapter's objects when it has none.
-    struct Nothing;
-
-    impl Objects for Nothing {
-        fn region_file(&self, _key: u32, _peer: Peerage) -> Option<Arc<OwnedFd>> {
-            None
-        }
-        fn lane_opened(&self, _lane: NewLane) {}
-        fn peer_gone(&self, _peer: &Peer) {}
-        fn senders_gone(&self) {}
-    }
-
-    fn connections(run_dir: &TempDir) -> Connections {
-        let adapter = Arc::new(adapter_without_agent(run_dir.path()));
-        Connections::new(&adapter, &Arc::default())
-    }
-
-    fn sockets() -> (OwnedFd, OwnedFd) {
-        let flags = SocketFlags::NONBLOCK;
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .expect("sockets")
-    }
-
-    /// A connection of a peer that has said who it is, and the peer's end of it.
-    fn connect(incoming: &mut Connections, token: u64) -> OwnedFd {
-        let (socket, theirs) = sockets();
-        let peer = Peerage {
-            gid: incoming.adapter.gid,
-            instance: 9,
-            incarnation: 9,
-        };
-        let pid = rustix::process::getpid();
-        let inbox = incoming.inboxes.add(&incoming.adapter, peer, pid, 1);
-        let (_, inbox) = inbox.expect("made").expect("its first");
-        let mut connection = Connection::new(socket, pid);
-        connection.inbox = Some(inbox);
-        incoming.connections.insert(token, connection);
-        theirs
-    }
-
-    /// What the agent does, without its lock.
-    fn answer_all(incoming: &mut Connections) {
-        for _ in 0..incoming.asking.len() {
-            if let Some(inbox) = incoming.answer_first(&Nothing) {
-                inbox.sweep();
-            }
-        }
-    }
-
-    #[test]
-    fn whoever_arms_or_polls_clears_no_lanes_however_many_are_announced() {
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let mut incoming = connections(&run_dir);
-        let theirs = connect(&mut incoming, 7);
-        let inbox = incoming.connections[&7].inbox.clone().expect("an inbox");
-        let say = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
-        let lane = |number: u32| Message::lane(number, 9 << QP_INDEX_BITS, 77, 1);
-        // Closed before they are announced, which leads nowhere, with a request to look behind each.
-        for number in 0..40 {
-            inbox.close_as_sender(number, 1);
-            say(lane(number as u32));
-            say(Message::sweep());
-            incoming.serve_all_known(&Nothing);
-            assert_eq!(inbox.lanes_used(), number + 1, "nobody has looked");
-        }
-        assert_eq!(incoming.asking.len(), 1, "the agent looks once for all");
-        answer_all(&mut incoming);
-        assert_eq!((inbox.lanes_used(), incoming.connections.len()), (0, 1));
-        // Each can be announced again; not twice before the agent has looked.
-        say(lane(3));
-        say(lane(3));
-        incoming.serve_all_known(&Nothing);
-        assert_eq!(incoming.connections.len(), 0);
-    }
-
-    #[test]
-    fn a_peer_that_asks_while_the_agent_is_busy_for_it_is_answered_again() {
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let mut incoming = connections(&run_dir);
-        let theirs = connect(&mut incoming, 7);
-        let (region, sweep) = (Message::region(1 << 16 | 1), Message::sweep());
-        let say = |incoming: &mut Connections, message| {
-            protocol::send(theirs.as_fd(), message, &[]).expect("sent");
-            incoming.serve_all_known(&Nothing);
-            incoming.asking.len()
-        };
-        for first in [&region, &sweep] {
-            for meanwhile in [&region, &sweep] {
-                assert_eq!(say(&mut incoming, first), 1);
-                let sweeps = incoming.answer_first(&Nothing);
-                assert_eq!(sweeps.is_some(), first == &sweep);
-                // The agent clears lanes now, without the lock.
-                assert_eq!(say(&mut incoming, meanwhile), 1);
-                answer_all(&mut incoming);
-                assert_eq!(incoming.asking.len(), 0);
-            }
-        }
-        let answers = std::iter::from_fn(|| protocol::receive(theirs.as_fd()).ok()?).count();
-        assert_eq!(answers, 4, "one each time that a region was asked for");
-    }
-
-    #[test]
-    fn a_peer_that_takes_no_more_calls_is_not_taken_for_an_impostor() {
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let mut incoming = connections(&run_dir);
-        let gid = incoming.adapter.gid;
-        let membership = Membership::join(run_dir.path(), gid).expect("a number");
-        let listens = membership.listen().expect("listens");
-        // Somebody calls it again and again, and it does not come to take the calls.
-        let call = || incoming.adapter.membership.dial(gid, membership.number());
-        while call().is_ok() {}
-        assert_eq!(call().err(), Some(Errno::AGAIN));
-        let (socket, theirs) = sockets();
-        let pid = rustix::process::getpid();
-        incoming.connections.insert(7, Connection::new(socket, pid));
-        let mut answer = || {
-            let hello = Message::hello(gid, membership.number(), 9);
-            protocol::send(theirs.as_fd(), &hello, &[]).expect("sent");
-            incoming.serve(&Nothing, 7);
-            assert_eq!((incoming.connections.len(), incoming.refused), (1, 0));
-            let answer = protocol::receive(theirs.as_fd()).expect("an answer");
-            answer.expect("no end").0.code
-        };
-        assert_eq!(answer(), STATUS_LATER);
-        while rustix::net::accept(&listens).is_ok() {}
-        assert_eq!(answer(), STATUS_OK);
-    }
-
-    #[test]
-    fn whoever_arms_or_polls_does_not_answer_a_flood_of_questions() {
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let mut incoming = connections(&run_dir);
-        let theirs = connect(&mut incoming, 7);
-        let ask = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
-        let answers = || std::iter::from_fn(|| protocol::receive(theirs.as_fd()).ok()?).count();
-        for round in 0..100 {
-            (0..QUESTIONS_MAX as u32).for_each(|key| ask(Message::region(key << 16 | 1)));
-            incoming.serve_all_known(&Nothing);
-            assert_eq!(
-                (incoming.connections.len(), answers()),
-                (1, 0),
-                "round {round}"
-            );
-            answer_all(&mut incoming);
-            if incoming.connections.is_empty() {
-                // It asked for too much of what is not there.
-                assert!(round as usize * QUESTIONS_MAX >= REFUSALS_MAX as usize - QUESTIONS_MAX);
-                break;
-            }
-            assert_eq!(answers(), QUESTIONS_MAX);
-        }
-        let theirs = connect(&mut incoming, 8);
-        let refused = incoming.refused;
-        for key in 0..=QUESTIONS_MAX as u32 {
-            let asked = Message::region(key << 16 | 1);
-            protocol::send(theirs.as_fd(), &asked, &[]).expect("sent");
-        }
-        incoming.serve_all_known(&Nothing);
-        assert_eq!(
-            (incoming.connections.len(), incoming.refused),
-            (0, refused + 1)
-        );
-        let theirs = connect(&mut incoming, 9);
-        for _ in 0..=SWEEPS_MAX {
-            assert_eq!(incoming.connections.len(), 1);
-            protocol::send(theirs.as_fd(), &Message::sweep(), &[]).expect("sent");
-            incoming.serve_all_known(&Nothing);
-        }
-        assert_eq!(
-            (incoming.connections.len(), incoming.refused),
-            (0, refused + 2)
-        );
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use rustix::net::SocketFlags;
 use rustix::process::Pid;
 
 use crate::contact::adapter::{Adapter, TOKEN_LISTENER};
-use crate::contact::protocol;
+use crate::contact::protocol::PeerSocket;
 
 /// A listening socket that the agent watches.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Listener {
             match accept(&self.socket) {
                 // The next call takes a spare one again.
                 Ok(socket) if refuses => {
-                    return Accepted::Refused(protocol::check_user(socket).ok());
+                    return Accepted::Refused(PeerSocket::new(socket).ok().map(|one| one.pid()));
                 }
                 Ok(socket) => return Accepted::Connection(socket),
                 Err(Errno::AGAIN) => return Accepted::Nobody,

@@ -3,6 +3,7 @@
 pub(crate) mod adapter;
 pub(crate) mod contacts;
 pub(crate) mod doorbell;
+pub(crate) mod foreign;
 pub(crate) mod inbox;
 pub(crate) mod incoming;
 mod listener;

@@ -1,11 +1,12 @@
 //! A peer adapter, seen from here: its segments, and its regions as far as they were used.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Timespec;
 use rustix::net::Shutdown;
 use rustix::process::Pid;
@@ -13,14 +14,15 @@ use verbs::{Gid, VerbsError};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::doorbell::Doorbell;
-use crate::contact::protocol::{self, Message, STATUS_OK};
+use crate::contact::foreign::Foreign;
+use crate::contact::protocol::{self, Message, PeerSocket, STATUS_OK};
 use crate::contact::question::{QUESTIONS_MAX, Question};
 use crate::shared::allotment::Allotment;
 use crate::shared::layout::{
     CHANNELS, Inbox, LANE_LINES, LaneHead, Line, MrEntry, Published, mr_index,
 };
 use crate::shared::mr_entry::Described;
-use crate::shared::segment::{Mapping, close_aside};
+use crate::shared::segment::Mapping;
 
 /// Messages of a peer taken in one turn.
 const ANSWERS: usize = 16;
@@ -59,8 +61,11 @@ pub(crate) struct Peer {
     hearing: Mutex<()>,
     /// Answers that brought what cannot be mapped.
     wrong: AtomicU32,
+    /// Its answers wait for descriptors of this process, and the agent is not told of them. Changed under
+    /// the lock of the questions.
+    unwatched: AtomicBool,
     /// Until the peer has gone: whoever still holds it then holds no descriptor.
-    socket: Mutex<Option<Arc<OwnedFd>>>,
+    socket: Mutex<Option<Arc<PeerSocket>>>,
     dead: AtomicBool,
     /// Its regions by key, each as it was described when it was mapped.
     regions: Mutex<HashMap<u32, (Described, Arc<Mapping>)>>,
@@ -71,17 +76,17 @@ impl Peer {
     pub(crate) fn new(
         adapter: &Adapter,
         called: Called,
-        pid: Pid,
-        socket: OwnedFd,
+        socket: PeerSocket,
         incarnation: u64,
-        [published, inbox]: [&OwnedFd; 2],
+        [published, inbox]: [&Foreign; 2],
     ) -> Result<Self, VerbsError> {
-        let map = |file, len, writable| adapter.source.map_foreign(file, len, writable);
+        let source = &adapter.source;
+        let map = |file: &Foreign, len, writable| source.map_foreign(file.as_fd(), len, writable);
         let peer = Peer {
             gid: called.gid,
             instance: called.instance,
             incarnation,
-            pid,
+            pid: socket.pid(),
             token: called.token,
             published: map(published, size_of::<Published>(), false)?,
             inbox: map(inbox, size_of::<Inbox>(), true)?,
@@ -91,6 +96,7 @@ impl Peer {
             asked: Mutex::new(VecDeque::new()),
             hearing: Mutex::new(()),
             wrong: AtomicU32::new(0),
+            unwatched: AtomicBool::new(false),
             socket: Mutex::new(Some(Arc::new(socket))),
             dead: AtomicBool::new(false),
             regions: Mutex::new(HashMap::new()),
@@ -122,7 +128,7 @@ impl Peer {
     }
 
     /// The connection, while there is one.
-    fn socket(&self) -> rustix::io::Result<Arc<OwnedFd>> {
+    fn socket(&self) -> rustix::io::Result<Arc<PeerSocket>> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket.clone().ok_or(rustix::io::Errno::CONNRESET)
     }
@@ -213,7 +219,10 @@ impl Peer {
 
     /// Sends a question, unless it was sent or the peer takes no more: then later. Waits for nobody;
     /// the agent takes the answer.
-    pub(crate) fn ask(&self, question: &Arc<Question>) {
+    pub(crate) fn ask(&self, adapter: &Adapter, question: &Arc<Question>) {
+        if self.unwatched.load(Ordering::Relaxed) {
+            self.set_watched(adapter, true);
+        }
         if question.is_sent() {
             return;
         }
@@ -234,6 +243,23 @@ impl Peer {
         }
     }
 
+    /// Has the agent told of answers, or not: it would spin while this process has no descriptors for
+    /// what they bring. Whoever waits for one has it try again.
+    fn set_watched(&self, adapter: &Adapter, watched: bool) {
+        let _asked = self.asked();
+        let Ok(socket) = self.socket() else {
+            return;
+        };
+        self.unwatched.store(!watched, Ordering::Relaxed);
+        let events = match watched {
+            true => EventFlags::IN,
+            false => EventFlags::empty(),
+        };
+        if let Err(error) = adapter.watch_anew(&*socket, self.token, events) {
+            tracing::debug!(%error, watched, "cannot change how a peer's answers are watched");
+        }
+    }
+
     /// Takes the answers that have come by now; false when no more will: the connection is at its
     /// end, or the peer broke the rules.
     pub(crate) fn take_answers(&self, adapter: &Adapter) -> bool {
@@ -243,12 +269,11 @@ impl Peer {
         };
         let _one_at_a_time = self.hearing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..ANSWERS {
-            match protocol::receive(socket.as_fd()) {
+            match socket.receive() {
                 Ok(Some((reply, fds))) => {
                     let first = self.asked().front().cloned();
                     let Some(question) = first else {
                         tracing::debug!("a peer answers what it was not asked");
-                        close_aside(fds);
                         return false;
                     };
                     let is_right = self.take_answer(adapter, &question, &reply, fds);
@@ -261,6 +286,11 @@ impl Peer {
                     }
                 }
                 Err(Errno::AGAIN) => return true,
+                // The answer stays there until there are descriptors for what it brings.
+                Err(Errno::MFILE) if self.is_connected() => {
+                    self.set_watched(adapter, false);
+                    return true;
+                }
                 // What the peer left unread when it went is told once, and before what it had sent.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 Ok(None) | Err(_) => return false,
@@ -269,13 +299,14 @@ impl Peer {
         true
     }
 
-    /// Maps what an answer brings; false when that is not what it should be.
+    /// Maps what an answer brings; false when that is not what it should be. That this process is short
+    /// of room for it says nothing.
     fn take_answer(
         &self,
         adapter: &Adapter,
         question: &Question,
         reply: &Message,
-        mut fds: Vec<OwnedFd>,
+        fds: Vec<Foreign>,
     ) -> bool {
         use verbs::Access;
         let (key, region) = (question.key(), question.region());
@@ -284,26 +315,25 @@ impl Peer {
         }
         if reply.code == STATUS_OK && fds.len() == 1 && self.mapped(key, region).is_some() {
             // Another queue pair asked first.
-            close_aside(fds);
             return true;
         }
         let writable = region
             .access
             .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let mapped = match (reply.code, fds.as_slice(), usize::try_from(region.len)) {
-            (STATUS_OK, [file], Ok(len)) => adapter.source.map_foreign(file, len, writable),
+            (STATUS_OK, [file], Ok(len)) => {
+                let file = file.as_fd();
+                adapter.source.map_foreign(file, len, writable)
+            }
             _ => Err(VerbsError::invalid("peer's answer", "it is no file")),
         };
         let mapping = match mapped {
             Ok(mapping) => Arc::new(mapping),
             Err(error) => {
                 tracing::debug!(%error, key, "cannot map a peer's region");
-                close_aside(fds);
-                return false;
+                return is_shortage(&error);
             }
         };
-        // What is mapped is shared memory, which is closed at once.
-        fds.clear();
         let gone: (Vec<_>, _) = {
             let mut regions = self.regions();
             // Regions that are there no more let go of their memory. A peer may write what it likes into
@@ -414,4 +444,14 @@ impl Peer {
             why: error.to_string(),
         }
     }
+}
+
+/// Whether this process was short of something, which says nothing of the peer.
+fn is_shortage(error: &VerbsError) -> bool {
+    const SHORT_OF: [i32; 3] = [libc::ENOMEM, libc::EMFILE, libc::ENFILE];
+    let code = match error {
+        VerbsError::Io { source, .. } => source.raw_os_error(),
+        _ => None,
+    };
+    code.is_some_and(|code| SHORT_OF.contains(&code))
 }

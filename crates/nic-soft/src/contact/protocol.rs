@@ -14,13 +14,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, sockopt,
 };
+use rustix::process::Pid;
 use verbs::Gid;
 
+use crate::contact::foreign::{self, Foreign};
 use crate::shared::layout::VERSION;
-use crate::shared::segment::close_aside;
 
 /// Bytes of a request and of an answer.
 pub(crate) const MESSAGE_LEN: usize = 40;
@@ -139,47 +140,154 @@ pub(crate) fn send(
     rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags).map(|_| ())
 }
 
-/// Receives a message and its descriptors. `None` at the end of the connection; a message of
-/// another length is an error.
-pub(crate) fn receive(
-    socket: BorrowedFd<'_>,
-) -> rustix::io::Result<Option<(Message, Vec<OwnedFd>)>> {
-    // A byte more than a message has, so that a longer one is known from its length.
-    let mut bytes = [0u8; MESSAGE_LEN + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
+/// Descriptors that the kernel lets a message have.
+const FDS_MAX: usize = 253;
+/// Messages that are read before a connection is closed, at most: more than an honest peer leaves.
+const UNREAD_MAX: usize = 20;
+
+/// A connection to another process of this user. Dropping it holds nobody up, whatever lies there
+/// that nobody has read.
+#[derive(Debug)]
+pub(crate) struct PeerSocket {
+    /// Always there, but while it is dropped.
+    socket: Option<Foreign>,
+}
+
+/// What lies in a connection.
+#[derive(Debug)]
+enum Found {
+    /// A message of so many bytes.
+    Message(usize, Vec<Foreign>),
+    /// Nothing, and there will be nothing any more.
+    End,
+}
+
+impl PeerSocket {
+    /// A connection, if the process at its other end is of this user.
+    ///
+    /// # Errors
+    /// `PERM` if it is of another one, and `NOBUFS` if too many of its descriptors wait to be closed.
+    pub(crate) fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
+        let peer = sockopt::socket_peercred(&socket)?;
+        let socket = PeerSocket {
+            socket: Some(Foreign::new(socket, peer.pid)),
+        };
+        if peer.uid != rustix::process::geteuid() {
+            return Err(Errno::PERM);
+        }
+        match foreign::has_too_many(peer.pid) {
+            true => Err(Errno::NOBUFS),
+            false => Ok(socket),
         }
     }
-    if received.bytes == 0 {
-        close_aside(fds);
-        return Ok(None);
+
+    /// The process at the other end.
+    pub(crate) fn pid(&self) -> Pid {
+        self.inner().pid()
     }
-    match Message::parse(&bytes[..received.bytes]) {
-        Some(message) => Ok(Some((message, fds))),
-        None => {
-            close_aside(fds);
-            Err(Errno::BADMSG)
+
+    fn inner(&self) -> &Foreign {
+        let socket = self.socket.as_ref();
+        socket.expect("it is there until it is dropped")
+    }
+
+    /// Receives a message and its descriptors. `None` at the end of the connection; a message of
+    /// another length is an error. One for whose descriptors this process has no room stays there,
+    /// which is `MFILE`. From a process of whose descriptors too many wait to be closed, nothing is
+    /// received: that is `NOBUFS`. One thread at a time receives.
+    pub(crate) fn receive(&self) -> rustix::io::Result<Option<(Message, Vec<Foreign>)>> {
+        // A byte more than a message has, so that a longer one is known from its length.
+        let mut bytes = [0u8; MESSAGE_LEN + 1];
+        match self.take(&mut bytes)? {
+            Found::End => Ok(None),
+            Found::Message(len, fds) => {
+                let message = Message::parse(&bytes[..len]).ok_or(Errno::BADMSG)?;
+                Ok(Some((message, fds)))
+            }
         }
+    }
+
+    fn take(&self, bytes: &mut [u8]) -> rustix::io::Result<Found> {
+        if foreign::has_too_many(self.pid()) {
+            return Err(Errno::NOBUFS);
+        }
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        // Looked at first: what the kernel has no place for when it is taken out, it closes at once,
+        // which may take as long as its sender likes.
+        let found = rustix::net::recvmsg(
+            self,
+            &mut [IoSliceMut::new(bytes)],
+            &mut control,
+            RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC,
+        )?;
+        let mut is_message = found.bytes > 0;
+        let mut fds = Vec::new();
+        for message in control.drain() {
+            is_message = true;
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        if found.flags.contains(ReturnFlags::CTRUNC) {
+            // The message has them all; none of these is the last of its kind.
+            return Err(Errno::MFILE);
+        }
+        if !is_message {
+            return Ok(Found::End);
+        }
+        let fds = fds.into_iter().map(|fd| Foreign::new(fd, self.pid()));
+        let fds = fds.collect();
+        rustix::net::recv(self, &mut [0; 1], RecvFlags::DONTWAIT)?;
+        Ok(Found::Message(found.bytes, fds))
+    }
+
+    /// Ends the connection, and reads what is left there; whether that was all.
+    fn is_emptied(&self) -> bool {
+        // From here on the kernel says with each message who has sent it, and nothing at the end.
+        let is_told = sockopt::set_socket_passcred(self, true);
+        if is_told.is_err() || rustix::net::shutdown(self, Shutdown::Both).is_err() {
+            return false;
+        }
+        for _ in 0..UNREAD_MAX {
+            match self.is_at_end() {
+                Ok(true) => return true,
+                Ok(false) if self.take(&mut [0; 1]).is_ok() => {}
+                Err(Errno::INTR | Errno::CONNRESET) => {}
+                Ok(false) | Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// Whether nothing lies there, of a connection that has ended. Takes no descriptor.
+    fn is_at_end(&self) -> rustix::io::Result<bool> {
+        let found = rustix::net::recvmsg(
+            self,
+            &mut [IoSliceMut::new(&mut [0; 1])],
+            &mut RecvAncillaryBuffer::default(),
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        )?;
+        // An empty message would say at least who has sent it.
+        Ok(found.bytes == 0 && !found.flags.contains(ReturnFlags::CTRUNC))
     }
 }
 
-/// Checks that the process at the other end is of this user, and returns its number.
-pub(crate) fn check_user(socket: impl AsFd) -> rustix::io::Result<rustix::process::Pid> {
-    let peer = rustix::net::sockopt::socket_peercred(socket)?;
-    if peer.uid == rustix::process::geteuid() {
-        Ok(peer.pid)
-    } else {
-        Err(Errno::PERM)
+impl AsFd for PeerSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner().as_fd()
+    }
+}
+
+impl Drop for PeerSocket {
+    fn drop(&mut self) {
+        let is_emptied = self.is_emptied();
+        if let Some(socket) = self.socket.take()
+            && is_emptied
+        {
+            socket.close();
+        }
     }
 }
 
@@ -202,5 +310,43 @@ mod tests {
             }
         }
         assert_eq!(Message::parse(&[0; MESSAGE_LEN + 1]), None);
+    }
+
+    #[test]
+    fn a_connection_that_is_dropped_is_read_to_its_end() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let pair = || {
+            let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
+            let pair = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None);
+            let (ours, theirs) = pair.expect("sockets");
+            (PeerSocket::new(ours).expect("of this user"), theirs)
+        };
+        let (file, _end) = rustix::pipe::pipe().expect("a pipe");
+        let say = |to: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]| {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
+            let (bytes, flags) = ([IoSlice::new(bytes)], SendFlags::empty());
+            rustix::net::sendmsg(to, &bytes, &mut control, flags).expect("sent");
+        };
+        let (ours, theirs) = pair();
+        assert!(ours.is_emptied(), "nothing came");
+        assert!(ours.is_emptied(), "and nothing can come");
+        let refused = rustix::net::send(&theirs, b"more", SendFlags::NOSIGNAL);
+        assert_eq!(refused, Err(Errno::PIPE));
+        for is_alive in [true, false] {
+            let (ours, theirs) = pair();
+            // Messages without a byte are not the end.
+            say(&theirs, b"", &[]);
+            say(&theirs, b"", &[file.as_fd()]);
+            say(&theirs, b"a word", &[file.as_fd()]);
+            if !is_alive {
+                drop(theirs);
+            }
+            assert!(ours.is_emptied());
+        }
+        let (ours, theirs) = pair();
+        (0..=UNREAD_MAX).for_each(|_| say(&theirs, b"", &[]));
+        assert!(!ours.is_emptied(), "too many to read here");
     }
 }

@@ -337,7 +337,7 @@ impl RemoteMemory {
             return mapping.ok_or(Cause::RemoteMemory.into());
         }
         let question = asked.unwrap_or_else(|| Question::new(key, described, since));
-        peer.ask(&question);
+        peer.ask(adapter, &question);
         let is_overdue = question.is_overdue(adapter);
         self.asking = Some((Arc::clone(peer), question));
         match is_overdue {

@@ -173,7 +173,7 @@ impl Source {
     /// Checks that a file from a peer has at least `len` bytes and cannot shrink, and maps it.
     pub(crate) fn map_foreign(
         &self,
-        file: &OwnedFd,
+        file: BorrowedFd<'_>,
         len: usize,
         writable: bool,
     ) -> Result<Mapping, VerbsError> {
@@ -199,21 +199,6 @@ impl Source {
             let why = format!("{} bytes where {len} were announced", stat.st_size);
             return Err(VerbsError::invalid("peer's shared memory", why));
         }
-        Mapping::new(file.as_fd(), len, writable)
-    }
-}
-
-/// Closes descriptors of somebody else, who may have sent anything. Closing what is no shared memory
-/// can take as long as he likes, so nobody waits for that.
-pub(crate) fn close_aside(mut fds: Vec<OwnedFd>) {
-    fds.retain(|file| rustix::fs::fcntl_get_seals(file).is_err());
-    if fds.is_empty() {
-        return;
-    }
-    let close = std::thread::Builder::new()
-        .name("nic-soft close".into())
-        .spawn(move || drop(fds));
-    if let Err(error) = close {
-        tracing::debug!(%error, "a peer's descriptors were closed without a thread");
+        Mapping::new(file, len, writable)
     }
 }

@@ -18,10 +18,10 @@ use verbs::{
 use crate::host::{Host, publish_credits, publish_qp, publish_region};
 use crate::layout::{Header, Inbox, Published};
 use crate::speaker::{
-    HELLO, LANE, Message, OK, REGION, Segments, Speaker, descriptors, home, mappings, memfd,
+    HELLO, LANE, LATER, Message, OK, REGION, Segments, Speaker, descriptors, home, mappings, memfd,
     plain_file, qpn, send,
 };
-use crate::victim::until;
+use crate::victim::{Honest, until};
 
 const INSTANCE: u32 = 100;
 const WHOLE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -91,7 +91,7 @@ fn set(answer: &Answer, fds: Vec<OwnedFd>) {
 }
 
 struct Victim {
-    _nic: Arc<SoftNic>,
+    nic: Arc<SoftNic>,
     pd: ProtectionDomain,
     cq: CompletionQueue,
     memory: MemoryRegion,
@@ -107,7 +107,7 @@ impl Victim {
         let cq = context.create_cq(64).expect("a queue");
         let memory = pd.allocate(1 << 20, Access::EVERYTHING).expect("memory");
         Victim {
-            _nic: nic,
+            nic,
             pd,
             cq,
             memory,
@@ -211,9 +211,9 @@ struct Pair {
     segments: Arc<Segments>,
     region: Answer,
     /// With what the next question for a region is answered, of which no copy is kept.
-    only: Arc<Mutex<Option<OwnedFd>>>,
+    only: Arc<Mutex<Vec<OwnedFd>>>,
     _host: Host,
-    _run_dir: tempfile::TempDir,
+    run_dir: tempfile::TempDir,
 }
 
 const KEY: u32 = 1 << 16 | 7;
@@ -231,14 +231,16 @@ impl Pair {
             Arc::clone(&segments),
             Arc::clone(&region),
         );
-        let only = Arc::new(Mutex::new(None::<OwnedFd>));
+        let only = Arc::new(Mutex::new(Vec::<OwnedFd>::new()));
         let given_away = Arc::clone(&only);
         let host = Host::start(&speaker, move |socket, request| {
-            let region = request.code == REGION;
-            let only = region.then(|| given_away.lock().expect("no test fails here").take());
-            if let Some(file) = only.flatten() {
-                send(socket, &speaks.answer(OK), &[file.as_fd()]).expect("sent");
-                return;
+            if request.code == REGION {
+                let only = std::mem::take(&mut *given_away.lock().expect("no test fails here"));
+                if !only.is_empty() {
+                    let only: Vec<BorrowedFd<'_>> = only.iter().map(AsFd::as_fd).collect();
+                    send(socket, &speaks.answer(OK), &only).expect("sent");
+                    return;
+                }
             }
             let fds = regions.lock().unwrap_or_else(PoisonError::into_inner);
             let fds: Vec<BorrowedFd<'_>> = match request.code {
@@ -256,7 +258,7 @@ impl Pair {
             region,
             only,
             _host: host,
-            _run_dir: run_dir,
+            run_dir,
         }
     }
 
@@ -317,10 +319,13 @@ fn a_region_that_cannot_be_mapped_is_refused() {
 fn lingering() -> (std::net::TcpStream, std::net::TcpStream) {
     use std::io::Write;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    // There may be many of them.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).expect("set");
     let address = listener.local_addr().expect("an address");
     let mut socket = std::net::TcpStream::connect(address).expect("connected");
     let (other_end, _) = listener.accept().expect("accepted");
     socket.set_nonblocking(true).expect("set");
+    rustix::net::sockopt::set_socket_send_buffer_size(&socket, 4096).expect("set");
     while socket.write(&[0; 1 << 16]).is_ok() {}
     let long = Some(Duration::from_secs(3600));
     rustix::net::sockopt::set_socket_linger(&socket, long).expect("set");
@@ -333,7 +338,7 @@ fn a_descriptor_that_is_slow_to_close_holds_nobody_up() {
     let _alone = crate::victim::alone();
     let mut pair = Pair::new();
     let (slow, other_end) = lingering();
-    *pair.only.lock().expect("no test fails here") = Some(slow.into());
+    *pair.only.lock().expect("no test fails here") = vec![slow.into()];
     let mut qp = pair.connect(2);
     assert_eq!(pair.write(&mut qp, 0), WcStatus::RemAccessErr);
     // The connection is reset, as there are bytes that nobody has read: whoever closes it is done.
@@ -341,6 +346,150 @@ fn a_descriptor_that_is_slow_to_close_holds_nobody_up() {
     set(&pair.region, vec![memfd(LEN, WHOLE)]);
     let mut next = pair.connect(3);
     assert_eq!(pair.write(&mut next, 0), WcStatus::Success);
+}
+
+/// A peer that keeps the rules has memory of which nobody has used any, and a queue pair leads there.
+fn writes_to_fresh_memory(victim: &mut Victim, honest: &mut Honest, qp: &mut QueuePair<Rc>) {
+    let fresh = honest.pd.allocate(4096, Access::EVERYTHING);
+    let fresh = fresh.expect("memory");
+    let sges = [victim.memory.sge(0..1024)];
+    let write = Wr::write(&sges, fresh.remote(0));
+    qp.post_send(&[write]).expect("posted");
+    assert_eq!(victim.status("a WRITE"), WcStatus::Success);
+}
+
+#[test]
+fn descriptors_that_are_too_many_and_slow_to_close_hold_nobody_up() {
+    let _alone = crate::victim::alone();
+    let mut pair = Pair::new();
+    let mut honest = Honest::start(pair.run_dir.path());
+    let mut to_honest = pair.victim.qp();
+    honest.connect(&mut to_honest, &ConnectOptions::default());
+    for in_front in [2, 5, 60] {
+        let (slow, other_end) = lingering();
+        let mut fds: Vec<OwnedFd> = (0..in_front).map(|_| memfd(LEN, WHOLE)).collect();
+        fds.push(slow.into());
+        *pair.only.lock().expect("no test fails here") = fds;
+        let mut qp = pair.connect(in_front);
+        assert_eq!(pair.write(&mut qp, 0), WcStatus::RemAccessErr);
+        writes_to_fresh_memory(&mut pair.victim, &mut honest, &mut to_honest);
+        drop(other_end);
+    }
+}
+
+#[test]
+fn slow_descriptors_of_one_peer_cost_one_thread_and_are_bounded() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut victim = Victim::new(run_dir.path(), Duration::from_secs(60));
+    let mut honest = Honest::start(run_dir.path());
+    let mut to_honest = victim.qp();
+    honest.connect(&mut to_honest, &ConnectOptions::default());
+    let before = descriptors();
+    let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
+    let (other_ends, unsent) = (Answer::default(), Answer::default());
+    let host = {
+        let (speaks, ends, unsent) = (speaker.clone(), other_ends.clone(), unsent.clone());
+        let keep = |all: &Answer, one: OwnedFd| {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.push(one);
+        };
+        Host::start(&speaker, move |socket, request| {
+            if request.code == HELLO {
+                let (slow, other_end) = lingering();
+                keep(&ends, other_end.into());
+                if send(socket, &speaks.answer(LATER), &[slow.as_fd()]).is_err() {
+                    // Whoever called has hung up. It would be slow to close here too.
+                    keep(&unsent, slow.into());
+                }
+            }
+        })
+    };
+    let closers = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("readable");
+        let names = tasks.filter_map(|task| {
+            // One may end meanwhile.
+            std::fs::read_to_string(task.expect("readable").path().join("comm")).ok()
+        });
+        names.filter(|name| name.contains("close")).count()
+    };
+    let mut most_closers = 0;
+    for _ in 0..200 {
+        assert!(victim.connect(2).is_err());
+        most_closers = most_closers.max(closers());
+        if most_closers > 1 {
+            break;
+        }
+    }
+    let count = || {
+        let ends = other_ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.len()
+    };
+    if most_closers == 1 {
+        // The host's ends of the connections go a little later.
+        until("most descriptors to be closed", || {
+            (descriptors() - before < count() + 100).then_some(())
+        });
+        writes_to_fresh_memory(&mut victim, &mut honest, &mut to_honest);
+    }
+    let asked = count();
+    // The connections are reset: whoever closes what is slow is done.
+    set(&other_ends, vec![]);
+    drop((host, speaker));
+    set(&unsent, vec![]);
+    assert_eq!(most_closers, 1);
+    assert!(asked < 100, "it was asked {asked} times");
+    until("all descriptors to be closed", || {
+        (descriptors() <= before).then_some(())
+    });
+    until("the thread to end", || (closers() == 0).then_some(()));
+}
+
+/// While it lives, this process can open no descriptor.
+struct NoneLeft(rustix::process::Rlimit);
+
+impl NoneLeft {
+    fn new() -> Self {
+        let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let none = rustix::process::Rlimit {
+            // So many are open, and may be asked about at once.
+            current: Some(3),
+            ..before
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, none).expect("lowered");
+        NoneLeft(before)
+    }
+}
+
+impl Drop for NoneLeft {
+    fn drop(&mut self) {
+        let raised = rustix::process::setrlimit(rustix::process::Resource::Nofile, self.0);
+        assert!(raised.is_ok() || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_shortage_of_descriptors_is_not_taken_for_the_peers_fault() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let [mut us, them] = [(); 2].map(|()| Victim::new(run_dir.path(), Duration::from_secs(120)));
+    let (mut ours, mut theirs) = (us.qp(), them.qp());
+    let ends = [&ours, &theirs].map(|qp| qp.endpoint().expect("a GID"));
+    let options = ConnectOptions::default();
+    ours.connect(&ends[1], &options).expect("connected");
+    theirs.connect(&ends[0], &options).expect("connected");
+    let sges = [us.memory.sge(0..1024)];
+    let none_left = NoneLeft::new();
+    ours.post_send(&[Wr::write(&sges, them.memory.remote(0))])
+        .expect("posted");
+    for _ in 0..100 {
+        them.nic.catch_up();
+        us.nic.catch_up();
+        let mut out = [Wc::default()];
+        assert_eq!(us.cq.poll(&mut out), Ok(0), "{out:?}");
+    }
+    drop(none_left);
+    assert_eq!(us.status("a WRITE"), WcStatus::Success);
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub(crate) const NO_SUCH: u32 = 1;
 pub(crate) const OTHER_VERSION: u32 = 2;
 pub(crate) const IDENTITY: u32 = 3;
 pub(crate) const EXHAUSTED: u32 = 4;
+pub(crate) const LATER: u32 = 5;
 
 pub(crate) const MESSAGE_LEN: usize = 40;
 

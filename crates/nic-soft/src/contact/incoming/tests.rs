@@ -1,0 +1,187 @@
+//! What peers may do to those who serve them.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use tempfile::TempDir;
+
+use super::*;
+use crate::contact::membership::Membership;
+use crate::contact::peer::Peer;
+use crate::shared::layout::QP_INDEX_BITS;
+use crate::testing::adapter_without_agent;
+
+/// An adapter's objects when it has none.
+struct Nothing;
+
+impl Objects for Nothing {
+    fn region_file(&self, _key: u32, _peer: Peerage) -> Option<Arc<OwnedFd>> {
+        None
+    }
+    fn lane_opened(&self, _lane: NewLane) {}
+    fn peer_gone(&self, _peer: &Peer) {}
+    fn senders_gone(&self) {}
+}
+
+fn connections(run_dir: &TempDir) -> Connections {
+    let adapter = Arc::new(adapter_without_agent(run_dir.path()));
+    Connections::new(&adapter, &Arc::default())
+}
+
+fn sockets() -> (PeerSocket, PeerSocket) {
+    let flags = SocketFlags::NONBLOCK;
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (one, other) = pair.expect("sockets");
+    let of_us = |socket| PeerSocket::new(socket).expect("of this user");
+    (of_us(one), of_us(other))
+}
+
+/// A connection of a peer that has said who it is, and the peer's end of it.
+fn connect(incoming: &mut Connections, token: u64) -> PeerSocket {
+    let (socket, theirs) = sockets();
+    let peer = Peerage {
+        gid: incoming.adapter.gid,
+        instance: 9,
+        incarnation: 9,
+    };
+    let pid = rustix::process::getpid();
+    let inbox = incoming.inboxes.add(&incoming.adapter, peer, pid, 1);
+    let (_, inbox) = inbox.expect("made").expect("its first");
+    let mut connection = Connection::new(socket);
+    connection.inbox = Some(inbox);
+    incoming.connections.insert(token, connection);
+    theirs
+}
+
+/// What the agent does, without its lock.
+fn answer_all(incoming: &mut Connections) {
+    for _ in 0..incoming.asking.len() {
+        if let Some(inbox) = incoming.answer_first(&Nothing) {
+            inbox.sweep();
+        }
+    }
+}
+
+#[test]
+fn whoever_arms_or_polls_clears_no_lanes_however_many_are_announced() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let theirs = connect(&mut incoming, 7);
+    let inbox = incoming.connections[&7].inbox.clone().expect("an inbox");
+    let say = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
+    let lane = |number: u32| Message::lane(number, 9 << QP_INDEX_BITS, 77, 1);
+    // Closed before they are announced, which leads nowhere, with a request to look behind each.
+    for number in 0..40 {
+        inbox.close_as_sender(number, 1);
+        say(lane(number as u32));
+        say(Message::sweep());
+        incoming.serve_all_known(&Nothing);
+        assert_eq!(inbox.lanes_used(), number + 1, "nobody has looked");
+    }
+    assert_eq!(incoming.asking.len(), 1, "the agent looks once for all");
+    answer_all(&mut incoming);
+    assert_eq!((inbox.lanes_used(), incoming.connections.len()), (0, 1));
+    // Each can be announced again; not twice before the agent has looked.
+    say(lane(3));
+    say(lane(3));
+    incoming.serve_all_known(&Nothing);
+    assert_eq!(incoming.connections.len(), 0);
+}
+
+#[test]
+fn a_peer_that_asks_while_the_agent_is_busy_for_it_is_answered_again() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let theirs = connect(&mut incoming, 7);
+    let (region, sweep) = (Message::region(1 << 16 | 1), Message::sweep());
+    let say = |incoming: &mut Connections, message| {
+        protocol::send(theirs.as_fd(), message, &[]).expect("sent");
+        incoming.serve_all_known(&Nothing);
+        incoming.asking.len()
+    };
+    for first in [&region, &sweep] {
+        for meanwhile in [&region, &sweep] {
+            assert_eq!(say(&mut incoming, first), 1);
+            let sweeps = incoming.answer_first(&Nothing);
+            assert_eq!(sweeps.is_some(), first == &sweep);
+            // The agent clears lanes now, without the lock.
+            assert_eq!(say(&mut incoming, meanwhile), 1);
+            answer_all(&mut incoming);
+            assert_eq!(incoming.asking.len(), 0);
+        }
+    }
+    let answers = std::iter::from_fn(|| theirs.receive().ok()?).count();
+    assert_eq!(answers, 4, "one each time that a region was asked for");
+}
+
+#[test]
+fn a_peer_that_takes_no_more_calls_is_not_taken_for_an_impostor() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let gid = incoming.adapter.gid;
+    let membership = Membership::join(run_dir.path(), gid).expect("a number");
+    let listens = membership.listen().expect("listens");
+    // Somebody calls it again and again, and it does not come to take the calls.
+    let call = || incoming.adapter.membership.dial(gid, membership.number());
+    while call().is_ok() {}
+    assert_eq!(call().err(), Some(Errno::AGAIN));
+    let (socket, theirs) = sockets();
+    incoming.connections.insert(7, Connection::new(socket));
+    let mut answer = || {
+        let hello = Message::hello(gid, membership.number(), 9);
+        protocol::send(theirs.as_fd(), &hello, &[]).expect("sent");
+        incoming.serve(&Nothing, 7);
+        assert_eq!((incoming.connections.len(), incoming.refused), (1, 0));
+        let answer = theirs.receive().expect("an answer");
+        answer.expect("no end").0.code
+    };
+    assert_eq!(answer(), STATUS_LATER);
+    while rustix::net::accept(&listens).is_ok() {}
+    assert_eq!(answer(), STATUS_OK);
+}
+
+#[test]
+fn whoever_arms_or_polls_does_not_answer_a_flood_of_questions() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let theirs = connect(&mut incoming, 7);
+    let ask = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
+    let answers = || std::iter::from_fn(|| theirs.receive().ok()?).count();
+    for round in 0..100 {
+        (0..QUESTIONS_MAX as u32).for_each(|key| ask(Message::region(key << 16 | 1)));
+        incoming.serve_all_known(&Nothing);
+        assert_eq!(
+            (incoming.connections.len(), answers()),
+            (1, 0),
+            "round {round}"
+        );
+        answer_all(&mut incoming);
+        if incoming.connections.is_empty() {
+            // It asked for too much of what is not there.
+            assert!(round as usize * QUESTIONS_MAX >= REFUSALS_MAX as usize - QUESTIONS_MAX);
+            break;
+        }
+        assert_eq!(answers(), QUESTIONS_MAX);
+    }
+    let theirs = connect(&mut incoming, 8);
+    let refused = incoming.refused;
+    for key in 0..=QUESTIONS_MAX as u32 {
+        let asked = Message::region(key << 16 | 1);
+        protocol::send(theirs.as_fd(), &asked, &[]).expect("sent");
+    }
+    incoming.serve_all_known(&Nothing);
+    assert_eq!(
+        (incoming.connections.len(), incoming.refused),
+        (0, refused + 1)
+    );
+    let theirs = connect(&mut incoming, 9);
+    for _ in 0..=SWEEPS_MAX {
+        assert_eq!(incoming.connections.len(), 1);
+        protocol::send(theirs.as_fd(), &Message::sweep(), &[]).expect("sent");
+        incoming.serve_all_known(&Nothing);
+    }
+    assert_eq!(
+        (incoming.connections.len(), incoming.refused),
+        (0, refused + 2)
+    );
+}
