@@ -41,12 +41,14 @@ pub(crate) struct ChannelShared {
     is_closed: AtomicBool,
     // Freed last, when nobody finds the socket any more: peers ring by the number.
     slot: Slot<Weak<ChannelShared>>,
+    // After it: it holds the instance's number, of which the socket has its name.
+    _adapter: Arc<Adapter>,
 }
 
 impl ChannelShared {
     /// Binds a channel's socket.
     pub(crate) fn new(
-        adapter: &Adapter,
+        adapter: &Arc<Adapter>,
         slot: Slot<Weak<ChannelShared>>,
     ) -> Result<Arc<Self>, VerbsError> {
         let path = adapter.membership.own_channel(slot.number());
@@ -68,6 +70,7 @@ impl ChannelShared {
             cqs: Mutex::new(Vec::new()),
             is_closed: AtomicBool::new(false),
             slot,
+            _adapter: Arc::clone(adapter),
         });
         shared.slot.set(Arc::downgrade(&shared));
         Ok(shared)
@@ -165,4 +168,34 @@ fn queue_len() -> usize {
         .ok()
         .and_then(|limit| limit.trim().parse().ok())
         .unwrap_or(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs::ChannelNum;
+    use verbs::nic::Nic;
+
+    use crate::testing::Host;
+
+    #[test]
+    fn the_number_of_an_instance_is_free_when_its_channels_have_gone() {
+        let host = Host::new();
+        let nic = host.open();
+        let instance = nic.usage().instance;
+        let channel = nic.create_channel().expect("a channel");
+        let ChannelNum(number) = channel.num();
+        // As a completion queue holds it that goes after the others.
+        let shared = nic
+            .objects
+            .channel(ChannelNum(number))
+            .expect("it is there");
+        let path = shared.path.clone();
+        drop((channel, nic));
+        let next = host.open();
+        assert_ne!(next.usage().instance, instance, "its socket is there");
+        assert!(path.exists());
+        drop(shared);
+        assert!(!path.exists());
+        assert_eq!(host.open().usage().instance, instance);
+    }
 }
