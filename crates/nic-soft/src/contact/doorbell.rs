@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ pub(crate) struct Doorbell {
     /// Until there is nobody to be woken any more.
     socket: RwLock<Option<OwnedFd>>,
     address: SocketAddrUnix,
+    /// What is wrong with it was said.
+    has_warned: AtomicBool,
 }
 
 impl Doorbell {
@@ -31,6 +34,7 @@ impl Doorbell {
             Ok(()) | Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(Doorbell {
                 socket: RwLock::new(Some(socket)),
                 address,
+                has_warned: AtomicBool::new(false),
             }),
             Err(e) => Err(e),
         }
@@ -75,9 +79,15 @@ impl Doorbell {
         match rung {
             // A full channel is readable already, and its owner knows what that may mean.
             Ok(_) | Err(Errno::AGAIN) => {}
-            // Nobody is there to be woken.
-            Err(Errno::NOENT | Errno::CONNREFUSED) => {}
-            Err(e) => tracing::warn!(error = %e, "cannot ring a completion channel"),
+            // Nobody is there to be woken: nobody has the name, or whoever has it does not listen to us.
+            Err(e @ (Errno::NOENT | Errno::CONNREFUSED | Errno::PIPE | Errno::PERM)) => {
+                tracing::debug!(error = %e, "nobody hears a completion channel's ring");
+            }
+            // A peer may bring it about as often as it likes.
+            Err(e) if !self.has_warned.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(error = %e, "cannot ring a completion channel");
+            }
+            Err(_) => {}
         }
     }
 }
@@ -105,5 +115,71 @@ pub(crate) fn refuse_descriptors(socket: &OwnedFd) {
     };
     if refused != 0 {
         tracing::debug!("the kernel passes descriptors on; they are closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use rustix::net::Shutdown;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Counts warnings.
+    struct Warnings(Arc<AtomicU32>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let warns = *event.metadata().level() <= Level::WARN;
+            self.0.fetch_add(u32::from(warns), Ordering::Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn whoever_is_rung_does_not_say_how_often_that_is_warned_of() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let address = |name| SocketAddrUnix::new(directory.path().join(name)).expect("short");
+        let channel = |name| {
+            let socket = datagram_socket().expect("a socket");
+            rustix::net::bind(&socket, &address(name)).expect("bound");
+            let doorbell = Doorbell::new(&directory.path().join(name)).expect("it is there");
+            (socket, doorbell)
+        };
+        let (deaf, one) = channel("deaf");
+        rustix::net::shutdown(&deaf, Shutdown::Both).expect("shut down");
+        let (busy, other) = channel("busy");
+        rustix::net::connect(&busy, &address("deaf")).expect("connected");
+        let (gone, third) = channel("gone");
+        drop(gone);
+        std::fs::remove_file(directory.path().join("gone")).expect("removed");
+        let no_channel = std::os::unix::net::UnixListener::bind(directory.path().join("gone"));
+        let _no_channel = no_channel.expect("bound");
+        let warnings = Arc::new(AtomicU32::new(0));
+        let subscriber = Warnings(Arc::clone(&warnings));
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..3 {
+                one.ring_for_nobody();
+                other.ring_for_nobody();
+            }
+            assert_eq!(warnings.load(Ordering::Relaxed), 0);
+            for _ in 0..3 {
+                third.ring_for_nobody();
+            }
+            assert_eq!(warnings.load(Ordering::Relaxed), 1, "once a doorbell");
+        });
     }
 }
