@@ -299,8 +299,11 @@ impl RemoteMemory {
                 return Err(Cause::RemoteMemory.into());
             }
             Some(mapping)
-        } else {
+        } else if described.start.checked_add(described.len).is_some() {
             None
+        } else {
+            tracing::debug!(key, "a peer's region goes beyond all addresses");
+            return Err(Cause::RemoteMemory.into());
         };
         Ok(Region {
             key,

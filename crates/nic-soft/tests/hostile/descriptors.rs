@@ -16,7 +16,7 @@ use verbs::{
 };
 
 use crate::host::{Host, publish_credits, publish_qp, publish_region};
-use crate::layout::{Header, Inbox, Published};
+use crate::layout::{Header, Inbox, KIND_PRIVATE, Published};
 use crate::speaker::{
     HELLO, LANE, LATER, Message, OK, REGION, Segments, Speaker, descriptors, home, mappings, memfd,
     plain_file, qpn, send,
@@ -551,6 +551,23 @@ fn a_region_that_changes_under_its_key_is_mapped_anew_or_refused() {
     first.post_send(&[Wr::read(&result, far)]).expect("posted");
     assert_eq!(pair.victim.status("a READ"), WcStatus::RemAccessErr);
     assert!(pair.speaker.instance == INSTANCE);
+}
+
+#[test]
+fn private_memory_beyond_all_addresses_is_refused() {
+    let _alone = crate::victim::alone();
+    let mut pair = Pair::new();
+    let mut index = 2;
+    for start in [u64::MAX - 3, u64::MAX - LEN + 1, u64::MAX - LEN] {
+        let entry = &pair.segments.published.mrs[1];
+        entry.start.store(start, Ordering::Relaxed);
+        entry.kind.store(KIND_PRIVATE, Ordering::Release);
+        for offset in [0, LEN - 1024] {
+            let mut qp = pair.connect(index);
+            assert_eq!(pair.write(&mut qp, offset), WcStatus::RemAccessErr);
+            index += 1;
+        }
+    }
 }
 
 #[test]

@@ -405,7 +405,12 @@ impl Attacker {
                 9 => mr.len.store(value, Ordering::Release),
                 10 => mr.addr.store(value, Ordering::Release),
                 11 => mr.access.store(word, Ordering::Release),
-                12 => mr.kind.store(self.random.u32(..4), Ordering::Release),
+                12 => {
+                    // Private memory is wherever its owner says that it is.
+                    let start = u64::MAX - self.random.u64(..2 * REGION_LEN);
+                    mr.start.store(start, Ordering::Relaxed);
+                    mr.kind.store(self.random.u32(..4), Ordering::Release);
+                }
                 13 => mr.key.store(word, Ordering::Release),
                 14 => mr.pd.store(word, Ordering::Release),
                 15 => published.cqs[self.random.usize(..4)]
