@@ -263,8 +263,7 @@ impl Inboxes {
         pid: Pid,
         max: usize,
     ) -> Result<Option<(OwnedFd, Arc<PeerInbox>)>, VerbsError> {
-        let mut theirs = self.all();
-        theirs.retain(|one| one.pid == pid);
+        let theirs = self.of(pid);
         if theirs.len() >= max {
             return Ok(None);
         }
@@ -287,6 +286,13 @@ impl Inboxes {
         for inbox in self.all() {
             inbox.sweep();
         }
+    }
+
+    /// Those of a process.
+    pub(crate) fn of(&self, pid: Pid) -> Vec<Arc<PeerInbox>> {
+        let mut theirs = self.all();
+        theirs.retain(|one| one.pid == pid);
+        theirs
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<PeerInbox>>> {

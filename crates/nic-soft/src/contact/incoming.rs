@@ -6,7 +6,7 @@
 //! given is of that adapter.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -56,6 +56,9 @@ struct Connection {
     asks_to_sweep: bool,
     /// Regions that it has asked for, until the agent answers.
     asked: Vec<u32>,
+    /// A lane that its process has one too many for, until the agent has looked which were closed. What
+    /// comes behind it is not read.
+    held: Option<Message>,
 }
 
 impl Connection {
@@ -68,14 +71,26 @@ impl Connection {
             sweeps: SWEEPS_MAX,
             asks_to_sweep: false,
             asked: Vec::new(),
+            held: None,
         }
     }
 
     /// Whether the agent has something to do for it.
     fn asks(&self) -> bool {
-        self.asks_to_sweep || !self.asked.is_empty()
+        self.asks_to_sweep || !self.asked.is_empty() || self.held.is_some()
     }
 }
+
+/// What the agent does for a connection when it has given the lock back: giving pages back takes long.
+#[derive(Debug)]
+struct Sweep {
+    token: u64,
+    /// Where it looks for lanes that were closed.
+    inboxes: Vec<Arc<PeerInbox>>,
+}
+
+/// How an answer is sent.
+type Send = fn(BorrowedFd<'_>, &Message, &[BorrowedFd<'_>]) -> rustix::io::Result<()>;
 
 /// The connections that have come over an adapter's listening socket.
 #[derive(Debug)]
@@ -89,6 +104,7 @@ struct Connections {
     next_token: u64,
     /// Connections refused or ended because they broke the rules.
     refused: u64,
+    send: Send,
 }
 
 /// Who has called an adapter.
@@ -180,17 +196,24 @@ impl Incoming {
         drop(self.lock());
     }
 
-    /// Does what peers have asked for by now. Those who arm, and wait for what the agent is reading, wait
-    /// for what one of them has asked, and not for all.
-    pub(crate) fn answer_all(&self, objects: &dyn Objects) {
+    /// Does what peers have asked for by now; false when something is left to be tried again. Those who
+    /// arm, and wait for what the agent is reading, wait for what one of them has asked, and not for all.
+    pub(crate) fn answer_all(&self, objects: &dyn Objects) -> bool {
         let count = self.lock().asking.len();
         for _ in 0..count {
             let sweep = self.lock().answer_first(objects);
-            // Giving pages back takes long, so nobody waits for it.
-            if let Some(inbox) = sweep {
-                inbox.sweep();
+            if let Some(sweep) = sweep {
+                sweep.carry_out();
+                self.lock().open_held(objects, sweep.token);
             }
         }
+        self.lock().asking.is_empty()
+    }
+}
+
+impl Sweep {
+    fn carry_out(&self) {
+        self.inboxes.iter().for_each(|inbox| inbox.sweep());
     }
 }
 
@@ -204,6 +227,7 @@ impl Connections {
             asking: VecDeque::new(),
             next_token: TOKEN_FIRST,
             refused: 0,
+            send: protocol::send,
         }
     }
 
@@ -307,6 +331,9 @@ impl Connections {
             let Some(connection) = self.connections.get(&token) else {
                 return false;
             };
+            if connection.held.is_some() {
+                return false;
+            }
             let pid = connection.pid;
             let served = match connection.socket.receive() {
                 Ok(Some((_, fds))) if !fds.is_empty() => Err("it sent descriptors"),
@@ -366,6 +393,10 @@ impl Connections {
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.sweeps = connection.sweeps.saturating_add(1);
                 }
+                if inbox.lanes_of_process() >= LANES_OF_ONE_MAX {
+                    self.hold(token, request);
+                    return Ok(());
+                }
                 open_lane(objects, &inbox, request)
             }
             (OP_SWEEP, Some(_)) => self.note_sweep(token),
@@ -375,21 +406,36 @@ impl Connections {
         }
     }
 
+    /// Sends an answer; false when that does not succeed just now, which is not the peer's fault.
     fn reply(
         &self,
         token: u64,
         status: u32,
         a: u32,
-        fds: &[std::os::fd::BorrowedFd<'_>],
-    ) -> Result<(), &'static str> {
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<bool, &'static str> {
         let Some(connection) = self.connections.get(&token) else {
-            return Ok(());
+            return Ok(true);
         };
         let message = Message::answer(status, a, self.adapter.incarnation);
-        match protocol::send(connection.socket.as_fd(), &message, fds) {
+        match (self.send)(connection.socket.as_fd(), &message, fds) {
             // It has gone; what it sent before is read all the same.
-            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
-            Err(_) => Err("it does not take its answer"),
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(true),
+            Err(Errno::AGAIN) => Err("it does not take its answer"),
+            // Too many descriptors of this user are under way, or memory is short.
+            Err(error) => {
+                tracing::debug!(%error, "no answer for a peer just now");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Has a peer that cannot be served just now call again.
+    fn put_off(&mut self, token: u64) -> Result<(), &'static str> {
+        self.count_refusal(token)?;
+        match self.reply(token, STATUS_LATER, 0, &[])? {
+            true => Ok(()),
+            false => Err("nothing can be said to it"),
         }
     }
 
@@ -410,8 +456,7 @@ impl Connections {
             }
             Err(e) => {
                 tracing::debug!(error = %e, peer.instance, "cannot find out who a peer is");
-                self.count_refusal(token)?;
-                return self.reply(token, STATUS_LATER, 0, &[]);
+                return self.put_off(token);
             }
         }
         let made = self
@@ -427,11 +472,14 @@ impl Connections {
             Err(error) => {
                 tracing::warn!(%error, "no inbox for a peer");
                 let max = CONNECTIONS_MAX as u32;
-                return self.reply(token, STATUS_EXHAUSTED, max, &[]);
+                self.reply(token, STATUS_EXHAUSTED, max, &[])?;
+                return Ok(());
             }
         };
         let fds = [self.adapter.published_file.as_fd(), file.as_fd()];
-        self.reply(token, STATUS_OK, 0, &fds)?;
+        if !self.reply(token, STATUS_OK, 0, &fds)? {
+            return self.put_off(token);
+        }
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.inbox = Some(inbox);
         }
@@ -451,6 +499,33 @@ impl Connections {
             self.has_asked(token);
         }
         Ok(())
+    }
+
+    /// Leaves a lane to the agent, which looks first whether the process has closed others.
+    fn hold(&mut self, token: u64, announcement: &Message) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let asked = connection.asks();
+        connection.held = Some(*announcement);
+        if !asked {
+            self.has_asked(token);
+        }
+    }
+
+    /// Opens a lane that was held, now that those that were closed are free.
+    fn open_held(&mut self, objects: &dyn Objects, token: u64) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let (held, pid) = (connection.held.take(), connection.pid);
+        let (Some(announcement), Some(inbox)) = (held, connection.inbox.clone()) else {
+            return;
+        };
+        if let Err(why) = open_lane(objects, &inbox, &announcement) {
+            self.refuse(why, Some(pid));
+            self.end(objects, token);
+        }
     }
 
     fn has_asked(&mut self, token: u64) {
@@ -475,24 +550,46 @@ impl Connections {
         Ok(())
     }
 
-    /// Answers what one connection has asked by now, and says whose lanes it has asked to look for. What
-    /// it asks from here on has it wait for the agent anew.
-    fn answer_first(&mut self, objects: &dyn Objects) -> Option<Arc<PeerInbox>> {
+    /// Answers what one connection has asked by now, and says where to look for closed lanes. What it
+    /// asks from here on has it wait for the agent anew, as does what cannot be answered just now.
+    fn answer_first(&mut self, objects: &dyn Objects) -> Option<Sweep> {
         let token = self.asking.pop_front()?;
         let connection = self.connections.get_mut(&token)?;
         let asked = std::mem::take(&mut connection.asked);
         let sweeps = std::mem::take(&mut connection.asks_to_sweep);
         let (inbox, pid) = (connection.inbox.clone()?, connection.pid);
-        let mut answers = asked.into_iter();
-        let answered = answers.try_for_each(|key| self.region(objects, token, inbox.peer, key));
-        if let Err(why) = answered {
-            self.refuse(why, Some(pid));
-            self.end(objects, token);
+        let inboxes = match connection.held.is_some() {
+            true => self.inboxes.of(pid),
+            false if sweeps => vec![Arc::clone(&inbox)],
+            false => Vec::new(),
+        };
+        let mut answered = 0;
+        let mut answers = asked.iter().map(|key| {
+            let told = self.region(objects, token, inbox.peer, *key)?;
+            answered += usize::from(told);
+            Ok(told)
+        });
+        let ended = answers.find(|told| !matches!(told, Ok(true)));
+        match ended {
+            None => {}
+            Some(Ok(_)) => self.put_back(token, &asked[answered..]),
+            Some(Err(why)) => {
+                self.refuse(why, Some(pid));
+                self.end(objects, token);
+            }
         }
-        sweeps.then_some(inbox)
+        (!inboxes.is_empty()).then_some(Sweep { token, inboxes })
     }
 
-    /// Hands out the file behind a region. It goes to those that a queue pair of its protection
+    /// Keeps what could not be answered for the agent's next turn.
+    fn put_back(&mut self, token: u64, asked: &[u32]) {
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.asked = asked.to_vec();
+            self.asking.push_back(token);
+        }
+    }
+
+    /// Hands out the file behind a region; false when that does not succeed just now. It goes to those that a queue pair of its protection
     /// domain is connected to, and to nobody else.
     fn region(
         &mut self,
@@ -500,12 +597,15 @@ impl Connections {
         token: u64,
         peer: Peerage,
         key: u32,
-    ) -> Result<(), &'static str> {
+    ) -> Result<bool, &'static str> {
         if let Some(file) = objects.region_file(key, peer) {
             return self.reply(token, STATUS_OK, key, &[(*file).as_fd()]);
         }
-        self.count_refusal(token)?;
-        self.reply(token, STATUS_NO_SUCH, key, &[])
+        let told = self.reply(token, STATUS_NO_SUCH, key, &[])?;
+        if told {
+            self.count_refusal(token)?;
+        }
+        Ok(told)
     }
 
     fn count_refusal(&mut self, token: u64) -> Result<(), &'static str> {

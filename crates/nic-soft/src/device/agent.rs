@@ -21,8 +21,9 @@ use crate::device::reaper::Reaper;
 
 /// Turns in which [`catch_up`] serves peers at most.
 const CATCH_UP_TURNS: usize = 256;
-/// Time in which nobody is taken in after that has failed, as when the process has no descriptors left.
-const ACCEPT_PAUSE_NS: u64 = 10_000_000;
+/// Time in which nobody is taken in, or answered, after that has failed, as when the process has no
+/// descriptors left.
+const PAUSE_NS: u64 = 10_000_000;
 /// Events taken at once.
 const EVENTS: usize = 64;
 
@@ -115,10 +116,15 @@ fn run(objects: &Weak<Registry>, epoll: &OwnedFd, clock: fn() -> u64) {
     let (mut deadline_ns, mut contact_due) = (None, None);
     // When connections are to be taken again, which could not be lately.
     let mut accept_due_ns = None;
+    // When peers are to be answered that could not be lately.
+    let mut answer_due_ns = None;
     loop {
         let mut space = [MaybeUninit::<Event>::uninit(); EVENTS];
         let again = [reaper.comes_again_after(), contact_due];
-        let due_ns = [deadline_ns, accept_due_ns].into_iter().flatten().min();
+        let due_ns = [deadline_ns, accept_due_ns, answer_due_ns]
+            .into_iter()
+            .flatten()
+            .min();
         let timeout = pause(again.into_iter().flatten().min(), due_ns, clock);
         let events = match epoll::wait(epoll, &mut space, timeout.as_ref()) {
             Ok((events, _)) => events,
@@ -139,7 +145,7 @@ fn run(objects: &Weak<Registry>, epoll: &OwnedFd, clock: fn() -> u64) {
                 TOKEN_WAKE => objects.adapter.note_woken(),
                 TOKEN_LISTENER => {
                     if !incoming.accept() {
-                        accept_due_ns = Some(clock().saturating_add(ACCEPT_PAUSE_NS));
+                        accept_due_ns = Some(clock().saturating_add(PAUSE_NS));
                     }
                 }
                 token if token & TOKEN_OUTGOING != 0 => {
@@ -152,10 +158,11 @@ fn run(objects: &Weak<Registry>, epoll: &OwnedFd, clock: fn() -> u64) {
             accept_due_ns = None;
             if let Err(e) = incoming.watch() {
                 tracing::warn!(error = %e, "cannot watch for peers");
-                accept_due_ns = Some(clock().saturating_add(ACCEPT_PAUSE_NS));
+                accept_due_ns = Some(clock().saturating_add(PAUSE_NS));
             }
         }
-        incoming.answer_all(&*objects);
+        let all_answered = incoming.answer_all(&*objects);
+        answer_due_ns = (!all_answered).then(|| clock().saturating_add(PAUSE_NS));
         reaper.carry_on(&objects);
         contact_due = contacts.carry_on().map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,

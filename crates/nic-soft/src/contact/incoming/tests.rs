@@ -45,7 +45,7 @@ fn connect(incoming: &mut Connections, token: u64) -> PeerSocket {
         incarnation: 9,
     };
     let pid = rustix::process::getpid();
-    let inbox = incoming.inboxes.add(&incoming.adapter, peer, pid, 1);
+    let inbox = incoming.inboxes.add(&incoming.adapter, peer, pid, 9);
     let (_, inbox) = inbox.expect("made").expect("its first");
     let mut connection = Connection::new(socket);
     connection.inbox = Some(inbox);
@@ -56,8 +56,9 @@ fn connect(incoming: &mut Connections, token: u64) -> PeerSocket {
 /// What the agent does, without its lock.
 fn answer_all(incoming: &mut Connections) {
     for _ in 0..incoming.asking.len() {
-        if let Some(inbox) = incoming.answer_first(&Nothing) {
-            inbox.sweep();
+        if let Some(sweep) = incoming.answer_first(&Nothing) {
+            sweep.carry_out();
+            incoming.open_held(&Nothing, sweep.token);
         }
     }
 }
@@ -184,4 +185,103 @@ fn whoever_arms_or_polls_does_not_answer_a_flood_of_questions() {
         (incoming.connections.len(), incoming.refused),
         (0, refused + 2)
     );
+}
+
+#[test]
+fn lanes_that_were_closed_do_not_count_when_another_one_is_announced() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let announce = |incoming: &mut Connections, theirs: &PeerSocket, lane: usize| {
+        let announcement = Message::lane(lane as u32, 9 << QP_INDEX_BITS, 77, 1);
+        protocol::send(theirs.as_fd(), &announcement, &[]).expect("sent");
+        incoming.serve_all_known(&Nothing);
+    };
+    let full = [7, 8].map(|token| {
+        let theirs = connect(&mut incoming, token);
+        (0..LANES).for_each(|lane| announce(&mut incoming, &theirs, lane));
+        (
+            incoming.connections[&token]
+                .inbox
+                .clone()
+                .expect("an inbox"),
+            theirs,
+        )
+    });
+    let third = connect(&mut incoming, 9);
+    announce(&mut incoming, &third, 0);
+    // Whoever arms goes on without it, and reads nothing behind it.
+    announce(&mut incoming, &third, 1);
+    let inbox = incoming.connections[&9].inbox.clone().expect("an inbox");
+    assert_eq!((inbox.lanes_used(), incoming.asking.len()), (0, 1));
+    for lane in 0..LANES {
+        full[0].0.close_as_sender(lane, 1);
+    }
+    answer_all(&mut incoming);
+    assert_eq!((inbox.lanes_used(), full[0].0.lanes_used()), (1, 0));
+    incoming.serve_all_known(&Nothing);
+    assert_eq!((inbox.lanes_used(), incoming.refused), (2, 0));
+    // Those that are left open do count.
+    for lane in 2..LANES {
+        announce(&mut incoming, &third, lane);
+    }
+    let last = connect(&mut incoming, 10);
+    announce(&mut incoming, &last, 0);
+    answer_all(&mut incoming);
+    assert_eq!((incoming.connections.len(), incoming.refused), (3, 1));
+    assert!(!incoming.connections.contains_key(&10));
+}
+
+#[test]
+fn a_peer_that_cannot_be_answered_just_now_is_answered_later() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let theirs = connect(&mut incoming, 7);
+    let ask = |key: u32| {
+        protocol::send(theirs.as_fd(), &Message::region(key << 16 | 1), &[]).expect("sent");
+    };
+    let answers = || std::iter::from_fn(|| theirs.receive().ok()?).map(|(answer, _)| answer.a);
+    (0..3).for_each(ask);
+    incoming.serve_all_known(&Nothing);
+    for error in [Errno::TOOMANYREFS, Errno::NOBUFS, Errno::NOMEM] {
+        incoming.send = match error {
+            Errno::TOOMANYREFS => |_, _, _| Err(Errno::TOOMANYREFS),
+            Errno::NOBUFS => |_, _, _| Err(Errno::NOBUFS),
+            _ => |_, _, _| Err(Errno::NOMEM),
+        };
+        answer_all(&mut incoming);
+        assert_eq!((incoming.asking.len(), incoming.refused), (1, 0), "{error}");
+    }
+    incoming.send = protocol::send;
+    ask(3);
+    incoming.serve_all_known(&Nothing);
+    answer_all(&mut incoming);
+    let keys: Vec<u32> = answers().map(|key| key >> 16).collect();
+    assert_eq!(keys, [0, 1, 2, 3]);
+    // One that does not take its answers has had its chance.
+    incoming.send = |_, _, _| Err(Errno::AGAIN);
+    ask(4);
+    incoming.serve_all_known(&Nothing);
+    answer_all(&mut incoming);
+    assert_eq!((incoming.connections.len(), incoming.refused), (0, 1));
+}
+
+#[test]
+fn a_peer_whose_introduction_cannot_be_answered_just_now_calls_again() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let gid = incoming.adapter.gid;
+    let membership = Membership::join(run_dir.path(), gid).expect("a number");
+    let _listens = membership.listen().expect("listens");
+    let (socket, theirs) = sockets();
+    incoming.connections.insert(7, Connection::new(socket));
+    incoming.send = |socket, message, fds| match fds {
+        [] => protocol::send(socket, message, fds),
+        _ => Err(Errno::TOOMANYREFS),
+    };
+    let hello = Message::hello(gid, membership.number(), 9);
+    protocol::send(theirs.as_fd(), &hello, &[]).expect("sent");
+    incoming.serve(&Nothing, 7);
+    let answer = theirs.receive().expect("an answer").expect("no end");
+    assert_eq!((answer.0.code, incoming.refused), (STATUS_LATER, 0));
+    assert!(incoming.connections[&7].inbox.is_none());
 }
