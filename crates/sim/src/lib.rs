@@ -1,9 +1,10 @@
 //! Clusters in virtual time, on one thread, from one seed.
 //!
 //! A [`World`] has nodes; each has cores of `rt` with sockets, a NIC, and a disk if it wants one. What
-//! runs there is what runs on machines: tasks, `rt::net`, `block`, `verbs`. Time passes only when nobody
-//! has anything to do, so a second costs as much as what happens in it; and the same seed gives the same
-//! run, to the last turn ([`World::trace`], [`twice`]).
+//! runs there is what runs on machines: tasks, `rt::net`, `block`, `verbs`. A core's turn takes a fixed
+//! time, and when nobody has anything to do the clock jumps to what is due next, so a second costs as
+//! much as what happens in it; and the same seed gives the same run, to the last turn
+//! ([`World::trace`], [`twice`]).
 //!
 //! | module | what |
 //! | --- | --- |

@@ -3,11 +3,13 @@
 //! A stream keeps its order and loses nothing, as TCP's does, but bytes come in pieces of any size and
 //! as late as the network likes. A link that is cut holds what is under way until it is mended. The
 //! death of a node resets its connections, and what gets to a socket that has gone is answered with a
-//! reset; news of either takes the network's time like everything else.
+//! reset; news of either takes the network's time like everything else, and comes behind what was sent
+//! before. What has arrived before a reset can still be read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::mem::{replace, take};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -71,8 +73,11 @@ enum State {
         backlog: VecDeque<usize>,
     },
     Connected(Connection),
-    /// Its peer, or its node, has died.
-    Reset,
+    /// Its peer, or its node, has died. What had arrived before can still be read.
+    Reset {
+        arrived: VecDeque<u8>,
+        has_ended: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -146,6 +151,11 @@ struct Net {
     fabric: Network,
     /// What waits for a link that is cut, in order.
     held: Vec<Flying>,
+    /// What was held until a link was mended. It arrives before everything that is due at the same time,
+    /// which was sent behind it.
+    released: VecDeque<Flying>,
+    /// When the last thing arrives that was sent by a socket which has gone, while that is to come.
+    sent_by_gone: BTreeMap<usize, Instant>,
     port_next: u16,
 }
 
@@ -170,6 +180,8 @@ impl Streams {
             under_way: Timeline::default(),
             fabric,
             held: Vec::new(),
+            released: VecDeque::new(),
+            sent_by_gone: BTreeMap::new(),
             port_next: 32_768,
         })))
     }
@@ -183,14 +195,18 @@ impl Streams {
     }
 
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.borrow().under_way.next()
+        let net = self.0.borrow();
+        match net.released.is_empty() {
+            true => net.under_way.next(),
+            false => Some(net.now),
+        }
     }
 
     /// Lets everything happen that is due by then. Returns how much that was.
     pub(crate) fn advance(&self, now: Instant) -> usize {
         let mut net = self.0.borrow_mut();
         let mut count = 0;
-        while let Some((at, flying)) = net.under_way.take_by(now) {
+        while let Some((at, flying)) = net.take_by(now) {
             net.now = at;
             net.arrive(flying);
             count += 1;
@@ -202,10 +218,8 @@ impl Streams {
     /// What was held at links that have been mended goes on its way.
     pub(crate) fn let_go(&self) {
         let mut net = self.0.borrow_mut();
-        let (held, now) = (std::mem::take(&mut net.held), net.now);
-        for flying in held {
-            net.under_way.add(now, flying);
-        }
+        let held = take(&mut net.held);
+        net.released.extend(held);
     }
 
     /// A node has died: its sockets are gone.
@@ -218,7 +232,7 @@ impl Streams {
         let mine: Vec<usize> = net.sockets.iter().filter_map(mine).collect();
         for key in mine {
             net.reset_peer(key);
-            net.sockets.remove(&key);
+            net.remove(key);
         }
     }
 }
@@ -230,9 +244,19 @@ impl Net {
         min + Duration::from_nanos(self.random.u64(0..=spread))
     }
 
-    /// Sends something from a socket to another.
+    /// Takes the next thing that is due by then.
+    fn take_by(&mut self, now: Instant) -> Option<(Instant, Flying)> {
+        match self.released.pop_front() {
+            Some(flying) => Some((self.now, flying)),
+            None => self.under_way.take_by(now),
+        }
+    }
+
+    /// Sends something from a socket to another, behind what it sent there before it went, if it has gone.
     fn send(&mut self, from: End, to: End, event: Event) {
         let at = self.now + self.delay();
+        let sent_at = self.sent_by_gone.get(&from.socket);
+        let at = sent_at.map_or(at, |sent_at| at.max(*sent_at));
         self.under_way.add(at, Flying { from, to, event });
     }
 
@@ -260,18 +284,41 @@ impl Net {
         match self.sockets.get_mut(&key).map(|socket| &mut socket.state) {
             Some(State::Connected(_)) => self.send_behind(key, Event::Reset),
             Some(State::Listening { backlog, .. }) => {
-                for waiting in std::mem::take(backlog) {
+                for waiting in take(backlog) {
                     self.reset_peer(waiting);
-                    self.sockets.remove(&waiting);
+                    self.remove(waiting);
                 }
             }
             _ => {}
         }
     }
 
+    /// A socket is there no more.
+    fn remove(&mut self, key: usize) {
+        let now = self.now;
+        self.sent_by_gone.retain(|_, last_at| *last_at > now);
+        if let Some(Socket {
+            state: State::Connected(connection),
+            ..
+        }) = self.sockets.remove(&key)
+            && connection.last_at > now
+        {
+            self.sent_by_gone.insert(key, connection.last_at);
+        }
+    }
+
     fn connection(&mut self, key: usize) -> Option<&mut Connection> {
         match &mut self.sockets.get_mut(&key)?.state {
             State::Connected(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// What can be read at a socket, whether nothing comes behind it, and who sends, unless it was reset.
+    fn arrived(&mut self, key: usize) -> Option<(&mut VecDeque<u8>, bool, Option<End>)> {
+        match &mut self.sockets.get_mut(&key)?.state {
+            State::Connected(it) => Some((&mut it.arrived, it.has_ended, Some(it.peer))),
+            State::Reset { arrived, has_ended } => Some((arrived, *has_ended, None)),
             _ => None,
         }
     }
@@ -313,7 +360,10 @@ impl Net {
             }
             (Event::Taken(count), State::Connected(connection)) => connection.held -= count,
             (Event::End, State::Connected(connection)) => connection.has_ended = true,
-            (Event::Reset, State::Connected(_)) => socket.state = State::Reset,
+            (Event::Reset, State::Connected(connection)) => {
+                let (arrived, has_ended) = (take(&mut connection.arrived), connection.has_ended);
+                socket.state = State::Reset { arrived, has_ended };
+            }
             (Event::Refused, State::Connecting) => socket.state = State::Refused,
             (Event::Accepted { peer, addr }, State::Connecting) => {
                 let peer = End {
@@ -400,7 +450,7 @@ impl Net {
             // As TCP does when what has arrived was not read.
             _ => self.reset_peer(key),
         }
-        self.sockets.remove(&key);
+        self.remove(key);
     }
 }
 
@@ -509,7 +559,7 @@ impl Sockets for NodeSockets {
             }
             State::Connecting => Poll::Pending,
             State::Connected(_) => Poll::Ready(Ok(())),
-            State::Reset => gone(),
+            State::Reset { .. } => gone(),
             State::Refused | State::Listening { .. } => {
                 Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into()))
             }
@@ -528,25 +578,26 @@ impl Sockets for NodeSockets {
 
     fn recv(&self, SocketNum(key): SocketNum, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut net = self.net();
-        let Some(connection) = net.connection(key) else {
+        let Some((arrived, has_ended, sender)) = net.arrived(key) else {
             return gone();
         };
-        let room = connection.arrived.len().min(into.len());
+        let room = arrived.len().min(into.len());
         if room == 0 {
-            return match connection.has_ended || into.is_empty() {
-                true => Poll::Ready(Ok(0)),
-                false => Poll::Pending,
+            return match (has_ended || into.is_empty(), sender) {
+                (true, _) => Poll::Ready(Ok(0)),
+                (false, Some(_)) => Poll::Pending,
+                (false, None) => gone(),
             };
         }
         let count = net.piece(room);
-        let Some(connection) = net.connection(key) else {
-            return gone();
-        };
-        for (to, byte) in into.iter_mut().zip(connection.arrived.drain(..count)) {
-            *to = byte;
+        if let Some((arrived, ..)) = net.arrived(key) {
+            for (to, byte) in into.iter_mut().zip(arrived.drain(..count)) {
+                *to = byte;
+            }
         }
-        let (me, sender) = (self.end(key), connection.peer);
-        net.send(me, sender, Event::Taken(count));
+        if let Some(sender) = sender {
+            net.send(self.end(key), sender, Event::Taken(count));
+        }
         Poll::Ready(Ok(count))
     }
 
@@ -579,7 +630,7 @@ impl Sockets for NodeSockets {
         if how != Shutdown::Write {
             connection.has_ended = true;
         }
-        if how != Shutdown::Read && !std::mem::replace(&mut connection.is_shut, true) {
+        if how != Shutdown::Read && !replace(&mut connection.is_shut, true) {
             net.send_behind(key, Event::End);
         }
         Ok(())

@@ -218,6 +218,104 @@ fn a_link_that_is_cut_holds_what_was_sent_and_gives_it_out_in_order() {
     assert_eq!(*heard.borrow(), (0..100).collect::<Vec<u8>>());
 }
 
+/// What is sent when a link is mended comes behind what the link held, also when nothing takes time.
+#[test]
+fn a_link_without_delay_that_is_mended_keeps_the_order() {
+    let mut options = WorldOptions::new(13, 2);
+    options.links = Links {
+        delay_min: Duration::ZERO,
+        delay_max: Duration::ZERO,
+        in_pieces: false,
+        ..Links::default()
+    };
+    let mut world = World::new(options);
+    let heard = Rc::new(RefCell::new(Vec::new()));
+    let told = heard.clone();
+    let mut listener = listen(&world.env(0).core, &world.env(0).addr(0, 7));
+    let server = world.spawn(0, |_| async move {
+        let mut stream = listener.accept().await.expect("a client");
+        loop {
+            let (count, bytes) = stream.recv(Vec::with_capacity(64)).await;
+            assert!(count.expect("the client is there") > 0);
+            told.borrow_mut().extend(bytes);
+        }
+    });
+    let client = world.spawn(1, |env| async move {
+        let mut stream = connect(&env).await.expect("it listens");
+        for number in 0_u32.. {
+            let sent = stream.send_all(vec![number as u8]).await.0;
+            sent.expect("the server is there");
+            env.core.yield_now().await;
+        }
+    });
+    let steps = |world: &mut World, count| {
+        let last = world.steps() + count;
+        let held = world.run_until(MS, |world| world.steps() >= last);
+        assert!(held.expect("nobody fails"));
+    };
+    steps(&mut world, 100);
+    for count in 50..70 {
+        let before = heard.borrow().len();
+        world.cut(0, 1);
+        // It ends when the last thing sent is under way, or when it is held.
+        steps(&mut world, count);
+        world.mend(0, 1);
+        steps(&mut world, 50);
+        assert!(heard.borrow().len() > before + 20);
+    }
+    let in_order = (0_u32..).map(|number| number as u8);
+    assert!(
+        heard
+            .borrow()
+            .iter()
+            .copied()
+            .eq(in_order.take(heard.borrow().len()))
+    );
+    drop((server, client));
+}
+
+/// Whoever goes without having read everything resets the connection, behind its answer.
+#[test]
+fn an_answer_can_be_read_before_the_reset_behind_it() {
+    let answer = pattern(300, 1);
+    let mut resets = 0;
+    for seed in 0..100 {
+        let mut world = World::of(seed, 2);
+        let sent = answer.clone();
+        world.boot(0, move |env| {
+            let sent = sent.clone();
+            async move {
+                let mut listener = listen(&env.core, &env.addr(0, 7));
+                let mut stream = listener.accept().await.expect("a client");
+                let (count, _) = stream.recv(Vec::with_capacity(1)).await;
+                count.expect("the client is there");
+                stream.send_all(sent).await.0.expect("the client is there");
+            }
+        });
+        let told = world.run(1, |env| async move {
+            env.core.sleep(MS).await;
+            let mut stream = connect(&env).await.expect("it listens");
+            while stream.send(vec![1; 100]).await.0.is_ok() {
+                env.core.sleep(Duration::from_micros(7)).await;
+            }
+            let mut bytes = Vec::new();
+            loop {
+                let (count, more) = stream.recv(bytes).await;
+                bytes = more;
+                match count {
+                    Ok(0) => return (bytes, None),
+                    Ok(_) => {}
+                    Err(error) => return (bytes, Some(error.kind())),
+                }
+            }
+        });
+        let (bytes, ended) = told.expect("no panic");
+        assert_eq!(bytes, answer, "seed {seed}");
+        resets += u32::from(ended == Some(ErrorKind::ConnectionReset));
+    }
+    assert!(resets > 0);
+}
+
 #[test]
 fn addresses_are_of_one_node_and_taken_once() {
     let mut world = World::of(6, 2);
