@@ -120,10 +120,11 @@ fn steps(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let bytes = [16 << 10, 64 << 10, 256 << 10][input.int_in_range(0..=2usize)?];
     let mut options = Options::new(bytes);
     options.pages = PagePolicy::Plain;
+    let partition = Partition::new(&options).expect("a partition");
     let mut pair = Pair {
-        partition: Partition::new(&options).expect("a partition"),
+        exact: Exact::new(1000, partition.item_bytes_max()),
+        partition,
         hashes,
-        exact: Exact::new(1000),
         probes: HashMap::new(),
     };
     for step in spelt(input, STEPS_MAX) {

@@ -11,6 +11,8 @@ use crate::item::{Act, Item, Reply, Step, Values, apply};
 /// any time but between a GET that found it and the next command.
 #[derive(Debug, Default)]
 pub struct Exact {
+    /// Key and value of up to so many bytes are never too large.
+    item_len_max: usize,
     items: HashMap<Vec<u8>, Item>,
     values: Values,
     tokens: HashSet<(Vec<u8>, u64)>,
@@ -22,9 +24,10 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// No items at a second.
-    pub fn new(now_s: u32) -> Self {
+    /// No items at a second. Key and value of up to `item_len_max` bytes are never too large.
+    pub fn new(now_s: u32, item_len_max: usize) -> Self {
         Exact {
+            item_len_max,
             now_s,
             ..Exact::default()
         }
@@ -81,6 +84,8 @@ impl Exact {
     pub fn told(&mut self, key: &[u8], action: &Action, answer: &Answer) -> Result<(), String> {
         let old = self.items.get(key).copied();
         let found = self.found.take();
+        self.values
+            .limit((self.item_len_max + 1).saturating_sub(key.len()));
         let act = self.values.act(action);
         let told = self.values.reply(answer).ok_or("no answer")?;
         let next = apply(Step::Answered(act, told), old, self.now_s, &mut self.values);

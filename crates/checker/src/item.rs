@@ -26,9 +26,11 @@ pub struct Item {
     pub cas: u64,
 }
 
-/// The values of a history, and what is known of tokens.
+/// The values of a history, how long they may be, and what is known of tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Values {
+    /// Values of fewer bytes are never too large.
+    too_large_min: usize,
     numbers: HashMap<Vec<u8>, ValueNum>,
     values: HashMap<ValueNum, Vec<u8>>,
     next: u32,
@@ -37,6 +39,24 @@ pub struct Values {
 }
 
 impl Values {
+    /// No values; those of fewer bytes than that are never too large.
+    pub fn new(too_large_min: usize) -> Self {
+        Values {
+            too_large_min,
+            ..Values::default()
+        }
+    }
+
+    /// From now on values of fewer bytes than that are never too large.
+    pub(crate) fn limit(&mut self, too_large_min: usize) {
+        self.too_large_min = too_large_min;
+    }
+
+    /// Whether a value may be refused as too large.
+    fn may_be_too_large(&self, value: ValueNum) -> bool {
+        self.bytes(value).len() >= self.too_large_min
+    }
+
     /// The number of a value.
     pub fn number(&mut self, value: &[u8]) -> ValueNum {
         if let Some(&number) = self.numbers.get(value) {
@@ -196,8 +216,30 @@ fn tell(
         }
         (Act::Store { mode: Cas(_), .. }, Reply::Refused(Status::NotFound)) => Some(None),
         // A SET drops the old item even when it cannot store the new one.
-        (Act::Store { mode: Set, .. }, Reply::Refused(Status::TooLarge)) => Some(None),
-        (Act::Store { .. }, Reply::Refused(Status::TooLarge)) => Some(item),
+        (
+            Act::Store {
+                mode: Set, value, ..
+            },
+            Reply::Refused(Status::TooLarge),
+        ) => values.may_be_too_large(value).then_some(None),
+        // What alone is too large is refused whatever there is.
+        (Act::Store { value, .. }, Reply::Refused(Status::TooLarge))
+            if values.may_be_too_large(value) =>
+        {
+            Some(item)
+        }
+        (
+            Act::Store {
+                mode: Append | Prepend,
+                ..
+            }
+            | Act::Incr { .. }
+            | Act::Decr { .. },
+            Reply::Refused(Status::TooLarge),
+        ) => {
+            let new = change(act, live, values)??;
+            values.may_be_too_large(new.value).then_some(item)
+        }
         (Act::Delete | Act::Touch { .. }, Reply::Done { .. }) => {
             live?;
             change(act, live, values)
@@ -215,7 +257,6 @@ fn tell(
                 .is_none()
                 .then_some(Some(found))
         }
-        (Act::Incr { .. } | Act::Decr { .. }, Reply::Refused(Status::TooLarge)) => Some(item),
         (
             Act::Get
             | Act::GetAndTouch { .. }

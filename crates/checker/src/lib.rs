@@ -14,7 +14,7 @@
 //! use checker::history::{Action, Answer};
 //! use cache::herd::StoreMode;
 //!
-//! let mut exact = Exact::new(1000);
+//! let mut exact = Exact::new(1000, 1 << 20);
 //! let set = Action::Store { mode: StoreMode::Set, value: b"v".into(), flags: 7, expiry_s: 0 };
 //! exact.told(b"key", &set, &Answer::Done { cas: Some(1) }).expect("stored");
 //! let other = Answer::Value { value: b"w".into(), flags: 7, cas: None };

@@ -61,12 +61,13 @@ struct Way {
     placed: u128,
 }
 
-/// Checks the commands about one item, in any order.
+/// Checks the commands about one item, in any order. Values of fewer than `too_large_min` bytes are
+/// never too large.
 ///
 /// # Errors
 /// That no order explains them, or that they are too many to say.
-pub fn check(operations: &[&Operation]) -> Result<(), Unexplained> {
-    let mut search = Search::default();
+pub fn check(operations: &[&Operation], too_large_min: usize) -> Result<(), Unexplained> {
+    let mut search = Search::new(too_large_min);
     for operation in operations {
         search.bind_token(operation)?;
     }
@@ -120,18 +121,17 @@ pub struct Search {
     values: Values,
 }
 
-impl Default for Search {
-    fn default() -> Self {
+impl Search {
+    /// No item; values of fewer bytes than that are never too large.
+    pub fn new(too_large_min: usize) -> Self {
         let (item, placed) = (None, 0);
         Search {
             ways: vec![Way { item, placed }],
             under_way: Vec::new(),
-            values: Values::default(),
+            values: Values::new(too_large_min),
         }
     }
-}
 
-impl Search {
     /// A command begins, whose answer is known by now. When it does and ends counts for nothing here.
     ///
     /// # Errors

@@ -5,6 +5,9 @@ use cache::herd::{Status, StoreMode};
 use crate::history::{Action, Answer, Moment, Operation};
 use crate::{Exact, Unexplained, check};
 
+/// Values of so many bytes may be refused as too large.
+const TOO_LARGE_MIN: usize = 2_000;
+
 /// Commands, and what came of them.
 type Told = (Action, Answer);
 
@@ -64,7 +67,7 @@ impl Story {
     }
 
     fn verdict(&self) -> Result<(), Unexplained> {
-        check(&self.operations.iter().collect::<Vec<_>>())
+        check(&self.operations.iter().collect::<Vec<_>>(), TOO_LARGE_MIN)
     }
 
     #[track_caller]
@@ -284,6 +287,45 @@ fn conditions_need_presence_or_absence() {
 }
 
 #[test]
+fn only_what_is_large_is_too_large() {
+    const REFUSED: Answer = Answer::Refused(Status::TooLarge);
+    let [fits, exceeds] = [TOO_LARGE_MIN - 1, TOO_LARGE_MIN].map(|len| "v".repeat(len));
+    let there = Story::of([was_set("a")]);
+    for mode in [StoreMode::Set, StoreMode::Add, StoreMode::Replace] {
+        for story in [Story::default(), there.clone()] {
+            story
+                .clone()
+                .then([(store(mode, &fits), REFUSED)])
+                .is_a_lie();
+            story.then([(store(mode, &exceeds), REFUSED)]).explained();
+        }
+    }
+    for mode in [StoreMode::Append, StoreMode::Prepend] {
+        // Together with what is there it is.
+        let refused = |value| (store(mode, value), REFUSED);
+        there
+            .clone()
+            .then([refused(&fits), was_read("a")])
+            .explained();
+        there.clone().then([refused("b")]).is_a_lie();
+        Story::of([refused(&fits)]).is_a_lie();
+        Story::of([refused(&exceeds)]).explained();
+    }
+    let decr = |delta| Action::Decr { delta };
+    for action in [incr(1), decr(1)] {
+        Story::of([(action.clone(), REFUSED)]).is_a_lie();
+        Story::of([was_set("9"), (action, REFUSED)]).is_a_lie();
+    }
+    // One byte of value beside the key: no room for another digit.
+    let mut exact = Exact::new(1000, 4);
+    let mut is_right = |action, answer: &Answer| exact.told(b"key", &action, answer).is_ok();
+    assert!(!is_right(set("1"), &REFUSED) && is_right(set("12"), &REFUSED));
+    assert!(is_right(set("9"), &DONE));
+    assert!(!is_right(incr(0), &REFUSED) && !is_right(decr(1), &REFUSED));
+    assert!(is_right(incr(1), &REFUSED) && is_right(decr(1), &number(8)));
+}
+
+#[test]
 fn what_has_expired_is_gone() {
     let until_20 = (expiring(StoreMode::Set, "a", 20), DONE);
     let short = Story::default().at_second(10).then([until_20]);
@@ -439,7 +481,7 @@ fn a_changed_number_is_found_in_every_random_history() {
 
 #[test]
 fn only_behind_a_get_that_found_it_may_an_item_not_be_forgotten() {
-    let mut exact = Exact::new(1000);
+    let mut exact = Exact::new(1000, TOO_LARGE_MIN);
     for asked in [false, true] {
         exact.told(b"key", &set("v"), &DONE).expect("stored");
         if asked {

@@ -134,10 +134,11 @@ fn key(number: usize) -> Vec<u8> {
 
 impl Pair {
     fn new(options: &Options, hashes: Hashes) -> Pair {
+        let partition = Partition::new(options).unwrap();
         Pair {
-            partition: Partition::new(options).unwrap(),
+            exact: Exact::new(1000, partition.item_bytes_max()),
+            partition,
             hashes,
-            exact: Exact::new(1000),
             probes: HashMap::new(),
         }
     }

@@ -107,6 +107,8 @@ pub(super) async fn serve(env: Env, state: Shared) {
 impl State {
     fn start_machine(&mut self, nic: &ModelNic, incarnation: u64) -> anyhow::Result<()> {
         let machine = Machine::start(&self.plan, nic, incarnation)?;
+        let partitions = machine.cores.iter().map(|core| &core.engine.inner);
+        self.item_len_max = partitions.map(Partition::item_bytes_max).min().unwrap_or(0);
         self.exchange.borrow_mut().lead_to(machine.door.clone());
         self.machine = Some(machine);
         self.note(|| "the server starts".to_string());

@@ -160,6 +160,8 @@ struct State {
     network: Network,
     exchange: Exchanged,
     machine: Option<Machine>,
+    /// Most bytes of a key and its value, by the partitions.
+    item_len_max: usize,
     /// The clock by which items expire is so many seconds ahead.
     jumped_s: u32,
     actors: Vec<Actor>,
@@ -235,6 +237,7 @@ impl Run {
             network,
             exchange: Rc::new(RefCell::new(Exchange::default())),
             machine: None,
+            item_len_max: 0,
             jumped_s: 0,
             actors,
             wires_by_client: BTreeMap::new(),
@@ -393,6 +396,12 @@ impl State {
         1_000_000 + self.jumped_s + ((self.now_ns() + ahead_ns) / second_ns) as u32
     }
 
+    /// Most bytes of an item's value, by the servers and by their partitions.
+    fn value_len_max(&self, key: usize) -> usize {
+        let by_partition = self.item_len_max - self.keys[key].len();
+        by_partition.min(self.plan.server.value_len_max as usize)
+    }
+
     /// Checks every item's history.
     fn judge(&mut self) -> Result<(), Failure> {
         for key in 0..self.plan.keys {
@@ -402,7 +411,7 @@ impl State {
                 .filter(|operation| operation.key == key)
                 .collect();
             self.counts.note("histories checked", 1);
-            match checker::check(&of_key) {
+            match checker::check(&of_key, self.value_len_max(key) + 1) {
                 Ok(()) => {}
                 Err(Unexplained::Undecided) => self.counts.note("histories undecided", 1),
                 Err(Unexplained::Lie(lie)) => {

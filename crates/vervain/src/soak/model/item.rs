@@ -80,7 +80,7 @@ pub(crate) struct Unexplained {
 }
 
 /// What is known of a key.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Item {
     search: Search,
     waiting: Vec<(Moment, Event)>,
@@ -91,6 +91,21 @@ pub(crate) struct Item {
     killed_at: Option<Moment>,
     /// The search has given up. What waits stays unjudged.
     is_undecided: bool,
+}
+
+impl Default for Item {
+    fn default() -> Self {
+        Item {
+            // A store for which there is no room is refused as too large, whatever its length;
+            // `reply` judges what else is.
+            search: Search::new(0),
+            waiting: Vec::new(),
+            unknown: Vec::new(),
+            lines: VecDeque::new(),
+            killed_at: None,
+            is_undecided: false,
+        }
+    }
 }
 
 impl Item {
