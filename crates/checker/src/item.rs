@@ -35,7 +35,16 @@ pub struct Values {
     values: HashMap<ValueNum, Vec<u8>>,
     next: u32,
     joined: HashMap<(ValueNum, ValueNum), ValueNum>,
-    tokens: HashMap<u64, ValueNum>,
+    tokens: HashMap<u64, Token>,
+}
+
+/// What is known of a token.
+#[derive(Clone, Copy, Debug, Default)]
+struct Token {
+    /// The value that it stands for.
+    value: Option<ValueNum>,
+    /// The number of the operation that was answered with it, having changed the item.
+    minted_by: Option<usize>,
 }
 
 impl Values {
@@ -104,18 +113,35 @@ impl Values {
 
     /// Remembers that a token stands for a value; `false` when it has stood for another one.
     pub fn bind(&mut self, cas: u64, value: ValueNum) -> bool {
-        cas != 0 && *self.tokens.entry(cas).or_insert(value) == value
+        let token = self.tokens.entry(cas).or_default();
+        cas != 0 && *token.value.get_or_insert(value) == value
     }
 
-    /// The item with this token, if it may have it.
+    /// Remembers that an operation was answered with a new token; `false` when it has been another
+    /// one's.
+    pub(crate) fn mint(&mut self, cas: u64, number: usize) -> bool {
+        let token = self.tokens.entry(cas).or_default();
+        cas != 0 && *token.minted_by.get_or_insert(number) == number
+    }
+
+    fn token(&self, cas: u64) -> Token {
+        self.tokens.get(&cas).copied().unwrap_or_default()
+    }
+
+    /// The item with the token that a command has found it to have, if it may have it.
     fn with_token(&self, item: Item, cas: u64) -> Option<Item> {
-        let may = if item.cas == 0 {
-            self.tokens
-                .get(&cas)
-                .is_none_or(|value| *value == item.value)
-        } else {
-            item.cas == cas
-        };
+        // What an operation has left that was told its token has it from then on.
+        match item.cas {
+            0 if self.token(cas).minted_by.is_some() => None,
+            0 => self.with_new_token(item, cas),
+            known => (known == cas).then_some(item),
+        }
+    }
+
+    /// A new item with the token that its command was told.
+    fn with_new_token(&self, item: Item, cas: u64) -> Option<Item> {
+        let stands_for = self.token(cas).value;
+        let may = cas != 0 && stands_for.is_none_or(|value| value == item.value);
         may.then_some(Item { cas, ..item })
     }
 }
@@ -177,14 +203,14 @@ fn tell(
     values: &mut Values,
 ) -> Option<Option<Item>> {
     use StoreMode::{Add, Append, Cas, Prepend, Replace, Set};
-    let token = |values: &Values, item: Item, cas: Option<u64>| match cas {
-        Some(cas) => values.with_token(item, cas),
+    let new_token = |values: &Values, item: Item, cas: Option<u64>| match cas {
+        Some(cas) => values.with_new_token(item, cas),
         None => Some(item),
     };
     match (act, reply) {
         (Act::Get | Act::GetAndTouch { .. }, Reply::Value { value, flags, cas }) => {
             let found = live.filter(|item| item.flags == flags && item.value == value)?;
-            let found = token(values, found, cas)?;
+            let found = cas.map_or(Some(found), |cas| values.with_token(found, cas))?;
             match act {
                 Act::GetAndTouch { expiry_s } => Some(Some(Item { expiry_s, ..found })),
                 _ => Some(Some(found)),
@@ -194,7 +220,7 @@ fn tell(
             // An ADD found nothing, which can be had of any item.
             let found = if mode == Add { None } else { live };
             let new = change(act, found, values)??;
-            token(values, new, cas).map(Some)
+            new_token(values, new, cas).map(Some)
         }
         (Act::Store { mode: Add, .. }, Reply::Refused(Status::NotStored)) => live.map(Some),
         (
@@ -249,7 +275,7 @@ fn tell(
             if number_of(values.bytes(new.value)) != Some(value) {
                 return None;
             }
-            token(values, new, cas).map(Some)
+            new_token(values, new, cas).map(Some)
         }
         (Act::Incr { .. } | Act::Decr { .. }, Reply::Refused(Status::NotANumber)) => {
             let found = live?;

@@ -255,35 +255,42 @@ impl Search {
         self.values.retain(&used);
     }
 
-    /// Learns which token stands for which value; two values under one token are a lie.
+    /// Learns whose token is which, and what it stands for. Two values under one token are a lie, and so
+    /// are two changes.
     fn bind_token(&mut self, operation: &Operation) -> Result<(), Unexplained> {
+        let lie = |cas: u64, why: &str| {
+            Err(Unexplained::Lie(Lie {
+                number: operation.number,
+                why: format!("token {cas:#x} {why}"),
+            }))
+        };
         let (cas, value) = match (&operation.action, &operation.answer) {
-            (
-                _,
-                Some(Answer::Value {
-                    value,
-                    cas: Some(cas),
-                    ..
-                }),
-            ) => (*cas, value),
-            (
-                Action::Store {
-                    mode: StoreMode::Set | StoreMode::Add | StoreMode::Replace | StoreMode::Cas(_),
-                    value,
-                    ..
-                },
-                Some(Answer::Done { cas: Some(cas) }),
-            ) => (*cas, value),
+            (_, Some(Answer::Value { value, cas, .. })) => (*cas, Some(value)),
+            (Action::Store { mode, value, .. }, Some(Answer::Done { cas })) => {
+                let is_whole = !matches!(mode, StoreMode::Append | StoreMode::Prepend);
+                (*cas, is_whole.then_some(value))
+            }
+            (_, Some(Answer::Number { cas, .. })) => (*cas, None),
             _ => return Ok(()),
         };
-        let number = self.values.number(value);
-        if self.values.bind(cas, number) {
+        let Some(cas) = cas else {
             return Ok(());
+        };
+        if cas == 0 {
+            return lie(cas, "is no item's");
         }
-        Err(Unexplained::Lie(Lie {
-            number: operation.number,
-            why: format!("token {cas:#x} stands for two values"),
-        }))
+        let is_new = !matches!(operation.answer, Some(Answer::Value { .. }));
+        if is_new && !self.values.mint(cas, operation.number) {
+            return lie(cas, "is of two changes");
+        }
+        let Some(value) = value else {
+            return Ok(());
+        };
+        let number = self.values.number(value);
+        match self.values.bind(cas, number) {
+            true => Ok(()),
+            false => lie(cas, "stands for two values"),
+        }
     }
 
     /// Gives an entry a bit.

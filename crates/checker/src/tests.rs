@@ -271,6 +271,41 @@ fn tokens_belong_to_values() {
 }
 
 #[test]
+fn a_token_is_of_one_change() {
+    let sum = |value, cas| Answer::Number {
+        value,
+        cas: Some(cas),
+    };
+    let five = Story::of([was_set("5")]);
+    let longer = store(StoreMode::Append, "0");
+    // None has the token 0.
+    five.clone().then([(incr(1), sum(6, 0))]).is_a_lie();
+    five.clone().then([(longer.clone(), done(0))]).is_a_lie();
+    let read = |value, cas| (Action::Get, found(value, Some(cas)));
+    five.clone().then([read("5", 0)]).is_a_lie();
+    let six = five.then([(incr(1), sum(6, 9))]);
+    six.clone().then([read("6", 9)]).explained();
+    six.clone().then([read("6", 8)]).is_a_lie();
+    for again in [
+        (incr(1), sum(7, 9)),
+        // The same value does not make it the same change.
+        (incr(0), sum(6, 9)),
+        (set("6"), done(9)),
+        (longer.clone(), done(9)),
+    ] {
+        six.clone().then([again]).is_a_lie();
+    }
+    // Nor is it that of a change whose token was not told.
+    six.clone().then([was_set("6"), read("6", 9)]).is_a_lie();
+    let cas = |told| (store(StoreMode::Cas(9), "7"), told);
+    six.clone().then([was_set("6"), cas(DONE)]).is_a_lie();
+    six.clone()
+        .then([was_set("6"), cas(Answer::Refused(Status::Exists))])
+        .explained();
+    six.then([(longer, done(10)), read("60", 10)]).explained();
+}
+
+#[test]
 fn conditions_need_presence_or_absence() {
     Story::of([(store(StoreMode::Add, "a"), NOT_STORED)]).is_a_lie();
     for mode in [StoreMode::Replace, StoreMode::Append, StoreMode::Prepend] {
