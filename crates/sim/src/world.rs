@@ -393,6 +393,8 @@ impl World {
     /// If one of its tasks panics while it is dropped. The node is off all the same.
     pub fn kill(&mut self, node: usize) -> Result<(), WorldError> {
         self.streams.kill(node);
+        // Its NIC stands still no more when it is switched on again.
+        self.fabric.pause(node, 0);
         let config = self.disk_config(node);
         let off = &mut self.nodes[node];
         let purpose = format!("crash {} of node {node}", off.boots);

@@ -31,7 +31,7 @@ pub struct Chaos {
     pub cut_ns: u64,
     /// The clock by which items expire jumps forwards.
     pub jump_ns: u64,
-    /// A NIC sends nothing for a while, the server's as often as a client's.
+    /// A NIC comes to no further request for a while, the server's as often as a client's.
     pub nic_stall_ns: u64,
 }
 

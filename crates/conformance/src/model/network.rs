@@ -144,8 +144,9 @@ impl Network {
         }
     }
 
-    /// A node's NIC stands still until then: it takes what arrives, and comes to nothing that is
-    /// posted from now on.
+    /// A node's NIC stands still until then, or until it is paused anew: it takes what arrives, and comes
+    /// to no further request. One that it was about to come to still goes, and over RC so does what has
+    /// to be tried again.
     pub fn pause(&self, node: usize, until_ns: u64) {
         if let Some(air) = &mut self.lock().air {
             air.paused_until_ns.insert(node, until_ns);

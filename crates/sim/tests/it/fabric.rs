@@ -236,3 +236,27 @@ fn a_dead_node_leaves_nothing_on_its_nic() {
     world.kill(0).expect("nobody fails");
     assert_eq!(world.fabric().objects(0), 0);
 }
+
+/// A NIC that stands still does so until it is switched off.
+#[test]
+fn a_nic_that_is_switched_on_again_does_not_stand_still() {
+    let mut world = World::of(9, 2);
+    let paused = open::<Uc>(&world.env(1));
+    let until = world.now() + 1000 * MS;
+    world.fabric().pause(1, until.as_ns());
+    drop(paused);
+    world.kill(1).expect("nobody fails");
+    let (mut back, mut front) = (open::<Uc>(&world.env(0)), open::<Uc>(&world.env(1)));
+    let ends = (back.qp.endpoint().unwrap(), front.qp.endpoint().unwrap());
+    back.qp
+        .connect(&ends.1, &ConnectOptions::default())
+        .unwrap();
+    front
+        .qp
+        .connect(&ends.0, &ConnectOptions::default())
+        .unwrap();
+    let write = Wr::write_inline(b"hello", back.memory.remote(0));
+    front.qp.post_send(&[write]).unwrap();
+    world.run_for(MS).unwrap();
+    assert_eq!(text(&back.memory), "hello");
+}

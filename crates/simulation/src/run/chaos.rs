@@ -38,7 +38,7 @@ impl State {
             let node = if self.random.bool() { 0 } else { client };
             self.network.pause(node, until_ns);
             self.counts.note("NICs stalled", 1);
-            self.note(|| format!("NIC {node} sends nothing until {until_ns}"));
+            self.note(|| format!("NIC {node} stands still until {until_ns}"));
         }
         if self.strikes(chaos.break_ns) {
             self.break_stream();
