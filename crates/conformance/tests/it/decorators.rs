@@ -275,6 +275,60 @@ fn datagrams_are_lost_repeated_and_late_by_script() {
 }
 
 #[test]
+fn a_late_datagram_whose_address_handle_has_gone_is_lost() {
+    let [a, b] = models();
+    let calls = 8;
+    let plan = FaultPlan {
+        delay_calls: calls,
+        ..script(Transport::Ud, &[(0, Fault::Delay), (1, Fault::Duplicate)])
+    };
+    let (mut a, mut b, to) = datagrams(faulty(a, plan), b);
+    let (peer, gid) = (b.qp.num(), b.context.gid().expect("a GID"));
+    let next = a.qp.pd().create_ah(gid).expect("an address handle");
+    let batch = [0, 1].map(|id| Wr::send_inline_to(&to, peer, QKEY, b"x").id(id));
+    a.qp.post_send(&batch).expect("posted");
+    let mut done = a.poll();
+    drop(to);
+    for _ in 0..calls {
+        done.extend(a.poll());
+    }
+    a.qp.post_send(&[Wr::send_inline_to(&next, peer, QKEY, b"y").id(2)])
+        .expect("posted");
+    done.extend(a.poll());
+    let done: Vec<_> = done.iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(done, [0, 1, 2].map(|id| (id, WcStatus::Success)));
+    assert_eq!(b.messages(40), b"xy");
+}
+
+#[test]
+fn late_datagrams_of_many_queue_pairs_go_out_in_one_order() {
+    let run = || {
+        let [a, b] = models();
+        let plan = script(Transport::Ud, &[(0, Fault::Delay)]);
+        let calls = plan.delay_calls;
+        let (mut a, mut b, to) = datagrams(faulty(a, plan), b);
+        let peer = b.qp.num();
+        let mut others: Vec<QueuePair<Ud>> = Vec::new();
+        for id in 0..8u8 {
+            let made = a.qp.pd().create_qp(&QpOptions::on(&a.cq));
+            let mut qp = made.expect("a queue pair");
+            qp.activate(QKEY).expect("RTS");
+            qp.post_send(&[Wr::send_inline_to(&to, peer, QKEY, &[id]).id(id.into())])
+                .expect("posted");
+            others.push(qp);
+        }
+        for _ in 0..calls {
+            a.poll();
+        }
+        b.messages(40)
+    };
+    let order: Vec<u8> = (0..8).collect();
+    for _ in 0..32 {
+        assert_eq!(run(), order);
+    }
+}
+
+#[test]
 fn random_losses_are_as_planned_and_the_same_every_time() {
     let run = |seed| {
         let plan = FaultPlan {

@@ -93,6 +93,9 @@ pub trait Layer: Debug + Send + Sync + Sized + 'static {
         Ok(())
     }
 
+    /// An address handle is about to be given back.
+    fn drop_ah(&self, _ah: AhNum) {}
+
     /// A region was made.
     fn made_mr(&self, _mr: &Arc<dyn NicMr>) {}
 
@@ -274,6 +277,7 @@ impl<L: Layer> Nic for Wrap<L> {
     }
 
     fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError> {
+        self.layer.drop_ah(ah);
         self.nic.destroy_ah(ah)
     }
 

@@ -10,7 +10,9 @@
 //! - an RC request that fails is posted with an element of another protection domain; the status
 //!   of its completion is replaced, and the NIC flushes what is behind it.
 //!
-//! Late requests go out on later calls: posts to their queue pair, polls of its completion queues.
+//! Late requests go out on later calls: posts to their queue pair, polls of its completion queues, where
+//! those of several queue pairs go in the order of their numbers. A copy that is still here when its
+//! address handle is given back is lost.
 //!
 //! Cost: a lock and an allocation here and there; this is for tests. While datagrams can be late
 //! or repeated, send queues and completion queues are made deeper, so that they are not full
@@ -23,14 +25,14 @@ mod qp;
 
 pub use plan::{Fault, FaultPlan, Scripted};
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::wrap::{Control, Layer, Made, Wrap};
 use crate::attr::{Access, CqInit, QpInit, SrqInit, Transport};
 use crate::error::{CqError, VerbsError};
-use crate::names::{CqNum, Lkey, PdNum, QpNum, VendorErr};
+use crate::names::{AhNum, CqNum, Lkey, PdNum, QpNum, VendorErr};
 use crate::nic::{Nic, NicCq, NicMr, NicSrq, QpParts};
 use crate::polled::Polled;
 use crate::wc::{Wc, WcOpcode, WcStatus};
@@ -82,7 +84,8 @@ struct Shared {
     control: Mutex<(Random, u64)>,
     /// Regions by local key, to copy late datagrams from.
     regions: Mutex<HashMap<u32, Weak<dyn NicMr>>>,
-    qps: Mutex<HashMap<u32, Weak<Mutex<Core>>>>,
+    /// By number, because late requests go out in this order.
+    qps: Mutex<BTreeMap<u32, Weak<Mutex<Core>>>>,
     /// Completions that are to look different.
     rewrites: Mutex<Vec<Rewrite>>,
 }
@@ -185,10 +188,14 @@ impl Shared {
         lock(&self.qps).get(&qpn.0).and_then(Weak::upgrade)
     }
 
+    /// All queue pairs.
+    fn cores(&self) -> Vec<Arc<Mutex<Core>>> {
+        lock(&self.qps).values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Time passes for the queue pairs of a completion queue.
     fn tick(&self, cq: CqNum) {
-        let qps: Vec<_> = lock(&self.qps).values().filter_map(Weak::upgrade).collect();
-        for qp in qps {
+        for qp in self.cores() {
             let mut core = lock(&qp);
             if core.completes_on(cq) {
                 core.tick();
@@ -284,6 +291,14 @@ impl Layer for Faults {
             _ => "objects, by plan",
         };
         Err(VerbsError::Exhausted { what, max: nth })
+    }
+
+    fn drop_ah(&self, ah: AhNum) {
+        if self.shared.injects() {
+            for qp in self.shared.cores() {
+                lock(&qp).lose_copies_to(ah);
+            }
+        }
     }
 
     fn made_mr(&self, mr: &Arc<dyn NicMr>) {

@@ -8,7 +8,7 @@ use super::{Change, OWN, Rewrite, Shared, lock};
 use crate::attr::{Access, QpAttr, QpCaps, QpInit, QpState, Transport};
 use crate::batch::{Dest, SendBatch, SendLimits};
 use crate::error::{PostError, PostReason, VerbsError};
-use crate::names::{CqNum, Qkey, QpNum, RemoteAddr};
+use crate::names::{AhNum, CqNum, Qkey, QpNum, RemoteAddr};
 use crate::nic::{Nic, NicMr, QpCtl, RecvHalf, SendHalf};
 use crate::rules;
 use crate::wc::WcOpcode;
@@ -390,6 +390,19 @@ impl Core {
             Ok(()) => {}
         }
         true
+    }
+
+    /// Late datagrams to an address handle that goes are late for ever: posted without it, they would fail
+    /// and stop the queue pair.
+    pub(super) fn lose_copies_to(&mut self, ah: AhNum) {
+        let free = &mut self.free;
+        self.late.retain(|late| {
+            let stays = late.to.ah != ah;
+            if !stays {
+                free.push(late.slot);
+            }
+            stays
+        });
     }
 
     /// A copy has completed, so that its slot is free, unless RESET has freed it already.
