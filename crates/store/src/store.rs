@@ -531,18 +531,19 @@ impl Store {
         self.stop();
         let disk = Disk::open(&*self.shared.device, 32)?;
         let shared = &self.shared;
-        let unused = shared.user.end(&shared.segments);
-        // Who was not driven any more has given up; what he wrote is in the log.
-        if !wait_until(|| shared.segments.is_idle()) {
-            tracing::warn!(device = %shared.device.name(), "closed with changes under way: the log will be read");
-            return Ok(());
-        }
         // Somebody else may run it, and the log must not change under the index that is written. What this thread itself
         // would have to run does not end meanwhile.
         let own = std::thread::current().id();
         let is_own = *shared.maintainer_thread() == Some(own);
         if is_own || !wait_until(|| shared.maintainer_thread().is_none()) {
             tracing::warn!(device = %shared.device.name(), "closed beside its maintenance: the log will be read");
+            return Ok(());
+        }
+        // Nobody prepares another segment any more: from now on there is no room for who was not driven yet.
+        let unused = shared.user.end(&shared.segments);
+        // Who was not driven any more has given up; what he wrote is in the log.
+        if !wait_until(|| shared.segments.is_idle()) {
+            tracing::warn!(device = %shared.device.name(), "closed with changes under way: the log will be read");
             return Ok(());
         }
         disk.block_on(async {

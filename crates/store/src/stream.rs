@@ -89,7 +89,9 @@ impl Stream {
         poll_fn(|cx| {
             let mut state = self.state();
             loop {
-                let is_left = state.is_spoilt && state.next.is_some();
+                // Who closes the store gives back what nobody has begun to use.
+                let has_next = state.next.is_some() && !state.is_closed;
+                let is_left = state.is_spoilt && has_next;
                 let State {
                     current, unsettled, ..
                 } = &mut *state;
@@ -115,11 +117,11 @@ impl Stream {
                     }
                     // Nothing as short as this fits; without another segment to go on with it
                     // stays open for what is shorter.
-                    if state.next.is_some() {
+                    if has_next {
                         segments.seal(segment);
                     }
                 }
-                let Some(next) = state.next.take() else {
+                let Some(next) = state.next.take_if(|_| has_next) else {
                     if state.is_closed {
                         return Poll::Ready(Err(StoreError::Closed));
                     }
@@ -213,8 +215,8 @@ impl Stream {
         wake(state);
     }
 
-    /// The store is closed: who needs another segment is told so. What is left of the open one can be used
-    /// by what is under way.
+    /// The store is closed: who needs another segment is told so, even if one is prepared. What is left of the open one can
+    /// be used by what is under way.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;

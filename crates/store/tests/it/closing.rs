@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use block::sim::{SimConfig, SimDevice};
 use block::{BlockError, Engine, FileDevice};
-use store::{Attributes, Options, Recovery, Store, StoreError};
+use store::format::segment::Kind;
+use store::{Attributes, Options, Recovery, State, Store, StoreError};
 
 use super::rig::{self, LEN, Rig};
 use super::world;
@@ -333,4 +335,73 @@ fn closing_waits_for_a_maintenance_that_runs_elsewhere() {
             assert!(found == [last as u8; 9000], "{steps} steps, key {i}");
         }
     }
+}
+
+/// The maintenance is in the middle of preparing a segment when the store is closed: nothing is written there that the
+/// index does not know of.
+#[test]
+fn a_segment_that_is_prepared_while_the_store_is_closed_takes_nothing() {
+    let mut rig = Rig::new();
+    let open = |rig: &Rig| {
+        let states = rig.store.segments();
+        states
+            .iter()
+            .filter(|state| **state == State::Open(Kind::User))
+            .count()
+    };
+    rig.put(0, &[1; 9000], 0).expect("put");
+    rig.settle_maintenance(usize::MAX);
+    assert_eq!(open(&rig), 2);
+    let mut puts = 1;
+    while open(&rig) > 1 {
+        rig.put(puts, &[1; 9000], 0).expect("put");
+        puts += 1;
+    }
+    for _ in 0..100 {
+        assert!(rig::poll(rig.maintenance.as_mut()).is_pending());
+        if open(&rig) == 2 {
+            break;
+        }
+        rig.disk.poll();
+    }
+    assert_eq!(open(&rig), 2, "its header is on its way");
+    let other = rig.store.session().expect("a session");
+    let name = rig::key(500);
+    let mut put = pin!(other.put(&name, &[2; 9000]));
+    assert!(rig::poll(put.as_mut()).is_pending());
+    let Rig {
+        device,
+        options,
+        store,
+        mut maintenance,
+        disk,
+        session,
+        mut driver,
+        ..
+    } = rig;
+    drop(session);
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(move || store.close());
+        let give_up = Instant::now() + Duration::from_secs(120);
+        while rig::poll(driver.as_mut()).is_pending() {
+            assert!(Instant::now() < give_up, "nobody closes it");
+            std::thread::yield_now();
+        }
+        // Time to go on for who does not wait.
+        std::thread::sleep(Duration::from_millis(20));
+        while rig::poll(maintenance.as_mut()).is_pending() {
+            disk.poll();
+        }
+        closing.join().expect("no panic").expect("closed");
+    });
+    let put = other.block_on(put);
+    assert!(matches!(put, Err(StoreError::Closed)), "{put:?}");
+    let image = SimDevice::with_image(SimConfig::new(2, LEN), device.image());
+    let (store, _) = Store::unmaintained(world::shared(&image), &options).expect("opened");
+    assert_eq!(store.recovery(), Recovery::Closed);
+    for i in 0..puts {
+        let found = store.get(&rig::key(i)).expect("got");
+        assert!(found.as_deref() == Some(&[1; 9000][..]), "key {i}");
+    }
+    assert_eq!(store.get(&name).expect("got"), None);
 }
