@@ -1,7 +1,7 @@
 //! What the segments of a device are used for, and how much of each is live.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::fill::Weight;
 use crate::format::segment::{Contents, Kind, Settled};
@@ -46,8 +46,6 @@ pub(crate) struct Counts {
     touched: AtomicU64,
     /// Something in it is damaged, and nobody has given that up.
     is_damaged: AtomicBool,
-    /// A write of a session that has gone may still be on its way to it.
-    is_awaited: AtomicBool,
     /// What was written to it, and whether its header says so.
     written: Mutex<Written>,
 }
@@ -108,6 +106,8 @@ const DOUBTS: u32 = 10;
 #[derive(Debug)]
 pub(crate) struct Segments {
     counts: Box<[Counts]>,
+    /// Writes to each that the device may have, and of which nobody hears how they end.
+    awaited: Arc<[AtomicU32]>,
     table: Mutex<Table>,
     next_seq: AtomicU64,
     /// Up to where everything that was moved is durable.
@@ -146,6 +146,7 @@ impl Segments {
     pub(crate) fn new(segments: u32, seq_end: u64) -> Self {
         Self {
             counts: (0..segments).map(|_| Counts::default()).collect(),
+            awaited: (0..segments).map(|_| AtomicU32::new(0)).collect(),
             table: Mutex::new(Table {
                 states: vec![State::Free; segments as usize].into(),
                 // The first is taken first.
@@ -248,10 +249,13 @@ impl Segments {
         self.written(segment).closing = Closing::Never;
     }
 
-    /// A session has gone whose write to a segment may not have ended: nothing else is to be written there.
-    pub(crate) fn await_write(&self, segment: u32) {
-        let is_awaited = &self.counts[segment as usize].is_awaited;
-        is_awaited.store(true, Ordering::Release);
+    /// Nobody hears how a write to a segment ends: nothing else is to be written there until what is returned is dropped.
+    pub(crate) fn await_write(&self, segment: u32) -> Awaited {
+        self.awaited[segment as usize].fetch_add(1, Ordering::Release);
+        Awaited {
+            counts: self.awaited.clone(),
+            segment,
+        }
     }
 
     /// Sealed segments that would be candidates but for batches whose records the index does not know yet.
@@ -270,8 +274,11 @@ impl Segments {
 
     /// Whether something is on its way to a segment, or may be.
     fn is_busy(&self, segment: u32) -> bool {
-        let counts = &self.counts[segment as usize];
-        counts.in_flight.load(Ordering::Acquire) != 0 || counts.is_awaited.load(Ordering::Acquire)
+        let segment = segment as usize;
+        let counts = [&self.counts[segment].in_flight, &self.awaited[segment]];
+        counts
+            .iter()
+            .any(|count| count.load(Ordering::Acquire) != 0)
     }
 
     /// What was written to segments of some kinds, and not flushed since, may be lost.
@@ -656,6 +663,19 @@ impl Segments {
         let in_flight = &self.counts[segment as usize].in_flight;
         let before = in_flight.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "a batch ends once");
+    }
+}
+
+/// A write to a segment that the device may have, and of which nobody hears how it ends. Dropped when the device is done with
+/// it.
+pub(crate) struct Awaited {
+    counts: Arc<[AtomicU32]>,
+    segment: u32,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.counts[self.segment as usize].fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -35,6 +35,7 @@ use crate::slot::{Own, Slot};
 use crate::stream::Stream;
 use crate::superblock::superblock;
 use crate::unsettled::Unsettled;
+use crate::writes::Writes;
 
 /// Requests in flight of a store's maintenance.
 const MAINTENANCE_DEPTH: usize = 32;
@@ -682,13 +683,13 @@ async fn prepare(
         tally: Tally::default(),
         taken_back: AtomicU64::new(0),
         fill: Fill::new(&layout, options.live_share),
+        writes: Arc::new(Writes::new(maintainer.clone())),
         maintainer,
         is_closed: AtomicBool::new(false),
         maintainer_thread: Mutex::default(),
         drivers: Drivers::default(),
         is_stepping: AtomicBool::new(false),
         lost: Mutex::default(),
-        writes: Arc::default(),
         commands: crate::commands::Common::default(),
         device,
         superblock,

@@ -385,7 +385,7 @@ async fn write_parts(
             .take(&shared.segments, fit, || shared.wake_maintainer());
         let room = room.await?;
         batch.hold(room.segment);
-        let mut unended = Unended::new(shared, &room);
+        let unended = Unended::new(shared, &room);
         let (fitting, bytes) = fitting(layout, rest, room.blocks);
         let padded = room.blocks as usize * layout.block();
         let (part, after) = rest.split_at(fitting);
@@ -414,10 +414,8 @@ async fn write_parts(
         let at = shared.layout().block_at(room.segment, room.block);
         count(&counters.batches, 1);
         count(&counters.written_bytes, padded as u64);
-        unended.is_sent = true;
-        let written = shared.writes.write(disk, buf, at, shared.durable()).await;
-        unended.is_sent = false;
-        let (result, _) = written;
+        let write = shared.writes.write(disk, buf, at, shared.durable());
+        let (result, _) = write.to(&shared.segments, room.segment).await;
         result?;
         let end = room.block + room.blocks;
         unended.end(end, crc, part.len() as u32);
@@ -435,8 +433,6 @@ pub(crate) struct Unended<'s> {
     segment: u32,
     seq: u64,
     has_ended: bool,
-    /// The device may have it, and not be done with it.
-    pub(crate) is_sent: bool,
 }
 
 impl<'s> Unended<'s> {
@@ -446,7 +442,6 @@ impl<'s> Unended<'s> {
             segment: room.segment,
             seq: room.seq,
             has_ended: false,
-            is_sent: false,
         }
     }
 
@@ -464,11 +459,7 @@ impl Drop for Unended<'_> {
         if self.has_ended {
             return;
         }
-        let segments = &self.shared.segments;
-        segments.note_failure(self.segment);
-        if self.is_sent {
-            segments.await_write(self.segment);
-        }
+        self.shared.segments.note_failure(self.segment);
         self.shared.user.leave(self.seq);
     }
 }

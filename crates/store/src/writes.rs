@@ -11,19 +11,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake};
 
 use block::{BlockError, Buf, Disk, Durable, Transfer};
+use rt::cross::Notifier;
 
 use crate::epochs::{Epoch, Epochs};
 use crate::error::StoreError;
+use crate::segments::{Awaited, Segments};
 
 /// The writes of all who write to the store.
-#[derive(Default)]
 pub(crate) struct Writes {
+    /// Waits for segments that nobody writes to.
+    maintainer: Notifier,
     under_way: Epochs,
     /// Why a durable write has failed since the last flush, or that nobody has waited for its end.
     failed: Mutex<Option<StoreError>>,
 }
 
 impl Writes {
+    pub(crate) fn new(maintainer: Notifier) -> Self {
+        Self {
+            maintainer,
+            under_way: Epochs::default(),
+            failed: Mutex::default(),
+        }
+    }
+
     /// Writes the whole buffer to offset `at`.
     pub(crate) fn write<'w>(
         self: &'w Arc<Self>,
@@ -38,6 +49,7 @@ impl Writes {
             writes: self,
             durable,
             epoch,
+            to: None,
         }
     }
 
@@ -82,6 +94,16 @@ pub(crate) struct Write<'w> {
     durable: Durable,
     /// `None` when it has ended.
     epoch: Option<Epoch>,
+    /// The segment that is not given up before the device is done with it.
+    to: Option<(&'w Segments, u32)>,
+}
+
+impl<'w> Write<'w> {
+    /// Nothing else is written to this segment before the device is done with the write, whether somebody hears of that or not.
+    pub(crate) fn to(mut self, segments: &'w Segments, segment: u32) -> Self {
+        self.to = Some((segments, segment));
+        self
+    }
 }
 
 impl Future for Write<'_> {
@@ -105,10 +127,12 @@ impl Future for Write<'_> {
 impl Drop for Write<'_> {
     fn drop(&mut self) {
         if let Some(epoch) = self.epoch.take() {
+            let to = self.to;
             let orphan = Orphan {
                 writes: self.writes.clone(),
                 durable: self.durable,
                 epoch,
+                awaited: to.map(|(segments, segment)| segments.await_write(segment)),
             };
             self.transfer.leave_to(Arc::new(orphan).into());
         }
@@ -120,6 +144,7 @@ struct Orphan {
     writes: Arc<Writes>,
     durable: Durable,
     epoch: Epoch,
+    awaited: Option<Awaited>,
 }
 
 impl Wake for Orphan {
@@ -134,6 +159,10 @@ impl Drop for Orphan {
             failed.get_or_insert(StoreError::Undriven);
         }
         self.writes.under_way.end(self.epoch);
+        if let Some(awaited) = self.awaited.take() {
+            drop(awaited);
+            self.writes.maintainer.notify();
+        }
     }
 }
 

@@ -90,7 +90,8 @@ fn who_waits_for_a_segment_hears_that_the_store_is_closed() {
     );
 }
 
-/// A core that ends while a write of its session is under way lets go of the device, and of the segment.
+/// A core that ends while a write of its session is under way lets go of the device, and nobody waits for it. When its segment
+/// is given up: `orphans.rs`.
 #[test]
 fn a_core_that_goes_in_the_middle_of_a_write_leaves_nothing_behind() {
     let device: Arc<dyn Device> = Arc::new(blank(1, 8));

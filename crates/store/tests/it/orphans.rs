@@ -171,3 +171,23 @@ fn users_get_the_free_segments_while_a_session_is_not_driven() {
     world.rest();
     assert!(world.store.stats().collected > 0);
 }
+
+/// A segment to which the write of a session that has gone was on its way is given up when the device is done with that.
+#[test]
+fn sessions_that_go_in_the_middle_of_a_write_cost_no_segment_for_long() {
+    let mut rig = Rig::new();
+    for round in 0..20 {
+        let session = rig.store.session().expect("a session");
+        let name = key(round);
+        {
+            let mut put = pin!(session.put(&name, b"lost"));
+            assert!(poll(put.as_mut()).is_pending());
+            assert!(poll(pin!(session.drive())).is_pending());
+            session.disk().poll();
+        }
+        drop(session);
+        rig.settle_maintenance(usize::MAX);
+    }
+    rig.put(500, b"value", 0).expect("room");
+    assert!(rig.store.stats().collected > 0, "none was given up");
+}
