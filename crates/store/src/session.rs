@@ -106,7 +106,8 @@ impl Session {
         }
     }
 
-    /// Drives `future` and this session on the calling thread, for programs without a core.
+    /// Drives `future` and this session on the calling thread, for programs without a core. What a change leaves behind that
+    /// has failed, or was dropped, goes on only while the session is driven, and later changes of its key wait for it.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         self.disk.block_on(poll_fn(|cx| {
@@ -114,6 +115,22 @@ impl Session {
             self.writer.step(cx);
             poll
         }))
+    }
+
+    /// The same, and goes on until nothing is left of what `future` has left behind: changes of other sessions wait for it.
+    /// It waits itself for the changes of its keys that were there before.
+    pub(crate) fn finish<F: Future>(&self, future: F) -> F::Output {
+        let output = self.block_on(future);
+        if !self.writer.is_idle() {
+            self.disk.block_on(poll_fn(|cx| {
+                self.writer.step(cx);
+                match self.writer.is_idle() {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            }));
+        }
+        output
     }
 
     pub(crate) fn view(&self) -> View<'_> {

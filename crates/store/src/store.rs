@@ -303,7 +303,7 @@ impl Store {
             slots.push(own.slot());
             Ok::<_, StoreError>(own)
         })?;
-        let on = |session: &Session| session.block_on(run(session));
+        let on = |session: &Session| session.finish(run(session));
         // SAFETY: operations borrow the session, and their futures end here. What they return is made by
         // the callers here: versions, counts and copies, and what users make of a borrowed value, which
         // they can neither keep nor copy with its buffer.

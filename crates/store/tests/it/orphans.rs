@@ -2,14 +2,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
-use block::sim::{Kind, SimDevice};
+use block::sim::{Kind, SimConfig, SimDevice};
 use block::{BlockError, Device, Done, Geometry, Queue, Region, Request};
 use rt::Arm;
 use rustix::io::Errno;
-use store::State;
+use store::{Options, State, Store, StoreError};
 
 use super::moves::compare_with_a_cut;
 use super::rig::{Rig, key, poll};
@@ -20,8 +23,18 @@ use super::world::{self, World};
 struct Orders {
     /// The device has them and does not go on with them.
     holds: AtomicBool,
+    /// Only with those of this thread, if there is one.
+    of: Mutex<Option<ThreadId>>,
     /// The next time it is told of new memory, it panics.
     panics: AtomicBool,
+}
+
+impl Orders {
+    /// Whether the device does not go on with the requests of the calling thread.
+    fn hold(&self) -> bool {
+        let of = || *self.of.lock().expect("not poisoned");
+        self.holds.load(Ordering::Relaxed) && of().is_none_or(|of| of == thread::current().id())
+    }
 }
 
 /// A simulated device whose queues obey.
@@ -64,7 +77,7 @@ unsafe impl Queue for ObedientQueue {
     }
 
     fn poll(&mut self, done: &mut [Done]) -> usize {
-        if self.orders.holds.load(Ordering::Relaxed) {
+        if self.orders.hold() {
             return 0;
         }
         // SAFETY: the caller's promise, of requests that have not been polled.
@@ -190,4 +203,61 @@ fn sessions_that_go_in_the_middle_of_a_write_cost_no_segment_for_long() {
     }
     rig.put(500, b"value", 0).expect("room");
     assert!(rig.store.stats().collected > 0, "none was given up");
+}
+
+/// A change that fails while one before it is under way has left something behind, which others wait for: its thread does not
+/// go elsewhere before that has ended.
+#[test]
+fn a_change_that_fails_behind_another_one_holds_up_nobody_for_long() {
+    let orders = Arc::new(Orders::default());
+    let device = SimDevice::new(SimConfig::new(1, 1 << 20));
+    let obedient = Obedient {
+        device: device.clone(),
+        orders: orders.clone(),
+    };
+    let made = Store::unmaintained(Arc::new(obedient), &Options::default());
+    let (store, _maintenance) = made.expect("a store");
+    let give_up = Instant::now() + Duration::from_secs(120);
+    let until = |holds: &dyn Fn() -> bool| {
+        while !holds() {
+            assert!(Instant::now() < give_up, "it never comes to this");
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let written = || store.stats().batches;
+    let (has_failed, failure) = channel();
+    let (go, may_go) = channel::<()>();
+    let (has_ended, end) = channel();
+    let is_over = thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            *orders.of.lock().expect("not poisoned") = Some(thread::current().id());
+            orders.holds.store(true, Ordering::Relaxed);
+            store.put(b"key", b"first")
+        });
+        until(&|| written() == 1);
+        device.fail(Kind::Write, 0, Errno::IO);
+        let store = &store;
+        scope.spawn(move || {
+            let failed = store.put(b"key", b"second");
+            has_failed.send(failed).expect("awaited");
+            // Somewhere else, for as long as the test takes.
+            let _ = may_go.recv();
+        });
+        until(&|| device.faults_to_come() == 0);
+        // Time to go elsewhere for who does not wait.
+        let early = failure.recv_timeout(Duration::from_millis(50)).ok();
+        orders.holds.store(false, Ordering::Relaxed);
+        slow.join().expect("no panic").expect("put");
+        scope.spawn(move || has_ended.send(store.put(b"key", b"third")));
+        let third = end.recv_timeout(give_up - Instant::now());
+        drop(go);
+        let failed = early.or_else(|| failure.recv().ok()).expect("it ends");
+        assert!(matches!(failed, Err(StoreError::Device(_))), "{failed:?}");
+        third.is_ok_and(|put| put.is_ok())
+    });
+    assert!(is_over, "the third change waits for ever");
+    assert_eq!(
+        store.get(b"key").expect("got").as_deref(),
+        Some(&b"third"[..])
+    );
 }
