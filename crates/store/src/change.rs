@@ -109,8 +109,9 @@ impl Session {
         let record = record(key, value, attributes, replaces);
         shared.admit(key, record.encoded_len())?;
         let mut known = None;
-        let promise = match LetIn::decide(shared, record.encoded_len(), candidates.iter().copied())
-        {
+        // As far as the index knows, which tells neither a key from all others nor a copy from what was written.
+        let may_replace_as_long = |size| candidates.iter().any(|old| old.size() >= size);
+        let promise = match LetIn::decide(shared, record.encoded_len(), may_replace_as_long) {
             Some(LetIn::Yes(promise)) => promise,
             None if is_alone && !may_replace => return Err(StoreError::Full),
             // Whether the key has a record as long has to be known first.
@@ -489,9 +490,13 @@ fn let_in(
     record: &Record<'_>,
     old: &Old,
 ) -> Result<Option<Promise>, StoreError> {
-    let found = old.found.map(|found| found.place);
-    let places = found.into_iter().chain(old.doubtful.iter().copied());
-    match LetIn::decide(shared, record.encoded_len(), places) {
+    let replaces = |size| {
+        // What cannot be read does not say whether it is a copy.
+        let doubtful = old.doubtful.iter().map(|place| place.size());
+        let found = old.found.map(|found| found.written);
+        found.into_iter().chain(doubtful).any(|old| old >= size)
+    };
+    match LetIn::decide(shared, record.encoded_len(), replaces) {
         Some(LetIn::Yes(promise)) => Ok(promise),
         Some(LetIn::IfReplaces) => Ok(None),
         None => Err(StoreError::Full),
@@ -619,6 +624,7 @@ impl<'s> UnderWay<'s> {
             right.end(Current {
                 place: placed.place,
                 expiry: with.expiry,
+                written: placed.place.size(),
             });
         }
     }

@@ -13,7 +13,8 @@
 //!   fill 15/16 of the segments if records of which less than 16 fit a segment count twice.
 //!
 //! One of these has to hold of what is live and what is being written. All of them go on to hold if a record takes the
-//! place of one that is as long or longer.
+//! place of one that is as long or longer. A copy is longer than its record was: what counts is how long that was written,
+//! or each record could grow by the difference whenever it has been moved.
 //!
 //! Four segments do not count: the users' open one, that of who moves, and two that users leave to whoever moves. Of the
 //! others one in 64 is kept back, so that moving gains a segment with so many collections at most.
@@ -22,14 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::layout::Layout;
-use crate::index::{Place, SizeCode};
+use crate::format::record::ORIGIN_LEN;
+use crate::index::SizeCode;
 use crate::mover;
 use crate::shared::Shared;
 
 /// Segments that hold nothing for long.
 const SET_ASIDE: u64 = 4;
-/// Bytes that a record grows by when it is moved.
-const GROWS: u64 = 8;
 /// Records of which fewer fit a segment are long.
 const LONG: u64 = 16;
 /// Classes of records: each number from 1 to 15 that fit a segment has its own, and then each power of two.
@@ -53,8 +53,8 @@ const FIT: [u64; CLASSES] = {
 /// How full a store is.
 pub(crate) struct Fill {
     bounds: Bounds,
-    /// What records count, by the codes of their lengths.
-    weights: Box<[Weight; SizeCode::COUNT]>,
+    /// What records count that stand where they were written, and copies, by the codes of their lengths.
+    weights: Box<[[Weight; SizeCode::COUNT]; 2]>,
     /// What the index points at.
     live: Tally,
     /// What was let in, and the index does not point at yet.
@@ -94,6 +94,13 @@ pub(crate) struct Weight {
     class: usize,
 }
 
+impl Weight {
+    /// Whether two records count alike when both have been moved.
+    pub(crate) fn is_alike(self, other: Self) -> bool {
+        (self.grains, self.class) == (other.grains, other.class)
+    }
+}
+
 impl Bounds {
     fn new(layout: &Layout, live_share: f64) -> Self {
         let segment_grains = layout.segment_bytes() >> layout.grain_shift;
@@ -108,17 +115,21 @@ impl Bounds {
         let segment = bytes.saturating_sub(lost).max(bytes / 4) >> layout.grain_shift;
         let counted = u64::from(layout.segments).saturating_sub(SET_ASIDE);
         Self {
-            grows: GROWS.div_ceil(layout.grain() as u64),
+            grows: ORIGIN_LEN.div_ceil(layout.grain()) as u64,
             segment,
             whole: counted * segment / 64 * 63,
             share: (whole as f64 * live_share) as u64,
         }
     }
 
-    fn weight(&self, size: SizeCode) -> Weight {
+    fn weight(&self, size: SizeCode, is_copy: bool) -> Weight {
         // No segment holds a record whose length its place does not tell.
         let len = size.grains().unwrap_or(0);
-        let grains = len + self.grows;
+        let grains = if is_copy {
+            len.max(1)
+        } else {
+            len + self.grows
+        };
         let fit = (self.segment / grains).max(1);
         let class = match fit {
             LONG.. => (LONG - 1) as usize + (fit / LONG).ilog2() as usize,
@@ -194,7 +205,8 @@ impl Fill {
     /// An empty store of this geometry, of which live records may take this share.
     pub(crate) fn new(layout: &Layout, live_share: f64) -> Self {
         let bounds = Bounds::new(layout, live_share);
-        let weights = SizeCode::all().map(|size| bounds.weight(size));
+        let sizes = SizeCode::all();
+        let weights = [false, true].map(|is_copy| sizes.map(|size| bounds.weight(size, is_copy)));
         Self {
             bounds,
             weights: Box::new(weights),
@@ -203,9 +215,9 @@ impl Fill {
         }
     }
 
-    /// What a record of this length counts.
-    pub(crate) fn weight(&self, size: SizeCode) -> Weight {
-        self.weights[usize::from(size.bits())]
+    /// What a record of this length counts; that of a copy includes what the record has grown by.
+    pub(crate) fn weight(&self, size: SizeCode, is_copy: bool) -> Weight {
+        self.weights[usize::from(is_copy)][usize::from(size.bits())]
     }
 
     /// The index points at such a record from now on.
@@ -254,7 +266,7 @@ pub(crate) fn live_bytes_max(layout: &Layout, live_share: f64) -> u64 {
 pub(crate) enum LetIn {
     /// It does. The promise is kept until the index points at the record, or never will.
     Yes(Option<Promise>),
-    /// It does if the record takes the place of one that is as long, as the index says it may.
+    /// It does if the record takes the place of one that is as long, as is said.
     IfReplaces,
 }
 
@@ -271,19 +283,19 @@ impl Drop for Promise {
 }
 
 impl LetIn {
-    /// Decides of a record that may take the place of one of these. Nothing if the store is full. A cache evicts
-    /// instead.
+    /// Decides of a record. `replaces` says whether it takes the place of one that was as long when it was written. Nothing if
+    /// the store is full. A cache evicts instead.
     pub(crate) fn decide(
         shared: &Arc<Shared>,
         record_len: usize,
-        old: impl IntoIterator<Item = Place>,
+        replaces: impl FnOnce(SizeCode) -> bool,
     ) -> Option<Self> {
         if shared.superblock.cache {
             return Some(Self::Yes(None));
         }
         let size = SizeCode::of(record_len.div_ceil(shared.layout().grain()) as u64);
-        let weight = shared.fill.weight(size);
-        if old.into_iter().any(|old| old.size() >= size) {
+        let weight = shared.fill.weight(size, false);
+        if replaces(size) {
             let may = shared.fill.admit(Some(weight)).is_some();
             return Some(if may {
                 Self::Yes(None)
@@ -318,7 +330,7 @@ mod tests {
         let bounds = bounds();
         let (mut grains, mut classes) = (0, [0; CLASSES]);
         for (number, len) in lens.iter().cycle().enumerate() {
-            let weight = bounds.weight(SizeCode::of(len.div_ceil(GRAIN) as u64));
+            let weight = bounds.weight(SizeCode::of(len.div_ceil(GRAIN) as u64), false);
             grains += weight.grains;
             classes[weight.class] += 1;
             if bounds.admit(grains, |class| classes[class]).is_none() {
@@ -360,7 +372,7 @@ mod tests {
             let longest = random.usize(1 << 10..1 << 20);
             loop {
                 let len = random.usize(..longest);
-                let weight = bounds.weight(SizeCode::of(len.div_ceil(GRAIN) as u64));
+                let weight = bounds.weight(SizeCode::of(len.div_ceil(GRAIN) as u64), false);
                 let of = |class| classes[class] + u64::from(class == weight.class);
                 if bounds.admit(grains + weight.grains, of).is_none() {
                     break;
@@ -372,7 +384,7 @@ mod tests {
             random.shuffle(&mut records);
             for (len, old) in records {
                 let new = random.usize(..=len);
-                let new = bounds.weight(SizeCode::of(new.div_ceil(GRAIN) as u64));
+                let new = bounds.weight(SizeCode::of(new.div_ceil(GRAIN) as u64), false);
                 grains = grains + new.grains - old.grains;
                 classes[old.class] -= 1;
                 classes[new.class] += 1;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::hash::KeyHash;
-use crate::index::Place;
+use crate::index::{Place, SizeCode};
 use crate::shared::Shared;
 
 /// Enough that cores seldom meet.
@@ -75,6 +75,8 @@ struct Standing {
 pub(crate) struct Current {
     pub(crate) place: Place,
     pub(crate) expiry: u32,
+    /// How long it was when it was written: a copy is longer.
+    pub(crate) written: SizeCode,
 }
 
 impl Standing {
@@ -497,8 +499,9 @@ mod tests {
         assert!(poll(&mut alone, &counts[3]).is_none());
         assert!(std::pin::pin!(third.alone()).poll(&mut cx).is_pending());
         let current = Current {
-            place: Place::new(7, crate::index::SizeCode::of(3)),
+            place: Place::new(7, SizeCode::of(3)),
             expiry: 0,
+            written: SizeCode::of(3),
         };
         first.end(current);
         let told = std::pin::pin!(second.alone()).poll(&mut cx);

@@ -14,9 +14,9 @@ use crate::flights::Current;
 use crate::format::FormatError;
 use crate::format::Version;
 use crate::format::layout::Layout;
-use crate::format::record::{HEADER_MAX, Header, Meta};
+use crate::format::record::{HEADER_MAX, Header, Meta, ORIGIN_LEN};
 use crate::hash::KeyHash;
-use crate::index::{Candidates, Place};
+use crate::index::{Candidates, Place, SizeCode};
 use crate::shared::Shared;
 
 /// A record that was read. Short, as it is handed on from one future to the next.
@@ -29,12 +29,20 @@ pub(crate) struct Found {
     pub(crate) flags: u32,
     pub(crate) place: Place,
     pub(crate) version: Version,
+    /// How long it was when it was written.
+    pub(crate) written: SizeCode,
 }
 
 impl Found {
     /// Of which no more was asked for than what it says beside its value.
-    fn without_value(buf: Buf, meta: Meta, place: Place, version: Version) -> Self {
-        let Meta { expiry, flags, .. } = meta;
+    fn without_value(
+        layout: &Layout,
+        buf: Buf,
+        header: &Header,
+        place: Place,
+        version: Version,
+    ) -> Self {
+        let Meta { expiry, flags, .. } = header.meta;
         Found {
             buf,
             value_at: 0,
@@ -43,6 +51,7 @@ impl Found {
             flags,
             place,
             version,
+            written: written(layout, place, header.meta, header.record_len()),
         }
     }
 
@@ -57,6 +66,7 @@ impl Found {
         Current {
             place: self.place,
             expiry: self.expiry,
+            written: self.written,
         }
     }
 }
@@ -232,9 +242,10 @@ async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
                 return There::Unreadable(error);
             }
             let at = offset(shared, place);
-            if let Some(meta) = seems(&buf[at..], key) {
-                let version = version(layout, meta, seq, grain);
-                return There::Key(Found::without_value(buf, meta, place, version));
+            if let Some(header) = seems(&buf[at..], key) {
+                let version = version(layout, header.meta, seq, grain);
+                let found = Found::without_value(layout, buf, &header, place, version);
+                return There::Key(found);
             }
             // Not it, as far as an unchecked header tells: the checksum has to say so.
         }
@@ -252,9 +263,10 @@ async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
         Ok(checked) => checked,
         Err(error) => {
             return match seems(bytes, key) {
-                Some(meta) => {
-                    let version = version(layout, meta, seq, grain);
-                    There::Seems(Found::without_value(buf, meta, place, version), error)
+                Some(header) => {
+                    let version = version(layout, header.meta, seq, grain);
+                    let found = Found::without_value(layout, buf, &header, place, version);
+                    There::Seems(found, error)
                 }
                 None => There::Nothing(error),
             };
@@ -274,15 +286,32 @@ async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
         flags,
         place,
         version: version(layout, meta, seq, grain),
+        written: written(layout, place, meta, len),
     })
 }
 
-/// What a record says of itself whose checksum is wrong or was not looked at, if it says that it is the
-/// key's.
-fn seems(bytes: &[u8], key: &[u8]) -> Option<Meta> {
+/// The header of a record whose checksum is wrong or was not looked at, if it says that it is the key's.
+fn seems(bytes: &[u8], key: &[u8]) -> Option<Header> {
     let header = Header::parse(bytes).ok()?;
     let is_key = bytes.get(header.key_at..header.key_at + header.key_len) == Some(key);
-    (is_key && header.meta.tombstone.is_none()).then_some(header.meta)
+    (is_key && header.meta.tombstone.is_none()).then_some(header)
+}
+
+/// How long a record of so many bytes was when it was written.
+#[inline]
+fn written(layout: &Layout, place: Place, meta: Meta, len: usize) -> SizeCode {
+    match meta.origin {
+        None => place.size(),
+        Some(_) => written_first(layout, place, len),
+    }
+}
+
+/// The same for one that was moved since.
+#[cold]
+fn written_first(layout: &Layout, place: Place, len: usize) -> SizeCode {
+    let grains = (len - ORIGIN_LEN).div_ceil(layout.grain()) as u64;
+    // Its header may not have been checked.
+    SizeCode::of(grains).min(place.size())
 }
 
 /// The version of a record that stands at a grain of a segment.

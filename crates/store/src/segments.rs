@@ -44,6 +44,8 @@ pub(crate) struct Counts {
     in_flight: AtomicU32,
     /// When a record in it was last asked for, in sequence numbers.
     touched: AtomicU64,
+    /// What stands in it was moved there.
+    is_of_copies: AtomicBool,
     /// Something in it is damaged, and nobody has given that up.
     is_damaged: AtomicBool,
     /// What was written to it, and whether its header says so.
@@ -172,6 +174,8 @@ impl Segments {
         table.next_seq = table.next_seq.max(seq + 1);
         self.next_seq.store(table.next_seq, Ordering::Release);
         let counts = &self.counts[segment as usize];
+        let is_of_copies = kind == Kind::Moved;
+        counts.is_of_copies.store(is_of_copies, Ordering::Relaxed);
         counts.last_seq.store(seq, Ordering::Relaxed);
         counts.seq.store(seq, Ordering::Release);
         counts.touched.fetch_max(seq, Ordering::Relaxed);
@@ -417,6 +421,8 @@ impl Segments {
         ] {
             zero.store(0, Ordering::Relaxed);
         }
+        let is_of_copies = kind == Kind::Moved;
+        counts.is_of_copies.store(is_of_copies, Ordering::Relaxed);
         counts.touched.store(seq, Ordering::Relaxed);
         counts.last_seq.store(seq, Ordering::Relaxed);
         counts.seq.store(seq, Ordering::Release);
@@ -511,6 +517,12 @@ impl Segments {
         let is_damaged = &self.counts[segment as usize].is_damaged;
         is_damaged.store(true, Ordering::Relaxed);
         self.retire(segment);
+    }
+
+    /// Whether what stands in a segment was moved there.
+    pub(crate) fn is_of_copies(&self, segment: u32) -> bool {
+        let is_of_copies = &self.counts[segment as usize].is_of_copies;
+        is_of_copies.load(Ordering::Relaxed)
     }
 
     /// Whether a segment holds damage that nobody has given up.

@@ -10,7 +10,7 @@ use rt::cross::Notifier;
 use crate::admission::Gate;
 use crate::counters::{Counters, Stats, Tally, add};
 use crate::error::StoreError;
-use crate::fill::Fill;
+use crate::fill::{Fill, Weight};
 use crate::flights::Flights;
 use crate::format::layout::Layout;
 use crate::format::segment::Kind;
@@ -164,14 +164,14 @@ impl Shared {
 
     /// The index points at a record from now on.
     pub(crate) fn add_live(&self, place: Place) {
-        let weight = self.fill.weight(place.size());
+        let weight = self.weight(place);
         self.fill.add(weight);
         self.segments.add_live(self.segment(place), weight);
     }
 
     /// The index does not point at a record any more.
     pub(crate) fn sub_live(&self, place: Place) {
-        let weight = self.fill.weight(place.size());
+        let weight = self.weight(place);
         self.fill.sub(weight);
         self.segments.sub_live(self.segment(place), weight);
     }
@@ -179,9 +179,9 @@ impl Shared {
     /// Has the index point at one record in place of another one; false if it does not point at that (any more).
     #[must_use = "false: the index does not point at the new record"]
     pub(crate) fn replace(&self, hash: KeyHash, old: Place, new: Place) -> bool {
-        let [weight, weight_of_old] = [new, old].map(|place| self.fill.weight(place.size()));
+        let [weight, weight_of_old] = [new, old].map(|place| self.weight(place));
         // Most are as long as what they replace.
-        let is_alike = weight == weight_of_old;
+        let is_alike = weight.is_alike(weight_of_old);
         // Before the index points at it, so that no segment seems empty that is not.
         self.segments.add_live(self.segment(new), weight);
         if !is_alike {
@@ -224,7 +224,13 @@ impl Shared {
 
     /// About how long a record is: always the same for the same place.
     pub(crate) fn grains(&self, place: Place) -> u64 {
-        self.fill.weight(place.size()).len
+        self.weight(place).len
+    }
+
+    /// What a record counts: always the same for as long as the index points at the place.
+    pub(crate) fn weight(&self, place: Place) -> Weight {
+        let is_copy = self.segments.is_of_copies(self.segment(place));
+        self.fill.weight(place.size(), is_copy)
     }
 
     /// Refuses what cannot be stored.

@@ -27,6 +27,8 @@ const FLAGS: u8 = 1 << 4;
 const ALL: u8 = TOMBSTONE | REPLACES | ORIGIN | EXPIRY | FLAGS;
 
 pub(super) const CRC_LEN: usize = 4;
+/// What a record grows by when it is moved.
+pub(crate) const ORIGIN_LEN: usize = 8;
 
 /// The longest header: what has to be read to find a key.
 pub const HEADER_MAX: usize = CRC_LEN + 1 + 3 + 5 + 8 + 8 + 4 + 4;
@@ -189,7 +191,7 @@ impl<'a> Record<'a> {
             + 1
             + varint_len(self.key.len() as u32)
             + varint_len(self.value.len() as u32)
-            + if meta.origin.is_some() { 8 } else { 0 }
+            + if meta.origin.is_some() { ORIGIN_LEN } else { 0 }
             + if meta.tombstone.is_some() { 8 } else { 0 }
             + if meta.expiry != 0 { 4 } else { 0 }
             + if meta.flags != 0 { 4 } else { 0 }

@@ -208,7 +208,7 @@ pub(crate) async fn load(
         for region in 0..shared.index.regions_of(shard) {
             shared.index.places(shard, region, |_, place| {
                 let (segment, _) = shared.layout().segment_of(place.grain());
-                let weight = shared.fill.weight(place.size());
+                let weight = shared.weight(place);
                 shared.fill.add(weight);
                 shared.segments.restore_end(segment, weight);
             });

@@ -4,6 +4,7 @@
 //! `VERVAIN_STORE_SEEDS=FROM..TO` runs other seeds than the usual few.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use block::sim::{Loss, SimConfig, SimDevice};
 use fastrand::Rng;
@@ -343,5 +344,57 @@ fn a_small_store_of_values_as_long_as_a_block_is_written_over() {
             filled.keys,
             filled.share
         );
+    }
+}
+
+/// Writes over some values of a full store, so that the rest is moved, and then puts all of them with 8 bytes more, again and
+/// again. What was taken up can be written over and removed in the end.
+fn grow_and_change(len: usize) -> Result<(), String> {
+    let case = Case {
+        segment: FIRST,
+        segments: 12,
+        block: 512,
+        depth: 16,
+        lens: Lens::Equal(len),
+    };
+    let mut world = world(&SimDevice::new(case.config()), &case.options(1))?;
+    let mut random = Rng::with_seed(1);
+    let stored = fill(&case, &mut world, &mut random, 0)?;
+    let mut stored: BTreeMap<usize, usize> = stored.into_iter().collect();
+    for round in 1..=30 {
+        let mut all: Vec<_> = stored.clone().into_iter().collect();
+        random.shuffle(&mut all);
+        overwrite(&case, &mut world, &all[..all.len() / 4], round)
+            .map_err(|error| format!("round {round}: {error}"))?;
+        let grown = RefCell::new(stored);
+        change(&case, &mut world, &all, async |session, i, len| {
+            let longer = value(&key(i), round, len + 8);
+            match session.put(&key(i), &longer).await {
+                Ok(_) => drop(grown.borrow_mut().insert(i, len + 8)),
+                Err(StoreError::Full) => {}
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        })
+        .map_err(|error| format!("round {round}: {error}"))?;
+        stored = grown.into_inner();
+        // A copy has 16 bytes beside key and value.
+        let bytes: usize = stored.iter().map(|(i, len)| key(*i).len() + len + 16).sum();
+        let max = world.store.live_bytes_max();
+        if bytes as u64 > max {
+            return Err(format!("round {round}: {bytes} bytes of {max}"));
+        }
+    }
+    let stored: Vec<_> = stored.into_iter().collect();
+    overwrite(&case, &mut world, &stored, 31)?;
+    delete(&case, &mut world, &stored)
+}
+
+/// A record that was moved is longer than it was written: what replaces it may be as long as it was, and no longer.
+#[test]
+fn a_full_store_does_not_grow_by_what_moving_adds() {
+    // The index tells the lengths of the shorter ones exactly.
+    for len in [150, 1000] {
+        grow_and_change(len).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
     }
 }
