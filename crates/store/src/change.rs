@@ -386,7 +386,8 @@ impl Session {
     }
 
     /// Has the index point at a new record of the key. False if the index has no room; a tombstone has taken
-    /// the record back then.
+    /// the record back then. If the key may have a value that cannot be read, that would go with it: the change has failed, and
+    /// which of the two the key has is open.
     async fn point(
         &self,
         hash: KeyHash,
@@ -394,8 +395,10 @@ impl Session {
         old: Old,
         placed: Placed,
     ) -> Result<bool, StoreError> {
-        if point(self.view(), hash, key, old, placed).await {
-            return Ok(true);
+        match point(self.view(), hash, key, old, placed).await {
+            Pointed::Yes => return Ok(true),
+            Pointed::No { is_alone: true } => {}
+            Pointed::No { is_alone: false } => return Err(StoreError::IndexFull),
         }
         // It is of the record's own version: other changes may have followed.
         let grave = tombstone(key, self.shared.segments.next_seq(), Some(placed.version));
@@ -503,25 +506,41 @@ fn let_in(
     }
 }
 
+/// Whether the index points at a new record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pointed {
+    Yes,
+    /// It has no room. It still points at what cannot be read and may be of the key, unless the record `is_alone`.
+    No {
+        is_alone: bool,
+    },
+}
+
 /// Has the index point at a new record of the key in place of the old one, if it has room.
-async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: Placed) -> bool {
+async fn point(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old, placed: Placed) -> Pointed {
     let shared = view.shared;
     loop {
-        let Some(found) = old.found else {
-            if !shared.supersede(hash, &old.doubtful) {
-                old = find_old(view, hash, key).await;
-                continue;
+        if let Some(found) = old.found {
+            if shared.replace(hash, found.place, placed.place) {
+                return Pointed::Yes;
             }
+        } else {
             // Before the index points at it: whoever takes it out finds it counted.
             shared.add_live(placed.place);
-            let inserted = shared.index.insert(hash.index(), placed.place);
-            if inserted.is_err() {
-                shared.sub_live(placed.place);
+            let mut is_full = false;
+            let insert = || {
+                is_full = shared.index.insert(hash.index(), placed.place).is_err();
+                !is_full
+            };
+            // Nothing is given up for a record that the index has no room for.
+            if shared.supersede(hash, &old.doubtful, insert) {
+                return Pointed::Yes;
             }
-            return inserted.is_ok();
-        };
-        if shared.replace(hash, found.place, placed.place) {
-            return true;
+            shared.sub_live(placed.place);
+            if is_full {
+                let is_alone = old.doubtful.is_empty();
+                return Pointed::No { is_alone };
+            }
         }
         // It was moved or evicted since.
         old = find_old(view, hash, key).await;
@@ -540,7 +559,7 @@ async fn forget(view: View<'_>, hash: KeyHash, key: &[u8], mut old: Old) {
                 }
                 is_removed
             }
-            None => shared.supersede(hash, &old.doubtful),
+            None => shared.supersede(hash, &old.doubtful, || true),
         };
         if is_gone {
             return;
@@ -668,7 +687,7 @@ impl UnderWay<'_> {
                 (Err(_), _) => left.end_empty(),
                 (Ok(placed), None) => {
                     let old = find_old(view, hash, &key).await;
-                    if point(view, hash, &key, old, placed).await {
+                    if point(view, hash, &key, old, placed).await == Pointed::Yes {
                         left.end_known();
                     }
                 }

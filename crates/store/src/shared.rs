@@ -206,16 +206,26 @@ impl Shared {
         self.unsettled.relocate(hash, old, new, replace)
     }
 
-    /// What stands in these places cannot be read, and is not to be shown for this key any more, whose it may be. False if
-    /// the index does not point at all of them any more: something of them was moved, and may be read there.
+    /// What stands in these places cannot be read, and is not to be shown for this key any more, whose it may be, if `take_over`
+    /// does what takes their place. False if that says that it could not, and if the index does not point at all of them any
+    /// more: something of them was moved, and may be read there. Nothing is done and nothing noted then.
     #[must_use = "false: the key's record may stand elsewhere"]
-    pub(crate) fn supersede(&self, hash: KeyHash, places: &[Place]) -> bool {
+    pub(crate) fn supersede(
+        &self,
+        hash: KeyHash,
+        places: &[Place],
+        take_over: impl FnOnce() -> bool,
+    ) -> bool {
+        if places.is_empty() {
+            return take_over();
+        }
         let is_there = || {
             let mut candidates = Candidates::new();
             self.index.candidates(hash.index(), &mut candidates);
             places.iter().all(|place| candidates.contains(place))
         };
-        places.is_empty() || self.unsettled.supersede(hash, places, is_there)
+        let take_over = || is_there() && take_over();
+        self.unsettled.supersede(hash, places, take_over)
     }
 
     fn segment(&self, place: Place) -> u32 {

@@ -118,16 +118,16 @@ impl Unsettled {
     }
 
     /// What stands in these places cannot be read. If it is of this key, it is not current any more. Nothing is noted, and
-    /// this is false, if `is_there` says that the index does not point at all of them: no record is moved while it is asked.
+    /// this is false, if `take_over` says that something else is not in their place: no record is moved while it is asked.
     pub(crate) fn supersede(
         &self,
         hash: KeyHash,
         places: &[Place],
-        is_there: impl FnOnce() -> bool,
+        take_over: impl FnOnce() -> bool,
     ) -> bool {
         let mut is_noted = false;
         self.change(|state| {
-            is_noted = is_there();
+            is_noted = take_over();
             if is_noted {
                 state.superseded.entry(hash).or_default().extend(places);
             }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use block::Device;
-use block::sim::{Image, Loss, SimConfig, SimDevice};
+use block::sim::{Image, Kind, Loss, SimConfig, SimDevice};
+use rustix::io::Errno;
 use store::examine::examine;
 use store::format::record::Header;
 use store::{Attributes, Options, State, Store, StoreError, Swap};
@@ -172,6 +173,62 @@ fn a_full_index_takes_its_record_back() {
     let store = open(&cut, &options).expect("recovered");
     assert_eq!(store.get(&key(refused)).expect("got"), None);
     assert_eq!(store.len(), len);
+}
+
+/// A PUT that the index has no room for, and that cannot read what it replaces, leaves the old value or the new one.
+#[test]
+fn a_full_index_deletes_nothing_that_cannot_be_read() {
+    let device = blank(1, 30);
+    let mut options = options();
+    options.index_bytes_max = Some(160 << 10);
+    let mut world = World::open(&device, &options, 1).expect("a store");
+    let session = world.sessions[0].clone();
+    let mut stored = 0;
+    loop {
+        match world
+            .finish(session.put(&key(stored), b"old"))
+            .expect("it ends")
+        {
+            Ok(_) => stored += 1,
+            Err(StoreError::IndexFull) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let mut refused = Vec::new();
+    for i in 0..stored {
+        // Each is read twice before it counts as unreadable; more of them also fail for who goes on with the change.
+        for _ in 0..2 + 2 * (i % 3) {
+            device.fail(Kind::Read, 0, Errno::IO);
+        }
+        let put = world.finish(session.put(&key(i), b"new")).expect("it ends");
+        world.rest();
+        device.clear_faults();
+        match put {
+            Ok(_) => {}
+            Err(StoreError::IndexFull) => refused.push(i),
+            Err(error) => panic!("{error}"),
+        }
+        if refused.len() == 30 {
+            break;
+        }
+    }
+    assert!(!refused.is_empty(), "the index has room");
+    let judge = |what: &str, i: u32, found: Option<&[u8]>| {
+        let is_one = found
+            .is_some_and(|found| [b"old", b"new"].contains(&found.try_into().expect("3 bytes")));
+        assert!(is_one, "{what}, key {i}: {found:?}");
+    };
+    for &i in &refused {
+        let got = world.finish(session.get(&key(i))).expect("it ends");
+        judge("now", i, got.expect("got").as_deref());
+    }
+    drop(world);
+    let cut = with_image(1, device.snapshot().after(Loss::All));
+    let store = open(&cut, &options).expect("recovered");
+    for &i in &refused {
+        let got = store.get(&key(i)).expect("got");
+        judge("after a crash", i, got.as_deref());
+    }
 }
 
 /// The power goes before what the index has no room for is taken back: recovery takes up what the log has, and more
