@@ -28,28 +28,34 @@ impl Inner {
             return;
         }
         let number = self.count_flush();
-        let inner = Rc::clone(self);
-        let delay = Duration::from_secs(at_s - work.now_s);
-        drop(self.core.spawn(async move {
-            inner.core.sleep(delay).await;
-            // As with memcached, a later flush takes the place of one that is still to come.
-            let last = inner
-                .session
-                .shared
-                .commands
-                .flushes
-                .load(Ordering::Relaxed);
-            if last == number
-                && let Err(error) = inner.delete_all().await
-            {
-                tracing::error!(%error, "a delayed flush_all has failed");
+        let inner = Rc::downgrade(self);
+        let sleep = self.core.sleep(Duration::from_secs(at_s - work.now_s));
+        let planned = self.core.spawn(async move {
+            sleep.await;
+            if let Some(inner) = inner.upgrade() {
+                // By a task of its own: what has begun is not given up for a later one.
+                drop(inner.core.clone().spawn(inner.flush_as_planned(number)));
             }
-        }));
+        });
+        self.planned.replace(Some(planned));
         slot.answer(Reply::Plain(Answer::Done));
     }
 
-    /// Counts a flush, and says which it is.
+    async fn flush_as_planned(self: Rc<Self>, number: u64) {
+        let flushes = &self.session.shared.commands.flushes;
+        // One that another core was asked for since has taken its place.
+        if flushes.load(Ordering::Relaxed) == number
+            && let Err(error) = self.delete_all().await
+        {
+            tracing::error!(%error, "a delayed flush_all has failed");
+        }
+    }
+
+    /// Counts a flush, and says which it is. As with memcached, it takes the place of one that is still to come.
     fn count_flush(&self) -> u64 {
+        if let Some(planned) = self.planned.take() {
+            planned.abort();
+        }
         let flushes = &self.session.shared.commands.flushes;
         flushes.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use ::engine::{Answer, Ask, Budget, Command, Engine, Failure, Limits, Segments, StatsPage};
+use rt::JoinHandle;
 use rt::sync::{Notify, Semaphore};
 
 pub use self::slot::Ticket;
@@ -99,7 +100,7 @@ impl Common {
 ///
 /// **`FlushAll`** deletes every key, as durably as any delete, which takes as long as reading the log and
 /// deleting so many keys; keys go one by one, and each that was there when it was asked is gone when it
-/// is answered. One for later is forgotten when the store is closed before its moment.
+/// is answered. One for later is forgotten when the store is closed, or its core's engine dropped, before its moment.
 ///
 /// **Memory.** A value that is longer than its asker has room for is read once the asker fetches it;
 /// what the asker has started since on its key waits until then. How long it is is looked at when the
@@ -125,6 +126,8 @@ struct Inner {
     under_way: Cell<usize>,
     idle: Notify,
     epoch: RefCell<Rc<Epoch>>,
+    /// Sleeps until the moment of the flush that this core was asked for last, if that is for later.
+    planned: RefCell<Option<JoinHandle<()>>>,
     long_rewrites: Semaphore,
     is_closing: Cell<bool>,
 }
@@ -158,6 +161,7 @@ impl StoreEngine {
                 under_way: Cell::default(),
                 idle: Notify::new(),
                 epoch: RefCell::default(),
+                planned: RefCell::default(),
                 long_rewrites: Semaphore::new(LONG_REWRITES_MAX),
                 is_closing: Cell::default(),
             }),

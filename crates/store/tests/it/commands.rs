@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use block::sim::{SimConfig, SimDevice};
 use block::{Device, FileDevice};
 use engine::{
     Answer, Ask, Asker, Budget, Command, Direction, Engine, Expiry, Failure, MapEngine, Mode,
     NoBudget, OwnedAnswer,
 };
+use rt::{ManualClock, ManualCore};
 use store::{Durability, Options, Store, StoreEngine, Ticket};
 
 const NOW_S: u64 = 1_000_000;
@@ -466,4 +468,49 @@ fn puts_of_a_key_share_their_writes() {
         // One after the other they would take a block each.
         assert!(written < 32 * 4096, "{written} bytes");
     });
+}
+
+/// Only the last one counts: those before it leave nothing behind, however far off they are.
+#[test]
+fn flushes_that_are_planned_over_and_over_take_no_room() {
+    let clock = Arc::new(ManualClock::new(0));
+    let mut config = rt::Config::default();
+    config.clock = clock.clone();
+    let core = ManualCore::new(config, None);
+    let device: Arc<dyn Device> = Arc::new(SimDevice::new(SimConfig::new(1, 4 << 20)));
+    let (store, _maintenance) = Store::unmaintained(device, &Options::default()).unwrap();
+    let session = store.session_on(&core.handle()).unwrap();
+    let mut engine = StoreEngine::new(session, core.handle(), VALUE_MAX, Arc::new(NoBudget));
+    let turn = || {
+        for _ in 0..100 {
+            core.turn();
+        }
+    };
+    let later = |engine: &mut StoreEngine, s: u64| {
+        let flush = Command::FlushAll { at_s: NOW_S + s };
+        drop(start(engine, 1, flush));
+        core.turn();
+    };
+    drop(start(&mut engine, 1, set(b"key", b"value")));
+    turn();
+    later(&mut engine, 10);
+    turn();
+    let before = core.tasks();
+    for _ in 0..1000 {
+        later(&mut engine, 1000);
+    }
+    turn();
+    assert_eq!(core.tasks(), before);
+    clock.advance(Duration::from_secs(500));
+    turn();
+    assert_eq!(
+        counter(&mut engine, "curr_items"),
+        1,
+        "one that was replaced"
+    );
+    clock.advance(Duration::from_secs(501));
+    while counter(&mut engine, "curr_items") > 0 {
+        core.turn();
+    }
+    assert_eq!(counter(&mut engine, "cmd_flush"), 1001);
 }
