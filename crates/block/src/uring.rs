@@ -29,9 +29,9 @@ pub(super) struct Uring {
     /// In the submission queue, unknown to the kernel.
     queued: usize,
     /// Known to the kernel, not polled.
+    in_flight: usize,
     /// A durable write or a flush may be under way.
     needs_worker: bool,
-    in_flight: usize,
     regions: u16,
     regions_max: u16,
     /// Becomes readable when something ends while it is enabled. The ring's own descriptor would not:
