@@ -67,6 +67,37 @@ pub fn a_message_longer_than_its_recv_fails(fixture: &Fixture) {
     pair.in_state(QpState::Err, |pair| &pair.b);
 }
 
+/// A responder that refuses a request fails, however many messages before it nobody has received yet:
+/// those are, and what is left of its RECVs is flushed.
+pub fn a_refusal_fails_the_responder_behind_unread_messages(fixture: &Fixture) {
+    const LEN: usize = 4096;
+    let patience = fixture.patience;
+    // Some NICs have no room for another message behind so many.
+    for count in [63, 40] {
+        let mut pair = Pair::new(fixture, Transport::Rc);
+        for id in 0..=count {
+            pair.b.post_recv(id, 0, LEN);
+        }
+        for id in 0..count {
+            let sges = [pair.a.sge(0, LEN)];
+            pair.a.post(id, SEND, Payload::Gather(&sges));
+            let wc = until(patience, "a message sent", || pair.a.send.take());
+            assert_eq!((wc.id, wc.status), (id, WcStatus::Success));
+        }
+        let mut remote = pair.b.remote(0);
+        remote.rkey.0 ^= 0x007f_ff00;
+        let write = Op::Write { remote, imm: None };
+        pair.a.post(count, write, Payload::Inline(b"refused"));
+        let wc = until(patience, "the refusal", || pair.a.send.take());
+        assert_eq!((wc.id, wc.status), (count, WcStatus::RemAccessErr));
+        for id in 0..count {
+            pair.received_ok(id);
+        }
+        pair.received_as(count, WcStatus::WrFlushErr);
+        assert_eq!(pair.b.state(), QpState::Err);
+    }
+}
+
 /// On UC, a message without a RECV is lost, and its sender completes.
 pub fn an_unreliable_message_without_recv_is_lost(fixture: &Fixture) {
     let mut pair = Pair::new(fixture, Transport::Uc);

@@ -139,11 +139,8 @@ impl Connection {
     /// Has the peer's queue pair fail, as a responder does that has refused a request.
     #[cold]
     pub(crate) fn fail_peer(&mut self, adapter: &Adapter) {
-        let Some(link) = &mut self.link else { return };
-        let nothing = |_: *mut u8| ();
-        let pushed = link.push(adapter, &self.us, Kind::Fail, 0, 0, 0, 0, nothing);
-        if pushed.is_ok() {
-            link.ring();
+        if let Some(link) = &mut self.link {
+            link.fail_peer(adapter, &self.us);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::shared::arming;
 use crate::shared::credit::{self, Ready};
 use crate::shared::lane::{Full, LONGEST_IN_LANE, Writer};
 use crate::shared::layout::{
-    CqEntry, Credit, FIRST, GOES_ON, Kind, LAST, QpEntry, RECEIVES, RECVS, SOLICITED, SRQS,
+    CqEntry, Credit, FAILS, FIRST, GOES_ON, Kind, LAST, QpEntry, RECEIVES, RECVS, SOLICITED, SRQS,
     SrqEntry, qp_index,
 };
 use crate::shared::qp_entry::{self, ACCESS_MASK, gid_words, transport_bits};
@@ -482,12 +482,24 @@ impl Link {
         self.end_lane(0);
     }
 
-    fn end_lane(&mut self, flags: u8) {
-        let Some(mut lane) = self.lane.take() else {
+    /// The same, and that the connection must fail. For that there is room in a full lane, too.
+    #[cold]
+    pub(crate) fn fail_peer(&mut self, adapter: &Adapter, us: &Us) {
+        if self.lane.is_none() && self.begin_lane(adapter, us).is_err() {
+            return; // There is no way to it.
+        }
+        let Some(mut lane) = self.end_lane(FAILS) else {
             return;
         };
+        (lane.unrung, lane.solicited) = (true, true);
+        lane.ring();
+    }
+
+    fn end_lane(&mut self, flags: u8) -> Option<Lane> {
+        let mut lane = self.lane.take()?;
         lane.writer.close(flags);
         self.peer.close_lane(lane.number, lane.opened);
+        Some(lane)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::queue::arrival::Arrival;
 use crate::queue::qp::QpShared;
 use crate::shared::cause::Cause;
 use crate::shared::lane::{self, Found, LookAhead, Message, Reader};
-use crate::shared::layout::{FIRST, GOES_ON, IMM, Kind, LAST, MESSAGE_LEN_MAX};
+use crate::shared::layout::{FAILS, FIRST, GOES_ON, IMM, Kind, LAST, MESSAGE_LEN_MAX};
 use crate::shared::recv_queue::Recv;
 
 /// Messages that complete nothing which are taken in one poll.
@@ -296,7 +296,13 @@ impl RecvLane {
             }
             Kind::Send if self.qp.lent.is_some() => self.lent_piece(adapter, message, out),
             Kind::Send => self.piece(adapter, message, out),
-            Kind::Close => Taken::Ended,
+            Kind::Close => {
+                // A queue pair for datagrams is not this peer's alone.
+                if message.flags & FAILS != 0 && self.qp.transport != Transport::Ud {
+                    self.qp.enter_error(false);
+                }
+                Taken::Ended
+            }
             Kind::Pad => Taken::Nothing,
             // The queue pair is not this peer's alone, so it must not fail for it.
             _ if self.qp.transport == Transport::Ud => {
@@ -306,10 +312,6 @@ impl RecvLane {
             Kind::WriteImm => self.write_imm(adapter, message, out),
             Kind::TooLong => self.failed_recv(adapter, Cause::RecvRoom, out),
             Kind::BadRecv => self.failed_recv(adapter, Cause::RecvMemory, out),
-            Kind::Fail => {
-                self.qp.enter_error(false);
-                Taken::Nothing
-            }
         }
     }
 

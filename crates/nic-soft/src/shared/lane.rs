@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use verbs::mem;
 
-use crate::shared::layout::{Kind, LANE_LINES, LINE, Line, MESSAGE_HEADER_LEN, SOLICITED};
+use crate::shared::layout::{FAILS, Kind, LANE_LINES, LINE, Line, MESSAGE_HEADER_LEN, SOLICITED};
 use crate::sync::{AtomicU64, Ordering};
 
 const LINES: u64 = LANE_LINES as u64;
@@ -312,8 +312,9 @@ impl Message {
     pub(crate) fn is_solicited(&self) -> bool {
         match self.kind {
             Kind::Send | Kind::WriteImm => self.flags & SOLICITED != 0,
-            Kind::TooLong | Kind::BadRecv | Kind::Fail => true,
-            Kind::Pad | Kind::Close => false,
+            Kind::TooLong | Kind::BadRecv => true,
+            Kind::Close => self.flags & FAILS != 0,
+            Kind::Pad => false,
         }
     }
 }

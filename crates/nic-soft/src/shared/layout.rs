@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// `VRVNSOFT`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VRVNSOFT");
 /// Changes with every change of these layouts.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Low bits of a queue pair number: its index in the adapter. The bits above are the instance.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -189,10 +189,8 @@ pub(crate) enum Kind {
     TooLong = 4,
     /// A SEND for a RECV whose buffers cannot be used.
     BadRecv = 5,
-    /// The sender found that this connection must fail.
-    Fail = 6,
     /// The sender writes no more.
-    Close = 7,
+    Close = 6,
 }
 
 impl Kind {
@@ -203,8 +201,7 @@ impl Kind {
             3 => Kind::WriteImm,
             4 => Kind::TooLong,
             5 => Kind::BadRecv,
-            6 => Kind::Fail,
-            7 => Kind::Close,
+            6 => Kind::Close,
             _ => return None,
         })
     }
@@ -222,6 +219,8 @@ pub(crate) const SOLICITED: u8 = 1 << 3;
 /// Flag of [`Kind::Close`]: what comes next, perhaps in the middle of a message, comes through another
 /// lane that was announced before.
 pub(crate) const GOES_ON: u8 = 1;
+/// Flag of [`Kind::Close`]: the sender found that this connection must fail.
+pub(crate) const FAILS: u8 = 1 << 1;
 
 /// The index of a queue pair in its adapter.
 pub(crate) fn qp_index(qpn: u32) -> usize {
