@@ -212,6 +212,8 @@ impl PeerInbox {
         head.consumed.store(0, Ordering::Relaxed);
         // The sender takes the lane anew once it sees this.
         head.released.store(lane.released, Ordering::Release);
+        // Nor is this read here. Who has found no lane tries again once it has changed.
+        self.inbox().given_back.fetch_add(1, Ordering::Release);
     }
 
     /// Closes a lane as its sender does.

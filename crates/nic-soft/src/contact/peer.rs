@@ -426,6 +426,12 @@ impl Peer {
         self.allotment.give_back(lane);
     }
 
+    /// How many times the peer has given lanes back: as long as that is the same, there are no more
+    /// than before.
+    pub(crate) fn given_back(&self) -> u32 {
+        self.inbox().given_back.load(Ordering::Acquire)
+    }
+
     /// Whether the peer has read a lane to its end that was closed.
     pub(crate) fn has_read(&self, lane: usize, opened: u32) -> bool {
         let released = self.inbox().heads[lane].released.load(Ordering::Relaxed);

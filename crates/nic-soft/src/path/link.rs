@@ -85,8 +85,8 @@ pub(crate) struct Link {
     /// Lanes that were closed because they were full and that the peer has not read yet, as far as it
     /// is known: their numbers, and how many times they were opened.
     left: Vec<(usize, u32)>,
-    /// No other lane was to be had when the peer had come so far in this one.
-    refused_at: Option<u64>,
+    /// No other lane was to be had when the peer had given lanes back so many times.
+    refused_at: Option<u32>,
 }
 
 // SAFETY: the pointers lead to the peer's segments, which `peer` keeps mapped; they are accessed
@@ -433,18 +433,18 @@ impl Link {
     /// not.
     #[cold]
     fn go_on(&mut self, adapter: &Adapter, us: &Us) -> Option<&mut Lane> {
-        let (peer, before) = (&self.peer, self.left.len());
+        let peer = &self.peer;
         self.left
             .retain(|(number, opened)| !peer.has_read(*number, *opened));
-        let at = self.lane.as_ref().map(|lane| lane.writer.consumed());
-        let is_refused = self.refused_at == at && self.left.len() == before;
+        // Read first: what is given back from here on is tried for the next time.
+        let at = peer.given_back();
         let depth = match self.srq {
             Some(_) => RECVS,
             None => (self.recv_depth as usize).min(RECVS),
         };
         let is_enough =
             us.transport == Transport::Ud && self.left.len() >= depth.div_ceil(LONGEST_IN_LANE);
-        if is_refused || is_enough {
+        if is_enough || self.refused_at == Some(at) {
             return None;
         }
         match self.open_lane(adapter, us, true) {
@@ -460,7 +460,9 @@ impl Link {
             }
             Err(e) => {
                 tracing::debug!(error = %e, "cannot go on in another lane");
-                self.refused_at = at;
+                // Whatever else it was may be over by the next message.
+                let is_exhausted = matches!(e, VerbsError::Exhausted { .. });
+                self.refused_at = is_exhausted.then_some(at);
                 None
             }
         }

@@ -262,11 +262,6 @@ impl Writer {
         unsent
     }
 
-    /// How far the reader had come when it was looked at last.
-    pub(crate) fn consumed(&self) -> u64 {
-        self.consumed_seen
-    }
-
     /// Says that nothing more comes.
     pub(crate) fn close(&mut self, flags: u8) {
         self.publish(Kind::Close, flags, 0, 1);

@@ -166,6 +166,8 @@ pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
 #[repr(C, align(4096))]
 pub(crate) struct Inbox {
     pub(crate) header: Header,
+    /// How many times lanes of the inbox were given back. The owner writes it, as it does `heads`.
+    pub(crate) given_back: AtomicU32,
     pub(crate) heads: [LaneHead; LANES],
     pub(crate) tails: [LaneTail; LANES],
     pub(crate) lines: [LaneLines; LANES],

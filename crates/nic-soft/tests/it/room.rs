@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nic_soft::SoftNic;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
-    Rc, Ud, Wr,
+    Rc, Uc, Ud, Wr,
 };
 use verbs::wr::GRH_LEN;
 use verbs::{Access, Qkey, QpCaps, RecvWr, Wc, WcOpcode, WcStatus};
@@ -226,5 +226,107 @@ fn a_reliable_message_waits_for_room_however_long_and_arrives() {
         let wc = until("the others to be sent", || here.poll());
         assert_eq!((wc.id, wc.status), (sent, WcStatus::Success));
         sent += 1;
+    }
+}
+
+/// A queue pair of each of two nodes, connected over UC, and the queue that the second one receives on.
+struct OneWay {
+    a: QueuePair<Uc>,
+    cq: CompletionQueue,
+    b: QueuePair<Uc>,
+    _memory: MemoryRegion,
+}
+
+impl OneWay {
+    fn received(&mut self) -> Option<Wc> {
+        let mut out = [Wc::default()];
+        (self.cq.poll(&mut out).expect("no overrun") == 1).then_some(out[0])
+    }
+}
+
+/// Such a pair, whose second one has as many RECVs of `len` bytes as it can have.
+fn unreliable(here: &Node, there: &Node, len: usize) -> OneWay {
+    const COUNT: u32 = 256;
+    let caps = QpCaps {
+        send_wr_max: COUNT,
+        recv_wr_max: COUNT,
+        ..QpCaps::default()
+    };
+    let cq = there.pd.context().create_cq(16).expect("a queue");
+    let mut a: QueuePair<Uc> = here
+        .pd
+        .create_qp(&QpOptions::on(&here.cq).caps(caps))
+        .expect("a queue pair");
+    let mut b: QueuePair<Uc> = there
+        .pd
+        .create_qp(&QpOptions::on(&cq).caps(caps))
+        .expect("a queue pair");
+    let options = ConnectOptions::default();
+    let (to_a, to_b) = (a.endpoint().expect("a GID"), b.endpoint().expect("a GID"));
+    b.connect(&to_a, &options).expect("connected");
+    a.connect(&to_b, &options).expect("connected");
+    let memory = there.pd.allocate(len, Access::LOCAL_WRITE).expect("memory");
+    let sges = [memory.sge(0..len)];
+    for id in 0..u64::from(COUNT) {
+        let posted = b.post_recv(&[RecvWr { id, sges: &sges }]);
+        posted.expect("posted");
+    }
+    OneWay {
+        a,
+        cq,
+        b,
+        _memory: memory,
+    }
+}
+
+#[test]
+fn what_was_refused_room_has_some_when_others_have_been_read() {
+    const LONG: usize = 1 << 20;
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (mut here, there) = (Node::new(run_dir.path()), Node::new(run_dir.path()));
+    let mut x = unreliable(&here, &there, LONG);
+    let mut y = unreliable(&here, &there, LEN);
+    let memory = here.pd.allocate(LONG, Access::LOCAL_WRITE).expect("memory");
+    let unsent = |here: &Node| here.nic.counters().unsent;
+    // As many as may be unread fill what one adapter has at another, and the last may have to wait.
+    let (mut sent, mut waits) = (0, false);
+    while !waits && unsent(&here) == 0 {
+        let sges = [memory.sge(0..LONG)];
+        x.a.post_send(&[Wr::send(&sges).id(sent)]).expect("posted");
+        waits = here.poll().is_none();
+        sent += 1;
+    }
+    let dropped = unsent(&here);
+    let sges = [memory.sge(0..LEN)];
+    let send = |here: &mut Node, y: &mut OneWay| {
+        y.a.post_send(&[Wr::send(&sges)]).expect("posted");
+        until("a message sent", || here.poll());
+    };
+    let mut sent_over_y = 0;
+    while unsent(&here) == dropped {
+        send(&mut here, &mut y);
+        sent_over_y += 1;
+    }
+    sent_over_y -= 1;
+    for id in 0..sent - dropped {
+        let received = until("a long message", || {
+            waits &= here.poll().is_none();
+            x.received()
+        });
+        assert_eq!((received.id, received.status), (id, WcStatus::Success));
+    }
+    until("the last long message to be sent", || {
+        waits &= here.poll().is_none();
+        (!waits).then_some(())
+    });
+    // There is a RECV for each.
+    for _ in 0..100 {
+        send(&mut here, &mut y);
+        sent_over_y += 1;
+    }
+    assert_eq!(unsent(&here), dropped + 1, "there is room");
+    for id in 0..sent_over_y {
+        let received = until("a message", || y.received());
+        assert_eq!((received.id, received.status), (id, WcStatus::Success));
     }
 }
