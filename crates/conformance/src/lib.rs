@@ -195,6 +195,7 @@ macro_rules! conformance_tests {
                 a_send_error_spares_the_receive_queue
                 a_failed_request_flushes_what_is_behind_it
                 reset_drops_everything
+                a_sender_that_starts_anew_is_heard
             }
             delivery {
                 what_completed_before_a_failure_is_received

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Fixture;
-use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, steps};
+use super::rig::{CONNECTED, Options, Pair, SEND, TRANSPORTS, connect, steps};
 use verbs::attr::{AhAttr, QpAttr, QpState, Transport};
 use verbs::error::{PostError, PostReason, VerbsError};
 use verbs::names::{Lkey, Qkey};
@@ -434,5 +434,41 @@ pub fn reset_drops_everything(fixture: &Fixture) {
         pair.a.post(3, SEND, Payload::Inline(b"fresh"));
         pair.sent_ok(3);
         pair.received_ok(1);
+    }
+}
+
+/// Over UC, a sender that starts anew is heard by a receiver that has not, whichever of the receiver's
+/// RECVs the messages before have used.
+pub fn a_sender_that_starts_anew_is_heard(fixture: &Fixture) {
+    let options = Options::default();
+    let mut pair = Pair::with(fixture, Transport::Uc, &options);
+    let mut next = 0;
+    for unread in [0, 2, 0, 1] {
+        // More than there is room for at once.
+        for _ in 0..=options.caps.recv_wr_max {
+            pair.b.post_recv(next, 0, 64);
+            pair.a.post(next, SEND, Payload::Inline(b"before"));
+            pair.sent_ok(next);
+            pair.received_ok(next);
+            next += 1;
+        }
+        for id in next..next + unread {
+            pair.b.post_recv(id, 0, 64);
+            pair.a.post(id, SEND, Payload::Inline(b"unread"));
+            let send = &mut pair.a.send;
+            let sent = super::rig::until(fixture.patience, "a message sent", || send.take());
+            assert_eq!((sent.id, sent.status), (id, WcStatus::Success));
+        }
+        let reset = QpAttr::to(QpState::Reset);
+        pair.a.qp.modify(&reset).expect("to RESET");
+        connect(&pair.a.qp, (pair.b.node.gid, pair.b.qp.num()), &options);
+        pair.b.post_recv(next + unread, 64, 64);
+        pair.a.post(1, SEND, Payload::Inline(b"anew"));
+        pair.sent_ok(1);
+        for id in next..=next + unread {
+            pair.received_ok(id);
+        }
+        assert_eq!(pair.b.bytes(64, 4), b"anew");
+        next += unread + 1;
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Peer {
     /// Until the peer has gone: whoever still holds it then holds no descriptor.
     socket: Mutex<Option<Arc<PeerSocket>>>,
     dead: AtomicBool,
+    /// RECVs that links to its queue pairs have used which are there no more: by number, with the epoch.
+    used_recvs: Mutex<HashMap<u32, (u16, u32)>>,
     /// Its regions by key, each as it was described when it was mapped.
     regions: Mutex<HashMap<u32, (Described, Arc<Mapping>)>>,
 }
@@ -99,6 +101,7 @@ impl Peer {
             unwatched: AtomicBool::new(false),
             socket: Mutex::new(Some(Arc::new(socket))),
             dead: AtomicBool::new(false),
+            used_recvs: Mutex::new(HashMap::new()),
             regions: Mutex::new(HashMap::new()),
         };
         for header in [&peer.published().header, &peer.inbox().header] {
@@ -152,6 +155,25 @@ impl Peer {
 
     fn mark_dead(&self) {
         self.dead.store(true, Ordering::Release);
+    }
+
+    /// Notes how many RECVs of a queue pair, in an epoch of it, a link has used that goes.
+    pub(crate) fn note_used_recvs(&self, qpn: u32, epoch: u16, count: u32) {
+        let mut used = self
+            .used_recvs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        used.insert(qpn, (epoch, count));
+    }
+
+    /// How many such RECVs the last link has used, if there was one from here in this epoch.
+    pub(crate) fn take_used_recvs(&self, qpn: u32, epoch: u16) -> Option<u32> {
+        let mut used = self
+            .used_recvs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (of, count) = used.remove(&qpn)?;
+        (of == epoch).then_some(count)
     }
 
     /// Takes the peer for gone. The agent is told by the connection, which ends here if it has not

@@ -65,7 +65,8 @@ pub(crate) struct Link {
     entry: *const QpEntry,
     /// The peer's word when it was last looked at closely.
     word: u64,
-    epoch: u16,
+    /// The peer's epoch then; none before the first time.
+    epoch: Option<u16>,
     /// The rest is what the entry said then.
     pub(crate) qkey: u32,
     /// What a datagram's request says for this queue pair, if that does not depend on the sender's
@@ -77,8 +78,8 @@ pub(crate) struct Link {
     channel: u32,
     recv_depth: u32,
     credits: *const [Credit; RECVS],
-    /// RECVs of the peer that this link has consumed.
-    sent: u64,
+    /// RECVs of the peer that this link, and those before it, have used.
+    sent: u32,
     /// The connection that the message under way has begun on, since it had to wait.
     begun_on: Option<u16>,
     lane: Option<Lane>,
@@ -115,7 +116,7 @@ impl Link {
             qpn,
             entry,
             word: 0,
-            epoch: 0,
+            epoch: None,
             qkey: 0,
             plain_qkey: NO_QKEY,
             pd: 0,
@@ -170,10 +171,11 @@ impl Link {
             return false;
         }
         let epoch = (pair.epoch_and_timer >> 16) as u16;
-        if epoch != self.epoch {
+        if self.epoch != Some(epoch) {
             self.close_lane();
-            self.sent = 0;
-            self.epoch = epoch;
+            self.epoch = Some(epoch);
+            let before = self.peer.take_used_recvs(self.qpn, epoch);
+            self.sent = before.unwrap_or_else(|| self.received());
         }
         self.qkey = pair.qkey;
         self.plain_qkey = match Qkey(pair.qkey).is_controlled() {
@@ -207,9 +209,15 @@ impl Link {
             .load(Ordering::Relaxed) as u8
     }
 
+    /// RECVs of the peer that were used, as it has told.
+    fn received(&self) -> u32 {
+        // SAFETY: the entry stays mapped.
+        unsafe { &*self.entry }.received.load(Ordering::Acquire)
+    }
+
     /// Whether the peer has a RECV for our next message (RC and UC).
     #[inline]
-    pub(crate) fn ready(&self) -> Ready {
+    pub(crate) fn ready(&mut self) -> Ready {
         if let Some(srq) = self.srq {
             // SAFETY: the entry stays mapped.
             return if srq_entry::has_room(unsafe { &*srq }) {
@@ -218,17 +226,37 @@ impl Link {
                 Ready::No
             };
         }
+        match self.look_at_credit() {
+            Ready::No if self.skips_used() => self.look_at_credit(),
+            ready => ready,
+        }
+    }
+
+    #[inline]
+    fn look_at_credit(&self) -> Ready {
         let slot = self.sent as usize & (self.recv_depth as usize - 1);
         debug_assert!(slot < RECVS, "a depth that was checked");
         // SAFETY: the credits stay mapped, and `look_again` has checked the depth.
         let credit = unsafe { &(*self.credits)[slot] };
-        credit::look(credit, self.sent)
+        credit::look(credit, self.sent.into())
+    }
+
+    /// Passes over RECVs that a process in our place had used before, and of which the peer has told
+    /// only since this link began.
+    #[cold]
+    fn skips_used(&mut self) -> bool {
+        let received = self.received();
+        let is_behind = (received.wrapping_sub(self.sent) as i32) > 0;
+        if is_behind {
+            self.sent = received;
+        }
+        is_behind
     }
 
     /// Notes that a message has consumed a RECV of the peer.
     #[inline]
     pub(crate) fn consume(&mut self) {
-        self.sent += 1;
+        self.sent = self.sent.wrapping_add(1);
     }
 
     /// Whether the message pushed last was delivered: the peer's queue pair still takes messages, on
@@ -248,14 +276,14 @@ impl Link {
 
     /// Notes that a message has begun and has to wait.
     pub(crate) fn has_begun(&mut self) {
-        self.begun_on = Some(self.epoch);
+        self.begun_on = self.epoch;
     }
 
     /// Whether a message that has begun, and had to wait, goes on now that the peer's queue pair
     /// takes messages: yes, if this is the same connection still. What was sent on another one has
     /// gone with it.
     pub(crate) fn goes_on(&self) -> bool {
-        self.begun_on == Some(self.epoch)
+        self.begun_on.is_some() && self.begun_on == self.epoch
     }
 
     /// Opens the lane.
@@ -289,7 +317,8 @@ impl Link {
                 doorbell: peer.doorbell(adapter, channel as usize - 1)?,
             }),
         };
-        let (number, opened) = peer.open_lane(us.qpn, self.qpn, self.epoch, is_behind)?;
+        let epoch = self.epoch.unwrap_or_default();
+        let (number, opened) = peer.open_lane(us.qpn, self.qpn, epoch, is_behind)?;
         let (lines, head) = peer.lane(number);
         Ok(Lane {
             number,
@@ -508,6 +537,9 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.close_lane();
+        if let Some(epoch) = self.epoch.filter(|_| self.sent != 0) {
+            self.peer.note_used_recvs(self.qpn, epoch, self.sent);
+        }
     }
 }
 

@@ -537,9 +537,21 @@ impl QpShared {
         }
     }
 
+    /// Tells how many RECVs were used. All that was sent before has been received, and whoever sends
+    /// next may start anew. For the poller.
+    #[cold]
+    pub(crate) fn publish_received(&self) {
+        let taken = self.recvs.taken() as u32;
+        let used = taken.wrapping_sub(self.held().len() as u32);
+        let entry = self.adapter.qp_entry(qp_index(self.num));
+        entry.received.store(used, Ordering::Release);
+    }
+
     /// Takes back what was told of RECVs: those of an earlier connection, or of an earlier queue pair
     /// of this number.
     fn withdraw_credits(&self) {
+        let entry = self.adapter.qp_entry(qp_index(self.num));
+        entry.received.store(0, Ordering::Relaxed);
         if self.srq.is_none() {
             for credit in &self.adapter.credits(qp_index(self.num))[..self.credit_slots] {
                 credit.store(0, Ordering::Relaxed);

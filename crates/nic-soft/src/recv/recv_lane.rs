@@ -190,6 +190,9 @@ impl RecvLane {
                         return Left::Nothing;
                     }
                     self.reader.consume(&message);
+                    if !self.goes_on {
+                        self.note_sender_done();
+                    }
                     self.state = State::Closed;
                     self.lane.note_closed();
                     if !self.go_on() {
@@ -245,6 +248,14 @@ impl RecvLane {
     pub(crate) fn give_up_message(&mut self) {
         if self.partial.take().is_some() {
             self.qp.hold(self.recv);
+        }
+    }
+
+    /// Its sender sends nothing more. Whoever sends next from its queue pair has started anew.
+    fn note_sender_done(&mut self) {
+        if self.is_current() {
+            self.give_up_message();
+            self.qp.publish_received();
         }
     }
 
@@ -606,6 +617,7 @@ impl RecvLane {
             qp = self.qp.num,
             "a lane's sender has gone"
         );
+        self.note_sender_done();
         self.state = State::Ended;
         Left::Ended
     }

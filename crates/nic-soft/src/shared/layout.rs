@@ -68,6 +68,9 @@ pub(crate) struct QpEntry {
     /// Changes when the queue pair starts anew from RESET: what was connected to it before is not
     /// any more. 16 bits of it share a word with the timer code.
     pub(crate) epoch_and_timer: AtomicU32,
+    /// RECVs of its own that were used when its peer last ended a lane, or had gone: where a peer that
+    /// starts anew begins to count them. Apart from the word.
+    pub(crate) received: AtomicU32,
 }
 
 /// In `QpEntry::word`: messages are taken.

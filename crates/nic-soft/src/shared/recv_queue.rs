@@ -206,6 +206,11 @@ impl RecvQueue {
         }
     }
 
+    /// How many RECVs were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.head.load(Ordering::Relaxed)
+    }
+
     /// Forgets every RECV and starts counting from 0 again. The caller makes sure that nobody else
     /// uses the queue.
     pub(crate) fn restart(&self) {

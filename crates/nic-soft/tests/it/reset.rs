@@ -1,8 +1,8 @@
-//! A queue pair that starts anew while other threads poll and send.
+//! Queue pairs that start anew: while other threads poll and send, and in another process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use verbs::typed::{Context, QpOptions, QueuePair, Ud, Wr};
+use verbs::typed::{ConnectOptions, Context, QpOptions, QueuePair, Uc, Ud, Wr};
 use verbs::{Access, Qkey, QpAttr, QpCaps, QpState, RecvWr, Wc};
 
 use crate::pair;
@@ -71,4 +71,60 @@ fn a_queue_pair_starts_anew_under_a_poller_that_takes_its_recvs() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn whoever_takes_the_place_of_an_unreliable_sender_is_heard() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let receiving = Context::new(pair::open(run_dir.path()));
+    let pd = receiving.alloc_pd().expect("a domain");
+    let mut cq = receiving.create_cq(64).expect("a queue");
+    let caps = QpCaps {
+        recv_wr_max: DEPTH as u32,
+        ..QpCaps::default()
+    };
+    let mut qp: QueuePair<Uc> = pd
+        .create_qp(&QpOptions::on(&cq).caps(caps))
+        .expect("a queue pair");
+    let memory = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
+    let sges = [memory.sge(0..64)];
+    let (own, options) = (qp.endpoint().expect("a GID"), ConnectOptions::default());
+    let (mut number, mut next) = (None, 0);
+    for sender in 0..3 {
+        // It dies at the end of the round, and the next one gets its number.
+        let context = Context::new(pair::open(run_dir.path()));
+        let pd = context.alloc_pd().expect("a domain");
+        let their_cq = context.create_cq(64).expect("a queue");
+        let mut theirs: QueuePair<Uc> = pd
+            .create_qp(&QpOptions::on(&their_cq))
+            .expect("a queue pair");
+        let first = *number.get_or_insert(theirs.num());
+        assert_eq!(theirs.num(), first, "it has the place of the one before");
+        if sender == 0 {
+            let to = theirs.endpoint().expect("a GID");
+            qp.connect(&to, &options).expect("connected");
+        }
+        theirs.connect(&own, &options).expect("connected");
+        // An odd number, and more than there is room for at once.
+        for _ in 0..2 * DEPTH + 3 {
+            let recv = RecvWr {
+                id: next,
+                sges: &sges,
+            };
+            qp.post_recv(&[recv]).expect("room");
+            let message = Wr::send_inline(b"unreliable");
+            theirs.post_send(&[message]).expect("posted");
+            let mut out = [Wc::default()];
+            let began = std::time::Instant::now();
+            while cq.poll(&mut out).expect("no overrun") == 0 {
+                let waited = began.elapsed().as_secs();
+                assert!(waited < 60, "message {next} of sender {sender} is lost");
+                std::thread::yield_now();
+            }
+            assert!(out[0].is_ok() && out[0].id == next, "{:?}", out[0]);
+            next += 1;
+        }
+        drop((theirs, their_cq, pd, context));
+        assert_eq!(cq.poll(&mut [Wc::default()]), Ok(0), "all was received");
+    }
 }

@@ -248,3 +248,25 @@ fn a_peer_that_goes_while_it_is_connected_to_is_missed() {
     }
     assert!(missed > 0, "it always went too early");
 }
+
+#[test]
+fn a_sender_that_starts_anew_waits_for_a_recv_that_is_not_used() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let options = ConnectOptions::default();
+    let (mut a, mut b) = connected(run_dir.path(), &options);
+    for id in 0..3 {
+        b.post_recv(id, 64);
+        a.qp.post_send(&[Wr::send_inline(b"before").id(id)])
+            .expect("posted");
+        b.completes(id, WcStatus::Success);
+        a.completes(id, WcStatus::Success);
+    }
+    a.qp.modify(&QpAttr::to(QpState::Reset)).expect("to RESET");
+    a.connect(&b, &options);
+    a.qp.post_send(&[Wr::send_inline(b"too early").id(3)])
+        .expect("posted");
+    assert_eq!((a.poll(), b.poll()), (None, None), "there is no RECV");
+    b.post_recv(3, 64);
+    b.completes(3, WcStatus::Success);
+    a.completes(3, WcStatus::Success);
+}

@@ -36,6 +36,7 @@ fn entry() -> Arc<QpEntry> {
         recv_depth: Default::default(),
         pd: Default::default(),
         epoch_and_timer: Default::default(),
+        received: Default::default(),
     })
 }
 
