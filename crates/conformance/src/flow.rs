@@ -5,6 +5,7 @@ use super::rig::{CONNECTED, End, Options, Pair, SEND, TRANSPORTS, connect, until
 use verbs::attr::{QpState, Transport};
 use verbs::error::VerbsError;
 use verbs::names::QpNum;
+use verbs::nic::NicSrq;
 use verbs::wc::WcStatus;
 use verbs::wr::{GRH_LEN, Op, Payload, RecvWr};
 
@@ -65,6 +66,75 @@ pub fn a_message_longer_than_its_recv_fails(fixture: &Fixture) {
     assert_eq!(pair.b.bytes(10, 100), [0xee; 100]);
     pair.in_state(QpState::Err, |pair| &pair.a);
     pair.in_state(QpState::Err, |pair| &pair.b);
+}
+
+/// A pair whose B receives into a shared queue of its own, which holds so many RECVs.
+fn with_shared_recvs(
+    fixture: &Fixture,
+    transport: Transport,
+    options: &Options,
+    count: u32,
+) -> (Pair, Box<dyn NicSrq>) {
+    let mut pair = Pair::unconnected(fixture, transport, options);
+    let b = &mut pair.b;
+    let srq = b.node.srq(count);
+    let mut init = b.node.init(transport, b.send.num(), b.recv.num());
+    init.caps = options.caps;
+    init.srq = Some(srq.num());
+    b.qp = b.node.qp(&init);
+    pair.connect(options);
+    (pair, srq)
+}
+
+/// So does one that is longer than all RECVs of a shared queue.
+pub fn a_message_longer_than_all_shared_recvs_fails(fixture: &Fixture) {
+    let options = Options::default();
+    let (mut pair, mut srq) = with_shared_recvs(fixture, Transport::Rc, &options, 4);
+    pair.b.region.write(0, &[0xee; 256]);
+    for (id, len) in [(7, 64), (8, 32)] {
+        let sges = [pair.b.sge(0, len)];
+        let posted = srq.post_recv(&[RecvWr { id, sges: &sges }]);
+        posted.expect("room for it");
+    }
+    let sges = [pair.a.sge(0, 100)];
+    pair.a.post(1, SEND, Payload::Gather(&sges));
+    pair.sent_as(1, WcStatus::RemInvReqErr);
+    pair.received_as(7, WcStatus::LocLenErr);
+    assert_eq!(pair.b.bytes(64, 100), [0xee; 100]);
+    pair.in_state(QpState::Err, |pair| &pair.a);
+    pair.in_state(QpState::Err, |pair| &pair.b);
+}
+
+/// A RECV of a shared queue is for one message of a sender, though the first has not been looked at when
+/// the second is sent.
+pub fn a_shared_recv_is_for_one_message(fixture: &Fixture) {
+    let options = Options {
+        rnr_retry: 0,
+        ..Options::default()
+    };
+    let (mut pair, mut srq) = with_shared_recvs(fixture, Transport::Rc, &options, 4);
+    let sges = [pair.b.sge(0, 64)];
+    let mut post_recv = |id| {
+        let posted = srq.post_recv(&[RecvWr { id, sges: &sges }]);
+        posted.expect("room for it");
+    };
+    post_recv(0);
+    for id in 0..10 {
+        pair.a.post(id, SEND, Payload::Inline(b"one at a time"));
+        pair.sent_ok(id);
+        pair.received_ok(id);
+        post_recv(id + 1);
+    }
+    for id in [10, 11] {
+        pair.a.post(id, SEND, Payload::Inline(b"one too many"));
+    }
+    let a = &mut pair.a;
+    let mut sent = || until(fixture.patience, "a message's end", || a.send.take());
+    let ends = [sent(), sent()].map(|wc| (wc.id, wc.status));
+    let expected = [WcStatus::Success, WcStatus::RnrRetryExcErr];
+    assert_eq!(ends, [(10, expected[0]), (11, expected[1])]);
+    pair.received_ok(10);
+    assert_eq!(pair.b.state(), QpState::Rts);
 }
 
 /// A responder that refuses a request fails, however many messages before it nobody has received yet:
@@ -160,14 +230,7 @@ pub fn what_has_shared_recvs_arrives_though_nobody_polls(fixture: &Fixture) {
             ..Options::default()
         };
         options.caps.recv_wr_max = 1;
-        let mut pair = Pair::unconnected(fixture, transport, &options);
-        let b = &mut pair.b;
-        let mut srq = b.node.srq(COUNT);
-        let mut init = b.node.init(transport, b.send.num(), b.recv.num());
-        init.caps = options.caps;
-        init.srq = Some(srq.num());
-        b.qp = b.node.qp(&init);
-        pair.connect(&options);
+        let (mut pair, mut srq) = with_shared_recvs(fixture, transport, &options, COUNT);
         let len_max = |end: &End| end.node.nic.port(1).expect("port 1").mtu_max.bytes();
         let len = len_max(&pair.a).min(len_max(&pair.b));
         let room = [pair.b.sge(0, GRH_LEN + len)];

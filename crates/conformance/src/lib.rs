@@ -159,6 +159,8 @@ macro_rules! conformance_tests {
                 a_message_waits_for_its_recv
                 receiver_not_ready_retries_run_out
                 a_message_longer_than_its_recv_fails
+                a_message_longer_than_all_shared_recvs_fails
+                a_shared_recv_is_for_one_message
                 a_refusal_fails_the_responder_behind_unread_messages
                 an_unreliable_message_without_recv_is_lost
                 what_has_recvs_arrives_though_nobody_polls

@@ -80,6 +80,8 @@ pub(crate) struct Link {
     credits: *const [Credit; RECVS],
     /// RECVs of the peer that this link, and those before it, have used.
     sent: u32,
+    /// Those of a shared queue that were seen to be taken.
+    taken: u32,
     /// The connection that the message under way has begun on, since it had to wait.
     begun_on: Option<u16>,
     lane: Option<Lane>,
@@ -126,6 +128,7 @@ impl Link {
             recv_depth: 0,
             credits,
             sent: 0,
+            taken: 0,
             begun_on: None,
             lane: None,
             left: Vec::new(),
@@ -171,12 +174,6 @@ impl Link {
             return false;
         }
         let epoch = (pair.epoch_and_timer >> 16) as u16;
-        if self.epoch != Some(epoch) {
-            self.close_lane();
-            self.epoch = Some(epoch);
-            let before = self.peer.take_used_recvs(self.qpn, epoch);
-            self.sent = before.unwrap_or_else(|| self.received());
-        }
         self.qkey = pair.qkey;
         self.plain_qkey = match Qkey(pair.qkey).is_controlled() {
             true => NO_QKEY,
@@ -197,6 +194,13 @@ impl Link {
         {
             return false;
         }
+        if self.epoch != Some(epoch) {
+            self.close_lane();
+            self.epoch = Some(epoch);
+            let before = self.peer.take_used_recvs(self.qpn, epoch);
+            self.sent = before.unwrap_or_else(|| self.received());
+            self.taken = self.received();
+        }
         self.word = word;
         true
     }
@@ -209,10 +213,14 @@ impl Link {
             .load(Ordering::Relaxed) as u8
     }
 
-    /// RECVs of the peer that were used, as it has told.
+    /// RECVs of the peer that were used, as it has told: those of a shared queue each when it is taken.
     fn received(&self) -> u32 {
-        // SAFETY: the entry stays mapped.
-        unsafe { &*self.entry }.received.load(Ordering::Acquire)
+        // SAFETY: the entry and the credits stay mapped.
+        let (entry, credits) = unsafe { (&*self.entry, &*self.credits) };
+        match self.srq {
+            Some(_) => credits[0].load(Ordering::Acquire) as u32,
+            None => entry.received.load(Ordering::Acquire),
+        }
     }
 
     /// Whether the peer has a RECV for our next message (RC and UC).
@@ -220,16 +228,37 @@ impl Link {
     pub(crate) fn ready(&mut self) -> Ready {
         if let Some(srq) = self.srq {
             // SAFETY: the entry stays mapped.
-            return if srq_entry::has_room(unsafe { &*srq }) {
-                Ready::Room(u64::MAX)
-            } else {
-                Ready::No
-            };
+            return self.ready_of(unsafe { &*srq });
         }
         match self.look_at_credit() {
             Ready::No if self.skips_used() => self.look_at_credit(),
             ready => ready,
         }
+    }
+
+    /// The same where the RECVs are those of a shared queue. Our messages that were not received yet take
+    /// some of them. Others' do too, and which RECV comes next is not known: what none has room for is
+    /// refused.
+    #[inline]
+    fn ready_of(&mut self, srq: &SrqEntry) -> Ready {
+        match srq_entry::count(srq) > self.unread() || self.were_taken(srq) {
+            true => Ready::Room(srq.longest.load(Ordering::Relaxed).into()),
+            false => Ready::No,
+        }
+    }
+
+    /// Our messages that have not taken a RECV of a shared queue yet, as far as we have seen.
+    #[inline]
+    fn unread(&self) -> u64 {
+        (self.sent.wrapping_sub(self.taken) as i32).max(0) as u64
+    }
+
+    /// Looks how many of our messages have taken a RECV.
+    #[cold]
+    fn were_taken(&mut self, srq: &SrqEntry) -> bool {
+        let count = srq_entry::count(srq);
+        self.taken = self.received();
+        count > self.unread()
     }
 
     #[inline]

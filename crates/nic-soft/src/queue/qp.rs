@@ -407,7 +407,28 @@ impl QpShared {
         }
         match &self.srq {
             None => self.recvs.pop(into),
-            Some(srq) => srq.pop(adapter, into),
+            Some(srq) => srq.pop(adapter, into, || self.count_shared(1)),
+        }
+    }
+
+    /// Tells its peer that it has taken so many RECVs from the shared queue, or has put one back. For the
+    /// poller.
+    #[inline]
+    fn count_shared(&self, change: i32) {
+        if self.transport != Transport::Ud {
+            let taken = &self.adapter.credits(qp_index(self.num))[0];
+            let count = (taken.load(Ordering::Relaxed) as u32).wrapping_add_signed(change);
+            taken.store(count.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// A message whose end does not come gives the RECV back that it has taken, in this epoch of the queue pair
+    /// or in an earlier one.
+    #[cold]
+    pub(crate) fn take_back(&self, recv: Recv, is_current: bool) {
+        self.hold(recv);
+        if is_current && self.srq.is_some() {
+            self.count_shared(-1);
         }
     }
 
@@ -552,10 +573,12 @@ impl QpShared {
     fn withdraw_credits(&self) {
         let entry = self.adapter.qp_entry(qp_index(self.num));
         entry.received.store(0, Ordering::Relaxed);
-        if self.srq.is_none() {
-            for credit in &self.adapter.credits(qp_index(self.num))[..self.credit_slots] {
-                credit.store(0, Ordering::Relaxed);
-            }
+        let used = match self.srq {
+            Some(_) => 1,
+            None => self.credit_slots,
+        };
+        for credit in &self.adapter.credits(qp_index(self.num))[..used] {
+            credit.store(0, Ordering::Relaxed);
         }
     }
 

@@ -125,12 +125,12 @@ impl SrqShared {
         }
     }
 
-    /// Takes a RECV and tells peers that there is one fewer.
-    pub(crate) fn pop(&self, adapter: &Adapter, into: &mut Recv) -> bool {
+    /// Takes a RECV and tells peers that there is one fewer. `note` has told the sender before.
+    pub(crate) fn pop(&self, adapter: &Adapter, into: &mut Recv, note: impl Fn()) -> bool {
         let entry = adapter.srq_entry(self.number());
         let any_returned = self.returned_count.load(Ordering::Relaxed) > 0;
-        (any_returned && self.pop_returned(entry, into))
-            || srq_entry::take(entry, &self.recvs, into)
+        (any_returned && self.pop_returned(entry, into, &note))
+            || srq_entry::take(entry, &self.recvs, into, note)
     }
 
     fn returned(&self) -> MutexGuard<'_, Vec<Recv>> {
@@ -138,13 +138,14 @@ impl SrqShared {
     }
 
     #[cold]
-    fn pop_returned(&self, entry: &SrqEntry, into: &mut Recv) -> bool {
+    fn pop_returned(&self, entry: &SrqEntry, into: &mut Recv, note: &dyn Fn()) -> bool {
         let mut returned = self.returned();
         if returned.is_empty() {
             return false;
         }
         *into = returned.remove(0);
         self.returned_count.store(returned.len(), Ordering::Relaxed);
+        note();
         srq_entry::note_taken(entry);
         true
     }

@@ -247,7 +247,7 @@ impl RecvLane {
     /// Puts the RECV back of a message whose end does not come.
     pub(crate) fn give_up_message(&mut self) {
         if self.partial.take().is_some() {
-            self.qp.hold(self.recv);
+            self.qp.take_back(self.recv, self.is_current());
         }
     }
 
@@ -578,8 +578,8 @@ impl RecvLane {
     }
 
     fn failed_recv(&mut self, adapter: &Adapter, cause: Cause, out: &mut Polled) -> Taken {
-        if !self.qp.next_recv(adapter, &mut self.recv) {
-            return Taken::Nothing;
+        if !self.next_recv(adapter) {
+            return self.no_recv(adapter);
         }
         self.recv_failed(cause, out)
     }

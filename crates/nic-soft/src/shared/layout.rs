@@ -110,10 +110,13 @@ pub(crate) struct SrqEntry {
     pub(crate) posted: AtomicU64,
     /// RECVs consumed so far.
     pub(crate) consumed: AtomicU64,
+    /// The room of the longest RECV that was ever posted, whatever its buffers.
+    pub(crate) longest: AtomicU32,
 }
 
 /// One RECV's credit: `(sequence number + 1) << 32 | length`, with `CREDIT_BAD` when its
-/// buffers cannot be used.
+/// buffers cannot be used. A queue pair that receives from a shared queue has none; its first word says
+/// how many RECVs it has taken from there.
 pub(crate) type Credit = AtomicU64;
 
 /// In a credit's length: the RECV's scatter list names memory it may not write.

@@ -1,7 +1,7 @@
 //! A shared receive queue's published entry: how many RECVs were posted, and how many are gone.
 //!
-//! A sender sends when it has seen more posted than gone. Others may have seen the same RECV: then
-//! a message waits for the next one. But a sender that is alone, and whose messages have been
+//! A sender sends when it has seen more posted than are gone, or are for its own messages that were not
+//! received yet. Others may have seen the same RECV: then a message waits for the next one. But a sender that is alone, and whose messages have been
 //! taken, finds the RECV that it has seen: `posted` moves when the RECV is there, and `consumed`
 //! before its message completes.
 
@@ -15,6 +15,7 @@ use crate::sync::Ordering;
 pub(crate) fn reset(entry: &SrqEntry) {
     entry.posted.store(0, Ordering::Relaxed);
     entry.consumed.store(0, Ordering::Relaxed);
+    entry.longest.store(0, Ordering::Relaxed);
 }
 
 /// Adds RECVs up to the first that does not fit beside those that were `returned`. Called by one
@@ -28,6 +29,7 @@ pub(crate) fn post(
     let before = entry.posted.load(Ordering::Relaxed);
     let mut result = Ok(());
     let mut count = 0;
+    let mut longest = entry.longest.load(Ordering::Relaxed);
     for (index, wr) in batch.iter().enumerate() {
         if wr.sges.len() > recvs.sge_max() {
             result = Err(PostError {
@@ -43,17 +45,29 @@ pub(crate) fn post(
             });
             break;
         }
+        let room = wr.sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>();
+        longest = longest.max(u32::try_from(room).unwrap_or(u32::MAX));
         count += 1;
     }
+    // Who finds the RECVs finds how long they are.
+    entry.longest.store(longest, Ordering::Relaxed);
     entry.posted.store(before + count, Ordering::Release);
     result
 }
 
-/// Takes a RECV, and says that there is one fewer. Called by any number of threads.
+/// Takes a RECV, and says that there is one fewer. Called by any number of threads. `note` tells the
+/// sender whose message it is for, in between: so a sender that finds the RECV gone finds that its
+/// message has taken it.
 #[inline]
-pub(crate) fn take(entry: &SrqEntry, recvs: &RecvQueue, into: &mut Recv) -> bool {
+pub(crate) fn take(
+    entry: &SrqEntry,
+    recvs: &RecvQueue,
+    into: &mut Recv,
+    note: impl FnOnce(),
+) -> bool {
     let taken = recvs.pop_shared(into);
     if taken {
+        note();
         note_taken(entry);
     }
     taken
@@ -70,9 +84,11 @@ pub(crate) fn note_returned(entry: &SrqEntry) {
     entry.consumed.fetch_sub(1, Ordering::Release);
 }
 
-/// Whether a sender may take it that there is a RECV.
+/// How many RECVs there are, for all senders. What a sender knows of its own messages it reads
+/// afterwards.
 #[inline]
-pub(crate) fn has_room(entry: &SrqEntry) -> bool {
+pub(crate) fn count(entry: &SrqEntry) -> u64 {
     let consumed = entry.consumed.load(Ordering::Acquire);
-    entry.posted.load(Ordering::Acquire) > consumed
+    let posted = entry.posted.load(Ordering::Acquire);
+    posted.saturating_sub(consumed)
 }

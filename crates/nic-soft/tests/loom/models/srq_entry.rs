@@ -8,7 +8,7 @@ use verbs::RecvBatch;
 use crate::bounded_model;
 use crate::shared::layout::SrqEntry;
 use crate::shared::recv_queue::{Recv, RecvQueue};
-use crate::shared::srq_entry::{has_room, note_returned, post, reset, take};
+use crate::shared::srq_entry::{count, note_returned, post, reset, take};
 
 struct Queue {
     entry: SrqEntry,
@@ -21,6 +21,7 @@ impl Queue {
             entry: SrqEntry {
                 posted: Default::default(),
                 consumed: Default::default(),
+                longest: Default::default(),
             },
             recvs: RecvQueue::new(depth, 1),
         };
@@ -37,7 +38,7 @@ impl Queue {
     /// The number of the RECV taken, if there was one.
     fn take(&self) -> Option<u64> {
         let mut recv = Recv::default();
-        take(&self.entry, &self.recvs, &mut recv).then_some(recv.id)
+        take(&self.entry, &self.recvs, &mut recv, || ()).then_some(recv.id)
     }
 
     /// RECVs as peers count them.
@@ -60,7 +61,7 @@ fn a_lone_sender_finds_the_recv_that_it_has_seen() {
                     while done.load(Ordering::Acquire) < message {
                         thread::yield_now();
                     }
-                    if !has_room(&queue.entry) {
+                    if count(&queue.entry) == 0 {
                         return message;
                     }
                     sent.store(message + 1, Ordering::Release);
@@ -115,11 +116,11 @@ fn peers_count_the_recvs_that_are_there() {
         taken.sort_unstable();
         assert_eq!(taken, [1, 2], "each is taken once");
         assert_eq!(queue.counted(), u64::from(posted));
-        assert_eq!(has_room(&queue.entry), posted);
+        assert_eq!(count(&queue.entry), u64::from(posted));
         assert_eq!(queue.take(), posted.then_some(3));
-        assert!(!has_room(&queue.entry));
+        assert!(count(&queue.entry) == 0);
         // One that was taken in vain is there again.
         note_returned(&queue.entry);
-        assert!(has_room(&queue.entry));
+        assert_eq!(count(&queue.entry), 1);
     });
 }
