@@ -510,3 +510,81 @@ pub fn a_shared_recv_given_back_wakes_its_sleeper(fixture: &Fixture) -> Outcome 
     assert!(received.is_some_and(|wc| wc.is_ok()), "{received:?}");
     Outcome::Holds
 }
+
+/// Armed for solicited completions, whoever polls, finds nothing and sleeps is woken for a failure, and
+/// finds it.
+fn wakes_for_a_failure(
+    sleeper: &mut Sleeper,
+    mut send: impl FnMut(),
+    mut meanwhile: impl FnMut(),
+    status: WcStatus,
+) {
+    sleeper.take_events();
+    sleeper.arm(true);
+    assert_eq!(sleeper.queue.take(), None, "nothing was sent");
+    sleeper.take_events();
+    sleeper.arm(true);
+    assert_eq!(sleeper.queue.take(), None, "nothing was sent");
+    send();
+    let failed = loop {
+        sleeper.sleep(&mut meanwhile);
+        // An event may come for what is still on its way.
+        sleeper.arm(true);
+        if let Some(wc) = sleeper.queue.take() {
+            break wc;
+        }
+    };
+    assert_eq!((failed.id, failed.status), (7, status), "{failed:?}");
+}
+
+/// A RECV that cannot be used fails with the datagram that it is for, and wakes whoever waits for failures,
+/// though the datagram is not solicited.
+pub fn a_datagrams_failed_recv_wakes_for_what_is_solicited(fixture: &Fixture) -> Outcome {
+    let swapped = Fixture::new(fixture.b.clone(), fixture.a.clone());
+    let options = Options::default();
+    let mut pair = Pair::unconnected(&swapped, Transport::Ud, &options);
+    let node = pair.b.node.clone();
+    let mut sleeper = match Sleeper::new(fixture, &node) {
+        Ok(sleeper) => sleeper,
+        Err(outcome) => return outcome,
+    };
+    let init = node.init(Transport::Ud, pair.b.send.num(), sleeper.queue.num());
+    pair.b.qp = node.qp(&init);
+    pair.connect(&options);
+    // First contact is made, and its sender knows the queue pair as it was.
+    pair.b.post_recv(1, 0, 128);
+    pair.a.post(1, SEND, Payload::Inline(b"the first"));
+    let first = until(fixture.patience, "the first datagram", || {
+        pair.a.poll();
+        sleeper.queue.take()
+    });
+    assert!(first.is_ok(), "{first:?}");
+    let mut sge = pair.b.sge(0, 128);
+    sge.lkey.0 ^= 0x007f_ff00;
+    pair.b.post_recv_of(7, &[sge]);
+    let a = std::cell::RefCell::new(&mut pair.a);
+    let send = || {
+        a.borrow_mut()
+            .post(2, SEND, Payload::Inline(b"not solicited"))
+    };
+    let status = WcStatus::LocProtErr;
+    wakes_for_a_failure(&mut sleeper, send, || a.borrow_mut().poll(), status);
+    Outcome::Holds
+}
+
+/// So does one of a shared queue that is too short for its message, though another one is not.
+pub fn a_shared_recv_too_short_wakes_for_what_is_solicited(fixture: &Fixture) -> Outcome {
+    let node = Node::new(&fixture.a);
+    let mut sleeper = match Sleeper::new(fixture, &node) {
+        Ok(sleeper) => sleeper,
+        Err(outcome) => return outcome,
+    };
+    let mut shared = Shared::new(fixture, &sleeper.queue);
+    shared.post_recv(7);
+    shared.post_long_recv(8);
+    let shared = std::cell::RefCell::new(shared);
+    let send = || shared.borrow_mut().send_long();
+    let meanwhile = || shared.borrow_mut().sends.poll();
+    wakes_for_a_failure(&mut sleeper, send, meanwhile, WcStatus::LocLenErr);
+    Outcome::Holds
+}

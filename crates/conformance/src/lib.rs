@@ -221,6 +221,8 @@ macro_rules! conformance_tests {
                 a_late_shared_recv_wakes_its_sleeper
                 a_late_shared_recv_wakes_for_what_is_solicited
                 a_shared_recv_given_back_wakes_its_sleeper
+                a_datagrams_failed_recv_wakes_for_what_is_solicited
+                a_shared_recv_too_short_wakes_for_what_is_solicited
             }
             sharing {
                 a_shared_recv_is_consumed_once

@@ -312,7 +312,8 @@ impl Nic for SoftNic {
         Ok(Box::new(SoftSrq {
             adapter: Arc::clone(self.adapter()),
             shared,
-            _pd: pd,
+            pd,
+            activity: self.adapter().quiescence.activity(),
         }))
     }
 

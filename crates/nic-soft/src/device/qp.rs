@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use verbs::nic::{QpCtl, QpParts, RecvHalf, SendHalf};
 use verbs::{
     Access, Dest, PostError, PostReason, QpAttr, QpCaps, QpNum, QpState, RecvBatch, RecvWr,
-    SendBatch, SendLimits, Transport, UdDest, VerbsError, rules,
+    SendBatch, SendLimits, Sge, Transport, UdDest, VerbsError, rules,
 };
 
+use crate::contact::adapter::Adapter;
 use crate::device::objects::Registry;
 use crate::memory::mr;
 use crate::memory::pd::PdUse;
@@ -357,15 +358,37 @@ impl SoftRecv {
     #[inline(always)]
     fn publish_credit(&self, number: u64, wr: &RecvWr<'_>) {
         let shared = &self.shared;
-        let mut len = 0u64;
-        let mut usable = true;
-        for sge in wr.sges {
-            len += u64::from(sge.len);
-            usable &= sge.len == 0
-                || mr::local(&shared.adapter, shared.pd as u32, sge, Access::LOCAL_WRITE).is_some();
-        }
+        let len = wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        let usable = can_receive(&shared.adapter, shared.pd, wr.sges);
         shared.publish_credit(number, usable.then_some(len));
     }
+
+    /// RECVs of datagrams, for a poller that may sleep: its senders are told of those that will fail, before
+    /// they are there.
+    #[inline(never)]
+    fn add_watched(&self, batch: &RecvBatch) -> Result<(), PostError> {
+        let shared = &self.shared;
+        let usable = |wr: RecvWr<'_>| can_receive(&shared.adapter, shared.pd, wr.sges);
+        let is_flawed = !batch.iter().all(usable);
+        if is_flawed {
+            shared.note_flaw();
+        }
+        let added = self.add(batch, |_, _| {});
+        if is_flawed {
+            // A datagram may have come meanwhile, for which its sender did not ring.
+            shared.recv_cq.notify(&shared.adapter, true);
+        }
+        added
+    }
+}
+
+/// Whether the buffers of a RECV can be used. The caller is inside an operation that the quiescence knows
+/// of.
+#[inline(always)]
+pub(crate) fn can_receive(adapter: &Adapter, pd: usize, sges: &[Sge]) -> bool {
+    sges.iter().all(|sge| {
+        sge.len == 0 || mr::local(adapter, pd as u32, sge, Access::LOCAL_WRITE).is_some()
+    })
 }
 
 impl RecvHalf for SoftRecv {
@@ -378,6 +401,7 @@ impl RecvHalf for SoftRecv {
             return Err(self.refusal());
         }
         let posted = match shared.transport {
+            Transport::Ud if shared.recv_cq.channel.is_some() => self.add_watched(batch),
             Transport::Ud => self.add(batch, |_, _| {}),
             Transport::Rc | Transport::Uc => self.add_credited(batch),
         };

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use verbs::nic::{NicSrq, RecvHalf};
-use verbs::{PostError, RecvBatch, SrqNum};
+use verbs::{PostError, RecvBatch, Sge, SrqNum};
 
 use crate::contact::adapter::Adapter;
+use crate::device::qp::can_receive;
 use crate::memory::pd::PdUse;
 use crate::queue::srq::SrqShared;
+use crate::sync::quiescence::Activity;
 
 /// The queue. Dropping it leaves it to its queue pairs.
 #[derive(Debug)]
 pub(crate) struct SoftSrq {
     pub(crate) adapter: Arc<Adapter>,
     pub(crate) shared: Arc<SrqShared>,
-    pub(crate) _pd: PdUse,
+    pub(crate) pd: PdUse,
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl NicSrq for SoftSrq {
@@ -25,7 +28,10 @@ impl NicSrq for SoftSrq {
 
 impl RecvHalf for SoftSrq {
     fn post(&mut self, batch: &RecvBatch) -> Result<(), PostError> {
-        self.shared.post(&self.adapter, batch)
+        // Registered memory stays while it is looked at.
+        let _active = self.activity.enter();
+        let is_usable = |sges: &[Sge]| can_receive(&self.adapter, self.pd.number(), sges);
+        self.shared.post(&self.adapter, batch, is_usable)
     }
 }
 

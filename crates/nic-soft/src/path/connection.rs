@@ -371,7 +371,7 @@ fn send(
             Outcome::Done
         }
     };
-    let message_flags = message_flags(imm, flags);
+    let message_flags = message_flags(imm, flags) | link.risk(len);
     let imm = imm.unwrap_or(0);
     let mut sent = match *progress {
         Progress::Sent(sent) => sent,

@@ -12,8 +12,8 @@ use crate::shared::arming;
 use crate::shared::credit::{self, Ready};
 use crate::shared::lane::{Full, LONGEST_IN_LANE, Writer};
 use crate::shared::layout::{
-    CqEntry, Credit, FAILS, FIRST, GOES_ON, Kind, LAST, QpEntry, RECEIVES, RECVS, SOLICITED, SRQS,
-    SrqEntry, qp_index,
+    CqEntry, Credit, FAILS, FIRST, FLAWED, GOES_ON, Kind, LAST, QpEntry, RECEIVES, RECVS,
+    SOLICITED, SRQS, SrqEntry, qp_index,
 };
 use crate::shared::qp_entry::{self, ACCESS_MASK, gid_words, transport_bits};
 use crate::shared::srq_entry;
@@ -70,8 +70,10 @@ pub(crate) struct Link {
     /// The rest is what the entry said then.
     pub(crate) qkey: u32,
     /// What a datagram's request says for this queue pair, if that does not depend on the sender's
-    /// own key; otherwise no key at all.
+    /// own key, and if none of its RECVs may fail; otherwise no key at all.
     pub(crate) plain_qkey: u64,
+    /// Some of its RECVs for datagrams may fail.
+    is_flawed: bool,
     pub(crate) pd: u32,
     srq: Option<*const SrqEntry>,
     recv_cq: u32,
@@ -121,6 +123,7 @@ impl Link {
             epoch: None,
             qkey: 0,
             plain_qkey: NO_QKEY,
+            is_flawed: false,
             pd: 0,
             srq: None,
             recv_cq: 0,
@@ -175,7 +178,8 @@ impl Link {
         }
         let epoch = (pair.epoch_and_timer >> 16) as u16;
         self.qkey = pair.qkey;
-        self.plain_qkey = match Qkey(pair.qkey).is_controlled() {
+        self.is_flawed = word & FLAWED != 0;
+        self.plain_qkey = match Qkey(pair.qkey).is_controlled() || self.is_flawed {
             true => NO_QKEY,
             false => u64::from(pair.qkey),
         };
@@ -244,6 +248,19 @@ impl Link {
         match srq_entry::count(srq) > self.unread() || self.were_taken(srq) {
             true => Ready::Room(srq.longest.load(Ordering::Relaxed).into()),
             false => Ready::No,
+        }
+    }
+
+    /// The flag of a SEND of this length that may fail where it is received, because not every RECV of a
+    /// shared queue has room for it: what fails counts as solicited.
+    #[inline]
+    pub(crate) fn risk(&self, len: usize) -> u8 {
+        match self.srq {
+            // SAFETY: the entry stays mapped.
+            Some(srq) if len > unsafe { &*srq }.shortest.load(Ordering::Relaxed) as usize => {
+                SOLICITED
+            }
+            _ => 0,
         }
     }
 
@@ -414,7 +431,8 @@ impl Link {
         if !self.is_up(us) || self.qkey != qkey.0 {
             return;
         }
-        let flags = flags | FIRST | LAST;
+        let risk = if self.is_flawed { SOLICITED } else { 0 };
+        let flags = flags | risk | FIRST | LAST;
         let _ = self.push(adapter, us, Kind::Send, flags, imm, len as u32, len, fill);
         // Also when it found no room: nobody makes any but the receiver.
         self.ring();

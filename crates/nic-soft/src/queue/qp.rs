@@ -19,7 +19,7 @@ use crate::queue::cq::{Completes, CqShared};
 use crate::queue::events::{Events, is_of};
 use crate::queue::srq::SrqShared;
 use crate::shared::credit;
-use crate::shared::layout::{MESSAGE_LEN_MAX, qp_index, qp_instance};
+use crate::shared::layout::{FLAWED, MESSAGE_LEN_MAX, qp_index, qp_instance};
 use crate::shared::qp_entry::{self, Pair, gid_words};
 use crate::shared::recv_queue::{Recv, RecvQueue};
 
@@ -84,6 +84,8 @@ pub(crate) struct QpShared {
     held: Mutex<Vec<Recv>>,
     /// The incarnation of the adapter that it was connected to.
     peer_incarnation: AtomicU64,
+    /// A RECV was posted for datagrams whose buffers cannot be used.
+    is_flawed: AtomicBool,
 }
 
 /// In ERR: no sender takes a message for delivered any more that is not in its lane. What is there
@@ -151,6 +153,7 @@ impl QpShared {
             held: Mutex::new(Vec::new()),
             has_held: AtomicBool::new(false),
             peer_incarnation: AtomicU64::new(0),
+            is_flawed: AtomicBool::new(false),
         });
         shared.withdraw_credits();
         shared.post_all_lent();
@@ -445,7 +448,11 @@ impl QpShared {
                 machine.access()
             };
             let generation = self.adapter.next_generation();
-            qp_entry::word(generation, self.transport, access, machine.receives())
+            let word = qp_entry::word(generation, self.transport, access, machine.receives());
+            match self.is_flawed.load(Ordering::Acquire) {
+                true => word | FLAWED,
+                false => word,
+            }
         };
         let channel = self.recv_cq.channel.as_ref();
         let timer = u32::from(attr.min_rnr_timer.unwrap_or(0));
@@ -461,6 +468,15 @@ impl QpShared {
             epoch_and_timer: u32::from(self.epoch()) << 16 | timer,
         };
         qp_entry::announce(entry, word, &pair);
+    }
+
+    /// Tells peers that a RECV for datagrams is about to be there whose buffers cannot be used.
+    #[cold]
+    pub(crate) fn note_flaw(&self) {
+        let machine = self.machine();
+        if !self.is_flawed.swap(true, Ordering::AcqRel) {
+            self.publish(&machine);
+        }
     }
 
     /// Raises an asynchronous event that is about it, as long as it is there.
@@ -595,6 +611,7 @@ impl QpShared {
         self.failing.store(0, Ordering::Release);
         self.held().clear();
         self.has_held.store(false, Ordering::Release);
+        self.is_flawed.store(false, Ordering::Release);
         self.withdraw_credits();
         self.post_all_lent();
     }

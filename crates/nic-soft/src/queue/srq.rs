@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use verbs::{PostError, RecvBatch};
+use verbs::{PostError, RecvBatch, Sge};
 
 use crate::contact::adapter::Adapter;
 use crate::queue::channel::Wakes;
@@ -70,11 +70,18 @@ impl SrqShared {
     }
 
     /// Adds RECVs, and rings those who wait for some.
-    pub(crate) fn post(&self, adapter: &Adapter, batch: &RecvBatch) -> Result<(), PostError> {
+    /// `is_usable` says whether the buffers of one can be used.
+    pub(crate) fn post(
+        &self,
+        adapter: &Adapter,
+        batch: &RecvBatch,
+        is_usable: impl Fn(&[Sge]) -> bool,
+    ) -> Result<(), PostError> {
         let entry = adapter.srq_entry(self.number());
         let returned = self.returned_count.load(Ordering::Relaxed) as u64;
-        let posted = srq_entry::post(entry, &self.recvs, returned, batch);
-        self.ring(adapter);
+        let (posted, is_shorter) = srq_entry::post(entry, &self.recvs, returned, batch, is_usable);
+        // What waits for one that has no room for it fails.
+        self.ring(adapter, is_shorter);
         posted
     }
 
@@ -106,8 +113,9 @@ impl SrqShared {
         self.round.load(Ordering::Acquire)
     }
 
-    /// Rings those who wait for RECVs, some of which have been posted.
-    fn ring(&self, adapter: &Adapter) {
+    /// Rings those who wait for RECVs, some of which have been posted; all as for a solicited message, if
+    /// any may fail.
+    fn ring(&self, adapter: &Adapter, any_fails: bool) {
         fence(Ordering::SeqCst);
         if !self.is_awaited.load(Ordering::Relaxed) {
             return;
@@ -120,7 +128,7 @@ impl SrqShared {
         };
         for (cq, solicited) in awaiting {
             if let Some(cq) = cq.upgrade() {
-                cq.notify(adapter, solicited);
+                cq.notify(adapter, solicited || any_fails);
             }
         }
     }
@@ -160,6 +168,6 @@ impl SrqShared {
             self.returned_count.store(returned.len(), Ordering::Relaxed);
             srq_entry::note_returned(adapter.srq_entry(self.number()));
         }
-        self.ring(adapter);
+        self.ring(adapter, false);
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Header {
 /// finds the word it remembers finds the other fields as it remembers them.
 #[repr(C, align(64))]
 pub(crate) struct QpEntry {
-    /// `generation << 32 | access << 8 | transport << 4 | RECEIVES`; 0 when there is none.
+    /// `generation << 32 | access << 8 | transport << 4 | FLAWED | RECEIVES`; 0 when there is none.
     pub(crate) word: AtomicU64,
     pub(crate) peer_gid: [AtomicU64; 2],
     pub(crate) peer_qpn: AtomicU32,
@@ -75,6 +75,9 @@ pub(crate) struct QpEntry {
 
 /// In `QpEntry::word`: messages are taken.
 pub(crate) const RECEIVES: u64 = 1;
+/// In `QpEntry::word`: datagrams may meet RECVs whose buffers cannot be used. What fails wakes whoever
+/// waits for solicited messages, so senders ring for each as for those.
+pub(crate) const FLAWED: u64 = 1 << 1;
 
 /// A memory region as peers see it. `key` is stored last; 0 when there is none.
 #[repr(C, align(64))]
@@ -112,6 +115,8 @@ pub(crate) struct SrqEntry {
     pub(crate) consumed: AtomicU64,
     /// The room of the longest RECV that was ever posted, whatever its buffers.
     pub(crate) longest: AtomicU32,
+    /// That of the shortest one; nothing, if the buffers of any could not be used.
+    pub(crate) shortest: AtomicU32,
 }
 
 /// One RECV's credit: `(sequence number + 1) << 32 | length`, with `CREDIT_BAD` when its

@@ -5,7 +5,7 @@
 //! taken, finds the RECV that it has seen: `posted` moves when the RECV is there, and `consumed`
 //! before its message completes.
 
-use verbs::{PostError, PostReason, RecvBatch};
+use verbs::{PostError, PostReason, RecvBatch, Sge};
 
 use crate::shared::layout::SrqEntry;
 use crate::shared::recv_queue::{Recv, RecvQueue};
@@ -16,20 +16,25 @@ pub(crate) fn reset(entry: &SrqEntry) {
     entry.posted.store(0, Ordering::Relaxed);
     entry.consumed.store(0, Ordering::Relaxed);
     entry.longest.store(0, Ordering::Relaxed);
+    entry.shortest.store(u32::MAX, Ordering::Relaxed);
 }
 
-/// Adds RECVs up to the first that does not fit beside those that were `returned`. Called by one
-/// thread at a time.
+/// Adds RECVs up to the first that does not fit beside those that were `returned`, and says whether any
+/// has less room than all before; `is_usable` whether its buffers have any. Called by one thread at a
+/// time.
 pub(crate) fn post(
     entry: &SrqEntry,
     recvs: &RecvQueue,
     returned: u64,
     batch: &RecvBatch,
-) -> Result<(), PostError> {
+    is_usable: impl Fn(&[Sge]) -> bool,
+) -> (Result<(), PostError>, bool) {
     let before = entry.posted.load(Ordering::Relaxed);
     let mut result = Ok(());
     let mut count = 0;
     let mut longest = entry.longest.load(Ordering::Relaxed);
+    let shortest_before = entry.shortest.load(Ordering::Relaxed);
+    let mut shortest = shortest_before;
     for (index, wr) in batch.iter().enumerate() {
         if wr.sges.len() > recvs.sge_max() {
             result = Err(PostError {
@@ -46,13 +51,16 @@ pub(crate) fn post(
             break;
         }
         let room = wr.sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>();
-        longest = longest.max(u32::try_from(room).unwrap_or(u32::MAX));
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        longest = longest.max(room);
+        shortest = shortest.min(if is_usable(wr.sges) { room } else { 0 });
         count += 1;
     }
     // Who finds the RECVs finds how long they are.
     entry.longest.store(longest, Ordering::Relaxed);
+    entry.shortest.store(shortest, Ordering::Relaxed);
     entry.posted.store(before + count, Ordering::Release);
-    result
+    (result, shortest < shortest_before)
 }
 
 /// Takes a RECV, and says that there is one fewer. Called by any number of threads. `note` tells the

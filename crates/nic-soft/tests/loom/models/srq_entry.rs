@@ -22,6 +22,7 @@ impl Queue {
                 posted: Default::default(),
                 consumed: Default::default(),
                 longest: Default::default(),
+                shortest: Default::default(),
             },
             recvs: RecvQueue::new(depth, 1),
         };
@@ -32,7 +33,9 @@ impl Queue {
     fn post(&self, ids: &[u64]) -> bool {
         let mut batch = RecvBatch::default();
         ids.iter().for_each(|id| batch.push(*id, &[]));
-        post(&self.entry, &self.recvs, 0, &batch).is_ok()
+        post(&self.entry, &self.recvs, 0, &batch, |_| true)
+            .0
+            .is_ok()
     }
 
     /// The number of the RECV taken, if there was one.
