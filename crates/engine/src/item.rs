@@ -173,12 +173,21 @@ fn decide_store<'a>(
     old: Option<&Item<'_>>,
     limits: &Limits,
 ) -> (Effect<'a>, Outcome) {
+    let is_whole = !matches!(mode, Mode::Append | Mode::Prepend);
+    if is_whole && !limits.allow(key_len, value.len()) {
+        let effect = match mode {
+            // The client holds the item for overwritten: nobody may read the old value.
+            Mode::Set => Effect::Remove,
+            _ => Effect::Keep,
+        };
+        return (effect, Outcome::Plain(Answer::Failed(Failure::TooLarge)));
+    }
     match (mode, old) {
         (Mode::Add, Some(_)) | (Mode::Replace | Mode::Append | Mode::Prepend, None) => {
-            return plain(Answer::NotStored);
+            plain(Answer::NotStored)
         }
-        (Mode::Cas(_), None) => return plain(Answer::NotFound),
-        (Mode::Cas(token), Some(old)) if old.cas != token => return plain(Answer::Exists),
+        (Mode::Cas(_), None) => plain(Answer::NotFound),
+        (Mode::Cas(token), Some(old)) if old.cas != token => plain(Answer::Exists),
         (Mode::Append | Mode::Prepend, Some(old)) => {
             // One that would grow too large stays as it is.
             if !limits.allow(key_len, old.value.len() + value.len()) {
@@ -192,18 +201,12 @@ fn decide_store<'a>(
                 flags: old.flags,
                 expiry: old.expiry,
             };
-            return (Effect::Write(new), Outcome::Stored);
+            (Effect::Write(new), Outcome::Stored)
         }
-        (Mode::Set | Mode::Add | Mode::Replace | Mode::Cas(_), _) => {}
+        (Mode::Set | Mode::Add | Mode::Replace | Mode::Cas(_), _) => {
+            (Effect::Write(new), Outcome::Stored)
+        }
     }
-    if limits.allow(key_len, value.len()) {
-        return (Effect::Write(new), Outcome::Stored);
-    }
-    // The client holds the item for overwritten: nobody may read the old value.
-    (
-        Effect::Remove,
-        Outcome::Plain(Answer::Failed(Failure::TooLarge)),
-    )
 }
 
 fn decide_arith<'a>(

@@ -147,12 +147,14 @@ proptest! {
     #[test]
     fn a_partition_does_what_the_rules_say(
         steps in prop::collection::vec((0..KEYS.len(), asks(), 0_u64..3, 0_u8..3), 1..60),
+        value_bytes_max in prop::sample::select(vec![64, usize::MAX]),
     ) {
         let options = Options {
             pages: PagePolicy::Plain,
             ..Options::new(1 << 20)
         };
         let mut partition = Partition::new(&options).expect("a partition");
+        partition.limit_values(value_bytes_max);
         let limits = partition.limits();
         let mut map = MapEngine::with_limits(limits);
         let mut now_s = START_S;
