@@ -9,7 +9,7 @@ use super::attachment::{Attachment, Stored};
 use super::items::{Item, Items};
 use super::outbox::Outbox;
 use super::outgoing::Outgoing;
-use super::pending::{Asked, Form, Pending, Promise};
+use super::pending::{Asked, Form, NO_CLIENT, Pending, Promise};
 use super::staging::{Staging, StagingError};
 use super::{Cursor, ServerStats};
 use crate::herd::wire::answer::{Head, Status};
@@ -249,7 +249,10 @@ impl<E: Engine> Execution<'_, E> {
                 self.staging.release(owner);
                 self.tell(item, wants_cas, told);
             }
-            Err(ticket) => self.promise(item, wants_cas, Form::Commit { transfer }, &[], ticket),
+            Err(ticket) => {
+                let buffer = self.staging.lend(owner);
+                self.promise(item, wants_cas, Form::Commit { buffer }, &[], ticket);
+            }
         }
     }
 
@@ -466,6 +469,9 @@ impl<E: Engine> Execution<'_, E> {
             return false;
         };
         let asked = promise.asked;
+        if asked.client == NO_CLIENT {
+            return self.look_for_nobody(number);
+        }
         let (index, to) = (
             asked.client as usize,
             To {
@@ -520,8 +526,8 @@ impl<E: Engine> Execution<'_, E> {
         };
         let has_slot = self.end(number, asked);
         let client = &mut self.clients[index];
-        if let Form::Commit { transfer } = asked.form {
-            self.staging.release((client.client, transfer));
+        if let Form::Commit { buffer } = asked.form {
+            self.staging.give_back(buffer);
         }
         if let Some(told) = told {
             let stored = stored(asked.id, asked.wants_cas, told);
@@ -530,6 +536,25 @@ impl<E: Engine> Execution<'_, E> {
             }
             self.send(asked.client, &stored);
         }
+        true
+    }
+
+    /// As [`Execution::look`], for a request whose client has gone.
+    #[cold]
+    fn look_for_nobody(&mut self, number: usize) -> bool {
+        let place = self.pending.place(number);
+        let Some(promise) = &mut place.promise else {
+            return false;
+        };
+        let mut context = Context::from_waker(&place.waker);
+        let fetched = (self.engine).fetch(&mut promise.ticket, &mut context, |_| ());
+        if fetched.is_pending() {
+            return false;
+        }
+        if let Form::Commit { buffer } = promise.asked.form {
+            self.staging.give_back(buffer);
+        }
+        self.pending.remove(number);
         true
     }
 }

@@ -13,6 +13,9 @@ use super::ready::Ready;
 /// Promises of a core at most, whatever the windows of its clients add up to.
 pub(super) const PENDING_MAX: usize = 4096;
 
+/// Instead of the number or the index of a client that has gone.
+pub(super) const NO_CLIENT: u32 = u32::MAX;
+
 /// What the answer to a request looks like.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
@@ -23,13 +26,13 @@ pub(super) enum Form {
     /// How a change ended.
     Change,
     /// How storing a large value ended, whose staging buffer is free then.
-    Commit { transfer: u32 },
+    Commit { buffer: u32 },
 }
 
 /// Whose request it was, and how it is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    /// The client's index.
+    /// The client's index, or [`NO_CLIENT`].
     pub(super) client: u32,
     pub(super) id: u32,
     pub(super) wants_cas: bool,
@@ -145,14 +148,19 @@ impl<T> Pending<T> {
         self.start = self.ready.take(self.start, count_max, numbers);
     }
 
-    /// Gives up the promises of a client that has gone, whose index the last one takes.
+    /// Gives up the promises of a client that has gone, whose index the last one takes. Those of large
+    /// values stay, and keep their buffers, until the engine has answered.
     pub(super) fn detach(&mut self, index: u32, last: u32) {
         for number in 0..self.places.len() {
             let Some(promise) = &mut self.places[number].promise else {
                 continue;
             };
             if promise.asked.client == index {
-                self.remove(number);
+                if matches!(promise.asked.form, Form::Commit { .. }) {
+                    promise.asked.client = NO_CLIENT;
+                } else {
+                    self.remove(number);
+                }
             } else if promise.asked.client == last {
                 promise.asked.client = index;
             }
@@ -202,6 +210,20 @@ mod tests {
         assert_eq!(ready(&mut pending, 2), [3, 64]);
         assert_eq!(ready(&mut pending, 2), []);
         assert!(!pending.has_ready());
+    }
+
+    #[test]
+    fn those_of_large_values_outlive_their_client() {
+        let mut pending = Pending::new();
+        let mut large = promise(0);
+        large.asked.form = Form::Commit { buffer: 3 };
+        pending.add(promise(0), b"");
+        pending.add(large, b"");
+        pending.detach(0, 0);
+        assert_eq!(pending.len(), 1);
+        pending.detach(0, 0);
+        let asked = pending.remove(1).map(|asked| asked.client);
+        assert_eq!(asked, Some(NO_CLIENT));
     }
 
     #[test]

@@ -1,9 +1,15 @@
 //! Buffers in which large values arrive piece by piece.
 //!
-//! A buffer that has got no piece for long goes to whoever wants one, and to nobody before that: a
-//! client that is merely slow would begin anew again and again, and never come to the end.
+//! A buffer that has got no piece for long, or few in the time that it has been taken, goes to whoever
+//! wants one, and to nobody before that: a client that is merely slow would begin anew again and again,
+//! and never come to the end. One whose value the engine is storing goes to nobody.
 
+use super::pending::NO_CLIENT;
 use super::turns::{Turn, Turns};
+
+/// A transfer may have a buffer that others want for twice the time that it may stand still, and for that
+/// time once more for so many bytes that have come.
+const BYTES_PER_IDLE: u64 = 64 << 10;
 
 /// Why a piece is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,17 +20,49 @@ pub(super) enum StagingError {
     NoTransfer,
     /// The value is longer than a buffer.
     TooLarge,
-    /// Pieces come in order, without gaps, and agree on the length.
+    /// Pieces come in order, without gaps, agree on the length, and bring something.
     Invalid,
+}
+
+/// Who has a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Nobody,
+    /// A transfer whose pieces come: client and number.
+    Transfer((u32, u32)),
+    /// The engine, which stores the value of a transfer, whose client may have gone.
+    Engine(Option<(u32, u32)>),
+}
+
+impl Owner {
+    fn transfer(self) -> Option<(u32, u32)> {
+        match self {
+            Owner::Nobody => None,
+            Owner::Transfer(transfer) => Some(transfer),
+            Owner::Engine(transfer) => transfer,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Buffer {
-    /// Client and transfer, when in use.
-    owner: Option<(u32, u32)>,
+    owner: Owner,
     bytes: Vec<u8>,
     total: usize,
+    /// Since when it has been taken, and when the last piece came.
+    since_ns: u64,
     used_ns: u64,
+}
+
+impl Buffer {
+    /// Whether it goes to whoever wants one.
+    fn is_over(&self, now_ns: u64, idle_ns: u64) -> bool {
+        let earned = u128::from(idle_ns) * self.bytes.len() as u128 / u128::from(BYTES_PER_IDLE);
+        let held_max_ns = 2 * u128::from(idle_ns) + earned;
+        matches!(self.owner, Owner::Transfer(..))
+            && (now_ns.saturating_sub(self.used_ns) > idle_ns
+                || u128::from(now_ns.saturating_sub(self.since_ns)) > held_max_ns)
+    }
 }
 
 /// The buffers of a core.
@@ -40,9 +78,10 @@ pub(super) struct Staging {
 impl Staging {
     pub(super) fn new(count: usize, value_len_max: usize, idle_ns: u64) -> Self {
         let buffer = || Buffer {
-            owner: None,
+            owner: Owner::Nobody,
             bytes: Vec::with_capacity(value_len_max),
             total: 0,
+            since_ns: 0,
             used_ns: 0,
         };
         Staging {
@@ -68,17 +107,22 @@ impl Staging {
         if total > self.value_len_max {
             return Err(StagingError::TooLarge);
         }
-        let index = match self.position(owner) {
-            Some(index) => index,
-            None if offset == 0 => self.acquire(owner, total, now_ns)?,
+        let index = self.position(owner);
+        let (filled, expected) = match index {
+            Some(index) => (self.buffers[index].bytes.len(), self.buffers[index].total),
+            None if offset == 0 => (0, total),
             None => return Err(StagingError::NoTransfer),
+        };
+        if expected != total || offset != filled || bytes.is_empty() || bytes.len() > total - filled
+        {
+            return Err(StagingError::Invalid);
+        }
+        let index = match index {
+            Some(index) => index,
+            None => self.acquire(owner, total, now_ns)?,
         };
         let buffer = &mut self.buffers[index];
         buffer.used_ns = now_ns;
-        let filled = buffer.bytes.len();
-        if buffer.total != total || offset != filled || bytes.len() > total - filled {
-            return Err(StagingError::Invalid);
-        }
         buffer.bytes.extend_from_slice(bytes);
         Ok(())
     }
@@ -87,10 +131,24 @@ impl Staging {
     pub(super) fn value(&self, owner: (u32, u32), total: u32) -> Result<&[u8], StagingError> {
         let index = self.position(owner).ok_or(StagingError::NoTransfer)?;
         let buffer = &self.buffers[index];
-        if buffer.total != total as usize || buffer.bytes.len() != buffer.total {
+        let is_complete = buffer.total == total as usize && buffer.bytes.len() == buffer.total;
+        if !is_complete || matches!(buffer.owner, Owner::Engine(_)) {
             return Err(StagingError::Invalid);
         }
         Ok(&buffer.bytes)
+    }
+
+    /// Leaves the buffer of a value to the engine that stores it, and gives its number, by which it is
+    /// freed: the client may go before.
+    pub(super) fn lend(&mut self, owner: (u32, u32)) -> u32 {
+        let index = self.position(owner).expect("the value has a buffer");
+        self.buffers[index].owner = Owner::Engine(Some(owner));
+        index as u32
+    }
+
+    /// Frees a buffer that the engine has had.
+    pub(super) fn give_back(&mut self, number: u32) {
+        self.free(number as usize);
     }
 
     /// Frees a transfer's buffer.
@@ -100,21 +158,24 @@ impl Staging {
         }
     }
 
-    /// Frees a client's buffers.
+    /// Frees a client's buffers, but for those that the engine has.
     pub(super) fn release_client(&mut self, client: u32) {
         self.turns.leave(client);
         for index in 0..self.buffers.len() {
-            if matches!(self.buffers[index].owner, Some((owner, _)) if owner == client) {
-                self.free(index);
+            match self.buffers[index].owner {
+                Owner::Transfer((owner, _)) if owner == client => self.free(index),
+                Owner::Engine(Some((owner, _))) if owner == client => {
+                    self.buffers[index].owner = Owner::Engine(None);
+                }
+                _ => {}
             }
         }
     }
 
-    /// Frees buffers that got no piece for too long.
+    /// Frees buffers that whoever has them may not keep from others.
     fn expire(&mut self, now_ns: u64) {
         for index in 0..self.buffers.len() {
-            let buffer = &self.buffers[index];
-            if buffer.owner.is_some() && now_ns.saturating_sub(buffer.used_ns) > self.idle_ns {
+            if self.buffers[index].is_over(now_ns, self.idle_ns) {
                 self.free(index);
             }
         }
@@ -128,7 +189,7 @@ impl Staging {
     fn position(&self, owner: (u32, u32)) -> Option<usize> {
         self.buffers
             .iter()
-            .position(|buffer| buffer.owner == Some(owner))
+            .position(|buffer| buffer.owner.transfer() == Some(owner))
     }
 
     fn acquire(
@@ -148,28 +209,31 @@ impl Staging {
             Turn::Later => self.turns.wait(client, now_ns),
             Turn::HasItsShare => {}
         }
-        let free = self.buffers.iter().position(|one| one.owner.is_none());
+        let is_free = |one: &Buffer| one.owner == Owner::Nobody;
+        let free = self.buffers.iter().position(is_free);
         let (Turn::Now, Some(index)) = (turn, free) else {
             return Err(StagingError::Busy);
         };
         let buffer = &mut self.buffers[index];
-        buffer.owner = Some(owner);
+        buffer.owner = Owner::Transfer(owner);
         buffer.bytes.clear();
         buffer.total = total;
+        (buffer.since_ns, buffer.used_ns) = (now_ns, now_ns);
         self.in_use += 1;
         Ok(index)
     }
 
     /// When a client may take a buffer.
     fn turn(&mut self, client: u32, now_ns: u64) -> Turn {
-        let owners = self.buffers.iter().filter_map(|buffer| buffer.owner);
-        let holders = owners.map(|(client, _)| client);
+        let taken = self.buffers.iter().map(|buffer| buffer.owner);
+        let taken = taken.filter(|owner| *owner != Owner::Nobody);
+        let holders = taken.map(|owner| owner.transfer().map_or(NO_CLIENT, |(client, _)| client));
         let buffers = (self.buffers.len(), holders);
         self.turns.of(client, buffers, now_ns)
     }
 
     fn free(&mut self, index: usize) {
-        self.buffers[index].owner = None;
+        self.buffers[index].owner = Owner::Nobody;
         self.in_use -= 1;
     }
 }
@@ -272,5 +336,61 @@ mod tests {
         assert_eq!(staging.put((4, 1), 0, 10, b"x", 200), Ok(()));
         assert_eq!(staging.put((4, 2), 0, 10, b"x", 200), Ok(()));
         assert_eq!(staging.put((4, 3), 0, 10, b"x", 301), Ok(()));
+    }
+
+    /// However a transfer keeps from coming to its end, its buffer goes to whoever waits for one; without
+    /// anybody who does, it may take as long as it likes.
+    #[test]
+    fn nobody_holds_a_buffer_for_ever_against_those_who_wait() {
+        let pieces: [(u32, &[u8]); 4] = [(1, b""), (7, b"x"), (1, &[0; 2000]), (1, b"x")];
+        for (offset, bytes) in pieces {
+            for is_wanted in [true, false] {
+                let mut staging = Staging::new(1, 1000, 100);
+                assert_eq!(staging.put((1, 1), 0, 1000, b"x", 0), Ok(()));
+                let mut offset = offset;
+                let mut taken_ns = None;
+                for now_ns in (50..10_000).step_by(50) {
+                    if staging.put((1, 1), offset, 1000, bytes, now_ns) == Ok(()) {
+                        offset += 1;
+                    }
+                    if is_wanted && staging.put((2, 1), 0, 10, b"x", now_ns) == Ok(()) {
+                        taken_ns = Some(now_ns);
+                        break;
+                    }
+                }
+                assert_eq!(taken_ns.is_some(), is_wanted, "{bytes:?} at {offset}");
+            }
+        }
+    }
+
+    /// Whoever brings enough keeps its buffer, though others wait.
+    #[test]
+    fn a_transfer_that_goes_on_comes_to_its_end_though_others_wait() {
+        const LEN: u32 = 1 << 20;
+        let mut staging = Staging::new(1, LEN as usize, 1_000);
+        let piece = [0; 4096];
+        for at in (0..LEN).step_by(piece.len()) {
+            // A sixteenth of the time for each sixteenth of 64 KiB, and once as long as is granted.
+            let now_ns = u64::from(at) * 1_000 / (64 << 10) + 900;
+            assert_eq!(staging.put((1, 1), at, LEN, &piece, now_ns), Ok(()));
+            assert_eq!(
+                staging.put((2, 1), 0, 10, b"x", now_ns),
+                Err(StagingError::Busy)
+            );
+        }
+        assert!(staging.value((1, 1), LEN).is_ok());
+    }
+
+    /// A request that is refused takes no buffer.
+    #[test]
+    fn pieces_that_make_no_sense_take_no_buffer() {
+        let mut staging = Staging::new(1, 10, 100);
+        for bytes in [&b""[..], b"more than three"] {
+            assert_eq!(
+                staging.put((1, 1), 0, 3, bytes, 0),
+                Err(StagingError::Invalid)
+            );
+            assert_eq!(staging.in_use(), 0);
+        }
     }
 }

@@ -286,7 +286,12 @@ fn a_large_value_keeps_its_buffer_until_it_is_stored() {
         staging_count: 1,
         ..server()
     });
-    let [mut first, mut second] = [(); 2].map(|()| rig.client(impatient()));
+    let patient = ClientConfig {
+        deadline_ns: u64::MAX / 2,
+        lost_ns: u64::MAX / 2,
+        ..impatient()
+    };
+    let [mut first, mut second] = [(); 2].map(|()| rig.client(patient.clone()));
     let value = vec![b'v'; 50_000];
     let set = |key| Command::Store {
         mode: StoreMode::Set,
@@ -301,16 +306,29 @@ fn a_large_value_keeps_its_buffer_until_it_is_stored() {
     second.submit(&set(b"two"), false, 2).unwrap();
     assert_eq!(run(&rig, &mut second, 300), []);
     assert_eq!(pending(&rig), 1);
+    // Longer than a buffer may stand idle.
+    for _ in 0..5 {
+        rig.world.borrow_mut().now_ns += rig.config.staging_idle_ns;
+        assert_eq!(run(&rig, &mut second, 300), []);
+        assert_eq!(pending(&rig), 1, "the second value has a buffer");
+    }
     let_go(&rig);
     assert_eq!(run(&rig, &mut first, 300), [1]);
     assert_eq!(run(&rig, &mut second, 3000), [2]);
     rig.machine(|machine| assert_eq!(machine.servers[0].staging_in_use(), 0));
-    // One that goes with its value on the way leaves the buffer.
+    // So it does when its client goes.
     rig.machine(|machine| machine.engines[0].hold());
     first.submit(&set(b"three"), false, 3).unwrap();
     assert_eq!(run(&rig, &mut first, 300), []);
     drop(first);
     rig.step();
+    rig.machine(|machine| assert_eq!(machine.servers[0].clients(), 1));
+    second.submit(&set(b"four"), false, 4).unwrap();
+    rig.world.borrow_mut().now_ns += 5 * rig.config.staging_idle_ns;
+    assert_eq!(run(&rig, &mut second, 300), []);
+    assert_eq!(pending(&rig), 1, "of the client that has gone");
+    let_go(&rig);
+    assert_eq!(run(&rig, &mut second, 3000), [4]);
     rig.machine(|machine| assert_eq!(machine.servers[0].staging_in_use(), 0));
     assert_eq!(pending(&rig), 0);
 }
