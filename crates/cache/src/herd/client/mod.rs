@@ -119,8 +119,8 @@ pub enum Outcome<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// The window to the key's core is full, or there is no connection at the moment: poll, then
-    /// try again.
+    /// The window to the key's core is full, or as many large values are on their way as may be, or there is
+    /// no connection at the moment: poll, then try again.
     #[error("the window is full")]
     Full,
     /// A key has 1 to 250 bytes.

@@ -3,7 +3,7 @@
 use crate::herd::wire::request::Op;
 
 /// In `Slot::transfer`: a request of its own.
-pub(super) const NO_TRANSFER: u16 = u16::MAX;
+pub(super) const NO_TRANSFER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -51,7 +51,7 @@ pub(super) struct Slot {
     /// Repeats whose completions have not come: until then the NIC may read the slot's memory.
     pub(super) repeats_in_flight: u16,
     pub(super) doublings: u16,
-    pub(super) transfer: u16,
+    pub(super) transfer: u32,
     pub(super) generation: u16,
 }
 
@@ -71,6 +71,8 @@ pub(super) const FREE: Slot = Slot {
     transfer: NO_TRANSFER,
     generation: 0,
 };
+
+const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
     /// Whether the next request may lie there.

@@ -23,6 +23,26 @@ pub(super) enum Kind {
     },
 }
 
+/// How many values of a window are on their way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Live {
+    pub(super) gets: usize,
+    pub(super) puts: usize,
+}
+
+impl Live {
+    pub(super) fn of(&mut self, kind: Kind) -> &mut usize {
+        match kind {
+            Kind::Get => &mut self.gets,
+            Kind::Put { .. } => &mut self.puts,
+        }
+    }
+
+    pub(super) fn all(self) -> usize {
+        self.gets + self.puts
+    }
+}
+
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {

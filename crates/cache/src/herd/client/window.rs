@@ -7,7 +7,7 @@ use verbs::{PostReason, QpNum, RemoteAddr, SendFlags};
 
 use super::slot::{FREE, NO_TRANSFER, Slot, State, Usual};
 use super::source::Source;
-use super::transfer::{Kind, Phase, Transfer};
+use super::transfer::{Kind, Live, Phase, Transfer};
 use super::{ClientConfig, ClientStats, Outcome};
 use crate::herd::memory::Memory;
 use crate::herd::slots::{GAP, Geometry, kick, next_id};
@@ -90,7 +90,8 @@ pub(super) struct Window {
     signal_at: u32,
     repeats_in_flight: u32,
     transfers: Vec<Transfer>,
-    transfers_live: usize,
+    /// Transfers that are not over.
+    live: Live,
     transfer_next: u32,
     /// Steps of transfers that have a slot, and the transfer whose turn it is to take the next step.
     steps: usize,
@@ -130,7 +131,7 @@ impl Window {
             signal_at: parts.send_wr_max / SIGNALS_PER_QUEUE,
             repeats_in_flight: 0,
             transfers: Vec::new(),
-            transfers_live: 0,
+            live: Live::default(),
             transfer_next: 1,
             steps: 0,
             step_next: 0,
@@ -147,6 +148,13 @@ impl Window {
     #[inline]
     fn has_room(&self) -> bool {
         self.slots[self.geometry.slot(self.next)].is_unused()
+    }
+
+    /// Whether a read may be submitted: any of those in the window may turn out to be of a large value, and
+    /// those that have are no more than would fill it. They take no slot while the server has no room.
+    #[inline(always)]
+    fn takes_reads(&self) -> bool {
+        self.live.gets < self.geometry.window
     }
 
     /// Takes a command; `None` when the window is full, `Some(false)` when its value needs a
@@ -168,7 +176,7 @@ impl Window {
         if !self.fits(&request) {
             return Some(false);
         }
-        if !self.has_room() {
+        if !self.has_room() || request.op().is_read() && !self.takes_reads() {
             return None;
         }
         self.compose(&request, want_cas, tag, deadline_ns, None);
@@ -192,6 +200,9 @@ impl Window {
     ) -> bool {
         let (id, len) = (self.next, plain.len());
         let index = self.geometry.slot(id);
+        if plain.op == Op::Get && !self.takes_reads() {
+            return false;
+        }
         let slot = &mut self.slots[index];
         if !slot.is_unused() {
             return false;
@@ -223,7 +234,7 @@ impl Window {
         want_cas: bool,
         tag: u64,
         deadline_ns: u64,
-        step: Option<(u16, u16, (u32, u32))>,
+        step: Option<(u32, u16, (u32, u32))>,
     ) {
         let id = self.next;
         let index = self.geometry.slot(id);
@@ -322,11 +333,10 @@ impl Window {
         deadline_ns: u64,
         transfers_max: usize,
     ) -> bool {
-        if self.transfers_live >= transfers_max {
+        if self.live.puts >= transfers_max {
             return false;
         }
-        let transfer = self.new_transfer();
-        transfer.kind = kind;
+        let transfer = self.new_transfer(kind);
         transfer.tag = tag;
         transfer.want_cas = want_cas;
         transfer.deadline_ns = deadline_ns;
@@ -342,7 +352,7 @@ impl Window {
     pub(super) fn resume(&mut self, mut old: Transfer) {
         old.clear_pause();
         let deadline_ns = old.deadline_ns;
-        let transfer = self.new_transfer();
+        let transfer = self.new_transfer(old.kind);
         let (generation, number) = (transfer.generation, transfer.number);
         std::mem::swap(transfer, &mut old);
         transfer.generation = generation;
@@ -350,7 +360,7 @@ impl Window {
         self.check_ns = self.check_ns.min(deadline_ns);
     }
 
-    fn new_transfer(&mut self) -> &mut Transfer {
+    fn new_transfer(&mut self, kind: Kind) -> &mut Transfer {
         let number = self.transfer_next;
         self.transfer_next = number.wrapping_add(1);
         let over = |transfer: &Transfer| transfer.phase == Phase::Over;
@@ -358,8 +368,9 @@ impl Window {
             self.transfers.push(Transfer::unused());
             self.transfers.len() - 1
         });
-        self.transfers_live += 1;
+        *self.live.of(kind) += 1;
         let transfer = &mut self.transfers[index];
+        transfer.kind = kind;
         transfer.clear_pause();
         transfer.restart(number);
         transfer
@@ -368,7 +379,7 @@ impl Window {
     /// Fills free slots with steps of transfers, which take turns. Half the window stays for others.
     #[inline]
     pub(super) fn pump(&mut self, now_ns: u64) {
-        if self.transfers_live == 0 {
+        if self.live.all() == 0 {
             return;
         }
         let steps_max = (self.geometry.window / 2).max(1);
@@ -400,7 +411,7 @@ impl Window {
         let step = transfer.step(now_ns, may_ask, piece_len_max);
         let has_step = step.is_some();
         if let Some(step) = step {
-            let owner = (index as u16, generation, (step.offset, step.len));
+            let owner = (index as u32, generation, (step.offset, step.len));
             self.compose(&step.request, step.want_cas, 0, deadline_ns, Some(owner));
             self.steps += 1;
         }
@@ -599,14 +610,13 @@ impl Window {
         };
         let key = command.key().to_vec();
         let value_len_max = self.value_len_max;
-        let transfer = self.new_transfer();
-        transfer.kind = Kind::Get;
+        let transfer = self.new_transfer(Kind::Get);
         transfer.tag = slot.tag;
         transfer.key = key;
         transfer.deadline_ns = slot.deadline_ns;
         if !transfer.first_piece(head, body, value_len_max) {
             transfer.phase = Phase::Over;
-            self.transfers_live -= 1;
+            self.live.gets -= 1;
             sink(slot.tag, Outcome::Refused(Status::Invalid));
         }
     }
@@ -619,18 +629,18 @@ impl Window {
         now_ns: u64,
         sink: &mut impl FnMut(u64, Outcome<'_>),
     ) {
-        let transfer = &mut self.transfers[usize::from(slot.transfer)];
+        let transfer = &mut self.transfers[slot.transfer as usize];
         if transfer.phase == Phase::Over || transfer.generation != slot.generation {
             return;
         }
         let number = self.transfer_next;
         self.transfer_next = number.wrapping_add(1);
-        let tag = transfer.tag;
+        let (tag, kind) = (transfer.tag, transfer.kind);
         let value_len_max = self.value_len_max;
         if let Some(outcome) =
             transfer.answer(head, body, slot.piece, number, now_ns, value_len_max)
         {
-            self.transfers_live -= 1;
+            *self.live.of(kind) -= 1;
             sink(tag, outcome);
         }
     }
@@ -660,7 +670,7 @@ impl Window {
             }
             if now_ns >= transfer.deadline_ns {
                 transfer.phase = Phase::Over;
-                self.transfers_live -= 1;
+                *self.live.of(transfer.kind) -= 1;
                 stats.timeouts += 1;
                 sink(transfer.tag, Outcome::TimedOut);
             } else {
@@ -723,7 +733,7 @@ impl Window {
         let single = |slot: &&Slot| {
             slot.transfer == NO_TRANSFER && matches!(slot.state, State::Queued | State::Sent)
         };
-        self.slots.iter().filter(single).count() + self.transfers_live
+        self.slots.iter().filter(single).count() + self.live.all()
     }
 
     /// Ends the window: reads and what was never sent go again, other mutations are unknown.

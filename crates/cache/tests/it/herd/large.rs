@@ -5,7 +5,9 @@ use std::io;
 use cache::herd::client::Dial;
 use cache::herd::local::LocalStream;
 use cache::herd::wire::request::Request;
-use cache::herd::{Client, ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode};
+use cache::herd::{
+    Client, ClientConfig, Command, Outcome, ServerConfig, Status, StoreMode, SubmitError,
+};
 use engine::{Ask, Asker, Engine, Expiry, LateEngine, Limits, MapEngine, Mode};
 
 use super::raw::Raw;
@@ -508,4 +510,65 @@ fn a_value_longer_than_the_longest_is_not_kept() {
         holder.take(&rig, &[1]);
         assert_eq!(in_use(&rig), 0);
     }
+}
+
+/// GETs whose values wait for places are as many as the window has slots, whatever is submitted.
+#[test]
+fn large_values_that_wait_are_bounded() {
+    let rig = rig();
+    store(&rig);
+    let holders = holders(&rig);
+    let window = 4;
+    let mut client = rig.client(ClientConfig {
+        window,
+        retry_ns: 1_000_000_000,
+        deadline_ns: 10_000_000_000,
+        lost_ns: 10_000_000_000,
+        ..ClientConfig::default()
+    });
+    let key = key_of(LENS[1]);
+    let mut submitted = 0;
+    for _ in 0..1_000 {
+        let get = Command::Get { key: &key };
+        while client.submit(&get, false, LENS[1].into()).is_ok() {
+            submitted += 1;
+        }
+        assert!(client.waiting() <= 2 * window as usize);
+        client.poll(rig.now_ns(), &mut |_, outcome| panic!("{outcome:?}"));
+        rig.step();
+    }
+    assert!(submitted >= window as usize);
+    drop(holders);
+    let came = run(&rig, &mut client, 20 * PAUSE_STEPS);
+    assert_eq!((came.len(), client.waiting()), (submitted, 0));
+    // Others are taken again.
+    get(&mut client, LENS[1]);
+    assert_eq!(run(&rig, &mut client, PAUSE_STEPS), [LENS[1]]);
+}
+
+/// Values on their way to a client leave as many as it may have under way to those on their way to the
+/// server.
+#[test]
+fn large_gets_that_wait_do_not_count_as_large_sets() {
+    let rig = rig();
+    store(&rig);
+    let _holders = holders(&rig);
+    let mut client = quiet(&rig);
+    let transfers_max = ClientConfig::default().transfers_max;
+    for _ in 0..transfers_max {
+        get(&mut client, LENS[0]);
+    }
+    assert_eq!(run(&rig, &mut client, PAUSE_STEPS), []);
+    let large = value(LENS[0]);
+    let set = Command::Store {
+        mode: StoreMode::Set,
+        key: b"another",
+        value: &large,
+        flags: 0,
+        expiry_s: 0,
+    };
+    for _ in 0..transfers_max {
+        assert_eq!(client.submit(&set, false, 1), Ok(()));
+    }
+    assert_eq!(client.submit(&set, false, 1), Err(SubmitError::Full));
 }
