@@ -62,7 +62,7 @@ struct Place {
     key: Vec<u8>,
     /// None while the value is being read.
     kept: Option<Kept>,
-    /// Since when the value has been here, and when it was last asked for.
+    /// Since when the value has been here, in whichever version, and when it was last asked for.
     since_ns: u64,
     used_ns: u64,
 }
@@ -121,19 +121,25 @@ impl Outgoing {
         is_repeat: bool,
         now_ns: u64,
     ) -> Turn<'_> {
-        // A value of another token may be the older one, where a newer one was at hand; the engine knows.
-        self.places.retain(|place| {
-            !place.is_of(whose) || place.kept.as_ref().is_none_or(|kept| kept.cas == cas)
-        });
         if let Some(index) = self.position(whose) {
-            let place = &mut self.places[index];
-            return match &place.kept {
-                None => Turn::Busy,
-                Some(kept) => {
-                    place.used_ns = now_ns;
-                    Turn::Answer(kept)
-                }
-            };
+            let place = &self.places[index];
+            let is_other = place.kept.as_ref().is_some_and(|kept| kept.cas != cas);
+            if !is_other {
+                let place = &mut self.places[index];
+                return match &place.kept {
+                    None => Turn::Busy,
+                    Some(kept) => {
+                        place.used_ns = now_ns;
+                        Turn::Answer(kept)
+                    }
+                };
+            }
+            if is_repeat {
+                // What is here may be the newer one, whose pieces are asked for.
+                return Turn::Read;
+            }
+            // It may be the older one, where a newer one was at hand; the engine knows.
+            self.places.swap_remove(index);
         }
         if is_repeat || self.count_max == 0 {
             return Turn::Read;
@@ -203,7 +209,11 @@ impl Outgoing {
             return;
         };
         let place = &mut self.places[index];
-        (place.since_ns, place.used_ns) = (now_ns, now_ns);
+        place.used_ns = now_ns;
+        if place.kept.is_none() {
+            // For a newer version the time does not begin anew: others wait for the place.
+            place.since_ns = now_ns;
+        }
         let cas = item.0;
         place.kept = Some(Kept::new(item));
         self.note(whose, cas, 0..piece.end);
@@ -403,5 +413,33 @@ mod tests {
         assert!(!has(&mut outgoing, 2, b"a", 0));
         outgoing.note((1, b"a"), CAS, 0..5);
         assert!(!is_busy(&mut outgoing, 3, 0));
+    }
+
+    /// One who has its value change all the time, and asks for each version, holds its place no longer.
+    #[test]
+    fn newer_versions_do_not_make_the_time_of_a_place_begin_anew() {
+        let mut outgoing = places(1, LEN_MAX);
+        for now_ns in (0..=HELD_NS).step_by(HELD_NS as usize / 10) {
+            outgoing.keep((1, b"a"), (now_ns, 0, b"value".into()), 1, now_ns);
+            assert!(is_busy(&mut outgoing, 2, now_ns));
+        }
+        let end_ns = HELD_NS + 1;
+        outgoing.keep((1, b"a"), (end_ns, 0, b"value".into()), 1, end_ns);
+        assert!(!is_busy(&mut outgoing, 2, end_ns));
+    }
+
+    /// A repeat that comes late asks for an older version, and leaves the newer one where it is.
+    #[test]
+    fn a_repeat_does_not_end_the_place_of_another_version() {
+        let mut outgoing = places(1, LEN_MAX);
+        let whose = (1, &b"a"[..]);
+        outgoing.keep(whose, (CAS, 0, b"value".into()), 1, 0);
+        let repeat = outgoing.turn(whose, CAS - 1, true, 0);
+        assert!(matches!(repeat, Turn::Read), "{repeat:?}");
+        assert!(has(&mut outgoing, 1, b"a", 0));
+        // Others look whether there is a newer one still.
+        let other = outgoing.turn(whose, CAS + 1, false, 0);
+        assert!(matches!(other, Turn::Read), "{other:?}");
+        assert_eq!(outgoing.len(), 0);
     }
 }
