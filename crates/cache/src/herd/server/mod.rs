@@ -614,7 +614,8 @@ impl<E: Engine> Server<E> {
             let polled = self.recv_cq.poll(&mut self.held);
             self.held_count = self.count_polled(polled);
         }
-        if waiting || self.held_count > 0 || self.pending.has_ready() {
+        let kicked = may_take && self.held_count > 0;
+        if waiting || kicked || self.pending.has_ready() {
             return Ok(Armed::Ready);
         }
         Ok(Armed::Sleep)

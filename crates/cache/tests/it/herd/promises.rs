@@ -418,3 +418,41 @@ fn late_answers_leave_room_for_repeats() {
     assert_eq!(ids, (1..=REPEATS + GETS).collect());
     assert_eq!(pending(&rig), 0);
 }
+
+/// Kicks that cannot be looked at before the engine answers do not keep the core awake.
+#[test]
+fn a_core_whose_promises_are_used_up_sleeps_though_kicks_have_come() {
+    const WINDOW: u32 = 1024;
+    const CLIENTS: usize = 4;
+    let rig = Rig::new(ServerConfig {
+        window_max: WINDOW,
+        idle_ns: 1,
+        ..server()
+    });
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Raw::connect(&rig, 0)).collect();
+    hold(&rig);
+    let get = Request::Command(Command::Get { key: b"n" });
+    for id in 1..=WINDOW {
+        for client in &mut clients {
+            client.write(id, &raw(&get, id), None);
+            assert_eq!(client.answers(), []);
+        }
+        rig.step();
+    }
+    while rig.step() > 0 {}
+    assert_eq!(pending(&rig), CLIENTS * WINDOW as usize);
+    clients[0].kick_only(1);
+    let arm = || {
+        let armed = |machine: &mut super::rig::Machine| machine.servers[0].arm(u64::MAX);
+        rig.machine(armed).unwrap()
+    };
+    assert_eq!(arm(), cache::herd::Armed::Sleep);
+    rig.step();
+    assert_eq!(arm(), cache::herd::Armed::Sleep);
+    let_go(&rig);
+    assert_eq!(arm(), cache::herd::Armed::Ready);
+    while pending(&rig) > 0 {
+        rig.step();
+    }
+    rig.machine(|machine| assert_eq!(machine.servers[0].stats().kicks, 1, "it is looked at"));
+}
