@@ -48,7 +48,7 @@ pub enum Status {
     /// There is no room.
     #[error("out of memory")]
     OutOfMemory = 7,
-    /// No staging buffer is free; try again later.
+    /// There is no room now for a large value, on its way in or out; try again later.
     #[error("busy: try again later")]
     Busy = 8,
     /// The item has changed since its first piece was read.
