@@ -191,7 +191,7 @@ impl Account {
         } else {
             self.pool.give_back((before - units) * UNIT);
         }
-        if before == 0 {
+        if before == 0 && units > 0 {
             self.watched.notify_one();
         }
     }
@@ -208,7 +208,7 @@ impl fmt::Debug for Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.change(0);
+        self.settle(0);
     }
 }
 
@@ -231,7 +231,37 @@ mod tests {
         assert_eq!((pool.used(), pool.pressure()), (12 * UNIT, Pressure::Out));
         account.settle(0);
         assert_eq!(pool.used(), 7 * UNIT);
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::Context;
+
         drop((account, other));
         assert_eq!((pool.used(), pool.pressure()), (0, Pressure::None));
     }
 }
+
+    /// Whoever watches over all connections looks at each of them when it is notified.
+    #[test]
+    fn only_one_that_comes_to_hold_something_is_news() {
+        let pool = Arc::new(Pool::new(10 * UNIT));
+        let watched = Notify::new();
+        let is_news = || {
+            let mut context = Context::from_waker(Waker::noop());
+            pin!(watched.notified()).poll(&mut context).is_ready()
+        };
+        let sit = || Account::new(Arc::clone(&pool), watched.clone(), Instant::ZERO);
+        drop(sit());
+        assert!(!is_news(), "it came and went");
+        let account = sit();
+        account.settle(UNIT - 1);
+        assert!(!is_news(), "it holds next to nothing");
+        account.settle(2 * UNIT);
+        assert!(is_news());
+        account.settle(3 * UNIT);
+        account.settle(0);
+        assert!(!is_news(), "it held something already");
+        account.settle(UNIT);
+        assert!(is_news());
+        drop(account);
+        assert!(!is_news(), "it has gone");
+    }
