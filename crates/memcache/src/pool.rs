@@ -99,6 +99,7 @@ pub struct Account {
     units: Cell<usize>,
     active_at: Cell<Instant>,
     wants_less: Cell<bool>,
+    owes: Cell<bool>,
     /// Wakes the task that serves the connection.
     waker: RefCell<Option<Waker>>,
 }
@@ -115,6 +116,7 @@ impl Account {
             units: Cell::new(0),
             active_at: Cell::new(now),
             wants_less: Cell::new(false),
+            owes: Cell::new(false),
             waker: RefCell::new(None),
         }
     }
@@ -143,6 +145,20 @@ impl Account {
         &self.pool
     }
 
+    /// Whether its client may be waiting for an answer, or has some of one to take: then it is not for the
+    /// client to speak. A connection that has sent all it had to say finds that out when it is asked for
+    /// less ([`Account::want_less`]).
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.owes.get()
+    }
+
+    /// Says whether the client may be waiting for an answer, or has some of one to take.
+    #[inline]
+    pub fn set_owes(&self, owes: bool) {
+        self.owes.set(owes);
+    }
+
     /// Has the connection give back what it does not need while it waits for its client.
     pub fn want_less(&self) {
         self.wants_less.set(true);
@@ -169,8 +185,9 @@ impl Account {
         self.wants_less.get() && self.wants_less.replace(false)
     }
 
+    /// Notes that something was received, or that what was to be sent has gone.
     #[inline]
-    pub(crate) fn got_on(&self, now: Instant) {
+    pub fn got_on(&self, now: Instant) {
         self.active_at.set(now);
     }
 
@@ -214,6 +231,10 @@ impl Drop for Account {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::Context;
+
     use super::*;
 
     #[test]
@@ -231,14 +252,9 @@ mod tests {
         assert_eq!((pool.used(), pool.pressure()), (12 * UNIT, Pressure::Out));
         account.settle(0);
         assert_eq!(pool.used(), 7 * UNIT);
-    use std::future::Future as _;
-    use std::pin::pin;
-    use std::task::Context;
-
         drop((account, other));
         assert_eq!((pool.used(), pool.pressure()), (0, Pressure::None));
     }
-}
 
     /// Whoever watches over all connections looks at each of them when it is notified.
     #[test]
@@ -265,3 +281,4 @@ mod tests {
         drop(account);
         assert!(!is_news(), "it has gone");
     }
+}

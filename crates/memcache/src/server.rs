@@ -99,6 +99,7 @@ pub async fn serve_accounted<E: Host>(
             input.bytes.drain(..progress.consumed);
             let must_wait = progress.step == Step::Wait && connection.output().is_empty();
             if must_wait {
+                account.set_owes(true);
                 // What is at hand is held until the answer before it comes.
                 account.settle(held(&connection, input.bytes.capacity(), &output));
                 return Poll::Pending;
@@ -111,6 +112,9 @@ pub async fn serve_accounted<E: Host>(
             engine.borrow_mut().note(Event::Yielded);
             core.yield_now().await;
             continue;
+        }
+        if !connection.is_caught_up() || !connection.output().is_empty() {
+            account.set_owes(true);
         }
         output.begin(&mut connection, &mut sender);
         match step {
@@ -147,7 +151,13 @@ pub async fn serve_accounted<E: Host>(
                         let received = receiving.as_mut().poll(context);
                         if received.is_pending() && (shrinks || account.takes_less()) {
                             match output.shrink(context) {
-                                Ok(under_way) => shrinks = under_way,
+                                Ok(under_way) => {
+                                    if shrinks && !under_way {
+                                        account.got_on(core.now());
+                                    }
+                                    shrinks = under_way;
+                                    account.set_owes(under_way || !connection.is_caught_up());
+                                }
                                 Err(error) => return Poll::Ready(Err(error)),
                             }
                             connection.shrink();
@@ -161,6 +171,7 @@ pub async fn serve_accounted<E: Host>(
                             if output.sent().await? {
                                 account.got_on(core.now());
                             }
+                            account.set_owes(true);
                             output.begin(&mut connection, &mut sender);
                             account.settle(held(&connection, memory, &output));
                         }

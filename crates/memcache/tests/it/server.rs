@@ -323,3 +323,78 @@ fn what_waits_for_a_promised_answer_is_accounted_for() {
         }
     });
 }
+
+/// Whose answers are on their way, or not there yet, is not silent, however long it takes.
+#[test]
+fn what_a_client_has_to_take_or_to_wait_for_is_owed_to_it() {
+    for io in [IoKind::Epoll, IoKind::Uring] {
+        let mut config = Config::default();
+        config.io = Some(io);
+        let mut core = Core::new(config).expect("a core");
+        let handle = core.handle();
+        let mut engine = LateEngine::new(MapEngine::default(), 7, 0).holding(b"held");
+        // More than sockets hold.
+        let value = vec![b'l'; 1_000_000];
+        let large = Command::Store {
+            mode: Mode::Set,
+            key: b"large",
+            value: (&value).into(),
+            flags: 0,
+            expiry: Expiry::NEVER,
+        };
+        assert!(engine.ask(0, large, |_| ()).is_ok());
+        let engine = Rc::new(RefCell::new(engine));
+        let folder = tempfile::tempdir().expect("a folder");
+        let addr = Addr::Unix(folder.path().join("door"));
+        core.block_on(async {
+            let mut listener =
+                Listener::bind(&handle, &addr, ListenOptions::default()).expect("bound");
+            let mut client = dial(&addr);
+            let stream = listener.accept().await.expect("a connection");
+            let pool = Arc::new(Pool::new(100 << 20));
+            let account = Rc::new(Account::new(pool, Notify::new(), handle.now()));
+            let (core, kept, asked) = (handle.clone(), account.clone(), engine.clone());
+            let _serving = handle.spawn(async move {
+                memcache::serve_accounted(&core, stream, &asked, Limits::default(), &kept).await
+            });
+            let give_up = Instant::now() + Duration::from_secs(120);
+            let owed = async |expected: bool| {
+                while account.owes() != expected {
+                    assert!(Instant::now() < give_up, "{expected}");
+                    account.want_less();
+                    handle.yield_now().await;
+                }
+            };
+            let asked_again = async || {
+                for _ in 0..1000 {
+                    account.want_less();
+                    handle.yield_now().await;
+                }
+            };
+            client.write_all(b"get large\r\n").expect("sent");
+            owed(true).await;
+            asked_again().await;
+            assert!(account.owes(), "nothing of it was read");
+            let mut answer = vec![0; 50_000];
+            client.read_exact(&mut answer).expect("received");
+            asked_again().await;
+            assert!(account.owes(), "most of it was not read");
+            let before = account.active_at();
+            let rest = value.len() + "VALUE large 0 1000000\r\n\r\nEND\r\n".len() - answer.len();
+            let reading = std::thread::spawn(move || {
+                client.read_exact(&mut vec![0; rest]).expect("received");
+                client
+            });
+            owed(false).await;
+            assert!(account.active_at() > before);
+            let mut client = reading.join().expect("no panic");
+            client.write_all(b"get held\r\n").expect("sent");
+            owed(true).await;
+            asked_again().await;
+            assert!(account.owes(), "the engine has not answered");
+            engine.borrow_mut().let_go();
+            owed(false).await;
+            client.read_exact(&mut [0; 5]).expect("received");
+        });
+    }
+}

@@ -135,6 +135,7 @@ async fn herd_client<E>(
     let mut line = [LINE_WORD.as_bytes(), b" ", &arguments].concat();
     let mut client = Client { herd, number: None };
     loop {
+        member.account.set_owes(true);
         let Some(mut reply) = herd.control.answer(line).await else {
             return;
         };
@@ -154,6 +155,8 @@ async fn herd_client<E>(
         if sent.is_err() || reply.closes() {
             return;
         }
+        member.account.got_on(door.core.now());
+        member.account.set_owes(false);
         line = loop {
             if let Some(end) = input.iter().position(|byte| *byte == b'\n') {
                 break input.drain(..=end).collect();
@@ -165,6 +168,7 @@ async fn herd_client<E>(
             let (received, buffer) = receiver.recv(std::mem::take(&mut input)).await;
             input = buffer;
             member.account.settle(input.capacity());
+            member.account.got_on(door.core.now());
             match received {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}

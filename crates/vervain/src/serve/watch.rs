@@ -23,7 +23,7 @@ const LESS_AFTER: Duration = Duration::from_millis(500);
 /// Why a connection was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// It did nothing for longer than allowed.
+    /// It said nothing for longer than allowed, though nothing was on its way to it.
     Idle,
     /// It kept memory without taking its answers, or without finishing its request, while others had
     /// none.
@@ -143,8 +143,13 @@ impl Watch {
                 && !member.may_idle.get()
                 && member.ended().is_none()
             {
-                self.doors.kicked(Cause::Idle);
-                member.end(Cause::Idle);
+                if member.account.owes() {
+                    // It may have taken all of it long ago, and is asked.
+                    member.account.want_less();
+                } else {
+                    self.doors.kicked(Cause::Idle);
+                    member.end(Cause::Idle);
+                }
             }
             if member.account.held() > 0 {
                 hold = true;

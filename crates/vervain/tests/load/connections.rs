@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::json;
 use socket::reset_at_close;
 
 use crate::bystanders::{Bystanders, Misses};
-use crate::harness::{LIMIT, Place, Raw, Server, eventually};
+use crate::harness::{LIMIT, Place, Raw, Server, eventually, run};
 use crate::process::{Before, cpu_ticks, open_many};
 use crate::{alone, ways_of_io};
 
@@ -225,6 +226,44 @@ fn end_the_idle(io: &str) {
     bystanders.finish();
     before.expect_released(&server);
     assert_eq!(server.count("idle_kicks"), 50, "nobody else was ended");
+}
+
+/// Who reads a large value slowly is not idle, however long it takes.
+#[test]
+fn who_reads_its_answer_slowly_is_not_idle() {
+    let _alone = alone();
+    std::thread::scope(|scope| {
+        for io in ways_of_io() {
+            scope.spawn(move || read_slowly(io));
+        }
+    });
+}
+
+fn read_slowly(io: &str) {
+    const LEN: usize = 1_000_000;
+    let place = Place::new();
+    let door = place.path("door.sock");
+    let path = door.to_str().expect("a path in UTF-8");
+    // Longer than a busy machine keeps a client from its first word.
+    let flags = ["--io", io, "--idle-timeout", "10s", "--unix", path];
+    let server = place.start(&flags);
+    let value = "v".repeat(LEN);
+    let set = &mut server.command(&["set", "large", "-"]);
+    run(set, value.as_bytes()).expect(0, "stored\n");
+    let mut slow = UnixStream::connect(&door).expect("a door");
+    slow.set_read_timeout(Some(LIMIT)).expect("a time-out");
+    slow.write_all(b"get large\r\n").expect("sent");
+    let mut answer = vec![0; format!("VALUE large 0 {LEN}\r\n").len() + LEN + "\r\nEND\r\n".len()];
+    for (number, part) in answer.chunks_mut(50_000).enumerate() {
+        slow.read_exact(part).expect("a part of the answer");
+        // Twice the time in all, while there is more to come than sockets hold.
+        if number < 12 {
+            std::thread::sleep(Duration::from_millis(1700));
+        }
+    }
+    assert!(answer.ends_with(b"v\r\nEND\r\n"));
+    assert_eq!(server.count("idle_kicks"), 0);
+    drop(slow);
 }
 
 #[test]
