@@ -1,5 +1,6 @@
 //! Reports as a table for people and as JSON for programs.
 
+use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -19,6 +20,57 @@ pub fn write_json(report: &impl Serialize, out: &mut impl Write) -> io::Result<(
     out.write_all(b"\n")
 }
 
+/// Standard output. That nobody reads it any more is told apart from other broken pipes
+/// ([`is_output_closed`]).
+#[derive(Debug)]
+pub struct Output(io::Stdout);
+
+/// Standard output.
+#[must_use]
+pub fn output() -> Output {
+    Output(io::stdout())
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(OutputClosed::mark)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(OutputClosed::mark)
+    }
+}
+
+/// Whoever reads our output has had enough.
+#[derive(Debug)]
+struct OutputClosed(io::Error);
+
+impl OutputClosed {
+    fn mark(error: io::Error) -> io::Error {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => io::Error::new(error.kind(), OutputClosed(error)),
+            _ => error,
+        }
+    }
+}
+
+impl fmt::Display for OutputClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "standard output: {}", self.0)
+    }
+}
+
+impl Error for OutputClosed {}
+
+/// Whether an error says that nobody reads standard output any more.
+#[must_use]
+pub fn is_output_closed(error: &(dyn Error + 'static)) -> bool {
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    inner.is_some_and(|inner| inner.is::<OutputClosed>())
+}
+
 /// Prints a report, as JSON or as a table.
 ///
 /// # Errors
@@ -26,9 +78,9 @@ pub fn write_json(report: &impl Serialize, out: &mut impl Write) -> io::Result<(
 pub fn show<R: Serialize>(
     report: &R,
     as_json: bool,
-    table: impl FnOnce(&R, &mut io::StdoutLock<'static>) -> io::Result<()>,
+    table: impl FnOnce(&R, &mut Output) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output();
     match as_json {
         true => write_json(report, &mut out)?,
         false => table(report, &mut out)?,

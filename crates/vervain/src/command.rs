@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use bench::print::is_output_closed;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
@@ -113,22 +114,14 @@ pub fn conclude(program: &str, done: anyhow::Result<bool>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NO),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // Whoever reads our output has had enough; that is no failure.
+        Err(error) if error.chain().any(is_output_closed) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing to do about a stderr that is closed.
             let _ = writeln!(std::io::stderr(), "{program}: {}", explain(&error));
             ExitCode::from(NO)
         }
     }
-}
-
-/// Whoever reads our output has had enough; that is no failure.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
-    })
 }
 
 /// Warnings on stderr; more with -v, or as RUST_LOG says.

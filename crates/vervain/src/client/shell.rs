@@ -33,7 +33,7 @@ pub(crate) fn shell(flags: &ShellFlags, as_json: bool) -> anyhow::Result<bool> {
     let mut all = true;
     loop {
         if interactive {
-            let mut out = std::io::stdout().lock();
+            let mut out = bench::print::output();
             write!(out, "> ")?;
             out.flush()?;
         }
@@ -59,7 +59,7 @@ pub(crate) fn shell(flags: &ShellFlags, as_json: bool) -> anyhow::Result<bool> {
                 }
             }
         }
-        std::io::stdout().flush()?;
+        bench::print::output().flush()?;
     }
 }
 

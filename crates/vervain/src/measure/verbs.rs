@@ -96,7 +96,7 @@ pub(super) fn run(flags: &VerbsFlags, as_json: bool) -> anyhow::Result<bool> {
 /// The second process: does what it is told on standard input, until that ends.
 pub(super) fn run_peer(flags: &PeerFlags) -> anyhow::Result<bool> {
     let context = open_nic(&flags.nic)?.context;
-    let link = Link::new(std::io::stdin(), std::io::stdout());
+    let link = Link::new(std::io::stdin(), bench::print::output());
     serve_peer(&context, link)?;
     Ok(true)
 }

@@ -514,7 +514,7 @@ fn say_hello(
         gid: nic.gid.to_string(),
         run_dir: nic.run_dir.clone(),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     if json {
         writeln!(out, "{}", serde_json::to_string(&hello)?)?;
     } else {

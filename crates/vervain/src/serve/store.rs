@@ -491,7 +491,7 @@ struct Hello<'a> {
 
 impl Hello<'_> {
     fn say(&self, json: bool, durable: Durable) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = bench::print::output();
         if json {
             writeln!(out, "{}", serde_json::to_string(self)?)?;
             return Ok(out.flush()?);

@@ -114,7 +114,7 @@ pub(crate) fn run(flags: &SoakFlags, as_json: bool) -> anyhow::Result<bool> {
         failure,
         logs: kept.as_deref(),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     if as_json {
         writeln!(out, "{}", summary.json())?;
     } else {

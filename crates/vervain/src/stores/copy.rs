@@ -19,7 +19,7 @@ const VALUE_MAX: usize = 1 << 30;
 
 pub(super) fn export(path: &Path) -> anyhow::Result<bool> {
     let store = open(path, Options::default())?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(bench::print::output());
     let mut written = Ok(());
     let mut unfit = 0_u64;
     store.for_each(|visited| {
@@ -85,7 +85,7 @@ pub(super) fn import(path: &Path, as_json: bool) -> anyhow::Result<bool> {
         count += 1;
     }
     store.close()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     if as_json {
         writeln!(out, "{}", json!({"stored": count}))?;
     } else {

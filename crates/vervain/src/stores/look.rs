@@ -37,7 +37,7 @@ fn state_name(state: SegmentState) -> &'static str {
 
 pub(super) fn inspect(inspect: &StoreInspect, as_json: bool) -> anyhow::Result<bool> {
     let device = device(&inspect.file.path)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     if inspect.records && !as_json {
         writeln!(
             out,
@@ -229,7 +229,7 @@ fn damage(examined: &Examined) -> Vec<String> {
 
 pub(super) fn check(path: &Path, as_json: bool) -> anyhow::Result<bool> {
     let examined = examine(&device(path)?, |_, _| (), |_| ())?;
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     if as_json {
         writeln!(out, "{}", as_value(&examined))?;
         return Ok(examined.is_sound());
@@ -267,7 +267,7 @@ pub(super) fn check(path: &Path, as_json: bool) -> anyhow::Result<bool> {
 pub(super) fn repair(repair: &StoreRepair, as_json: bool) -> anyhow::Result<bool> {
     let path = &repair.file.path;
     let found = damage(&examine(&device(path)?, |_, _| (), |_| ())?);
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     if !repair.yes {
         if as_json {
             writeln!(out, "{}", json!({"damage": found, "repaired": false}))?;

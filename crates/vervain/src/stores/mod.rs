@@ -116,7 +116,7 @@ fn create(create: &StoreCreate, as_json: bool) -> anyhow::Result<bool> {
     let layout = store.superblock().layout;
     let (segments, bytes) = (layout.segments, layout.segment_bytes());
     store.close()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     if as_json {
         let made = json!({"path": path, "segments": segments, "segment_bytes": bytes});
         writeln!(out, "{made}")?;
@@ -134,7 +134,7 @@ fn create(create: &StoreCreate, as_json: bool) -> anyhow::Result<bool> {
 
 fn get(get: &StoreKeys, as_json: bool) -> anyhow::Result<bool> {
     let store = open(&get.file.path, Options::default())?;
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     let mut all = true;
     for key in &get.keys {
         let value = store.get(key.as_bytes())?;
@@ -167,10 +167,10 @@ fn set(set: &StoreSet, as_json: bool) -> anyhow::Result<bool> {
     store.close()?;
     if as_json {
         let told = json!({"key": set.key, "stored": put.stored, "replaced": put.replaced});
-        writeln!(std::io::stdout(), "{told}")?;
+        writeln!(bench::print::output(), "{told}")?;
     } else {
         let told = if put.stored { "stored" } else { "not stored" };
-        writeln!(std::io::stdout(), "{told}")?;
+        writeln!(bench::print::output(), "{told}")?;
     }
     Ok(put.stored)
 }
@@ -183,9 +183,9 @@ fn del(del: &StoreKeys, as_json: bool) -> anyhow::Result<bool> {
         all &= was_there;
         if as_json {
             let told = json!({"key": key, "deleted": was_there});
-            writeln!(std::io::stdout(), "{told}")?;
+            writeln!(bench::print::output(), "{told}")?;
         } else if was_there {
-            writeln!(std::io::stdout(), "deleted")?;
+            writeln!(bench::print::output(), "deleted")?;
         } else {
             writeln!(std::io::stderr(), "{key}: not found")?;
         }

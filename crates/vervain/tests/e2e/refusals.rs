@@ -1,13 +1,15 @@
 //! What is said when something cannot be done: one sentence, and exit code 1.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
-use crate::harness::{Place, Said, Server, run, vervain};
+use crate::harness::{Guard, Place, Said, Server, run, vervain};
 
 /// Checks for exit code 1, silence on standard output, and one line with the sentence.
 #[track_caller]
@@ -99,6 +101,38 @@ fn when_it_is_another_memcached() {
         b"",
     );
     assert_eq!((said.code, &*said.err), (Some(1), "k: not found\n"));
+}
+
+/// A server that has gone is no reader of ours who has had enough.
+#[test]
+fn when_the_server_goes() {
+    let place = Place::new();
+    let path = place.path("door.sock");
+    let listener = UnixListener::bind(&path).expect("a door");
+    for as_json in [false, true] {
+        let mut command = vervain();
+        command.args(["shell", "--socket", "--unix"]).arg(&path);
+        command.args(as_json.then_some("--json"));
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut shell = Guard(child.expect("starting a command"));
+        drop(listener.accept().expect("a client"));
+        let mut input = shell.0.stdin.take().expect("a pipe");
+        input.write_all(b"set k v\n").expect("a command");
+        drop(input);
+        let code = shell.wait_end();
+        let (mut out, mut err) = (Vec::new(), String::new());
+        let mut stdout = shell.0.stdout.take().expect("a pipe");
+        stdout.read_to_end(&mut out).expect("what it says");
+        let mut stderr = shell.0.stderr.take().expect("a pipe");
+        stderr
+            .read_to_string(&mut err)
+            .expect("what it complains of");
+        expect_sentence(&Said { code, out, err }, "sending a request");
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) fn run(flags: &SoakClient) -> anyhow::Result<bool> {
     } else {
         Box::new(HerdWay::new(&flags.client)?)
     };
-    let (input, output) = (std::io::stdin(), std::io::stdout());
+    let input = std::io::stdin();
     while let Some(requests) = receive(input.lock()).context("reading what to do")? {
         let requests: Vec<Request> = requests;
         let outcomes = way.carry_out(&requests);
@@ -51,7 +51,7 @@ pub(crate) fn run(flags: &SoakClient) -> anyhow::Result<bool> {
             connects: way.connects(),
             outcomes,
         };
-        send(output.lock(), &told).context("telling what became of it")?;
+        send(bench::print::output(), &told).context("telling what became of it")?;
     }
     Ok(true)
 }
