@@ -298,7 +298,7 @@ pub(crate) struct TouchFlags {
 /// `vervain stats`.
 #[derive(Args, Debug)]
 pub(crate) struct StatsFlags {
-    /// `settings`, `herd`, `cores` or `nic`; nothing for the general ones.
+    /// `settings`, `herd`, `nic` or, of a cache, `cores`; nothing for the general ones.
     pub(crate) section: Option<String>,
     #[command(flatten)]
     pub(crate) client: ClientFlags,

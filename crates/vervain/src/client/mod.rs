@@ -7,7 +7,7 @@ mod socket;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cache::herd::client::{BlockingError, ConnectError, Door, Pace};
 use cache::herd::{BlockingClient, ClientConfig, Status, StoreMode};
 use serde_json::json;
@@ -212,7 +212,7 @@ fn value_json(value: &[u8]) -> (&'static str, String) {
 }
 
 fn say(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = bench::print::output();
     writeln!(out, "{text}")?;
     Ok(())
 }
@@ -239,7 +239,7 @@ fn answer(connection: &mut Connection, ask: &Ask<'_>, as_json: bool) -> anyhow::
             let item = connection.get(key)?;
             match (&item, as_json) {
                 (Some(item), false) => {
-                    let mut out = std::io::stdout().lock();
+                    let mut out = bench::print::output();
                     out.write_all(&item.value)?;
                     out.write_all(b"\n")?;
                 }
@@ -380,7 +380,7 @@ pub(crate) fn touch(flags: &TouchFlags, as_json: bool) -> anyhow::Result<bool> {
 /// `vervain stats`: over the socket whichever way items go, for counters are text.
 pub(crate) fn stats(flags: &StatsFlags, as_json: bool) -> anyhow::Result<bool> {
     if flags.section.as_deref() == Some("reset") {
-        bail!("`reset` is no section of the counters; there are settings, herd, cores and nic");
+        return Err(socket::no_section("reset"));
     }
     let all = SocketClient::connect(&flags.client)?.stats(flags.section.as_deref())?;
     if as_json {

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
 use cache::herd::client::Door;
 
@@ -22,6 +22,14 @@ pub(crate) struct SocketClient<S = Door> {
 /// What a server answers when it says no for a reason.
 fn refusal(line: &str) -> anyhow::Error {
     anyhow::anyhow!("the server says: {line}")
+}
+
+/// There are no such counters, or not where the server keeps its items.
+pub(super) fn no_section(section: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "`{section}` is no section of the server's counters; there are settings, herd and nic, and cores \
+         where it is no store"
+    )
 }
 
 impl SocketClient {
@@ -167,7 +175,7 @@ impl<S: Read + Write> SocketClient<S> {
     pub(crate) fn stats(&mut self, section: Option<&str>) -> anyhow::Result<Vec<(String, String)>> {
         let request = match section {
             Some(section) if section.contains(|c: char| c.is_ascii_whitespace()) => {
-                bail!("`{section}` is no section of the counters")
+                return Err(no_section(section));
             }
             Some(section) => format!("stats {section}\r\n"),
             None => "stats\r\n".to_string(),
@@ -180,10 +188,7 @@ impl<S: Read + Write> SocketClient<S> {
                 .and_then(|rest| rest.split_once(' '))
             else {
                 return Err(match section {
-                    Some(section) if line == "ERROR" => anyhow::anyhow!(
-                        "`{section}` is no section of the counters; there are settings, herd, cores \
-                         and nic"
-                    ),
+                    Some(section) if line == "ERROR" => no_section(section),
                     _ => refusal(&line),
                 });
             };

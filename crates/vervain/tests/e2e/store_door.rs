@@ -129,6 +129,13 @@ fn both_doors_of_a_store_have_the_same_items() {
     assert_ne!(herd["waits"], "0", "{herd:?}");
     assert_eq!((&*herd["pending"], &*herd["large_values"]), ("0", "0"));
     assert_eq!(server.stats("settings")["gid"], server.hello["gid"]);
+    let cores = server.ask(&["stats", "cores"]);
+    cores.expect(1, "");
+    assert!(
+        cores.err.contains("cores where it is no store"),
+        "{}",
+        cores.err
+    );
     server.child.signal(Signal::KILL);
     drop((socket, server));
 
