@@ -1,5 +1,7 @@
 //! Whether a device is in use.
 
+use std::ops::Range;
+
 use super::{BlockError, Device, Disk};
 
 /// How much at a device's beginning and end must be zero before anything is made there.
@@ -14,6 +16,18 @@ const BLANK_PLACES: u64 = 256;
 /// # Errors
 /// What the device says.
 pub async fn first_used(device: &dyn Device, disk: &Disk) -> Result<Option<u64>, BlockError> {
+    first_used_but(device, disk, 0..0).await
+}
+
+/// The same, whatever stands in these bytes.
+///
+/// # Errors
+/// What the device says.
+pub async fn first_used_but(
+    device: &dyn Device,
+    disk: &Disk,
+    but: Range<u64>,
+) -> Result<Option<u64>, BlockError> {
     let geometry = device.geometry();
     let block = u64::from(geometry.block.max(512));
     let ends = BLANK.next_multiple_of(block).min(geometry.len);
@@ -27,8 +41,9 @@ pub async fn first_used(device: &dyn Device, disk: &Disk) -> Result<Option<u64>,
         let len = len.min(down(geometry.len) - at);
         let (result, buf) = disk.read(disk.buffer(len as usize), at).await;
         result?;
-        if let Some(used) = buf.iter().position(|&byte| byte != 0) {
-            return Ok(Some(at + used as u64));
+        let mut bytes = (at..).zip(buf.iter());
+        if let Some((used, _)) = bytes.find(|(at, byte)| **byte != 0 && !but.contains(at)) {
+            return Ok(Some(used));
         }
     }
     Ok(None)

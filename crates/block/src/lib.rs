@@ -70,7 +70,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-pub use blank::first_used;
+pub use blank::{first_used, first_used_but};
 pub use buffer::Buf;
 pub use disk::{Counts, Disk, DiskPoller, Flush, Transfer};
 pub use error::{BlockError, Misaligned};

@@ -23,6 +23,18 @@ pub enum StoreError {
         /// What is wrong with its superblock.
         source: FormatError,
     },
+    /// The device was to be formatted by force, but what is on it may be a store: one that this program cannot
+    /// read, or a damaged one.
+    #[error(
+        "{device} may hold a store, which is not formatted over, not by force either: {source} (whoever does not \
+         want it overwrites the first 64 KiB)"
+    )]
+    MaybeStore {
+        /// The device.
+        device: Arc<str>,
+        /// What is wrong with its superblock.
+        source: FormatError,
+    },
     /// There is something on the device, and formatting it would destroy that.
     #[error("{device} holds something else already (byte {at} is not zero)")]
     NotEmpty {

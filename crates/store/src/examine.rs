@@ -181,20 +181,21 @@ async fn superblocks(
     device: &Arc<dyn Device>,
     disk: &Disk,
 ) -> Result<(Superblock, [Option<FormatError>; 2]), StoreError> {
-    let (found, problems) = read_superblocks(&**device, disk).await?;
-    match found {
-        Some(superblock) if superblock.ready => {
+    let found = read_superblocks(&**device, disk).await?;
+    let problems = found.problems();
+    match found.ready() {
+        Some(superblock) => {
             check(&device.name(), &superblock, device.geometry())?;
             Ok((superblock, problems))
         }
-        _ => Err(StoreError::NoStore {
+        None => Err(StoreError::NoStore {
             device: device.name(),
             source: problems[0].unwrap_or(FormatError::Unfinished),
         }),
     }
 }
 
-/// Writes superblocks that are damaged anew; says how many. Damaged headers of segments are mended
+/// Writes superblocks that are damaged, or were left behind not ready, anew; says how many. Damaged headers of segments are mended
 /// whenever a store is opened, and damaged records given up if [`crate::Options::forget_damaged`]
 /// says so.
 ///

@@ -40,7 +40,8 @@ pub type Now = Arc<dyn Fn() -> u32 + Send + Sync>;
 pub struct Options {
     /// Format the device if there is nothing on it. True by default.
     pub create: bool,
-    /// Format the device whatever else is on it, unless that is a store. False by default: a device is
+    /// Format the device whatever else is on it, unless that is a store, or may be one: of another version, with
+    /// features that this program does not know, or damaged. False by default: a device is
     /// formatted only if its first and its last MiB are zero, and some hundred places between.
     pub force: bool,
     /// Make a cache: when it is full, what was not used for long makes room. Decided when the

@@ -1,7 +1,8 @@
 //! What a device holds before anything else: which of its two superblocks counts, or a new store's.
 //!
 //! `format/superblock.rs` draws one; here they are read, believed or not, and written. A device is formatted only if
-//! it looks blank or by force, and both superblocks say so until every segment has its header.
+//! it looks blank or by force, and both superblocks say so until every segment has its header. What may be a store is
+//! never formatted over: one superblock that is not ready says nothing against another one that is, or was.
 
 use block::{BlockError, Device, Disk, Durable};
 
@@ -13,6 +14,26 @@ use crate::format::superblock::{SUPERBLOCKS, Superblock};
 use crate::options::Options;
 use crate::scan::is_of_medium;
 
+/// A superblock and its copy, as they are on a device.
+pub(crate) struct Superblocks([Result<Superblock, FormatError>; 2]);
+
+impl Superblocks {
+    /// The one that counts: its formatting has ended.
+    pub(crate) fn ready(&self) -> Option<Superblock> {
+        let mut found = self.0.iter().flatten();
+        found.find(|superblock| superblock.ready).copied()
+    }
+
+    /// What is wrong with each. One that is not ready is right only beside another such one.
+    pub(crate) fn problems(&self) -> [Option<FormatError>; 2] {
+        self.0.map(|found| match found {
+            Ok(superblock) if superblock.ready => None,
+            Ok(_) => Some(FormatError::Unfinished),
+            Err(error) => Some(error),
+        })
+    }
+}
+
 /// The superblock, and whether it is new.
 pub(crate) async fn superblock(
     device: &dyn Device,
@@ -21,12 +42,20 @@ pub(crate) async fn superblock(
 ) -> Result<(Superblock, bool), StoreError> {
     let name = device.name();
     let geometry = device.geometry();
-    let (found, problems) = read_superblocks(device, disk).await?;
-    if let Some(superblock) = found.filter(|superblock| superblock.ready) {
-        for problem in problems.into_iter().flatten() {
-            tracing::warn!(device = %name, error = %problem, "a superblock is damaged: its copy is used");
-        }
+    let found = read_superblocks(device, disk).await?;
+    if let Some(superblock) = found.ready() {
         check(&name, &superblock, geometry)?;
+        for (at, error) in SUPERBLOCKS.into_iter().zip(found.problems()) {
+            let Some(error) = error else { continue };
+            tracing::warn!(device = %name, %error, "a superblock is damaged: its copy is used");
+            if error != FormatError::Unfinished {
+                continue;
+            }
+            // Left behind by a crash at the end of formatting. It would say that nothing is lost.
+            if let Err(error) = write_superblock(disk, &superblock, at).await {
+                tracing::warn!(device = %name, %error, "writing a superblock anew");
+            }
+        }
         return Ok((superblock, false));
     }
     if geometry.len < SUPERBLOCKS[1] {
@@ -36,74 +65,89 @@ pub(crate) async fn superblock(
             needed: SUPERBLOCKS[1],
         });
     }
-    let foreign = |error: &&FormatError| matches!(error, FormatError::Foreign { .. });
-    let is_ours = found.is_some();
-    if !options.create || (!is_ours && !options.force) {
-        // What is certainly a store's says more than that the copy is none.
-        let told = problems.iter().flatten().find(|error| !foreign(error));
-        let foreign = problems[0].unwrap_or(FormatError::Unfinished);
-        match (told, block::first_used(device, disk).await?) {
-            (Some(&source), _) => {
-                return Err(StoreError::NoStore {
-                    device: name,
-                    source,
-                });
-            }
-            (None, Some(at)) if !is_ours => return Err(StoreError::NotEmpty { device: name, at }),
-            (None, _) if !options.create => {
-                return Err(StoreError::NoStore {
-                    device: name,
-                    source: foreign,
-                });
-            }
-            (None, _) => {}
-        }
-    }
-    format(device, disk, options)
-        .await
-        .map(|superblock| (superblock, true))
+    may_be_formatted(device, disk, options, &found.problems()).await?;
+    let superblock = format(device, disk, options).await?;
+    Ok((superblock, true))
 }
 
-/// Reads both superblocks: the one that counts, and what is wrong with each. One whose formatting has
-/// ended comes before one that has not.
+/// Refuses a device that is not to be formatted. Neither of its superblocks is ready, for these reasons.
+async fn may_be_formatted(
+    device: &dyn Device,
+    disk: &Disk,
+    options: &Options,
+    problems: &[Option<FormatError>; 2],
+) -> Result<(), StoreError> {
+    let device_name = device.name();
+    let [first, copy] = problems.map(|problem| problem.unwrap_or(FormatError::Unfinished));
+    let is_told = |error: &FormatError| {
+        use FormatError::{Foreign, Short, Unfinished};
+        !matches!(error, Foreign { .. } | Short { .. } | Unfinished)
+    };
+    // What certainly was a store's says more than that the copy is none.
+    if let Some(source) = [first, copy].into_iter().find(is_told) {
+        return Err(if options.create && options.force {
+            StoreError::MaybeStore {
+                device: device_name,
+                source,
+            }
+        } else {
+            StoreError::NoStore {
+                device: device_name,
+                source,
+            }
+        });
+    }
+    let is_unfinished = problems.map(|problem| problem == Some(FormatError::Unfinished));
+    if is_unfinished != [true; 2] && !(options.create && options.force) {
+        // Formatting begins and ends with one of them: at its beginning nothing else is on the device.
+        let block = u64::from(device.geometry().block.max(512));
+        let own = SUPERBLOCKS.into_iter().zip(is_unfinished);
+        let own = own.filter(|(_, is_unfinished)| *is_unfinished);
+        let own = own.map(|(at, _)| at..at + block).next().unwrap_or(0..0);
+        if let Some(at) = block::first_used_but(device, disk, own).await? {
+            return Err(StoreError::NotEmpty {
+                device: device_name,
+                at,
+            });
+        }
+    }
+    if options.create {
+        return Ok(());
+    }
+    Err(StoreError::NoStore {
+        device: device_name,
+        source: first,
+    })
+}
+
+/// Reads both superblocks. Fails if the device does not give one of them and the other one is none.
 pub(crate) async fn read_superblocks(
     device: &dyn Device,
     disk: &Disk,
-) -> Result<(Option<Superblock>, [Option<FormatError>; 2]), StoreError> {
+) -> Result<Superblocks, StoreError> {
     let geometry = device.geometry();
     let block = geometry.block.max(512) as usize;
-    let mut found: Option<Superblock> = None;
-    let mut problems = [None, None];
-    let mut failed = Vec::new();
     let places = ["the superblock", "the copy of the superblock"];
-    for ((at, what), problem) in SUPERBLOCKS.into_iter().zip(places).zip(&mut problems) {
+    let mut found = places.map(|what| Err(FormatError::Short { what }));
+    let mut failed = None;
+    for ((at, what), found) in SUPERBLOCKS.into_iter().zip(places).zip(&mut found) {
         if at + block as u64 > geometry.len {
-            *problem = Some(FormatError::Short { what });
             continue;
         }
         let (result, buf) = disk.read(disk.buffer(block), at).await;
-        let parsed = match result {
+        *found = match result {
             Ok(()) => Superblock::parse(&buf).map_err(|error| error.of(what)),
             Err(error) if is_of_medium(&error) => {
-                failed.push(error);
+                failed.get_or_insert(error);
                 Err(FormatError::Unreadable { what })
             }
             Err(error) => return Err(error.into()),
         };
-        match parsed {
-            Ok(superblock) if found.is_none_or(|found| !found.ready && superblock.ready) => {
-                found = Some(superblock);
-            }
-            Ok(_) => {}
-            Err(error) => *problem = Some(error),
-        }
     }
-    if found.is_none()
-        && let Some(error) = failed.into_iter().next()
-    {
-        return Err(error.into());
+    match failed {
+        Some(error) if found.iter().all(Result::is_err) => Err(error.into()),
+        _ => Ok(Superblocks(found)),
     }
-    Ok((found, problems))
 }
 
 /// The longest block.

@@ -342,6 +342,13 @@ fn another_format_is_refused() {
         FORMAT_VERSION ^ 1 << 1
     );
     assert_eq!(refused.to_string(), words);
+    let mut forced = options();
+    forced.force = true;
+    let refused = open_with(&device, &forced).expect_err("another format");
+    assert!(
+        matches!(&refused, StoreError::MaybeStore { source, .. } if words.ends_with(&source.to_string())),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod refusal;
 mod regions;
 mod rig;
 mod rot;
+mod superblocks;
 mod taken_up;
 mod virtual_time;
 mod visits;

@@ -66,7 +66,7 @@ pub(crate) struct StoreCreate {
     /// Make a cache: when it is full, it forgets what was not used for long.
     #[arg(long)]
     pub(crate) cache: bool,
-    /// Make it whatever the file or drive holds, unless that is a store.
+    /// Make it whatever the file or drive holds, unless that is a store, or may be one.
     #[arg(long)]
     pub(crate) force: bool,
 }
