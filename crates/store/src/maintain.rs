@@ -2,6 +2,7 @@
 //! cache giving old ones up.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -663,6 +664,31 @@ async fn close_flushed(
             return Err(error);
         }
         shared.segments.note_closed(segment);
+    }
+    Ok(())
+}
+
+/// How much is erased at once.
+const ERASED: usize = 1 << 20;
+
+/// Durably overwrites blocks of a segment in which nothing counts.
+pub(crate) async fn erase(
+    shared: &Shared,
+    disk: &Disk,
+    segment: u32,
+    stretches: impl IntoIterator<Item = Range<u32>>,
+) -> Result<(), StoreError> {
+    let layout = shared.layout();
+    let most = ERASED >> layout.block_shift;
+    for stretch in stretches {
+        for first in stretch.clone().step_by(most) {
+            let blocks = most.min((stretch.end - first) as usize);
+            let mut buf = disk.buffer(blocks << layout.block_shift);
+            buf.fill(0);
+            let at = layout.block_at(segment, first);
+            let (result, _) = shared.writes.write(disk, buf, at, Durable::Yes).await;
+            result?;
+        }
     }
     Ok(())
 }

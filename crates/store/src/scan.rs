@@ -127,6 +127,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Stretches in which no batch begins, before others in which one does: what stands there may be left of writes that
+    /// were cut short.
+    pub(crate) fn torn_gaps(&self) -> impl Iterator<Item = Range<u32>> {
+        let is_gap = |flaw: &&Flaw| flaw.torn && flaw.damage == Damage::BatchHeader;
+        let gaps = self.flaws.iter().filter(is_gap);
+        gaps.map(|flaw| flaw.blocks.clone())
+    }
+
     /// Stretches in which something is lost that had been acknowledged.
     pub(crate) fn damaged(&self) -> u64 {
         self.flaws.iter().filter(|flaw| !flaw.torn).count() as u64

@@ -14,7 +14,7 @@ use crate::counters::add;
 use crate::error::StoreError;
 use crate::format::segment::{Kind, SegmentHeader, SegmentState, Settled};
 use crate::index::{Place, SizeCode};
-use crate::maintain::{Which, free_segment, put_header};
+use crate::maintain::{Which, erase, free_segment, put_header};
 use crate::options::Options;
 use crate::read::version;
 use crate::scan::{Outcome, Passed, Scan};
@@ -324,7 +324,12 @@ impl Pass<'_> {
             contents: outcome.found,
             ..*header
         };
-        match put_header(shared, disk, &closed, Which::Copy).await {
+        // Nothing whole is to be left of what does not count: it would be found by who looks for what is lost later.
+        let closing = async {
+            erase(shared, disk, segment, outcome.torn_gaps()).await?;
+            put_header(shared, disk, &closed, Which::Copy).await
+        };
+        match closing.await {
             Ok(()) => {
                 let segments = &shared.segments;
                 segments.adopt_extent(segment, Some(outcome.found), 0);

@@ -15,14 +15,15 @@ use fastrand::Rng;
 use rt::Arm;
 use rustix::io::Errno;
 use store::examine::examine;
-use store::format::record::Record;
+use store::format::batch::BATCH_HEADER_LEN;
+use store::format::record::{Meta, Record};
 use store::{Options, Recovery, State, Store, StoreError};
 
 use super::allowed::{Allowed, NOW};
 use super::cases::{Cases, seeds};
 use super::loss::{SEVERAL, USUAL, spread};
 use super::regions::{read, records_of_open_segments};
-use super::world::{World, blank, judge_all, open, options, shared, value, with_image};
+use super::world::{Task, World, blank, judge_all, open, options, shared, value, with_image};
 
 const SECTOR: u64 = 512;
 
@@ -523,4 +524,97 @@ fn a_damaged_header_is_mended_before_its_twin_is_written() {
         }
     }
     cases.end();
+}
+
+/// A value such that the next record of a batch begins a sector.
+fn to_sector(key: &[u8], sectors: usize) -> Vec<u8> {
+    let end = |len| {
+        let record = Record {
+            meta: Meta::default(),
+            key,
+            value: &vec![1; len],
+        };
+        (BATCH_HEADER_LEN + record.encoded_len()).next_multiple_of(4)
+    };
+    let wanted = sectors * SECTOR as usize;
+    let len = (0..wanted).find(|&len| end(len) == wanted);
+    vec![1; len.expect("a length for each end")]
+}
+
+/// A crash cuts a batch short before another one that is whole. What is left of it stands for nothing that is lost
+/// later.
+#[test]
+fn what_a_crash_cut_short_does_not_make_up_for_what_is_lost_later() {
+    let device = blank(1, 10);
+    let mut world = World::open(&device, &options(), 2).expect("a store");
+    let sessions = world.sessions.clone();
+    let old = world.finish(sessions[0].put(b"b2", b"old"));
+    old.expect("it ends").expect("put");
+    world.rest();
+    // Two batches at the same time, of two records each.
+    let first = [b"a1", b"b1"].map(|key| to_sector(key, 3));
+    let both = |i: usize, keys: [&'static [u8; 2]; 2]| {
+        let (session, first) = (sessions[i].clone(), first[i].clone());
+        let other = sessions[i].clone();
+        let one: Task<'static> = Box::pin(async move {
+            session.put(keys[0], &first).await.expect("put");
+        });
+        let two: Task<'static> = Box::pin(async move {
+            other.put(keys[1], &[2; 300]).await.expect("put");
+        });
+        [one, two]
+    };
+    let mut tasks: Vec<Task<'_>> = Vec::new();
+    tasks.extend(both(0, [b"a1", b"a2"]));
+    tasks.extend(both(1, [b"b1", b"b2"]));
+    world.run(tasks).expect("they end");
+    assert_eq!(world.store.stats().batches, 3);
+    drop((world, sessions));
+    let mut places = BTreeMap::new();
+    let on_record = |record: store::examine::ExaminedRecord<'_>| {
+        places.insert(record.key.to_vec(), record.at);
+    };
+    let mut image = device.snapshot().after(Loss::All);
+    examine(&shared(&with_image(1, image.clone())), |_, _| (), on_record).expect("a store");
+    let place = |key: &[u8; 2]| places[&key[..]] / SECTOR * SECTOR;
+    assert!(place(b"a1") < place(b"a2") && place(b"a2") < place(b"b1"));
+    assert_eq!(places[&b"b2"[..]], place(b"b2"), "it begins a sector");
+    image.write(place(b"a1"), &[0; SECTOR as usize]);
+    let device = with_image(1, image);
+    let store = open(&device, &options()).expect("recovered");
+    let is_torn = |recovery| {
+        matches!(
+            recovery,
+            Recovery::Log {
+                damaged: 0,
+                torn: 1,
+                ..
+            }
+        )
+    };
+    assert!(is_torn(store.recovery()), "{:?}", store.recovery());
+    assert_eq!(store.get(b"a2").expect("got"), None);
+    assert!(
+        store
+            .get(b"b2")
+            .expect("got")
+            .is_some_and(|new| new == [2; 300])
+    );
+    drop(store);
+    let mut image = device.image();
+    image.write(place(b"b2"), &[0; SECTOR as usize]);
+    let device = with_image(1, image);
+    let examined = examine(&shared(&device), |_, _| (), |_| ()).expect("a store");
+    assert!(!examined.is_sound(), "nobody misses a record");
+    let store = open(&device, &options()).expect("recovered");
+    let found = store.get(b"b2");
+    assert!(
+        matches!(
+            found,
+            Err(StoreError::Damaged { .. } | StoreError::MaybeOld { .. })
+        ),
+        "{found:?}"
+    );
+    let found = store.get(b"a2");
+    assert!(!matches!(found, Ok(Some(_))), "what was cut short is back");
 }
