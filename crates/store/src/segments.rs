@@ -423,6 +423,7 @@ impl Segments {
         }
         let is_of_copies = kind == Kind::Moved;
         counts.is_of_copies.store(is_of_copies, Ordering::Relaxed);
+        counts.is_damaged.store(false, Ordering::Relaxed);
         counts.touched.store(seq, Ordering::Relaxed);
         counts.last_seq.store(seq, Ordering::Relaxed);
         counts.seq.store(seq, Ordering::Release);

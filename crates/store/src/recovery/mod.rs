@@ -131,6 +131,9 @@ pub(crate) async fn recover(
         if options.forget_damaged {
             mend(shared, disk, &guessed).await;
         } else {
+            // What an index says is not believed: it goes with the others.
+            let is_of_log = |known: &&Known| known.header.is_some_and(|h| h.kind != Kind::Index);
+            let guessed: Vec<&Known> = guessed.into_iter().filter(is_of_log).collect();
             doubt(shared, &guessed);
         }
         log::recover(shared, disk, &records, &lost, damaged, options, readers).await?

@@ -14,9 +14,10 @@ use block::{BlockError, Device, Disk, Done, Geometry, Op, Queue, Region, Request
 use fastrand::Rng;
 use rt::Arm;
 use rustix::io::Errno;
-use store::examine::examine;
+use store::examine::{Examined, ExaminedSegment, examine};
 use store::format::batch::BATCH_HEADER_LEN;
 use store::format::record::{Meta, Record};
+use store::format::segment::{Kind as SegmentKind, SegmentHeader, SegmentState};
 use store::{Options, Recovery, State, Store, StoreError};
 
 use super::allowed::{Allowed, NOW};
@@ -617,4 +618,61 @@ fn what_a_crash_cut_short_does_not_make_up_for_what_is_lost_later() {
     );
     let found = store.get(b"a2");
     assert!(!matches!(found, Ok(Some(_))), "what was cut short is back");
+}
+
+/// Neither header of a segment can be read that held an index and was free since. Nothing of the log is lost with it, and
+/// it serves again.
+#[test]
+fn a_segment_of_an_index_whose_headers_are_lost_serves_again() {
+    const KEYS: u8 = 50;
+    let device = blank(1, 10);
+    let put_all = |world: &mut World, count: usize, with: u8| {
+        let session = world.sessions[0].clone();
+        for i in (0..KEYS).cycle().take(count) {
+            let put = world.finish(session.put(&[i], &vec![with; 6000]));
+            put.expect("it ends").expect("put");
+            world.rest();
+        }
+    };
+    let mut world = World::open(&device, &options(), 1).expect("a store");
+    put_all(&mut world, 120, 1);
+    world.close().expect("closed");
+    let examine =
+        |device: &SimDevice| examine(&shared(device), |_, _| (), |_| ()).expect("a store");
+    let examined = examine(&device);
+    let kind = |examined: &Examined, segment| {
+        let of_number = |found: &&ExaminedSegment| found.segment == segment;
+        let found = examined.segments.iter().find(of_number)?;
+        let used = |header: &SegmentHeader| header.state != SegmentState::Free;
+        Some(found.header.ok().filter(used)?.kind)
+    };
+    let layout = examined.superblock.layout;
+    let is_index = |segment: &u32| kind(&examined, *segment) == Some(SegmentKind::Index);
+    let segment = (0..layout.segments).find(is_index).expect("an index");
+    drop(open(&device, &options()).expect("opened"));
+    let mut image = device.snapshot().after(Loss::All);
+    for block in [0, layout.copy_block()] {
+        image.write(layout.block_at(segment, block), &[0; SECTOR as usize]);
+    }
+    let mut used = 0;
+    for count in (50..150).step_by(10) {
+        let device = with_image(1, image.clone());
+        let mut world = World::open(&device, &options(), 1).expect("recovered");
+        let recovery = world.store.recovery();
+        assert!(
+            matches!(recovery, Recovery::Log { damaged: 2, .. }),
+            "{recovery:?}"
+        );
+        put_all(&mut world, count, 2);
+        world.close().expect("closed");
+        let is_log = |kind| kind != SegmentKind::Index;
+        used += usize::from(kind(&examine(&device), segment).is_some_and(is_log));
+        let store = open(&device, &options()).expect("opened");
+        assert_eq!(store.recovery(), Recovery::Closed, "{count}");
+        for i in 0..KEYS {
+            assert_eq!(store.get(&[i]).expect("got"), Some(vec![2; 6000]));
+        }
+        assert!(!store.segments().contains(&State::Retired), "{count}");
+    }
+    assert!(used > 0, "it was never in use");
 }
