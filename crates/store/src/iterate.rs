@@ -3,7 +3,7 @@
 //! First the log is read, segment by segment. A segment *at rest* gets no record any more: so whoever's
 //! record has left it before it was read is in one that is not read yet, or not at rest. Then the index is
 //! walked once, for what it points at in none of the segments that were at rest: what was moved or
-//! changed meanwhile, wherever it has gone. `docs/design/store.md` says why none is missed.
+//! changed meanwhile, wherever it has gone, and what is damaged. `docs/design/store.md` says why none is missed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use crate::hash::KeyHash;
 use crate::index::{Place, SizeCode, Trait};
 use crate::maintain::{is_live, yield_once};
 use crate::read::{Want, span, version};
-use crate::scan::{Damage, Outcome, Passed, Scan, is_of_medium};
+use crate::scan::{Passed, Scan, is_of_medium};
 use crate::session::Session;
 
 /// How often the log is read, each time with what was written meanwhile: that is faster than one record
@@ -62,7 +62,7 @@ impl Session {
     /// It ends however much is written meanwhile. Cost: the log is read once, from one end to the other, but for
     /// segments without a current record, and what was written meanwhile once more; the index is looked
     /// through; one read for each key that was changed or moved since. Memory: a bit for each grain of a
-    /// segment that is written to.
+    /// segment that is written to, or in which something is damaged.
     ///
     /// # Errors
     ///
@@ -146,8 +146,6 @@ impl Session {
             return ControlFlow::Continue(());
         }
         let mut seen = covered.parts.remove(&seq).unwrap_or_default();
-        // Of the records that the index points at, what has been seen.
-        let mut accounted = 0;
         let mut scan = Scan::of(shared, &self.disk, segment, seq).tolerant();
         loop {
             let mut batch = match scan.next().await {
@@ -166,7 +164,6 @@ impl Session {
                 if record.meta.tombstone.is_some() || !is_live(shared, hash.index(), place) {
                     continue;
                 }
-                accounted += shared.grains(place);
                 if seen.contains(grain) || !self.is_current(hash, place, seq) {
                     continue;
                 }
@@ -179,11 +176,8 @@ impl Session {
             let grains = suspect.len.div_ceil(layout.grain()) as u64;
             let place = Place::new(layout.place(segment, suspect.grain), SizeCode::of(grains));
             let hash = shared.hash(&suspect.key);
-            if suspect.meta.tombstone.is_none() && is_live(shared, hash.index(), place) {
-                accounted += shared.grains(place);
-                if seen.contains(suspect.grain) || !self.is_current(hash, place, seq) {
-                    continue;
-                }
+            let is_due = suspect.meta.tombstone.is_none() && !seen.contains(suspect.grain);
+            if is_due && self.is_current(hash, place, seq) {
                 seen.insert(suspect.grain);
                 let source = FormatError::Checksum { what: "a record" };
                 visit(Seen::Lost {
@@ -193,10 +187,8 @@ impl Session {
                 .await?;
             }
         }
-        if let Some(error) = self.judge(&outcome, (segment, seq), accounted) {
-            missed.get_or_insert(error);
-        }
-        if is_at_rest {
+        // Where something is missing the index is asked what of it is current.
+        if is_at_rest && outcome.is_complete {
             covered.add((segment, seq));
         } else {
             covered.parts.insert(seq, seen);
@@ -419,30 +411,6 @@ impl Session {
         }
         ControlFlow::Continue(None)
     }
-
-    /// Says so if a damaged record of an unknown key is a current one. So many grains of current ones
-    /// were seen.
-    fn judge(
-        &self,
-        outcome: &Outcome,
-        (segment, seq): (u32, u64),
-        accounted: u64,
-    ) -> Option<StoreError> {
-        let shared = &self.shared;
-        let layout = shared.layout();
-        // Where it is not known whose records are lost, the index knows how much of them is current;
-        // unless the segment was given up meanwhile.
-        let lost = outcome.flaws.iter().find(|flaw| !flaw.torn)?;
-        if accounted < shared.segments.live(segment) && shared.segments.seq(segment) == seq {
-            let at = layout.block_at(segment, lost.blocks.start);
-            let source = match lost.damage {
-                Damage::Unreadable => FormatError::Unreadable { what: "a record" },
-                _ => FormatError::Checksum { what: "a record" },
-            };
-            return Some(shared.damaged(at, source));
-        }
-        None
-    }
 }
 
 /// What the index points at: a place, the sequence number of its segment, and what is known of the key.
@@ -456,7 +424,7 @@ struct Due {
 /// What a visit has seen of the log.
 #[derive(Default)]
 struct Covered {
-    /// Of each segment the sequence number under which it was at rest and has been read.
+    /// Of each segment the sequence number under which it was at rest and has been read, all of it.
     whole: Vec<u64>,
     /// Of other segments, the grains at which records begin that were current and have been visited.
     parts: BTreeMap<u64, Grains>,

@@ -124,6 +124,8 @@ pub(crate) struct Outcome {
     pub(crate) doubt: Option<u32>,
     /// Everything before this block had been durably written.
     pub(crate) settled: u32,
+    /// It is known what the segment holds, and all of that is there.
+    pub(crate) is_complete: bool,
 }
 
 impl Outcome {
@@ -305,6 +307,7 @@ impl<'s> Scan<'s> {
                 suspects: Vec::new(),
                 doubt: None,
                 settled,
+                is_complete,
             };
         }
         for flaw in &mut flaws {
@@ -358,6 +361,7 @@ impl<'s> Scan<'s> {
             suspects,
             doubt,
             settled,
+            is_complete,
         }
     }
 

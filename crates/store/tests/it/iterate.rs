@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,9 +11,10 @@ use block::Device;
 use block::sim::SimDevice;
 use engine::{Answer, Ask, Asker, Command, Engine, Expiry, Failure, Mode, NoBudget, Segments};
 use store::examine::examine;
-use store::{Attributes, Durability, Options, Store, StoreEngine, StoreError};
+use store::{Attributes, Durability, Options, State, Store, StoreEngine, StoreError};
 
 use super::basics::open;
+use super::rig::{Rig, key};
 use super::world::{self, blank, shared, with_image};
 
 /// Keys that stay are all visited, while others come and go so that records are moved all the time.
@@ -237,6 +239,54 @@ fn damage_hides_no_other_key() {
         for (_, other) in &places {
             let can_be_had = store.get(other).is_ok();
             assert_eq!(can_be_had, seen.contains(other), "{what}: {other:?}");
+        }
+    }
+}
+
+/// A segment is full, and its header does not say yet what it holds: what has rotted in it is missed by nobody else.
+#[test]
+fn what_has_rotted_in_a_segment_that_is_not_closed_yet_is_told() {
+    // Of the last batch all, so that nothing seems to be there, or only the end of its record; or of one before it.
+    for (back, is_head) in [(0, true), (0, false), (1, true), (1, false)] {
+        let what = format!("{back} before the last, its head: {is_head}");
+        let mut rig = Rig::new();
+        rig.settle_maintenance(usize::MAX);
+        let is_sealed = |state: &State| matches!(state, State::Sealed(_));
+        let mut count = 0;
+        let segment = loop {
+            rig.put(count, &[count as u8; 3000], 0).expect("put");
+            count += 1;
+            if let Some(segment) = rig.store.segments().iter().position(is_sealed) {
+                break segment as u32;
+            }
+        };
+        let mut places = Vec::new();
+        let on_record = |record: store::examine::ExaminedRecord<'_>| {
+            if record.segment == segment {
+                places.push((record.at, record.key.to_vec()));
+            }
+        };
+        examine(&shared(&rig.device), |_, _| (), on_record).expect("examined");
+        places.sort_unstable();
+        let (at, lost) = places[places.len() - 1 - back].clone();
+        let sector = (at / 512 + if is_head { 0 } else { 4 }) * 512;
+        let bytes = super::regions::read(&rig.device.image(), sector, 512);
+        for (at, byte) in (sector..).zip(bytes) {
+            let bits = (0..8).filter(|bit| byte >> bit & 1 == 1);
+            bits.for_each(|bit| rig.device.flip_bit(at, bit));
+        }
+        let mut seen = Vec::new();
+        let session = rig.session.clone();
+        let visited = rig.finish(pin!(session.for_each(|visited| {
+            seen.push(visited.key.to_vec());
+            ControlFlow::Continue(())
+        })));
+        assert!(
+            matches!(visited, Err(StoreError::Damaged { .. })),
+            "{what}: {visited:?}"
+        );
+        for key in (0..count).map(key).filter(|key| *key != lost) {
+            assert!(seen.contains(&key), "{what}: {key:?} is hidden");
         }
     }
 }
