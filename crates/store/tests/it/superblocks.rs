@@ -13,6 +13,9 @@ use super::world::{World, blank, open, options, shared, with_image};
 
 const SECTOR: usize = 512;
 
+/// What stands where on a device that is blank elsewhere.
+type Pieces<'a> = &'a [(u64, &'a [u8])];
+
 /// A store of one key that was closed, and what its superblock says.
 fn made() -> (Image, Superblock) {
     let device = blank(1, 16);
@@ -105,7 +108,7 @@ fn a_superblock_that_is_not_ready_is_damage_beside_one_that_is() {
 fn what_else_is_on_a_device_is_not_formatted_over_because_of_an_old_copy() {
     let (_, superblock) = made();
     let blank = blank(1, 32);
-    let with = |pieces: &[(u64, &[u8])]| {
+    let with = |pieces: Pieces<'_>| {
         let mut image = blank.image();
         pieces
             .iter()
@@ -117,7 +120,7 @@ fn what_else_is_on_a_device_is_not_formatted_over_because_of_an_old_copy() {
     let table: &[u8] = &[b'x'; 17 << 10];
     // Long enough to be met by those who look at places here and there.
     let data: &[u8] = &[7; 16 << 10];
-    let cases: [(&[(u64, &[u8])], Range<u64>); 3] = [
+    let cases: [(Pieces<'_>, Range<u64>); 3] = [
         (&[(0, table), (copy, &not_ready), (1 << 20, data)], 0..1),
         (
             &[(copy, &not_ready), (1 << 20, data)],
@@ -140,7 +143,7 @@ fn what_else_is_on_a_device_is_not_formatted_over_because_of_an_old_copy() {
         assert_eq!(store.recovery(), Recovery::Formatted);
     }
     // Formatting that was cut short begins anew, whichever superblock it had come to.
-    let cut: [&[(u64, &[u8])]; 2] = [
+    let cut: [Pieces<'_>; 2] = [
         &[(first, &not_ready)],
         &[(first, &not_ready), (copy, &not_ready), (1 << 20, data)],
     ];
