@@ -86,6 +86,8 @@ mod unsettled;
 mod writer;
 #[cfg(not(loom))]
 mod writes;
+#[cfg(not(loom))]
+mod written;
 
 #[cfg(not(loom))]
 pub use change::{Attributes, Put, Swap, Update};

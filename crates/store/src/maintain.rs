@@ -465,10 +465,12 @@ impl Maintainer {
         let outcome = scan.finish();
         add(&shared.counters.damaged, outcome.damaged());
         // The index tells which records are missing. Of tombstones it does not, and of one that is missing nobody knows
-        // what it keeps from coming back.
+        // what it keeps from coming back: here everything is missed but writes that failed.
         let fence = shared.segments.fence(victim.segment);
         let has_tombstones = fence > oldest || (fence > 0 && victim.seq < shared.session);
-        let is_whole = !has_tombstones || shared.settings.forget_damaged || outcome.damaged() == 0;
+        let is_whole = !has_tombstones
+            || shared.settings.forget_damaged
+            || shared.segments.accounts_for(victim.segment, &outcome);
         Ok((leaving, is_whole))
     }
 
@@ -656,7 +658,15 @@ async fn close_flushed(
             seq,
             kind,
             contents,
+            failed,
         } = closable;
+        if let Err(error) = erase(shared, disk, segment, failed).await {
+            // What stands there may be taken for what counts.
+            let device = shared.device.name();
+            tracing::warn!(%device, segment, %error, "erasing what could not be written");
+            shared.segments.note_failure(segment);
+            continue;
+        }
         let closed = close_segment(shared, disk, (segment, seq), kind, contents).await;
         if let Err(error) = closed {
             // It counts as open, whether that has reached the device or not.

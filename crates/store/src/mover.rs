@@ -162,11 +162,14 @@ impl Mover {
             blocks: room.blocks - blocks,
             ..room
         });
-        let unended = Unended::new(&shared, &room);
+        let mut unended = Unended::new(&shared, &place);
         let at = shared.layout().block_at(room.segment, room.block);
         // Durable before the segment they come from is given up: its collector flushes.
         let write = shared.writes.write(&self.disk, buf, at, Durable::No);
-        let (result, mut buf) = write.to(&shared.segments, room.segment).await;
+        unended.is_sent = true;
+        let written = write.to(&shared.segments, room.segment).await;
+        unended.is_sent = false;
+        let (result, mut buf) = written;
         let members = std::mem::take(&mut self.members);
         let then = std::mem::take(&mut self.then);
         self.len = 0;

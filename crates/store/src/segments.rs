@@ -1,10 +1,13 @@
 //! What the segments of a device are used for, and how much of each is live.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::fill::Weight;
 use crate::format::segment::{Contents, Kind, Settled};
+use crate::scan::Outcome;
+use crate::written::{Closing, Written};
 
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,34 +55,15 @@ pub(crate) struct Counts {
     written: Mutex<Written>,
 }
 
-/// What was written to a segment.
-#[derive(Clone, Copy, Debug, Default)]
-struct Written {
-    contents: Contents,
-    /// Everything before this block was durably written when the store was opened.
-    settled: u32,
-    closing: Closing,
-}
-
-/// Whether the header of a segment says what it holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Closing {
-    /// It will, when everything that was begun has ended.
-    #[default]
-    Due,
-    /// It does.
-    Done,
-    /// Nobody knows: something could not be written, or is damaged.
-    Never,
-}
-
 /// A segment whose header can be told what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Closable {
     pub(crate) segment: u32,
     pub(crate) seq: u64,
     pub(crate) kind: Kind,
     pub(crate) contents: Contents,
+    /// Blocks that have to be erased before: what stands there does not count.
+    pub(crate) failed: Vec<Range<u32>>,
 }
 
 #[derive(Debug)]
@@ -248,6 +232,16 @@ impl Segments {
         self.written(segment).contents.add(end, crc, records);
     }
 
+    /// A batch could not be written to these blocks. It is not under way any more.
+    pub(crate) fn note_failed_batch(&self, segment: u32, blocks: Range<u32>) {
+        self.written(segment).failed.push(blocks);
+    }
+
+    /// Whether all that a scan has missed in a segment may be of writes that failed. Nobody writes to the segment any more.
+    pub(crate) fn accounts_for(&self, segment: u32, outcome: &Outcome) -> bool {
+        self.written(segment).accounts_for(outcome)
+    }
+
     /// Whether something was written to a segment is not known.
     pub(crate) fn note_failure(&self, segment: u32) {
         self.written(segment).closing = Closing::Never;
@@ -304,25 +298,18 @@ impl Segments {
         }
     }
 
-    /// What a segment holds, if its header says so; otherwise up to which block everything in it is
-    /// known to have been written.
+    /// What a segment holds, if its header says so, or if nobody writes to it any more and no write to it has failed;
+    /// otherwise up to which block everything in it is known to have been written.
     pub(crate) fn extent(&self, segment: u32) -> (Option<Contents>, u32) {
+        let is_at_rest = self.is_at_rest(segment);
         let written = self.written(segment);
-        let is_done = written.closing == Closing::Done;
-        (is_done.then_some(written.contents), written.settled)
+        (written.known(is_at_rest), written.settled)
     }
 
     /// What was found of a segment when the store was opened: what its header says that it holds, or up
     /// to which block everything had been written.
     pub(crate) fn adopt_extent(&self, segment: u32, contents: Option<Contents>, settled: u32) {
-        *self.written(segment) = Written {
-            contents: contents.unwrap_or_default(),
-            settled,
-            closing: match contents {
-                Some(_) => Closing::Done,
-                None => Closing::Never,
-            },
-        };
+        *self.written(segment) = Written::found(contents, settled);
     }
 
     /// The segments that nobody writes to any more, and whose headers do not say yet what they hold.
@@ -337,13 +324,14 @@ impl Segments {
             if self.is_busy(segment) {
                 continue;
             }
-            let written = *self.written(segment);
+            let written = self.written(segment);
             if written.closing == Closing::Due {
                 closable.push(Closable {
                     segment,
                     seq: counts.seq.load(Ordering::Acquire),
                     kind,
                     contents: written.contents,
+                    failed: written.failed.clone(),
                 });
             }
         }

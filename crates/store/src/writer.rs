@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -385,7 +385,7 @@ async fn write_parts(
             .take(&shared.segments, fit, || shared.wake_maintainer());
         let room = room.await?;
         batch.hold(room.segment);
-        let unended = Unended::new(shared, &room);
+        let mut unended = Unended::new(shared, &room);
         let (fitting, bytes) = fitting(layout, rest, room.blocks);
         let padded = room.blocks as usize * layout.block();
         let (part, after) = rest.split_at(fitting);
@@ -415,7 +415,10 @@ async fn write_parts(
         count(&counters.batches, 1);
         count(&counters.written_bytes, padded as u64);
         let write = shared.writes.write(disk, buf, at, shared.durable());
-        let (result, _) = write.to(&shared.segments, room.segment).await;
+        unended.is_sent = true;
+        let written = write.to(&shared.segments, room.segment).await;
+        unended.is_sent = false;
+        let (result, _) = written;
         result?;
         let end = room.block + room.blocks;
         unended.end(end, crc, part.len() as u32);
@@ -432,16 +435,22 @@ pub(crate) struct Unended<'s> {
     shared: &'s Shared,
     segment: u32,
     seq: u64,
+    blocks: Range<u32>,
     has_ended: bool,
+    /// The device may have it, and not be done with it.
+    pub(crate) is_sent: bool,
 }
 
 impl<'s> Unended<'s> {
+    /// It is to take all of this room.
     pub(crate) fn new(shared: &'s Shared, room: &Room) -> Self {
         Self {
             shared,
             segment: room.segment,
             seq: room.seq,
+            blocks: room.block..room.block + room.blocks,
             has_ended: false,
+            is_sent: false,
         }
     }
 
@@ -459,7 +468,11 @@ impl Drop for Unended<'_> {
         if self.has_ended {
             return;
         }
-        self.shared.segments.note_failure(self.segment);
+        let segments = &self.shared.segments;
+        match self.is_sent {
+            true => segments.note_failure(self.segment),
+            false => segments.note_failed_batch(self.segment, self.blocks.clone()),
+        }
         self.shared.user.leave(self.seq);
     }
 }

@@ -142,12 +142,14 @@ impl Output<'_> {
             len,
             of: None,
         };
-        let unended = Unended::new(shared, &place);
+        let mut unended = Unended::new(shared, &place);
         let crc = compose(shared, place, &mut buf[..end], &[member], 0);
         let at = shared.layout().block_at(room.segment, room.block);
         room.block += blocks;
         room.blocks -= blocks;
+        unended.is_sent = true;
         let (result, _) = shared.writes.write(disk, buf, at, Durable::Yes).await;
+        unended.is_sent = false;
         result?;
         unended.end(room.block, crc, 1);
         room.settled = room.block;

@@ -472,6 +472,76 @@ fn a_tombstone_that_has_rotted_lets_nothing_come_back() {
     }
 }
 
+/// The same if the tombstone stands behind a write that has failed, which was under way when it was written.
+#[test]
+fn a_rotten_tombstone_behind_a_failed_write_lets_nothing_come_back() {
+    let mut rig = Rig::new();
+    let (kept, gone) = (100..100 + A_SEGMENT - 1, 500);
+    rig.put(gone, &value(gone, 0), 0).expect("put");
+    for i in kept {
+        rig.put(i, &value(i, 0), 0).expect("put");
+    }
+    rig.settle_maintenance(usize::MAX);
+    let lower = rig.store.session().expect("a session");
+    let driven = lower.clone();
+    let mut driver = Box::pin(async move { driven.drive().await });
+    let (name, failing) = (key(600), value(600, 0));
+    let mut put = Box::pin(lower.put(&name, &failing));
+    assert!(poll(put.as_mut()).is_pending());
+    // It has its place in the log, and the device has not heard of it.
+    assert!(poll(driver.as_mut()).is_pending());
+    let session = rig.session.clone();
+    let delete = rig.finish(pin!(session.delete(&key(gone))));
+    assert!(delete.expect("deleted"));
+    rig.device.fail(Kind::Write, 0, Errno::IO);
+    let failed = loop {
+        lower.disk().poll();
+        assert!(poll(driver.as_mut()).is_pending());
+        if let Poll::Ready(failed) = poll(put.as_mut()) {
+            break failed;
+        }
+    };
+    assert!(failed.is_err());
+    drop(put);
+    drop((driver, lower));
+    // The segment is left for the next one, if there is one.
+    rig.settle_maintenance(usize::MAX);
+    let mut tombstones = Vec::new();
+    let device: Arc<dyn Device> = Arc::new(rig.device.clone());
+    let examined = examine(
+        &device,
+        |_, _| (),
+        |record| {
+            if record.meta.tombstone.is_some() {
+                tombstones.push(record.at);
+            }
+        },
+    );
+    examined.expect("examined");
+    assert_eq!(tombstones.len(), 1);
+    for byte in 0..24 {
+        rig.device.flip_bit(tombstones[0] + byte, 3);
+    }
+    let is_there = |rig: &Rig| rig.log().iter().any(|record| record.key == gone);
+    for round in 0..400 {
+        let i = 200 + round % 20;
+        rig.put(i, &value(i, round), 0).expect("put");
+        rig.settle_maintenance(usize::MAX);
+        let image = SimDevice::with_image(SimConfig::new(2, LEN), rig.device.image());
+        let device: Arc<dyn Device> = Arc::new(image);
+        let (store, _) = store::Store::unmaintained(device, &rig.options).expect("recovered");
+        let found = store.get(&key(gone));
+        let is_told = matches!(
+            found,
+            Ok(None) | Err(StoreError::Damaged { .. } | StoreError::MaybeOld { .. })
+        );
+        assert!(is_told, "round {round}: it has come back");
+        if !is_there(&rig) {
+            break;
+        }
+    }
+}
+
 /// The system tells of writes that are lost once, and whom it tells may be a user whose own durable write is under way.
 /// The flush behind the copies succeeds then; they count as lost.
 #[test]
