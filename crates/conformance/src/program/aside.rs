@@ -116,7 +116,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Takes so many completions, all of them successful.
+    /// Takes so many completions, all of them successful, and sees that there are no more.
     fn completions(&self, cq: &mut (dyn NicCq + 'static), count: usize) -> Result<Vec<Wc>, String> {
         let mut came = Vec::new();
         self.until("completions aside", || {
@@ -125,6 +125,12 @@ impl Task<'_> {
             came.extend_from_slice(&out[..taken]);
             Ok(came.len() >= count)
         })?;
+        let mut more = [Wc::default(); 4];
+        let taken = cq.poll_slice(&mut more).map_err(say("polling aside"))?;
+        came.extend_from_slice(&more[..taken]);
+        if came.len() > count {
+            return Err(format!("aside came more than {count}: {came:?}"));
+        }
         match came.iter().find(|wc| !wc.is_ok()) {
             None => Ok(came),
             Some(failed) => Err(format!("aside failed {failed:?}")),

@@ -10,7 +10,7 @@ use verbs::attr::{CqInit, QpInit, SrqInit};
 use verbs::batch::SendBatch;
 use verbs::decorate::{Layer, Made, Wrap};
 use verbs::nic::{Nic, NicCq, NicSrq, QpParts, SendHalf};
-use verbs::{PostError, VerbsError};
+use verbs::{CqError, Polled, PostError, VerbsError, WcOpcode};
 
 use super::{fixture, nics, wait_readable};
 
@@ -74,4 +74,54 @@ fn a_descriptor_that_is_readable_for_no_event_is_noticed() {
     let failed = catch_unwind(AssertUnwindSafe(case)).expect_err("the case is blind");
     let why = failed.downcast_ref::<String>().expect("a message");
     assert!(why.contains("a descriptor that is not readable"), "{why}");
+}
+
+/// Repeats the completion of each SEND, in queues that hold two: those in which a program's queue pair talks
+/// to itself.
+#[derive(Debug)]
+struct RepeatsSends;
+
+impl Layer for RepeatsSends {
+    type Ctl = ();
+    type Send = ();
+    type Recv = ();
+    type Cq = bool;
+
+    fn make_qp(&self, nic: &dyn Nic, init: &QpInit) -> Result<(QpParts, ((), (), ())), VerbsError> {
+        Ok((nic.create_qp(init)?, ((), (), ())))
+    }
+
+    fn make_cq(&self, nic: &dyn Nic, init: &CqInit) -> Result<Made<dyn NicCq, bool>, VerbsError> {
+        let is_for_two = init.depth == 2 && init.channel.is_none();
+        Ok((nic.create_cq(init)?, is_for_two))
+    }
+
+    fn make_srq(&self, nic: &dyn Nic, init: &SrqInit) -> Result<Made<dyn NicSrq, ()>, VerbsError> {
+        Ok((nic.create_srq(init)?, ()))
+    }
+
+    fn poll(
+        &self,
+        is_for_two: &mut bool,
+        cq: &mut dyn NicCq,
+        out: &mut Polled,
+    ) -> Result<usize, CqError> {
+        cq.poll(out)?;
+        let sent = out.completions().iter().copied();
+        let sent = sent.filter(|wc| wc.opcode == WcOpcode::Send).last();
+        if let Some(sent) = sent.filter(|_| *is_for_two && !out.is_full()) {
+            out.push(sent);
+        }
+        Ok(out.completions().len())
+    }
+}
+
+#[test]
+fn a_completion_that_comes_twice_aside_is_noticed() {
+    let [a, b] = nics().map(|nic| Arc::new(Wrap::around(nic, RepeatsSends)));
+    let fixture = fixture(a, b);
+    let case = || conformance::program::random_programs_match_the_model(&fixture);
+    let failed = catch_unwind(AssertUnwindSafe(case)).expect_err("the programs are blind");
+    let why = failed.downcast_ref::<String>().expect("a message");
+    assert!(why.contains("aside came more than 2"), "{why}");
 }
