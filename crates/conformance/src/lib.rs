@@ -178,6 +178,7 @@ macro_rules! conformance_tests {
                 a_batch_stops_at_its_first_bad_request
                 a_message_too_long_for_the_device_is_refused
                 an_overrun_queue_says_so
+                the_event_of_an_overrun_goes_with_its_queue
                 completions_are_polled_in_portions
                 small_polls_reach_what_is_received
                 sizes_beyond_the_device_are_refused

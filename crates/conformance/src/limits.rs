@@ -215,6 +215,28 @@ pub fn an_overrun_queue_says_so(fixture: &Fixture) {
     });
 }
 
+/// The event of an overrun goes with the queue that it is about.
+pub fn the_event_of_an_overrun_goes_with_its_queue(fixture: &Fixture) {
+    let options = Options {
+        cq_depth: 1,
+        ..Options::default()
+    };
+    let mut pair = Pair::with(fixture, Transport::Rc, &options);
+    let nic = pair.a.node.nic.clone();
+    let remote = pair.b.remote(0);
+    // A NIC may make the queue deeper than it was asked for.
+    for id in 0..options.caps.send_wr_max.into() {
+        let write = Op::Write { remote, imm: None };
+        pair.a.post(id, write, Payload::Inline(b"too many"));
+    }
+    until(fixture.patience, "the queue to overrun", || {
+        pair.b.poll();
+        (pair.a.state() == QpState::Err).then_some(())
+    });
+    drop(pair);
+    assert_eq!(nic.async_event(), None, "an event of what has gone");
+}
+
 /// Completions stay in a queue until they are polled, in whatever portions.
 pub fn completions_are_polled_in_portions(fixture: &Fixture) {
     let mut pair = Pair::new(fixture, Transport::Rc);

@@ -171,7 +171,10 @@ impl NicCq for ModelCq {
 impl Drop for ModelCq {
     fn drop(&mut self) {
         let mut world = self.handle.lock();
-        world.nodes[self.handle.node].cqs.remove(&self.num.0);
+        let node = &mut world.nodes[self.handle.node];
+        node.cqs.remove(&self.num.0);
+        let overrun = AsyncEvent::CqError(self.num);
+        node.events.retain(|&event| event != overrun);
     }
 }
 
