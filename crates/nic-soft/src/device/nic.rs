@@ -160,8 +160,9 @@ pub struct Counters {
     /// made with it, it has gone since, or too many waited for that. Not those that went with their own
     /// queue pair when it was reset, nor those to a queue pair that takes none.
     pub unsent: u64,
-    /// Messages of unreliable queue pairs that it has dropped because they found no RECV. Not those that were
-    /// longer than theirs.
+    /// Messages of unreliable queue pairs that it has dropped because they found no RECV: over UC most of them
+    /// before they were sent, so that their sender's adapter counts them. Not those that were longer than
+    /// theirs.
     pub unreceived: u64,
 }
 

@@ -155,19 +155,24 @@ impl Connection {
         progress: &mut Progress,
     ) -> Outcome {
         let us = self.us;
-        let nobody = || match us.transport {
-            Transport::Rc => Outcome::Wait(Wait::Peer),
-            _ => Outcome::Done,
+        let nobody = |is_gone: bool| {
+            if us.transport == Transport::Rc {
+                return Outcome::Wait(Wait::Peer);
+            }
+            if is_gone {
+                adapter.count_unsent();
+            }
+            Outcome::Done
         };
         let Some(link) = &mut self.link else {
             return if self.peer_gone {
-                nobody()
+                nobody(true)
             } else {
                 Outcome::Failed(Cause::NotConnected)
             };
         };
         if !link.is_up(&us) {
-            return nobody();
+            return nobody(link.peer.is_dead());
         }
         if progress.has_begun() {
             match (link.goes_on(), us.transport) {
@@ -202,7 +207,10 @@ impl Connection {
                     link.has_begun();
                     match has_recv {
                         true => announce(adapter, &us, link, imm, wr.flags, len as u32),
-                        false => Ok(()),
+                        false => {
+                            adapter.count_unreceived();
+                            Ok(())
+                        }
                     }
                 });
                 if announced.is_ok() && us.transport == Transport::Rc && !link.has_delivered(&us) {
@@ -379,7 +387,12 @@ fn send(
     };
     if sent == 0 {
         let refused = match link.ready() {
-            Ready::No => return lost(Wait::Recv),
+            Ready::No => {
+                if !reliable {
+                    adapter.count_unreceived();
+                }
+                return lost(Wait::Recv);
+            }
             Ready::Bad => Some((Kind::BadRecv, Cause::PeerRecvMemory)),
             Ready::Room(room) if (len as u64) > room => Some((Kind::TooLong, Cause::PeerRecvRoom)),
             Ready::Room(_) => None,

@@ -234,7 +234,7 @@ struct OneWay {
     a: QueuePair<Uc>,
     cq: CompletionQueue,
     b: QueuePair<Uc>,
-    _memory: MemoryRegion,
+    memory: MemoryRegion,
 }
 
 impl OneWay {
@@ -265,18 +265,13 @@ fn unreliable(here: &Node, there: &Node, len: usize) -> OneWay {
     let (to_a, to_b) = (a.endpoint().expect("a GID"), b.endpoint().expect("a GID"));
     b.connect(&to_a, &options).expect("connected");
     a.connect(&to_b, &options).expect("connected");
-    let memory = there.pd.allocate(len, Access::LOCAL_WRITE).expect("memory");
+    let memory = there.pd.allocate(len, Access::EVERYTHING).expect("memory");
     let sges = [memory.sge(0..len)];
     for id in 0..u64::from(COUNT) {
         let posted = b.post_recv(&[RecvWr { id, sges: &sges }]);
         posted.expect("posted");
     }
-    OneWay {
-        a,
-        cq,
-        b,
-        _memory: memory,
-    }
+    OneWay { a, cq, b, memory }
 }
 
 #[test]
@@ -329,4 +324,46 @@ fn what_was_refused_room_has_some_when_others_have_been_read() {
         let received = until("a message", || y.received());
         assert_eq!((received.id, received.status), (id, WcStatus::Success));
     }
+}
+
+#[test]
+fn what_finds_no_recv_or_no_process_over_uc_is_counted() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (mut here, there) = (Node::new(run_dir.path()), Node::new(run_dir.path()));
+    let mut pair = unreliable(&here, &there, LEN);
+    let remote = pair.memory.remote(0);
+    let send = |here: &mut Node, pair: &mut OneWay, wr| {
+        pair.a.post_send(&[wr]).expect("posted");
+        until("a request sent", || here.poll());
+    };
+    for _ in 0..pair.b.caps().recv_wr_max {
+        send(&mut here, &mut pair, Wr::send_inline(b"received"));
+        let received = until("a message", || pair.received());
+        assert!(received.is_ok(), "{received:?}");
+    }
+    let counted = |here: &Node| (here.nic.counters().unsent, here.nic.counters().unreceived);
+    assert_eq!(counted(&here), (0, 0));
+    let write = Wr::write_inline(b"in place", remote);
+    for wr in [Wr::send_inline(b"lost"), write.imm(7), write] {
+        send(&mut here, &mut pair, wr);
+    }
+    until("the WRITEs to arrive", || {
+        let mut bytes = [0; 8];
+        pair.memory.read(0, &mut bytes);
+        (&bytes == b"in place").then_some(())
+    });
+    assert_eq!(counted(&here), (0, 2));
+    let OneWay {
+        mut a,
+        cq,
+        b,
+        memory,
+    } = pair;
+    drop((cq, b, memory, there));
+    until("the end of its process to be counted", || {
+        a.post_send(&[write]).expect("posted");
+        until("a request sent", || here.poll());
+        (counted(&here) != (0, 2)).then_some(())
+    });
+    assert_eq!(counted(&here), (1, 2));
 }
