@@ -565,7 +565,7 @@ pub fn a_datagrams_failed_recv_wakes_for_what_is_solicited(fixture: &Fixture) ->
     let a = std::cell::RefCell::new(&mut pair.a);
     let send = || {
         a.borrow_mut()
-            .post(2, SEND, Payload::Inline(b"not solicited"))
+            .post(2, SEND, Payload::Inline(b"not solicited"));
     };
     let status = WcStatus::LocProtErr;
     wakes_for_a_failure(&mut sleeper, send, || a.borrow_mut().poll(), status);

@@ -107,8 +107,8 @@ impl Layer for RepeatsSends {
         out: &mut Polled,
     ) -> Result<usize, CqError> {
         cq.poll(out)?;
-        let sent = out.completions().iter().copied();
-        let sent = sent.filter(|wc| wc.opcode == WcOpcode::Send).last();
+        let mut all = out.completions().iter().copied();
+        let sent = all.rfind(|wc| wc.opcode == WcOpcode::Send);
         if let Some(sent) = sent.filter(|_| *is_for_two && !out.is_full()) {
             out.push(sent);
         }
