@@ -55,24 +55,27 @@ mod through_a_network {
     fn pair() -> Fixture {
         let options = NetworkOptions {
             seed: 1,
-            ns_per_look: 300,
+            ns_per_look: 1500,
             ..NetworkOptions::default()
         };
         let (nics, network) = ModelNic::networked(2, options);
         network.set_faults(Faults {
-            post_ns_max: 500,
-            delay_ns_min: 100,
-            delay_ns_max: 1_000,
+            post_ns_max: 2_500,
+            delay_ns_min: 500,
+            delay_ns_max: 5_000,
             slow_permille: 20,
-            slow_ns_max: 5_000,
-            line_ns_max: 50,
+            slow_ns_max: 25_000,
+            line_ns_max: 250,
             ..Faults::default()
         });
         let [a, b]: [ModelNic; 2] = nics.try_into().expect("two nodes");
-        Fixture::new(Arc::new(a), Arc::new(b))
+        let mut fixture = Fixture::new(Arc::new(a), Arc::new(b))
             .may_skip(&NOT_HERE)
             .waiting_with(wait_readable)
-            .asleep(Asleep::StandsStill)
+            .asleep(Asleep::StandsStill);
+        // Time passes as threads look, and these offer their CPU in between.
+        fixture.patience = Duration::from_secs(600);
+        fixture
     }
 
     conformance::conformance_tests!(pair());

@@ -398,9 +398,12 @@ fn slow_descriptors_of_one_peer_cost_one_thread_and_are_bounded() {
             if request.code == HELLO {
                 let (slow, other_end) = lingering();
                 keep(&ends, other_end.into());
-                if send(socket, &speaks.answer(LATER), &[slow.as_fd()]).is_err() {
-                    // Whoever called has hung up. It would be slow to close here too.
-                    keep(&unsent, slow.into());
+                let sent = send(socket, &speaks.answer(LATER), &[slow.as_fd()]);
+                match sent {
+                    // Whoever closes it last is slow, which may be this side.
+                    Ok(_) => drop(std::thread::spawn(move || drop(slow))),
+                    // Whoever called has hung up.
+                    Err(_) => keep(&unsent, slow.into()),
                 }
             }
         })
