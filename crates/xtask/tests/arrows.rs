@@ -214,7 +214,7 @@ fn modules(folder: &Path, path: &mut Vec<String>, look: &mut impl FnMut(&[&str],
             path.push(name.into_owned());
             modules(&entry, path, look);
             path.pop();
-        } else if entry.extension().is_some_and(|end| end == "rs") {
+        } else if entry.extension().is_some_and(|end| end == "rs") && name != "tests" {
             let mut module: Vec<&str> = path.iter().map(String::as_str).collect();
             module.extend((name != "mod").then_some(&*name));
             look(&module, &std::fs::read_to_string(&entry).expect("a source"));

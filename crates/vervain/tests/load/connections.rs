@@ -221,7 +221,8 @@ fn end_the_idle(io: &str) {
     }
     drop(half_open);
     // What speaks over the NIC may be silent here.
-    assert_eq!(silent_herd.ask("get quiet")["value"], json!("1"));
+    let answer = silent_herd.ask("get quiet");
+    assert_eq!(answer["value"], json!("1"), "{answer}");
     drop(silent_herd);
     bystanders.finish();
     before.expect_released(&server);
