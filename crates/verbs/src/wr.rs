@@ -4,6 +4,7 @@ use crate::names::{AhNum, Lkey, Qkey, QpNum, RemoteAddr};
 
 /// A piece of registered local memory: a scatter/gather element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub struct Sge {
     /// Virtual address.
     pub addr: u64,

@@ -14,6 +14,7 @@ const ARROWS: &str = "
     rt:
     block: rt
     nic-soft: verbs
+    shim: verbs nic-soft
     cache: verbs engine
     checker: cache
     memcache: rt engine

@@ -1,0 +1,757 @@
+//! The structures that libibverbs shares with programs, as rdma-core 44 lays them out on 64-bit
+//! machines. Programs reach into all of them, and call through the function pointers in some.
+//!
+//! Names are those of `infiniband/verbs.h` without `ibv_`. `tests/it/layout.rs` compares every field with what a C
+//! compiler makes of that header.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::{pthread_cond_t, pthread_mutex_t};
+
+/// A function that programs find in a structure by its place, and that is not there.
+pub(crate) type Absent = Option<unsafe extern "C" fn()>;
+
+/// What says that a [`Context`] is the end of a [`VerbsContext`].
+pub(crate) const IS_EXTENDED: *mut c_void = usize::MAX as *mut c_void;
+
+pub(crate) const NODE_CA: c_int = 1;
+pub(crate) const TRANSPORT_IB: c_int = 0;
+
+pub(crate) const PORT_DOWN: c_int = 1;
+pub(crate) const PORT_INIT: c_int = 2;
+pub(crate) const PORT_ARMED: c_int = 3;
+pub(crate) const PORT_ACTIVE: c_int = 4;
+
+pub(crate) const LINK_LAYER_INFINIBAND: u8 = 1;
+pub(crate) const LINK_LAYER_ETHERNET: u8 = 2;
+
+/// The GID table is made from IP addresses.
+pub(crate) const PORT_IP_BASED_GIDS: u32 = 1 << 26;
+/// Connections are made by a connection manager.
+pub(crate) const PORT_CM_SUP: u32 = 1 << 16;
+
+pub(crate) const GID_TYPE_IB: u32 = 0;
+pub(crate) const GID_TYPE_ROCE_V1: u32 = 1;
+pub(crate) const GID_TYPE_ROCE_V2: u32 = 2;
+
+pub(crate) const QPT_RC: c_int = 2;
+pub(crate) const QPT_UC: c_int = 3;
+pub(crate) const QPT_UD: c_int = 4;
+
+pub(crate) const QPS_UNKNOWN: c_int = 7;
+
+/// `enum ibv_event_type`.
+pub(crate) const EVENT_CQ_ERR: c_int = 0;
+pub(crate) const EVENT_QP_FATAL: c_int = 1;
+
+pub(crate) const SEND_FENCE: c_uint = 1;
+pub(crate) const SEND_SIGNALED: c_uint = 1 << 1;
+pub(crate) const SEND_SOLICITED: c_uint = 1 << 2;
+pub(crate) const SEND_INLINE: c_uint = 1 << 3;
+
+pub(crate) const WR_RDMA_WRITE: c_int = 0;
+pub(crate) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
+pub(crate) const WR_SEND: c_int = 2;
+pub(crate) const WR_SEND_WITH_IMM: c_int = 3;
+pub(crate) const WR_RDMA_READ: c_int = 4;
+pub(crate) const WR_ATOMIC_CMP_AND_SWP: c_int = 5;
+pub(crate) const WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
+
+pub(crate) const WC_RECV: c_int = 1 << 7;
+pub(crate) const WC_RECV_RDMA_WITH_IMM: c_int = WC_RECV + 1;
+pub(crate) const WC_GRH: c_uint = 1;
+pub(crate) const WC_WITH_IMM: c_uint = 1 << 1;
+
+/// `enum ibv_qp_attr_mask`.
+pub(crate) mod qp_attr {
+    use std::ffi::c_int;
+
+    pub(crate) const STATE: c_int = 1;
+    pub(crate) const CUR_STATE: c_int = 1 << 1;
+    pub(crate) const ACCESS_FLAGS: c_int = 1 << 3;
+    pub(crate) const PKEY_INDEX: c_int = 1 << 4;
+    pub(crate) const PORT: c_int = 1 << 5;
+    pub(crate) const QKEY: c_int = 1 << 6;
+    pub(crate) const AV: c_int = 1 << 7;
+    pub(crate) const PATH_MTU: c_int = 1 << 8;
+    pub(crate) const TIMEOUT: c_int = 1 << 9;
+    pub(crate) const RETRY_CNT: c_int = 1 << 10;
+    pub(crate) const RNR_RETRY: c_int = 1 << 11;
+    pub(crate) const RQ_PSN: c_int = 1 << 12;
+    pub(crate) const MAX_QP_RD_ATOMIC: c_int = 1 << 13;
+    pub(crate) const MIN_RNR_TIMER: c_int = 1 << 15;
+    pub(crate) const SQ_PSN: c_int = 1 << 16;
+    pub(crate) const MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
+    pub(crate) const DEST_QPN: c_int = 1 << 20;
+    /// All that this device knows.
+    pub(crate) const KNOWN: c_int = STATE
+        | CUR_STATE
+        | ACCESS_FLAGS
+        | PKEY_INDEX
+        | PORT
+        | QKEY
+        | AV
+        | PATH_MTU
+        | TIMEOUT
+        | RETRY_CNT
+        | RNR_RETRY
+        | RQ_PSN
+        | MAX_QP_RD_ATOMIC
+        | MIN_RNR_TIMER
+        | SQ_PSN
+        | MAX_DEST_RD_ATOMIC
+        | DEST_QPN;
+}
+
+/// Where a structure's fields begin.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Layout {
+    pub name: &'static str,
+    /// Bytes of all of it.
+    pub len: usize,
+    pub fields: &'static [(&'static str, usize)],
+}
+
+macro_rules! structure {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        pub struct $name {
+            $(pub(crate) $field: $type),*
+        }
+
+        impl $name {
+            /// Where each field begins, and how long all of it is.
+            #[doc(hidden)]
+            pub const LAYOUT: Layout = Layout {
+                name: stringify!($name),
+                len: size_of::<$name>(),
+                fields: &[$((stringify!($field), std::mem::offset_of!($name, $field))),*],
+            };
+        }
+    };
+}
+
+structure! {
+    /// `struct ibv_device`.
+    Device {
+        _ops: [*mut c_void; 2],
+        node_type: c_int,
+        transport_type: c_int,
+        name: [c_char; 64],
+        dev_name: [c_char; 64],
+        dev_path: [c_char; 256],
+        ibdev_path: [c_char; 256],
+    }
+}
+
+structure! {
+    /// `struct ibv_device_attr`.
+    DeviceAttr {
+        fw_ver: [c_char; 64],
+        node_guid: u64,
+        sys_image_guid: u64,
+        max_mr_size: u64,
+        page_size_cap: u64,
+        vendor_id: u32,
+        vendor_part_id: u32,
+        hw_ver: u32,
+        max_qp: c_int,
+        max_qp_wr: c_int,
+        device_cap_flags: c_uint,
+        max_sge: c_int,
+        max_sge_rd: c_int,
+        max_cq: c_int,
+        max_cqe: c_int,
+        max_mr: c_int,
+        max_pd: c_int,
+        max_qp_rd_atom: c_int,
+        max_ee_rd_atom: c_int,
+        max_res_rd_atom: c_int,
+        max_qp_init_rd_atom: c_int,
+        max_ee_init_rd_atom: c_int,
+        atomic_cap: c_int,
+        max_ee: c_int,
+        max_rdd: c_int,
+        max_mw: c_int,
+        max_raw_ipv6_qp: c_int,
+        max_raw_ethy_qp: c_int,
+        max_mcast_grp: c_int,
+        max_mcast_qp_attach: c_int,
+        max_total_mcast_qp_attach: c_int,
+        max_ah: c_int,
+        max_fmr: c_int,
+        max_map_per_fmr: c_int,
+        max_srq: c_int,
+        max_srq_wr: c_int,
+        max_srq_sge: c_int,
+        max_pkeys: u16,
+        local_ca_ack_delay: u8,
+        phys_port_cnt: u8,
+    }
+}
+
+structure! {
+    /// `struct ibv_device_attr_ex`. What follows `device_cap_flags_ex` says of nothing that it is there.
+    DeviceAttrEx {
+        orig_attr: DeviceAttr,
+        comp_mask: u32,
+        odp_caps: [u64; 3],
+        completion_timestamp_mask: u64,
+        hca_core_clock: u64,
+        device_cap_flags_ex: u64,
+        tso_caps: [u32; 2],
+        rss_caps: [u64; 4],
+        max_wq_type_rq: u32,
+        packet_pacing_caps: [u32; 3],
+        raw_packet_caps: u32,
+        tm_caps: [u32; 5],
+        cq_mod_caps: [u16; 2],
+        max_dm_size: u64,
+        pci_atomic_caps: [u16; 3],
+        xrc_odp_caps: u32,
+        phys_port_cnt_ex: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_port_attr`.
+    PortAttr {
+        state: c_int,
+        max_mtu: c_int,
+        active_mtu: c_int,
+        gid_tbl_len: c_int,
+        port_cap_flags: u32,
+        max_msg_sz: u32,
+        bad_pkey_cntr: u32,
+        qkey_viol_cntr: u32,
+        pkey_tbl_len: u16,
+        lid: u16,
+        sm_lid: u16,
+        lmc: u8,
+        max_vl_num: u8,
+        sm_sl: u8,
+        subnet_timeout: u8,
+        init_type_reply: u8,
+        active_width: u8,
+        active_speed: u8,
+        phys_state: u8,
+        link_layer: u8,
+        flags: u8,
+        port_cap_flags2: u16,
+    }
+}
+
+structure! {
+    /// `struct ibv_gid_entry`.
+    GidEntry {
+        gid: [u8; 16],
+        gid_index: u32,
+        port_num: u32,
+        gid_type: u32,
+        ndev_ifindex: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_async_event`.
+    AsyncEvent {
+        element: *mut c_void,
+        event_type: c_int,
+    }
+}
+
+structure! {
+    /// `struct ibv_wc`.
+    Wc {
+        wr_id: u64,
+        status: c_int,
+        opcode: c_int,
+        vendor_err: u32,
+        byte_len: u32,
+        imm_data: u32,
+        qp_num: u32,
+        src_qp: u32,
+        wc_flags: c_uint,
+        pkey_index: u16,
+        slid: u16,
+        sl: u8,
+        dlid_path_bits: u8,
+    }
+}
+
+structure! {
+    /// `struct ibv_pd`.
+    Pd {
+        context: *mut Context,
+        handle: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_mr`.
+    Mr {
+        context: *mut Context,
+        pd: *mut Pd,
+        addr: *mut c_void,
+        length: usize,
+        handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_global_route`. The GID is two words of 64 bits in C.
+    GlobalRoute {
+        dgid: [u64; 2],
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+    }
+}
+
+structure! {
+    /// `struct ibv_grh`: the route of a datagram, as it stands before its bytes.
+    Grh {
+        version_tclass_flow: u32,
+        paylen: u16,
+        next_hdr: u8,
+        hop_limit: u8,
+        sgid: [u64; 2],
+        dgid: [u64; 2],
+    }
+}
+
+structure! {
+    /// `struct ibv_ah_attr`.
+    AhAttr {
+        grh: GlobalRoute,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+    }
+}
+
+structure! {
+    /// `struct ibv_srq_attr`.
+    SrqAttr {
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_srq_init_attr`.
+    SrqInitAttr {
+        srq_context: *mut c_void,
+        attr: SrqAttr,
+    }
+}
+
+structure! {
+    /// `struct ibv_qp_cap`.
+    QpCap {
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_qp_init_attr`.
+    QpInitAttr {
+        qp_context: *mut c_void,
+        send_cq: *mut CqEx,
+        recv_cq: *mut CqEx,
+        srq: *mut Srq,
+        cap: QpCap,
+        qp_type: c_int,
+        sq_sig_all: c_int,
+    }
+}
+
+structure! {
+    /// `struct ibv_qp_attr`.
+    QpAttr {
+        qp_state: c_int,
+        cur_qp_state: c_int,
+        path_mtu: c_int,
+        path_mig_state: c_int,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: c_uint,
+        cap: QpCap,
+        ah_attr: AhAttr,
+        alt_ah_attr: AhAttr,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        en_sqd_async_notify: u8,
+        sq_draining: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        rate_limit: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_sge`.
+    Sge {
+        addr: u64,
+        length: u32,
+        lkey: u32,
+    }
+}
+
+/// What a send work request says of its peer: the union `wr` of `struct ibv_send_wr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union Remote {
+    pub(crate) rdma: RemoteRdma,
+    pub(crate) atomic: RemoteAtomic,
+    pub(crate) ud: RemoteUd,
+}
+
+structure! {
+    /// Its part of a READ or WRITE.
+    RemoteRdma {
+        remote_addr: u64,
+        rkey: u32,
+    }
+}
+
+structure! {
+    /// Its part of an atomic.
+    RemoteAtomic {
+        remote_addr: u64,
+        compare_add: u64,
+        swap: u64,
+        rkey: u32,
+    }
+}
+
+structure! {
+    /// Its part of a datagram.
+    RemoteUd {
+        ah: *mut Ah,
+        remote_qpn: u32,
+        remote_qkey: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_send_wr`. What follows `wr` is of operations that this device does not have.
+    SendWr {
+        wr_id: u64,
+        next: *mut SendWr,
+        sg_list: *mut Sge,
+        num_sge: c_int,
+        opcode: c_int,
+        send_flags: c_uint,
+        imm_data: u32,
+        wr: Remote,
+        qp_type: u32,
+        bind_mw: [u64; 6],
+    }
+}
+
+structure! {
+    /// `struct ibv_recv_wr`.
+    RecvWr {
+        wr_id: u64,
+        next: *mut RecvWr,
+        sg_list: *mut Sge,
+        num_sge: c_int,
+    }
+}
+
+structure! {
+    /// `struct ibv_srq`.
+    Srq {
+        context: *mut Context,
+        srq_context: *mut c_void,
+        pd: *mut Pd,
+        handle: u32,
+        mutex: pthread_mutex_t,
+        cond: pthread_cond_t,
+        events_completed: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_qp`.
+    Qp {
+        context: *mut Context,
+        qp_context: *mut c_void,
+        pd: *mut Pd,
+        send_cq: *mut CqEx,
+        recv_cq: *mut CqEx,
+        srq: *mut Srq,
+        handle: u32,
+        qp_num: u32,
+        state: c_int,
+        qp_type: c_int,
+        mutex: pthread_mutex_t,
+        cond: pthread_cond_t,
+        events_completed: u32,
+    }
+}
+
+/// What `ibv_wr_*` call, each with its request's part of the arguments.
+pub(crate) type WrAtomicCmpSwp = unsafe extern "C" fn(*mut QpEx, u32, u64, u64, u64);
+pub(crate) type WrAtomicFetchAdd = unsafe extern "C" fn(*mut QpEx, u32, u64, u64);
+pub(crate) type WrRdma = unsafe extern "C" fn(*mut QpEx, u32, u64);
+pub(crate) type WrRdmaImm = unsafe extern "C" fn(*mut QpEx, u32, u64, u32);
+pub(crate) type WrStep = unsafe extern "C" fn(*mut QpEx);
+pub(crate) type WrImm = unsafe extern "C" fn(*mut QpEx, u32);
+pub(crate) type WrSetUdAddr = unsafe extern "C" fn(*mut QpEx, *mut Ah, u32, u32);
+pub(crate) type WrSetInlineData = unsafe extern "C" fn(*mut QpEx, *mut c_void, usize);
+pub(crate) type WrSetInlineDataList = unsafe extern "C" fn(*mut QpEx, usize, *const DataBuf);
+pub(crate) type WrSetSge = unsafe extern "C" fn(*mut QpEx, u32, u64, u32);
+pub(crate) type WrSetSgeList = unsafe extern "C" fn(*mut QpEx, usize, *const Sge);
+pub(crate) type WrComplete = unsafe extern "C" fn(*mut QpEx) -> c_int;
+
+structure! {
+    /// `struct ibv_data_buf`.
+    DataBuf {
+        addr: *mut c_void,
+        length: usize,
+    }
+}
+
+structure! {
+    /// `struct ibv_qp_ex`, which begins with a `struct ibv_qp`.
+    QpEx {
+        qp_base: Qp,
+        comp_mask: u64,
+        wr_id: u64,
+        wr_flags: c_uint,
+        wr_atomic_cmp_swp: Option<WrAtomicCmpSwp>,
+        wr_atomic_fetch_add: Option<WrAtomicFetchAdd>,
+        wr_bind_mw: Absent,
+        wr_local_inv: Absent,
+        wr_rdma_read: Option<WrRdma>,
+        wr_rdma_write: Option<WrRdma>,
+        wr_rdma_write_imm: Option<WrRdmaImm>,
+        wr_send: Option<WrStep>,
+        wr_send_imm: Option<WrImm>,
+        wr_send_inv: Absent,
+        wr_send_tso: Absent,
+        wr_set_ud_addr: Option<WrSetUdAddr>,
+        wr_set_xrc_srqn: Absent,
+        wr_set_inline_data: Option<WrSetInlineData>,
+        wr_set_inline_data_list: Option<WrSetInlineDataList>,
+        wr_set_sge: Option<WrSetSge>,
+        wr_set_sge_list: Option<WrSetSgeList>,
+        wr_start: Option<WrStep>,
+        wr_complete: Option<WrComplete>,
+        wr_abort: Option<WrStep>,
+        wr_atomic_write: Absent,
+    }
+}
+
+structure! {
+    /// `struct ibv_qp_init_attr_ex`.
+    QpInitAttrEx {
+        qp_context: *mut c_void,
+        send_cq: *mut CqEx,
+        recv_cq: *mut CqEx,
+        srq: *mut Srq,
+        cap: QpCap,
+        qp_type: c_int,
+        sq_sig_all: c_int,
+        comp_mask: u32,
+        pd: *mut Pd,
+        xrcd: *mut c_void,
+        create_flags: u32,
+        max_tso_header: u16,
+        rwq_ind_tbl: *mut c_void,
+        rx_hash_conf: [u64; 3],
+        source_qpn: u32,
+        send_ops_flags: u64,
+    }
+}
+
+/// `enum ibv_qp_init_attr_mask`.
+pub(crate) const QP_INIT_ATTR_PD: u32 = 1;
+pub(crate) const QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
+
+/// `enum ibv_qp_create_send_ops_flags`: READs, WRITEs, SENDs and atomics, with and without immediate data.
+pub(crate) const SEND_OPS_KNOWN: u64 = 0x7f;
+
+structure! {
+    /// `struct ibv_comp_channel`.
+    CompChannel {
+        context: *mut Context,
+        fd: c_int,
+        refcnt: c_int,
+    }
+}
+
+structure! {
+    /// `struct ibv_cq_ex`, which begins as `struct ibv_cq`.
+    CqEx {
+        context: *mut Context,
+        channel: *mut CompChannel,
+        cq_context: *mut c_void,
+        handle: u32,
+        cqe: c_int,
+        mutex: pthread_mutex_t,
+        cond: pthread_cond_t,
+        comp_events_completed: u32,
+        async_events_completed: u32,
+        comp_mask: u32,
+        status: c_int,
+        wr_id: u64,
+        start_poll: Absent,
+        next_poll: Absent,
+        end_poll: Absent,
+        read_opcode: Absent,
+        read_vendor_err: Absent,
+        read_byte_len: Absent,
+        read_imm_data: Absent,
+        read_qp_num: Absent,
+        read_src_qp: Absent,
+        read_wc_flags: Absent,
+        read_slid: Absent,
+        read_sl: Absent,
+        read_dlid_path_bits: Absent,
+        read_completion_ts: Absent,
+        read_cvlan: Absent,
+        read_flow_tag: Absent,
+        read_tm_info: Absent,
+        read_completion_wallclock_ns: Absent,
+    }
+}
+
+structure! {
+    /// `struct ibv_ah`.
+    Ah {
+        context: *mut Context,
+        pd: *mut Pd,
+        handle: u32,
+    }
+}
+
+pub(crate) type PollCq = unsafe extern "C" fn(*mut CqEx, c_int, *mut Wc) -> c_int;
+pub(crate) type ReqNotifyCq = unsafe extern "C" fn(*mut CqEx, c_int) -> c_int;
+pub(crate) type PostSrqRecv =
+    unsafe extern "C" fn(*mut Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int;
+pub(crate) type PostSend = unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int;
+pub(crate) type PostRecv = unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int;
+pub(crate) type QueryPort = unsafe extern "C" fn(*mut Context, u8, *mut PortAttr, usize) -> c_int;
+pub(crate) type QueryDeviceEx =
+    unsafe extern "C" fn(*mut Context, *const c_void, *mut DeviceAttrEx, usize) -> c_int;
+
+pub(crate) type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut QpInitAttrEx) -> *mut Qp;
+
+structure! {
+    /// `struct ibv_context`.
+    Context {
+        device: *mut Device,
+        ops: ContextOps,
+        cmd_fd: c_int,
+        async_fd: c_int,
+        num_comp_vectors: c_int,
+        mutex: pthread_mutex_t,
+        abi_compat: *mut c_void,
+    }
+}
+
+structure! {
+    /// `struct ibv_context_ops`: what programs call without a symbol's help.
+    ContextOps {
+        _before_alloc_mw: [Absent; 7],
+        alloc_mw: Absent,
+        bind_mw: Absent,
+        dealloc_mw: Absent,
+        _compat_create_cq: Absent,
+        poll_cq: Option<PollCq>,
+        req_notify_cq: Option<ReqNotifyCq>,
+        _before_post_srq_recv: [Absent; 7],
+        post_srq_recv: Option<PostSrqRecv>,
+        _before_post_send: [Absent; 4],
+        post_send: Option<PostSend>,
+        post_recv: Option<PostRecv>,
+        _after_post_recv: [Absent; 5],
+    }
+}
+
+structure! {
+    /// `struct verbs_context`, which grows at its beginning.
+    VerbsContext {
+        query_port: Option<QueryPort>,
+        _before_create_cq_ex: [Absent; 24],
+        create_cq_ex: Absent,
+        private: *mut c_void,
+        query_device_ex: Option<QueryDeviceEx>,
+        _before_create_qp_ex: [Absent; 5],
+        create_qp_ex: Option<CreateQpEx>,
+        get_srq_num: Absent,
+        create_srq_ex: Absent,
+        open_xrcd: Absent,
+        close_xrcd: Absent,
+        _placeholder: u64,
+        sz: usize,
+        context: Context,
+    }
+}
+
+/// Of every structure, for the test that compares them with the header.
+#[doc(hidden)]
+pub const LAYOUTS: &[Layout] = &[
+    Device::LAYOUT,
+    DeviceAttr::LAYOUT,
+    DeviceAttrEx::LAYOUT,
+    PortAttr::LAYOUT,
+    GidEntry::LAYOUT,
+    AsyncEvent::LAYOUT,
+    Wc::LAYOUT,
+    Pd::LAYOUT,
+    Mr::LAYOUT,
+    GlobalRoute::LAYOUT,
+    Grh::LAYOUT,
+    AhAttr::LAYOUT,
+    SrqAttr::LAYOUT,
+    SrqInitAttr::LAYOUT,
+    QpCap::LAYOUT,
+    QpInitAttr::LAYOUT,
+    QpAttr::LAYOUT,
+    Sge::LAYOUT,
+    SendWr::LAYOUT,
+    RecvWr::LAYOUT,
+    Srq::LAYOUT,
+    Qp::LAYOUT,
+    QpEx::LAYOUT,
+    QpInitAttrEx::LAYOUT,
+    DataBuf::LAYOUT,
+    CompChannel::LAYOUT,
+    CqEx::LAYOUT,
+    Ah::LAYOUT,
+    Context::LAYOUT,
+    ContextOps::LAYOUT,
+    VerbsContext::LAYOUT,
+];
+
+const _: () = assert!(
+    std::mem::offset_of!(VerbsContext, context) == 320 && size_of::<VerbsContext>() == 648,
+    "as programs were compiled"
+);

@@ -1,0 +1,120 @@
+//! Address handles.
+
+use std::ffi::c_int;
+
+use verbs::nic::Nic;
+use verbs::{AhNum, Gid};
+
+use crate::abi;
+use crate::attributes::ah_attr;
+use crate::device::Opened;
+use crate::errno::{Errno, errno_of, minus_one, pointer};
+use crate::memory::Pd;
+
+/// A program's address handle.
+#[repr(C)]
+pub(crate) struct Ah {
+    c: abi::Ah,
+    pub(crate) num: AhNum,
+}
+
+impl Ah {
+    /// # Safety
+    /// `ah` is one of ours that is not destroyed meanwhile.
+    pub(crate) unsafe fn of<'a>(ah: *mut abi::Ah) -> &'a Ah {
+        // SAFETY: ours begin with what the program holds.
+        unsafe { &*ah.cast::<Ah>() }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_ah(pd: *mut abi::Pd, attr: *mut abi::AhAttr) -> *mut abi::Ah {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { create(pd, &*attr) })
+}
+
+/// # Safety
+/// As libibverbs' callers promise.
+unsafe fn create(pd: *mut abi::Pd, attr: &abi::AhAttr) -> Result<*mut abi::Ah, Errno> {
+    // SAFETY: the caller's promise.
+    let domain = unsafe { Pd::of(pd) };
+    let made = domain.opened().nic.create_ah(domain.num, &ah_attr(attr)?);
+    let num = made.map_err(|error| errno_of(&error))?;
+    let c = abi::Ah {
+        context: domain.opened().context(),
+        pd,
+        handle: num.0,
+    };
+    Ok(Box::into_raw(Box::new(Ah { c, num })).cast())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_ah(ah: *mut abi::Ah) -> c_int {
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Ah::of(ah) };
+    // SAFETY: a context outlives what was made from it.
+    let gone = unsafe { Opened::of(ours.c.context) }
+        .nic
+        .destroy_ah(ours.num);
+    if let Err(error) = gone {
+        return errno_of(&error);
+    }
+    // SAFETY: made by `create`, and of no more use to anybody.
+    drop(unsafe { Box::from_raw(ah.cast::<Ah>()) });
+    0
+}
+
+/// The way back to who has sent a datagram.
+fn way_back(port: u8, wc: &abi::Wc, grh: &abi::Grh) -> Result<abi::AhAttr, Errno> {
+    if wc.wc_flags & abi::WC_GRH == 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: both are 40 bytes.
+    let bytes: [u8; 40] = unsafe { std::mem::transmute(*grh) };
+    let (gid, hop_limit, traffic_class) = match bytes[0] >> 4 {
+        6 => {
+            let gid: [u8; 16] = bytes[8..24].try_into().expect("16 bytes");
+            (Gid(gid), bytes[7], bytes[0] << 4 | bytes[1] >> 4)
+        }
+        // An IPv4 header lies in the second half.
+        _ => {
+            let address: [u8; 4] = bytes[32..36].try_into().expect("4 bytes");
+            (Gid::from_ipv4(address.into()), bytes[28], bytes[21])
+        }
+    };
+    // SAFETY: numbers.
+    let mut attr: abi::AhAttr = unsafe { std::mem::zeroed() };
+    // SAFETY: both are 16 bytes.
+    attr.grh.dgid = unsafe { std::mem::transmute::<[u8; 16], [u64; 2]>(gid.0) };
+    attr.grh.hop_limit = hop_limit;
+    attr.grh.traffic_class = traffic_class;
+    attr.dlid = wc.slid;
+    attr.sl = wc.sl;
+    attr.src_path_bits = wc.dlid_path_bits;
+    attr.is_global = 1;
+    attr.port_num = port;
+    Ok(attr)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_init_ah_from_wc(
+    _context: *mut abi::Context,
+    port: u8,
+    wc: *mut abi::Wc,
+    grh: *mut abi::Grh,
+    attr: *mut abi::AhAttr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    minus_one(unsafe { way_back(port, &*wc, &*grh).map(|found| attr.write(found)) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut abi::Pd,
+    wc: *mut abi::Wc,
+    grh: *mut abi::Grh,
+    port: u8,
+) -> *mut abi::Ah {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { way_back(port, &*wc, &*grh).and_then(|attr| create(pd, &attr)) })
+}

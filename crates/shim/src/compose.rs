@@ -1,0 +1,271 @@
+//! Posting by `ibv_wr_*`: requests are composed one call after the other between `ibv_wr_start`, which takes the send queue's
+//! lock, and `ibv_wr_complete`, which posts them and gives it back.
+
+use std::ffi::{c_int, c_void};
+
+use verbs::nic::SendHalf;
+use verbs::{Dest, Op, PostReason, RemoteAddr, Rkey, SendBatch, Sge};
+
+use crate::abi;
+use crate::errno::errno_of_post;
+use crate::post::{dest, imm, send_flags};
+use crate::qp::Qp;
+
+/// Requests that are composed before they are posted.
+const BATCH: u32 = 256;
+
+/// A send queue, and what is composed for it.
+pub(crate) struct Sender {
+    half: Box<dyn SendHalf>,
+    pub(crate) batch: SendBatch,
+    /// What `ibv_wr_*` have begun.
+    begun: Option<Begun>,
+    /// The first thing that was wrong since `ibv_wr_start`.
+    wrong: Option<PostReason>,
+}
+
+/// A request of which nobody has said yet what bytes it is about.
+struct Begun {
+    op: Op,
+    to: Option<Dest>,
+    id: u64,
+    flags: u32,
+}
+
+impl Sender {
+    pub(crate) fn new(half: Box<dyn SendHalf>, send_wr_max: u32) -> Self {
+        let capacity = send_wr_max.clamp(1, BATCH) as usize;
+        let batch = SendBatch::new(half.limits(), capacity);
+        Sender {
+            half,
+            batch,
+            begun: None,
+            wrong: None,
+        }
+    }
+
+    /// What lists are posted with.
+    pub(crate) fn parts(&mut self) -> (&mut dyn SendHalf, &mut SendBatch) {
+        (&mut *self.half, &mut self.batch)
+    }
+
+    fn note(&mut self, done: Result<(), PostReason>) {
+        if let Err(reason) = done {
+            self.wrong.get_or_insert(reason);
+        }
+    }
+
+    /// Ends the request that was begun, with these elements.
+    fn gather(&mut self, sges: &[Sge]) {
+        let Some(Begun { op, to, id, flags }) = self.begun.take() else {
+            return self.note(Err(PostReason::Payload));
+        };
+        let done = self.batch.gather(op, to, sges).map(|draft| {
+            draft.id(id).flags(send_flags(flags)).commit_gathered();
+        });
+        self.note(done);
+    }
+
+    /// Ends it with these bytes.
+    fn inline<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]> + Clone) {
+        let Some(Begun { op, to, id, flags }) = self.begun.take() else {
+            return self.note(Err(PostReason::Payload));
+        };
+        let len = parts.clone().map(<[u8]>::len).sum();
+        let pushed = self.batch.push_inline(op, to, len, (id, send_flags(flags)));
+        let done = pushed.map(|mut room| {
+            for part in parts {
+                let (now, rest) = room.split_at_mut(part.len());
+                now.copy_from_slice(part);
+                room = rest;
+            }
+        });
+        self.note(done);
+    }
+
+    /// Ends the one that was begun without a word on its bytes: it has none.
+    fn end(&mut self) {
+        if self.begun.is_some() {
+            self.gather(&[]);
+        }
+    }
+
+    fn begin(&mut self, op: Op, id: u64, flags: u32) {
+        self.end();
+        self.begun = Some(Begun {
+            op,
+            to: None,
+            id,
+            flags,
+        });
+    }
+}
+
+/// Lets a program use `ibv_wr_*` on a queue pair.
+pub(crate) fn offer(qp: &mut abi::QpEx) {
+    qp.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
+    qp.wr_atomic_fetch_add = Some(atomic_fetch_add);
+    qp.wr_rdma_read = Some(rdma_read);
+    qp.wr_rdma_write = Some(rdma_write);
+    qp.wr_rdma_write_imm = Some(rdma_write_imm);
+    qp.wr_send = Some(send);
+    qp.wr_send_imm = Some(send_imm);
+    qp.wr_set_ud_addr = Some(set_ud_addr);
+    qp.wr_set_inline_data = Some(set_inline_data);
+    qp.wr_set_inline_data_list = Some(set_inline_data_list);
+    qp.wr_set_sge = Some(set_sge);
+    qp.wr_set_sge_list = Some(set_sge_list);
+    qp.wr_start = Some(start);
+    qp.wr_complete = Some(complete);
+    qp.wr_abort = Some(abort);
+}
+
+/// The sender of a queue pair between `ibv_wr_start` and its end.
+///
+/// # Safety
+/// This thread has called `ibv_wr_start`, and so has the lock.
+unsafe fn sender<'a>(qp: *mut abi::QpEx) -> &'a mut Sender {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *Qp::of(qp.cast()).send.as_mut_ptr() }
+}
+
+/// # Safety
+/// As [`sender`].
+unsafe fn begin(qp: *mut abi::QpEx, op: Op) {
+    // SAFETY: the caller's promise.
+    unsafe { sender(qp).begin(op, (*qp).wr_id, (*qp).wr_flags) };
+}
+
+fn at(rkey: u32, addr: u64) -> RemoteAddr {
+    let rkey = Rkey(rkey);
+    RemoteAddr { addr, rkey }
+}
+
+unsafe extern "C" fn start(qp: *mut abi::QpEx) {
+    // SAFETY: the caller's promise.
+    let mut sender = unsafe { Qp::of(qp.cast()) }.send.lock();
+    sender.batch.clear();
+    (sender.begun, sender.wrong) = (None, None);
+    // It is given back by `complete` or `abort`.
+    std::mem::forget(sender);
+}
+
+unsafe extern "C" fn complete(qp: *mut abi::QpEx) -> c_int {
+    // SAFETY: as `sender` says.
+    let sender = unsafe { sender(qp) };
+    sender.end();
+    let done = match sender.wrong {
+        // None of them are posted.
+        Some(reason) => Err(reason),
+        None => sender
+            .half
+            .post(&sender.batch)
+            .map_err(|error| error.reason),
+    };
+    // SAFETY: this thread has it.
+    unsafe { Qp::of(qp.cast()).send.force_unlock() };
+    match done {
+        Err(PostReason::BatchFull) => libc::ENOMEM,
+        other => other.map_or_else(errno_of_post, |()| 0),
+    }
+}
+
+unsafe extern "C" fn abort(qp: *mut abi::QpEx) {
+    // SAFETY: this thread has it; the next `start` empties the batch.
+    unsafe { Qp::of(qp.cast()).send.force_unlock() };
+}
+
+unsafe extern "C" fn atomic_cmp_swp(
+    qp: *mut abi::QpEx,
+    rkey: u32,
+    addr: u64,
+    expect: u64,
+    swap: u64,
+) {
+    let op = Op::CompareSwap {
+        remote: at(rkey, addr),
+        expect,
+        swap,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, op) };
+}
+
+unsafe extern "C" fn atomic_fetch_add(qp: *mut abi::QpEx, rkey: u32, addr: u64, add: u64) {
+    let remote = at(rkey, addr);
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::FetchAdd { remote, add }) };
+}
+
+unsafe extern "C" fn rdma_read(qp: *mut abi::QpEx, rkey: u32, addr: u64) {
+    let remote = at(rkey, addr);
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::Read { remote }) };
+}
+
+unsafe extern "C" fn rdma_write(qp: *mut abi::QpEx, rkey: u32, addr: u64) {
+    let (remote, imm) = (at(rkey, addr), None);
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::Write { remote, imm }) };
+}
+
+unsafe extern "C" fn rdma_write_imm(qp: *mut abi::QpEx, rkey: u32, addr: u64, data: u32) {
+    let (remote, imm) = (at(rkey, addr), imm(data));
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::Write { remote, imm }) };
+}
+
+unsafe extern "C" fn send(qp: *mut abi::QpEx) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::Send { imm: None }) };
+}
+
+unsafe extern "C" fn send_imm(qp: *mut abi::QpEx, data: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::Send { imm: imm(data) }) };
+}
+
+unsafe extern "C" fn set_ud_addr(qp: *mut abi::QpEx, ah: *mut abi::Ah, qpn: u32, qkey: u32) {
+    // SAFETY: the caller's promise.
+    let (sender, to) = unsafe { (sender(qp), dest(ah, qpn, qkey)) };
+    match &mut sender.begun {
+        Some(begun) => begun.to = to,
+        None => sender.note(Err(PostReason::Address)),
+    }
+}
+
+unsafe extern "C" fn set_inline_data(qp: *mut abi::QpEx, addr: *mut c_void, length: usize) {
+    let part = abi::DataBuf { addr, length };
+    // SAFETY: the caller's promise.
+    unsafe { set_inline_data_list(qp, 1, &raw const part) };
+}
+
+unsafe extern "C" fn set_inline_data_list(
+    qp: *mut abi::QpEx,
+    count: usize,
+    list: *const abi::DataBuf,
+) {
+    // SAFETY: the caller's promise: so many parts, each of so many bytes.
+    unsafe {
+        let parts = match count {
+            0 => &[],
+            _ => std::slice::from_raw_parts(list, count),
+        };
+        let bytes = |part: &'static abi::DataBuf| match part.length {
+            0 => &[][..],
+            len => std::slice::from_raw_parts(part.addr.cast::<u8>(), len),
+        };
+        sender(qp).inline(parts.iter().map(bytes));
+    }
+}
+
+unsafe extern "C" fn set_sge(qp: *mut abi::QpEx, lkey: u32, addr: u64, length: u32) {
+    let sge = abi::Sge { addr, length, lkey };
+    // SAFETY: the caller's promise.
+    unsafe { set_sge_list(qp, 1, &raw const sge) };
+}
+
+unsafe extern "C" fn set_sge_list(qp: *mut abi::QpEx, count: usize, list: *const abi::Sge) {
+    // SAFETY: the caller's promise.
+    unsafe { sender(qp).gather(crate::post::elements(list, count as c_int)) };
+}

@@ -1,0 +1,317 @@
+//! Completion channels, completion queues, and polling.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+use verbs::nic::{Nic, NicChannel, NicCq};
+use verbs::{CqInit, CqNum, Polled, WcFlags, WcOpcode};
+
+use crate::abi;
+use crate::device::{Opened, readable_with, wait_for};
+use crate::errno::{Errno, errno_of, minus_one, pointer};
+
+/// Completions that a poll takes from the NIC at once; a program may ask for more.
+const POLLED: usize = 32;
+
+/// A program's completion channel.
+#[repr(C)]
+pub(crate) struct Channel {
+    c: abi::CompChannel,
+    nic: Mutex<Box<dyn NicChannel>>,
+    /// What the program sleeps on.
+    readable: OwnedFd,
+    /// Completion queues on it.
+    cqs: AtomicU32,
+}
+
+impl Channel {
+    /// # Safety
+    /// `channel` is one of ours that is not destroyed meanwhile.
+    unsafe fn of<'a>(channel: *mut abi::CompChannel) -> &'a Channel {
+        // SAFETY: ours begin with what the program holds.
+        unsafe { &*channel.cast::<Channel>() }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_comp_channel(context: *mut abi::Context) -> *mut abi::CompChannel {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Opened::of(context) };
+    let made = opened
+        .nic
+        .create_channel()
+        .map_err(|error| errno_of(&error));
+    let made = made.and_then(|nic| Ok((readable_with(nic.fd())?, nic)));
+    pointer(made.map(|(readable, nic)| {
+        let c = abi::CompChannel {
+            context,
+            fd: readable.as_raw_fd(),
+            refcnt: 0,
+        };
+        let channel = Channel {
+            c,
+            nic: Mutex::new(nic),
+            readable,
+            cqs: AtomicU32::new(0),
+        };
+        Box::into_raw(Box::new(channel)).cast()
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut abi::CompChannel) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { Channel::of(channel) }.cqs.load(Ordering::Acquire) > 0 {
+        return libc::EBUSY;
+    }
+    // SAFETY: made by `ibv_create_comp_channel`, and of no more use to anybody.
+    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut abi::CompChannel,
+    cq: *mut *mut abi::CqEx,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { Channel::of(channel) };
+    // SAFETY: a context outlives what was made from it.
+    let opened = unsafe { Opened::of(channel.c.context) };
+    let next = || {
+        loop {
+            let mut nic = channel.nic.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(num) = nic.event().map_err(|error| errno_of(&error))? else {
+                return Ok(None);
+            };
+            drop(nic);
+            let objects = opened.objects();
+            // Of one that is being destroyed nobody hears any more.
+            if let Some(&found) = objects.cqs.get(&num.0) {
+                // SAFETY: it is taken out before it is destroyed, which waits for the acknowledgement of this event.
+                unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
+                return Ok(Some(found));
+            }
+        }
+    };
+    let found = wait_for(channel.readable.as_fd(), next);
+    minus_one(found.map(|found| {
+        // SAFETY: the caller's room, and a queue that is there until the event is acknowledged.
+        unsafe {
+            cq.write(found.cast());
+            cq_context.write((*found).c.cq_context);
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_cq_events(cq: *mut abi::CqEx, events: u32) {
+    // SAFETY: the caller's promise; nobody but us and the program knows of these, and it leaves them alone.
+    unsafe {
+        let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
+        libc::pthread_mutex_lock(mutex);
+        (*cq).comp_events_completed = (*cq).comp_events_completed.wrapping_add(events);
+        libc::pthread_cond_signal(cond);
+        libc::pthread_mutex_unlock(mutex);
+    }
+}
+
+/// A program's completion queue.
+#[repr(C)]
+pub(crate) struct Cq {
+    c: abi::CqEx,
+    pub(crate) num: CqNum,
+    poller: SpinMutex<Poller, Yield>,
+    /// Events that the program was told of.
+    reported: AtomicU32,
+    /// Queue pairs that complete here: send queues and receive queues.
+    users: AtomicU32,
+}
+
+struct Poller {
+    nic: Box<dyn NicCq>,
+    polled: Polled,
+}
+
+impl Cq {
+    /// # Safety
+    /// `cq` is one of ours that is not destroyed meanwhile.
+    pub(crate) unsafe fn of<'a>(cq: *mut abi::CqEx) -> &'a Cq {
+        // SAFETY: ours begin with what the program holds.
+        unsafe { &*cq.cast::<Cq>() }
+    }
+
+    pub(crate) fn opened(&self) -> &Opened {
+        // SAFETY: a context outlives what was made from it.
+        unsafe { Opened::of(self.c.context) }
+    }
+
+    pub(crate) fn add_user(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drop_user(&self) {
+        self.users.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_cq(
+    context: *mut abi::Context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut abi::CompChannel,
+    comp_vector: c_int,
+) -> *mut abi::CqEx {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { create(context, cqe, cq_context, channel, comp_vector) })
+}
+
+/// # Safety
+/// As libibverbs' callers promise.
+unsafe fn create(
+    context: *mut abi::Context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut abi::CompChannel,
+    comp_vector: c_int,
+) -> Result<*mut abi::CqEx, Errno> {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Opened::of(context) };
+    // SAFETY: of our own context.
+    let vectors = unsafe { (*context).num_comp_vectors };
+    let depth = u32::try_from(cqe).ok().filter(|&depth| depth > 0);
+    let (Some(depth), true) = (depth, (0..vectors).contains(&comp_vector)) else {
+        return Err(libc::EINVAL);
+    };
+    let mut init = CqInit::new(depth);
+    // SAFETY: the caller's promise.
+    let events = (!channel.is_null()).then(|| unsafe { Channel::of(channel) });
+    if let Some(channel) = events {
+        let nic = channel.nic.lock().unwrap_or_else(PoisonError::into_inner);
+        init = init.on(nic.num());
+    }
+    let nic = opened
+        .nic
+        .create_cq(&init)
+        .map_err(|error| errno_of(&error))?;
+    if let Some(channel) = events {
+        channel.cqs.fetch_add(1, Ordering::Relaxed);
+    }
+    let num = nic.num();
+    // SAFETY: numbers, pointers and functions, for which zero says that there is none.
+    let mut c: abi::CqEx = unsafe { std::mem::zeroed() };
+    c.context = context;
+    c.channel = channel;
+    c.cq_context = cq_context;
+    c.handle = num.0;
+    c.cqe = cqe;
+    c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    c.cond = libc::PTHREAD_COND_INITIALIZER;
+    let cq = Box::into_raw(Box::new(Cq {
+        c,
+        num,
+        poller: SpinMutex::new(Poller {
+            nic,
+            polled: Polled::new(POLLED),
+        }),
+        reported: AtomicU32::new(0),
+        users: AtomicU32::new(0),
+    }));
+    opened.objects().cqs.insert(num.0, cq);
+    Ok(cq.cast())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_cq(cq: *mut abi::CqEx) -> c_int {
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Cq::of(cq) };
+    if ours.users.load(Ordering::Acquire) > 0 {
+        return libc::EBUSY;
+    }
+    ours.opened().objects().cqs.remove(&ours.num.0);
+    let channel = ours.c.channel;
+    // SAFETY: as in `ibv_ack_cq_events`, which this waits for; then it is of no more use to anybody.
+    unsafe {
+        let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
+        libc::pthread_mutex_lock(mutex);
+        while (*cq).comp_events_completed != (*cq.cast::<Cq>()).reported.load(Ordering::Relaxed) {
+            libc::pthread_cond_wait(cond, mutex);
+        }
+        libc::pthread_mutex_unlock(mutex);
+        drop(Box::from_raw(cq.cast::<Cq>()));
+    }
+    if !channel.is_null() {
+        // SAFETY: it is not destroyed while it has queues.
+        unsafe { Channel::of(channel) }
+            .cqs
+            .fetch_sub(1, Ordering::Release);
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let cq = unsafe { Cq::of(cq) };
+    if cq.c.channel.is_null() {
+        // Nobody would hear of it, as with a real device.
+        return 0;
+    }
+    let armed = cq.poller.lock().nic.arm(solicited_only != 0);
+    armed.err().map_or(0, |error| errno_of(&error))
+}
+
+pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut abi::Wc) -> c_int {
+    // SAFETY: the caller's promise.
+    let cq = unsafe { Cq::of(cq) };
+    let mut poller = cq.poller.lock();
+    let Poller { nic, polled } = &mut *poller;
+    polled.set_max(usize::try_from(max).unwrap_or(0));
+    let Ok(count) = nic.poll(polled) else {
+        return -1;
+    };
+    for (index, wc) in polled.completions().iter().enumerate() {
+        // SAFETY: the caller has room for `max` of them.
+        unsafe { to.add(index).write(completion(wc)) };
+    }
+    count as c_int
+}
+
+/// `enum ibv_wc_opcode`.
+pub(crate) fn opcode(opcode: WcOpcode) -> c_int {
+    match opcode {
+        WcOpcode::Recv => abi::WC_RECV,
+        WcOpcode::RecvWriteImm => abi::WC_RECV_RDMA_WITH_IMM,
+        other => other as c_int,
+    }
+}
+
+/// `enum ibv_wc_flags`.
+pub(crate) fn flags(flags: WcFlags) -> u32 {
+    let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
+    bit(WcFlags::GRH, abi::WC_GRH) | bit(WcFlags::WITH_IMM, abi::WC_WITH_IMM)
+}
+
+#[inline]
+fn completion(wc: &verbs::Wc) -> abi::Wc {
+    abi::Wc {
+        wr_id: wc.id,
+        status: wc.status as c_int,
+        opcode: opcode(wc.opcode),
+        vendor_err: wc.vendor_err.0,
+        byte_len: wc.byte_len,
+        imm_data: wc.imm.to_be(),
+        qp_num: wc.qpn.0,
+        src_qp: wc.src_qpn.0,
+        wc_flags: flags(wc.flags),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}

@@ -1,0 +1,544 @@
+//! Devices, contexts, their attributes and asynchronous events.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::io::Write as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use nic_soft::SoftNic;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::io::Errno as Os;
+use verbs::nic::{AsyncEvent, Nic};
+use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
+
+use crate::abi;
+use crate::cq::Cq;
+use crate::errno::{Errno, code, errno_of, minus_one, pointer, set_errno};
+use crate::post;
+use crate::qp::Qp;
+use crate::settings::{self, DEVICE};
+
+/// The one device. A program's pointers to it stay good for ever.
+struct TheDevice(abi::Device);
+
+// SAFETY: nobody changes it, and it points to nothing.
+unsafe impl Send for TheDevice {}
+// SAFETY: as above.
+unsafe impl Sync for TheDevice {}
+
+static THE_DEVICE: OnceLock<TheDevice> = OnceLock::new();
+
+/// A string in a field, cut if need be, with a zero at its end.
+fn field<const LEN: usize>(text: &str) -> [c_char; LEN] {
+    let mut field = [0; LEN];
+    for (to, byte) in field[..LEN - 1].iter_mut().zip(text.bytes()) {
+        *to = byte as c_char;
+    }
+    field
+}
+
+fn the_device() -> *mut abi::Device {
+    let device = THE_DEVICE.get_or_init(|| {
+        TheDevice(abi::Device {
+            _ops: [std::ptr::null_mut(); 2],
+            node_type: abi::NODE_CA,
+            transport_type: abi::TRANSPORT_IB,
+            name: field(DEVICE),
+            dev_name: field("uverbs0"),
+            dev_path: field("/sys/class/infiniband_verbs/uverbs0"),
+            ibdev_path: field(&format!("/sys/class/infiniband/{DEVICE}")),
+        })
+    });
+    (&raw const device.0).cast_mut()
+}
+
+/// Says on standard error why something cannot be had.
+pub(crate) fn complain(what: &str, why: &dyn std::fmt::Display) {
+    // Nothing to do about a stderr that is closed.
+    let _ = writeln!(std::io::stderr(), "vervain: {what}: {why}");
+}
+
+/// An opened device, as a program holds it.
+#[repr(C)]
+pub(crate) struct Opened {
+    c: abi::VerbsContext,
+    pub(crate) nic: Arc<SoftNic>,
+    /// Readable when an asynchronous event waits. A program may have its reads block.
+    events: OwnedFd,
+    objects: Mutex<Objects>,
+}
+
+/// The program's objects by their numbers.
+#[derive(Default)]
+pub(crate) struct Objects {
+    pub(crate) cqs: HashMap<u32, *mut Cq>,
+    pub(crate) qps: HashMap<u32, *mut Qp>,
+}
+
+impl Opened {
+    /// # Safety
+    /// `context` is one of ours that is not closed meanwhile.
+    pub(crate) unsafe fn of<'a>(context: *mut abi::Context) -> &'a Opened {
+        let before = std::mem::offset_of!(abi::VerbsContext, context);
+        // SAFETY: ours begin with a `VerbsContext`, of which the program holds the end.
+        unsafe { &*context.byte_sub(before).cast::<Opened>() }
+    }
+
+    /// What programs call it.
+    pub(crate) fn context(&self) -> *mut abi::Context {
+        (&raw const self.c.context).cast_mut()
+    }
+
+    pub(crate) fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A descriptor that is readable when another one is, with flags of its own: whether a program's reads block is up to it.
+pub(crate) fn readable_with(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let made = epoll::create(epoll::CreateFlags::CLOEXEC).and_then(|watch| {
+        epoll::add(
+            &watch,
+            fd,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(watch)
+    });
+    made.map_err(Os::raw_os_error)
+}
+
+/// Takes what `next` has, waiting for it as a read of the descriptor would.
+pub(crate) fn wait_for<T>(
+    fd: BorrowedFd<'_>,
+    mut next: impl FnMut() -> Result<Option<T>, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        if let Some(found) = next()? {
+            return Ok(found);
+        }
+        let flags = rustix::fs::fcntl_getfl(fd).map_err(Os::raw_os_error)?;
+        if flags.contains(rustix::fs::OFlags::NONBLOCK) {
+            return Err(libc::EAGAIN);
+        }
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {
+            // A read that a signal interrupts goes on, with most handlers.
+            Ok(_) | Err(Os::INTR) => {}
+            Err(error) => return Err(error.raw_os_error()),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut abi::Device {
+    let list = Box::new([the_device(), std::ptr::null_mut()]);
+    if !num_devices.is_null() {
+        // SAFETY: the caller's.
+        unsafe { *num_devices = 1 };
+    }
+    Box::into_raw(list).cast()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_device_list(list: *mut *mut abi::Device) {
+    // SAFETY: made by `ibv_get_device_list`.
+    drop(unsafe { Box::from_raw(list.cast::<[*mut abi::Device; 2]>()) });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_name(device: *mut abi::Device) -> *const c_char {
+    // SAFETY: ours.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_index(_device: *mut abi::Device) -> c_int {
+    // As for devices that the kernel does not number.
+    -1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_guid(_device: *mut abi::Device) -> u64 {
+    settings::options().map_or(0, |options| options.gid.low().0.to_be())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_open_device(device: *mut abi::Device) -> *mut abi::Context {
+    pointer(open(device))
+}
+
+fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
+    let options = settings::options().map_err(|why| {
+        complain("cannot open the device", &why);
+        libc::EINVAL
+    })?;
+    let nic = SoftNic::open(&options).map_err(|error| {
+        complain("cannot open the device", &error);
+        errno_of(&error)
+    })?;
+    let events = readable_with(nic.async_fd().ok_or(libc::EIO)?)?;
+    let context = abi::Context {
+        device,
+        ops: post::context_ops(),
+        cmd_fd: events.as_raw_fd(),
+        async_fd: events.as_raw_fd(),
+        num_comp_vectors: std::thread::available_parallelism()
+            .map_or(1, |cpus| cpus.get() as c_int),
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        abi_compat: abi::IS_EXTENDED,
+    };
+    let opened = Box::new(Opened {
+        c: abi::VerbsContext {
+            query_port: Some(query_port),
+            query_device_ex: Some(query_device_ex),
+            create_cq_ex: None,
+            create_qp_ex: Some(crate::qp::create_qp_ex),
+            get_srq_num: None,
+            create_srq_ex: None,
+            open_xrcd: None,
+            close_xrcd: None,
+            private: std::ptr::null_mut(),
+            _before_create_cq_ex: [None; 24],
+            _before_create_qp_ex: [None; 5],
+            _placeholder: 0,
+            sz: size_of::<abi::VerbsContext>(),
+            context,
+        },
+        nic,
+        events,
+        objects: Mutex::default(),
+    });
+    // SAFETY: it is in the box.
+    Ok(unsafe { &raw mut (*Box::into_raw(opened)).c.context })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(context: *mut abi::Context) -> c_int {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Opened::of(context) };
+    // SAFETY: made by `open`, and of no more use to anybody.
+    drop(unsafe { Box::from_raw(std::ptr::from_ref(opened).cast_mut()) });
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_device(
+    context: *mut abi::Context,
+    attr: *mut abi::DeviceAttr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { attr.write(device_attr(Opened::of(context))) };
+    0
+}
+
+/// So many as a signed number says.
+fn count(number: impl Into<u64>) -> c_int {
+    c_int::try_from(number.into()).unwrap_or(c_int::MAX)
+}
+
+fn device_attr(opened: &Opened) -> abi::DeviceAttr {
+    let device = opened.nic.device();
+    // SAFETY: numbers, for which zero says that there is none.
+    let mut attr: abi::DeviceAttr = unsafe { std::mem::zeroed() };
+    attr.fw_ver = field(&device.firmware);
+    attr.node_guid = device.guid.0.to_be();
+    attr.sys_image_guid = attr.node_guid;
+    attr.max_mr_size = device.mr_len_max;
+    // Pages of any size.
+    attr.page_size_cap = !0xfff;
+    attr.vendor_id = device.vendor;
+    attr.vendor_part_id = device.part;
+    attr.hw_ver = device.revision;
+    attr.max_qp = count(device.qp_max);
+    attr.max_qp_wr = count(device.qp_wr_max);
+    attr.max_sge = count(device.sge_max);
+    attr.max_sge_rd = attr.max_sge;
+    attr.max_cq = count(device.cq_max);
+    attr.max_cqe = count(device.cqe_max);
+    attr.max_mr = count(device.mr_max);
+    attr.max_pd = count(device.pd_max);
+    attr.max_qp_rd_atom = count(device.rd_atomic_max);
+    attr.max_qp_init_rd_atom = attr.max_qp_rd_atom;
+    attr.max_res_rd_atom = attr.max_qp_rd_atom.saturating_mul(attr.max_qp);
+    attr.atomic_cap = match device.atomics {
+        AtomicScope::None => 0,
+        AtomicScope::Device => 1,
+        AtomicScope::Global => 2,
+    };
+    attr.max_ah = count(device.ah_max);
+    attr.max_srq = count(device.srq_max);
+    attr.max_srq_wr = count(device.srq_wr_max);
+    attr.max_srq_sge = count(device.srq_sge_max);
+    attr.max_pkeys = 1;
+    attr.phys_port_cnt = device.ports;
+    attr
+}
+
+unsafe extern "C" fn query_device_ex(
+    context: *mut abi::Context,
+    _input: *const c_void,
+    attr: *mut abi::DeviceAttrEx,
+    size: usize,
+) -> c_int {
+    if size < size_of::<abi::DeviceAttr>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: numbers, for which zero says that there is none.
+    let mut full: abi::DeviceAttrEx = unsafe { std::mem::zeroed() };
+    // SAFETY: the caller's promise.
+    full.orig_attr = device_attr(unsafe { Opened::of(context) });
+    full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt.into();
+    // SAFETY: the caller has as much room as it says.
+    unsafe { put(&full, attr, size) };
+    0
+}
+
+/// Copies what the caller knows of a structure, and zeroes what it knows beyond ours.
+///
+/// # Safety
+/// `to` has room for `size` bytes.
+unsafe fn put<T>(from: &T, to: *mut T, size: usize) {
+    let known = size.min(size_of::<T>());
+    // SAFETY: within both.
+    unsafe {
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(from).cast::<u8>(), to.cast(), known);
+        to.cast::<u8>().add(known).write_bytes(0, size - known);
+    }
+}
+
+fn port_attr(opened: &Opened, number: u8) -> Result<abi::PortAttr, Errno> {
+    let port: PortAttr = opened.nic.port(number).map_err(|error| errno_of(&error))?;
+    // SAFETY: numbers, for which zero says that there is none.
+    let mut attr: abi::PortAttr = unsafe { std::mem::zeroed() };
+    attr.state = match port.state {
+        PortState::Init => abi::PORT_INIT,
+        PortState::Armed => abi::PORT_ARMED,
+        PortState::Active => abi::PORT_ACTIVE,
+        _ => abi::PORT_DOWN,
+    };
+    attr.max_mtu = port.mtu_max as c_int + 1;
+    attr.active_mtu = port.mtu as c_int + 1;
+    attr.gid_tbl_len = count(port.gids.len() as u64);
+    attr.port_cap_flags = abi::PORT_CM_SUP | abi::PORT_IP_BASED_GIDS;
+    attr.max_msg_sz = opened.nic.device().message_len_max;
+    attr.pkey_tbl_len = port.pkeys.len() as u16;
+    attr.lid = port.lid;
+    attr.max_vl_num = 1;
+    // As a link of 100 Gb/s: 4 lanes of 25.
+    attr.active_width = 2;
+    attr.active_speed = 32;
+    // "LinkUp" and "Disabled".
+    attr.phys_state = if port.state == PortState::Active {
+        5
+    } else {
+        3
+    };
+    attr.link_layer = match port.link_layer {
+        LinkLayer::InfiniBand => abi::LINK_LAYER_INFINIBAND,
+        _ => abi::LINK_LAYER_ETHERNET,
+    };
+    Ok(attr)
+}
+
+unsafe extern "C" fn query_port(
+    context: *mut abi::Context,
+    number: u8,
+    attr: *mut abi::PortAttr,
+    size: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let found = port_attr(unsafe { Opened::of(context) }, number);
+    // SAFETY: the caller has as much room as it says.
+    code(found.map(|port| unsafe { put(&port, attr, size) }))
+}
+
+/// As programs call it that were built before ports had all of their attributes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_port(
+    context: *mut abi::Context,
+    number: u8,
+    attr: *mut abi::PortAttr,
+) -> c_int {
+    let known = std::mem::offset_of!(abi::PortAttr, port_cap_flags2);
+    // SAFETY: the caller's promise.
+    unsafe { query_port(context, number, attr, known) }
+}
+
+/// An entry of a port's GID table.
+fn gid(opened: &Opened, port: u32, index: u32) -> Result<GidEntry, Errno> {
+    let number = u8::try_from(port).map_err(|_| libc::EINVAL)?;
+    let port = opened.nic.port(number).map_err(|error| errno_of(&error))?;
+    port.gids.get(index as usize).copied().ok_or(libc::EINVAL)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid(
+    context: *mut abi::Context,
+    port: u8,
+    index: c_int,
+    to: *mut [u8; 16],
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let found = gid(unsafe { Opened::of(context) }, port.into(), index as u32);
+    // SAFETY: the caller's.
+    minus_one(found.map(|entry| unsafe { to.write(entry.gid.0) }))
+}
+
+fn gid_entry(entry: &GidEntry, port: u32, index: u32) -> abi::GidEntry {
+    abi::GidEntry {
+        gid: entry.gid.0,
+        gid_index: index,
+        port_num: port,
+        gid_type: match entry.kind {
+            GidKind::InfiniBand => abi::GID_TYPE_IB,
+            GidKind::RoceV1 => abi::GID_TYPE_ROCE_V1,
+            _ => abi::GID_TYPE_ROCE_V2,
+        },
+        ndev_ifindex: 0,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut abi::Context,
+    port: u32,
+    index: u32,
+    to: *mut abi::GidEntry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    if flags != 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    let found = gid(unsafe { Opened::of(context) }, port, index);
+    // SAFETY: the caller has as much room as it says.
+    code(found.map(|entry| unsafe { put(&gid_entry(&entry, port, index), to, size) }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut abi::Context,
+    to: *mut abi::GidEntry,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Opened::of(context) };
+    let (Ok(port), 0) = (opened.nic.port(1), flags) else {
+        return -(libc::EINVAL as isize);
+    };
+    let count = port.gids.len().min(max);
+    for (index, entry) in port.gids[..count].iter().enumerate() {
+        let entry = gid_entry(entry, 1, index as u32);
+        // SAFETY: the caller has room for `max` entries of this size.
+        unsafe { put(&entry, to.byte_add(index * size), size) };
+    }
+    count as isize
+}
+
+/// A private symbol of libibverbs, which its own programs use: 0 for InfiniBand and RoCE v1, 1 for RoCE v2.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut abi::Context,
+    port: u8,
+    index: u32,
+    to: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let found = gid(unsafe { Opened::of(context) }, port.into(), index);
+    // SAFETY: the caller's.
+    minus_one(found.map(|entry| unsafe { to.write((entry.kind == GidKind::RoceV2).into()) }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_pkey(
+    context: *mut abi::Context,
+    port: u8,
+    index: c_int,
+    to: *mut u16,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Opened::of(context) };
+    let port = opened.nic.port(port).map_err(|error| errno_of(&error));
+    let found = port.and_then(|port| port.pkeys.get(index as usize).copied().ok_or(libc::EINVAL));
+    // SAFETY: the caller's.
+    minus_one(found.map(|pkey| unsafe { to.write(pkey.0.to_be()) }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_pkey_index(context: *mut abi::Context, port: u8, pkey: u16) -> c_int {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Opened::of(context) };
+    let found = opened.nic.port(port).ok().and_then(|port| {
+        let is_it = |one: &verbs::Pkey| one.0 == u16::from_be(pkey);
+        port.pkeys.iter().position(is_it)
+    });
+    found.map_or_else(
+        || {
+            set_errno(libc::EINVAL);
+            -1
+        },
+        |index| index as c_int,
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_async_event(
+    context: *mut abi::Context,
+    event: *mut abi::AsyncEvent,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { Opened::of(context) };
+    let found = wait_for(opened.events.as_fd(), || Ok(next_event(opened)));
+    // SAFETY: the caller's.
+    minus_one(found.map(|found| unsafe { event.write(found) }))
+}
+
+/// The next event that libibverbs has a name for, of an object that is still there.
+fn next_event(opened: &Opened) -> Option<abi::AsyncEvent> {
+    loop {
+        let event = opened.nic.async_event()?;
+        let objects = opened.objects();
+        let found = match event {
+            AsyncEvent::QpFatal(num) => objects.qps.get(&num.0).map(|qp| abi::AsyncEvent {
+                element: qp.cast(),
+                event_type: abi::EVENT_QP_FATAL,
+            }),
+            AsyncEvent::CqError(num) => objects.cqs.get(&num.0).map(|cq| abi::AsyncEvent {
+                element: cq.cast(),
+                event_type: abi::EVENT_CQ_ERR,
+            }),
+            // A real device notices by its retries alone.
+            _ => None,
+        };
+        drop(objects);
+        if found.is_some() {
+            return found;
+        }
+        opened.nic.acknowledge(event);
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_async_event(event: *mut abi::AsyncEvent) {
+    // SAFETY: as `ibv_get_async_event` gave it; its object is there until then.
+    unsafe {
+        let event = &*event;
+        match event.event_type {
+            abi::EVENT_QP_FATAL => {
+                let qp = Qp::of(event.element.cast());
+                let acknowledged = AsyncEvent::QpFatal(qp.num());
+                qp.opened().nic.acknowledge(acknowledged);
+            }
+            abi::EVENT_CQ_ERR => {
+                let cq = Cq::of(event.element.cast());
+                let acknowledged = AsyncEvent::CqError(cq.num);
+                cq.opened().nic.acknowledge(acknowledged);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! libibverbs over the software NIC, for programs that know nothing of it.
+//!
+//! Loaded before a program's own libraries (`LD_PRELOAD`), this library answers in libibverbs' place: there is one device,
+//! `vervain0`, whose peers are the other programs of this user on this host that run so. `vervain run` starts a program that way.
+//! The real libibverbs may be there as well, for libraries that need its private symbols; none of its devices is seen.
+//!
+//! An object that a program holds begins with libibverbs' structure, which the program reaches into, and goes on with ours:
+//!
+//! ```text
+//! program's pointer -> | struct ibv_qp ... | kind | QpCtl | send half, locked | receive half, locked |
+//! ```
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `abi` | libibverbs' structures and numbers |
+//! | `settings` | what the environment says |
+//! | `device` | devices, contexts, their attributes and asynchronous events |
+//! | `memory` | protection domains, memory regions |
+//! | `cq` | completion channels, completion queues, polling |
+//! | `srq` | shared receive queues |
+//! | `qp` | queue pairs: making, changing, asking |
+//! | `attributes` | a queue pair's attributes, there and back |
+//! | `post` | posting lists of work requests |
+//! | `compose` | posting by `ibv_wr_*` |
+//! | `address` | address handles |
+//! | `refused` | what this device does not have |
+//! | `errno` | errors |
+//!
+//! Every function is safe to call from several threads at once, as libibverbs' are. Posting and polling take one lock each,
+//! which nobody waits for as long as a queue has one thread.
+
+#[doc(hidden)]
+pub mod abi;
+mod address;
+mod attributes;
+mod compose;
+mod cq;
+mod device;
+mod errno;
+mod memory;
+mod post;
+mod qp;
+mod refused;
+mod settings;
+mod srq;

@@ -1,0 +1,231 @@
+//! Queue pairs: making, changing, asking, destroying.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+use verbs::nic::{Nic, QpCtl, RecvHalf};
+use verbs::{QpInit, QpNum, RecvBatch, Transport};
+
+use crate::abi;
+use crate::attributes::{caps, granted, qp_attr, qp_attr_back, state, state_number, transport};
+use crate::compose::{self, Sender};
+use crate::cq::Cq;
+use crate::device::Opened;
+use crate::errno::{Errno, code, errno_of, pointer};
+use crate::memory::Pd;
+use crate::srq::Srq;
+
+/// A program's queue pair.
+#[repr(C)]
+pub(crate) struct Qp {
+    c: abi::QpEx,
+    ctl: Arc<dyn QpCtl>,
+    pub(crate) send: SpinMutex<Sender, Yield>,
+    pub(crate) recv: SpinMutex<(Box<dyn RecvHalf>, RecvBatch), Yield>,
+    /// Every request makes a completion.
+    signals_all: AtomicI32,
+    /// Whether the program may use `ibv_wr_*` on it.
+    is_extended: bool,
+}
+
+impl Qp {
+    /// # Safety
+    /// `qp` is one of ours that is not destroyed meanwhile.
+    pub(crate) unsafe fn of<'a>(qp: *mut abi::Qp) -> &'a Qp {
+        // SAFETY: ours begin with what the program holds.
+        unsafe { &*qp.cast::<Qp>() }
+    }
+
+    pub(crate) fn num(&self) -> QpNum {
+        self.ctl.num()
+    }
+
+    pub(crate) fn opened(&self) -> &Opened {
+        // SAFETY: a context outlives what was made from it.
+        unsafe { Opened::of(self.c.qp_base.context) }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_qp(pd: *mut abi::Pd, init: *mut abi::QpInitAttr) -> *mut abi::Qp {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { create(pd, &mut *init, None) })
+}
+
+/// `ibv_create_qp_ex`, of which a `struct ibv_qp_init_attr` is the beginning.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    _context: *mut abi::Context,
+    init: *mut abi::QpInitAttrEx,
+) -> *mut abi::Qp {
+    let known = abi::QP_INIT_ATTR_PD | abi::QP_INIT_ATTR_SEND_OPS_FLAGS;
+    // SAFETY: the caller's promise.
+    let asked = unsafe { &mut *init };
+    if asked.comp_mask & !known != 0 {
+        return pointer(Err(libc::EOPNOTSUPP));
+    }
+    if asked.comp_mask & abi::QP_INIT_ATTR_PD == 0 {
+        return pointer(Err(libc::EINVAL));
+    }
+    let has_ops = asked.comp_mask & abi::QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    let ops = has_ops.then_some(asked.send_ops_flags);
+    if ops.is_some_and(|ops| ops & !abi::SEND_OPS_KNOWN != 0) {
+        return pointer(Err(libc::EOPNOTSUPP));
+    }
+    // SAFETY: the caller's promise; the one structure begins with the other.
+    pointer(unsafe { create(asked.pd, &mut *init.cast::<abi::QpInitAttr>(), ops) })
+}
+
+/// # Safety
+/// As libibverbs' callers promise.
+unsafe fn create(
+    pd: *mut abi::Pd,
+    asked: &mut abi::QpInitAttr,
+    send_ops: Option<u64>,
+) -> Result<*mut abi::Qp, Errno> {
+    if asked.send_cq.is_null() || asked.recv_cq.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let (domain, send_cq, recv_cq) =
+        unsafe { (Pd::of(pd), Cq::of(asked.send_cq), Cq::of(asked.recv_cq)) };
+    // SAFETY: as above.
+    let srq = (!asked.srq.is_null()).then(|| unsafe { Srq::of(asked.srq) });
+    let transport = transport(asked.qp_type)?;
+    let mut init = QpInit::new(domain.num, transport, send_cq.num, recv_cq.num);
+    init.caps = caps(&asked.cap);
+    init.srq = srq.map(|srq| srq.num);
+    init.signal_all = asked.sq_sig_all != 0;
+    let opened = domain.opened();
+    let parts = opened
+        .nic
+        .create_qp(&init)
+        .map_err(|error| errno_of(&error))?;
+    let caps = parts.ctl.caps();
+    asked.cap = granted(&caps);
+    let num = parts.num();
+    // SAFETY: numbers, pointers and functions, for which zero says that there is none.
+    let mut c: abi::QpEx = unsafe { std::mem::zeroed() };
+    c.qp_base = abi::Qp {
+        context: opened.context(),
+        qp_context: asked.qp_context,
+        pd,
+        send_cq: asked.send_cq,
+        recv_cq: asked.recv_cq,
+        srq: asked.srq,
+        handle: num.0,
+        qp_num: num.0,
+        state: 0,
+        qp_type: asked.qp_type,
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    if send_ops.is_some() {
+        compose::offer(&mut c);
+    }
+    send_cq.add_user();
+    recv_cq.add_user();
+    if let Some(srq) = srq {
+        srq.add_user();
+    }
+    let recv_wr_max = if srq.is_some() { 0 } else { caps.recv_wr_max };
+    let qp = Box::into_raw(Box::new(Qp {
+        c,
+        ctl: parts.ctl,
+        send: SpinMutex::new(Sender::new(parts.send, caps.send_wr_max)),
+        recv: SpinMutex::new((
+            parts.recv,
+            RecvBatch::with_capacity((recv_wr_max as usize).min(64), caps.recv_sge_max as usize),
+        )),
+        signals_all: AtomicI32::new(asked.sq_sig_all),
+        is_extended: send_ops.is_some(),
+    }));
+    opened.objects().qps.insert(num.0, qp);
+    Ok(qp.cast())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut abi::Qp) -> *mut abi::QpEx {
+    // SAFETY: the caller's promise.
+    match unsafe { Qp::of(qp) }.is_extended {
+        true => qp.cast(),
+        false => std::ptr::null_mut(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_qp(qp: *mut abi::Qp, attr: *mut abi::QpAttr, mask: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let (ours, asked) = unsafe { (Qp::of(qp), &*attr) };
+    let changed = change(ours, asked, mask);
+    if changed.is_ok() && mask & abi::qp_attr::STATE != 0 {
+        // SAFETY: as a program reads it that has changed it.
+        unsafe { (*qp).state = asked.qp_state };
+    }
+    code(changed)
+}
+
+fn change(qp: &Qp, asked: &abi::QpAttr, mask: c_int) -> Result<(), Errno> {
+    let attr = qp_attr(asked, mask)?;
+    if mask & abi::qp_attr::CUR_STATE != 0
+        && qp.ctl.query().state != Some(state(asked.cur_qp_state)?)
+    {
+        return Err(libc::EINVAL);
+    }
+    qp.ctl.modify(&attr).map_err(|error| errno_of(&error))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_qp(
+    qp: *mut abi::Qp,
+    attr: *mut abi::QpAttr,
+    _mask: c_int,
+    init: *mut abi::QpInitAttr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Qp::of(qp) };
+    let (known, caps) = (ours.ctl.query(), ours.ctl.caps());
+    let base = &ours.c.qp_base;
+    // SAFETY: as above.
+    unsafe {
+        attr.write(qp_attr_back(&known, &caps));
+        init.write(abi::QpInitAttr {
+            qp_context: base.qp_context,
+            send_cq: base.send_cq,
+            recv_cq: base.recv_cq,
+            srq: base.srq,
+            cap: granted(&caps),
+            qp_type: base.qp_type,
+            sq_sig_all: ours.signals_all.load(Ordering::Relaxed),
+        });
+        (*qp).state = known.state.map_or(abi::QPS_UNKNOWN, state_number);
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_qp(qp: *mut abi::Qp) -> c_int {
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Qp::of(qp) };
+    ours.opened().objects().qps.remove(&ours.num().0);
+    let base = ours.c.qp_base;
+    // SAFETY: made by `create`, and of no more use to anybody.
+    drop(unsafe { Box::from_raw(qp.cast::<Qp>()) });
+    // SAFETY: they are not destroyed while they have queue pairs.
+    unsafe {
+        Cq::of(base.send_cq).drop_user();
+        Cq::of(base.recv_cq).drop_user();
+        if !base.srq.is_null() {
+            Srq::of(base.srq).drop_user();
+        }
+    }
+    0
+}
+
+/// Datagrams have a destination each, other requests none.
+pub(crate) fn has_dest(sender: &Sender) -> bool {
+    sender.batch.limits().transport == Transport::Ud
+}

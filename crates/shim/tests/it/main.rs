@@ -1,0 +1,3 @@
+//! What programs rely on.
+
+mod layout;
