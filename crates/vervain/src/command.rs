@@ -13,6 +13,7 @@ use crate::cli::{
     StatsFlags, StoreFlags, TouchFlags, explain,
 };
 use crate::measure::BenchFlags;
+use crate::programs::{DevicesFlags, EnvFlags, RunFlags};
 
 /// The command did what it was asked, and the answer is no.
 const NO: u8 = 1;
@@ -58,6 +59,12 @@ enum Command {
     Shell(ShellFlags),
     /// Keys and values in a file or on a drive: make one, use it, look into it, mend it.
     Store(StoreFlags),
+    /// Run a verbs program on the software NIC, as it is.
+    Run(RunFlags),
+    /// Print what a shell sets to have all of its programs run so.
+    Env(EnvFlags),
+    /// Print the device that such programs see.
+    Devices(DevicesFlags),
     /// Measure.
     Bench(BenchFlags),
     /// Run a server and its clients under faults, and check every answer.
@@ -90,6 +97,9 @@ pub fn run() -> ExitCode {
         Command::Touch(touch) => crate::client::touch(&touch, flags.json),
         Command::Stats(stats) => crate::client::stats(&stats, flags.json),
         Command::Shell(shell) => crate::client::shell(&shell, flags.json),
+        Command::Run(run) => crate::programs::run(&run),
+        Command::Env(env) => crate::programs::env(&env, flags.json),
+        Command::Devices(devices) => crate::programs::devices(&devices, flags.json),
         Command::Bench(bench) => crate::measure::run(&bench, flags.json),
         Command::Soak(soak) => crate::soak::run(&soak, flags.json),
         Command::Store(store) => crate::stores::run(&store, flags.json),

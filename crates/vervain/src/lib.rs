@@ -8,6 +8,7 @@
 //! | `client` | one-shot commands, over the NIC or over a socket |
 //! | `measure` | `bench`: the cache, the store, verbs |
 //! | `soak` | a server and its clients under faults, every answer checked |
+//! | `programs` | other people's verbs programs on the software NIC |
 //! | `stores` | stores in files and on drives |
 //! | `outside` | what reads bytes from outside, for fuzz targets |
 //!
@@ -22,6 +23,7 @@ mod command;
 pub mod measure;
 #[cfg(feature = "fuzz")]
 pub mod outside;
+mod programs;
 mod serve;
 mod soak;
 mod stores;

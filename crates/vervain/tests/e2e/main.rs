@@ -6,6 +6,7 @@
 //! | `beside` | random conversations with memcached and the product, compared; the door's corpus |
 //! | `bench_store` | the benchmarks of the store, with tiny inputs |
 //! | `cli` | the command line as a stranger uses it |
+//! | `programs` | other people's verbs programs, started with `vervain run` |
 //! | `refusals` | what is said when something cannot be done |
 //! | `door` | the Memcache door over raw sockets |
 //! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
@@ -33,6 +34,7 @@ mod io;
 mod measure;
 mod memcached;
 mod peers;
+mod programs;
 mod refusals;
 mod signals;
 mod soak;

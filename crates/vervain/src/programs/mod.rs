@@ -1,0 +1,187 @@
+//! Other people's verbs programs on the software NIC: `run`, `env`, `devices`.
+//!
+//! A program is started with `libvervain_verbs.so` before its own libraries, and is then this process: its signals, its exit
+//! code, its descriptors.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `flags` | what a program's device is like |
+//! | `library` | where the library is |
+//! | `program` | whether a program can be started so |
+
+mod flags;
+mod library;
+mod program;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use bench::print::show;
+use nic_soft::{SoftNic, SoftOptions};
+use serde::Serialize;
+use verbs::nic::Nic;
+
+pub(crate) use flags::{DevicesFlags, EnvFlags, RunFlags};
+
+use flags::DeviceFlags;
+
+/// What a program is started with, and whatever it starts.
+fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+    let library = library::find()?;
+    // What a program has before its libraries already comes after ours.
+    let mut preload = library.into_os_string();
+    if let Some(other) = std::env::var_os("LD_PRELOAD").filter(|other| !other.is_empty()) {
+        preload.push(":");
+        preload.push(other);
+    }
+    let run_dir = flags.run_dir();
+    std::fs::create_dir_all(&run_dir)
+        .with_context(|| format!("cannot make {}, where programs meet", run_dir.display()))?;
+    let mut variables = vec![
+        ("LD_PRELOAD", preload),
+        ("VERVAIN_RUN_DIR", absolute(&run_dir)?),
+    ];
+    if let Some(gid) = flags.gid {
+        variables.push(("VERVAIN_GID", gid.to_string().into()));
+    }
+    Ok(variables)
+}
+
+/// For a program that goes elsewhere.
+fn absolute(path: &Path) -> anyhow::Result<OsString> {
+    let absolute = std::path::absolute(path);
+    let absolute = absolute.with_context(|| format!("where {} is", path.display()))?;
+    Ok(absolute.into_os_string())
+}
+
+/// `vervain run`: becomes the program. Returns only when that fails.
+pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<bool> {
+    let Some((name, arguments)) = flags.program.split_first() else {
+        anyhow::bail!("there is no program to run");
+    };
+    let path = program::find(name)?;
+    program::check(&path)?;
+    let variables = environment(&flags.device)?;
+    let mut command = Command::new(&path);
+    command.arg0(name).args(arguments).envs(variables);
+    Err(anyhow::Error::new(command.exec()).context(format!("cannot start {}", path.display())))
+}
+
+/// `vervain env`: what a shell sets to have its programs run so.
+pub(crate) fn env(flags: &EnvFlags, as_json: bool) -> anyhow::Result<bool> {
+    let text = |(name, value): (&'static str, OsString)| {
+        let value = value.into_string();
+        value.map(|value| (name, value)).map_err(|value| {
+            anyhow::anyhow!("{name} would be {}, which is no text", value.display())
+        })
+    };
+    let variables = environment(&flags.device)?.into_iter().map(text);
+    let variables = variables.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+    show(&variables, as_json, |variables, out| {
+        (variables.iter())
+            .try_for_each(|(name, value)| writeln!(out, "export {name}={}", quoted(value)))
+    })?;
+    Ok(true)
+}
+
+/// As a shell reads it as one word.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+,@%".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_string(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// The device, as a program sees it.
+#[derive(Serialize)]
+struct Seen {
+    name: &'static str,
+    firmware: String,
+    state: String,
+    link_layer: String,
+    gids: Vec<String>,
+    mtu: usize,
+    qp_max: u32,
+    cq_max: u32,
+    mr_max: u32,
+    sge_max: u32,
+    inline_max: u32,
+    rd_atomic_max: u8,
+    run_dir: PathBuf,
+    /// None when programs would not find it.
+    library: Option<PathBuf>,
+}
+
+/// `vervain devices`: what a program would see. Exits with 1 when the library is missing.
+pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<bool> {
+    let mut options = SoftOptions::new(flags.device.run_dir());
+    if let Some(gid) = flags.device.gid {
+        options = options.gid(gid);
+    }
+    let nic = SoftNic::open(&options).with_context(|| {
+        let run_dir = options.run_dir.display();
+        format!("cannot open the software NIC in {run_dir}")
+    })?;
+    let (device, port) = (nic.device(), nic.port(1)?);
+    let library = library::find();
+    let seen = Seen {
+        name: "vervain0",
+        firmware: device.firmware,
+        state: format!("{:?}", port.state),
+        link_layer: format!("{:?}", port.link_layer),
+        gids: (port.gids.iter())
+            .map(|entry| entry.gid.to_string())
+            .collect(),
+        mtu: port.mtu.bytes(),
+        qp_max: device.qp_max,
+        cq_max: device.cq_max,
+        mr_max: device.mr_max,
+        sge_max: device.sge_max,
+        inline_max: device.inline_max,
+        rd_atomic_max: device.rd_atomic_max,
+        run_dir: options.run_dir,
+        library: library.as_ref().ok().cloned(),
+    };
+    show(&[seen], as_json, |[seen], out| {
+        let (state, link) = (&seen.state, &seen.link_layer);
+        writeln!(
+            out,
+            "{}: {state}, {link} (RoCE v2), MTU {}",
+            seen.name, seen.mtu
+        )?;
+        for (index, gid) in seen.gids.iter().enumerate() {
+            writeln!(out, "  GID {index}            {gid}")?;
+        }
+        writeln!(out, "  queue pairs      {}", seen.qp_max)?;
+        writeln!(out, "  CQs              {}", seen.cq_max)?;
+        writeln!(out, "  regions          {}", seen.mr_max)?;
+        writeln!(out, "  elements         {} a request", seen.sge_max)?;
+        writeln!(out, "  inline           {} bytes", seen.inline_max)?;
+        writeln!(out, "  READs, atomics   {} under way", seen.rd_atomic_max)?;
+        writeln!(out, "  programs meet in {}", seen.run_dir.display())
+    })?;
+    library.map(|_| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_what_is_quoted_as_one_word() {
+        assert_eq!(quoted("/usr/lib/a.so:/b"), "/usr/lib/a.so:/b");
+        for text in ["", "a b", "it's", "$HOME", "a\nb", "`x`"] {
+            let printed = Command::new("sh")
+                .args(["-c", &format!("printf %s {}", quoted(text))])
+                .output()
+                .expect("sh");
+            assert_eq!(String::from_utf8_lossy(&printed.stdout), text);
+        }
+    }
+}
