@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 
-use verbs::nic::Nic;
 use verbs::{AhNum, Gid};
 
 use crate::abi;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
-use verbs::nic::{Nic, NicChannel, NicCq};
+use verbs::nic::{NicChannel, NicCq};
 use verbs::{CqInit, CqNum, Polled, WcFlags, WcOpcode};
 
 use crate::abi;

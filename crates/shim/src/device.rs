@@ -13,6 +13,7 @@ use verbs::nic::{AsyncEvent, Nic};
 use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
 
 use crate::abi;
+use crate::around::around;
 use crate::cq::Cq;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer, set_errno};
 use crate::post;
@@ -63,7 +64,7 @@ pub(crate) fn complain(what: &str, why: &dyn std::fmt::Display) {
 #[repr(C)]
 pub(crate) struct Opened {
     c: abi::VerbsContext,
-    pub(crate) nic: Arc<SoftNic>,
+    pub(crate) nic: Arc<dyn Nic>,
     /// Readable when an asynchronous event waits. A program may have its reads block.
     events: OwnedFd,
     objects: Mutex<Objects>,
@@ -176,6 +177,10 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
     let nic = SoftNic::open(&options).map_err(|error| {
         complain("cannot open the device", &error);
         errno_of(&error)
+    })?;
+    let nic = around(nic).map_err(|why| {
+        complain("cannot open the device", &why);
+        libc::EINVAL
     })?;
     let events = readable_with(nic.async_fd().ok_or(libc::EIO)?)?;
     let context = abi::Context {

@@ -14,6 +14,7 @@
 //! | --- | --- |
 //! | `abi` | libibverbs' structures and numbers |
 //! | `settings` | what the environment says |
+//! | `around`, `trace` | what is put around the NIC: faults, a trace |
 //! | `device` | devices, contexts, their attributes and asynchronous events |
 //! | `memory` | protection domains, memory regions |
 //! | `cq` | completion channels, completion queues, polling |
@@ -32,6 +33,7 @@
 #[doc(hidden)]
 pub mod abi;
 mod address;
+mod around;
 mod attributes;
 mod compose;
 mod cq;
@@ -43,3 +45,4 @@ mod qp;
 mod refused;
 mod settings;
 mod srq;
+mod trace;

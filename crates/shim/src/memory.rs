@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use verbs::nic::{Nic, NicMr};
+use verbs::nic::NicMr;
 use verbs::{Access, Iova, PdNum};
 
 use crate::abi;

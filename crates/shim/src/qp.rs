@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
-use verbs::nic::{Nic, QpCtl, RecvHalf};
+use verbs::nic::{QpCtl, RecvHalf};
 use verbs::{QpInit, QpNum, RecvBatch, Transport};
 
 use crate::abi;

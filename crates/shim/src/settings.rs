@@ -1,22 +1,32 @@
 //! What the environment says; `vervain run` sets it.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use nic_soft::SoftOptions;
 use verbs::Gid;
+use verbs::decorate::FaultPlan;
 
 /// Where programs meet.
 const RUN_DIR: &str = "VERVAIN_RUN_DIR";
 /// The device's address.
 const GID: &str = "VERVAIN_GID";
 
+/// What goes wrong on purpose.
+const FAULTS: &str = "VERVAIN_FAULTS";
+/// The file that everything is traced in.
+const TRACE: &str = "VERVAIN_TRACE";
+
 /// What the device is called.
 pub(crate) const DEVICE: &str = "vervain0";
 
+fn given(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// The user's runtime directory, or one in `/tmp`.
 fn run_dir() -> PathBuf {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(dir) = given(RUN_DIR) {
         return dir.into();
     }
@@ -43,4 +53,18 @@ pub(crate) fn options() -> Result<SoftOptions, String> {
             Err(_) => Err(format!("{GID}={text}: not an IP address")),
         },
     }
+}
+
+/// What is to go wrong.
+pub(crate) fn faults() -> Result<Option<FaultPlan>, String> {
+    let Some(text) = given(FAULTS) else {
+        return Ok(None);
+    };
+    let plan = text.to_string_lossy().parse();
+    plan.map(Some).map_err(|why| format!("{FAULTS}: {why}"))
+}
+
+/// Where to trace.
+pub(crate) fn trace() -> Option<PathBuf> {
+    given(TRACE).map(PathBuf::from)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
-use verbs::nic::{Nic, NicSrq};
+use verbs::nic::NicSrq;
 use verbs::{RecvBatch, SrqInit, SrqNum};
 
 use crate::abi;

@@ -1,5 +1,6 @@
 //! What programs rely on, tried with programs that nobody here wrote.
 
+mod around;
 mod layout;
 mod pair;
 mod perftest;

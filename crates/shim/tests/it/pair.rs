@@ -69,17 +69,8 @@ impl Host {
     /// What a server and its client say, both of which have to succeed.
     #[track_caller]
     pub(crate) fn pair(&self, program: &str, arguments: &[&str]) -> [String; 2] {
-        let port = free_port();
-        let port_text = port.to_string();
-        let arguments = [arguments, &["-p", &port_text]].concat();
-        let server = self.command(program, &arguments).spawn().expect("it runs");
-        let mut server = Bounded(Some(server));
-        server.wait_until(|| is_listening(port));
-        let client = self.command(program, &[&arguments[..], &["127.0.0.1"]].concat());
-        let client = { client }.output().expect("it runs");
+        let [server, client] = self.pair_with(program, arguments, &[]);
         let name = format!("{program} {}", arguments.join(" "));
-        let server = server.0.take().expect("taken once");
-        let server = server.wait_with_output().expect("it ends");
         // What the server says helps to understand the client.
         if !client.status.success() {
             eprintln!("server: {}", text(&server));
@@ -89,9 +80,31 @@ impl Host {
             said(&format!("{name}, client"), &client),
         ]
     }
+
+    /// A server and its client, which has these variables, to their ends.
+    #[track_caller]
+    pub(crate) fn pair_with(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> [Output; 2] {
+        let port = free_port();
+        let port_text = port.to_string();
+        let arguments = [arguments, &["-p", &port_text]].concat();
+        let server = self.command(program, &arguments).spawn().expect("it runs");
+        let mut server = Bounded(Some(server));
+        server.wait_until(|| is_listening(port));
+        let mut client = self.command(program, &[&arguments[..], &["127.0.0.1"]].concat());
+        client.envs(variables.iter().copied());
+        let client = client.output().expect("it runs");
+        let server = server.0.take().expect("taken once");
+        let server = server.wait_with_output().expect("it ends");
+        [server, client]
+    }
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr];
     parts.map(|part| String::from_utf8_lossy(part)).join("")
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use verbs::Gid;
+use verbs::decorate::FaultPlan;
 
 use crate::cli::{parse_gid, run_dir};
 
@@ -19,6 +20,27 @@ pub(crate) struct DeviceFlags {
     /// /tmp/vervain-UID].
     #[arg(long, value_name = "PATH")]
     run_dir: Option<PathBuf>,
+    /// Write a line into this file for each request, completion and change of a queue pair, with the
+    /// place in the program that asked for it; an object of JSON a line if its name ends in .jsonl.
+    #[arg(long, value_name = "FILE", help_heading = "What no card can do")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Let things go wrong, such as `rc-error=0.1%`, `ud-drop=2%`, `rc-error@17` (request 17 of each
+    /// queue pair, from 0); several with commas between them.
+    #[arg(long, value_name = "SPEC", value_parser = faults, help_heading = "What no card can do")]
+    pub(crate) faults: Option<String>,
+    /// Has the same faults happen again, or others.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "faults",
+        help_heading = "What no card can do"
+    )]
+    pub(crate) seed: Option<u64>,
+}
+
+/// A plan of faults that makes sense, as it was said.
+fn faults(text: &str) -> Result<String, String> {
+    text.parse::<FaultPlan>().map(|_| text.to_string())
 }
 
 impl DeviceFlags {

@@ -49,6 +49,15 @@ fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsStrin
     if let Some(gid) = flags.gid {
         variables.push(("VERVAIN_GID", gid.to_string().into()));
     }
+    if let Some(trace) = &flags.trace {
+        variables.push(("VERVAIN_TRACE", absolute(trace)?));
+    }
+    if let Some(faults) = &flags.faults {
+        let seed = flags
+            .seed
+            .map_or_else(String::new, |seed| format!(",seed={seed}"));
+        variables.push(("VERVAIN_FAULTS", format!("{faults}{seed}").into()));
+    }
     Ok(variables)
 }
 

@@ -22,6 +22,7 @@
 
 mod plan;
 mod qp;
+mod spec;
 
 pub use plan::{Fault, FaultPlan, Scripted};
 

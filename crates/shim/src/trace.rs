@@ -1,0 +1,259 @@
+//! A trace: a line for each request, completion and change of a queue pair, with the place in the program that asked for it.
+//!
+//! ```text
+//! 0.000131 4711 qp 0x2: post 2: SEND 4096 bytes, signaled; pp_post_send (pingpong.c:312)
+//! ```
+//! That is seconds since the device was opened, the process, what happened, and where. A file whose name ends in `.jsonl` gets an
+//! object a line instead. Lines are appended with one call each, so that the processes of a test may share a file.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use verbs::decorate::{Event, Sink};
+use verbs::{Op, SendFlags};
+
+/// Where lines go.
+pub(crate) struct Trace {
+    file: File,
+    as_json: bool,
+    since: Instant,
+    /// What is known of places in the program.
+    places: Mutex<HashMap<usize, String>>,
+}
+
+impl Trace {
+    /// Appends to a file.
+    pub(crate) fn to(path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Trace {
+            file,
+            as_json: path
+                .extension()
+                .is_some_and(|extension| extension == "jsonl"),
+            since: Instant::now(),
+            places: Mutex::default(),
+        })
+    }
+
+    /// The place in the program that called this library.
+    fn caller(&self) -> Option<String> {
+        let at = caller_address()?;
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(places.entry(at).or_insert_with(|| describe(at)).clone())
+    }
+}
+
+/// Which object of the process an address lies in.
+fn object_of(address: *mut c_void) -> Option<*mut c_void> {
+    // SAFETY: numbers and pointers, which are written.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for.
+    let is_found = unsafe { libc::dladdr(address, &raw mut found) } != 0;
+    is_found.then_some(found.dli_fbase)
+}
+
+/// The innermost frame outside of this library.
+fn caller_address() -> Option<usize> {
+    let ours = object_of(caller_address as *mut c_void);
+    let mut found = None;
+    backtrace::trace(|frame| {
+        let at = frame.ip();
+        let is_ours = object_of(at) == ours;
+        if !is_ours {
+            // What it returns to is behind the call.
+            found = Some(at as usize - 1);
+        }
+        is_ours
+    });
+    found
+}
+
+/// A function's name, and file and line where the program knows them.
+fn describe(at: usize) -> String {
+    let mut text = None;
+    backtrace::resolve(at as *mut c_void, |symbol| {
+        if text.is_some() {
+            return;
+        }
+        let name = symbol.name().map(|name| name.to_string());
+        let file = symbol.filename().and_then(|path| path.file_name());
+        let file = file.map(|name| name.to_string_lossy().into_owned());
+        text = match (name, file, symbol.lineno()) {
+            (Some(name), Some(file), Some(line)) => Some(format!("{name} ({file}:{line})")),
+            (Some(name), ..) => Some(name),
+            _ => None,
+        };
+    });
+    text.unwrap_or_else(|| nearest(at))
+}
+
+/// Where an address without a name lies.
+fn nearest(at: usize) -> String {
+    // SAFETY: numbers and pointers, which are written.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for.
+    let is_found = unsafe { libc::dladdr(at as *mut c_void, &raw mut found) } != 0;
+    if !is_found || found.dli_fname.is_null() {
+        return format!("{at:#x}");
+    }
+    // SAFETY: the name of a loaded object, with a zero at its end.
+    let name = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) }.to_string_lossy();
+    let name = Path::new(&*name).file_name().unwrap_or_default();
+    let offset = at - found.dli_fbase as usize;
+    format!("{}+{offset:#x}", name.to_string_lossy())
+}
+
+impl Sink for Trace {
+    fn event(&self, event: Event) {
+        let seconds = self.since.elapsed().as_secs_f64();
+        let process = std::process::id();
+        let caller = self.caller();
+        let line = match self.as_json {
+            true => {
+                let mut object = object(&event);
+                object.insert("seconds".into(), json!(seconds));
+                object.insert("process".into(), json!(process));
+                object.insert("caller".into(), json!(caller));
+                format!("{}\n", Value::Object(object))
+            }
+            false => {
+                let at = caller.map_or_else(String::new, |caller| format!("; {caller}"));
+                format!("{seconds:.6} {process} {}{at}\n", text(&event))
+            }
+        };
+        // A trace that cannot be written is no reason for a program to fail.
+        let _ = (&self.file).write_all(line.as_bytes());
+    }
+}
+
+/// An operation's name, and what it is about besides its bytes.
+fn operation(op: &Op) -> (&'static str, Map<String, Value>) {
+    let mut about = Map::new();
+    let name = match op {
+        Op::Send { .. } => "SEND",
+        Op::Write { .. } => "WRITE",
+        Op::Read { .. } => "READ",
+        Op::CompareSwap { expect, swap, .. } => {
+            about.insert("expect".into(), json!(expect));
+            about.insert("swap".into(), json!(swap));
+            "CMP_AND_SWP"
+        }
+        Op::FetchAdd { add, .. } => {
+            about.insert("add".into(), json!(add));
+            "FETCH_AND_ADD"
+        }
+    };
+    let (remote, imm) = match op {
+        Op::Send { imm } => (None, *imm),
+        Op::Write { remote, imm } => (Some(*remote), *imm),
+        Op::Read { remote } | Op::CompareSwap { remote, .. } | Op::FetchAdd { remote, .. } => {
+            (Some(*remote), None)
+        }
+    };
+    if let Some(remote) = remote {
+        about.insert("remote_addr".into(), json!(remote.addr));
+        about.insert("rkey".into(), json!(remote.rkey.0));
+    }
+    if let Some(imm) = imm {
+        about.insert("imm".into(), json!(imm));
+    }
+    (name, about)
+}
+
+fn flag_names(flags: SendFlags) -> Vec<&'static str> {
+    let names = [
+        (SendFlags::SIGNALED, "signaled"),
+        (SendFlags::FENCE, "fence"),
+        (SendFlags::SOLICITED, "solicited"),
+    ];
+    let set = names.iter().filter(|(flag, _)| flags.contains(*flag));
+    set.map(|(_, name)| *name).collect()
+}
+
+/// An event as a line tells it.
+fn text(event: &Event) -> String {
+    let Event::Send {
+        qp,
+        id,
+        op,
+        len,
+        flags,
+    } = event
+    else {
+        return event.to_string();
+    };
+    let (name, about) = operation(op);
+    let mut text = format!("qp {qp}: post {id}: {name} {len} bytes");
+    if let (Some(addr), Some(rkey)) = (about.get("remote_addr"), about.get("rkey")) {
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        text += &format!(" at {:#x} of {:#x}", number(addr), number(rkey));
+    }
+    for flag in flag_names(*flags) {
+        text += ", ";
+        text += flag;
+    }
+    text
+}
+
+fn object(event: &Event) -> Map<String, Value> {
+    let value = match event {
+        Event::Send {
+            qp,
+            id,
+            op,
+            len,
+            flags,
+        } => {
+            let (name, mut object) = operation(op);
+            object.insert("event".into(), json!("post_send"));
+            object.insert("qp".into(), json!(qp.0));
+            object.insert("id".into(), json!(id));
+            object.insert("op".into(), json!(name));
+            object.insert("len".into(), json!(len));
+            object.insert("flags".into(), json!(flag_names(*flags)));
+            return object;
+        }
+        Event::Recv { qp, id, len } => {
+            json!({"event": "post_recv", "qp": qp.0, "id": id, "len": len})
+        }
+        Event::SharedRecv { srq, id, len } => {
+            json!({"event": "post_srq_recv", "srq": srq.0, "id": id, "len": len})
+        }
+        Event::Refused { qp, error } => json!({
+            "event": "refused",
+            "qp": qp.map(|qp| qp.0),
+            "index": error.index,
+            "why": error.reason.to_string(),
+        }),
+        Event::Completion { cq, wc } => json!({
+            "event": "completion",
+            "cq": cq.0,
+            "qp": wc.qpn.0,
+            "id": wc.id,
+            "status": wc.status.to_string(),
+            "opcode": format!("{:?}", wc.opcode),
+            "len": wc.byte_len,
+            "imm": wc.immediate(),
+            "vendor_err": wc.vendor_err.0,
+        }),
+        Event::Overrun { cq } => json!({"event": "overrun", "cq": cq.0}),
+        Event::Modify { qp, from, to, done } => json!({
+            "event": "modify_qp",
+            "qp": qp.0,
+            "from": format!("{from:?}"),
+            "to": format!("{to:?}"),
+            "done": done,
+        }),
+        other => json!({"event": "other", "what": other.to_string()}),
+    };
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
