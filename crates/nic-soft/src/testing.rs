@@ -106,6 +106,7 @@ pub(crate) fn adapter_without_agent(run_dir: &Path) -> Adapter {
         run_dir,
         contact_timeout: Duration::from_secs(1),
         memfd: true,
+        fails_with_peers: true,
     });
     made.expect("an adapter")
 }

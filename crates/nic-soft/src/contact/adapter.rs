@@ -36,6 +36,7 @@ pub(crate) struct Options<'a> {
     pub(crate) run_dir: &'a Path,
     pub(crate) contact_timeout: Duration,
     pub(crate) memfd: bool,
+    pub(crate) fails_with_peers: bool,
 }
 
 /// One opened software NIC, as far as other processes have to do with it.
@@ -54,6 +55,8 @@ pub(crate) struct Adapter {
     pub(crate) incarnation: u64,
     pub(crate) published_file: OwnedFd,
     pub(crate) quiescence: Quiescence,
+    /// Whether reliable connections fail when their peer's process ends.
+    pub(crate) fails_with_peers: bool,
     /// For each number of a queue pair, the connections that were begun under it.
     epochs: Box<[AtomicU16]>,
     /// Messages that were dropped for want of room, and of RECVs.
@@ -76,6 +79,7 @@ impl Adapter {
             run_dir,
             contact_timeout,
             memfd,
+            fails_with_peers,
         } = options;
         let membership = Membership::join(run_dir, gid)?;
         let source = Source::choose(memfd, run_dir);
@@ -105,6 +109,7 @@ impl Adapter {
             unsent: AtomicU64::new(0),
             unreceived: AtomicU64::new(0),
             quiescence,
+            fails_with_peers,
             generation: AtomicU32::new((incarnation >> 32) as u32 | 1),
             agent_epoll,
             agent_wake,

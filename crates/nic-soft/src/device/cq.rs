@@ -248,6 +248,11 @@ impl SoftCq {
         }
         let mut is_cut = false;
         if self.shared.has_work() || !self.busy.is_empty() {
+            if !self.lanes_first {
+                // That a request has failed comes before what is flushed for it.
+                // SAFETY: this is the queue's owner, through `&mut self`.
+                unsafe { self.shared.take_completions(&self.adapter, out) };
+            }
             is_cut = self.look_after(out);
         }
         let lanes_first = std::mem::take(&mut self.lanes_first);

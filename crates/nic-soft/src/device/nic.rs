@@ -57,6 +57,10 @@ pub struct SoftOptions {
     /// that peers reach it without the kernel and with atomics. Registering other memory leaves it
     /// where it is; peers reach it by process_vm_readv and process_vm_writev, without atomics.
     pub remap: bool,
+    /// Whether a reliable connection fails at once when its peer's process has ended, so that who waits for nothing but its
+    /// messages hears of it. Hardware does not notice: there, and without this, RECVs stay posted, and what is sent
+    /// afterwards fails with "retries exceeded".
+    pub fails_with_peers: bool,
     /// The clock of the NIC's own thread, in nanoseconds of any beginning.
     pub clock: fn() -> u64,
 }
@@ -71,6 +75,7 @@ impl SoftOptions {
             contact_timeout: Duration::from_secs(1),
             memfd: true,
             remap: true,
+            fails_with_peers: true,
             clock: agent::monotonic_ns,
         }
     }
@@ -114,6 +119,7 @@ impl SoftNic {
             run_dir: &options.run_dir,
             contact_timeout: options.contact_timeout,
             memfd: options.memfd,
+            fails_with_peers: options.fails_with_peers,
         })?;
         let objects = Arc::new(Registry::new(Arc::new(adapter))?);
         let agent = Agent::start(&objects, options.clock)?;

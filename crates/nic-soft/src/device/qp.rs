@@ -420,12 +420,14 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use verbs::typed::{QpOptions, QueuePair, Ud};
+    use verbs::typed::{QpOptions, QueuePair, Ud, Wr};
     use verbs::{Access, Qkey, QpAttr, QpState, RecvWr, VerbsError, Wc, WcStatus};
 
+    use crate::SoftNic;
+    use crate::contact::objects::Objects;
     use crate::queue::qp::QpShared;
     use crate::shared::layout::qp_index;
-    use crate::testing::{Host, Side};
+    use crate::testing::{Host, Side, peer};
 
     fn made<T>(made: Result<T, VerbsError>) -> T {
         made.expect("made")
@@ -563,6 +565,37 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert!(!differs);
         });
+    }
+
+    #[test]
+    fn a_connection_outlives_its_peer_until_something_is_sent_where_that_is_asked_for() {
+        let host = Host::new();
+        let mut options = host.options();
+        options.fails_with_peers = false;
+        let (us, them) = (SoftNic::open(&options).expect("open"), host.open());
+        let (mut ours, mut theirs) = (Side::on(&us), Side::on(&them));
+        ours.connect(&theirs.qp.endpoint().expect("a GID"));
+        theirs.connect(&ours.qp.endpoint().expect("a GID"));
+        post_recv(&mut ours);
+        let peer = peer(&us, &them);
+        drop((theirs, them));
+        while !peer.is_dead() {
+            std::thread::yield_now();
+        }
+        us.objects.peer_gone(&peer);
+        assert_eq!(ours.qp.state(), QpState::Rts);
+        let mut out = [Wc::default()];
+        assert_eq!(ours.cq.poll(&mut out), Ok(0), "the RECV stays");
+        assert!(ours.context.async_event().is_none());
+        ours.qp
+            .post_send(&[Wr::send_inline(b"anybody?").id(9)])
+            .expect("posted");
+        // Its RECV may be flushed before or after.
+        while ours.cq.poll(&mut out) == Ok(0) || out[0].id != 9 {
+            std::thread::yield_now();
+        }
+        assert_eq!(out[0].status, WcStatus::RetryExcErr);
+        assert_eq!(ours.qp.state(), QpState::Err);
     }
 
     #[test]

@@ -537,6 +537,9 @@ impl QpShared {
     /// The peer of these reliable connections has died: their owners may be waiting for nothing but its
     /// messages.
     pub(crate) fn lose_peer(adapter: &Adapter, all: Vec<Arc<Self>>) {
+        if !adapter.fails_with_peers {
+            return;
+        }
         for qp in &all {
             qp.tell(AsyncEvent::PeerGone(QpNum(qp.num)));
         }

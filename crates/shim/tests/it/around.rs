@@ -2,21 +2,37 @@
 
 use crate::pair::{Host, has, text};
 
+/// The client's words, when the faults end it.
+#[track_caller]
+fn fails(program: &str, arguments: &[&str], faults: &str) -> String {
+    let faults = ("VERVAIN_FAULTS", faults);
+    let [_, client] = Host::new().pair_with(program, arguments, &[faults]);
+    let said = text(&client);
+    assert!(!client.status.success(), "{faults:?}: {said}");
+    said
+}
+
 #[test]
 fn a_request_fails_that_was_told_to() {
-    if !has("ibv_rc_pingpong") {
+    if !has("ibv_rc_pingpong") || !has("ib_write_bw") {
         return;
     }
-    let host = Host::new();
-    let arguments = ["-g", "0", "-n", "100"];
-    let faults = ("VERVAIN_FAULTS", "rc-error@7");
-    let [_, client] = host.pair_with("ibv_rc_pingpong", &arguments, &[faults]);
-    let said = text(&client);
-    assert!(!client.status.success(), "{said}");
+    // Before what is flushed for it.
+    let said = fails("ibv_rc_pingpong", &["-g", "0", "-n", "100"], "rc-error@7");
     assert!(
         said.contains("transport retry counter exceeded (12)"),
         "{said}"
     );
+    for (faults, status) in [
+        ("rc-error@7", "Failed status 12"),
+        (
+            "rc-error=20%,rc-status=rem-access,seed=3",
+            "Failed status 10",
+        ),
+    ] {
+        let said = fails("ib_write_bw", &["-n", "100"], faults);
+        assert!(said.contains(status), "{faults}: {said}");
+    }
 }
 
 #[test]
