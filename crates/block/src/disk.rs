@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::buffer::{CHUNK, Pool};
-use super::operations::{Key, Operations, Polled};
+use super::operations::{Key, Operations};
 use super::{BlockError, Buf, Device, Done, Durable, Geometry, Misaligned, Op, Queue};
 use rt::Instant;
 use rt::{Arm, Poller};
@@ -203,18 +203,29 @@ impl Disk {
         })
     }
 
-    #[inline]
+    /// Inlined, as each caller knows its operation.
+    #[inline(always)]
     fn transfer(&self, op: Op, buf: Buf, at: u64) -> Transfer {
         let inner = &self.inner;
-        let asked = match inner.check(op, &buf, at) {
-            Ok(()) => Asked::Begun(inner.start(op, &buf, at)),
-            Err(error) => Asked::Refused(error),
-        };
+        if !inner.allows(&buf, at) {
+            return self.refuse(op, buf, at);
+        }
+        let key = inner.start(op, &buf, at);
+        self.transfer_of(Asked::Begun(key), buf)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, op: Op, buf: Buf, at: u64) -> Transfer {
+        let error = self.inner.refusal(op, &buf, at);
+        self.transfer_of(Asked::Refused(Box::new(error)), buf)
+    }
+
+    #[inline(always)]
+    fn transfer_of(&self, asked: Asked, buf: Buf) -> Transfer {
+        let inner = self.inner.clone();
         Transfer {
-            wait: Wait {
-                inner: inner.clone(),
-                asked,
-            },
+            wait: Wait { inner, asked },
             buf: Some(buf),
         }
     }
@@ -230,14 +241,12 @@ impl fmt::Debug for Disk {
 }
 
 impl Inner {
+    /// Whether the device's rules allow a transfer.
     #[inline]
-    fn check(&self, op: Op, buf: &Buf, at: u64) -> Result<(), Box<BlockError>> {
+    fn allows(&self, buf: &Buf, at: u64) -> bool {
         let mask = u64::from(self.geometry.block) - 1;
         let (len, end) = (buf.len() as u64, self.geometry.len);
-        if (at | len | buf.start() as u64) & mask != 0 || at > end || len > end - at {
-            return Err(Box::new(self.refusal(op, buf, at)));
-        }
-        Ok(())
+        (at | len | buf.start() as u64) & mask == 0 && at <= end && len <= end - at
     }
 
     /// Why it is refused.
@@ -274,7 +283,7 @@ impl Inner {
     }
 
     /// Begins what was checked.
-    #[inline]
+    #[inline(always)]
     fn start(&self, op: Op, buf: &Buf, at: u64) -> Key {
         let len = buf.len() as u64;
         self.count(op, len);
@@ -284,6 +293,7 @@ impl Inner {
         state.operations.start(op, at, (buf.start(), len), region)
     }
 
+    #[inline(always)]
     fn count(&self, op: Op, len: u64) {
         let counts = &self.counts;
         let (requests, bytes) = match op {
@@ -295,20 +305,32 @@ impl Inner {
         bytes.set(bytes.get() + len);
     }
 
+    #[inline]
     fn poll(&self, budget: usize) -> usize {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        if state.operations.is_idle() {
+        if self.state.borrow().operations.is_idle() {
             return 0;
         }
+        self.poll_busy(budget)
+    }
+
+    #[inline(never)]
+    fn poll_busy(&self, budget: usize) -> usize {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
         let mut work = state.hand_on();
+        let State {
+            queue,
+            operations,
+            done,
+            wakers,
+        } = state;
         let mut left = budget.max(1);
         loop {
             let room = left.min(DONE_AT_ONCE);
-            let count = state.queue.poll(&mut state.done[..room]);
-            for done in &state.done[..count] {
-                if let Some(waker) = state.operations.complete(*done) {
-                    state.wakers.push(waker);
+            let count = queue.poll(&mut done[..room]);
+            for done in &done[..count] {
+                if let Some(waker) = operations.complete(done) {
+                    wakers.push(waker);
                 }
             }
             work += count;
@@ -317,11 +339,11 @@ impl Inner {
                 break;
             }
         }
-        if state.wakers.is_empty() {
+        if wakers.is_empty() {
             return work;
         }
         // A waker may do anything, also start another operation here.
-        let mut wakers = std::mem::take(&mut state.wakers);
+        let mut wakers = std::mem::take(wakers);
         drop(guard);
         for waker in wakers.drain(..) {
             waker.wake();
@@ -410,32 +432,26 @@ enum Asked {
 
 impl Wait {
     #[inline]
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BlockError>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Box<BlockError>>> {
         let Asked::Begun(key) = self.asked else {
             return Poll::Ready(Err(self.refusal()));
         };
-        let polled = self
-            .inner
-            .state
-            .borrow_mut()
-            .operations
-            .poll(key, cx.waker());
-        match polled {
-            Polled::Ended(error) => {
-                self.asked = Asked::Over;
-                Poll::Ready(error.map_or(Ok(()), |error| Err(*error)))
-            }
-            Polled::Waits(replaced) => {
-                drop(replaced);
-                Poll::Pending
-            }
+        let mut state = self.inner.state.borrow_mut();
+        if let Some(outcome) = state.operations.outcome(key) {
+            drop(state);
+            self.asked = Asked::Over;
+            return Poll::Ready(outcome);
         }
+        let replaced = state.operations.wake_at_end(key, cx.waker());
+        drop(state);
+        drop(replaced);
+        Poll::Pending
     }
 
     #[cold]
-    fn refusal(&mut self) -> BlockError {
+    fn refusal(&mut self) -> Box<BlockError> {
         match std::mem::replace(&mut self.asked, Asked::Over) {
-            Asked::Refused(error) => *error,
+            Asked::Refused(error) => error,
             Asked::Begun(_) | Asked::Over => panic!("a future is not polled after its end"),
         }
     }
@@ -470,6 +486,10 @@ impl Transfer {
             heir.wake();
         }
     }
+
+    fn take_buf(&mut self) -> Buf {
+        self.buf.take().expect("a transfer has a buffer")
+    }
 }
 
 impl Future for Transfer {
@@ -477,11 +497,11 @@ impl Future for Transfer {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.wait.poll(cx) {
-            Poll::Ready(result) => {
-                let buf = self.buf.take().expect("a transfer has a buffer");
-                Poll::Ready((result, buf))
-            }
+        let polled = self.wait.poll(cx);
+        // An outcome is long: each is made where it goes to.
+        match polled {
+            Poll::Ready(Ok(())) => Poll::Ready((Ok(()), self.take_buf())),
+            Poll::Ready(Err(error)) => Poll::Ready((Err(*error), self.take_buf())),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -504,7 +524,7 @@ impl Future for Flush {
     type Output = Result<(), BlockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx)
+        self.0.poll(cx).map_err(|error| *error)
     }
 }
 

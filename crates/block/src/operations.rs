@@ -16,15 +16,6 @@ use super::{BlockError, Buf, Done, Geometry, Op, Region, Request};
 /// Names an operation until its outcome is taken or it is given up.
 pub(super) type Key = u32;
 
-/// What is known of an operation when its future is polled.
-pub(super) enum Polled {
-    /// It has ended, and failed for this reason. Boxed, as it is long and rare.
-    Ended(Option<Box<BlockError>>),
-    /// It will wake the caller. Whom it would have woken before is the caller's to drop, when nothing is borrowed: the last
-    /// waker of a task may drop that, with whatever it holds of this disk.
-    Waits(Option<Waker>),
-}
-
 /// Stays where it is when it has ended, for another one to take its place.
 struct Operation {
     at: u64,
@@ -51,7 +42,10 @@ enum Stage {
     Running,
     /// Given up; stays until no piece is under way.
     Orphan,
+    /// It has ended well.
     Done,
+    /// It has ended with an error.
+    Failed,
 }
 
 /// What operations that were given up leave behind until the device is done with them.
@@ -116,7 +110,7 @@ impl Operations {
     }
 
     /// Begins an operation on memory that its caller keeps until it has ended or is given up. The caller has checked it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn start(
         &mut self,
         op: Op,
@@ -125,26 +119,23 @@ impl Operations {
         region: Option<Region>,
     ) -> Key {
         let is_nothing = len == 0 && op != Op::Flush;
-        // Most are one request, for which there is room.
-        let is_ready = !is_nothing
-            && self.waiting.is_empty()
-            && self.in_flight < self.depth
-            && u64::from(piece_len(&self.geometry, at, len)) == len;
         let key = self.free.pop().unwrap_or_else(|| self.grow());
         let operation = &mut self.operations[key as usize];
         operation.at = at;
         operation.memory = memory;
         operation.len = len;
-        operation.issued = if is_ready { len } else { 0 };
-        operation.pieces = is_ready.into();
         operation.region = region;
         operation.op = op;
-        operation.stage = match is_nothing {
-            true => Stage::Done,
-            false => Stage::Running,
-        };
-        operation.is_waiting = !is_nothing && !is_ready;
-        if is_ready {
+        // Most are one request, for which there is room.
+        if !is_nothing
+            && self.waiting.is_empty()
+            && self.in_flight < self.depth
+            && u64::from(piece_len(&self.geometry, at, len)) == len
+        {
+            debug_assert!(!operation.is_waiting, "nobody has it yet");
+            operation.issued = len;
+            operation.pieces = 1;
+            operation.stage = Stage::Running;
             self.in_flight += 1;
             self.ready.push(Request {
                 token: WHOLE | u64::from(key),
@@ -154,10 +145,26 @@ impl Operations {
                 len: len as u32,
                 region,
             });
-        } else if !is_nothing {
-            self.waiting.push_back(key);
+        } else {
+            self.line_up(key, is_nothing);
         }
         key
+    }
+
+    /// Has an operation wait for its first request, or end at once if it needs none.
+    #[cold]
+    #[inline(never)]
+    fn line_up(&mut self, key: Key, is_nothing: bool) {
+        let operation = &mut self.operations[key as usize];
+        operation.issued = 0;
+        operation.pieces = 0;
+        operation.is_waiting = !is_nothing;
+        if is_nothing {
+            operation.stage = Stage::Done;
+        } else {
+            operation.stage = Stage::Running;
+            self.waiting.push_back(key);
+        }
     }
 
     /// Room for one more operation.
@@ -182,11 +189,10 @@ impl Operations {
         key
     }
 
-    /// Takes note that an operation is over for everybody.
-    #[inline]
-    fn vacate(&mut self, key: Key) -> Option<Box<BlockError>> {
+    /// Takes note that an operation is over for everybody, and nobody asks how it went.
+    fn vacate(&mut self, key: Key) {
+        self.operations[key as usize].error = None;
         self.free.push(key);
-        self.operations[key as usize].error.take()
     }
 
     /// What to submit now. The caller empties it.
@@ -239,7 +245,30 @@ impl Operations {
 
     /// Takes note of a request's end. Who waits for the operation that this ends, or is its heir, is the caller's to wake.
     #[inline]
-    pub(super) fn complete(&mut self, done: Done) -> Option<Waker> {
+    pub(super) fn complete(&mut self, done: &Done) -> Option<Waker> {
+        if done.token & WHOLE != 0 {
+            let key = to_u32(to_usize(done.token & !WHOLE));
+            let operation = &mut self.operations[key as usize];
+            // Nearly all go well, and somebody waits for them.
+            if matches!(done.result, Ok(len) if u64::from(len) == operation.len)
+                && operation.stage == Stage::Running
+            {
+                debug_assert!(
+                    operation.pieces == 1 && !operation.is_waiting,
+                    "it was all of it"
+                );
+                self.in_flight -= 1;
+                operation.pieces = 0;
+                operation.stage = Stage::Done;
+                return operation.waker.take();
+            }
+        }
+        self.complete_other(*done)
+    }
+
+    /// The same for any other end: of a piece, of what has failed, or of what nobody waits for.
+    #[inline(never)]
+    fn complete_other(&mut self, done: Done) -> Option<Waker> {
         let is_whole = done.token & WHOLE != 0;
         let (key, len) = if is_whole {
             let key = to_u32(to_usize(done.token & !WHOLE));
@@ -324,23 +353,41 @@ impl Operations {
         self.ready.push(request);
     }
 
-    /// The outcome of an operation, which ends it; if it is not there, `waker` will be handed out.
-    #[inline]
-    pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Polled {
-        let operation = &mut self.operations[key as usize];
-        if operation.stage == Stage::Done {
-            return Polled::Ended(self.vacate(key));
+    /// The outcome of an operation, which ends it, if it is there. Errors are boxed, as they are long and rare.
+    #[inline(always)]
+    pub(super) fn outcome(&mut self, key: Key) -> Option<Result<(), Box<BlockError>>> {
+        let stage = self.operations[key as usize].stage;
+        if stage == Stage::Done {
+            self.free.push(key);
+            return Some(Ok(()));
         }
+        (stage == Stage::Failed).then(|| Err(self.failure_of(key)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failure_of(&mut self, key: Key) -> Box<BlockError> {
+        self.free.push(key);
+        let error = self.operations[key as usize].error.take();
+        error.expect("what has failed has an error")
+    }
+
+    /// Hands `waker` out when the operation ends. Whom it would have woken before is the caller's to drop, when nothing is
+    /// borrowed: the last waker of a task may drop that, with whatever it holds of this disk.
+    #[inline(always)]
+    #[must_use = "dropped when nothing is borrowed"]
+    pub(super) fn wake_at_end(&mut self, key: Key, waker: &Waker) -> Option<Waker> {
+        let operation = &mut self.operations[key as usize];
         debug_assert_eq!(operation.stage, Stage::Running, "given up: without owner");
         match &operation.waker {
-            Some(old) if old.will_wake(waker) => Polled::Waits(None),
-            _ => Polled::Waits(operation.waker.replace(waker.clone())),
+            Some(old) if old.will_wake(waker) => None,
+            _ => operation.waker.replace(waker.clone()),
         }
     }
 
     /// Nobody will ask for this operation again. What the device has not begun is left out. It keeps the buffer, and hands out
     /// the `heir`, when the device is done with the rest; the heir is returned if the device has nothing of it. Whom the
-    /// operation would have woken is returned too, to be dropped as in [`Polled::Waits`].
+    /// operation would have woken is returned too, to be dropped as in [`Operations::wake_at_end`].
     #[must_use = "dropped when nothing is borrowed"]
     pub(super) fn give_up(
         &mut self,
@@ -362,7 +409,7 @@ impl Operations {
                 // It goes when its turn comes.
                 operation.stage = Stage::Orphan;
             } else {
-                drop(self.vacate(key));
+                self.vacate(key);
             }
             return [waker, heir];
         }
@@ -394,7 +441,10 @@ impl Operations {
             return None;
         }
         if operation.stage == Stage::Running {
-            operation.stage = Stage::Done;
+            operation.stage = match operation.error {
+                None => Stage::Done,
+                Some(_) => Stage::Failed,
+            };
             return operation.waker.take();
         }
         self.bury(key)
@@ -403,7 +453,7 @@ impl Operations {
     /// Nobody waits for an operation that has ended: what it leaves behind goes, and its heir is the caller's to wake.
     #[cold]
     fn bury(&mut self, key: Key) -> Option<Waker> {
-        drop(self.vacate(key));
+        self.vacate(key);
         let of_key = |legacy: &Legacy| legacy.key == key;
         let legacy = self.legacies.iter().position(of_key)?;
         self.legacies.swap_remove(legacy).heir
