@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use block::{Buf, Disk, Null, Transfer};
 use gates::Mark;
 
@@ -41,23 +41,25 @@ impl Path for Block {
         let places: [u64; BATCH] = std::array::from_fn(|_| self.random.u64(0..1 << 18) * 4096);
         let mut cx = Context::from_waker(Waker::noop());
         mark(Mark::Server);
-        for (buf, at) in self.bufs.drain(..).zip(places) {
-            let mut read = self.disk.read(buf, at);
+        for at in places {
+            let buf = self.bufs.pop().context("as many buffers as reads")?;
+            // It stays where it is until it ends, as in the future of a task that awaits it.
+            self.reads.push(self.disk.read(buf, at));
+        }
+        for read in &mut self.reads {
             // As a task does that has just asked.
-            let asked = Pin::new(&mut read).poll(&mut cx);
+            let asked = Pin::new(read).poll(&mut cx);
             ensure!(asked.is_pending(), "nothing ends before it is polled");
-            self.reads.push(read);
         }
         self.disk.poll();
-        for mut read in self.reads.drain(..) {
-            match Pin::new(&mut read).poll(&mut cx) {
-                Poll::Ready((result, buf)) => {
-                    result?;
-                    self.bufs.push(buf);
-                }
+        for read in &mut self.reads {
+            match Pin::new(read).poll(&mut cx) {
+                Poll::Ready((Ok(()), buf)) => self.bufs.push(buf),
+                Poll::Ready((Err(error), _)) => return Err(error.into()),
                 Poll::Pending => anyhow::bail!("a read that did not end"),
             }
         }
+        self.reads.clear();
         mark(Mark::Nobody);
         Ok(())
     }
