@@ -1,12 +1,12 @@
-//! Finding the entries of many hashes at once.
+//! Finding the entries of a hash, or of many at once.
 #![allow(unsafe_code)]
 
 use super::entry;
 use super::place::Place;
 use super::prefetch::prefetch;
-use super::region::{SLOTS, Word};
+use super::region::{Line, SLOTS, Word};
 use super::scan::{self, Scan, Width};
-use super::sync::Ordering;
+use super::sync::{Ordering, Wait};
 use super::{At, Candidates, Index};
 
 /// How many lookups are begun before the first one ends: about as many cache misses as a core has under
@@ -16,6 +16,39 @@ const AHEAD: usize = 24;
 const SECONDS: usize = 8;
 
 impl Index {
+    /// All places that fit a hash. Takes no lock. It reads one cache line, and a second one for the few
+    /// that may lie there.
+    #[inline(always)]
+    pub fn candidates(&self, hash: u64, out: &mut Candidates) {
+        let is_sure = match self.width {
+            // SAFETY: `Width::here` has asked the processor.
+            #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+            Width::Avx512 => unsafe { one_by_avx512(self, hash, out) },
+            // SAFETY: as above.
+            #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+            Width::Avx2 => unsafe { one_by_avx2(self, hash, out) },
+            // SAFETY: every processor can do that.
+            Width::Word => unsafe { one_by::<scan::Word>(self, hash, out) },
+        };
+        if !is_sure {
+            self.candidates_again(hash, out);
+        }
+    }
+
+    /// The same once more: an entry has moved meanwhile.
+    #[cold]
+    #[inline(never)]
+    fn candidates_again(&self, hash: u64, out: &mut Candidates) {
+        let mut wait = Wait::default();
+        loop {
+            wait.pause();
+            // SAFETY: every processor can do that.
+            if unsafe { one_by::<scan::Word>(self, hash, out) } {
+                return;
+            }
+        }
+    }
+
     /// Finds the places of many hashes at once: the cache misses of all of them overlap. `found` is
     /// told a hash's number and a place that fits it, in any order.
     #[inline]
@@ -29,6 +62,55 @@ impl Index {
             Width::Avx2 => unsafe { by_avx2(self, hashes, &mut found) },
             // SAFETY: every processor can do that.
             Width::Word => unsafe { by::<scan::Word>(self, hashes, &mut found) },
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[target_feature(enable = "avx512f,bmi1,popcnt")]
+unsafe fn one_by_avx512(index: &Index, hash: u64, out: &mut Candidates) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { one_by::<scan::Avx512>(index, hash, out) }
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[target_feature(enable = "avx2,bmi1,popcnt")]
+unsafe fn one_by_avx2(index: &Index, hash: u64, out: &mut Candidates) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { one_by::<scan::Avx2>(index, hash, out) }
+}
+
+/// Looks for a hash once. False if an entry has moved meanwhile, which may have been missed.
+///
+/// # Safety
+/// The processor can scan in this way.
+#[inline(always)]
+unsafe fn one_by<S: Scan>(index: &Index, hash: u64, out: &mut Candidates) -> bool {
+    let (at, word) = index.locate(hash);
+    out.clear();
+    let (first, kind) = (index.line(at, at.first), entry::kind(hash, false));
+    // SAFETY: as the caller promises.
+    let (slots, marks) = unsafe { S::slots(first, kind) };
+    add(first, slots, kind, out);
+    if marks >> entry::mark_slot(hash) & 1 == 1 {
+        let second = index.line(at, index.second(hash, at));
+        let kind = entry::kind(hash, true);
+        // SAFETY: as the caller promises.
+        let (slots, _) = unsafe { S::slots(second, kind) };
+        add(second, slots, kind, out);
+    }
+    index.headers[at.number].still(word)
+}
+
+/// Adds the places in some slots of a line, of which the scan has not kept the entries.
+#[inline(always)]
+fn add(line: &Line, mut slots: u32, kind: u64, out: &mut Candidates) {
+    while slots != 0 {
+        let entry = line.0[slots.trailing_zeros() as usize % SLOTS].load(Ordering::Relaxed);
+        slots &= slots - 1;
+        // Another one may have come there since, or it may always have been empty.
+        if (entry ^ kind) & entry::KIND_MASK == 0 && entry::place(entry) != Place::NONE {
+            out.add(entry);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | `entry.rs` | the eight bytes of an entry, the parts of a hash |
 //! | `candidates.rs` | what a lookup finds |
 //! | `options.rs` | how large an index is |
-//! | `lookup.rs` | finding the entries of many hashes at once |
+//! | `lookup.rs` | finding the entries of a hash, or of many at once |
 //! | `insert.rs` | adding entries, one or many at once |
 //! | `scan.rs` | looking through a line for a tag |
 //! | `slots.rs` | which slots of a line hold something, under the lock |
@@ -154,36 +154,6 @@ impl Index {
         let regions = self.shards.len() as u64 * REGIONS_MAX as u64;
         self.regions_max = regions.min(bytes_max / region_bytes);
         self.bytes_max = bytes_max;
-    }
-
-    /// All places that fit a hash. Takes no lock. It reads one cache line, and a second one for the few
-    /// that may lie there.
-    #[inline]
-    pub fn candidates(&self, hash: u64, out: &mut Candidates) {
-        let mut wait = Wait::default();
-        loop {
-            let (at, word) = self.locate(hash);
-            let lines = [at.first, self.second(hash, at)].map(|line| self.line(at, line));
-            out.clear();
-            let mut look = |line: &Line, kind: u64| {
-                for slot in &line.0 {
-                    let entry = slot.load(Ordering::Relaxed);
-                    if (entry ^ kind) & entry::KIND_MASK == 0 && entry::place(entry) != Place::NONE
-                    {
-                        out.add(entry);
-                    }
-                }
-            };
-            look(lines[0], entry::kind(hash, false));
-            let mark = lines[0].0[entry::mark_slot(hash) as usize].load(Ordering::Relaxed);
-            if mark & entry::MARK != 0 {
-                look(lines[1], entry::kind(hash, true));
-            }
-            if self.headers[at.number].still(word) {
-                return;
-            }
-            wait.pause();
-        }
     }
 
     /// Starts to load what [`Index::candidates`] of this hash will look at first, so that the cache misses

@@ -9,15 +9,15 @@ pub(super) const SIZE_BITS: u32 = 9;
 /// Lengths below this one are told exactly.
 const EXACT: u64 = 32;
 /// Codes of a power of two up to some length: the exponent of the first length, that of the first length
-/// behind, and the steps of each power between. All lengths up to the longest segment have one.
-const TIERS: [(u32, u32, u64); 3] = [(5, 15, 32), (15, 21, 16), (21, 28, 8)];
+/// behind, and that of the steps of each power between. All lengths up to the longest segment have one.
+const TIERS: [(u32, u32, u32); 3] = [(5, 15, 5), (15, 21, 4), (21, 28, 3)];
 /// The first code of each tier, and the one behind the last.
 const FIRST: [u64; 4] = {
     let mut first = [EXACT; 4];
     let mut tier = 0;
     while tier < TIERS.len() {
         let (from, to, steps) = TIERS[tier];
-        first[tier + 1] = first[tier] + (to - from) as u64 * steps;
+        first[tier + 1] = first[tier] + (((to - from) as u64) << steps);
         tier += 1;
     }
     first
@@ -68,10 +68,9 @@ impl SizeCode {
             };
         };
         let (from, _, steps) = TIERS[tier];
-        let step = power - steps.ilog2();
         // Rounding up may reach the next power of two, whose code is the next one.
-        let within = grains.div_ceil(1 << step) - steps;
-        SizeCode((FIRST[tier] + u64::from(power - from) * steps + within) as u16)
+        let within = grains.div_ceil(1 << (power - steps)) - (1 << steps);
+        SizeCode((FIRST[tier] + (u64::from(power - from) << steps) + within) as u16)
     }
 
     /// The longest length that has this code; nothing for [`SizeCode::OPEN`].
@@ -87,8 +86,9 @@ impl SizeCode {
             return (code == FIRST[TIERS.len()]).then_some(1 << longest);
         };
         let (from, _, steps) = TIERS[tier];
-        let (power, within) = ((code - FIRST[tier]) / steps, (code - FIRST[tier]) % steps);
-        Some((steps + within) << (from + power as u32 - steps.ilog2()))
+        let (one, step) = (1 << steps, code - FIRST[tier]);
+        let (power, within) = ((step >> steps) as u32, step & (one - 1));
+        Some((one + within) << (from + power - steps))
     }
 
     /// The code's bits.
