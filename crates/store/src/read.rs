@@ -4,6 +4,7 @@
 //! keeps a segment from being given up while it is read: instead, who has not found what he came
 //! for looks whether the index still says the same, and begins again if not.
 
+use std::future::Future;
 use std::ops::Range;
 
 use block::{BlockError, Buf, Disk, Transfer};
@@ -34,27 +35,6 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Of which no more was asked for than what it says beside its value.
-    fn without_value(
-        layout: &Layout,
-        buf: Buf,
-        header: &Header,
-        place: Place,
-        version: Version,
-    ) -> Self {
-        let Meta { expiry, flags, .. } = header.meta;
-        Found {
-            buf,
-            value_at: 0,
-            value_len: 0,
-            expiry,
-            flags,
-            place,
-            version,
-            written: written(layout, place, header.meta, header.record_len()),
-        }
-    }
-
     /// Where in the buffer its value is.
     pub(crate) fn value(&self) -> Range<usize> {
         let at = self.value_at as usize;
@@ -167,68 +147,82 @@ fn has_changed(shared: &Shared, hash: KeyHash, candidates: &Candidates) -> bool 
 ///
 /// Cost: one read of the device for each place that the index gives, which is one in all but few
 /// cases if the key is there, and none in all but few cases if it is not.
-pub(crate) async fn find(
-    view: View<'_>,
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` moves its arguments once more when it begins"
+)]
+pub(crate) fn find<'a>(
+    view: View<'a>,
     hash: KeyHash,
-    key: &[u8],
+    key: &'a [u8],
     want: Want,
-) -> Result<Option<Found>, StoreError> {
-    let View {
-        shared, counters, ..
-    } = view;
-    let mut candidates = Candidates::new();
-    loop {
-        shared.index.candidates(hash.index(), &mut candidates);
-        if candidates.is_empty() {
-            return Ok(None);
-        }
-        let mut unknown = None;
-        for &place in candidates.iter() {
-            if shared.unsettled.is_superseded(hash, place) {
+) -> impl Future<Output = Result<Option<Found>, StoreError>> + 'a {
+    async move {
+        let shared = view.shared;
+        let mut candidates = Candidates::new();
+        loop {
+            shared.index.candidates(hash.index(), &mut candidates);
+            if candidates.is_empty() {
+                return Ok(None);
+            }
+            let mut unknown = None;
+            for &place in candidates.iter() {
+                if shared.unsettled.is_superseded(hash, place) {
+                    continue;
+                }
+                let there = if want == Want::Value
+                    && let Some(grains) = place.size().grains()
+                {
+                    // Nearly always it is one read. It is awaited here: a future of its own would cost a hundred
+                    // instructions.
+                    let spot = Spot::of(shared, place);
+                    let whole = grains as usize * shared.layout().grain();
+                    let (result, buf) = read(view, spot, whole).await;
+                    spot.judge(shared, key, result, buf)
+                } else {
+                    look(view, key, place, want).await
+                };
+                match there {
+                    There::Key(found) => return Ok(Some(found)),
+                    There::OtherKey => count(&view.counters.false_matches, 1),
+                    There::Seems(_, error) | There::Nothing(error) => {
+                        let at = shared.layout().place_at(place.grain());
+                        unknown.get_or_insert_with(|| shared.damaged(at, error));
+                    }
+                    There::Unreadable(error) => {
+                        unknown.get_or_insert(StoreError::Device(error));
+                    }
+                }
+            }
+            if has_changed(shared, hash, &candidates) {
                 continue;
             }
-            match look(view, key, place, want).await {
-                There::Key(found) => return Ok(Some(found)),
-                There::OtherKey => count(&counters.false_matches, 1),
-                There::Seems(_, error) | There::Nothing(error) => {
-                    let at = shared.layout().place_at(place.grain());
-                    unknown.get_or_insert_with(|| shared.damaged(at, error));
+            return match unknown {
+                None => Ok(None),
+                Some(error) => {
+                    if matches!(error, StoreError::Damaged { .. }) {
+                        count(&view.counters.damaged, 1);
+                    }
+                    Err(error)
                 }
-                There::Unreadable(error) => {
-                    unknown.get_or_insert(StoreError::Device(error));
-                }
-            }
+            };
         }
-        if has_changed(shared, hash, &candidates) {
-            continue;
-        }
-        return match unknown {
-            None => Ok(None),
-            Some(error) => {
-                if matches!(error, StoreError::Damaged { .. }) {
-                    count(&counters.damaged, 1);
-                }
-                Err(error)
-            }
-        };
     }
 }
 
 async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
     let shared = view.shared;
     let layout = shared.layout();
-    let (segment, grain) = layout.segment_of(place.grain());
-    let seq = shared.segments.seq(segment);
+    let spot = Spot::of(shared, place);
     let whole = match place.size().grains() {
         Some(grains) => grains as usize * layout.grain(),
         // The record says itself how long it is.
         None => {
-            let (result, buf) = read(view, place, HEADER_MAX).await;
+            let (result, buf) = read(view, spot, HEADER_MAX).await;
             if let Err(error) = result {
                 return There::Unreadable(error);
             }
-            let at = offset(shared, place);
-            match Header::parse(&buf[at..]) {
+            match Header::parse(&buf[spot.offset(layout)..]) {
                 Ok(header) => header.record_len(),
                 Err(error) => return There::Nothing(error),
             }
@@ -237,57 +231,112 @@ async fn look(view: View<'_>, key: &[u8], place: Place, want: Want) -> There {
     if want == Want::Place {
         let beginning = HEADER_MAX + key.len();
         if layout.blocks_of(beginning) < layout.blocks_of(whole) {
-            let (result, buf) = read(view, place, beginning).await;
+            let (result, buf) = read(view, spot, beginning).await;
             if let Err(error) = result {
                 return There::Unreadable(error);
             }
-            let at = offset(shared, place);
-            if let Some(header) = seems(&buf[at..], key) {
-                let version = version(layout, header.meta, seq, grain);
-                let found = Found::without_value(layout, buf, &header, place, version);
-                return There::Key(found);
+            if let Some(header) = seems(&buf[spot.offset(layout)..], key) {
+                return There::Key(spot.without_value(layout, buf, &header));
             }
             // Not it, as far as an unchecked header tells: the checksum has to say so.
         }
     }
-    let (result, buf) = read(view, place, whole).await;
-    if let Err(error) = result {
-        return There::Unreadable(error);
-    }
-    let at = offset(shared, place);
-    let seed = shared.superblock.check_seed;
-    let bytes = &buf[at..];
-    let checked = Header::parse(bytes)
-        .and_then(|header| Ok((header.check(bytes, seed, seq, grain)?, header.record_len())));
-    let (record, len) = match checked {
-        Ok(checked) => checked,
-        Err(error) => {
-            return match seems(bytes, key) {
-                Some(header) => {
-                    let version = version(layout, header.meta, seq, grain);
-                    let found = Found::without_value(layout, buf, &header, place, version);
-                    There::Seems(found, error)
-                }
-                None => There::Nothing(error),
-            };
+    let (result, buf) = read(view, spot, whole).await;
+    spot.judge(shared, key, result, buf)
+}
+
+/// Where a record is to be found, and what it is tied to: taken down before it is read.
+#[derive(Clone, Copy)]
+struct Spot {
+    place: Place,
+    /// Where it begins on the device.
+    at: u64,
+    segment: u32,
+    /// In the segment.
+    grain: u32,
+    /// Of the segment.
+    seq: u64,
+}
+
+impl Spot {
+    #[inline]
+    fn of(shared: &Shared, place: Place) -> Self {
+        let layout = shared.layout();
+        let (segment, grain) = layout.segment_of(place.grain());
+        Self {
+            place,
+            at: layout.grain_at(segment, grain),
+            segment,
+            grain,
+            seq: shared.segments.seq(segment),
         }
-    };
-    if record.key != key || record.meta.tombstone.is_some() {
-        return There::OtherKey;
     }
-    let (meta, value_len) = (record.meta, record.value.len());
-    let Meta { expiry, flags, .. } = meta;
-    // A segment is at most 1 GiB long.
-    There::Key(Found {
-        buf,
-        value_at: (at + len - value_len) as u32,
-        value_len: value_len as u32,
-        expiry,
-        flags,
-        place,
-        version: version(layout, meta, seq, grain),
-        written: written(layout, place, meta, len),
-    })
+
+    /// Where it begins in the blocks that are read for it.
+    #[inline]
+    fn offset(&self, layout: &Layout) -> usize {
+        self.at as usize & (layout.block() - 1)
+    }
+
+    /// Tells what stands there, of which all was read.
+    #[inline]
+    fn judge(self, shared: &Shared, key: &[u8], result: Result<(), BlockError>, buf: Buf) -> There {
+        if let Err(error) = result {
+            return There::Unreadable(error);
+        }
+        let layout = shared.layout();
+        let offset = self.offset(layout);
+        let bytes = &buf[offset..];
+        let header = match Header::parse(bytes) {
+            Ok(header) => header,
+            Err(error) => return There::Nothing(error),
+        };
+        let seed = shared.superblock.check_seed;
+        let record = match header.check(bytes, seed, self.seq, self.grain) {
+            Ok(record) => record,
+            Err(error) => return self.damaged(layout, key, buf, error),
+        };
+        if record.key != key || header.meta.tombstone.is_some() {
+            return There::OtherKey;
+        }
+        let (meta, value_len) = (header.meta, record.value.len());
+        let len = header.record_len();
+        // A segment is at most 1 GiB long.
+        There::Key(Found {
+            value_at: (offset + len - value_len) as u32,
+            value_len: value_len as u32,
+            expiry: meta.expiry,
+            flags: meta.flags,
+            place: self.place,
+            version: version(layout, meta, self.seq, self.grain),
+            written: written(layout, self.place, meta, len),
+            buf,
+        })
+    }
+
+    /// What stands there was not written as it is now.
+    #[cold]
+    fn damaged(self, layout: &Layout, key: &[u8], buf: Buf, error: FormatError) -> There {
+        match seems(&buf[self.offset(layout)..], key) {
+            Some(header) => There::Seems(self.without_value(layout, buf, &header), error),
+            None => There::Nothing(error),
+        }
+    }
+
+    /// Of which no more was asked for than what it says beside its value.
+    fn without_value(self, layout: &Layout, buf: Buf, header: &Header) -> Found {
+        let Meta { expiry, flags, .. } = header.meta;
+        Found {
+            buf,
+            value_at: 0,
+            value_len: 0,
+            expiry,
+            flags,
+            place: self.place,
+            version: version(layout, header.meta, self.seq, self.grain),
+            written: written(layout, self.place, header.meta, header.record_len()),
+        }
+    }
 }
 
 /// The header of a record whose checksum is wrong or was not looked at, if it says that it is the key's.
@@ -319,31 +368,32 @@ pub(crate) fn version(layout: &Layout, meta: Meta, seq: u64, grain: u32) -> Vers
     meta.origin.unwrap_or(layout.version(seq, grain))
 }
 
-/// Where a record begins in the blocks that are read for it.
-fn offset(shared: &Shared, place: Place) -> usize {
-    shared.layout().place_at(place.grain()) as usize & (shared.layout().block() - 1)
-}
-
 /// The blocks that hold the first `len` bytes of a place, or what there is of them in its segment: where
 /// they begin on the device, and how many bytes they are.
 pub(crate) fn span(layout: &Layout, place: Place, len: u64) -> (u64, usize) {
-    let (segment, _) = layout.segment_of(place.grain());
-    let at = layout.place_at(place.grain());
+    let (segment, grain) = layout.segment_of(place.grain());
+    span_at(layout, segment, layout.grain_at(segment, grain), len)
+}
+
+/// The same of what begins there on the device, in this segment.
+#[inline]
+fn span_at(layout: &Layout, segment: u32, at: u64, len: u64) -> (u64, usize) {
     let first = at & !(layout.block() as u64 - 1);
     let last = layout.segment_at(segment) + layout.segment_bytes();
     let end = (at + len).next_multiple_of(layout.block() as u64);
     (first, (end.min(last) - first) as usize)
 }
 
-/// Reads the blocks that hold the first `len` bytes of a place, or what there is of them in its
+/// Reads the blocks that hold the first `len` bytes of a spot, or what there is of them in its
 /// segment.
-fn read(view: View<'_>, place: Place, len: usize) -> Transfer {
+#[inline]
+fn read(view: View<'_>, spot: Spot, len: usize) -> Transfer {
     let View {
         shared,
         disk,
         counters,
     } = view;
-    let (first, blocks) = span(shared.layout(), place, len as u64);
+    let (first, blocks) = span_at(shared.layout(), spot.segment, spot.at, len as u64);
     count(&counters.reads, 1);
     count(&counters.read_bytes, blocks as u64);
     disk.read(disk.buffer(blocks), first)

@@ -58,17 +58,19 @@ impl Session {
         count(&self.counters.gets, 1);
         let hash = shared.hash(key);
         let found = find(self.view(), hash, key, Want::Value).await?;
-        let Some(found) = found.filter(|found| !shared.is_expired(found.expiry)) else {
+        // Looked at where it is, as it is long.
+        let seen = found.as_ref();
+        let Some(seen) = seen.filter(|found| !shared.is_expired(found.expiry)) else {
             shared.gate.meet(hash);
             return Ok(None);
         };
-        shared.trust(&found)?;
+        shared.trust(seen)?;
         count(&self.counters.hits, 1);
         if shared.superblock.cache {
-            let (segment, _) = shared.layout().segment_of(found.place.grain());
+            let (segment, _) = shared.layout().segment_of(seen.place.grain());
             shared.segments.touch(segment);
         }
-        Ok(Some(Value::new(found)))
+        Ok(found.map(Value::new))
     }
 
     /// Drives this session's writes; ends when the store is closed and nothing is left to write.

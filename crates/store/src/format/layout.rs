@@ -139,6 +139,11 @@ impl Layout {
     /// Where a place is on the device.
     pub fn place_at(&self, place: u64) -> u64 {
         let (segment, grain) = self.segment_of(place);
+        self.grain_at(segment, grain)
+    }
+
+    /// Where a grain of a segment is on the device.
+    pub fn grain_at(&self, segment: u32, grain: u32) -> u64 {
         self.segment_at(segment) + (u64::from(grain) << self.grain_shift)
     }
 

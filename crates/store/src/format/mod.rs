@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
 
     /// A number in groups of seven bits, the lowest first; at most 32 bits, and never longer than
     /// it must be.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn varint(&mut self) -> Option<u32> {
         // Most have one group or two.
         if let Some((&[low, high], _)) = self.0.split_first_chunk()
@@ -167,6 +167,7 @@ impl<'a> Reader<'a> {
         self.long_varint()
     }
 
+    #[cold]
     fn long_varint(&mut self) -> Option<u32> {
         let mut value = 0_u64;
         for shift in (0..35).step_by(7) {

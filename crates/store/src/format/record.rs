@@ -84,7 +84,7 @@ impl Header {
     /// # Errors
     ///
     /// [`FormatError`] if the bytes cannot be a record.
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let header = Self::parse_any_origin(bytes)?;
         if header
@@ -99,7 +99,7 @@ impl Header {
     }
 
     /// The same, even if the origin is no version.
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse_any_origin(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader(bytes);
         let short = FormatError::Short { what: WHAT };
