@@ -198,13 +198,19 @@ impl<'s> Driver<'s> {
     }
 
     /// Is to be woken by this one from now on.
+    #[inline]
     fn keep(&mut self, waker: &Waker) {
         if !self.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            self.waker = Some(waker.clone());
-            let old = self.drivers.wakers().insert(self.number, waker.clone());
-            // Whatever goes with it may be a driver too.
-            drop(old);
+            self.keep_another(waker);
         }
+    }
+
+    #[cold]
+    fn keep_another(&mut self, waker: &Waker) {
+        self.waker = Some(waker.clone());
+        let old = self.drivers.wakers().insert(self.number, waker.clone());
+        // Whatever goes with it may be a driver too.
+        drop(old);
     }
 }
 

@@ -223,11 +223,7 @@ impl Writer {
 
     /// Whether nothing is gathered nor on its way, nor can be left.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.get() == 0
-            && self.open.borrow().is_none()
-            && self.full.borrow().is_empty()
-            && self.writing.borrow().is_empty()
-            && self.left.borrow().is_empty()
+        self.under_way.get() == 0 && !self.has_work()
     }
 
     /// Whether it has no clones.
@@ -241,10 +237,27 @@ impl Writer {
     }
 
     /// Begins writes and goes on with those on their way. To be called again when the waker says so.
+    #[inline]
     pub(crate) fn step(&self, cx: &mut Context<'_>) {
-        if self.has_panicked.get() {
+        let will_wake = |driver: &Waker| driver.will_wake(cx.waker());
+        let is_kept = self.driver.borrow().as_ref().is_some_and(will_wake);
+        // Between writes, as when its tasks only read, there is nothing to do.
+        if (is_kept && !self.has_work()) || self.has_panicked.get() {
             return;
         }
+        self.step_guarded(cx);
+    }
+
+    /// Whether something is gathered, on its way or left.
+    fn has_work(&self) -> bool {
+        !self.writing.borrow().is_empty()
+            || self.open.borrow().is_some()
+            || !self.full.borrow().is_empty()
+            || !self.left.borrow().is_empty()
+    }
+
+    #[inline(never)]
+    fn step_guarded(&self, cx: &mut Context<'_>) {
         let fuse = Fuse(self);
         self.step_on(cx);
         std::mem::forget(fuse);
