@@ -606,6 +606,42 @@ structure! {
     }
 }
 
+/// What `ibv_start_poll` and its like call, and `ibv_wc_read_*`.
+pub(crate) type StartPoll = unsafe extern "C" fn(*mut CqEx, *const PollCqAttr) -> c_int;
+pub(crate) type NextPoll = unsafe extern "C" fn(*mut CqEx) -> c_int;
+pub(crate) type EndPoll = unsafe extern "C" fn(*mut CqEx);
+pub(crate) type ReadU32 = unsafe extern "C" fn(*mut CqEx) -> u32;
+pub(crate) type ReadU8 = unsafe extern "C" fn(*mut CqEx) -> u8;
+
+/// `enum ibv_create_cq_wc_flags`: length, immediate data, queue pairs' numbers, and what an InfiniBand path has.
+pub(crate) const WC_STANDARD_FLAGS: u64 = 0x7f;
+
+/// `enum ibv_cq_init_attr_mask`.
+pub(crate) const CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: one thread at a time.
+pub(crate) const CREATE_CQ_KNOWN: u32 = 1;
+
+structure! {
+    /// `struct ibv_poll_cq_attr`.
+    PollCqAttr {
+        comp_mask: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_cq_init_attr_ex`.
+    CqInitAttrEx {
+        cqe: u32,
+        cq_context: *mut c_void,
+        channel: *mut CompChannel,
+        comp_vector: u32,
+        wc_flags: u64,
+        comp_mask: u32,
+        flags: u32,
+        parent_domain: *mut Pd,
+    }
+}
+
 structure! {
     /// `struct ibv_cq_ex`, which begins as `struct ibv_cq`.
     CqEx {
@@ -621,19 +657,19 @@ structure! {
         comp_mask: u32,
         status: c_int,
         wr_id: u64,
-        start_poll: Absent,
-        next_poll: Absent,
-        end_poll: Absent,
-        read_opcode: Absent,
-        read_vendor_err: Absent,
-        read_byte_len: Absent,
-        read_imm_data: Absent,
-        read_qp_num: Absent,
-        read_src_qp: Absent,
-        read_wc_flags: Absent,
-        read_slid: Absent,
-        read_sl: Absent,
-        read_dlid_path_bits: Absent,
+        start_poll: Option<StartPoll>,
+        next_poll: Option<NextPoll>,
+        end_poll: Option<EndPoll>,
+        read_opcode: Option<NextPoll>,
+        read_vendor_err: Option<ReadU32>,
+        read_byte_len: Option<ReadU32>,
+        read_imm_data: Option<ReadU32>,
+        read_qp_num: Option<ReadU32>,
+        read_src_qp: Option<ReadU32>,
+        read_wc_flags: Option<ReadU32>,
+        read_slid: Option<ReadU32>,
+        read_sl: Option<ReadU8>,
+        read_dlid_path_bits: Option<ReadU8>,
         read_completion_ts: Absent,
         read_cvlan: Absent,
         read_flow_tag: Absent,
@@ -661,6 +697,7 @@ pub(crate) type QueryPort = unsafe extern "C" fn(*mut Context, u8, *mut PortAttr
 pub(crate) type QueryDeviceEx =
     unsafe extern "C" fn(*mut Context, *const c_void, *mut DeviceAttrEx, usize) -> c_int;
 
+pub(crate) type CreateCqEx = unsafe extern "C" fn(*mut Context, *mut CqInitAttrEx) -> *mut CqEx;
 pub(crate) type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut QpInitAttrEx) -> *mut Qp;
 
 structure! {
@@ -700,7 +737,7 @@ structure! {
     VerbsContext {
         query_port: Option<QueryPort>,
         _before_create_cq_ex: [Absent; 24],
-        create_cq_ex: Absent,
+        create_cq_ex: Option<CreateCqEx>,
         private: *mut c_void,
         query_device_ex: Option<QueryDeviceEx>,
         _before_create_qp_ex: [Absent; 5],
@@ -745,6 +782,8 @@ pub const LAYOUTS: &[Layout] = &[
     DataBuf::LAYOUT,
     CompChannel::LAYOUT,
     CqEx::LAYOUT,
+    CqInitAttrEx::LAYOUT,
+    PollCqAttr::LAYOUT,
     Ah::LAYOUT,
     Context::LAYOUT,
     ContextOps::LAYOUT,

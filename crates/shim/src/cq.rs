@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use verbs::nic::{NicChannel, NicCq};
-use verbs::{CqInit, CqNum, Polled, WcFlags, WcOpcode};
+use verbs::{CqError, CqInit, CqNum, Polled, Wc, WcFlags, WcOpcode};
 
 use crate::abi;
 use crate::device::{Opened, readable_with, wait_for};
@@ -126,16 +126,45 @@ unsafe extern "C" fn ibv_ack_cq_events(cq: *mut abi::CqEx, events: u32) {
 pub(crate) struct Cq {
     c: abi::CqEx,
     pub(crate) num: CqNum,
-    poller: SpinMutex<Poller, Yield>,
+    pub(crate) poller: SpinMutex<Poller, Yield>,
     /// Events that the program was told of.
     reported: AtomicU32,
     /// Queue pairs that complete here: send queues and receive queues.
     users: AtomicU32,
 }
 
-struct Poller {
+/// What polls a queue, and what it has polled that the program has not taken yet.
+pub(crate) struct Poller {
     nic: Box<dyn NicCq>,
     polled: Polled,
+    /// Completions of `polled` that the program has.
+    taken: usize,
+}
+
+impl Poller {
+    /// What the program has not taken yet, polling at most `max` completions when there is nothing.
+    fn waiting(&mut self, max: usize) -> Result<&[Wc], CqError> {
+        if self.taken == self.polled.completions().len() {
+            self.taken = 0;
+            self.polled.set_max(max);
+            self.nic.poll(&mut self.polled)?;
+        }
+        Ok(&self.polled.completions()[self.taken..])
+    }
+
+    /// The next completion.
+    pub(crate) fn next(&mut self) -> Result<Option<Wc>, CqError> {
+        let next = self.waiting(POLLED)?.first().copied();
+        self.taken += usize::from(next.is_some());
+        Ok(next)
+    }
+
+    /// The one that [`next`](Self::next) gave.
+    pub(crate) fn last(&self) -> Wc {
+        let last = self.taken.checked_sub(1);
+        let found = last.and_then(|last| self.polled.completions().get(last));
+        found.copied().unwrap_or_default()
+    }
 }
 
 impl Cq {
@@ -174,7 +203,7 @@ unsafe extern "C" fn ibv_create_cq(
 
 /// # Safety
 /// As libibverbs' callers promise.
-unsafe fn create(
+pub(crate) unsafe fn create(
     context: *mut abi::Context,
     cqe: c_int,
     cq_context: *mut c_void,
@@ -219,6 +248,7 @@ unsafe fn create(
         poller: SpinMutex::new(Poller {
             nic,
             polled: Polled::new(POLLED),
+            taken: 0,
         }),
         reported: AtomicU32::new(0),
         users: AtomicU32::new(0),
@@ -270,15 +300,16 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
     // SAFETY: the caller's promise.
     let cq = unsafe { Cq::of(cq) };
     let mut poller = cq.poller.lock();
-    let Poller { nic, polled } = &mut *poller;
-    polled.set_max(usize::try_from(max).unwrap_or(0));
-    let Ok(count) = nic.poll(polled) else {
+    let max = usize::try_from(max).unwrap_or(0);
+    let Ok(waiting) = poller.waiting(max) else {
         return -1;
     };
-    for (index, wc) in polled.completions().iter().enumerate() {
+    let count = waiting.len().min(max);
+    for (index, wc) in waiting[..count].iter().enumerate() {
         // SAFETY: the caller has room for `max` of them.
         unsafe { to.add(index).write(completion(wc)) };
     }
+    poller.taken += count;
     count as c_int
 }
 
@@ -298,7 +329,7 @@ pub(crate) fn flags(flags: WcFlags) -> u32 {
 }
 
 #[inline]
-fn completion(wc: &verbs::Wc) -> abi::Wc {
+fn completion(wc: &Wc) -> abi::Wc {
     abi::Wc {
         wr_id: wc.id,
         status: wc.status as c_int,

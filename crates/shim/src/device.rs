@@ -197,7 +197,7 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         c: abi::VerbsContext {
             query_port: Some(query_port),
             query_device_ex: Some(query_device_ex),
-            create_cq_ex: None,
+            create_cq_ex: Some(crate::cq_ex::create_cq_ex),
             create_qp_ex: Some(crate::qp::create_qp_ex),
             get_srq_num: None,
             create_srq_ex: None,
@@ -252,7 +252,12 @@ fn device_attr(opened: &Opened) -> abi::DeviceAttr {
     attr.max_mr_size = device.mr_len_max;
     // Pages of any size.
     attr.page_size_cap = !0xfff;
-    attr.vendor_id = device.vendor;
+    // A device of nobody's, as Linux's own software device says.
+    attr.vendor_id = if device.vendor == 0 {
+        0xff_ffff
+    } else {
+        device.vendor
+    };
     attr.vendor_part_id = device.part;
     attr.hw_ver = device.revision;
     attr.max_qp = count(device.qp_max);
@@ -435,13 +440,15 @@ unsafe extern "C" fn _ibv_query_gid_table(
     let (Ok(port), 0) = (opened.nic.port(1), flags) else {
         return -(libc::EINVAL as isize);
     };
-    let count = port.gids.len().min(max);
-    for (index, entry) in port.gids[..count].iter().enumerate() {
+    if max < port.gids.len() {
+        return -(libc::EINVAL as isize);
+    }
+    for (index, entry) in port.gids.iter().enumerate() {
         let entry = gid_entry(entry, 1, index as u32);
         // SAFETY: the caller has room for `max` entries of this size.
         unsafe { put(&entry, to.byte_add(index * size), size) };
     }
-    count as isize
+    port.gids.len() as isize
 }
 
 /// A private symbol of libibverbs, which its own programs use: 0 for InfiniBand and RoCE v1, 1 for RoCE v2.

@@ -18,6 +18,7 @@
 //! | `device` | devices, contexts, their attributes and asynchronous events |
 //! | `memory` | protection domains, memory regions |
 //! | `cq` | completion channels, completion queues, polling |
+//! | `cq_ex` | polling by `ibv_start_poll` and its like |
 //! | `srq` | shared receive queues |
 //! | `qp` | queue pairs: making, changing, asking |
 //! | `attributes` | a queue pair's attributes, there and back |
@@ -37,6 +38,7 @@ mod around;
 mod attributes;
 mod compose;
 mod cq;
+mod cq_ex;
 mod device;
 mod errno;
 mod memory;

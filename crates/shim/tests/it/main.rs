@@ -4,4 +4,5 @@ mod around;
 mod layout;
 mod pair;
 mod perftest;
+mod pyverbs;
 mod utilities;

@@ -19,16 +19,21 @@ pub(crate) fn library() -> PathBuf {
     library
 }
 
+/// Says that a test is left out for want of something, or fails where that is not allowed.
+pub(crate) fn leave_out(what: &str) {
+    assert!(
+        std::env::var_os("VERVAIN_TEST_PEERS").is_none(),
+        "{what}: missing"
+    );
+    eprintln!("left out: {what}: missing");
+}
+
 /// Whether a program is there. In CI it has to be.
 pub(crate) fn has(program: &str) -> bool {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&search).any(|dir| dir.join(program).is_file());
     if !found {
-        assert!(
-            std::env::var_os("VERVAIN_TEST_PEERS").is_none(),
-            "{program} is missing"
-        );
-        eprintln!("left out: {program} is missing");
+        leave_out(program);
     }
     found
 }
