@@ -18,7 +18,7 @@ use crate::format::Version;
 use crate::format::record::{Meta, Record};
 use crate::hash::KeyHash;
 use crate::index::Candidates;
-use crate::read::{Found, Old, View, Want, find, find_old};
+use crate::read::{Found, Old, View, find, find_old};
 use crate::session::{Session, Value};
 use crate::shared::Shared;
 use crate::unsettled::Unsettled;
@@ -225,7 +225,7 @@ impl Session {
         let hash = self.shared.hash(key);
         let right = self.shared.flights.change(hash).await;
         // All of it: a condition must not hold because of a bit that has rotted.
-        let old = self.find(hash, key, Want::Value).await?;
+        let old = self.find(hash, key).await?;
         let seen = old.as_ref().filter(|old| self.is_seen(old.current()));
         seen.map_or(Ok(()), |seen| self.shared.trust(seen))?;
         let replaced = seen.is_some();
@@ -324,7 +324,7 @@ impl Session {
     ) -> Result<Option<Version>, StoreError> {
         let hash = self.shared.hash(key);
         let right = self.shared.flights.change(hash).await;
-        let old = self.find(hash, key, Want::Value).await?;
+        let old = self.find(hash, key).await?;
         let is_seen = old.as_ref().is_some_and(|old| self.is_seen(old.current()));
         old.as_ref().map_or(Ok(()), |old| self.shared.trust(old))?;
         let value = old.map(Value::new);
@@ -355,9 +355,8 @@ impl Session {
         &self,
         hash: KeyHash,
         key: &[u8],
-        want: Want,
     ) -> Result<Option<Found>, StoreError> {
-        find(self.view(), hash, key, want).await
+        find(self.view(), hash, key).await
     }
 
     /// Writes a value over the one that was found.

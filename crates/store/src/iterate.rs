@@ -18,7 +18,7 @@ use crate::format::{FormatError, Version};
 use crate::hash::KeyHash;
 use crate::index::{Place, SizeCode, Trait};
 use crate::maintain::{is_live, yield_once};
-use crate::read::{Want, span, version};
+use crate::read::{span, version};
 use crate::scan::{Passed, Scan, is_of_medium};
 use crate::session::Session;
 
@@ -391,7 +391,7 @@ impl Session {
             return ControlFlow::Continue(None);
         }
         // It was changed or moved since.
-        match self.find(hash, &key, Want::Value).await {
+        match self.find(hash, &key).await {
             Ok(None) => {}
             Ok(Some(found)) if shared.is_expired(found.expiry) => {}
             Ok(Some(found)) => {

@@ -20,7 +20,7 @@ use crate::hash::KeyHash;
 use crate::index::{Candidates, Place, SizeCode};
 use crate::shared::Shared;
 
-/// A record that was read. Short, as it is handed on from one future to the next.
+/// A record that was read. Short, as it is handed on from place to place.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) buf: Buf,
@@ -62,7 +62,7 @@ pub(crate) struct View<'s> {
 
 /// How much of a record somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+enum Want {
     /// To know where it is, and of a long one no more: what its beginning says is not checked then.
     Place,
     /// Its value too.
@@ -155,7 +155,6 @@ pub(crate) fn find<'a>(
     view: View<'a>,
     hash: KeyHash,
     key: &'a [u8],
-    want: Want,
 ) -> impl Future<Output = Result<Option<Found>, StoreError>> + 'a {
     async move {
         let shared = view.shared;
@@ -170,9 +169,7 @@ pub(crate) fn find<'a>(
                 if shared.unsettled.is_superseded(hash, place) {
                     continue;
                 }
-                let there = if want == Want::Value
-                    && let Some(grains) = place.size().grains()
-                {
+                let there = if let Some(grains) = place.size().grains() {
                     // Nearly always it is one read. It is awaited here: a future of its own would cost a hundred
                     // instructions.
                     let spot = Spot::of(shared, place);
@@ -180,7 +177,7 @@ pub(crate) fn find<'a>(
                     let (result, buf) = read(view, spot, whole).await;
                     spot.judge(shared, key, result, buf)
                 } else {
-                    look(view, key, place, want).await
+                    look(view, key, place, Want::Value).await
                 };
                 match there {
                     There::Key(found) => return Ok(Some(found)),

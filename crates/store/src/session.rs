@@ -13,7 +13,7 @@ use block::{Buf, Disk};
 use crate::counters::{Counters, count};
 use crate::error::StoreError;
 use crate::format::Version;
-use crate::read::{Found, View, Want, find};
+use crate::read::{Found, View, find};
 use crate::shared::Shared;
 use crate::writer::Writer;
 
@@ -57,7 +57,7 @@ impl Session {
         let shared = &self.shared;
         count(&self.counters.gets, 1);
         let hash = shared.hash(key);
-        let found = find(self.view(), hash, key, Want::Value).await?;
+        let found = find(self.view(), hash, key).await?;
         // Looked at where it is, as it is long.
         let seen = found.as_ref();
         let Some(seen) = seen.filter(|found| !shared.is_expired(found.expiry)) else {

@@ -250,10 +250,11 @@ impl Writer {
 
     /// Whether something is gathered, on its way or left.
     fn has_work(&self) -> bool {
-        !self.writing.borrow().is_empty()
-            || self.open.borrow().is_some()
+        // `writing` last: whoever is woken while it is borrowed asks too.
+        self.open.borrow().is_some()
             || !self.full.borrow().is_empty()
             || !self.left.borrow().is_empty()
+            || !self.writing.borrow().is_empty()
     }
 
     #[inline(never)]

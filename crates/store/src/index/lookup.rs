@@ -20,7 +20,15 @@ impl Index {
     /// that may lie there.
     #[inline(always)]
     pub fn candidates(&self, hash: u64, out: &mut Candidates) {
-        let is_sure = match self.width {
+        if !self.look(self.width, hash, out) {
+            self.candidates_again(hash, out);
+        }
+    }
+
+    /// Looks once, in a way that this processor can. False if an entry has moved meanwhile, which may have been missed.
+    #[inline(always)]
+    pub(super) fn look(&self, width: Width, hash: u64, out: &mut Candidates) -> bool {
+        match width {
             // SAFETY: `Width::here` has asked the processor.
             #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
             Width::Avx512 => unsafe { one_by_avx512(self, hash, out) },
@@ -29,9 +37,6 @@ impl Index {
             Width::Avx2 => unsafe { one_by_avx2(self, hash, out) },
             // SAFETY: every processor can do that.
             Width::Word => unsafe { one_by::<scan::Word>(self, hash, out) },
-        };
-        if !is_sure {
-            self.candidates_again(hash, out);
         }
     }
 
@@ -42,8 +47,7 @@ impl Index {
         let mut wait = Wait::default();
         loop {
             wait.pause();
-            // SAFETY: every processor can do that.
-            if unsafe { one_by::<scan::Word>(self, hash, out) } {
+            if self.look(Width::Word, hash, out) {
                 return;
             }
         }
@@ -91,28 +95,34 @@ unsafe fn one_by<S: Scan>(index: &Index, hash: u64, out: &mut Candidates) -> boo
     let (first, kind) = (index.line(at, at.first), entry::kind(hash, false));
     // SAFETY: as the caller promises.
     let (slots, marks) = unsafe { S::slots(first, kind) };
-    add(first, slots, kind, out);
+    let mut is_sure = add(first, slots, kind, out);
     if marks >> entry::mark_slot(hash) & 1 == 1 {
         let second = index.line(at, index.second(hash, at));
         let kind = entry::kind(hash, true);
         // SAFETY: as the caller promises.
         let (slots, _) = unsafe { S::slots(second, kind) };
-        add(second, slots, kind, out);
+        is_sure &= add(second, slots, kind, out);
     }
-    index.headers[at.number].still(word)
+    is_sure && index.headers[at.number].still(word)
 }
 
-/// Adds the places in some slots of a line, of which the scan has not kept the entries.
+/// Adds the places in some slots of a line, of which the scan has not kept the entries. False if one has gone since: what was
+/// put in its stead may lie in a slot that was scanned before.
 #[inline(always)]
-fn add(line: &Line, mut slots: u32, kind: u64, out: &mut Candidates) {
+fn add(line: &Line, mut slots: u32, kind: u64, out: &mut Candidates) -> bool {
+    let mut is_sure = true;
     while slots != 0 {
         let entry = line.0[slots.trailing_zeros() as usize % SLOTS].load(Ordering::Relaxed);
         slots &= slots - 1;
-        // Another one may have come there since, or it may always have been empty.
-        if (entry ^ kind) & entry::KIND_MASK == 0 && entry::place(entry) != Place::NONE {
+        let is_kind = (entry ^ kind) & entry::KIND_MASK == 0;
+        if is_kind && entry::place(entry) != Place::NONE {
             out.add(entry);
+        } else {
+            // Empty slots are of kind zero, and always were.
+            is_sure &= kind & entry::KIND_MASK == 0;
         }
     }
+    is_sure
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]

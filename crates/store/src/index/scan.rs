@@ -22,7 +22,7 @@ impl Width {
     /// Of this processor.
     pub(super) fn here() -> Self {
         #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-        {
+        if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("popcnt") {
             if is_x86_feature_detected!("avx512f") {
                 return Width::Avx512;
             }
@@ -31,6 +31,19 @@ impl Width {
             }
         }
         Width::Word
+    }
+
+    /// All that this processor can do.
+    #[cfg(test)]
+    pub(super) fn all_here() -> Vec<Self> {
+        match Width::here() {
+            Width::Word => vec![Width::Word],
+            #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+            Width::Avx2 => vec![Width::Word, Width::Avx2],
+            // Processors that can do this can do that.
+            #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+            Width::Avx512 => vec![Width::Word, Width::Avx2, Width::Avx512],
+        }
     }
 }
 

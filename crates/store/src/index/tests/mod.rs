@@ -31,6 +31,15 @@ fn found(index: &Index, hash: u64) -> Vec<Place> {
     index.candidates(hash, &mut candidates);
     let mut places = candidates.to_vec();
     places.sort_unstable();
+    for width in Width::all_here() {
+        let mut candidates = Candidates::new();
+        while !index.look(width, hash, &mut candidates) {
+            std::hint::spin_loop();
+        }
+        let mut looked = candidates.to_vec();
+        looked.sort_unstable();
+        assert_eq!(looked, places, "{width:?}");
+    }
     let mut batch = Vec::new();
     index.candidates_batch(&[!hash, hash], |number, place| {
         if number == 1 {
