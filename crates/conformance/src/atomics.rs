@@ -1,7 +1,9 @@
 //! Compare-and-swap and fetch-and-add.
 
-use super::Fixture;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::rig::{Node, Options, Pair, connect, until};
+use super::{Fixture, Outcome};
 use verbs::attr::{Access, Transport};
 use verbs::wc::WcStatus;
 use verbs::wr::{Op, Payload, SendFlags, SendWr, Sge};
@@ -114,4 +116,115 @@ pub fn additions_of_several_threads_add_up(fixture: &Fixture) {
     seen.sort_unstable();
     let expected: Vec<u64> = (0..4 * ADDITIONS as u64).collect();
     assert_eq!(seen, expected);
+}
+
+/// Many queue pairs, each with several additions under way, add up: whoever carries them out takes as many
+/// as are posted.
+pub fn additions_of_many_queue_pairs_add_up(fixture: &Fixture) {
+    const QPS: usize = 24;
+    const EACH: usize = 4;
+    let target = Node::new(&fixture.b);
+    let counter = target.region(64, Access::EVERYTHING);
+    let remote = verbs::nic::remote_addr(&*counter, 8);
+    let (queue, node) = (target.queue(4), Node::new(&fixture.a));
+    let mut sends = node.queue(256);
+    let results = node.region(8 * QPS * EACH, Access::LOCAL_WRITE);
+    let options = Options::default();
+    let mut pairs: Vec<_> = (0..QPS)
+        .map(|_| {
+            let qp = node.qp(&node.init(Transport::Rc, sends.num(), sends.num()));
+            let peer = target.qp(&target.init(Transport::Rc, queue.num(), queue.num()));
+            connect(&peer, (node.gid, qp.num()), &options);
+            connect(&qp, (target.gid, peer.num()), &options);
+            (qp, peer)
+        })
+        .collect();
+    let sge = |index: usize| Sge {
+        addr: results.addr() + 8 * index as u64,
+        len: 8,
+        lkey: results.lkey(),
+    };
+    for (number, (qp, _)) in pairs.iter_mut().enumerate() {
+        for index in number * EACH..(number + 1) * EACH {
+            let wr = SendWr {
+                id: index as u64,
+                op: Op::FetchAdd { remote, add: 1 },
+                payload: Payload::Gather(&[sge(index)]),
+                flags: SendFlags::SIGNALED,
+                to: None,
+            };
+            qp.post_send(&[wr]).expect("a free slot");
+        }
+    }
+    for _ in 0..QPS * EACH {
+        let wc = until(fixture.patience, "an addition", || sends.take());
+        assert!(wc.is_ok(), "{wc:?}");
+    }
+    let mut words = vec![0; 8 * QPS * EACH];
+    results.read(0, &mut words);
+    let words = words.chunks_exact(8);
+    let mut seen: Vec<u64> = words
+        .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        .collect();
+    seen.sort_unstable();
+    let expected: Vec<u64> = (0..(QPS * EACH) as u64).collect();
+    assert_eq!(seen, expected);
+}
+
+/// Additions of a peer, and of the program whose word it is, add up: a program may use atomic instructions
+/// of its own on what others count.
+pub fn additions_of_a_peer_and_of_the_owner_add_up(fixture: &Fixture) -> Outcome {
+    const ADDITIONS: u64 = 200;
+    let mut pair = Pair::new(fixture, Transport::Rc);
+    let Some(base) = pair.a.region.base() else {
+        return Outcome::NotApplicable("node A is in another process");
+    };
+    // SAFETY: eight aligned bytes of a region that outlives this, which everybody accesses by atomics.
+    let word = unsafe { AtomicU64::from_ptr(base.cast().as_ptr()) };
+    let (remote, result) = (pair.a.remote(0), [pair.b.sge(0, 8)]);
+    let mut own = 0;
+    for id in 0..ADDITIONS {
+        let add = Op::FetchAdd { remote, add: 1 };
+        pair.b.post(id, add, Payload::Gather(&result));
+        let wc = until(fixture.patience, "an addition", || {
+            word.fetch_add(1 << 32, Ordering::AcqRel);
+            own += 1;
+            pair.b.send.take()
+        });
+        assert!(wc.is_ok(), "{wc:?}");
+    }
+    assert_eq!(word.load(Ordering::Acquire), ADDITIONS | own << 32);
+    Outcome::Holds
+}
+
+/// Atomics among WRITEs and READs of one queue pair are carried out in their order, and complete in it.
+pub fn atomics_keep_their_order_among_others(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Rc);
+    for round in 0..20u64 {
+        let remote = pair.b.remote(128);
+        let value = round << 8;
+        pair.a.set_word(0, value);
+        let swap = Op::CompareSwap {
+            remote,
+            expect: value + 3,
+            swap: value + 7,
+        };
+        let requests = [
+            (Op::Write { remote, imm: None }, 0),
+            (Op::FetchAdd { remote, add: 3 }, 8),
+            (swap, 16),
+            (Op::Read { remote }, 24),
+            (Op::FetchAdd { remote, add: 1 }, 32),
+        ];
+        for (id, (op, at)) in requests.into_iter().enumerate() {
+            let sges = [pair.a.sge(at, 8)];
+            pair.a.post(id as u64, op, Payload::Gather(&sges));
+        }
+        for id in 0..requests.len() {
+            pair.sent_ok(id as u64);
+        }
+        let found = [8, 16, 24, 32].map(|at| pair.a.word(at));
+        assert_eq!(found, [value, value + 3, value + 7, value + 7]);
+        assert_eq!(pair.b.word(128), value + 8);
+    }
 }

@@ -40,6 +40,7 @@
 
 pub mod atomics;
 pub mod batches;
+mod callers;
 pub mod channels;
 pub mod datagrams;
 pub mod delivery;
@@ -56,6 +57,7 @@ mod rig;
 pub mod sharing;
 pub mod states;
 
+pub use callers::CallersMemory;
 pub use fixture::{Asleep, Fixture, Mortal, Outcome, Spawn, WaitReadable, run};
 
 /// Makes one `#[test]` of every case of the suite. The argument is an expression that makes a
@@ -122,6 +124,9 @@ macro_rules! conformance_tests {
                 fetch_and_add_wraps
                 a_misaligned_atomic_is_refused
                 additions_of_several_threads_add_up
+                additions_of_many_queue_pairs_add_up
+                additions_of_a_peer_and_of_the_owner_add_up
+                atomics_keep_their_order_among_others
             }
             batches {
                 a_list_longer_than_a_batch_is_posted_in_order

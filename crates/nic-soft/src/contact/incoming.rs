@@ -15,12 +15,13 @@ use rustix::process::Pid;
 use verbs::{Gid, QpNum, VerbsError};
 
 use crate::contact::adapter::{Adapter, TOKEN_FIRST};
+use crate::contact::atomic::{self, AtomicRequest};
 use crate::contact::inbox::{InboxLane, Inboxes, PeerInbox, Peerage};
 use crate::contact::listener::{Accepted, Listener};
 use crate::contact::objects::{NewLane, Objects};
 use crate::contact::protocol::{
-    self, Message, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, PeerSocket, STATUS_EXHAUSTED,
-    STATUS_IDENTITY, STATUS_LATER, STATUS_NO_SUCH, STATUS_OK, STATUS_VERSION,
+    self, Message, OP_ATOMIC, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, PeerSocket, STATUS_EXHAUSTED,
+    STATUS_IDENTITY, STATUS_LATER, STATUS_NO_SUCH, STATUS_OK, STATUS_REFUSED, STATUS_VERSION,
 };
 use crate::contact::question::QUESTIONS_MAX;
 use crate::shared::layout::{INSTANCES, LANES, VERSION, qp_instance};
@@ -43,6 +44,17 @@ const SWEEPS_MAX: u32 = 64;
 /// Times that a connection may ask for what it cannot have, or cannot have yet.
 const REFUSALS_MAX: u32 = 1024;
 
+/// What a connection has asked, in its order.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// For the file behind the region with a key.
+    Region(u32),
+    /// For an atomic.
+    Atomic(AtomicRequest),
+    /// The answer to one that was carried out and could not be told yet: it is not carried out again.
+    Carried(Message),
+}
+
 #[derive(Debug)]
 struct Connection {
     socket: PeerSocket,
@@ -54,8 +66,8 @@ struct Connection {
     sweeps: u32,
     /// It has asked to look for closed lanes, until the agent does: once, however often it asks.
     asks_to_sweep: bool,
-    /// Regions that it has asked for, until the agent answers.
-    asked: Vec<u32>,
+    /// What it has asked, until the agent answers.
+    asked: Vec<Asked>,
     /// A lane that its process has one too many for, until the agent has looked which were closed. What
     /// comes behind it is not read.
     held: Option<Message>,
@@ -388,7 +400,12 @@ impl Connections {
             .and_then(|one| one.inbox.clone());
         match (request.code, known) {
             (OP_HELLO, None) => self.hello(token, request),
-            (OP_REGION, Some(_)) => self.note_question(token, request.a),
+            (OP_REGION, Some(_)) => self.note_question(token, Asked::Region(request.a)),
+            (OP_ATOMIC, Some(_)) => {
+                let atomic =
+                    AtomicRequest::of(request).ok_or("it asked for an atomic that is none")?;
+                self.note_question(token, Asked::Atomic(atomic))
+            }
             (OP_LANE, Some(inbox)) => {
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.sweeps = connection.sweeps.saturating_add(1);
@@ -401,7 +418,9 @@ impl Connections {
             }
             (OP_SWEEP, Some(_)) => self.note_sweep(token),
             (OP_HELLO, Some(_)) => Err("it introduced itself twice"),
-            (OP_REGION | OP_LANE | OP_SWEEP, None) => Err("it did not introduce itself"),
+            (OP_REGION | OP_LANE | OP_SWEEP | OP_ATOMIC, None) => {
+                Err("it did not introduce itself")
+            }
             _ => Err("it asked for something unknown"),
         }
     }
@@ -414,11 +433,21 @@ impl Connections {
         a: u32,
         fds: &[BorrowedFd<'_>],
     ) -> Result<bool, &'static str> {
+        let message = Message::answer(status, a, self.adapter.incarnation);
+        self.say(token, &message, fds)
+    }
+
+    /// As [`Self::reply`], for a message of any kind.
+    fn say(
+        &self,
+        token: u64,
+        message: &Message,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<bool, &'static str> {
         let Some(connection) = self.connections.get(&token) else {
             return Ok(true);
         };
-        let message = Message::answer(status, a, self.adapter.incarnation);
-        match (self.send)(connection.socket.as_fd(), &message, fds) {
+        match (self.send)(connection.socket.as_fd(), message, fds) {
             // It has gone; what it sent before is read all the same.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(true),
             Err(Errno::AGAIN) => Err("it does not take its answer"),
@@ -535,7 +564,7 @@ impl Connections {
 
     /// Leaves a question to the agent: whoever arms or polls reads on for lanes, and does not pay for what
     /// a peer asks.
-    fn note_question(&mut self, token: u64, key: u32) -> Result<(), &'static str> {
+    fn note_question(&mut self, token: u64, question: Asked) -> Result<(), &'static str> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return Ok(());
         };
@@ -543,7 +572,7 @@ impl Connections {
             return Err("it asks more than it may at once");
         }
         let asked = connection.asks();
-        connection.asked.push(key);
+        connection.asked.push(question);
         if !asked {
             self.has_asked(token);
         }
@@ -555,7 +584,7 @@ impl Connections {
     fn answer_first(&mut self, objects: &dyn Objects) -> Option<Sweep> {
         let token = self.asking.pop_front()?;
         let connection = self.connections.get_mut(&token)?;
-        let asked = std::mem::take(&mut connection.asked);
+        let mut asked = std::mem::take(&mut connection.asked);
         let sweeps = std::mem::take(&mut connection.asks_to_sweep);
         let (inbox, pid) = (connection.inbox.clone()?, connection.pid);
         let inboxes = match connection.held.is_some() {
@@ -564,8 +593,16 @@ impl Connections {
             false => Vec::new(),
         };
         let mut answered = 0;
-        let mut answers = asked.iter().map(|key| {
-            let told = self.region(objects, token, inbox.peer, *key)?;
+        let mut answers = asked.iter_mut().map(|question| {
+            let told = match *question {
+                Asked::Region(key) => self.region(objects, token, inbox.peer, key)?,
+                Asked::Atomic(request) => {
+                    let answer = atomic::answer(objects.atomic(&request, inbox.peer));
+                    *question = Asked::Carried(answer);
+                    self.carried(token, &answer)?
+                }
+                Asked::Carried(answer) => self.carried(token, &answer)?,
+            };
             answered += usize::from(told);
             Ok(told)
         });
@@ -582,7 +619,7 @@ impl Connections {
     }
 
     /// Keeps what could not be answered for the agent's next turn.
-    fn put_back(&mut self, token: u64, asked: &[u32]) {
+    fn put_back(&mut self, token: u64, asked: &[Asked]) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.asked = asked.to_vec();
             self.asking.push_back(token);
@@ -603,6 +640,15 @@ impl Connections {
         }
         let told = self.reply(token, STATUS_NO_SUCH, key, &[])?;
         if told {
+            self.count_refusal(token)?;
+        }
+        Ok(told)
+    }
+
+    /// Tells what has become of an atomic; false when that does not succeed just now.
+    fn carried(&mut self, token: u64, answer: &Message) -> Result<bool, &'static str> {
+        let told = self.say(token, answer, &[])?;
+        if told && answer.code == STATUS_REFUSED {
             self.count_refusal(token)?;
         }
         Ok(told)

@@ -1,6 +1,7 @@
 //! Contact with the other processes of the host: who is there, and what they ask each other.
 
 pub(crate) mod adapter;
+pub(crate) mod atomic;
 pub(crate) mod contacts;
 pub(crate) mod doorbell;
 pub(crate) mod foreign;

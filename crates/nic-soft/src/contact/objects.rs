@@ -3,14 +3,18 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::contact::atomic::AtomicRequest;
 use crate::contact::inbox::{InboxLane, Peerage};
 use crate::contact::peer::Peer;
+use crate::shared::cause::Cause;
 
 /// The adapter's queue pairs, completion queues and memory regions. Called when contact begins,
 /// changes or ends, never by a post, nor by a poll that has nothing to take up.
 pub(crate) trait Objects {
     /// The file behind a region, if there is one that this peer may have.
     fn region_file(&self, key: u32, peer: Peerage) -> Option<Arc<OwnedFd>>;
+    /// Carries out what a peer asks for on memory that is not shared: the word before.
+    fn atomic(&self, request: &AtomicRequest, peer: Peerage) -> Result<u64, Cause>;
     /// A peer has opened a lane.
     fn lane_opened(&self, lane: NewLane);
     /// A peer that was called has gone.

@@ -13,6 +13,7 @@ use rustix::process::Pid;
 use verbs::{Gid, VerbsError};
 
 use crate::contact::adapter::Adapter;
+use crate::contact::atomic::AtomicQuestion;
 use crate::contact::doorbell::Doorbell;
 use crate::contact::foreign::Foreign;
 use crate::contact::protocol::{self, Message, PeerSocket, STATUS_OK};
@@ -28,6 +29,13 @@ use crate::shared::segment::Mapping;
 const ANSWERS: usize = 16;
 /// Answers of a peer with files that cannot be mapped, at most.
 const WRONG_MAX: u32 = 64;
+
+/// What a peer was asked.
+#[derive(Clone, Debug)]
+enum Asked {
+    Region(Arc<Question>),
+    Atomic(Arc<AtomicQuestion>),
+}
 
 /// The process that a connection was opened to.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +64,7 @@ pub(crate) struct Peer {
     /// Its channels, while some lane of ours rings them.
     doorbells: Mutex<HashMap<usize, Weak<Doorbell>>>,
     /// What it was asked over the connection and has not answered, in order.
-    asked: Mutex<VecDeque<Arc<Question>>>,
+    asked: Mutex<VecDeque<Asked>>,
     /// Held by whoever takes answers: what has been read is dealt with before it is given back.
     hearing: Mutex<()>,
     /// Answers that brought what cannot be mapped.
@@ -229,7 +237,7 @@ impl Peer {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self) -> MutexGuard<'_, VecDeque<Arc<Question>>> {
+    fn asked(&self) -> MutexGuard<'_, VecDeque<Asked>> {
         // Every change is a single step.
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,10 +266,32 @@ impl Peer {
         match self.tell(&Message::region(question.key())) {
             Ok(()) => {
                 question.note_sent();
-                asked.push_back(Arc::clone(question));
+                asked.push_back(Asked::Region(Arc::clone(question)));
             }
             // Its end is noticed elsewhere.
             Err(error) => tracing::debug!(%error, "a peer takes no question"),
+        }
+    }
+
+    /// Sends an atomic, unless it was sent or the peer takes no more questions: then later. Waits for
+    /// nobody; the agent takes the answer.
+    pub(crate) fn ask_atomic(&self, adapter: &Adapter, question: &Arc<AtomicQuestion>) {
+        if self.unwatched.load(Ordering::Relaxed) {
+            self.set_watched(adapter, true);
+        }
+        if question.is_sent() {
+            return;
+        }
+        let mut asked = self.asked();
+        if asked.len() >= QUESTIONS_MAX {
+            return;
+        }
+        match self.tell(&question.message()) {
+            Ok(()) => {
+                question.note_sent();
+                asked.push_back(Asked::Atomic(Arc::clone(question)));
+            }
+            Err(error) => tracing::debug!(%error, "a peer takes no atomic"),
         }
     }
 
@@ -298,8 +328,14 @@ impl Peer {
                         tracing::debug!("a peer answers what it was not asked");
                         return false;
                     };
-                    let is_right = self.take_answer(adapter, &question, &reply, fds);
-                    question.note_answered();
+                    let is_right = match &question {
+                        Asked::Region(question) => {
+                            let is_right = self.take_answer(adapter, question, &reply, fds);
+                            question.note_answered();
+                            is_right
+                        }
+                        Asked::Atomic(question) => question.take(&reply) && fds.is_empty(),
+                    };
                     // Only now: whoever finds none left has them all answered.
                     self.asked().pop_front();
                     if !is_right && self.wrong.fetch_add(1, Ordering::Relaxed) >= WRONG_MAX {

@@ -34,6 +34,10 @@ pub(crate) const OP_REGION: u32 = 2;
 pub(crate) const OP_LANE: u32 = 3;
 /// Asks to look for lanes that were closed since this was last asked. Has no answer.
 pub(crate) const OP_SWEEP: u32 = 4;
+/// Asks for an atomic on the word at address `c` in the region with key `a`, over queue pair `b` (low 24
+/// bits); what it does is above these and in the GID's place (`contact/atomic.rs`). The answer carries the
+/// word before in `c`.
+pub(crate) const OP_ATOMIC: u32 = 5;
 
 /// The answer's status: as asked.
 pub(crate) const STATUS_OK: u32 = 0;
@@ -47,6 +51,8 @@ pub(crate) const STATUS_IDENTITY: u32 = 3;
 pub(crate) const STATUS_EXHAUSTED: u32 = 4;
 /// The answer's status: who the asker is cannot be found out just now. It is to ask again.
 pub(crate) const STATUS_LATER: u32 = 5;
+/// The answer's status: an atomic was not carried out; `a` says why, as a completion does.
+pub(crate) const STATUS_REFUSED: u32 = 6;
 
 /// A request or an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +95,12 @@ impl Message {
 
     pub(crate) fn sweep() -> Self {
         Message::new(OP_SWEEP, 0, 0, 0)
+    }
+
+    /// One that uses every place.
+    pub(crate) fn operands(code: u32, a: u32, b: u32, c: u64, gid: Gid) -> Self {
+        let message = Message::new(code, a, b, c);
+        Message { gid, ..message }
     }
 
     pub(crate) fn answer(status: u32, a: u32, incarnation: u64) -> Self {

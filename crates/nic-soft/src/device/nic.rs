@@ -54,8 +54,8 @@ pub struct SoftOptions {
     /// unnamed files, which a hostile peer could cut short.
     pub memfd: bool,
     /// Whether registering page-aligned private memory moves it into shared memory, in place, so
-    /// that peers reach it without the kernel and with atomics. Registering other memory leaves it
-    /// where it is; peers reach it by process_vm_readv and process_vm_writev, without atomics.
+    /// that peers reach it without the kernel. Registering other memory leaves it where it is; peers
+    /// reach it by process_vm_readv and process_vm_writev, and by asking this NIC's thread for atomics.
     pub remap: bool,
     /// Whether a reliable connection fails at once when its peer's process has ended, so that who waits for nothing but its
     /// messages hears of it. Hardware does not notice: there, and without this, RECVs stay posted, and what is sent

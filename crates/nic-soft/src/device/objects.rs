@@ -1,11 +1,13 @@
 //! The objects of an adapter by their numbers, and what becomes of them when peers come and go.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use verbs::{ChannelNum, CqNum, Gid, SrqNum, Transport, VerbsError};
+use verbs::{Access, ChannelNum, CqNum, Gid, SrqNum, Transport, VerbsError};
 
 use crate::contact::adapter::Adapter;
+use crate::contact::atomic::AtomicRequest;
 use crate::contact::contacts::Contacts;
 use crate::contact::inbox::Peerage;
 use crate::contact::incoming::Incoming;
@@ -21,7 +23,9 @@ use crate::queue::qp::{Cq, QpShared};
 use crate::queue::srq::SrqShared;
 use crate::send::address::AddressHandles;
 use crate::send::side::SendSide;
-use crate::shared::layout::{CHANNELS, CQS, QPS, SRQS, qp_index};
+use crate::shared::cause::Cause;
+use crate::shared::layout::{CHANNELS, CQS, QPS, RECEIVES, SRQS, qp_index, qp_instance};
+use crate::shared::qp_entry::{self, gid_words};
 use crate::sync::table::Table;
 
 /// What the device, its thread and its pollers share.
@@ -118,6 +122,29 @@ impl Registry {
         QpShared::enter_error_all(&self.adapter, all);
     }
 
+    /// The protection domain of a queue pair that a peer sends an atomic to, if the peer may: as its entry
+    /// tells those who carry atomics out themselves.
+    fn responder(&self, qpn: u32, peer: Peerage) -> Result<u32, Cause> {
+        let index = qp_index(qpn);
+        if self.adapter.qpn(index) != qpn {
+            return Err(Cause::PeerNotReady);
+        }
+        let entry = self.adapter.qp_entry(index);
+        let word = entry.word.load(Ordering::Acquire);
+        let takes = word & RECEIVES != 0 && qp_entry::transport(word) == Some(Transport::Rc);
+        let pair = qp_entry::read(entry, word).filter(|_| takes);
+        let pair = pair.ok_or(Cause::PeerNotReady)?;
+        let leads_there =
+            pair.peer_gid == gid_words(peer.gid) && qp_instance(pair.peer_qpn) == peer.instance;
+        if !leads_there {
+            return Err(Cause::PeerNotReady);
+        }
+        match qp_entry::access(word).contains(Access::REMOTE_ATOMIC) {
+            true => Ok(pair.pd),
+            false => Err(Cause::QueuePairRight),
+        }
+    }
+
     /// Some requests have to wait: the poller of their completion queue carries on with them, or the
     /// NIC's own thread, if that sleeps.
     #[cold]
@@ -136,6 +163,11 @@ impl Objects for Registry {
             |qp: &QpShared| qp.pd == pd && qp.is_connected_to(peer.gid, peer.instance);
         let is_used = self.sides().iter().any(|side| leads_there(&side.qp));
         is_used.then_some(file)
+    }
+
+    fn atomic(&self, request: &AtomicRequest, peer: Peerage) -> Result<u64, Cause> {
+        let pd = self.responder(request.qpn, peer)?;
+        self.regions.atomic(pd, request)
     }
 
     fn lane_opened(&self, lane: NewLane) {

@@ -1,5 +1,6 @@
 //! Memory regions of this process, their keys, and the local side of a request.
 
+pub(crate) mod atomic;
 pub(crate) mod local;
 pub(crate) mod mr;
 pub(crate) mod pd;

@@ -2,19 +2,22 @@
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs::nic::NicMr;
 use verbs::{Access, Iova, Lkey, Rkey, VerbsError, rules};
 
 use crate::contact::adapter::Adapter;
+use crate::contact::atomic::AtomicRequest;
+use crate::memory::atomic;
 use crate::memory::pd::PdUse;
 use crate::memory::remap::{self, Place};
 use crate::shared::cause::Cause;
 use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, mr_index};
 use crate::shared::mr_entry::{self, Described};
 use crate::shared::segment::{Mapping, Writers};
+use crate::sync::quiescence::Activity;
 use crate::sync::table::{Slot, Table};
 
 /// What the adapter keeps of a region.
@@ -34,6 +37,8 @@ pub(crate) struct Regions {
     known: Table<Known>,
     /// Changes with every registration, so that an old key does not fit a new region.
     variant: AtomicU16,
+    /// Held by whoever carries an atomic of a peer out.
+    activity: Mutex<Arc<Activity>>,
 }
 
 impl Regions {
@@ -42,6 +47,7 @@ impl Regions {
             adapter: Arc::clone(adapter),
             known: Table::new("memory regions", 1, MRS),
             variant: AtomicU16::new(adapter.incarnation as u16),
+            activity: Mutex::new(adapter.quiescence.activity()),
         }
     }
 
@@ -54,6 +60,13 @@ impl Regions {
         let known = self.known.get(mr_index(key)).ok()?;
         let file = known.file.filter(|_| known.key == key)?;
         Some((known.pd, file))
+    }
+
+    /// Carries an atomic out that a peer has asked for over a queue pair of a protection domain.
+    pub(crate) fn atomic(&self, pd: u32, request: &AtomicRequest) -> Result<u64, Cause> {
+        let activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
+        let _active = activity.enter();
+        atomic::carry_out(&self.adapter, pd, request)
     }
 
     fn next_variant(&self) -> u16 {
@@ -157,7 +170,8 @@ impl SoftMr {
     }
 
     /// Registers memory of the caller. Page-aligned private memory under no other region is moved into
-    /// shared memory in place; other memory stays, and peers reach it through the kernel.
+    /// shared memory in place; other memory stays, and peers reach it through the kernel, and with atomics
+    /// through our agent.
     pub(crate) fn register(
         regions: &Regions,
         pd: PdUse,
@@ -178,11 +192,6 @@ impl SoftMr {
         };
         let file = match shared {
             Some(file) => Some(Arc::new(file)),
-            None if access.contains(Access::REMOTE_ATOMIC) => {
-                return Err(VerbsError::Unsupported {
-                    what: "remote atomics on memory that is not page-aligned private memory, or under another region",
-                });
-            }
             None => {
                 if access.intersects(REMOTELY) {
                     allow_peers_to_reach_us();

@@ -6,12 +6,12 @@
 //!
 //! The usual operations go a short way of their own (`path/connection/usual.rs`).
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::Arc;
 
 use verbs::{Access, Op, RemoteAddr, SendFlags, SendWr, Transport, mem, rules};
 
 use crate::contact::adapter::Adapter;
+use crate::contact::atomic::{AtomicQuestion, AtomicRequest, Change};
 use crate::memory::local::Local;
 use crate::path::link::{Link, NoLane, Us};
 use crate::path::remote::{Place, Region, RemoteMemory, Unresolved};
@@ -31,7 +31,7 @@ pub(crate) enum Wait {
     Room,
     /// For the peer's queue pair to take messages, or to be known gone.
     Peer,
-    /// For the peer's process to say where its memory is.
+    /// For the peer's process to say where its memory is, or to carry an atomic out.
     Answer,
 }
 
@@ -54,6 +54,8 @@ pub(crate) enum Progress {
     Placed,
     /// All is in the lane, but the peer's queue pair was changing.
     Unconfirmed,
+    /// The peer's process was asked for an atomic.
+    Asked,
 }
 
 impl Progress {
@@ -84,6 +86,8 @@ pub(crate) struct Connection {
     /// The peer that the queue pair was connected to has gone, and the link with it.
     peer_gone: bool,
     memory: RemoteMemory,
+    /// The atomic that the peer's process was asked for.
+    atomic: Option<Arc<AtomicQuestion>>,
 }
 
 impl Connection {
@@ -94,6 +98,7 @@ impl Connection {
             link: None,
             peer_gone: false,
             memory: RemoteMemory::default(),
+            atomic: None,
         }
     }
 
@@ -154,6 +159,9 @@ impl Connection {
         len: usize,
         progress: &mut Progress,
     ) -> Outcome {
+        if *progress == Progress::Asked {
+            return self.go_on_asking(adapter, local, progress);
+        }
         let us = self.us;
         let nobody = |is_gone: bool| {
             if us.transport == Transport::Rc {
@@ -236,14 +244,13 @@ impl Connection {
                 remote,
                 expect,
                 swap,
-            } => atomic(adapter, memory, link, remote, local, |word| {
-                match word.compare_exchange(expect, swap, AcqRel, Acquire) {
-                    Ok(before) | Err(before) => before,
-                }
-            }),
+            } => {
+                let change = Change::CompareSwap { expect, swap };
+                return self.atomic(adapter, remote, change, local, progress);
+            }
             Op::FetchAdd { remote, add } => {
-                let operate = |word: &AtomicU64| word.fetch_add(add, AcqRel);
-                atomic(adapter, memory, link, remote, local, operate)
+                let change = Change::FetchAdd { add };
+                return self.atomic(adapter, remote, change, local, progress);
             }
         };
         match (carried, us.transport) {
@@ -255,6 +262,81 @@ impl Connection {
             // Nobody tells an unreliable connection what became of its message.
             (Err(_), _) => Outcome::Done,
         }
+    }
+
+    /// Carries an atomic out, or has the peer's process do so where its memory is not mapped here.
+    fn atomic(
+        &mut self,
+        adapter: &Adapter,
+        remote: RemoteAddr,
+        change: Change,
+        local: &Local<'_>,
+        progress: &mut Progress,
+    ) -> Outcome {
+        let Some(link) = &self.link else {
+            return Outcome::Failed(Cause::NotConnected);
+        };
+        if !remote.addr.is_multiple_of(8) {
+            return Outcome::Failed(Cause::Misaligned);
+        }
+        let needed = Access::REMOTE_ATOMIC;
+        let place = match access(adapter, &mut self.memory, link, remote, 8, needed) {
+            Ok(place) => place,
+            Err(Refused::Wait(wait)) => return Outcome::Wait(wait),
+            Err(Refused::Failed(cause)) => return Outcome::Failed(cause),
+        };
+        if let Some(word) = place.as_ref().and_then(Place::word) {
+            put_word(local, change.make(word));
+            return Outcome::Done;
+        }
+        if !matches!(place, Some(Place::Private { addr, .. }) if addr.is_multiple_of(8)) {
+            return Outcome::Failed(Cause::OutOfAtomics);
+        }
+        let request = AtomicRequest {
+            qpn: link.qpn,
+            key: remote.rkey.0,
+            addr: remote.addr,
+            change,
+        };
+        self.atomic = Some(Arc::new(AtomicQuestion::new(request)));
+        *progress = Progress::Asked;
+        self.go_on_asking(adapter, local, progress)
+    }
+
+    /// Looks what has become of the atomic that the peer's process is to carry out. What it has answered
+    /// counts, whatever has become of its queue pair since.
+    #[cold]
+    fn go_on_asking(
+        &mut self,
+        adapter: &Adapter,
+        local: &Local<'_>,
+        progress: &mut Progress,
+    ) -> Outcome {
+        let Some(question) = &self.atomic else {
+            return Outcome::Failed(Cause::ConnectionEnded);
+        };
+        let outcome = match (question.outcome(), &self.link) {
+            (Some(Ok(before)), _) => {
+                put_word(local, before);
+                Outcome::Done
+            }
+            // Nothing was done. It may be ready later.
+            (Some(Err(Cause::PeerNotReady)), _) => {
+                *progress = Progress::Nothing;
+                Outcome::Wait(Wait::Peer)
+            }
+            (Some(Err(cause)), _) => Outcome::Failed(cause),
+            // Nobody knows whether it was carried out.
+            (None, _) if self.is_peer_gone() => return Outcome::Wait(Wait::Peer),
+            (None, _) if question.is_overdue(adapter) => Outcome::Failed(Cause::NoAnswer),
+            (None, Some(link)) => {
+                link.peer.ask_atomic(adapter, question);
+                return Outcome::Wait(Wait::Answer);
+            }
+            (None, None) => Outcome::Failed(Cause::NotConnected),
+        };
+        self.atomic = None;
+        outcome
     }
 }
 
@@ -314,27 +396,13 @@ fn write(
     written.map_err(Refused::Failed)
 }
 
-fn atomic(
-    adapter: &Adapter,
-    memory: &mut RemoteMemory,
-    link: &Link,
-    remote: RemoteAddr,
-    local: &Local<'_>,
-    operate: impl FnOnce(&AtomicU64) -> u64,
-) -> Result<(), Refused> {
-    if !remote.addr.is_multiple_of(8) {
-        return Err(Refused::Failed(Cause::Misaligned));
-    }
-    let place = access(adapter, memory, link, remote, 8, Access::REMOTE_ATOMIC)?;
-    let Some(word) = place.as_ref().and_then(Place::word) else {
-        return Err(Refused::Failed(Cause::OutOfAtomics));
-    };
-    let before = operate(word).to_ne_bytes();
+/// Puts the word that an atomic has found where its request says.
+fn put_word(local: &Local<'_>, before: u64) {
+    let before = before.to_ne_bytes();
     if let Some((to, _)) = local.pieces().next() {
         // SAFETY: the one piece has 8 bytes and was checked for local writing.
         unsafe { mem::place(to, before.as_ptr(), 8) };
     }
-    Ok(())
 }
 
 /// Tells the peer that a WRITE with immediate data is in place.

@@ -15,7 +15,7 @@ use crate::shared::layout::{
     CqEntry, Credit, FAILS, FIRST, FLAWED, GOES_ON, Kind, LAST, QpEntry, RECEIVES, RECVS,
     SOLICITED, SRQS, SrqEntry, qp_index,
 };
-use crate::shared::qp_entry::{self, ACCESS_MASK, gid_words, transport_bits};
+use crate::shared::qp_entry::{self, gid_words, transport_bits};
 use crate::shared::srq_entry;
 use crate::sync::light_barrier;
 
@@ -142,7 +142,7 @@ impl Link {
     /// What the peer's queue pair lets us do.
     #[inline]
     pub(crate) fn allowed(&self) -> Access {
-        Access::from_bits_truncate((self.word >> 8) as u32 & ACCESS_MASK)
+        qp_entry::access(self.word)
     }
 
     /// Whether the peer's queue pair takes our messages now. Costs one load when nothing has

@@ -40,7 +40,7 @@ pub enum Cause {
     RemotePages = 0x17,
     /// The address of an atomic is not aligned.
     Misaligned = 0x18,
-    /// The peer's region is not mapped here, so that atomics do not reach it.
+    /// The word of an atomic is not aligned where it lies.
     OutOfAtomics = 0x19,
     /// The message is longer than the peer's RECV.
     PeerRecvRoom = 0x1a,

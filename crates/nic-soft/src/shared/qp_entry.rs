@@ -101,6 +101,20 @@ pub(crate) fn transport_bits(transport: Transport) -> u64 {
 pub(crate) const ACCESS_MASK: u32 = 0xff;
 const _: () = assert!(Access::EVERYTHING.bits() & !ACCESS_MASK == 0);
 
+/// The transport that a word says.
+pub(crate) fn transport(word: u64) -> Option<Transport> {
+    let said = |one: &Transport| transport_bits(*one) == word >> 4 & 0xf;
+    [Transport::Rc, Transport::Uc, Transport::Ud]
+        .into_iter()
+        .find(said)
+}
+
+/// The rights that a word says.
+#[inline]
+pub(crate) fn access(word: u64) -> Access {
+    Access::from_bits_truncate((word >> 8) as u32 & ACCESS_MASK)
+}
+
 /// Makes a queue pair's word.
 pub(crate) fn word(generation: u32, transport: Transport, access: Access, receives: bool) -> u64 {
     u64::from(generation) << 32

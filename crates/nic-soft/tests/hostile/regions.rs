@@ -5,13 +5,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use nic_soft::Cause;
 use rustix::fs::{Mode, OFlags};
 use verbs::Access;
-use verbs::typed::{ConnectOptions, Context, Endpoint, MemoryRegion, QpOptions, QueuePair, Uc};
+use verbs::typed::{ConnectOptions, Context, Endpoint, MemoryRegion, QpOptions, QueuePair, Rc, Uc};
 use verbs::{Psn, QpNum};
 
 use crate::host::Host;
-use crate::speaker::{HELLO, Message, NO_SUCH, OK, REGION, Shared, Speaker, ask, home, qpn, send};
+use crate::speaker::{
+    ATOMIC, HELLO, Message, NO_SUCH, OK, REFUSED, REGION, Shared, Speaker, ask, home, qpn, send,
+};
 
 const INSTANCE: u32 = 100;
 
@@ -113,4 +116,111 @@ fn a_region_goes_where_a_queue_pair_of_its_domain_leads_and_nowhere_else() {
     drop((moved, host));
     // SAFETY: allocated with this layout, and the region has gone.
     unsafe { dealloc(own.as_ptr(), layout) };
+}
+
+/// Asks for an addition: the word before, or why there is none.
+fn add(socket: &OwnedFd, qpn: u32, key: u32, addr: u64) -> Result<u64, u32> {
+    const FETCH_ADD: u32 = 2 << 24;
+    let mut request = Message::new(ATOMIC, key, qpn | FETCH_ADD, addr);
+    request.gid.0 = [0; 16];
+    request.gid.0[0] = 3;
+    let (answer, fds) = ask(socket, &request).expect("an answer");
+    assert!(fds.is_empty());
+    match answer.code {
+        OK => Ok(answer.c),
+        REFUSED => Err(answer.a),
+        code => panic!("answered {code}"),
+    }
+}
+
+#[test]
+fn an_atomic_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let context = Context::new(crate::pair::open(run_dir.path()));
+    let (pd, other) = (
+        context.alloc_pd().expect("a domain"),
+        context.alloc_pd().expect("a domain"),
+    );
+    let all = pd.allocate(4096, Access::EVERYTHING).expect("memory");
+    let bytes = Access::EVERYTHING - Access::REMOTE_ATOMIC;
+    let bytes = pd.allocate(4096, bytes).expect("memory");
+    let elsewhere = other.allocate(4096, Access::EVERYTHING).expect("memory");
+
+    let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
+    let segments = speaker.segments();
+    let host = {
+        let speaks = Arc::clone(&speaker);
+        Host::start(&speaker, move |socket, request| {
+            if request.code == HELLO {
+                let fds = [segments.published_file.as_fd(), segments.inbox_file.as_fd()];
+                send(socket, &speaks.answer(OK), &fds).expect("sent");
+            }
+        })
+    };
+    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
+    let stranger = Speaker::new(run_dir.path(), INSTANCE + 1);
+    let met_by_stranger = stranger.meet(0).map_err(|_| "refused").expect("met");
+
+    let cq = context.create_cq(4).expect("a queue");
+    let mut rc: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let mut uc: QueuePair<Uc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let mut careful: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let (key, addr) = (all.rkey().0, all.remote(64).addr);
+    let no = |cause: Cause| Err(cause as u32);
+    let to = rc.num().0;
+    assert_eq!(add(&met.socket, to, key, addr), no(Cause::PeerNotReady));
+    let there = |index| Endpoint {
+        gid: home(),
+        qpn: QpNum(qpn(INSTANCE, index)),
+        psn: Psn(0),
+    };
+    let options = ConnectOptions::default();
+    rc.connect(&there(2), &options).expect("connected");
+    uc.connect(&there(3), &options).expect("connected");
+    let options = ConnectOptions {
+        access: Access::REMOTE_WRITE,
+        ..options
+    };
+    careful.connect(&there(4), &options).expect("connected");
+
+    assert_eq!(add(&met.socket, to, key, addr), Ok(0));
+    assert_eq!(add(&met.socket, to, key, addr), Ok(3));
+    let refused = [
+        (to, key + 1, addr, Cause::RemoteKey),
+        (to, u32::MAX, addr, Cause::RemoteKey),
+        (to, 0, addr, Cause::RemoteKey),
+        (to, key, addr + 4, Cause::Misaligned),
+        (to, key, addr + 4096, Cause::RemoteRange),
+        (to, key, 0, Cause::RemoteRange),
+        (to, key, u64::MAX - 7, Cause::RemoteRange),
+        (to, bytes.rkey().0, bytes.remote(0).addr, Cause::RemoteRight),
+        (
+            to,
+            elsewhere.rkey().0,
+            elsewhere.remote(0).addr,
+            Cause::RemoteDomain,
+        ),
+        (uc.num().0, key, addr, Cause::PeerNotReady),
+        (careful.num().0, key, addr, Cause::QueuePairRight),
+        (qpn(0, 1000), key, addr, Cause::PeerNotReady),
+        (qpn(77, to), key, addr, Cause::PeerNotReady),
+    ];
+    for (to, key, addr, cause) in refused {
+        assert_eq!(
+            add(&met.socket, to, key, addr),
+            no(cause),
+            "{to} {key} {addr}"
+        );
+    }
+    let by_stranger = add(&met_by_stranger.socket, to, key, addr);
+    assert_eq!(by_stranger, no(Cause::PeerNotReady));
+    assert_eq!(
+        add(&met.socket, to, key, addr),
+        Ok(6),
+        "nothing else has counted"
+    );
+    drop(rc);
+    assert_eq!(add(&met.socket, to, key, addr), no(Cause::PeerNotReady));
+    drop(host);
 }

@@ -26,6 +26,7 @@ pub(crate) const HELLO: u32 = 1;
 pub(crate) const REGION: u32 = 2;
 pub(crate) const LANE: u32 = 3;
 pub(crate) const SWEEP: u32 = 4;
+pub(crate) const ATOMIC: u32 = 5;
 
 pub(crate) const OK: u32 = 0;
 pub(crate) const NO_SUCH: u32 = 1;
@@ -33,6 +34,7 @@ pub(crate) const OTHER_VERSION: u32 = 2;
 pub(crate) const IDENTITY: u32 = 3;
 pub(crate) const EXHAUSTED: u32 = 4;
 pub(crate) const LATER: u32 = 5;
+pub(crate) const REFUSED: u32 = 6;
 
 pub(crate) const MESSAGE_LEN: usize = 40;
 

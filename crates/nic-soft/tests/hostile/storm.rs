@@ -19,8 +19,8 @@ use crate::host::{Host, publish_credits, publish_qp, publish_region};
 use crate::layout::{Inbox, LANE_LINES, LANES, MRS, Published};
 use crate::pair::Process;
 use crate::speaker::{
-    HELLO, LANE, MESSAGE_LEN, Message, Met, NO_SUCH, OK, OTHER_VERSION, REGION, SWEEP, Segments,
-    Speaker, memfd, plain_file, qpn, send,
+    ATOMIC, HELLO, LANE, MESSAGE_LEN, Message, Met, NO_SUCH, OK, OTHER_VERSION, REFUSED, REGION,
+    SWEEP, Segments, Speaker, memfd, plain_file, qpn, send,
 };
 
 /// Tells a child process that it is to storm: run directory, seed, the victim's queue pairs.
@@ -463,6 +463,18 @@ impl Attacker {
         }
     }
 
+    /// An atomic on any region of the victim, over any of its queue pairs.
+    fn spoil_atomic(&mut self, message: &mut Message) {
+        let kind = self.random.u32(..4);
+        message.b = kind << 24 | self.random.u32(..16);
+        if let (Some(met), true) = (&self.met, self.random.bool()) {
+            let entry = &met.published.mrs[self.random.usize(1..64)];
+            message.a = entry.key.load(Ordering::Acquire);
+            message.c = entry.addr.load(Ordering::Relaxed) + self.random.u64(..8192);
+        }
+        message.gid.0.fill_with(|| self.random.u8(..));
+    }
+
     /// Requests that nobody answers well, with lengths and descriptors that do not belong there.
     fn request(&mut self) {
         let socket = match (&self.met, self.random.bool()) {
@@ -470,7 +482,11 @@ impl Attacker {
             _ => self.speaker.dial(0).map_err(std::io::Error::from),
         };
         let Ok(socket) = socket else { return };
-        let mut message = Message::new(self.random.u32(..6), self.edge() as u32, 0, self.edge());
+        let (code, key) = (self.random.u32(..7), self.edge() as u32);
+        let mut message = Message::new(code, key, 0, self.edge());
+        if code == ATOMIC {
+            self.spoil_atomic(&mut message);
+        }
         if self.random.u32(..4) == 0 {
             message.version = self.edge() as u32;
         }
@@ -504,9 +520,10 @@ impl Attacker {
                 let request = Message::new(REGION, key, 0, 0);
                 match crate::speaker::ask(&met.socket, &request) {
                     // Refused; what was sent here before may be answered first, a greeting of
-                    // another version among it.
+                    // another version and atomics among it.
                     Ok((answer, fds)) if fds.is_empty() => {
-                        assert!([NO_SUCH, OTHER_VERSION].contains(&answer.code));
+                        let may_be = [NO_SUCH, OTHER_VERSION, OK, REFUSED];
+                        assert!(may_be.contains(&answer.code));
                     }
                     // Ours to have: a queue pair of its protection domain leads here.
                     Ok(_) => {}

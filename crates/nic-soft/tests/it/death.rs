@@ -129,7 +129,10 @@ impl End {
 }
 
 fn start(run_dir: &Path) -> (Process, Context) {
-    let (process, stream): (Process, UnixStream) = pair::child(run_dir);
+    steer(pair::child(run_dir))
+}
+
+fn steer((process, stream): (Process, UnixStream)) -> (Process, Context) {
     let reader = stream.try_clone().expect("cloned");
     (
         process,
@@ -253,6 +256,36 @@ fn a_request_under_way_to_a_dying_peer_completes_with_an_error() {
             Wr::send_inline(b"too").id(6),
         ])
         .expect("posted");
+    let mut out = [Wc::default()];
+    for _ in 0..1000 {
+        assert_eq!(here.cq.poll(&mut out), Ok(0));
+    }
+    process.0.kill().expect("killed");
+    process.0.wait().expect("ended");
+    keep(there);
+    let failed = next(&mut here.cq, "the error");
+    assert_eq!((failed.id, failed.status), (5, WcStatus::RetryExcErr));
+    let flushed = next(&mut here.cq, "the flush");
+    assert_eq!((flushed.id, flushed.status), (6, WcStatus::WrFlushErr));
+}
+
+#[test]
+fn an_atomic_that_a_dying_peer_was_asked_for_completes_with_an_error() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut here = End::new(Context::new(pair::open(run_dir.path())));
+    let (mut process, there) = steer(pair::callers_child(run_dir.path()));
+    let mut there = End::new(there);
+    here.connect(&there);
+    there.connect(&here);
+    let (word, result) = (there.memory.remote(64), [here.memory.sge(0..8)]);
+    let add = |id| Wr::fetch_add(&result, word, 1).id(id);
+    here.rc.post_send(&[add(4)]).expect("posted");
+    let done = next(&mut here.cq, "the addition");
+    assert_eq!((done.id, done.status), (4, WcStatus::Success));
+    // It stands still, and cannot carry anything out.
+    let pid = rustix::process::Pid::from_child(&process.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+    here.rc.post_send(&[add(5), add(6)]).expect("posted");
     let mut out = [Wc::default()];
     for _ in 0..1000 {
         assert_eq!(here.cq.poll(&mut out), Ok(0));

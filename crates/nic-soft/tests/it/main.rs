@@ -21,6 +21,16 @@ mod across_gids {
     conformance::conformance_tests!(pair::across_gids());
 }
 
+mod callers_memory {
+    use super::pair;
+    conformance::conformance_tests!(pair::callers_memory());
+}
+
+mod callers_memory_across_processes {
+    use super::pair;
+    conformance::conformance_tests!(pair::callers_memory_across_processes());
+}
+
 mod across_processes {
     use super::pair;
     conformance::conformance_tests!(pair::across_processes());

@@ -73,8 +73,8 @@ fn connected(
     (ours, theirs)
 }
 
-/// Has a peer WRITE into, READ from and, if it may, count in a region of ours.
-fn use_from(peer: Arc<dyn Nic>, context: &Context, region: &MemoryRegion, atomics: bool) {
+/// Has a peer WRITE into, READ from and count in a region of ours.
+fn use_from(peer: Arc<dyn Nic>, context: &Context, region: &MemoryRegion) {
     let theirs = Context::new(peer);
     let (pd, mut cq) = (
         theirs.alloc_pd().expect("a domain"),
@@ -102,18 +102,12 @@ fn use_from(peer: Arc<dyn Nic>, context: &Context, region: &MemoryRegion, atomic
     let mut bytes = [0; 15];
     memory.read(6000, &mut bytes);
     assert_eq!(&bytes, b"written at home");
-    if atomics {
-        region.write(8192 - 64, &41u64.to_le_bytes());
-        let result = [memory.sge(0..8)];
-        let counted = one(&Wr::fetch_add(&result, region.remote(8192 - 64), 1));
-        assert_eq!(counted, WcStatus::Success);
-        assert_eq!(
-            region
-                .atomic_u64(8192 - 64)
-                .load(std::sync::atomic::Ordering::Acquire),
-            42
-        );
-    }
+    region.write(8192 - 64, &41u64.to_le_bytes());
+    let result = [memory.sge(0..8)];
+    let counted = one(&Wr::fetch_add(&result, region.remote(8192 - 64), 1));
+    assert_eq!(counted, WcStatus::Success);
+    let word = region.atomic_u64(8192 - 64);
+    assert_eq!(word.load(Ordering::Acquire), 42);
     let end = region.len();
     let sges = [memory.sge(0..8)];
     assert_eq!(
@@ -147,7 +141,7 @@ fn whole_pages_are_moved_in_place_and_back() {
             owned.bytes().iter().all(|byte| *byte == 0x5a),
             "the bytes stay"
         );
-        use_from(peer, context, &region, true);
+        use_from(peer, context, &region);
         let before = owned.bytes().to_vec();
         drop(region);
         assert_eq!(owned.bytes(), before, "the bytes stay");
@@ -158,15 +152,8 @@ fn whole_pages_are_moved_in_place_and_back() {
 fn parts_of_pages_are_reached_through_the_kernel() {
     peers(|context, peer| {
         let owned = Owned::new(64);
-        let refused = owned.register(context, 24, WORDS);
-        assert!(
-            matches!(refused, Err(VerbsError::Unsupported { .. })),
-            "{refused:?}"
-        );
-        let region = owned
-            .register(context, 24, bytes_only())
-            .expect("registered");
-        use_from(peer, context, &region, false);
+        let region = owned.register(context, 24, WORDS).expect("registered");
+        use_from(peer, context, &region);
     });
 }
 
@@ -177,11 +164,8 @@ fn pages_stay_where_they_are_if_that_is_wanted() {
     options.remap = false;
     let context = Context::new(SoftNic::open(&options).expect("an adapter"));
     let owned = Owned::new(4096);
-    assert!(owned.register(&context, 0, WORDS).is_err());
-    let region = owned
-        .register(&context, 0, bytes_only())
-        .expect("registered");
-    use_from(pair::open(run_dir.path()), &context, &region, false);
+    let region = owned.register(&context, 0, WORDS).expect("registered");
+    use_from(pair::open(run_dir.path()), &context, &region);
 }
 
 #[test]
@@ -194,7 +178,7 @@ fn without_memfd_unnamed_files_do() {
     let region = pd.allocate(LEN, WORDS).expect("memory");
     // A peer with memfd would insist on seals.
     let peer = SoftNic::open(&options).expect("an adapter");
-    use_from(peer, &context, &region, true);
+    use_from(peer, &context, &region);
     let files = std::fs::read_dir(run_dir.path()).expect("readable").count();
     assert_eq!(files, 1, "nothing but the GID's directory");
     let sealed = pair::open(run_dir.path());

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance::remote::{RemoteNic, serve_nic};
-use conformance::{Fixture, Mortal};
+use conformance::{CallersMemory, Fixture, Mortal};
 use nic_soft::{SoftNic, SoftOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbs::Gid;
+use verbs::nic::Nic;
 
 /// Names the socket over which a child process is told what to do.
 const CHILD: &str = "NIC_SOFT_TEST_CHILD";
+/// Says to it that its memory is to be the caller's.
+const CALLERS: &str = "NIC_SOFT_TEST_CALLERS";
 
 fn readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -88,8 +91,51 @@ impl Drop for Process {
     }
 }
 
+/// Two adapters of one process, all of whose memory is the caller's and stays where it is.
+pub(crate) fn callers_memory() -> Fixture {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let path = run_dir.path().to_owned();
+    let on = move |path: &Path| CallersMemory(open_in_place(path));
+    let (a, b) = (on(&path), on(&path));
+    Fixture::new(Arc::new(a), Arc::new(b))
+        .waiting_with(readable)
+        .with_mortals(move || {
+            let nic = open_in_place(&path);
+            let mortal = dropped(Arc::clone(&nic));
+            Mortal {
+                nic: Arc::new(CallersMemory(nic)),
+                ..mortal
+            }
+        })
+        .keeping(run_dir)
+}
+
+/// Two processes, all of whose memory is the caller's and stays where it is.
+pub(crate) fn callers_memory_across_processes() -> Fixture {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (process, stream) = callers_child(run_dir.path());
+    let reader = stream.try_clone().expect("cloned");
+    let b = Arc::new(RemoteNic::new(reader, stream));
+    let path = run_dir.path().to_owned();
+    let a = CallersMemory(open_in_place(run_dir.path()));
+    Fixture::new(Arc::new(a), b)
+        .waiting_with(readable)
+        .with_mortals(move || killed(callers_child(&path)))
+        .keeping((process, run_dir))
+}
+
 /// Starts a process that holds an adapter, and a stream to steer it.
 pub(crate) fn child(run_dir: &Path) -> (Process, UnixStream) {
+    child_that(run_dir, &[])
+}
+
+/// The same, with all of its memory the caller's.
+pub(crate) fn callers_child(run_dir: &Path) -> (Process, UnixStream) {
+    child_that(run_dir, &[(CALLERS, "1")])
+}
+
+/// The same, with something in its environment.
+fn child_that(run_dir: &Path, has: &[(&str, &str)]) -> (Process, UnixStream) {
     let path = run_dir.join("child.sock");
     // A second child of a test meets the socket of the first.
     let _ = std::fs::remove_file(&path);
@@ -97,6 +143,7 @@ pub(crate) fn child(run_dir: &Path) -> (Process, UnixStream) {
     let process = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "pair::node_of_another_process", "--nocapture"])
         .env(CHILD, run_dir)
+        .envs(has.iter().copied())
         .stdout(Stdio::null())
         .spawn()
         .expect("a child");
@@ -115,15 +162,18 @@ fn node_of_another_process() {
     let stream = UnixStream::connect(run_dir.join("child.sock")).expect("the parent listens");
     let reader = stream.try_clone().expect("cloned");
     // The parent hangs up when it is done.
-    let served = serve_nic(open_in_place(run_dir), reader, stream);
+    let nic: Arc<dyn Nic> = match std::env::var_os(CALLERS) {
+        Some(_) => Arc::new(CallersMemory(open_in_place(run_dir))),
+        None => open_in_place(run_dir),
+    };
+    let served = serve_nic(nic, reader, stream);
     if let Err(error) = served {
         eprintln!("the parent went: {error}");
     }
 }
 
 /// A node of a process that is killed.
-fn killed(run_dir: &Path) -> Mortal {
-    let (process, stream) = child(run_dir);
+fn killed((process, stream): (Process, UnixStream)) -> Mortal {
     let reader = stream.try_clone().expect("cloned");
     Mortal {
         nic: Arc::new(RemoteNic::new(reader, stream)),
@@ -140,6 +190,6 @@ pub(crate) fn across_processes() -> Fixture {
     let path = run_dir.path().to_owned();
     Fixture::new(open(run_dir.path()), b)
         .waiting_with(readable)
-        .with_mortals(move || killed(&path))
+        .with_mortals(move || killed(child(&path)))
         .keeping((process, run_dir))
 }

@@ -1,13 +1,16 @@
 //! What peers may do to those who serve them.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tempfile::TempDir;
 
 use super::*;
+use crate::contact::atomic::Change;
 use crate::contact::membership::Membership;
 use crate::contact::peer::Peer;
+use crate::shared::cause::Cause;
 use crate::shared::layout::QP_INDEX_BITS;
 use crate::testing::adapter_without_agent;
 
@@ -17,6 +20,9 @@ struct Nothing;
 impl Objects for Nothing {
     fn region_file(&self, _key: u32, _peer: Peerage) -> Option<Arc<OwnedFd>> {
         None
+    }
+    fn atomic(&self, _request: &AtomicRequest, _peer: Peerage) -> Result<u64, Cause> {
+        Err(Cause::RemoteKey)
     }
     fn lane_opened(&self, _lane: NewLane) {}
     fn peer_gone(&self, _peer: &Peer) {}
@@ -262,6 +268,56 @@ fn a_peer_that_cannot_be_answered_just_now_is_answered_later() {
     ask(4);
     incoming.serve_all_known(&Nothing);
     answer_all(&mut incoming);
+    assert_eq!((incoming.connections.len(), incoming.refused), (0, 1));
+}
+
+/// An adapter's objects when it has one word.
+struct Word(AtomicU64);
+
+impl Objects for Word {
+    fn region_file(&self, _key: u32, _peer: Peerage) -> Option<Arc<OwnedFd>> {
+        None
+    }
+    fn atomic(&self, request: &AtomicRequest, _peer: Peerage) -> Result<u64, Cause> {
+        Ok(request.change.make(&self.0))
+    }
+    fn lane_opened(&self, _lane: NewLane) {}
+    fn peer_gone(&self, _peer: &Peer) {}
+    fn senders_gone(&self) {}
+}
+
+#[test]
+fn an_atomic_is_carried_out_once_however_often_its_answer_is_sent() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let theirs = connect(&mut incoming, 7);
+    let word = Word(AtomicU64::new(40));
+    let add = AtomicRequest {
+        qpn: 2,
+        key: 1 << 16 | 1,
+        addr: 8,
+        change: Change::FetchAdd { add: 1 },
+    };
+    for _ in 0..3 {
+        protocol::send(theirs.as_fd(), &add.message(), &[]).expect("sent");
+    }
+    incoming.serve_all_known(&word);
+    assert_eq!(word.0.load(Ordering::Relaxed), 40, "that is for the agent");
+    incoming.send = |_, _, _| Err(Errno::NOBUFS);
+    for _ in 0..5 {
+        assert!(incoming.answer_first(&word).is_none());
+        assert_eq!(incoming.asking.len(), 1);
+    }
+    incoming.send = protocol::send;
+    assert!(incoming.answer_first(&word).is_none());
+    let answers = std::iter::from_fn(|| theirs.receive().ok()?);
+    let answers: Vec<_> = answers.map(|(answer, _)| (answer.code, answer.c)).collect();
+    assert_eq!(answers, [40, 41, 42].map(|before| (STATUS_OK, before)));
+    assert_eq!(word.0.load(Ordering::Relaxed), 43);
+    // What asks for no atomic breaks the rules.
+    let none = Message::operands(OP_ATOMIC, 1 << 16 | 1, 2, 8, Gid::default());
+    protocol::send(theirs.as_fd(), &none, &[]).expect("sent");
+    incoming.serve_all_known(&word);
     assert_eq!((incoming.connections.len(), incoming.refused), (0, 1));
 }
 
