@@ -381,7 +381,7 @@ impl Peer {
         let mapped = match (reply.code, fds.as_slice(), usize::try_from(region.len)) {
             (STATUS_OK, [file], Ok(len)) => {
                 let file = file.as_fd();
-                adapter.source.map_foreign(file, len, writable)
+                (adapter.source).map_part(file, region.in_file, len, writable)
             }
             _ => Err(VerbsError::invalid("peer's answer", "it is no file")),
         };

@@ -136,6 +136,40 @@ impl SoftNic {
     }
 }
 
+impl SoftNic {
+    /// Registers memory of the caller that lies in a file of the caller's, as
+    /// [`Nic::register`](verbs::nic::Nic::register) does other memory: what is at `start` is at `offset` in
+    /// `file`. Peers with a right to the region map the file, all of which they can reach from then on: so
+    /// what has nothing to do with them lies in other files. The memory is not moved, and it stays in the
+    /// file when the region is deregistered.
+    ///
+    /// Costs a descriptor, as long as the region is registered.
+    ///
+    /// # Errors
+    /// As `register`'s; `Invalid` for a file that ends before the region or is not sealed against
+    /// shrinking, `Io`.
+    ///
+    /// # Safety
+    /// As for `register`, and the file is mapped there, shared, as long as the region is registered.
+    // The parts of a registration, and two of a place in a file.
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn register_file(
+        &self,
+        pd: PdNum,
+        start: NonNull<u8>,
+        len: usize,
+        iova: Iova,
+        access: Access,
+        file: BorrowedFd<'_>,
+        offset: u64,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        let (pd, regions) = (self.objects.pds.begin_use(pd)?, &self.objects.regions);
+        let (memory, place) = ((start, len), (file, offset));
+        let region = SoftMr::register_file(regions, pd, memory, iova, access, place)?;
+        Ok(Arc::new(region))
+    }
+}
+
 /// How much of an adapter is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Memory regions: allocated by us and shared from birth, or the caller's own.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,7 +85,7 @@ impl Regions {
         len: usize,
         iova: Iova,
         access: Access,
-        file: Option<Arc<OwnedFd>>,
+        (file, in_file): (Option<Arc<OwnedFd>>, u64),
     ) -> Result<(u32, Slot<Known>), VerbsError> {
         let kind = if file.is_some() {
             KIND_SHARED
@@ -103,6 +103,7 @@ impl Regions {
             addr: iova.0,
             len: len as u64,
             start: start.as_ptr() as u64,
+            in_file,
         };
         mr_entry::announce(self.adapter.mr_entry(slot.number()), key, &region);
         Ok((key, slot))
@@ -155,7 +156,7 @@ impl SoftMr {
         advise_huge(&mapping);
         let start = mapping.start();
         let iova = Iova::of(start);
-        let (key, slot) = regions.publish(&pd, start, len, iova, access, file)?;
+        let (key, slot) = regions.publish(&pd, start, len, iova, access, (file, 0))?;
         let adapter = Arc::clone(&regions.adapter);
         Ok(SoftMr {
             adapter,
@@ -199,6 +200,49 @@ impl SoftMr {
                 None
             }
         };
+        SoftMr::of_caller(regions, pd, (start, len), iova, access, (file, 0), place)
+    }
+
+    /// Registers memory of the caller that lies in a file of the caller's, from an offset on.
+    pub(crate) fn register_file(
+        regions: &Regions,
+        pd: PdUse,
+        (start, len): (NonNull<u8>, usize),
+        iova: Iova,
+        access: Access,
+        (file, in_file): (BorrowedFd<'_>, u64),
+    ) -> Result<Self, VerbsError> {
+        check(len, access)?;
+        rules::check_iova(start, len, iova)?;
+        let place = Place::of(start, len);
+        let file = match access.intersects(REMOTELY) {
+            true => {
+                let source = &regions.adapter.source;
+                let end = in_file.checked_add(len as u64);
+                Some(Arc::new(source.of_caller(file, end, writers(access))?))
+            }
+            false => None,
+        };
+        SoftMr::of_caller(
+            regions,
+            pd,
+            (start, len),
+            iova,
+            access,
+            (file, in_file),
+            place,
+        )
+    }
+
+    fn of_caller(
+        regions: &Regions,
+        pd: PdUse,
+        (start, len): (NonNull<u8>, usize),
+        iova: Iova,
+        access: Access,
+        file: (Option<Arc<OwnedFd>>, u64),
+        place: Place,
+    ) -> Result<Self, VerbsError> {
         let (key, slot) = regions.publish(&pd, start, len, iova, access, file)?;
         Ok(SoftMr {
             adapter: Arc::clone(&regions.adapter),
@@ -319,6 +363,7 @@ pub(crate) fn local(
         addr: entry.addr.load(Ordering::Relaxed),
         len: entry.len.load(Ordering::Relaxed),
         start: entry.start.load(Ordering::Relaxed),
+        in_file: 0, // As little.
     };
     let offset = region.offset(sge.addr, u64::from(sge.len))?;
     let right = region.pd == pd && region.access.contains(needed);

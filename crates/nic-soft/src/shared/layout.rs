@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// `VRVNSOFT`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VRVNSOFT");
 /// Changes with every change of these layouts.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// Low bits of a queue pair number: its index in the adapter. The bits above are the instance.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -92,9 +92,11 @@ pub(crate) struct MrEntry {
     pub(crate) len: AtomicU64,
     /// The address of its first byte in its owner's process.
     pub(crate) start: AtomicU64,
+    /// Where its first byte is in its file, if it has one.
+    pub(crate) in_file: AtomicU64,
 }
 
-/// `MrEntry::kind`: a file of its own that peers map.
+/// `MrEntry::kind`: a file that peers map.
 pub(crate) const KIND_SHARED: u32 = 1;
 /// `MrEntry::kind`: private memory, reached with process_vm_readv and process_vm_writev.
 pub(crate) const KIND_PRIVATE: u32 = 2;

@@ -18,6 +18,8 @@ pub(crate) struct Described {
     pub(crate) len: u64,
     /// Where it is in its owner's process.
     pub(crate) start: u64,
+    /// Where it begins in its file, if it has one.
+    pub(crate) in_file: u64,
 }
 
 impl Described {
@@ -41,6 +43,7 @@ pub(crate) fn announce(entry: &MrEntry, key: u32, region: &Described) {
     entry.addr.store(region.addr, Ordering::Relaxed);
     entry.len.store(region.len, Ordering::Relaxed);
     entry.start.store(region.start, Ordering::Relaxed);
+    entry.in_file.store(region.in_file, Ordering::Relaxed);
     entry.key.store(key, Ordering::Release);
 }
 
@@ -62,6 +65,7 @@ pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
         addr: entry.addr.load(Ordering::Relaxed),
         len: entry.len.load(Ordering::Relaxed),
         start: entry.start.load(Ordering::Relaxed),
+        in_file: entry.in_file.load(Ordering::Relaxed),
     };
     // The fields belong together only if the region was there all the while.
     fence(Ordering::Acquire);

@@ -14,6 +14,8 @@ use verbs::VerbsError;
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    /// Bytes before its start that are mapped as well, because a mapping is whole pages.
+    lead: usize,
     writable: bool,
 }
 
@@ -30,6 +32,18 @@ impl Mapping {
         len: usize,
         writable: bool,
     ) -> Result<Self, VerbsError> {
+        Mapping::from(file, 0, len, writable)
+    }
+
+    /// Maps `len` bytes of a file from an offset on.
+    fn from(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        writable: bool,
+    ) -> Result<Self, VerbsError> {
+        let lead = (offset % rustix::param::page_size() as u64) as usize;
+        let whole = len.saturating_add(lead);
         let protection = if writable {
             ProtFlags::READ | ProtFlags::WRITE
         } else {
@@ -37,13 +51,17 @@ impl Mapping {
         };
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice changes no existing memory.
-        let start =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }
-                .map_err(|e| VerbsError::io("mapping shared memory", e))?;
-        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
+        let start = unsafe {
+            let (anywhere, from) = (std::ptr::null_mut(), offset - lead as u64);
+            rustix::mm::mmap(anywhere, whole, protection, flags, file, from)
+        }
+        .map_err(|e| VerbsError::io("mapping shared memory", e))?;
+        let start = start.cast::<u8>().wrapping_add(lead);
+        let start = NonNull::new(start).expect("the kernel maps nothing at address 0");
         Ok(Mapping {
             start,
             len,
+            lead,
             writable,
         })
     }
@@ -72,9 +90,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        let first = self.start.as_ptr().wrapping_sub(self.lead);
         // SAFETY: the range is this mapping's own, and nobody holds it any more.
-        let unmapped =
-            unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
+        let unmapped = unsafe { rustix::mm::munmap(first.cast::<c_void>(), self.lead + self.len) };
         debug_assert!(unmapped.is_ok(), "unmapping one's own mapping");
     }
 }
@@ -170,10 +188,54 @@ impl Source {
         }
     }
 
+    /// A descriptor for peers of a file that the caller has made, which must have so many bytes and not
+    /// shrink. Peers that may only read get one that only reads; a hostile one can open it anew, because
+    /// the file cannot be sealed: its owner may want to map it again.
+    pub(crate) fn of_caller(
+        &self,
+        file: BorrowedFd<'_>,
+        len: Option<u64>,
+        writers: Writers,
+    ) -> Result<OwnedFd, VerbsError> {
+        let stat = rustix::fs::fstat(file)
+            .map_err(|e| VerbsError::io("asking for the size of shared memory", e))?;
+        if len.is_none_or(|len| (stat.st_size as u64) < len) {
+            let why = "it ends before the region does";
+            return Err(VerbsError::invalid("file of a memory region", why));
+        }
+        if *self == Source::Memfd {
+            let seals = rustix::fs::fcntl_get_seals(file)
+                .map_err(|e| VerbsError::io("asking for the seals of shared memory", e))?;
+            if !seals.contains(SealFlags::SHRINK) {
+                let why = "it is not sealed against shrinking, and peers would not map it";
+                return Err(VerbsError::invalid("file of a memory region", why));
+            }
+        }
+        let made = match writers {
+            Writers::Everybody => rustix::io::fcntl_dupfd_cloexec(file, 0),
+            Writers::Owner => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            }
+        };
+        made.map_err(|e| VerbsError::io("making a descriptor of shared memory", e))
+    }
+
     /// Checks that a file from a peer has at least `len` bytes and cannot shrink, and maps it.
     pub(crate) fn map_foreign(
         &self,
         file: BorrowedFd<'_>,
+        len: usize,
+        writable: bool,
+    ) -> Result<Mapping, VerbsError> {
+        self.map_part(file, 0, len, writable)
+    }
+
+    /// The same for so many bytes from an offset on.
+    pub(crate) fn map_part(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
         len: usize,
         writable: bool,
     ) -> Result<Mapping, VerbsError> {
@@ -195,10 +257,12 @@ impl Source {
         }
         let stat =
             rustix::fs::fstat(file).map_err(|e| VerbsError::io("asking for a peer's size", e))?;
-        if (stat.st_size as u64) < len as u64 {
-            let why = format!("{} bytes where {len} were announced", stat.st_size);
+        let end = offset.checked_add(len as u64);
+        if end.is_none_or(|end| (stat.st_size as u64) < end) {
+            let bytes = stat.st_size;
+            let why = format!("{bytes} bytes where {len} were announced from {offset} on");
             return Err(VerbsError::invalid("peer's shared memory", why));
         }
-        Mapping::new(file, len, writable)
+        Mapping::from(file, offset, len, writable)
     }
 }

@@ -1,18 +1,20 @@
 //! Memory that the caller brings along, and shared memory without memfd.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use conformance::Fixture;
 use nic_soft::SoftNic;
+use rustix::fs::{MemfdFlags, SealFlags};
 use verbs::nic::Nic;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
     Rc, Wr,
 };
-use verbs::{Access, VerbsError, Wc, WcStatus};
+use verbs::{Access, Iova, VerbsError, Wc, WcStatus};
 
 use crate::pair;
 
@@ -295,4 +297,95 @@ fn memory_under_another_region_stays_when_the_first_goes() {
         assert_eq!(end.add(PAGE - 1).read(), 0x5a, "the bytes stay");
         dealloc(start.as_ptr(), layout);
     }
+}
+
+/// Pages of a file of the caller's, mapped.
+struct Filed {
+    file: OwnedFd,
+    start: NonNull<u8>,
+}
+
+impl Filed {
+    const LEN: usize = 4 * 4096;
+
+    fn new(seals: SealFlags) -> Self {
+        use rustix::mm::{MapFlags, ProtFlags};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("callers", flags).expect("a memfd");
+        rustix::fs::ftruncate(&file, Self::LEN as u64).expect("a length");
+        rustix::fs::fcntl_add_seals(&file, seals).expect("seals");
+        let (protection, anywhere) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            rustix::mm::mmap(anywhere, Self::LEN, protection, MapFlags::SHARED, &file, 0)
+        };
+        let start = NonNull::new(start.expect("mapped").cast()).expect("not at 0");
+        Filed { file, start }
+    }
+}
+
+impl Drop for Filed {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is its own, and no region lies there any more.
+        unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), Self::LEN) }.expect("unmapped");
+    }
+}
+
+#[test]
+fn memory_in_a_file_of_the_callers_is_mapped_by_peers() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut options = pair::options(run_dir.path());
+    options.remap = false;
+    let nic = SoftNic::open(&options).expect("an adapter");
+    let context = Context::new(nic.clone());
+    let theirs = Context::new(pair::open(run_dir.path()));
+    let [pd, their_pd] = [&context, &theirs].map(|one| one.alloc_pd().expect("a domain"));
+    let [our_cq, mut cq] = [&context, &theirs].map(|one| one.create_cq(16).expect("a queue"));
+    let (_qp, mut their_qp) = connected((&pd, &our_cq), (&their_pd, &cq));
+    let filed = Filed::new(SealFlags::SHRINK);
+    let register = |filed: &Filed, at: usize, len: usize, offset: u64, access: Access| {
+        // SAFETY: the memory outlives the regions, and lies at this offset or is refused.
+        unsafe {
+            let start = filed.start.add(at);
+            let (pd, iova, file) = (pd.num(), Iova::of(start), filed.file.as_fd());
+            nic.register_file(pd, start, len, iova, access, file, offset)
+        }
+    };
+    // Not at the beginning of a page, nor to the end of one.
+    let region = register(&filed, 4096 + 40, 8192, 4096 + 40, WORDS).expect("registered");
+    let memory = their_pd.allocate(64, Access::LOCAL_WRITE).expect("memory");
+    let mut one = |wr: &Wr<'_, Rc>| {
+        their_qp
+            .post_send(std::slice::from_ref(wr))
+            .expect("posted");
+        let mut done = [Wc::default()];
+        while cq.poll(&mut done).expect("no overrun") == 0 {
+            std::thread::yield_now();
+        }
+        done[0].status
+    };
+    let word = |at: usize| {
+        // SAFETY: an aligned word of the mapping.
+        unsafe { AtomicU64::from_ptr(filed.start.add(at).cast().as_ptr()) }
+    };
+    let at = |offset| verbs::nic::remote_addr(&*region, offset);
+    word(4096 + 48).store(41, Ordering::Release);
+    let sges = [memory.sge(0..8)];
+    assert_eq!(one(&Wr::fetch_add(&sges, at(8), 1)), WcStatus::Success);
+    assert_eq!(word(4096 + 48).load(Ordering::Acquire), 42);
+    memory.write(8, &77u64.to_ne_bytes());
+    let sges = [memory.sge(8..16)];
+    assert_eq!(one(&Wr::write(&sges, at(8184))), WcStatus::Success);
+    assert_eq!(word(3 * 4096 + 32).load(Ordering::Acquire), 77);
+    // Nobody has moved it, nor do they when the region goes.
+    drop(region);
+    assert_eq!(word(4096 + 48).load(Ordering::Acquire), 42);
+
+    let invalid = |made: Result<_, VerbsError>| matches!(made, Err(VerbsError::Invalid { .. }));
+    assert!(invalid(register(&filed, 0, 2 * 4096, 3 * 4096, WORDS)));
+    assert!(invalid(register(&filed, 0, 4096, u64::MAX - 4095, WORDS)));
+    let unsealed = Filed::new(SealFlags::GROW);
+    assert!(invalid(register(&unsealed, 0, 4096, 0, WORDS)));
+    // Nobody has a right to map this.
+    register(&unsealed, 0, 4096, 0, Access::LOCAL_WRITE).expect("registered");
 }

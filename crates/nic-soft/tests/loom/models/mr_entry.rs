@@ -18,6 +18,7 @@ fn region(number: u32) -> Described {
         kind: number,
         addr: u64::from(number) << 12,
         len: u64::from(number) << 8,
+        in_file: u64::from(number) << 20,
         start: u64::from(number) << 16,
     }
 }
@@ -33,6 +34,7 @@ fn an_entry_that_changes_is_read_as_one_region_or_none() {
             addr: Default::default(),
             len: Default::default(),
             start: Default::default(),
+            in_file: Default::default(),
         });
         announce(&entry, 1, &region(1));
         let reader = {
