@@ -9,10 +9,19 @@ use verbs::nic::Nic;
 use crate::settings;
 use crate::trace::Trace;
 
-/// The NIC as the program gets it. Errors are sentences.
-pub(crate) fn around(nic: Arc<SoftNic>) -> Result<Arc<dyn Nic>, String> {
-    let mut nic: Arc<dyn Nic> = nic;
+/// The NIC as the program gets it.
+pub(crate) struct Around {
+    pub(crate) nic: Arc<dyn Nic>,
+    /// The NIC itself, for memory that lies in files: where nothing in between has to know of the program's memory.
+    pub(crate) soft: Option<Arc<SoftNic>>,
+}
+
+/// Puts around the NIC what was asked for. Errors are sentences.
+pub(crate) fn around(soft: Arc<SoftNic>) -> Result<Around, String> {
+    let mut nic: Arc<dyn Nic> = Arc::<SoftNic>::clone(&soft);
+    let mut soft = Some(soft);
     if let Some(plan) = settings::faults()? {
+        soft = None;
         let faulty = Faulty::new(nic, plan);
         nic = Arc::new(faulty.map_err(|error| format!("faults around the NIC: {error}"))?);
     }
@@ -21,5 +30,5 @@ pub(crate) fn around(nic: Arc<SoftNic>) -> Result<Arc<dyn Nic>, String> {
         let trace = trace.map_err(|error| format!("trace in {}: {error}", path.display()))?;
         nic = Arc::new(Traced::new(nic, trace));
     }
-    Ok(nic)
+    Ok(Around { nic, soft })
 }

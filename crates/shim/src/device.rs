@@ -13,7 +13,8 @@ use verbs::nic::{AsyncEvent, Nic};
 use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
 
 use crate::abi;
-use crate::around::around;
+use crate::around::{Around, around};
+use crate::born;
 use crate::cq::Cq;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer, set_errno};
 use crate::post;
@@ -65,6 +66,8 @@ pub(crate) fn complain(what: &str, why: &dyn std::fmt::Display) {
 pub(crate) struct Opened {
     c: abi::VerbsContext,
     pub(crate) nic: Arc<dyn Nic>,
+    /// As [`Around`](crate::around::Around) has it.
+    pub(crate) soft: Option<Arc<SoftNic>>,
     /// Readable when an asynchronous event waits. A program may have its reads block.
     events: OwnedFd,
     objects: Mutex<Objects>,
@@ -133,6 +136,10 @@ pub(crate) fn wait_for<T>(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut abi::Device {
+    born::wake(settings::shares_memory().unwrap_or_else(|why| {
+        complain("memory is not shared", &why);
+        false
+    }));
     let list = Box::new([the_device(), std::ptr::null_mut()]);
     if !num_devices.is_null() {
         // SAFETY: the caller's.
@@ -178,7 +185,7 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         complain("cannot open the device", &error);
         errno_of(&error)
     })?;
-    let nic = around(nic).map_err(|why| {
+    let Around { nic, soft } = around(nic).map_err(|why| {
         complain("cannot open the device", &why);
         libc::EINVAL
     })?;
@@ -211,6 +218,7 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
             context,
         },
         nic,
+        soft,
         events,
         objects: Mutex::default(),
     });

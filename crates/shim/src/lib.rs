@@ -17,6 +17,7 @@
 //! | `around`, `trace` | what is put around the NIC: faults, a trace |
 //! | `device` | devices, contexts, their attributes and asynchronous events |
 //! | `memory` | protection domains, memory regions |
+//! | `born` | memory that is shared from birth: libc's functions that map and allocate pages |
 //! | `cq` | completion channels, completion queues, polling |
 //! | `cq_ex` | polling by `ibv_start_poll` and its like |
 //! | `srq` | shared receive queues |
@@ -36,6 +37,7 @@ pub mod abi;
 mod address;
 mod around;
 mod attributes;
+mod born;
 mod compose;
 mod cq;
 mod cq_ex;

@@ -1,6 +1,7 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use verbs::nic::NicMr;
 use verbs::{Access, Iova, PdNum};
 
 use crate::abi;
+use crate::born;
 use crate::device::Opened;
 use crate::errno::{Errno, code, errno_of, pointer};
 
@@ -83,16 +85,19 @@ unsafe fn register(
         return Err(libc::EOPNOTSUPP);
     }
     let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
-    // SAFETY: the memory stays, and it is not moved. What the program's own loads and stores do there is as with a real device,
-    // which this process's compiler does not see either.
+    let (nic, iova, access) = (&ours.opened().nic, Iova(iova), access & Access::EVERYTHING);
+    let file = born::file_of(addr.addr(), length);
+    let in_file = ours.opened().soft.as_ref().zip(file.as_ref());
+    // SAFETY: the memory stays, it is not moved, and it is this file's. What the program's own loads and stores do there is
+    // as with a real device, which this process's compiler does not see either.
     let region = unsafe {
-        (ours.opened().nic).register(
-            ours.num,
-            start,
-            length,
-            Iova(iova),
-            access & Access::EVERYTHING,
-        )
+        match in_file {
+            Some((soft, (file, at))) => soft
+                .register_file(ours.num, start, length, iova, access, file.as_fd(), *at)
+                // It may be that there is no descriptor left; peers reach it without.
+                .or_else(|_| nic.register(ours.num, start, length, iova, access)),
+            None => nic.register(ours.num, start, length, iova, access),
+        }
     };
     let region = region.map_err(|error| errno_of(&error))?;
     let c = abi::Mr {

@@ -17,6 +17,8 @@ const GID: &str = "VERVAIN_GID";
 const FAULTS: &str = "VERVAIN_FAULTS";
 /// The file that everything is traced in.
 const TRACE: &str = "VERVAIN_TRACE";
+/// Says which memory is born shared.
+const SHARE: &str = "VERVAIN_SHARE";
 
 /// What the device is called.
 pub(crate) const DEVICE: &str = "vervain0";
@@ -36,6 +38,15 @@ fn run_dir() -> PathBuf {
             let uid = rustix::process::geteuid().as_raw();
             std::env::temp_dir().join(format!("vervain-{uid}"))
         }
+    }
+}
+
+/// Whether memory is to be born shared: not with `none`.
+pub(crate) fn shares_memory() -> Result<bool, String> {
+    match std::env::var(SHARE).as_deref() {
+        Err(_) | Ok("" | "pages") => Ok(true),
+        Ok("none") => Ok(false),
+        Ok(other) => Err(format!("{SHARE}={other}: neither pages nor none")),
     }
 }
 
