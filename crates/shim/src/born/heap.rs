@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::lock::locked;
 use super::table::may_touch;
-use super::{LEN_MAX, birth, is_awake, os};
+use super::{HEAP, LEN_MAX, birth, is_awake, os};
 
 unsafe extern "C" {
     fn __libc_free(start: *mut c_void);
@@ -16,6 +16,9 @@ unsafe extern "C" {
     fn __libc_valloc(len: usize) -> *mut c_void;
     fn __libc_pvalloc(len: usize) -> *mut c_void;
 }
+
+/// The functions here that take back what was given out.
+pub(super) const NAMES: [&CStr; 4] = [c"free", c"realloc", c"reallocarray", c"malloc_usable_size"];
 
 /// A function of the next allocator, looked for when it is first called: that may be long before anything
 /// here is told to begin.
@@ -79,7 +82,7 @@ macro_rules! next {
 fn pages(align: usize, len: usize) -> Option<*mut c_void> {
     let fits = (os::PAGE..=LEN_MAX).contains(&len);
     let wanted = align >= os::PAGE && align.is_power_of_two() && fits;
-    if !wanted || !is_awake() {
+    if !wanted || !is_awake(HEAP) {
         return None;
     }
     let errno = os::errno();

@@ -24,6 +24,7 @@
 //! seen (the Go runtime, for one). A descriptor is looked at before it is used, because programs close, and use
 //! again, descriptors that are not theirs.
 
+use std::ffi::{CStr, c_void};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,28 +45,49 @@ const LEN_MAX: usize = 1 << 40;
 /// Alignments beyond it are the allocator's business.
 const ALIGN_MAX: usize = 1 << 30;
 
-const DORMANT: usize = 0;
-const AWAKE: usize = 1;
-const OFF: usize = 2;
+/// In [`STATE`]: it is decided what is shared.
+const DECIDED: usize = 1;
+/// Mappings are.
+const PAGES: usize = 2;
+/// What the allocator gives out is.
+const HEAP: usize = 4;
 
-/// Whether memory is born shared by now.
-static STATE: AtomicUsize = AtomicUsize::new(DORMANT);
+/// What is born shared by now.
+static STATE: AtomicUsize = AtomicUsize::new(0);
 
 /// From here on memory is born shared, unless that is not wanted.
 pub(crate) fn wake(wanted: bool) {
-    let next = match wanted && os::PAGE == rustix::param::page_size() {
-        true => AWAKE,
-        false => OFF,
-    };
-    let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-    let first = STATE.compare_exchange(DORMANT, OFF, success, failure);
-    if first.is_ok() && next == AWAKE && fork::watch() {
-        STATE.store(AWAKE, Ordering::Release);
+    if STATE.fetch_or(DECIDED, Ordering::AcqRel) != 0 || !wanted {
+        return;
     }
+    if os::PAGE != rustix::param::page_size() || !are_called(&pages::NAMES) || !fork::watch() {
+        return;
+    }
+    let heap = if are_called(&heap::NAMES) { HEAP } else { 0 };
+    STATE.fetch_or(PAGES | heap, Ordering::Release);
 }
 
-fn is_awake() -> bool {
-    STATE.load(Ordering::Acquire) == AWAKE
+fn is_awake(what: usize) -> bool {
+    STATE.load(Ordering::Acquire) & what != 0
+}
+
+/// Whether the process's calls of functions come to this library. They do not when it was loaded late, nor
+/// when the program has functions of its own.
+fn are_called(names: &[&CStr]) -> bool {
+    // The object that an address is in.
+    let object = |at: *const c_void| {
+        // SAFETY: pointers, which may be null.
+        let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: there is room for the answer.
+        let is_known = unsafe { libc::dladdr(at, &mut found) } != 0;
+        is_known.then_some(found.dli_fbase)
+    };
+    let ours = object((&raw const STATE).cast());
+    names.iter().all(|name| {
+        // SAFETY: the name is a string.
+        let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        ours.is_some() && object(called) == ours
+    })
 }
 
 /// The file in which memory lies, and where it does there; `None` for memory that is not shared.
@@ -83,7 +105,7 @@ pub(crate) fn file_of(start: usize, len: usize) -> Option<(OwnedFd, u64)> {
 /// Shared memory of whole pages, at an address that the kernel chooses, or a better one; `None` where that
 /// cannot be had.
 fn birth(hint: usize, len: usize, align: usize, flags: i32, is_heap: bool) -> Option<usize> {
-    if !is_awake() || len > LEN_MAX || align > ALIGN_MAX {
+    if len > LEN_MAX || align > ALIGN_MAX {
         return None;
     }
     let len = os::whole_pages(len)?;

@@ -1,15 +1,25 @@
 //! `mmap` and what changes mappings, in libc's place.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{CStr, c_int, c_long, c_void};
 
 use super::lock::locked;
 use super::table::{Table, may_touch};
-use super::{MAPPED_MIN, birth, is_awake, os};
+use super::{MAPPED_MIN, PAGES, birth, is_awake, os};
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 const BORN: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 /// What a mapping that is born shared may ask for besides.
 const BESIDES: c_int = libc::MAP_POPULATE;
+
+/// The functions here.
+pub(super) const NAMES: [&CStr; 6] = [
+    c"mmap",
+    c"mmap64",
+    c"munmap",
+    c"mprotect",
+    c"madvise",
+    c"mremap",
+];
 
 /// Fails as the kernel does.
 fn refuse(code: c_int) -> c_long {
@@ -26,7 +36,7 @@ unsafe fn map(
     offset: libc::off_t,
 ) -> *mut c_void {
     let start = addr.addr();
-    if flags & !BESIDES == BORN && protection == READ_WRITE && len > MAPPED_MIN && is_awake() {
+    if flags & !BESIDES == BORN && protection == READ_WRITE && len > MAPPED_MIN && is_awake(PAGES) {
         let errno = os::errno();
         if let Some(born) = birth(start, len, os::PAGE, flags & BESIDES, false) {
             return std::ptr::with_exposed_provenance_mut(born);

@@ -195,13 +195,12 @@ impl Table {
             self.pieces[index] = self.pieces[self.count];
             let is_last = !self.pieces().iter().any(|one| one.file == piece.file);
             let file = &mut self.files[piece.file];
-            match file.checked_fd() {
-                Some(fd) if is_last => os::close(fd),
-                Some(fd) => {
-                    // It stays in memory otherwise, of which nobody is told.
-                    os::punch(fd, piece.offset, piece.len);
+            if let Some(fd) = file.checked_fd() {
+                // It stays in memory otherwise: nobody else is told, and peers may still map it.
+                os::punch(fd, piece.offset, piece.len);
+                if is_last {
+                    os::close(fd);
                 }
-                None => {}
             }
             if is_last {
                 file.fd = -1;

@@ -1,8 +1,10 @@
-//! What programs rely on, tried with programs that nobody here wrote.
+//! What programs rely on, tried with programs that nobody here wrote, and with some that are compiled here.
 
 mod around;
 mod layout;
+mod memory;
 mod pair;
 mod perftest;
+mod programs;
 mod pyverbs;
 mod utilities;

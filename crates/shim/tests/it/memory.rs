@@ -1,0 +1,135 @@
+//! Memory that is born shared, as programs see it, and atomics on memory that is shared and on memory that is not.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::programs::{Running, compile, free_port, installed, left_out, library, until_listening};
+
+/// How a program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum With {
+    /// Without the library.
+    Nothing,
+    /// With it, and nothing is shared.
+    None,
+    /// With it.
+    Pages,
+}
+
+impl With {
+    fn run(self, program: &Path) -> (String, String) {
+        let mut command = Command::new(program);
+        if self != With::Nothing {
+            command.env("LD_PRELOAD", library());
+        }
+        if self == With::None {
+            command.env("VERVAIN_SHARE", "none");
+        }
+        let (status, said, complained) = Running::start(&mut command).finish();
+        assert!(status.success(), "{self:?}: {status} {said} {complained}");
+        (said, complained)
+    }
+}
+
+#[test]
+fn programs_see_private_memory() {
+    if installed("cc").is_none() {
+        return left_out("cc, of gcc");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = compile("pages", dir.path(), &[]);
+    let (expected, shared) = With::Nothing.run(&program);
+    assert_eq!(shared, "shared 0\n");
+    let (seen, shared) = With::None.run(&program);
+    assert_eq!(seen, expected);
+    assert_eq!(shared, "shared 0\n");
+    for _ in 0..3 {
+        let (seen, shared) = With::Pages.run(&program);
+        assert_eq!(seen, expected);
+        assert_eq!(shared, "shared 13\n", "what is asked for is shared");
+    }
+}
+
+#[test]
+fn another_allocator_gets_what_is_its_own() {
+    if installed("cc").is_none() {
+        return left_out("cc, of gcc");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let allocator = compile(
+        "own_malloc",
+        dir.path(),
+        &["-shared", "-fPIC", "-fno-builtin"],
+    );
+    let allocator = allocator.to_str().expect("a path");
+    let rpath = format!("-Wl,-rpath,{}", dir.path().display());
+    let flags = ["-Wl,--no-as-needed", allocator, &rpath];
+    let program = compile("uses_own", dir.path(), &flags);
+    let all = [With::Nothing, With::None, With::Pages].map(|with| with.run(&program));
+    let expected = ("small pages odd 1\n".to_owned(), String::new());
+    assert_eq!(all, [(); 3].map(|()| expected.clone()));
+}
+
+/// Runs two of perftest against each other: what the client says.
+fn perftest(program: &Path, share: &str, flags: &[&str]) -> String {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    let side = |last: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .env("LD_PRELOAD", library())
+            .env("VERVAIN_RUN_DIR", run_dir.path())
+            .env("VERVAIN_SHARE", share)
+            .args(["-p", &port.to_string()])
+            .args(flags)
+            .args(last);
+        Running::start(&mut command)
+    };
+    let mut server = side(&[]);
+    until_listening(&mut server, port);
+    let client = side(&["127.0.0.1"]);
+    let [client, server] = [client, server].map(Running::finish);
+    for (status, said, complained) in [&client, &server] {
+        let how = format!("{program:?} {share} {flags:?}: {status}\n{said}\n{complained}");
+        assert!(status.success(), "{how}");
+        assert!(
+            !said.contains("rror") && !complained.contains("rror"),
+            "{how}"
+        );
+    }
+    client.1
+}
+
+/// The last line of numbers: bytes, iterations, and what was measured.
+fn figures(said: &str) -> Vec<f64> {
+    let numbers = |line: &str| -> Option<Vec<f64>> {
+        let words = line.split_ascii_whitespace();
+        let all: Result<Vec<f64>, _> = words.map(str::parse).collect();
+        all.ok().filter(|all| all.len() >= 4)
+    };
+    let last = said.lines().rev().find_map(numbers);
+    last.unwrap_or_else(|| panic!("no figures: {said}"))
+}
+
+#[test]
+fn perftest_measures_atomics_and_one_sided_operations() {
+    let programs = [
+        ("ib_atomic_lat", &["-A", "FETCH_AND_ADD"][..]),
+        ("ib_atomic_lat", &["-A", "CMP_AND_SWAP"]),
+        ("ib_atomic_bw", &["-A", "FETCH_AND_ADD"]),
+        ("ib_atomic_bw", &["-A", "CMP_AND_SWAP"]),
+        ("ib_write_lat", &[]),
+        ("ib_read_lat", &[]),
+        ("ib_write_bw", &[]),
+    ];
+    for (name, flags) in programs {
+        let Some(program) = installed(name) else {
+            return left_out(&format!("{name}, of perftest"));
+        };
+        for share in ["none", "pages"] {
+            let flags = [flags, &["-n", "200"]].concat();
+            let said = perftest(&program, share, &flags);
+            assert_eq!(figures(&said)[1], 200.0, "{said}");
+        }
+    }
+}

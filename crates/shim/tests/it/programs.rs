@@ -1,0 +1,123 @@
+//! Programs that tests run: compiled here, or installed, with the library before their own.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Says that a test is left out because something is missing; fails where everything has to be there.
+pub(crate) fn left_out(what: &str) {
+    assert!(
+        std::env::var_os("VERVAIN_TEST_PEERS").is_none(),
+        "{what} is missing"
+    );
+    eprintln!("left out: {what} is missing");
+}
+
+/// Where a program is found.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|program| program.is_file())
+}
+
+/// The library under test.
+pub(crate) fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("this test");
+    test.with_file_name("libvervain_verbs.so")
+}
+
+/// Compiles a program that stands beside this file.
+pub(crate) fn compile(name: &str, into: &Path, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs");
+    let binary = into.join(name);
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-pthread", "-o"])
+        .arg(&binary)
+        .arg(source.join(name).with_extension("c"))
+        .args(flags)
+        .output()
+        .expect("cc, of gcc");
+    let said = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{said}");
+    binary
+}
+
+/// A running program, killed if it is still there in the end.
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(piped.spawn().expect("it starts"))
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_some()
+    }
+
+    /// How it ended, and what it said on standard output and standard error.
+    pub(crate) fn finish(mut self) -> (ExitStatus, String, String) {
+        let (mut out, mut err) = (self.0.stdout.take(), self.0.stderr.take());
+        let read = |from: &mut dyn std::io::Read| {
+            let mut said = String::new();
+            from.read_to_string(&mut said).expect("text");
+            said
+        };
+        std::thread::scope(|scope| {
+            let out = scope.spawn(move || out.as_mut().map(|out| read(out)).unwrap_or_default());
+            let err = scope.spawn(move || err.as_mut().map(|err| read(err)).unwrap_or_default());
+            let deadline = Instant::now() + PATIENCE;
+            while !self.is_over() {
+                if Instant::now() > deadline {
+                    self.0.kill().expect("killed");
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let status = self.0.wait().expect("a child");
+            let said = (out.join().expect("read"), err.join().expect("read"));
+            (status, said.0, said.1)
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Over already, or over now.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Whether somebody listens on a port, whom a call would disturb.
+fn is_listened_on(port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    let of_port = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let local = words.next().unwrap_or_default();
+        local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some(LISTENS)
+    };
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let lines = std::fs::read_to_string(table).unwrap_or_default();
+        lines.lines().any(of_port)
+    })
+}
+
+/// Waits until a server listens.
+pub(crate) fn until_listening(server: &mut Running, port: u16) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_listened_on(port) && !server.is_over() {
+        assert!(Instant::now() < deadline, "nobody listens on {port}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
