@@ -10,7 +10,6 @@ use super::table::may_touch;
 use super::{HEAP, LEN_MAX, birth, is_awake, os};
 
 unsafe extern "C" {
-    fn __libc_free(start: *mut c_void);
     fn __libc_realloc(start: *mut c_void, len: usize) -> *mut c_void;
     fn __libc_memalign(align: usize, len: usize) -> *mut c_void;
     fn __libc_valloc(len: usize) -> *mut c_void;
@@ -20,14 +19,15 @@ unsafe extern "C" {
 /// The functions here that take back what was given out.
 pub(super) const NAMES: [&CStr; 4] = [c"free", c"realloc", c"reallocarray", c"malloc_usable_size"];
 
-/// A function of the next allocator, looked for when it is first called: that may be long before anything
-/// here is told to begin.
+/// A function of the next allocator, looked for when it is first called: that may be before this library's
+/// own constructor has run.
 struct Next {
     name: &'static CStr,
     found: AtomicUsize,
 }
 
-/// The thread that looks for such a function just now. Looking may free memory.
+/// The thread that looks for such a function just now. Looking may free memory: the text of the error that
+/// `dlsym` had before.
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
 
 impl Next {
@@ -195,11 +195,25 @@ fn take_back(start: *mut c_void) -> bool {
 unsafe extern "C" fn free(start: *mut c_void) {
     type Kind = unsafe extern "C" fn(*mut c_void);
     if !take_back(start) {
-        let next = next!(c"free" as Kind, __libc_free);
+        let next = next!(c"free" as Kind, keep);
         // SAFETY: the caller's promise.
         unsafe { next(start) };
     }
 }
+
+/// While the next `free` is being looked for. Whose memory it is is not known yet, and it may be what the
+/// call waits to free that led to the search.
+unsafe extern "C" fn keep(_start: *mut c_void) {}
+
+/// Has the search for `free` over before there are threads.
+extern "C" fn search() {
+    // SAFETY: there is nothing to free.
+    unsafe { free(std::ptr::null_mut()) };
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static SEARCH: extern "C" fn() = search;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(start: *mut c_void, len: usize) -> *mut c_void {

@@ -70,6 +70,18 @@ fn another_allocator_gets_what_is_its_own() {
     assert_eq!(all, [(); 3].map(|()| expected.clone()));
 }
 
+#[test]
+fn memory_may_be_freed_before_anything_else_happens() {
+    if installed("cc").is_none() {
+        return left_out("cc, of gcc");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = compile("early", dir.path(), &[]);
+    for with in [With::Nothing, With::None, With::Pages] {
+        assert_eq!(with.run(&program), ("1\n".to_owned(), String::new()));
+    }
+}
+
 /// Runs two of perftest against each other: what the client says.
 fn perftest(program: &Path, share: &str, flags: &[&str]) -> String {
     let run_dir = tempfile::tempdir().expect("a directory");

@@ -56,4 +56,4 @@ int posix_memalign(void **to, size_t align, size_t len) {
     *to = memalign(align, len);
     return 0;
 }
-size_t malloc_usable_size(void *start) { return head_of(start)->len; }
+size_t malloc_usable_size(void *start) { return start ? head_of(start)->len : 0; }
