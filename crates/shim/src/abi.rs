@@ -42,7 +42,9 @@ pub(crate) const QPS_UNKNOWN: c_int = 7;
 
 /// `enum ibv_event_type`.
 pub(crate) const EVENT_CQ_ERR: c_int = 0;
-pub(crate) const EVENT_QP_FATAL: c_int = 1;
+pub(crate) const EVENT_QP_LAST_WQE_REACHED: c_int = 16;
+
+pub(crate) const ACCESS_HUGETLB: c_uint = 1 << 7;
 
 pub(crate) const SEND_FENCE: c_uint = 1;
 pub(crate) const SEND_SIGNALED: c_uint = 1 << 1;

@@ -4,15 +4,15 @@
 use std::ffi::{c_int, c_void};
 
 use verbs::nic::SendHalf;
-use verbs::{Dest, Op, PostReason, RemoteAddr, Rkey, SendBatch, Sge};
+use verbs::{Dest, Op, PostReason, RemoteAddr, Rkey, SendBatch, Sge, Transport};
 
 use crate::abi;
 use crate::errno::errno_of_post;
 use crate::post::{dest, imm, send_flags};
 use crate::qp::Qp;
 
-/// Requests that are composed before they are posted.
-const BATCH: u32 = 256;
+/// Requests of a list that are composed before they are posted.
+const LIST: u32 = 256;
 
 /// A send queue, and what is composed for it.
 pub(crate) struct Sender {
@@ -20,8 +20,19 @@ pub(crate) struct Sender {
     pub(crate) batch: SendBatch,
     /// What `ibv_wr_*` have begun.
     begun: Option<Begun>,
+    /// What a datagram is about whose address comes after that.
+    early: Early,
     /// The first thing that was wrong since `ibv_wr_start`.
     wrong: Option<PostReason>,
+}
+
+/// The bytes of a datagram that were told before its address, which is unusual.
+#[derive(Default)]
+enum Early {
+    #[default]
+    Nothing,
+    Elements(Vec<Sge>),
+    Bytes(Vec<u8>),
 }
 
 /// A request of which nobody has said yet what bytes it is about.
@@ -33,13 +44,16 @@ struct Begun {
 }
 
 impl Sender {
-    pub(crate) fn new(half: Box<dyn SendHalf>, send_wr_max: u32) -> Self {
-        let capacity = send_wr_max.clamp(1, BATCH) as usize;
+    /// One that `ibv_wr_*` compose for has room for all that the queue has, as nothing is posted before `ibv_wr_complete`.
+    pub(crate) fn new(half: Box<dyn SendHalf>, send_wr_max: u32, is_extended: bool) -> Self {
+        let most = if is_extended { u32::MAX } else { LIST };
+        let capacity = send_wr_max.clamp(1, most) as usize;
         let batch = SendBatch::new(half.limits(), capacity);
         Sender {
             half,
             batch,
             begun: None,
+            early: Early::Nothing,
             wrong: None,
         }
     }
@@ -55,8 +69,18 @@ impl Sender {
         }
     }
 
+    /// Whether a datagram was begun of which nobody has said yet where it goes.
+    fn waits_for_address(&self) -> bool {
+        let is_datagram = self.batch.limits().transport == Transport::Ud;
+        is_datagram && self.begun.as_ref().is_some_and(|begun| begun.to.is_none())
+    }
+
     /// Ends the request that was begun, with these elements.
     fn gather(&mut self, sges: &[Sge]) {
+        if self.waits_for_address() && !sges.is_empty() {
+            self.early = Early::Elements(sges.to_vec());
+            return;
+        }
         let Some(Begun { op, to, id, flags }) = self.begun.take() else {
             return self.note(Err(PostReason::Payload));
         };
@@ -68,6 +92,10 @@ impl Sender {
 
     /// Ends it with these bytes.
     fn inline<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]> + Clone) {
+        if self.waits_for_address() {
+            self.early = Early::Bytes(parts.flatten().copied().collect());
+            return;
+        }
         let Some(Begun { op, to, id, flags }) = self.begun.take() else {
             return self.note(Err(PostReason::Payload));
         };
@@ -83,8 +111,25 @@ impl Sender {
         self.note(done);
     }
 
+    /// Says where the datagram goes that was begun, and ends it if its bytes are known.
+    fn address(&mut self, to: Option<Dest>) {
+        let Some(begun) = &mut self.begun else {
+            return self.note(Err(PostReason::Address));
+        };
+        begun.to = to;
+        match std::mem::take(&mut self.early) {
+            Early::Nothing => {}
+            Early::Elements(sges) => self.gather(&sges),
+            Early::Bytes(bytes) => self.inline(std::iter::once(&bytes[..])),
+        }
+    }
+
     /// Ends the one that was begun without a word on its bytes: it has none.
     fn end(&mut self) {
+        if !matches!(self.early, Early::Nothing) {
+            self.early = Early::Nothing;
+            self.note(Err(PostReason::Address));
+        }
         if self.begun.is_some() {
             self.gather(&[]);
         }
@@ -146,6 +191,7 @@ unsafe extern "C" fn start(qp: *mut abi::QpEx) {
     let mut sender = unsafe { Qp::of(qp.cast()) }.send.lock();
     sender.batch.clear();
     (sender.begun, sender.wrong) = (None, None);
+    sender.early = Early::Nothing;
     // It is given back by `complete` or `abort`.
     std::mem::forget(sender);
 }
@@ -227,11 +273,7 @@ unsafe extern "C" fn send_imm(qp: *mut abi::QpEx, data: u32) {
 
 unsafe extern "C" fn set_ud_addr(qp: *mut abi::QpEx, ah: *mut abi::Ah, qpn: u32, qkey: u32) {
     // SAFETY: the caller's promise.
-    let (sender, to) = unsafe { (sender(qp), dest(ah, qpn, qkey)) };
-    match &mut sender.begun {
-        Some(begun) => begun.to = to,
-        None => sender.note(Err(PostReason::Address)),
-    }
+    unsafe { sender(qp).address(dest(ah, qpn, qkey)) };
 }
 
 unsafe extern "C" fn set_inline_data(qp: *mut abi::QpEx, addr: *mut c_void, length: usize) {

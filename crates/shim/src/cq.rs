@@ -2,17 +2,18 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use verbs::nic::{NicChannel, NicCq};
-use verbs::{CqError, CqInit, CqNum, Polled, Wc, WcFlags, WcOpcode};
+use verbs::{CqError, CqInit, CqNum, Polled, VerbsError, Wc, WcFlags, WcOpcode};
 
 use crate::abi;
 use crate::device::{Opened, readable_with, wait_for};
 use crate::errno::{Errno, errno_of, minus_one, pointer};
+use crate::events::{acknowledge, wait};
 
 /// Completions that a poll takes from the NIC at once; a program may ask for more.
 const POLLED: usize = 32;
@@ -74,7 +75,7 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut abi::CompChannel) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_cq_event(
+unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut abi::CompChannel,
     cq: *mut *mut abi::CqEx,
     cq_context: *mut *mut c_void,
@@ -114,10 +115,7 @@ unsafe extern "C" fn ibv_ack_cq_events(cq: *mut abi::CqEx, events: u32) {
     // SAFETY: the caller's promise; nobody but us and the program knows of these, and it leaves them alone.
     unsafe {
         let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
-        libc::pthread_mutex_lock(mutex);
-        (*cq).comp_events_completed = (*cq).comp_events_completed.wrapping_add(events);
-        libc::pthread_cond_signal(cond);
-        libc::pthread_mutex_unlock(mutex);
+        acknowledge(mutex, cond, &raw mut (*cq).comp_events_completed, events);
     }
 }
 
@@ -127,8 +125,11 @@ pub(crate) struct Cq {
     c: abi::CqEx,
     pub(crate) num: CqNum,
     pub(crate) poller: SpinMutex<Poller, Yield>,
-    /// Events that the program was told of.
+    /// The thread that has the lock from a start of polling on; 0 for none.
+    pub(crate) holder: AtomicU64,
+    /// Events that the program was told of: of completions, and of an overrun.
     reported: AtomicU32,
+    errors_reported: AtomicU32,
     /// Queue pairs that complete here: send queues and receive queues.
     users: AtomicU32,
 }
@@ -159,6 +160,10 @@ impl Poller {
         Ok(next)
     }
 
+    fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
+        self.nic.arm(solicited_only)
+    }
+
     /// The one that [`next`](Self::next) gave.
     pub(crate) fn last(&self) -> Wc {
         let last = self.taken.checked_sub(1);
@@ -178,6 +183,11 @@ impl Cq {
     pub(crate) fn opened(&self) -> &Opened {
         // SAFETY: a context outlives what was made from it.
         unsafe { Opened::of(self.c.context) }
+    }
+
+    /// Notes that the program is told of an overrun.
+    pub(crate) fn report(&self) {
+        self.errors_reported.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn add_user(&self) {
@@ -250,7 +260,9 @@ pub(crate) unsafe fn create(
             polled: Polled::new(POLLED),
             taken: 0,
         }),
+        holder: AtomicU64::new(0),
         reported: AtomicU32::new(0),
+        errors_reported: AtomicU32::new(0),
         users: AtomicU32::new(0),
     }));
     opened.objects().cqs.insert(num.0, cq);
@@ -269,11 +281,20 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut abi::CqEx) -> c_int {
     // SAFETY: as in `ibv_ack_cq_events`, which this waits for; then it is of no more use to anybody.
     unsafe {
         let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
-        libc::pthread_mutex_lock(mutex);
-        while (*cq).comp_events_completed != (*cq.cast::<Cq>()).reported.load(Ordering::Relaxed) {
-            libc::pthread_cond_wait(cond, mutex);
-        }
-        libc::pthread_mutex_unlock(mutex);
+        let reported = &(*cq.cast::<Cq>()).reported;
+        wait(
+            mutex,
+            cond,
+            &raw const (*cq).comp_events_completed,
+            reported,
+        );
+        let reported = &(*cq.cast::<Cq>()).errors_reported;
+        wait(
+            mutex,
+            cond,
+            &raw const (*cq).async_events_completed,
+            reported,
+        );
         drop(Box::from_raw(cq.cast::<Cq>()));
     }
     if !channel.is_null() {
@@ -285,6 +306,12 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut abi::CqEx) -> c_int {
     0
 }
 
+/// A number that no other thread has.
+pub(crate) fn this_thread() -> u64 {
+    // SAFETY: asks only.
+    unsafe { libc::pthread_self() }
+}
+
 pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let cq = unsafe { Cq::of(cq) };
@@ -292,7 +319,12 @@ pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c
         // Nobody would hear of it, as with a real device.
         return 0;
     }
-    let armed = cq.poller.lock().nic.arm(solicited_only != 0);
+    // A thread may arm between a start of polling, which has taken the lock, and its end.
+    let armed = match cq.holder.load(Ordering::Relaxed) == this_thread() {
+        // SAFETY: this thread has the lock.
+        true => unsafe { &mut *cq.poller.as_mut_ptr() }.arm(solicited_only != 0),
+        false => cq.poller.lock().arm(solicited_only != 0),
+    };
     armed.err().map_or(0, |error| errno_of(&error))
 }
 

@@ -2,6 +2,7 @@
 //! a start that finds something to the end.
 
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 
 use crate::abi;
 use crate::cq::{self, Cq};
@@ -82,7 +83,12 @@ unsafe extern "C" fn start(cq: *mut abi::CqEx, attr: *const abi::PollCqAttr) -> 
     std::mem::forget(lock.lock());
     // SAFETY: locked just now.
     let found = unsafe { advance(cq) };
-    if found != 0 {
+    if found == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { Cq::of(cq) }
+            .holder
+            .store(cq::this_thread(), Ordering::Relaxed);
+    } else {
         // SAFETY: locked above, and there is no end without a completion.
         unsafe { lock.force_unlock() };
     }
@@ -96,7 +102,11 @@ unsafe extern "C" fn next(cq: *mut abi::CqEx) -> c_int {
 
 unsafe extern "C" fn end(cq: *mut abi::CqEx) {
     // SAFETY: the caller has started, and found something.
-    unsafe { Cq::of(cq).poller.force_unlock() };
+    unsafe {
+        let cq = Cq::of(cq);
+        cq.holder.store(0, Ordering::Relaxed);
+        cq.poller.force_unlock();
+    }
 }
 
 /// The completion that was gone on to last.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nic_soft::SoftNic;
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::event::epoll;
 use rustix::io::Errno as Os;
 use verbs::nic::{AsyncEvent, Nic};
 use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
@@ -17,12 +17,15 @@ use crate::around::{Around, around};
 use crate::born;
 use crate::cq::Cq;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer, set_errno};
+use crate::events;
 use crate::post;
 use crate::qp::Qp;
 use crate::settings::{self, DEVICE};
 
-/// The one device. A program's pointers to it stay good for ever.
-struct TheDevice(abi::Device);
+/// The one device. A program's pointers to it stay good for ever. Behind it is nothing, where drivers' libraries look for what their
+/// own devices have.
+#[repr(C)]
+struct TheDevice(abi::Device, [u64; 32]);
 
 // SAFETY: nobody changes it, and it points to nothing.
 unsafe impl Send for TheDevice {}
@@ -42,7 +45,7 @@ fn field<const LEN: usize>(text: &str) -> [c_char; LEN] {
 
 fn the_device() -> *mut abi::Device {
     let device = THE_DEVICE.get_or_init(|| {
-        TheDevice(abi::Device {
+        let device = abi::Device {
             _ops: [std::ptr::null_mut(); 2],
             node_type: abi::NODE_CA,
             transport_type: abi::TRANSPORT_IB,
@@ -50,7 +53,8 @@ fn the_device() -> *mut abi::Device {
             dev_name: field("uverbs0"),
             dev_path: field("/sys/class/infiniband_verbs/uverbs0"),
             ibdev_path: field(&format!("/sys/class/infiniband/{DEVICE}")),
-        })
+        };
+        TheDevice(device, [0; 32])
     });
     (&raw const device.0).cast_mut()
 }
@@ -113,6 +117,18 @@ pub(crate) fn readable_with(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     made.map_err(Os::raw_os_error)
 }
 
+/// Whether a read that a signal has interrupted would go on: so it does with `SA_RESTART`, and which signal it was nobody says.
+fn restarts() -> bool {
+    (1..libc::SIGRTMIN()).all(|signal| {
+        // SAFETY: numbers and pointers, which are written.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: only asks.
+        let known = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } == 0;
+        let is_handled = known && ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+        !is_handled || action.sa_flags & libc::SA_RESTART != 0
+    })
+}
+
 /// Takes what `next` has, waiting for it as a read of the descriptor would.
 pub(crate) fn wait_for<T>(
     fd: BorrowedFd<'_>,
@@ -126,10 +142,19 @@ pub(crate) fn wait_for<T>(
         if flags.contains(rustix::fs::OFlags::NONBLOCK) {
             return Err(libc::EAGAIN);
         }
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {
-            // A read that a signal interrupts goes on, with most handlers.
-            Ok(_) | Err(Os::INTR) => {}
-            Err(error) => return Err(error.raw_os_error()),
+        let mut watched = libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // libc's, at which a thread can be cancelled, as in the read that this stands for.
+        // SAFETY: one entry.
+        if unsafe { libc::poll(&raw mut watched, 1, -1) } < 0 {
+            let error = std::io::Error::last_os_error();
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            if errno != libc::EINTR || !restarts() {
+                return Err(errno);
+            }
         }
     }
 }
@@ -506,7 +531,7 @@ unsafe extern "C" fn ibv_get_pkey_index(context: *mut abi::Context, port: u8, pk
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_async_event(
+unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut abi::Context,
     event: *mut abi::AsyncEvent,
 ) -> c_int {
@@ -521,15 +546,28 @@ unsafe extern "C" fn ibv_get_async_event(
 fn next_event(opened: &Opened) -> Option<abi::AsyncEvent> {
     loop {
         let event = opened.nic.async_event()?;
+        // The program's acknowledgement is for its objects; the NIC's numbers need not wait for it.
+        opened.nic.acknowledge(event);
         let objects = opened.objects();
         let found = match event {
-            AsyncEvent::QpFatal(num) => objects.qps.get(&num.0).map(|qp| abi::AsyncEvent {
-                element: qp.cast(),
-                event_type: abi::EVENT_QP_FATAL,
+            // SAFETY: one that is in the table is there, and waits for what it has reported when it goes.
+            AsyncEvent::QpFatal(num) => objects.qps.get(&num.0).and_then(|qp| unsafe {
+                // Completions tell of the error. Who shares a receive queue waits for this before the queue pair goes.
+                (*qp.cast::<Qp>()).has_srq().then(|| {
+                    (*qp.cast::<Qp>()).report();
+                    abi::AsyncEvent {
+                        element: qp.cast(),
+                        event_type: abi::EVENT_QP_LAST_WQE_REACHED,
+                    }
+                })
             }),
-            AsyncEvent::CqError(num) => objects.cqs.get(&num.0).map(|cq| abi::AsyncEvent {
-                element: cq.cast(),
-                event_type: abi::EVENT_CQ_ERR,
+            // SAFETY: as above.
+            AsyncEvent::CqError(num) => objects.cqs.get(&num.0).map(|cq| unsafe {
+                (*cq.cast::<Cq>()).report();
+                abi::AsyncEvent {
+                    element: cq.cast(),
+                    event_type: abi::EVENT_CQ_ERR,
+                }
             }),
             // A real device notices by its retries alone.
             _ => None,
@@ -538,25 +576,24 @@ fn next_event(opened: &Opened) -> Option<abi::AsyncEvent> {
         if found.is_some() {
             return found;
         }
-        opened.nic.acknowledge(event);
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_async_event(event: *mut abi::AsyncEvent) {
-    // SAFETY: as `ibv_get_async_event` gave it; its object is there until then.
+    // SAFETY: as `ibv_get_async_event` gave it; its object does not go before this.
     unsafe {
         let event = &*event;
         match event.event_type {
-            abi::EVENT_QP_FATAL => {
-                let qp = Qp::of(event.element.cast());
-                let acknowledged = AsyncEvent::QpFatal(qp.num());
-                qp.opened().nic.acknowledge(acknowledged);
+            abi::EVENT_QP_LAST_WQE_REACHED => {
+                let qp = event.element.cast::<abi::Qp>();
+                let (mutex, cond) = (&raw mut (*qp).mutex, &raw mut (*qp).cond);
+                events::acknowledge(mutex, cond, &raw mut (*qp).events_completed, 1);
             }
             abi::EVENT_CQ_ERR => {
-                let cq = Cq::of(event.element.cast());
-                let acknowledged = AsyncEvent::CqError(cq.num);
-                cq.opened().nic.acknowledge(acknowledged);
+                let cq = event.element.cast::<abi::CqEx>();
+                let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
+                events::acknowledge(mutex, cond, &raw mut (*cq).async_events_completed, 1);
             }
             _ => {}
         }

@@ -33,9 +33,15 @@ pub(crate) fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// The result of a function that returns what went wrong.
+/// The result of a function that returns what went wrong. It is in `errno` too, where programs look all the same.
 pub(crate) fn code(result: Result<(), Errno>) -> c_int {
-    result.err().unwrap_or(0)
+    result.map_or_else(
+        |errno| {
+            set_errno(errno);
+            errno
+        },
+        |()| 0,
+    )
 }
 
 /// The result of a function that returns -1 and says why in `errno`.

@@ -27,6 +27,7 @@
 //! | `compose` | posting by `ibv_wr_*` |
 //! | `address` | address handles |
 //! | `refused` | what this device does not have |
+//! | `events` | events that a program acknowledges |
 //! | `errno` | errors |
 //!
 //! Every function is safe to call from several threads at once, as libibverbs' are. Posting and polling take one lock each,
@@ -43,6 +44,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod errno;
+mod events;
 mod memory;
 mod post;
 mod qp;

@@ -80,7 +80,9 @@ unsafe fn register(
     // SAFETY: the caller's promise.
     let ours = unsafe { Pd::of(pd) };
     let access = Access::from_bits_retain(access);
-    let known = Access::EVERYTHING | Access::OPTIONAL;
+    // Pages of any size are as good as huge ones.
+    let hugetlb = Access::from_bits_retain(abi::ACCESS_HUGETLB);
+    let known = Access::EVERYTHING | Access::OPTIONAL | hugetlb;
     if !known.contains(access) {
         return Err(libc::EOPNOTSUPP);
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
@@ -15,6 +15,7 @@ use crate::compose::{self, Sender};
 use crate::cq::Cq;
 use crate::device::Opened;
 use crate::errno::{Errno, code, errno_of, pointer};
+use crate::events::wait;
 use crate::memory::Pd;
 use crate::srq::Srq;
 
@@ -27,6 +28,8 @@ pub(crate) struct Qp {
     pub(crate) recv: SpinMutex<(Box<dyn RecvHalf>, RecvBatch), Yield>,
     /// Every request makes a completion.
     signals_all: AtomicI32,
+    /// Events that the program was told of.
+    reported: AtomicU32,
     /// Whether the program may use `ibv_wr_*` on it.
     is_extended: bool,
 }
@@ -41,6 +44,15 @@ impl Qp {
 
     pub(crate) fn num(&self) -> QpNum {
         self.ctl.num()
+    }
+
+    pub(crate) fn has_srq(&self) -> bool {
+        !self.c.qp_base.srq.is_null()
+    }
+
+    /// Notes that the program is told of an event.
+    pub(crate) fn report(&self) {
+        self.reported.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn opened(&self) -> &Opened {
@@ -135,12 +147,17 @@ unsafe fn create(
     let qp = Box::into_raw(Box::new(Qp {
         c,
         ctl: parts.ctl,
-        send: SpinMutex::new(Sender::new(parts.send, caps.send_wr_max)),
+        send: SpinMutex::new(Sender::new(
+            parts.send,
+            caps.send_wr_max,
+            send_ops.is_some(),
+        )),
         recv: SpinMutex::new((
             parts.recv,
             RecvBatch::with_capacity((recv_wr_max as usize).min(64), caps.recv_sge_max as usize),
         )),
         signals_all: AtomicI32::new(asked.sq_sig_all),
+        reported: AtomicU32::new(0),
         is_extended: send_ops.is_some(),
     }));
     opened.objects().qps.insert(num.0, qp);
@@ -212,6 +229,16 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut abi::Qp) -> c_int {
     let ours = unsafe { Qp::of(qp) };
     ours.opened().objects().qps.remove(&ours.num().0);
     let base = ours.c.qp_base;
+    // SAFETY: as who acknowledges, for whom this waits.
+    unsafe {
+        let (mutex, cond) = (&raw mut (*qp).mutex, &raw mut (*qp).cond);
+        wait(
+            mutex,
+            cond,
+            &raw const (*qp).events_completed,
+            &(*qp.cast::<Qp>()).reported,
+        );
+    }
     // SAFETY: made by `create`, and of no more use to anybody.
     drop(unsafe { Box::from_raw(qp.cast::<Qp>()) });
     // SAFETY: they are not destroyed while they have queue pairs.

@@ -1,9 +1,9 @@
 //! A trace: a line for each request, completion and change of a queue pair, with the place in the program that asked for it.
 //!
 //! ```text
-//! 0.000131 4711 qp 0x2: post 2: SEND 4096 bytes, signaled; pp_post_send (pingpong.c:312)
+//! 81.000131 4711 qp 0x2: post 2: SEND 4096 bytes, signaled; pp_post_send (pingpong.c:312)
 //! ```
-//! That is seconds since the device was opened, the process, what happened, and where. A file whose name ends in `.jsonl` gets an
+//! That is seconds of the system's monotonic clock, the process, what happened, and where. A file whose name ends in `.jsonl` gets an
 //! object a line instead. Lines are appended with one call each, so that the processes of a test may share a file.
 
 use std::collections::HashMap;
@@ -12,7 +12,6 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use verbs::decorate::{Event, Sink};
@@ -22,7 +21,6 @@ use verbs::{Op, SendFlags};
 pub(crate) struct Trace {
     file: File,
     as_json: bool,
-    since: Instant,
     /// What is known of places in the program.
     places: Mutex<HashMap<usize, String>>,
 }
@@ -36,7 +34,6 @@ impl Trace {
             as_json: path
                 .extension()
                 .is_some_and(|extension| extension == "jsonl"),
-            since: Instant::now(),
             places: Mutex::default(),
         })
     }
@@ -111,7 +108,8 @@ fn nearest(at: usize) -> String {
 
 impl Sink for Trace {
     fn event(&self, event: Event) {
-        let seconds = self.since.elapsed().as_secs_f64();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
         let process = std::process::id();
         let caller = self.caller();
         let line = match self.as_json {

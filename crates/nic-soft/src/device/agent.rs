@@ -59,10 +59,12 @@ impl Agent {
             .try_clone()
             .map_err(|e| VerbsError::io("duplicating a descriptor", e))?;
         let of_thread = weak.clone();
-        let thread = std::thread::Builder::new()
-            .name("nic-soft agent".into())
-            .spawn(move || run(&of_thread, &epoll, clock))
-            .map_err(|e| VerbsError::io("starting the agent", e))?;
+        let thread = without_signals(|| {
+            std::thread::Builder::new()
+                .name("nic-soft agent".into())
+                .spawn(move || run(&of_thread, &epoll, clock))
+        });
+        let thread = thread.map_err(|e| VerbsError::io("starting the agent", e))?;
         Ok(Agent {
             stop,
             objects: weak,
@@ -85,6 +87,19 @@ impl Drop for Agent {
             objects.incoming.close(&*objects);
             objects.contacts.close();
         }
+    }
+}
+
+/// Starts a thread that takes none of the process's signals: they are for threads that the program knows of.
+fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+    // SAFETY: sets that are written before they are read; the mask is this thread's own.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let started = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        started
     }
 }
 

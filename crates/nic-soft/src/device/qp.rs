@@ -576,16 +576,30 @@ mod tests {
         let (mut ours, mut theirs) = (Side::on(&us), Side::on(&them));
         ours.connect(&theirs.qp.endpoint().expect("a GID"));
         theirs.connect(&ours.qp.endpoint().expect("a GID"));
-        post_recv(&mut ours);
+        // One takes the message of its peer, and one stays.
+        let memory = ours.pd.allocate(64, Access::EVERYTHING).expect("memory");
+        for id in 0..2 {
+            let sges = [memory.sge(0..64)];
+            let recv = RecvWr { id, sges: &sges };
+            ours.qp.post_recv(&[recv]).expect("posted");
+        }
         let peer = peer(&us, &them);
+        let mut out = [Wc::default()];
+        let sent = theirs.qp.post_send(&[Wr::send_inline(b"hello").id(4)]);
+        sent.expect("posted");
+        while ours.cq.poll(&mut out) == Ok(0) {
+            std::thread::yield_now();
+        }
+        assert!(out[0].is_ok(), "{:?}", out[0]);
         drop((theirs, them));
         while !peer.is_dead() {
             std::thread::yield_now();
         }
         us.objects.peer_gone(&peer);
+        for _ in 0..3 {
+            assert_eq!(ours.cq.poll(&mut out), Ok(0), "the RECV stays");
+        }
         assert_eq!(ours.qp.state(), QpState::Rts);
-        let mut out = [Wc::default()];
-        assert_eq!(ours.cq.poll(&mut out), Ok(0), "the RECV stays");
         assert!(ours.context.async_event().is_none());
         ours.qp
             .post_send(&[Wr::send_inline(b"anybody?").id(9)])

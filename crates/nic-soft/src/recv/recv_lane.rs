@@ -602,7 +602,8 @@ impl RecvLane {
     #[cold]
     fn sender_left(&mut self) -> Left {
         // Whose lane it is was checked when it was taken up; the queue pair may be another's now.
-        if self.qp.transport == Transport::Rc && self.is_current() {
+        let fails = self.qp.transport == Transport::Rc && self.qp.adapter.fails_with_peers;
+        if fails && self.is_current() {
             // The sender may live, and only its connection have ended: what it sends until it can see
             // that the queue pair has failed is received.
             if !self.qp.is_draining() && !self.qp.is_flushed() {

@@ -80,6 +80,8 @@ fn a_trace_tells_every_request_and_what_became_of_it() {
     assert_eq!(states, ["Init", "Rtr", "Rts"]);
     for line in &lines {
         let caller = line["caller"].as_str().expect("a place");
-        assert!(caller.starts_with("ibv_rc_pingpong"), "{line}");
+        // By name where Debian's debugging symbols are installed.
+        let is_there = caller.starts_with("ibv_rc_pingpong") || caller.contains("(pingpong.c");
+        assert!(is_there || caller.contains("rc_pingpong.c"), "{line}");
     }
 }

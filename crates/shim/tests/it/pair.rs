@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,9 +53,19 @@ impl Host {
 
     /// A program on the software NIC, which ends in bounded time.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        self.command_within(PATIENCE_S, program, arguments)
+    }
+
+    /// One that takes longer than others.
+    pub(crate) fn command_within(
+        &self,
+        patience_s: u32,
+        program: &str,
+        arguments: &[&str],
+    ) -> Command {
         let mut command = Command::new("timeout");
         command
-            .args(["--kill-after=5", &PATIENCE_S.to_string(), program])
+            .args(["--kill-after=5", &patience_s.to_string(), program])
             .args(arguments)
             .env("LD_PRELOAD", library())
             .env("VERVAIN_RUN_DIR", self.run_dir())
@@ -104,6 +115,10 @@ impl Host {
         client.envs(variables.iter().copied());
         let client = client.output().expect("it runs");
         let server = server.0.take().expect("taken once");
+        if !client.status.success() {
+            // It may be waiting for its client for ever.
+            end(&server);
+        }
         let server = server.wait_with_output().expect("it ends");
         [server, client]
     }
@@ -119,6 +134,13 @@ fn said(name: &str, output: &Output) -> String {
     let text = text(output);
     assert!(output.status.success(), "{name}: {}\n{text}", output.status);
     text
+}
+
+/// Asks `timeout` to end its program, which a SIGKILL would leave behind.
+fn end(server: &Child) {
+    let timeout = rustix::process::Pid::from_child(server);
+    // It may have ended already.
+    let _ = rustix::process::kill_process(timeout, rustix::process::Signal::TERM);
 }
 
 /// Ends its program when the test ends before.
@@ -144,16 +166,26 @@ impl Bounded {
 impl Drop for Bounded {
     fn drop(&mut self) {
         if let Some(mut server) = self.0.take() {
-            // It may have ended already.
-            let _ = server.kill();
+            end(&server);
+            // There is nobody to tell.
             let _ = server.wait();
         }
     }
 }
 
+/// A port of no other test of this process, nor of one that the kernel gives to whoever connects.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    listener.local_addr().expect("it has one").port()
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        // Tests of several processes begin at different places.
+        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(FIRST + next % COUNT).expect("a port");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Whether somebody listens on a TCP port, as the kernel says.

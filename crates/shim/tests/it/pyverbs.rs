@@ -59,7 +59,7 @@ fn its_tests_pass_or_are_left_out_for_a_reason() {
     let copy = format!("cp -r {SHIPPED} {0} && gunzip {0}/*.gz", tests.display());
     let copied = Command::new("sh").args(["-c", &copy]).status();
     assert!(copied.expect("sh").success());
-    let mut command = host.command("/usr/bin/python3", &["run_tests.py", "-v"]);
+    let mut command = host.command_within(600, "/usr/bin/python3", &["run_tests.py", "-v"]);
     let output = command.current_dir(&tests).output().expect("it runs");
     let said = text(&output);
     assert!(output.status.success(), "{said}");

@@ -33,6 +33,12 @@ use flags::DeviceFlags;
 /// What a program is started with, and whatever it starts.
 fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsString)>> {
     let library = library::find()?;
+    let shown = library.to_string_lossy();
+    if shown.contains([' ', ':']) {
+        anyhow::bail!(
+            "the dynamic linker takes no path with a space or colon, as {shown}: move the library"
+        );
+    }
     // What a program has before its libraries already comes after ours.
     let mut preload = library.into_os_string();
     if let Some(other) = std::env::var_os("LD_PRELOAD").filter(|other| !other.is_empty()) {

@@ -3,12 +3,18 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, FileKind, elf};
+
+/// What the library is built for.
+#[cfg(target_arch = "x86_64")]
+const MACHINE: elf::Machine = elf::EM_X86_64;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: elf::Machine = elf::EM_AARCH64;
 
 /// Where a shell would find it.
 pub(super) fn find(name: &OsStr) -> anyhow::Result<PathBuf> {
@@ -46,6 +52,12 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
             "{shown} runs as another user or group (set-user-ID), so the kernel lets nobody put a library before its own: run a copy of it without that bit"
         );
     }
+    let has_capabilities = rustix::fs::getxattr(path, "security.capability", &mut [0; 64]).is_ok();
+    if has_capabilities && !uid.is_root() {
+        bail!(
+            "{shown} has capabilities of its own (setcap), so the kernel lets nobody put a library before its own: run a copy of it"
+        );
+    }
     let mut bytes = Vec::new();
     // What matters is in the first pages; a program may be large.
     file.by_ref()
@@ -65,12 +77,20 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
     let header = elf::FileHeader64::<Endianness>::parse(&*bytes)
         .with_context(|| format!("{shown} is no program of this machine"))?;
     let endian = header.endian()?;
+    if header.e_machine(endian) != MACHINE {
+        bail!("{shown} is a program of another processor");
+    }
     let segments = header.program_headers(endian, &*bytes)?;
-    let interpreter = segments.iter().find_map(|segment| {
-        let found = segment.interpreter(endian, &*bytes);
-        found.ok().flatten()
+    let is_interpreter =
+        |segment: &&elf::ProgramHeader64<_>| segment.p_type(endian) == elf::PT_INTERP;
+    let interpreter = segments.iter().find(is_interpreter);
+    // Its name may stand anywhere in the file.
+    let name = interpreter.map(|segment| {
+        let mut name = vec![0; segment.p_filesz(endian).min(4096) as usize];
+        let read = file.read_exact_at(&mut name, segment.p_offset(endian));
+        read.map_or_else(|_| Vec::new(), |()| name)
     });
-    match interpreter {
+    match name {
         None if segments.is_empty() => Ok(()),
         None => bail!(
             "{shown} is statically linked, so no library can be put before its own: link it dynamically with libibverbs"

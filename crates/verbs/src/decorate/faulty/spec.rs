@@ -43,7 +43,9 @@ fn share(text: &str) -> Option<u32> {
         Some(ppm) => ppm.parse().ok()?,
         None => text.strip_suffix('%')?.parse::<f64>().ok()? / 100.0 * PPM,
     };
-    (0.0..=PPM).contains(&ppm).then(|| ppm.round() as u32)
+    let rounded = (0.0..=PPM).contains(&ppm).then(|| ppm.round() as u32);
+    // Less than one of a million would be none.
+    rounded.filter(|rounded| *rounded > 0 || ppm == 0.0)
 }
 
 fn names<T>(table: &[(&str, T)]) -> String {
@@ -204,6 +206,7 @@ mod tests {
             ("rc-error=1", "a share is"),
             ("ud-drop=101%", "a share is"),
             ("ud-drop=-1%", "a share is"),
+            ("ud-drop=0.00001%", "a share is"),
             ("ud-drop=nan%", "a share is"),
             ("rc-error@x", "a place is a number"),
             ("rc-status=oops", "not one of loc-len, "),
