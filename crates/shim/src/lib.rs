@@ -28,6 +28,7 @@
 //! | `address` | address handles |
 //! | `refused` | what this device does not have |
 //! | `events` | events that a program acknowledges |
+//! | `cm` | the connection manager, for librdmacm |
 //! | `errno` | errors |
 //!
 //! Every function is safe to call from several threads at once, as libibverbs' are. Posting and polling take one lock each,
@@ -39,6 +40,7 @@ mod address;
 mod around;
 mod attributes;
 mod born;
+mod cm;
 mod compose;
 mod cq;
 mod cq_ex;
