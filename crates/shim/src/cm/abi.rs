@@ -242,10 +242,35 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Each command's number, and how long its structure is at least.
-const LENGTHS: [usize; 23] = [
-    24, 16, 40, 64, 8, 16, 280, 8, 288, 264, 4, 16, 8, 16, 24, 8, 48, 16, 16, 16, 136, 272, 152,
-];
+/// `RDMA_USER_CM_CMD_*`, and how long each one's structure is at least.
+mod number {
+    pub(super) const CREATE_ID: usize = 0;
+    pub(super) const DESTROY_ID: usize = 1;
+    pub(super) const BIND_IP: usize = 2;
+    pub(super) const RESOLVE_IP: usize = 3;
+    pub(super) const RESOLVE_ROUTE: usize = 4;
+    pub(super) const QUERY_ROUTE: usize = 5;
+    pub(super) const CONNECT: usize = 6;
+    pub(super) const LISTEN: usize = 7;
+    pub(super) const ACCEPT: usize = 8;
+    pub(super) const REJECT: usize = 9;
+    pub(super) const DISCONNECT: usize = 10;
+    pub(super) const INIT_QP_ATTR: usize = 11;
+    pub(super) const GET_EVENT: usize = 12;
+    pub(super) const GET_OPTION: usize = 13;
+    pub(super) const SET_OPTION: usize = 14;
+    pub(super) const NOTIFY: usize = 15;
+    pub(super) const JOIN_IP_MCAST: usize = 16;
+    pub(super) const LEAVE_MCAST: usize = 17;
+    pub(super) const MIGRATE_ID: usize = 18;
+    pub(super) const QUERY: usize = 19;
+    pub(super) const BIND: usize = 20;
+    pub(super) const RESOLVE_ADDR: usize = 21;
+    pub(super) const JOIN_MCAST: usize = 22;
+    pub(super) const LENGTHS: [usize; 23] = [
+        24, 16, 40, 64, 8, 16, 280, 8, 288, 264, 4, 16, 8, 16, 24, 8, 48, 16, 16, 16, 136, 272, 152,
+    ];
+}
 
 impl<'a> Command<'a> {
     /// What a write to the descriptor asks for.
@@ -254,21 +279,21 @@ impl<'a> Command<'a> {
     /// Those of the kernel: `EINVAL` for what is too short, or unknown; `ENOSYS` for what it does not have either.
     pub(super) fn parse(written: &'a [u8]) -> Result<Self, Errno> {
         let header = written.get(..HEADER).map(Fields).ok_or(libc::EINVAL)?;
-        let number = header.u32(0) as usize;
+        let command = header.u32(0) as usize;
         let (len, room) = (header.u16(4) as usize, header.u16(6) as usize);
-        let least = *LENGTHS.get(number).ok_or(libc::EINVAL)?;
+        let least = *number::LENGTHS.get(command).ok_or(libc::EINVAL)?;
         let body = written.get(HEADER..HEADER + len).ok_or(libc::EINVAL)?;
-        if number == 13 {
+        if command == number::GET_OPTION {
             // The kernel reads no options.
             return Err(libc::ENOSYS);
         }
         if body.len() < least {
             return Err(libc::EINVAL);
         }
-        Self::of(number, Fields(body), room)
+        Self::of(command, Fields(body), room)
     }
 
-    fn of(number: usize, body: Fields<'a>, room: usize) -> Result<Self, Errno> {
+    fn of(command: usize, body: Fields<'a>, room: usize) -> Result<Self, Errno> {
         let answer = Answer {
             at: body.0.get(..8).map_or(0, |_| body.u64(0)),
             room,
@@ -279,8 +304,8 @@ impl<'a> Command<'a> {
                 .then(|| body.bytes(at, len as usize))
                 .ok_or(libc::EINVAL)
         };
-        Ok(match number {
-            0 => Command::CreateId {
+        Ok(match command {
+            number::CREATE_ID => Command::CreateId {
                 uid: body.u64(0),
                 answer: Answer {
                     at: body.u64(8),
@@ -289,77 +314,79 @@ impl<'a> Command<'a> {
                 port_space: body.u16(16),
                 qp_type: body.u8(18),
             },
-            1 => Command::DestroyId {
+            number::DESTROY_ID => Command::DestroyId {
                 answer,
                 id: body.u32(8),
             },
-            2 => Command::Bind {
+            number::BIND_IP => Command::Bind {
                 address: body.bytes(8, SOCKADDR_IN6),
                 id: body.u32(36),
             },
-            3 => Command::ResolveAddr {
+            number::RESOLVE_IP => Command::ResolveAddr {
                 from: (body.u16(0) != 0).then(|| body.bytes(0, SOCKADDR_IN6)),
                 to: body.bytes(SOCKADDR_IN6, SOCKADDR_IN6),
                 id: body.u32(56),
             },
-            4 => Command::ResolveRoute { id: body.u32(0) },
-            5 => Command::QueryRoute {
+            number::RESOLVE_ROUTE => Command::ResolveRoute { id: body.u32(0) },
+            number::QUERY_ROUTE => Command::QueryRoute {
                 answer,
                 id: body.u32(8),
             },
-            6 => Command::Connect {
+            number::CONNECT => Command::Connect {
                 param: body.conn_param(0).ok_or(libc::EINVAL)?,
                 id: body.u32(CONN_PARAM),
             },
-            7 => Command::Listen {
+            number::LISTEN => Command::Listen {
                 id: body.u32(0),
                 backlog: body.u32(4),
             },
-            8 => Command::Accept {
+            number::ACCEPT => Command::Accept {
                 uid: body.u64(0),
                 param: body.conn_param(8),
                 id: body.u32(8 + CONN_PARAM),
             },
-            9 => Command::Reject {
+            number::REJECT => Command::Reject {
                 id: body.u32(0),
                 reason: body.u8(5),
                 private: Private::new(body.bytes(8, body.u8(4) as usize)),
             },
-            10 => Command::Disconnect { id: body.u32(0) },
-            11 => Command::InitQpAttr {
+            number::DISCONNECT => Command::Disconnect { id: body.u32(0) },
+            number::INIT_QP_ATTR => Command::InitQpAttr {
                 answer,
                 id: body.u32(8),
                 state: body.u32(12),
             },
-            12 => Command::GetEvent { answer },
-            14 => Command::SetOption {
+            number::GET_EVENT => Command::GetEvent { answer },
+            number::SET_OPTION => Command::SetOption {
                 at: body.u64(0),
                 id: body.u32(8),
                 level: body.u32(12),
                 name: body.u32(16),
                 len: body.u32(20),
             },
-            15 => Command::Notify {
+            number::NOTIFY => Command::Notify {
                 id: body.u32(0),
                 event: body.u32(4),
             },
             // The software NIC has no multicast.
-            16 | 17 | 22 => return Err(libc::EOPNOTSUPP),
-            18 => Command::MigrateId {
+            number::JOIN_IP_MCAST | number::LEAVE_MCAST | number::JOIN_MCAST => {
+                return Err(libc::EOPNOTSUPP);
+            }
+            number::MIGRATE_ID => Command::MigrateId {
                 answer,
                 id: body.u32(8),
                 fd: body.u32(12) as c_int,
             },
-            19 => Command::Query {
+            number::QUERY => Command::Query {
                 answer,
                 id: body.u32(8),
                 option: body.u32(12),
             },
-            20 => Command::Bind {
+            number::BIND => Command::Bind {
                 id: body.u32(0),
                 address: sized(8, body.u16(4), body.u16(6) == 0)?,
             },
-            21 => {
+            number::RESOLVE_ADDR => {
                 let reserved = body.u32(12) == 0;
                 let from = sized(16, body.u16(8), reserved)?;
                 Command::ResolveAddr {
@@ -427,3 +454,6 @@ impl Writer {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests;

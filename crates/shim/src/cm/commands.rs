@@ -1,6 +1,6 @@
 //! Carrying out a command. Errors are those of the kernel.
 
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 
 use super::abi::{Answer, Command, ConnParam, Private, option};
 use super::addresses;
@@ -12,7 +12,6 @@ use super::peers::{ANSWER, DatagramReason, Reason, private_len, random_psn, repl
 use super::service::Token;
 use super::wire::Message;
 use super::{attributes, route, user};
-use crate::device::wait_for;
 use crate::errno::Errno;
 
 /// Requests that a listener takes before the program has seen any, at most; as many where it does not say.
@@ -24,24 +23,23 @@ const COMM_EST: u32 = 4;
 /// No option is longer that anybody knows of.
 const OPTION_LEN_MAX: u32 = 64 << 10;
 
+/// Whether what was written asks for an event, for which its writer waits first: see [`carry_out`].
+pub(super) fn takes_event(written: &[u8]) -> bool {
+    matches!(Command::parse(written), Ok(Command::GetEvent { .. }))
+}
+
 /// Carries out what was written to an event channel.
+///
+/// # Errors
+/// Those of the kernel; `EAGAIN` where there is no event after all.
 ///
 /// # Safety
 /// The program's addresses in it are good for as long as their lengths say, or are nothing at all.
 pub(super) unsafe fn carry_out(fd: RawFd, written: &[u8]) -> Result<(), Errno> {
-    match Command::parse(written)? {
-        // SAFETY: the caller's promise.
-        Command::GetEvent { answer } => unsafe { next_event(fd, answer) },
-        command => {
-            let mut manager = manager::lock();
-            if !manager.channels.contains_key(&fd) {
-                // Inherited by a fork.
-                return Err(libc::ENODEV);
-            }
-            // SAFETY: the caller's promise.
-            unsafe { at_once(&mut manager, fd, command) }
-        }
-    }
+    let command = Command::parse(written)?;
+    let mut manager = manager::lock();
+    // SAFETY: the caller's promise.
+    unsafe { at_once(&mut manager, fd, command) }
 }
 
 /// Answers, as far as there is room.
@@ -56,28 +54,22 @@ unsafe fn answer(to: Answer, bytes: &[u8], least: usize) -> Result<(), Errno> {
     unsafe { user::write(to.at, &bytes[..bytes.len().min(to.room)]) }
 }
 
+/// Gives the program its next event. Who asks has taken one of the channel's counts for it.
+///
 /// # Safety
 /// As for [`carry_out`].
-unsafe fn next_event(fd: RawFd, to: Answer) -> Result<(), Errno> {
+unsafe fn next_event(manager: &mut Manager, fd: RawFd, to: Answer) -> Result<(), Errno> {
     if to.room < EVENT_LEN_MIN {
         return Err(libc::ENOSPC);
     }
-    // SAFETY: the program's, which it uses now.
-    let channel = unsafe { BorrowedFd::borrow_raw(fd) };
-    let event = wait_for(channel.as_fd(), || {
-        let mut manager = manager::lock();
-        let channel = manager.channels.get_mut(&fd).ok_or(libc::ENODEV)?;
-        let Some(event) = channel.pop() else {
-            return Ok(None);
-        };
-        if let Some(id) = manager.ids.get_mut(&event.charged) {
-            id.events_reported += 1;
-            if event.charged != event.id {
-                id.backlog += 1;
-            }
+    let channel = manager.channels.get_mut(&fd).ok_or(libc::ENODEV)?;
+    let event = channel.waiting.pop_front().ok_or(libc::EAGAIN)?;
+    if let Some(id) = manager.ids.get_mut(&event.charged) {
+        id.events_reported += 1;
+        if event.charged != event.id {
+            id.backlog += 1;
         }
-        Ok(Some(event))
-    })?;
+    }
     // SAFETY: the caller's promise.
     unsafe { answer(to, &event.emit(), EVENT_LEN_MIN) }
 }
@@ -195,7 +187,8 @@ unsafe fn at_once(manager: &mut Manager, fd: RawFd, command: Command<'_>) -> Res
             // SAFETY: the caller's promise.
             unsafe { answer(to, &events.to_ne_bytes(), 4) }
         }
-        Command::GetEvent { .. } => Err(libc::EINVAL),
+        // SAFETY: the caller's promise.
+        Command::GetEvent { answer: to } => unsafe { next_event(manager, fd, to) },
     }
 }
 

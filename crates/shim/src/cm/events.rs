@@ -1,14 +1,22 @@
 //! Event channels, and events as bytes.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 
 use rustix::event::EventfdFlags;
-use rustix::io::Errno as Os;
+use rustix::io::{Errno as Os, ReadWriteFlags};
 use verbs::Gid;
 
 use super::abi::{ConnParam, Private, Writer};
 use crate::errno::Errno;
+
+/// Where an event's parameters begin.
+const PARAM_AT: usize = 20;
+/// With 4 bytes that are reserved, and 8 of enhanced connections.
+const EVENT_LEN: usize = PARAM_AT + 304 + 4 + 8;
+/// What older programs have room for.
+pub(super) const EVENT_LEN_MIN: usize = PARAM_AT + 304;
 
 /// What an event says besides its number.
 #[derive(Clone, Debug)]
@@ -69,7 +77,10 @@ pub(super) fn address_vector(out: Writer, to: Option<Gid>, traffic_class: u8) ->
     route.u16(0).bytes(&[0, 0, 0, 1, 1, 0])
 }
 
-/// A program's event channel: an eventfd that counts the events that wait, which the program's descriptor is.
+/// A program's event channel. The program's descriptor is an eventfd that counts the events that wait: it is readable as long as
+/// there are any. Who wants one takes a count first, by a read that waits, or does not, as the program has set its descriptor,
+/// and is interrupted by its signals as the kernel would have it; then there is an event, unless somebody has destroyed what it
+/// was of.
 pub(super) struct Channel {
     fd: RawFd,
     pub(super) waiting: VecDeque<Event>,
@@ -96,12 +107,6 @@ impl Channel {
         self.count(1);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Event> {
-        let event = self.waiting.pop_front()?;
-        self.uncount(1);
-        Some(event)
-    }
-
     /// Removes and returns the events that are meant.
     pub(super) fn take(&mut self, is_meant: impl Fn(&Event) -> bool) -> Vec<Event> {
         let (taken, left): (Vec<_>, Vec<_>) =
@@ -123,15 +128,10 @@ impl Channel {
 
     fn uncount(&self, events: usize) {
         for _ in 0..events {
-            // As many as were counted, so that this does not wait.
-            let _ = rustix::io::read(self.fd(), &mut [0u8; 8]);
+            let mut count = [0u8; 8];
+            let buffer = &mut [IoSliceMut::new(&mut count)];
+            // Never waiting: who has taken a count, and finds no event for it, is about to wait again.
+            let _ = rustix::io::preadv2(self.fd(), buffer, u64::MAX, ReadWriteFlags::NOWAIT);
         }
     }
 }
-
-/// Where an event's parameters begin.
-const PARAM_AT: usize = 20;
-/// With 4 bytes that are reserved, and 8 of enhanced connections.
-const EVENT_LEN: usize = PARAM_AT + 304 + 4 + 8;
-/// What older programs have room for.
-pub(super) const EVENT_LEN_MIN: usize = PARAM_AT + 304;

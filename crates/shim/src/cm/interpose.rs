@@ -144,7 +144,7 @@ macro_rules! opens {
     ($($name:ident = $symbol:literal;)*) => {
         $(
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            pub(super) unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
                 // SAFETY: the caller's promise.
                 if unsafe { is_device(path) } {
                     return opened(flags);
@@ -192,7 +192,11 @@ opens_at! {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
+pub(super) unsafe extern "C-unwind" fn write(
+    fd: c_int,
+    bytes: *const c_void,
+    len: size_t,
+) -> ssize_t {
     if !is_ours(fd) {
         return next!(
             c"write",
@@ -202,11 +206,45 @@ unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, len: size_t) 
             len
         );
     }
-    // SAFETY: the caller's promise: its bytes, with addresses of its own in them.
-    let done = unsafe {
-        let written = std::slice::from_raw_parts(bytes.cast::<u8>(), len);
-        commands::carry_out(fd, written)
-    };
+    if !manager::lock().channels.contains_key(&fd) {
+        // Inherited by a fork.
+        set_errno(libc::ENODEV);
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    let written = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    if commands::takes_event(written) {
+        return write_for_event(fd, written);
+    }
+    // SAFETY: the caller's promise: its addresses are in there.
+    result(unsafe { commands::carry_out(fd, written) }, len)
+}
+
+/// A thread that waits here may be cancelled, as in the kernel's `write`: nothing may be held meanwhile.
+fn write_for_event(fd: RawFd, written: &[u8]) -> ssize_t {
+    loop {
+        let mut count = 0u64;
+        let to = (&raw mut count).cast::<c_void>();
+        let read = next!(
+            c"read",
+            fn(c_int, *mut c_void, size_t) -> ssize_t,
+            fd,
+            to,
+            8
+        );
+        if read < 0 {
+            return -1;
+        }
+        // SAFETY: as for `write`.
+        match unsafe { commands::carry_out(fd, written) } {
+            // What it was of has been destroyed just now.
+            Err(libc::EAGAIN) => {}
+            done => return result(done, written.len()),
+        }
+    }
+}
+
+fn result(done: Result<(), Errno>, len: size_t) -> ssize_t {
     match done {
         Ok(()) => len as ssize_t,
         Err(errno) => {
@@ -217,7 +255,7 @@ unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, len: size_t) 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-extern "C-unwind" fn close(fd: c_int) -> c_int {
+pub(super) extern "C-unwind" fn close(fd: c_int) -> c_int {
     let_go(fd);
     next!(c"close", fn(c_int) -> c_int, fd)
 }

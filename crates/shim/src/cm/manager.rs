@@ -61,7 +61,7 @@ impl Manager {
     }
 
     pub(super) fn started(&self) -> Result<&Service, Errno> {
-        self.service.as_ref().ok_or(libc::EAGAIN)
+        self.service.as_ref().ok_or(libc::ENOMEM)
     }
 
     /// Reports an event of an identifier. Of one that the program does not know yet, it hears nothing.

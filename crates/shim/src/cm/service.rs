@@ -59,7 +59,7 @@ impl Service {
             let thread = std::thread::Builder::new().name("vervain-cm".into());
             thread.spawn(move || serve(&theirs))
         })
-        .map_err(|_| libc::EAGAIN)?;
+        .map_err(|_| libc::ENOMEM)?;
         Ok(Service { watched })
     }
 
