@@ -32,7 +32,7 @@ pub(super) enum State {
     AddrResolved,
     RouteResolved,
     Listening,
-    /// The listener has no room for a caller now: it is to be called again.
+    /// The listener has no room for a caller now, or is about to listen: it is to be called again.
     Calling,
     RequestSent,
     RequestReceived,

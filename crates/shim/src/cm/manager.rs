@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::abi::{ConnParam, Private};
 use super::events::{Channel, Event, Said};
 use super::ids::{Id, State};
-use super::peers::{Caller, Reason};
+use super::peers::{Caller, Reached, Reason};
 use super::service::{Service, Token};
 use super::wire::Message;
 use crate::errno::Errno;
@@ -17,6 +17,7 @@ pub(super) struct Manager {
     pub(super) ids: BTreeMap<u32, Id>,
     pub(super) channels: BTreeMap<RawFd, Channel>,
     pub(super) callers: BTreeMap<u32, Caller>,
+    pub(super) reached: Reached,
     service: Option<Service>,
     deadlines: BTreeSet<(Instant, Token)>,
 }
@@ -25,6 +26,7 @@ static MANAGER: Mutex<Manager> = Mutex::new(Manager {
     ids: BTreeMap::new(),
     channels: BTreeMap::new(),
     callers: BTreeMap::new(),
+    reached: Reached::none(),
     service: None,
     deadlines: BTreeSet::new(),
 });

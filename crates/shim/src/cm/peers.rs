@@ -1,5 +1,6 @@
 //! Connections: calling, what is heard from the other side, and time-outs.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,12 @@ const GOODBYE: Duration = Duration::from_secs(5);
 const REQUEST: Duration = Duration::from_secs(5);
 /// When a listener without room is called again.
 const AGAIN: Duration = Duration::from_millis(10);
+/// How long a listener that has been there may be gone.
+const LISTENS_AGAIN: Duration = Duration::from_millis(500);
+/// How long it is known that it has been there.
+const LATELY: Duration = Duration::from_secs(10);
+/// Listeners that are known to have been there.
+const REACHED_MAX: usize = 64;
 /// How long packets may be under way after a disconnection.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 /// Callers that have not said what they ask for, at once.
@@ -58,6 +65,29 @@ pub(super) struct Caller {
     socket: OwnedFd,
     pub(super) listener: u32,
     pub(super) deadline: Option<Instant>,
+}
+
+/// Listeners that have been called, the last of them.
+pub(super) struct Reached(Vec<(SocketAddr, Instant)>);
+
+impl Reached {
+    pub(super) const fn none() -> Self {
+        Reached(Vec::new())
+    }
+
+    fn note(&mut self, address: SocketAddr) {
+        self.0.retain(|(one, _)| *one != address);
+        if self.0.len() == REACHED_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((address, Instant::now()));
+    }
+
+    /// In whichever port space: one that is for connections may announce one for datagrams.
+    fn lately(&self, address: SocketAddr) -> bool {
+        let mut reached = self.0.iter();
+        reached.any(|(one, at)| *one == address && at.elapsed() < LATELY)
+    }
 }
 
 /// What a socket has for us.
@@ -130,24 +160,35 @@ impl Manager {
             Ok(()) => {
                 id.tell(&request);
                 id.state = State::RequestSent;
+                self.reached.note(to);
                 self.watch(number)?;
                 self.set_deadline(Token::Id(number), Some(ANSWER));
             }
-            Err(libc::EAGAIN) => {
-                let until = Instant::now() + ANSWER;
-                let until = *id.call_until.get_or_insert(until);
-                id.state = State::Calling;
-                if Instant::now() > until {
-                    self.unreachable(number, -libc::ETIMEDOUT);
-                    return Ok(());
-                }
+            Err(errno) if self.may_call_again(number, to, errno) => {
                 self.service()?;
+                if let Some(id) = self.ids.get_mut(&number) {
+                    id.state = State::Calling;
+                }
                 self.set_deadline(Token::Id(number), Some(AGAIN));
             }
+            Err(libc::EAGAIN) => self.unreachable(number, -libc::ETIMEDOUT),
             Err(libc::ECONNREFUSED) => self.refused(number, None),
             Err(errno) => self.unreachable(number, -errno),
         }
         Ok(())
+    }
+
+    /// Whether a call in vain is no refusal yet. Who has a listener elsewhere is often called a second time while it is about
+    /// to listen again, as perftest is; on a network that takes longer than here.
+    fn may_call_again(&mut self, number: u32, to: SocketAddr, errno: Errno) -> bool {
+        let patience = match errno {
+            libc::EAGAIN => ANSWER,
+            libc::ECONNREFUSED if self.reached.lately(to) => LISTENS_AGAIN,
+            _ => return false,
+        };
+        let now = Instant::now();
+        let until = |id: &mut Id| *id.call_until.get_or_insert(now + patience);
+        self.ids.get_mut(&number).is_some_and(|id| now < until(id))
     }
 
     fn watch(&mut self, number: u32) -> Result<(), Errno> {

@@ -1,6 +1,7 @@
 //! What programs rely on, tried with programs that nobody here wrote, and with some that are compiled here.
 
 mod around;
+mod cm;
 mod layout;
 mod memory;
 mod pair;

@@ -31,6 +31,30 @@ fn a_call_to_nobody_is_refused() {
 }
 
 #[test]
+fn a_listener_that_was_there_may_listen_again() {
+    let (server, client) = (Program::start(), Program::start());
+    let (first, address) = server.listener(7, TCP);
+    client.call(1, TCP, address);
+    assert_eq!(server.event().event, event::CONNECT_REQUEST);
+    server.destroy(first).expect("destroyed");
+    // In vain: the call goes on for a while.
+    client.call(2, TCP, address);
+    let second = server.create(8, TCP);
+    server.bind(second, &address.to_string()).expect("bound");
+    server.listen(second, 1).expect("it listens");
+    let request = server.event();
+    assert_eq!((request.event, request.uid), (event::CONNECT_REQUEST, 8));
+    server.destroy(second).expect("destroyed");
+    // For a while, and not for ever.
+    client.call(3, TCP, address);
+    let heard = client.event();
+    assert_eq!(
+        (heard.event, heard.uid, heard.status),
+        (event::REJECTED, 3, 8)
+    );
+}
+
+#[test]
 fn a_rejection_says_why() {
     let (server, client) = (Program::start(), Program::start());
     let (_, address) = server.listener(7, TCP);
