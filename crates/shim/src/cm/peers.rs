@@ -90,25 +90,19 @@ impl Reached {
     }
 }
 
-/// What a socket has for us.
-enum Heard {
-    Nothing,
-    Message(Message),
-    /// It has ended, or says what no connection manager says.
-    End,
-}
+/// A socket has ended, or says what no connection manager says.
+struct Ended;
 
-fn receive(socket: &OwnedFd) -> Heard {
+/// What a socket has for us, if it has something now.
+fn receive(socket: &OwnedFd) -> Result<Option<Message>, Ended> {
     let mut bytes = [0u8; LEN_MAX];
     loop {
         match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-            Ok((len, _)) => {
-                return Message::parse(&bytes[..len]).map_or(Heard::End, Heard::Message);
-            }
-            Err(Os::AGAIN) => return Heard::Nothing,
+            Ok((len, _)) => return Message::parse(&bytes[..len]).map(Some).ok_or(Ended),
+            Err(Os::AGAIN) => return Ok(None),
             // The other side has closed without having read everything; what it has said is still there.
             Err(Os::INTR | Os::CONNRESET) => {}
-            Err(_) => return Heard::End,
+            Err(_) => return Err(Ended),
         }
     }
 }
@@ -268,9 +262,9 @@ impl Manager {
             return;
         };
         match receive(&caller.socket) {
-            Heard::Nothing => {}
-            Heard::Message(message @ Message::Request { .. }) => self.request(number, message),
-            Heard::Message(_) | Heard::End => self.hang_up(number),
+            Ok(None) => {}
+            Ok(Some(message @ Message::Request { .. })) => self.request(number, message),
+            Ok(Some(_)) | Err(Ended) => self.hang_up(number),
         }
     }
 
@@ -358,9 +352,9 @@ impl Manager {
                 return;
             };
             match receive(socket) {
-                Heard::Nothing => return,
-                Heard::Message(message) => self.heard(number, message),
-                Heard::End => return self.end(number),
+                Ok(None) => return,
+                Ok(Some(message)) => self.heard(number, message),
+                Err(Ended) => return self.end(number),
             }
         }
     }
