@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::pair::{has, leave_out, library};
+use crate::programs::compile;
+
 /// Seconds for a whole program, on a machine that is busy.
 const PATIENCE: &str = "60";
 const RSPRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
@@ -45,31 +48,11 @@ impl Said {
     }
 }
 
-/// Whether there is a program or a library. Where it has to be, its lack fails.
-fn has(name: &str, package: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let found = Path::new(name).is_absolute() && Path::new(name).exists()
-        || path
-            .split(':')
-            .any(|dir| Path::new(dir).join(name).exists());
-    if !found {
-        assert!(
-            std::env::var_os("VERVAIN_TEST_PEERS").is_none(),
-            "{name} is missing: install {package}"
-        );
-        eprintln!("left out: {name} is missing ({package})");
-    }
-    found
-}
-
 impl Place {
     fn new() -> Place {
-        let exe = std::env::current_exe().expect("this program's path");
-        let library = exe.with_file_name("libvervain_verbs.so");
-        assert!(library.exists(), "{} is missing", library.display());
         Place {
             dir: tempfile::tempdir().expect("a directory"),
-            preload: library.display().to_string(),
+            preload: library().display().to_string(),
         }
     }
 
@@ -197,7 +180,7 @@ fn listens(pid: u32) -> bool {
 
 #[test]
 fn rping_pings() {
-    if !has("rping", "rdmacm-utils") {
+    if !has("rping") {
         return;
     }
     let place = Place::new();
@@ -209,7 +192,7 @@ fn rping_pings() {
 
 #[test]
 fn addresses_of_ipv6_and_of_other_devices_are_called() {
-    if !has("rping", "rdmacm-utils") {
+    if !has("rping") {
         return;
     }
     let place = Place::new();
@@ -239,7 +222,7 @@ fn addresses_of_ipv6_and_of_other_devices_are_called() {
 
 #[test]
 fn a_persistent_rping_serves_several() {
-    if !has("rping", "rdmacm-utils") {
+    if !has("rping") {
         return;
     }
     let place = Place::new();
@@ -253,7 +236,7 @@ fn a_persistent_rping_serves_several() {
 
 #[test]
 fn a_client_whose_server_dies_ends() {
-    if !has("rping", "rdmacm-utils") {
+    if !has("rping") {
         return;
     }
     let place = Place::new();
@@ -269,7 +252,7 @@ fn a_client_whose_server_dies_ends() {
 
 #[test]
 fn a_call_to_nobody_is_refused() {
-    if !has("rping", "rdmacm-utils") {
+    if !has("rping") {
         return;
     }
     let place = Place::new();
@@ -284,7 +267,7 @@ fn a_call_to_nobody_is_refused() {
 
 #[test]
 fn ucmatose_transfers() {
-    if !has("ucmatose", "rdmacm-utils") {
+    if !has("ucmatose") {
         return;
     }
     let place = Place::new();
@@ -296,7 +279,7 @@ fn ucmatose_transfers() {
 
 #[test]
 fn udaddy_transfers() {
-    if !has("udaddy", "rdmacm-utils") {
+    if !has("udaddy") {
         return;
     }
     let place = Place::new();
@@ -311,7 +294,7 @@ fn udaddy_transfers() {
 
 #[test]
 fn rsockets_exchange_datagrams() {
-    if !has("udpong", "rdmacm-utils") {
+    if !has("udpong") {
         return;
     }
     let place = Place::new();
@@ -331,7 +314,7 @@ fn has_udp_port(port: u16) -> bool {
 
 #[test]
 fn endpoints_are_made_in_one_call() {
-    if !has("rdma_server", "rdmacm-utils") {
+    if !has("rdma_server") {
         return;
     }
     let place = Place::new();
@@ -343,7 +326,7 @@ fn endpoints_are_made_in_one_call() {
 
 #[test]
 fn many_connections_are_made() {
-    if !has("cmtime", "rdmacm-utils") {
+    if !has("cmtime") {
         return;
     }
     let place = Place::new();
@@ -354,7 +337,7 @@ fn many_connections_are_made() {
 
 #[test]
 fn perftest_connects_by_it() {
-    if !has("ib_send_bw", "perftest") {
+    if !has("ib_send_bw") {
         return;
     }
     for program in [
@@ -383,7 +366,7 @@ fn next_port() -> u16 {
 
 #[test]
 fn rsockets_stream() {
-    if !has("rstream", "rdmacm-utils") {
+    if !has("rstream") {
         return;
     }
     for how in [&[][..], &["-T", "b"], &["-T", "n"]] {
@@ -399,7 +382,7 @@ fn rsockets_stream() {
 
 #[test]
 fn rsockets_write_into_each_others_memory() {
-    if !has("riostream", "rdmacm-utils") {
+    if !has("riostream") {
         return;
     }
     let place = Place::new();
@@ -420,7 +403,7 @@ fn rsockets_write_into_each_others_memory() {
 
 #[test]
 fn rcopy_copies_a_file() {
-    if !has("rcopy", "rdmacm-utils") {
+    if !has("rcopy") {
         return;
     }
     let place = Place::new();
@@ -438,17 +421,13 @@ fn rcopy_copies_a_file() {
 
 #[test]
 fn a_tcp_program_runs_over_rsockets() {
-    if !has(RSPRELOAD, "librdmacm1") {
+    if !Path::new(RSPRELOAD).exists() {
+        leave_out(RSPRELOAD);
         return;
     }
     let place = Place::with_rsockets();
-    let program = place.dir.path().join("tcp_echo").display().to_string();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/c/tcp_echo.c");
-    let compiled = Command::new("cc")
-        .arg(source)
-        .args(["-o", &program])
-        .status();
-    assert!(compiled.expect("cc, of gcc").success());
+    let program = compile("tcp_echo", place.dir.path(), &[]);
+    let program = program.display().to_string();
     // That it listens at a name of the connection manager says that it is no TCP.
     let server = place.serve(&[&program, "serve", "9"]);
     place
