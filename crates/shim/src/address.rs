@@ -37,14 +37,7 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut abi::Pd, attr: *mut abi::AhAttr) -> 
 unsafe fn create(pd: *mut abi::Pd, attr: &abi::AhAttr) -> Result<*mut abi::Ah, Errno> {
     // SAFETY: the caller's promise.
     let domain = unsafe { Pd::of(pd) };
-    let to = if is_own_lid(attr) {
-        let port = domain.opened().nic.port(1);
-        let gids = port.map_err(|error| errno_of(&error))?.gids;
-        verbs::AhAttr::to(gids.first().ok_or(libc::EINVAL)?.gid)
-    } else {
-        ah_attr(attr)?
-    };
-    let made = domain.opened().nic.create_ah(domain.num, &to);
+    let made = domain.opened().nic.create_ah(domain.num, &ah_attr(attr)?);
     let num = made.map_err(|error| errno_of(&error))?;
     let c = abi::Ah {
         context: domain.opened().context(),
@@ -52,11 +45,6 @@ unsafe fn create(pd: *mut abi::Pd, attr: &abi::AhAttr) -> Result<*mut abi::Ah, E
         handle: num.0,
     };
     Ok(Box::into_raw(Box::new(Ah { c, num })).cast())
-}
-
-/// Without a GID, and to the port's own local identifier: rsocket calls itself so.
-fn is_own_lid(attr: &abi::AhAttr) -> bool {
-    attr.is_global == 0 && attr.dlid == 0
 }
 
 #[unsafe(no_mangle)]

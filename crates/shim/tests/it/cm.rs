@@ -179,6 +179,15 @@ fn listens(pid: u32) -> bool {
 }
 
 #[test]
+fn a_channel_is_what_programs_take_it_for() {
+    let place = Place::new();
+    let program = compile("channel", place.dir.path(), &[]);
+    place
+        .call(&[&program.display().to_string()])
+        .expect("all is well");
+}
+
+#[test]
 fn rping_pings() {
     if !has("rping") {
         return;
@@ -290,26 +299,6 @@ fn udaddy_transfers() {
         .end()
         .expect("data transfers complete\ntest complete\nreturn status 0");
     assert!(client.text().contains("initiating data transfers"));
-}
-
-#[test]
-fn rsockets_exchange_datagrams() {
-    if !has("udpong") {
-        return;
-    }
-    let place = Place::new();
-    // It listens at a UDP socket, for those who ask for its queue pair.
-    let server = place.start("server", &["udpong", "-b", "127.0.0.1"]);
-    wait_until(|| has_udp_port(7174));
-    let client = place.call(&["udpong", "-s", "127.0.0.1", "-S", "1024", "-C", "100"]);
-    client.expect("1k      100     100k");
-    assert!(server.text().contains("client login from 127.0.0.1"));
-}
-
-/// Whether somebody has a UDP socket at a port.
-fn has_udp_port(port: u16) -> bool {
-    let sockets = std::fs::read_to_string("/proc/net/udp").unwrap_or_default();
-    sockets.contains(&format!(":{port:04X} "))
 }
 
 #[test]
