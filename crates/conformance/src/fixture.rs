@@ -72,6 +72,8 @@ pub struct Fixture {
     pub mortal: Option<Spawn>,
     /// Whether memory of a process's own can be registered.
     pub private_memory: bool,
+    /// Whether a word of the nodes' memory appears whole when a peer WRITES it.
+    pub words_appear_whole: bool,
     /// Cases that may not apply. That of any other is a failure.
     pub may_skip: &'static [&'static str],
     /// Cases that are known to fail. One that passes is a failure, so that the list shrinks.
@@ -92,6 +94,7 @@ impl Fixture {
             asleep: Asleep::Runs,
             mortal: None,
             private_memory: true,
+            words_appear_whole: true,
             may_skip: &[],
             known_failures: &[],
             keep: None,

@@ -156,15 +156,21 @@ pub fn the_last_bytes_of_a_write_appear_last(fixture: &Fixture) {
     for transport in CONNECTED {
         let mut pair = Pair::new(fixture, transport);
         let owned = pair.a.region.clone();
-        last_bytes_last(fixture, &mut pair, &owned);
+        last_bytes_last(fixture, &mut pair, &owned, fixture.words_appear_whole);
         if fixture.private_memory {
             let private = pair.a.node.private_region(owned.len(), None);
-            last_bytes_last(fixture, &mut pair, &private.expect("a region"));
+            // What the kernel copies comes byte by byte.
+            last_bytes_last(fixture, &mut pair, &private.expect("a region"), false);
         }
     }
 }
 
-fn last_bytes_last(fixture: &Fixture, pair: &mut Pair, target: &Arc<dyn NicMr>) {
+fn last_bytes_last(
+    fixture: &Fixture,
+    pair: &mut Pair,
+    target: &Arc<dyn NicMr>,
+    is_word_whole: bool,
+) {
     let transport = pair.a.qp.transport();
     let lens = [8, 16, 24, 56, 64, 72, 128, 200, 1000, 2048, 4088, 4096];
     let with_skews = |len: usize| [0, 1, 3, 8, 40, 61].map(|skew| len + skew);
@@ -180,7 +186,7 @@ fn last_bytes_last(fixture: &Fixture, pair: &mut Pair, target: &Arc<dyn NicMr>) 
                 until(patience, "the writer to prepare a round", || {
                     (prepared.load(Ordering::Acquire) == round).then_some(())
                 });
-                let seen = poll_last_word(&**target, *len, patience, || {
+                let seen = poll_last_word(&**target, *len, (patience, is_word_whole), || {
                     polling.store(round, Ordering::Release);
                 });
                 let new = vec![fill(round); *len];
@@ -277,19 +283,22 @@ fn fill(round: usize) -> u8 {
     (round % 100) as u8 + 1
 }
 
-/// Polls the word before `END` until it changes, and returns the `len` bytes there as they are
-/// then.
+/// Polls the word before `END` until it changes, or its last byte does where words do not appear whole, and returns the `len`
+/// bytes there as they are then.
 fn poll_last_word(
     region: &dyn NicMr,
     len: usize,
-    patience: Duration,
+    (patience, is_word_whole): (Duration, bool),
     begun: impl FnOnce(),
 ) -> Vec<u8> {
     let last = word(region, END - 8);
     let mut seen = vec![0; len];
     begun();
     until(patience, "the last word to change", || {
-        let changed = || last.load(Ordering::Acquire) != u64::from_ne_bytes([OLD; 8]);
+        let changed = || {
+            let now = last.load(Ordering::Acquire).to_ne_bytes();
+            now[7] != OLD || (is_word_whole && now != [OLD; 8])
+        };
         (0..10_000).any(|_| changed()).then_some(())
     });
     region.read(END - len, &mut seen);

@@ -97,7 +97,7 @@ pub(crate) fn callers_memory() -> Fixture {
     let path = run_dir.path().to_owned();
     let on = move |path: &Path| CallersMemory(open_in_place(path));
     let (a, b) = (on(&path), on(&path));
-    Fixture::new(Arc::new(a), Arc::new(b))
+    let fixture = Fixture::new(Arc::new(a), Arc::new(b))
         .waiting_with(readable)
         .with_mortals(move || {
             let nic = open_in_place(&path);
@@ -107,7 +107,8 @@ pub(crate) fn callers_memory() -> Fixture {
                 ..mortal
             }
         })
-        .keeping(run_dir)
+        .keeping(run_dir);
+    by_the_kernel(fixture)
 }
 
 /// Two processes, all of whose memory is the caller's and stays where it is.
@@ -118,10 +119,19 @@ pub(crate) fn callers_memory_across_processes() -> Fixture {
     let b = Arc::new(RemoteNic::new(reader, stream));
     let path = run_dir.path().to_owned();
     let a = CallersMemory(open_in_place(run_dir.path()));
-    Fixture::new(Arc::new(a), b)
+    let fixture = Fixture::new(Arc::new(a), b)
         .waiting_with(readable)
         .with_mortals(move || killed(callers_child(&path)))
-        .keeping((process, run_dir))
+        .keeping((process, run_dir));
+    by_the_kernel(fixture)
+}
+
+/// Of nodes whose memory the kernel copies to, byte by byte.
+fn by_the_kernel(fixture: Fixture) -> Fixture {
+    Fixture {
+        words_appear_whole: false,
+        ..fixture
+    }
 }
 
 /// Starts a process that holds an adapter, and a stream to steer it.
