@@ -103,8 +103,8 @@ unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut abi::Grh,
     attr: *mut abi::AhAttr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    minus_one(unsafe { way_back(port, &*wc, &*grh).map(|found| attr.write(found)) })
+    // SAFETY: the caller's promise; a header lies wherever its RECV does.
+    minus_one(unsafe { way_back(port, &*wc, &grh.read_unaligned()).map(|found| attr.write(found)) })
 }
 
 #[unsafe(no_mangle)]
@@ -114,6 +114,8 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut abi::Grh,
     port: u8,
 ) -> *mut abi::Ah {
-    // SAFETY: the caller's promise.
-    pointer(unsafe { way_back(port, &*wc, &*grh).and_then(|attr| create(pd, &attr)) })
+    // SAFETY: as above.
+    pointer(unsafe {
+        way_back(port, &*wc, &grh.read_unaligned()).and_then(|attr| create(pd, &attr))
+    })
 }
