@@ -31,6 +31,13 @@ fn is_ours(fd: RawFd) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
+/// A descriptor has just been made, so that its number is nobody else's any more: a channel of this number was closed without libc.
+pub(super) fn is_new(fd: RawFd) {
+    if let Some((word, bit)) = place(fd) {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
 /// The next library's function of a name.
 struct Next {
     name: &'static CStr,
@@ -89,6 +96,8 @@ fn open_channel(flags: c_int) -> Result<RawFd, Errno> {
         next!(c"close", fn(c_int) -> c_int, fd);
         return Err(libc::EMFILE);
     };
+    // One of this number may have been closed without libc.
+    manager.close_channel(fd);
     word.fetch_or(bit, Ordering::Relaxed);
     manager.channels.insert(fd, channel);
     Ok(fd)

@@ -10,14 +10,14 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
 use rustix::io::Errno as Os;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use verbs::Gid;
 
-use super::addresses;
+use super::{addresses, interpose};
 use crate::errno::Errno;
 use crate::settings;
 
@@ -150,8 +150,10 @@ impl Place {
 /// A socket to call with.
 pub(super) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(Os::raw_os_error)
+    let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let socket = made.map_err(Os::raw_os_error)?;
+    interpose::is_new(socket.as_raw_fd());
+    Ok(socket)
 }
 
 /// Whether the other end is of this program's user; names are free to all.

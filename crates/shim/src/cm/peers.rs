@@ -1,7 +1,7 @@
 //! Connections: calling, what is heard from the other side, and time-outs.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno as Os;
@@ -15,7 +15,7 @@ use super::manager::{Manager, free_number};
 use super::names::{Place, is_this_users};
 use super::service::Token;
 use super::wire::{LEN_MAX, Message, Side};
-use super::{addresses, names};
+use super::{addresses, interpose, names};
 use crate::errno::Errno;
 
 /// How long an answer may take, which a program gives: about what InfiniBand's connection manager allows.
@@ -223,7 +223,10 @@ impl Manager {
                     return Ok(());
                 };
                 match rustix::net::accept_with(&id.bound[at], flags) {
-                    Ok(socket) => self.answer(listener, socket)?,
+                    Ok(socket) => {
+                        interpose::is_new(socket.as_raw_fd());
+                        self.answer(listener, socket)?;
+                    }
                     Err(Os::AGAIN) => break,
                     Err(Os::INTR | Os::CONNABORTED) => {}
                     Err(error) => return Err(error.raw_os_error()),
