@@ -1,8 +1,9 @@
 //! Completion channels, completion queues, and polling.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Not as _;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use spin::mutex::SpinMutex;
@@ -93,10 +94,19 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
             drop(nic);
             let objects = opened.objects();
             // Of one that is being destroyed nobody hears any more.
-            if let Some(&found) = objects.cqs.get(&num.0) {
-                // SAFETY: it is taken out before it is destroyed, which waits for the acknowledgement of this event.
-                unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
-                return Ok(Some(found));
+            let Some(&found) = objects.cqs.get(&num.0) else {
+                continue;
+            };
+            // SAFETY: it is taken out before it is destroyed, which waits for the acknowledgement of this event.
+            unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
+            // Whoever polls may be at an object's end.
+            drop(objects);
+            // SAFETY: as above.
+            unsafe {
+                if (*found).has_completed() {
+                    return Ok(Some(found));
+                }
+                ibv_ack_cq_events(found.cast(), 1);
             }
         }
     };
@@ -125,6 +135,8 @@ pub(crate) struct Cq {
     c: abi::CqEx,
     pub(crate) num: CqNum,
     pub(crate) poller: SpinMutex<Poller, Yield>,
+    /// How the program has armed it last.
+    armed_solicited: AtomicBool,
     /// The thread that has the lock from a start of polling on; 0 for none.
     pub(crate) holder: AtomicU64,
     /// Events that the program was told of: of completions, and of an overrun.
@@ -160,6 +172,13 @@ impl Poller {
         Ok(next)
     }
 
+    /// Whether there is a completion, or an overrun to tell of.
+    fn has_some(&mut self) -> bool {
+        self.waiting(POLLED)
+            .is_ok_and(|waiting| waiting.is_empty())
+            .not()
+    }
+
     fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
         self.nic.arm(solicited_only)
     }
@@ -183,6 +202,14 @@ impl Cq {
     pub(crate) fn opened(&self) -> &Opened {
         // SAFETY: a context outlives what was made from it.
         unsafe { Opened::of(self.c.context) }
+    }
+
+    /// Whether there is something to poll. The NIC wakes pollers for other reasons too, as when a peer begins to send; programs
+    /// take an event for a completion, and so the queue is armed again then.
+    fn has_completed(&self) -> bool {
+        let mut poller = self.poller.lock();
+        let solicited_only = self.armed_solicited.load(Ordering::Relaxed);
+        poller.has_some() || poller.arm(solicited_only).is_err() || poller.has_some()
     }
 
     /// Notes that the program is told of an overrun.
@@ -260,6 +287,7 @@ pub(crate) unsafe fn create(
             polled: Polled::new(POLLED),
             taken: 0,
         }),
+        armed_solicited: AtomicBool::new(false),
         holder: AtomicU64::new(0),
         reported: AtomicU32::new(0),
         errors_reported: AtomicU32::new(0),
@@ -319,6 +347,8 @@ pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c
         // Nobody would hear of it, as with a real device.
         return 0;
     }
+    cq.armed_solicited
+        .store(solicited_only != 0, Ordering::Relaxed);
     // A thread may arm between a start of polling, which has taken the lock, and its end.
     let armed = match cq.holder.load(Ordering::Relaxed) == this_thread() {
         // SAFETY: this thread has the lock.
@@ -333,16 +363,24 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
     let cq = unsafe { Cq::of(cq) };
     let mut poller = cq.poller.lock();
     let max = usize::try_from(max).unwrap_or(0);
-    let Ok(waiting) = poller.waiting(max) else {
-        return -1;
-    };
-    let count = waiting.len().min(max);
-    for (index, wc) in waiting[..count].iter().enumerate() {
-        // SAFETY: the caller has room for `max` of them.
-        unsafe { to.add(index).write(completion(wc)) };
+    let mut count = 0;
+    // What has been polled before, and then what the NIC has: a program that has room for all that can be there looks once.
+    loop {
+        let is_new = poller.taken == poller.polled.completions().len();
+        let Ok(waiting) = poller.waiting(max - count) else {
+            return if count > 0 { count as c_int } else { -1 };
+        };
+        let found = waiting.len().min(max - count);
+        for (index, wc) in waiting[..found].iter().enumerate() {
+            // SAFETY: the caller has room for `max` of them.
+            unsafe { to.add(count + index).write(completion(wc)) };
+        }
+        poller.taken += found;
+        count += found;
+        if is_new || count == max {
+            return count as c_int;
+        }
     }
-    poller.taken += count;
-    count as c_int
 }
 
 /// `enum ibv_wc_opcode`.
