@@ -4,16 +4,17 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::pair::{has, leave_out, library};
+use crate::pair::{alone, has, leave_out, library};
 use crate::programs::compile;
 
 /// Seconds for a whole program, on a machine that is busy.
-const PATIENCE: &str = "60";
+const PATIENCE: &str = "120";
 const RSPRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
 /// A place where programs meet, and what they have said.
@@ -21,6 +22,7 @@ struct Place {
     dir: TempDir,
     /// Loaded before a program's libraries.
     preload: String,
+    _alone: MutexGuard<'static, ()>,
 }
 
 /// A program that runs, and where its output goes.
@@ -53,6 +55,7 @@ impl Place {
         Place {
             dir: tempfile::tempdir().expect("a directory"),
             preload: library().display().to_string(),
+            _alone: alone(),
         }
     }
 

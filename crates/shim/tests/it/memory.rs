@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::programs::{Running, compile, free_port, installed, left_out, library, until_listening};
+use crate::pair::{alone, free_port, leave_out, library};
+use crate::programs::{Running, compile, installed, until_listening};
 
 /// How a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +35,7 @@ impl With {
 #[test]
 fn programs_see_private_memory() {
     if installed("cc").is_none() {
-        return left_out("cc, of gcc");
+        return leave_out("cc, of gcc");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let program = compile("pages", dir.path(), &[]);
@@ -53,7 +54,7 @@ fn programs_see_private_memory() {
 #[test]
 fn another_allocator_gets_what_is_its_own() {
     if installed("cc").is_none() {
-        return left_out("cc, of gcc");
+        return leave_out("cc, of gcc");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let allocator = compile(
@@ -73,7 +74,7 @@ fn another_allocator_gets_what_is_its_own() {
 #[test]
 fn memory_may_be_freed_before_anything_else_happens() {
     if installed("cc").is_none() {
-        return left_out("cc, of gcc");
+        return leave_out("cc, of gcc");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let program = compile("early", dir.path(), &[]);
@@ -85,6 +86,7 @@ fn memory_may_be_freed_before_anything_else_happens() {
 /// Runs two of perftest against each other: what the client says.
 fn perftest(program: &Path, share: &str, flags: &[&str]) -> String {
     let run_dir = tempfile::tempdir().expect("a directory");
+    let _alone = alone();
     let port = free_port();
     let side = |last: &[&str]| {
         let mut command = Command::new(program);
@@ -136,7 +138,7 @@ fn perftest_measures_atomics_and_one_sided_operations() {
     ];
     for (name, flags) in programs {
         let Some(program) = installed(name) else {
-            return left_out(&format!("{name}, of perftest"));
+            return leave_out(&format!("{name}, of perftest"));
         };
         for share in ["none", "pages"] {
             let flags = [flags, &["-n", "200"]].concat();

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,12 @@ pub(crate) fn has(program: &str) -> bool {
         leave_out(program);
     }
     found
+}
+
+/// Has the machine to itself, as far as these tests go: both sides of most programs spin, each on a core.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A host of its own: programs of one meet.
@@ -106,9 +112,7 @@ impl Host {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> [Output; 2] {
-        // Both sides spin, each on a core.
-        static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         let port = free_port();
         let port_text = port.to_string();
         let arguments = [arguments, &["-p", &port_text]].concat();

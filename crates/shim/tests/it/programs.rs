@@ -1,6 +1,5 @@
 //! Programs that tests run: compiled here, or installed, with the library before their own.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -8,27 +7,12 @@ use std::time::{Duration, Instant};
 /// How long a program may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Says that a test is left out because something is missing; fails where everything has to be there.
-pub(crate) fn left_out(what: &str) {
-    assert!(
-        std::env::var_os("VERVAIN_TEST_PEERS").is_none(),
-        "{what} is missing"
-    );
-    eprintln!("left out: {what} is missing");
-}
-
 /// Where a program is found.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|dir| dir.join(name))
         .find(|program| program.is_file())
-}
-
-/// The library under test.
-pub(crate) fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("this test");
-    test.with_file_name("libvervain_verbs.so")
 }
 
 /// Compiles a program that stands beside this file.
@@ -91,12 +75,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A port that nobody listens on.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
 }
 
 /// Whether somebody listens on a port, whom a call would disturb.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::pair::{Host, leave_out, text};
+use crate::pair::{Host, alone, leave_out, text};
 
 const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
 
@@ -54,6 +54,7 @@ fn its_tests_pass_or_are_left_out_for_a_reason() {
         leave_out("python3-pyverbs, and the tests beside it");
         return;
     }
+    let _alone = alone();
     let host = Host::new();
     let tests = host.run_dir().join("tests");
     let copy = format!("cp -r {SHIPPED} {0} && gunzip {0}/*.gz", tests.display());
