@@ -88,10 +88,11 @@ impl FaultPlan {
                 self.rc_error = *status;
             }
             _ => {
-                let ppm = share(value).ok_or_else(|| {
+                let place = self.share_of(name)?;
+                let ppm = share(value);
+                *place = ppm.ok_or_else(|| {
                     format!("{name}={value}: a share is 0% to 100%, or so many ppm")
                 })?;
-                *self.share_of(name)? = ppm;
             }
         }
         Ok(())
@@ -203,6 +204,7 @@ mod tests {
         for (text, why) in [
             ("rc-eror=1%", "rc-eror: no such fault; there are rc-error, "),
             ("rc-eror@1", "no such fault"),
+            ("rc-eror=1", "no such fault"),
             ("rc-error=1", "a share is"),
             ("ud-drop=101%", "a share is"),
             ("ud-drop=-1%", "a share is"),
