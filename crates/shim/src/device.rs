@@ -70,7 +70,7 @@ pub(crate) fn complain(what: &str, why: &dyn std::fmt::Display) {
 pub(crate) struct Opened {
     c: abi::VerbsContext,
     pub(crate) nic: Arc<dyn Nic>,
-    /// As [`Around`](crate::around::Around) has it.
+    /// As [`Around`] has it.
     pub(crate) soft: Option<Arc<SoftNic>>,
     /// Readable when an asynchronous event waits. A program may have its reads block.
     events: OwnedFd,

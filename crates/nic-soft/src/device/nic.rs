@@ -138,7 +138,7 @@ impl SoftNic {
 
 impl SoftNic {
     /// Registers memory of the caller that lies in a file of the caller's, as
-    /// [`Nic::register`](verbs::nic::Nic::register) does other memory: what is at `start` is at `offset` in
+    /// [`Nic::register`] does other memory: what is at `start` is at `offset` in
     /// `file`. Peers with a right to the region map the file, all of which they can reach from then on: so
     /// what has nothing to do with them lies in other files. The memory is not moved, and it stays in the
     /// file when the region is deregistered.
