@@ -275,8 +275,7 @@ fn an_atomic_that_a_dying_peer_was_asked_for_completes_with_an_error() {
     let run_dir = tempfile::tempdir().expect("a directory");
     let mut here = End::new(Context::new(pair::open(run_dir.path())));
     let (mut process, there) = steer(pair::callers_child(run_dir.path()));
-    // Nobody answers for it when a check fails while its process stands still.
-    let mut there = std::mem::ManuallyDrop::new(End::new(there));
+    let mut there = End::new(there);
     here.connect(&there);
     there.connect(&here);
     let (word, result) = (there.memory.remote(64), [here.memory.sge(0..8)]);
@@ -296,6 +295,7 @@ fn an_atomic_that_a_dying_peer_was_asked_for_completes_with_an_error() {
     }
     process.0.kill().expect("killed");
     process.0.wait().expect("ended");
+    keep(there);
     let failed = next(&mut here.cq, "the error");
     assert_eq!((failed.id, failed.status), (5, WcStatus::RetryExcErr));
     let flushed = next(&mut here.cq, "the flush");
