@@ -748,7 +748,7 @@ structure! {
         create_srq_ex: Absent,
         open_xrcd: Absent,
         close_xrcd: Absent,
-        _placeholder: u64,
+        _unused: u64,
         sz: usize,
         context: Context,
     }

@@ -238,7 +238,7 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
             private: std::ptr::null_mut(),
             _before_create_cq_ex: [None; 24],
             _before_create_qp_ex: [None; 5],
-            _placeholder: 0,
+            _unused: 0,
             sz: size_of::<abi::VerbsContext>(),
             context,
         },

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::pair::is_listening;
+
 /// How long a program may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -77,24 +79,10 @@ impl Drop for Running {
     }
 }
 
-/// Whether somebody listens on a port, whom a call would disturb.
-fn is_listened_on(port: u16) -> bool {
-    const LISTENS: &str = "0A";
-    let of_port = |line: &str| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let local = words.next().unwrap_or_default();
-        local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some(LISTENS)
-    };
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        let lines = std::fs::read_to_string(table).unwrap_or_default();
-        lines.lines().any(of_port)
-    })
-}
-
 /// Waits until a server listens.
 pub(crate) fn until_listening(server: &mut Running, port: u16) {
     let deadline = Instant::now() + PATIENCE;
-    while !is_listened_on(port) && !server.is_over() {
+    while !is_listening(port) && !server.is_over() {
         assert!(Instant::now() < deadline, "nobody listens on {port}");
         std::thread::sleep(Duration::from_millis(1));
     }
