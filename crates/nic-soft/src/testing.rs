@@ -107,6 +107,7 @@ pub(crate) fn adapter_without_agent(run_dir: &Path) -> Adapter {
         contact_timeout: Duration::from_secs(1),
         memfd: true,
         fails_with_peers: true,
+        datagrams_wait: false,
     });
     made.expect("an adapter")
 }

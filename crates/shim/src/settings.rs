@@ -58,6 +58,8 @@ pub(crate) fn options() -> Result<SoftOptions, String> {
     options.remap = false;
     // Programs end while their peers have completions to poll.
     options.fails_with_peers = false;
+    // And once they have polled what they have sent.
+    options.datagrams_wait = true;
     match std::env::var(GID) {
         Err(_) => Ok(options),
         Ok(text) => match text.parse::<IpAddr>() {

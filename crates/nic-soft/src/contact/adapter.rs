@@ -37,6 +37,7 @@ pub(crate) struct Options<'a> {
     pub(crate) contact_timeout: Duration,
     pub(crate) memfd: bool,
     pub(crate) fails_with_peers: bool,
+    pub(crate) datagrams_wait: bool,
 }
 
 /// One opened software NIC, as far as other processes have to do with it.
@@ -57,6 +58,8 @@ pub(crate) struct Adapter {
     pub(crate) quiescence: Quiescence,
     /// Whether reliable connections fail when their peer's process ends.
     pub(crate) fails_with_peers: bool,
+    /// Whether datagrams complete only when contact with their receiver's process has been made.
+    pub(crate) datagrams_wait: bool,
     /// For each number of a queue pair, the connections that were begun under it.
     epochs: Box<[AtomicU16]>,
     /// Messages that were dropped for want of room, and of RECVs.
@@ -80,6 +83,7 @@ impl Adapter {
             contact_timeout,
             memfd,
             fails_with_peers,
+            datagrams_wait,
         } = options;
         let membership = Membership::join(run_dir, gid)?;
         let source = Source::choose(memfd, run_dir);
@@ -110,6 +114,7 @@ impl Adapter {
             unreceived: AtomicU64::new(0),
             quiescence,
             fails_with_peers,
+            datagrams_wait,
             generation: AtomicU32::new((incarnation >> 32) as u32 | 1),
             agent_epoll,
             agent_wake,

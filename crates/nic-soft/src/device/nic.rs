@@ -61,6 +61,10 @@ pub struct SoftOptions {
     /// messages hears of it. Hardware does not notice: there, and without this, RECVs stay posted, and what is sent
     /// afterwards fails with "retries exceeded".
     pub fails_with_peers: bool,
+    /// Whether a datagram to a process with which contact is still being made completes only when it has been sent, or
+    /// when nobody has answered, and holds up what is behind it: as with hardware, who has polled its completion may exit.
+    /// Otherwise it completes at once, for who serves many by one queue pair, and goes with that queue pair.
+    pub datagrams_wait: bool,
     /// The clock of the NIC's own thread, in nanoseconds of any beginning.
     pub clock: fn() -> u64,
 }
@@ -76,6 +80,7 @@ impl SoftOptions {
             memfd: true,
             remap: true,
             fails_with_peers: true,
+            datagrams_wait: false,
             clock: agent::monotonic_ns,
         }
     }
@@ -120,6 +125,7 @@ impl SoftNic {
             contact_timeout: options.contact_timeout,
             memfd: options.memfd,
             fails_with_peers: options.fails_with_peers,
+            datagrams_wait: options.datagrams_wait,
         })?;
         let objects = Arc::new(Registry::new(Arc::new(adapter))?);
         let agent = Agent::start(&objects, options.clock)?;

@@ -33,6 +33,8 @@ pub(crate) enum Wait {
     Peer,
     /// For the peer's process to say where its memory is, or to carry an atomic out.
     Answer,
+    /// For contact with the process of a datagram's receiver.
+    Contact,
 }
 
 /// What has come of an operation.

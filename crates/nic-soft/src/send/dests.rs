@@ -57,6 +57,10 @@ pub(crate) struct Dests {
     links: Vec<Option<Link>>,
     /// What waits for contact: to queue pairs without a link.
     early: Early,
+    /// The attempt that a kept datagram waits for.
+    awaited: Option<Arc<Contact>>,
+    /// Processes that have not answered a datagram that waited for them: none waits for them again.
+    silent: Vec<(Gid, u32)>,
     epoch_seen: Seen,
 }
 
@@ -77,6 +81,8 @@ impl Dests {
             last: None,
             links: Vec::new(),
             early: Early::default(),
+            awaited: None,
+            silent: Vec::new(),
             epoch_seen: Seen::default(),
         }
     }
@@ -207,6 +213,23 @@ impl Dests {
         }
     }
 
+    /// Whether a datagram is to wait in its queue until an attempt is over: once for each process, so that one that
+    /// stands still holds a queue pair up no longer than the contact time-out.
+    #[cold]
+    pub(crate) fn waits_for(&mut self, adapter: &Adapter, contact: &Arc<Contact>) -> bool {
+        let process = |contact: &Contact| (contact.called.gid, contact.called.instance);
+        let called = process(contact);
+        if let Some(before) = self.awaited.take()
+            && process(&before) == called
+            && matches!(before.outcome(), Some(Err(_)))
+        {
+            self.silent.push(called);
+        }
+        let waits = adapter.datagrams_wait && !self.silent.contains(&called);
+        self.awaited = waits.then(|| Arc::clone(contact));
+        waits
+    }
+
     /// Keeps a datagram until contact with the process of its receiver stands.
     #[cold]
     pub(crate) fn keep(
@@ -259,6 +282,8 @@ impl Dests {
     #[cold]
     fn insert_link(&mut self, adapter: &Adapter, peer: Arc<Peer>, qpn: u32) -> usize {
         let early = self.early.take(&peer, qpn);
+        self.silent
+            .retain(|silent| *silent != (peer.gid, peer.instance));
         let same = |link: &Option<Link>| match link {
             // To a process that has gone since.
             Some(link) => link.qpn == qpn && link.peer.gid == peer.gid,

@@ -2,7 +2,9 @@
 //!
 //! They have left their send queue and have completed, as on a network that has to find out first
 //! where an address is. So whoever sends them waits for nothing, and neither does what goes
-//! elsewhere. They go out in order once contact stands, and are lost when nobody answers.
+//! elsewhere. They go out in order once contact stands, and are lost when nobody answers, and when
+//! their sender exits before. Where that must not be they wait in their send queue instead
+//! (`SoftOptions::datagrams_wait`).
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! The posting thread has requests carried out by the path to the peer (`path/connection.rs`, or the link
 //! to a datagram's receiver), and makes the completion. Only what cannot be done at once is kept
 //! (`queue/kept.rs`): when the peer has no RECV or no room, is not ready yet, has not said yet where its
-//! memory is, or the queue pair is in SQD.
+//! memory is, contact with a datagram's receiver is being made, or the queue pair is in SQD.
 //!
 //! The usual requests go a short way of their own (`queue/usual.rs`), which leaves to this one
 //! whatever is odd.
@@ -20,7 +20,7 @@ use verbs::{
 use crate::contact::adapter::Adapter;
 use crate::contact::contacts::{Contact, Contacts};
 use crate::memory::local::Local;
-use crate::path::connection::{self, Connection, Outcome, Progress, message_flags};
+use crate::path::connection::{self, Connection, Outcome, Progress, Wait, message_flags};
 use crate::path::link::{Link, Us};
 use crate::queue::qp::QpShared;
 use crate::send::address::AddressHandles;
@@ -356,6 +356,9 @@ impl SendQueue {
                 return Outcome::Done;
             }
             Err(Missing::Contact(contact)) => {
+                if self.dests.waits_for(adapter, &contact) {
+                    return Outcome::Wait(Wait::Contact);
+                }
                 let flags = message_flags(imm, flags);
                 self.send_early(adapter, contact, to.qpn.0, qkey, imm, flags, local, len);
                 return Outcome::Done;

@@ -5,6 +5,7 @@ mod addresses;
 mod causes;
 mod death;
 mod events;
+mod farewell;
 mod memory;
 mod pair;
 mod reset;

@@ -169,6 +169,8 @@ impl SendQueue {
             Wait::Room => return None,
             // Whoever looks for the answer knows how long that may take.
             Wait::Answer => return None,
+            // It ends by itself, and is looked at when it has.
+            Wait::Contact => return None,
             Wait::Recv => {
                 // The first try was before the first time that it waited for.
                 let max = self.rnr_retries.map(|max| max.saturating_sub(1));
@@ -205,8 +207,9 @@ impl SendQueue {
     fn pause(&self) -> Duration {
         match self.kept.front().map(|kept| kept.waiting) {
             Some(Some((Wait::Recv, _))) => self.rnr_timer(),
+            Some(Some((Wait::Contact, _))) => CONTACT_PAUSE,
             Some(_) => Duration::ZERO,
-            // Datagrams alone: the end of a contact brings whoever sends them here.
+            // Datagrams that were put by alone: the end of a contact brings whoever sends them here.
             None => CONTACT_PAUSE,
         }
     }
