@@ -1,190 +1,55 @@
 //! Programs of rdma-core and perftest that use librdmacm and rsocket, as Debian has them.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
-use crate::pair::{alone, has, leave_out, library};
+use crate::pair::{Host, Listens, RSPRELOAD, Running, alone, has, leave_out};
 use crate::programs::compile;
 
-/// Seconds for a whole program, on a machine that is busy.
-const PATIENCE: &str = "120";
-const RSPRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
-
-/// A place where programs meet, and what they have said.
+/// A host whose programs meet by the connection manager, and that has the machine to itself.
 struct Place {
-    dir: TempDir,
-    /// Loaded before a program's libraries.
-    preload: String,
+    host: Host,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// A program that runs, and where its output goes.
-struct Running {
-    child: Child,
-    output: PathBuf,
-}
+impl std::ops::Deref for Place {
+    type Target = Host;
 
-/// What a program has said, on both of its outputs.
-struct Said {
-    status: ExitStatus,
-    text: String,
-}
-
-impl Said {
-    /// That it went well and said so.
-    fn expect(self, words: &str) -> Self {
-        assert!(
-            self.status.success() && self.text.contains(words),
-            "{}, without {words:?}:\n{}",
-            self.status,
-            self.text
-        );
-        self
+    fn deref(&self) -> &Host {
+        &self.host
     }
 }
 
 impl Place {
     fn new() -> Place {
-        Place {
-            dir: tempfile::tempdir().expect("a directory"),
-            preload: library().display().to_string(),
-            _alone: alone(),
-        }
+        Place::on(Host::new())
     }
 
     /// With TCP sockets that are rsockets.
     fn with_rsockets() -> Place {
-        let mut place = Place::new();
-        place.preload = format!("{}:{RSPRELOAD}", place.preload);
-        place
+        Place::on(Host::new().with_library(Path::new(RSPRELOAD)))
     }
 
-    fn start(&self, name: &str, program: &[&str]) -> Running {
-        let output = self.dir.path().join(name);
-        let file = File::create(&output).expect("a file");
-        // Lines as they are written; the preload is the program's alone.
-        let preload = format!("LD_PRELOAD={}", self.preload);
-        let child = Command::new("timeout")
-            .args(["--kill-after=5", PATIENCE, "env"])
-            .arg(preload)
-            .args(["stdbuf", "-oL"])
-            .args(program)
-            .env("VERVAIN_RUN_DIR", self.dir.path().join("run"))
-            .env_remove("VERVAIN_GID")
-            .stdin(Stdio::null())
-            .stderr(file.try_clone().expect("a descriptor"))
-            .stdout(file)
-            .spawn();
-        Running {
-            child: child.expect("timeout, of coreutils"),
-            output,
+    fn on(host: Host) -> Place {
+        Place {
+            host,
+            _alone: alone(),
         }
     }
 
     /// Starts a server, and waits until it listens.
+    #[track_caller]
     fn serve(&self, program: &[&str]) -> Running {
-        let mut running = self.start("server", program);
-        let pid = running.child.id();
-        wait_until(|| {
-            let status = running.child.try_wait().expect("a child");
-            assert!(status.is_none(), "it has ended:\n{}", running.text());
-            listens(pid)
-        });
-        running
+        self.host.serve(program, Listens::Manager)
     }
-
-    fn call(&self, program: &[&str]) -> Said {
-        self.start("client", program).end()
-    }
-}
-
-impl Running {
-    fn text(&self) -> String {
-        let mut text = String::new();
-        let file = File::open(&self.output).expect("its output");
-        BufReader::new(file)
-            .read_to_string(&mut text)
-            .expect("its text");
-        text
-    }
-
-    fn end(mut self) -> Said {
-        let status = self.child.wait().expect("it ends");
-        let text = self.text();
-        Said { status, text }
-    }
-
-    /// Ends the program itself, which `timeout` has started.
-    fn kill(&self) {
-        for pid in descendants(self.child.id()) {
-            // SAFETY: a signal to a process of ours.
-            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            self.kill();
-            // It has been told to; what it says of that does not matter.
-            let _ = self.child.wait();
-        }
-    }
-}
-
-/// Waits for what another process does.
-fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "in vain");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A process's children, and theirs.
-fn descendants(pid: u32) -> Vec<u32> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = list.unwrap_or_default();
-    let children = children
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok());
-    children
-        .flat_map(|child| [vec![child], descendants(child)].concat())
-        .collect()
-}
-
-/// Whether one of a process's descendants listens at a name of the connection manager.
-fn listens(pid: u32) -> bool {
-    let Ok(sockets) = File::open("/proc/net/unix") else {
-        return false;
-    };
-    let lines = BufReader::new(sockets).lines().map_while(Result::ok);
-    // Number, count, protocol, flags (who listens), type, state, inode, name.
-    let inodes: Vec<String> = lines
-        .filter(|line| line.contains(" 00010000 ") && line.contains("@vervain-cm/"))
-        .filter_map(|line| Some(format!("socket:[{}]", line.split_whitespace().nth(6)?)))
-        .collect();
-    descendants(pid).iter().any(|pid| {
-        let fds = std::fs::read_dir(format!("/proc/{pid}/fd"));
-        fds.into_iter().flatten().flatten().any(|fd| {
-            let target = std::fs::read_link(fd.path()).unwrap_or_default();
-            inodes.iter().any(|inode| Path::new(inode) == target)
-        })
-    })
 }
 
 #[test]
 fn a_channel_is_what_programs_take_it_for() {
     let place = Place::new();
-    let program = compile("channel", place.dir.path(), &[]);
+    let program = compile("channel", place.run_dir(), &[]);
     place
         .call(&[&program.display().to_string()])
         .expect("all is well");
@@ -253,16 +118,19 @@ fn a_client_whose_server_dies_ends() {
     }
     let place = Place::new();
     let server = place.serve(&["rping", "-s", "-a", "127.0.0.1", "-v"]);
-    let client = place.start("client", &["rping", "-c", "-a", "127.0.0.1", "-v"]);
-    wait_until(|| client.text().contains("rdma-ping-1: "));
+    let mut client = place.start(&["rping", "-c", "-a", "127.0.0.1", "-v"]);
+    while !client.text().contains("rdma-ping-1: ") {
+        assert!(!client.is_over(), "{}", client.text());
+        std::thread::yield_now();
+    }
     server.kill();
     let said = client.end();
     // Not by its time.
-    assert_ne!(said.status.code(), Some(124), "{}", said.text);
+    assert_ne!(said.status.code(), Some(124), "{}", said.text());
     // It hears of it from the connection manager, unless it sends before: "transport retry counter exceeded".
     let words = ["DISCONNECT", "cq completion failed status 12"];
-    let heard = words.iter().any(|words| said.text.contains(words));
-    assert!(heard, "{}", said.text);
+    let heard = words.iter().any(|words| said.text().contains(words));
+    assert!(heard, "{}", said.text());
 }
 
 #[test]
@@ -272,11 +140,11 @@ fn a_call_to_nobody_is_refused() {
     }
     let place = Place::new();
     let said = place.call(&["rping", "-c", "-a", "127.0.0.1", "-C", "1", "-v"]);
-    assert!(!said.status.success(), "{}", said.text);
+    assert!(!said.status.success(), "{}", said.text());
     assert!(
-        said.text.contains("RDMA_CM_EVENT_REJECTED"),
+        said.text().contains("RDMA_CM_EVENT_REJECTED"),
         "{}",
-        said.text
+        said.text()
     );
 }
 
@@ -299,7 +167,7 @@ fn udaddy_transfers() {
     }
     let place = Place::new();
     let server = place.serve(&["udaddy", "-b", "127.0.0.1", "-c", "3"]);
-    let client = place.start("client", &["udaddy", "-s", "127.0.0.1", "-c", "3"]);
+    let client = place.start(&["udaddy", "-s", "127.0.0.1", "-c", "3"]);
     // It receives all that the client sends. What it sends back in its last moment may be lost with it, as datagrams are.
     server
         .end()
@@ -386,7 +254,7 @@ fn rsockets_write_into_each_others_memory() {
         let server = place.serve(&[&["riostream", "-b", "127.0.0.1"], &size[..]].concat());
         let client = place.call(&[&["riostream", "-s", "127.0.0.1"], &size[..]].concat());
         // It listens before it says how much may be mapped, and clients may be as quick.
-        if client.text.contains("riomap: Cannot allocate memory") {
+        if client.text().contains("riomap: Cannot allocate memory") {
             continue;
         }
         client.expect("4k      10      5       400k");
@@ -402,7 +270,7 @@ fn rcopy_copies_a_file() {
         return;
     }
     let place = Place::new();
-    let (from, to) = (place.dir.path().join("from"), place.dir.path().join("to"));
+    let (from, to) = (place.run_dir().join("from"), place.run_dir().join("to"));
     let bytes: Vec<u8> = (0..300_000u32).map(|at| (at / 7) as u8).collect();
     std::fs::write(&from, &bytes).expect("written");
     let _server = place.serve(&["rcopy"]);
@@ -421,7 +289,7 @@ fn a_tcp_program_runs_over_rsockets() {
         return;
     }
     let place = Place::with_rsockets();
-    let program = compile("tcp_echo", place.dir.path(), &[]);
+    let program = compile("tcp_echo", place.run_dir(), &[]);
     let program = program.display().to_string();
     // That it listens at a name of the connection manager says that it is no TCP.
     let server = place.serve(&[&program, "serve", "9"]);
@@ -445,7 +313,7 @@ fn rdma_cores_own_tests_pass() {
         return;
     }
     let place = Place::new();
-    let tests = place.dir.path().join("tests").display().to_string();
+    let tests = place.run_dir().join("tests").display().to_string();
     let address = "s/^        if not self.ip_addr:/        self.ip_addr = '127.0.0.1'\\n&/";
     let copy = format!(
         "cp -r {SHIPPED} {tests} && gunzip {tests}/*.gz && sed -i \"{address}\" {tests}/base.py"
@@ -460,7 +328,8 @@ fn rdma_cores_own_tests_pass() {
     let said = place
         .call(&["sh", "-c", &run])
         .expect("test_rdmacm_sync_traffic");
-    let passed = said.text.lines().filter(|line| line.ends_with("... ok"));
+    let said = said.text();
+    let passed = said.lines().filter(|line| line.ends_with("... ok"));
     // All but those of multicast groups.
-    assert_eq!(passed.count(), 7, "{}", said.text);
+    assert_eq!(passed.count(), 7, "{said}");
 }

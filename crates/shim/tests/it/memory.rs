@@ -1,10 +1,9 @@
 //! Memory that is born shared, as programs see it, and atomics on memory that is shared and on memory that is not.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::pair::{alone, free_port, leave_out, library};
-use crate::programs::{Running, compile, installed, until_listening};
+use crate::pair::{Host, Running, has, installed, leave_out};
+use crate::programs::compile;
 
 /// How a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,16 +18,17 @@ enum With {
 
 impl With {
     fn run(self, program: &Path) -> (String, String) {
-        let mut command = Command::new(program);
-        if self != With::Nothing {
-            command.env("LD_PRELOAD", library());
-        }
+        let host = match self {
+            With::Nothing => Host::without_library(),
+            With::None | With::Pages => Host::new(),
+        };
+        let mut command = host.command(program.to_str().expect("a path"), &[]);
         if self == With::None {
             command.env("VERVAIN_SHARE", "none");
         }
-        let (status, said, complained) = Running::start(&mut command).finish();
-        assert!(status.success(), "{self:?}: {status} {said} {complained}");
-        (said, complained)
+        let said = Running::start(&mut command).end();
+        assert!(said.status.success(), "{self:?}: {said:?}");
+        (said.out, said.err)
     }
 }
 
@@ -83,37 +83,6 @@ fn memory_may_be_freed_before_anything_else_happens() {
     }
 }
 
-/// Runs two of perftest against each other: what the client says.
-fn perftest(program: &Path, share: &str, flags: &[&str]) -> String {
-    let run_dir = tempfile::tempdir().expect("a directory");
-    let _alone = alone();
-    let port = free_port();
-    let side = |last: &[&str]| {
-        let mut command = Command::new(program);
-        command
-            .env("LD_PRELOAD", library())
-            .env("VERVAIN_RUN_DIR", run_dir.path())
-            .env("VERVAIN_SHARE", share)
-            .args(["-p", &port.to_string()])
-            .args(flags)
-            .args(last);
-        Running::start(&mut command)
-    };
-    let mut server = side(&[]);
-    until_listening(&mut server, port);
-    let client = side(&["127.0.0.1"]);
-    let [client, server] = [client, server].map(Running::finish);
-    for (status, said, complained) in [&client, &server] {
-        let how = format!("{program:?} {share} {flags:?}: {status}\n{said}\n{complained}");
-        assert!(status.success(), "{how}");
-        assert!(
-            !said.contains("rror") && !complained.contains("rror"),
-            "{how}"
-        );
-    }
-    client.1
-}
-
 /// The last line of numbers: bytes, iterations, and what was measured.
 fn figures(said: &str) -> Vec<f64> {
     let numbers = |line: &str| -> Option<Vec<f64>> {
@@ -137,12 +106,16 @@ fn perftest_measures_atomics_and_one_sided_operations() {
         ("ib_write_bw", &[]),
     ];
     for (name, flags) in programs {
-        let Some(program) = installed(name) else {
-            return leave_out(&format!("{name}, of perftest"));
-        };
+        if !has(name) {
+            return;
+        }
         for share in ["none", "pages"] {
+            let host = Host::new().with_variable("VERVAIN_SHARE", share);
             let flags = [flags, &["-n", "200"]].concat();
-            let said = perftest(&program, share, &flags);
+            let [server, said] = host.pair(name, &flags);
+            for side in [&server, &said] {
+                assert!(!side.contains("rror"), "{name} {share} {flags:?}: {side}");
+            }
             assert_eq!(figures(&said)[1], 200.0, "{said}");
         }
     }
