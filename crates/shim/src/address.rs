@@ -37,6 +37,7 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut abi::Pd, attr: *mut abi::AhAttr) -> 
 unsafe fn create(pd: *mut abi::Pd, attr: &abi::AhAttr) -> Result<*mut abi::Ah, Errno> {
     // SAFETY: the caller's promise.
     let domain = unsafe { Pd::of(pd) };
+    domain.opened().checked()?;
     let made = domain.opened().nic.create_ah(domain.num, &ah_attr(attr)?);
     let num = made.map_err(|error| errno_of(&error))?;
     let c = abi::Ah {
@@ -52,9 +53,11 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut abi::Ah) -> c_int {
     // SAFETY: the caller's promise.
     let ours = unsafe { Ah::of(ah) };
     // SAFETY: a context outlives what was made from it.
-    let gone = unsafe { Opened::of(ours.c.context) }
-        .nic
-        .destroy_ah(ours.num);
+    let opened = unsafe { Opened::of(ours.c.context) };
+    if opened.is_inherited() {
+        return 0;
+    }
+    let gone = opened.nic.destroy_ah(ours.num);
     if let Err(error) = gone {
         return errno_of(&error);
     }

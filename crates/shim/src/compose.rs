@@ -8,6 +8,7 @@ use verbs::{Dest, Op, PostReason, RemoteAddr, Rkey, SendBatch, Sge, Transport};
 
 use crate::abi;
 use crate::errno::errno_of_post;
+use crate::fork;
 use crate::post::{dest, imm, send_flags};
 use crate::qp::Qp;
 
@@ -165,6 +166,39 @@ pub(crate) fn offer(qp: &mut abi::QpEx) {
     qp.wr_abort = Some(abort);
 }
 
+/// Has `ibv_wr_*` fail on a queue pair.
+fn bury(qp: &mut abi::QpEx) {
+    unsafe extern "C" fn fail(_qp: *mut abi::QpEx) -> c_int {
+        libc::EIO
+    }
+    unsafe extern "C" fn nothing(_qp: *mut abi::QpEx) {}
+    unsafe extern "C" fn no_atomic_add(_: *mut abi::QpEx, _: u32, _: u64, _: u64) {}
+    unsafe extern "C" fn no_atomic_swap(_: *mut abi::QpEx, _: u32, _: u64, _: u64, _: u64) {}
+    unsafe extern "C" fn no_rdma(_: *mut abi::QpEx, _: u32, _: u64) {}
+    unsafe extern "C" fn no_rdma_imm(_: *mut abi::QpEx, _: u32, _: u64, _: u32) {}
+    unsafe extern "C" fn no_imm(_: *mut abi::QpEx, _: u32) {}
+    unsafe extern "C" fn no_addr(_: *mut abi::QpEx, _: *mut abi::Ah, _: u32, _: u32) {}
+    unsafe extern "C" fn no_inline(_: *mut abi::QpEx, _: *mut c_void, _: usize) {}
+    unsafe extern "C" fn no_bytes(_: *mut abi::QpEx, _: usize, _: *const abi::DataBuf) {}
+    unsafe extern "C" fn no_sge(_: *mut abi::QpEx, _: u32, _: u64, _: u32) {}
+    unsafe extern "C" fn no_sges(_: *mut abi::QpEx, _: usize, _: *const abi::Sge) {}
+    qp.wr_atomic_cmp_swp = Some(no_atomic_swap);
+    qp.wr_atomic_fetch_add = Some(no_atomic_add);
+    qp.wr_rdma_read = Some(no_rdma);
+    qp.wr_rdma_write = Some(no_rdma);
+    qp.wr_rdma_write_imm = Some(no_rdma_imm);
+    qp.wr_send = Some(nothing);
+    qp.wr_send_imm = Some(no_imm);
+    qp.wr_set_ud_addr = Some(no_addr);
+    qp.wr_set_inline_data = Some(no_inline);
+    qp.wr_set_inline_data_list = Some(no_bytes);
+    qp.wr_set_sge = Some(no_sge);
+    qp.wr_set_sge_list = Some(no_sges);
+    qp.wr_start = Some(nothing);
+    qp.wr_complete = Some(fail);
+    qp.wr_abort = Some(nothing);
+}
+
 /// The sender of a queue pair between `ibv_wr_start` and its end.
 ///
 /// # Safety
@@ -188,7 +222,15 @@ fn at(rkey: u32, addr: u64) -> RemoteAddr {
 
 unsafe extern "C" fn start(qp: *mut abi::QpEx) {
     // SAFETY: the caller's promise.
-    let mut sender = unsafe { Qp::of(qp.cast()) }.send.lock();
+    let ours = unsafe { Qp::of(qp.cast()) };
+    if ours.opened().is_inherited() {
+        fork::tell();
+        // Whoever had the lock when this process was forked has it for ever.
+        // SAFETY: as above.
+        unsafe { bury(&mut *qp) };
+        return;
+    }
+    let mut sender = ours.send.lock();
     sender.batch.clear();
     (sender.begun, sender.wrong) = (None, None);
     sender.early = Early::Nothing;

@@ -15,6 +15,7 @@ use crate::abi;
 use crate::device::{Opened, readable_with, wait_for};
 use crate::errno::{Errno, errno_of, minus_one, pointer};
 use crate::events::{acknowledge, wait};
+use crate::fork;
 
 /// Completions that a poll takes from the NIC at once; a program may ask for more.
 const POLLED: usize = 32;
@@ -43,12 +44,13 @@ impl Channel {
 unsafe extern "C" fn ibv_create_comp_channel(context: *mut abi::Context) -> *mut abi::CompChannel {
     // SAFETY: the caller's promise.
     let opened = unsafe { Opened::of(context) };
-    let made = opened
-        .nic
-        .create_channel()
-        .map_err(|error| errno_of(&error));
+    let made = opened.checked().and_then(|opened| {
+        let made = opened.nic.create_channel();
+        made.map_err(|error| errno_of(&error))
+    });
     let made = made.and_then(|nic| Ok((readable_with(nic.fd())?, nic)));
     pointer(made.map(|(readable, nic)| {
+        fork::sleeps_on(readable.as_raw_fd());
         let c = abi::CompChannel {
             context,
             fd: readable.as_raw_fd(),
@@ -66,10 +68,16 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut abi::Context) -> *mut
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut abi::CompChannel) -> c_int {
+    // SAFETY: a context outlives what was made from it.
+    if unsafe { Opened::of((*channel).context) }.is_inherited() {
+        return 0;
+    }
     // SAFETY: the caller's promise.
-    if unsafe { Channel::of(channel) }.cqs.load(Ordering::Acquire) > 0 {
+    let ours = unsafe { Channel::of(channel) };
+    if ours.cqs.load(Ordering::Acquire) > 0 {
         return libc::EBUSY;
     }
+    fork::forget(ours.readable.as_raw_fd());
     // SAFETY: made by `ibv_create_comp_channel`, and of no more use to anybody.
     drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
     0
@@ -110,7 +118,9 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
             }
         }
     };
-    let found = wait_for(channel.readable.as_fd(), next);
+    let found = opened
+        .checked()
+        .and_then(|_| wait_for(channel.readable.as_fd(), next));
     minus_one(found.map(|found| {
         // SAFETY: the caller's room, and a queue that is there until the event is acknowledged.
         unsafe {
@@ -248,7 +258,7 @@ pub(crate) unsafe fn create(
     comp_vector: c_int,
 ) -> Result<*mut abi::CqEx, Errno> {
     // SAFETY: the caller's promise.
-    let opened = unsafe { Opened::of(context) };
+    let opened = unsafe { Opened::of(context) }.checked()?;
     // SAFETY: of our own context.
     let vectors = unsafe { (*context).num_comp_vectors };
     let depth = u32::try_from(cqe).ok().filter(|&depth| depth > 0);
@@ -301,6 +311,9 @@ pub(crate) unsafe fn create(
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut abi::CqEx) -> c_int {
     // SAFETY: the caller's promise.
     let ours = unsafe { Cq::of(cq) };
+    if ours.opened().is_inherited() {
+        return 0;
+    }
     if ours.users.load(Ordering::Acquire) > 0 {
         return libc::EBUSY;
     }

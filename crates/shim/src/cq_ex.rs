@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::abi;
 use crate::cq::{self, Cq};
 use crate::errno::{Errno, pointer};
+use crate::fork;
 
 /// `ibv_create_cq_ex`.
 pub(crate) unsafe extern "C" fn create_cq_ex(
@@ -79,7 +80,12 @@ unsafe extern "C" fn start(cq: *mut abi::CqEx, attr: *const abi::PollCqAttr) -> 
         return libc::EINVAL;
     }
     // SAFETY: the caller's promise.
-    let lock = &unsafe { Cq::of(cq) }.poller;
+    let ours = unsafe { Cq::of(cq) };
+    if ours.opened().is_inherited() {
+        fork::tell();
+        return libc::EIO;
+    }
+    let lock = &ours.poller;
     std::mem::forget(lock.lock());
     // SAFETY: locked just now.
     let found = unsafe { advance(cq) };

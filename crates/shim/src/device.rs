@@ -18,6 +18,7 @@ use crate::born;
 use crate::cq::Cq;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer, set_errno};
 use crate::events;
+use crate::fork;
 use crate::post;
 use crate::qp::Qp;
 use crate::settings::{self, DEVICE};
@@ -75,6 +76,8 @@ pub(crate) struct Opened {
     /// Readable when an asynchronous event waits. A program may have its reads block.
     events: OwnedFd,
     objects: Mutex<Objects>,
+    /// Of the process that has opened it.
+    generation: u32,
 }
 
 /// The program's objects by their numbers.
@@ -96,6 +99,23 @@ impl Opened {
     /// What programs call it.
     pub(crate) fn context(&self) -> *mut abi::Context {
         (&raw const self.c.context).cast_mut()
+    }
+
+    /// Whether a parent of this process has opened it.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// For what makes or changes something: a forked child has inherited nothing that it may use.
+    ///
+    /// # Errors
+    /// `ENODEV` there.
+    pub(crate) fn checked(&self) -> Result<&Opened, Errno> {
+        if self.is_inherited() {
+            fork::tell();
+            return Err(libc::ENODEV);
+        }
+        Ok(self)
     }
 
     pub(crate) fn objects(&self) -> MutexGuard<'_, Objects> {
@@ -246,15 +266,24 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         soft,
         events,
         objects: Mutex::default(),
+        generation: fork::generation(),
     });
+    fork::sleeps_on(opened.events.as_raw_fd());
     // SAFETY: it is in the box.
-    Ok(unsafe { &raw mut (*Box::into_raw(opened)).c.context })
+    let context = unsafe { &raw mut (*Box::into_raw(opened)).c.context };
+    fork::opened(context);
+    Ok(context)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut abi::Context) -> c_int {
     // SAFETY: the caller's promise.
     let opened = unsafe { Opened::of(context) };
+    if opened.is_inherited() {
+        return 0;
+    }
+    fork::closed(context);
+    fork::forget(opened.events.as_raw_fd());
     // SAFETY: made by `open`, and of no more use to anybody.
     drop(unsafe { Box::from_raw(std::ptr::from_ref(opened).cast_mut()) });
     0
@@ -537,7 +566,9 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let opened = unsafe { Opened::of(context) };
-    let found = wait_for(opened.events.as_fd(), || Ok(next_event(opened)));
+    let found = opened
+        .checked()
+        .and_then(|opened| wait_for(opened.events.as_fd(), || Ok(next_event(opened))));
     // SAFETY: the caller's.
     minus_one(found.map(|found| unsafe { event.write(found) }))
 }

@@ -28,6 +28,7 @@
 //! | `address` | address handles |
 //! | `refused` | what this device does not have |
 //! | `events` | events that a program acknowledges |
+//! | `fork` | a forked child, which must not use what it inherits |
 //! | `cm` | the connection manager, for librdmacm |
 //! | `errno` | errors |
 //!
@@ -47,6 +48,7 @@ mod cq_ex;
 mod device;
 mod errno;
 mod events;
+mod fork;
 mod memory;
 mod post;
 mod qp;

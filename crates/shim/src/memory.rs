@@ -46,20 +46,26 @@ struct Mr {
 unsafe extern "C" fn ibv_alloc_pd(context: *mut abi::Context) -> *mut abi::Pd {
     // SAFETY: the caller's promise.
     let opened = unsafe { Opened::of(context) };
-    let made = opened.nic.alloc_pd().map(|num| {
+    let made = opened
+        .checked()
+        .and_then(|opened| opened.nic.alloc_pd().map_err(|error| errno_of(&error)));
+    let made = made.map(|num| {
         let c = abi::Pd {
             context,
             handle: num.0,
         };
         Box::into_raw(Box::new(Pd { c, num })).cast()
     });
-    pointer(made.map_err(|error| errno_of(&error)))
+    pointer(made)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut abi::Pd) -> c_int {
     // SAFETY: the caller's promise.
     let ours = unsafe { Pd::of(pd) };
+    if ours.opened().is_inherited() {
+        return 0;
+    }
     let done = ours.opened().nic.dealloc_pd(ours.num);
     if done.is_ok() {
         // SAFETY: made by `ibv_alloc_pd`, and of no more use to anybody.
@@ -79,6 +85,7 @@ unsafe fn register(
 ) -> Result<*mut abi::Mr, Errno> {
     // SAFETY: the caller's promise.
     let ours = unsafe { Pd::of(pd) };
+    ours.opened().checked()?;
     let access = Access::from_bits_retain(access);
     // Pages of any size are as good as huge ones.
     let hugetlb = Access::from_bits_retain(abi::ACCESS_HUGETLB);
@@ -151,6 +158,10 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut abi::Mr) -> c_int {
+    // SAFETY: a context outlives what was made from it.
+    if unsafe { Opened::of((*mr).context) }.is_inherited() {
+        return 0;
+    }
     // SAFETY: made by `register`, and of no more use to anybody.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     0

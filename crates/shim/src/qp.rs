@@ -110,7 +110,7 @@ unsafe fn create(
     init.caps = caps(&asked.cap);
     init.srq = srq.map(|srq| srq.num);
     init.signal_all = asked.sq_sig_all != 0;
-    let opened = domain.opened();
+    let opened = domain.opened().checked()?;
     let parts = opened
         .nic
         .create_qp(&init)
@@ -186,6 +186,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut abi::Qp, attr: *mut abi::QpAttr, mas
 }
 
 fn change(qp: &Qp, asked: &abi::QpAttr, mask: c_int) -> Result<(), Errno> {
+    qp.opened().checked()?;
     let attr = qp_attr(asked, mask)?;
     if mask & abi::qp_attr::CUR_STATE != 0
         && qp.ctl.query().state != Some(state(asked.cur_qp_state)?)
@@ -204,6 +205,9 @@ unsafe extern "C" fn ibv_query_qp(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let ours = unsafe { Qp::of(qp) };
+    if let Err(errno) = ours.opened().checked() {
+        return code(Err(errno));
+    }
     let (known, caps) = (ours.ctl.query(), ours.ctl.caps());
     let base = &ours.c.qp_base;
     // SAFETY: as above.
@@ -227,6 +231,9 @@ unsafe extern "C" fn ibv_query_qp(
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut abi::Qp) -> c_int {
     // SAFETY: the caller's promise.
     let ours = unsafe { Qp::of(qp) };
+    if ours.opened().is_inherited() {
+        return 0;
+    }
     ours.opened().objects().qps.remove(&ours.num().0);
     let base = ours.c.qp_base;
     // SAFETY: as who acknowledges, for whom this waits.

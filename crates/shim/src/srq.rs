@@ -9,6 +9,7 @@ use verbs::nic::NicSrq;
 use verbs::{RecvBatch, SrqInit, SrqNum};
 
 use crate::abi;
+use crate::device::Opened;
 use crate::errno::{errno_of, pointer};
 use crate::memory::Pd;
 use crate::post::post_recvs;
@@ -50,8 +51,11 @@ unsafe extern "C" fn ibv_create_srq(
     let (domain, asked) = unsafe { (Pd::of(pd), &mut *init) };
     let attr = asked.attr;
     let wanted = SrqInit::new(domain.num, attr.max_wr, attr.max_sge);
-    let made = domain.opened().nic.create_srq(&wanted);
-    pointer(made.map_err(|error| errno_of(&error)).map(|queue| {
+    let made = domain.opened().checked().and_then(|opened| {
+        let made = opened.nic.create_srq(&wanted);
+        made.map_err(|error| errno_of(&error))
+    });
+    pointer(made.map(|queue| {
         // SAFETY: numbers and pointers, for which zero says that there is none.
         let mut c: abi::Srq = unsafe { std::mem::zeroed() };
         c.context = domain.opened().context();
@@ -80,6 +84,10 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut abi::Srq, attr: *mut abi::SrqAttr) 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut abi::Srq) -> c_int {
+    // SAFETY: a context outlives what was made from it.
+    if unsafe { Opened::of((*srq).context) }.is_inherited() {
+        return 0;
+    }
     // SAFETY: the caller's promise.
     if unsafe { Srq::of(srq) }.users.load(Ordering::Acquire) > 0 {
         return libc::EBUSY;

@@ -4,6 +4,7 @@ mod around;
 mod cm;
 mod layout;
 mod memory;
+mod own;
 mod pair;
 mod perftest;
 mod programs;
