@@ -12,13 +12,16 @@ use verbs::nic::{NicChannel, NicCq};
 use verbs::{CqError, CqInit, CqNum, Polled, VerbsError, Wc, WcFlags, WcOpcode};
 
 use crate::abi;
-use crate::device::{Opened, readable_with, wait_for};
+use crate::device::{Opened, is_readable, readable_with, wait_for, wait_within};
 use crate::errno::{Errno, errno_of, minus_one, pointer};
 use crate::events::{acknowledge, wait};
 use crate::fork;
 
 /// Completions that a poll takes from the NIC at once; a program may ask for more.
 const POLLED: usize = 32;
+
+/// How long a program that may have seen its channel readable waits for a completion, before it gets an event without one.
+const GRACE_MS: c_int = 10;
 
 /// A program's completion channel.
 #[repr(C)]
@@ -37,6 +40,17 @@ impl Channel {
     unsafe fn of<'a>(channel: *mut abi::CompChannel) -> &'a Channel {
         // SAFETY: ours begin with what the program holds.
         unsafe { &*channel.cast::<Channel>() }
+    }
+
+    /// A completion queue on this channel, which counts one event more.
+    fn any_queue(&self, opened: &Opened) -> Option<*mut Cq> {
+        let objects = opened.objects();
+        // SAFETY: one that is in the table is there, and waits for what it has reported when it goes.
+        let is_here = |cq: &*mut Cq| unsafe { std::ptr::eq((**cq).c.channel, &raw const self.c) };
+        let found = objects.cqs.values().copied().find(is_here)?;
+        // SAFETY: as above.
+        unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
+        Some(found)
     }
 }
 
@@ -93,7 +107,7 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     let channel = unsafe { Channel::of(channel) };
     // SAFETY: a context outlives what was made from it.
     let opened = unsafe { Opened::of(channel.c.context) };
-    let next = || {
+    let mut next = || {
         loop {
             let mut nic = channel.nic.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(num) = nic.event().map_err(|error| errno_of(&error))? else {
@@ -118,9 +132,18 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
             }
         }
     };
-    let found = opened
-        .checked()
-        .and_then(|_| wait_for(channel.readable.as_fd(), next));
+    let fd = channel.readable.as_fd();
+    let found = opened.checked().and_then(|_| {
+        // A program that waits by `poll` calls this when the descriptor is readable, and is not to be kept then. What made it
+        // readable may be for no completion; one most likely follows, and if not, an event that finds none is allowed.
+        if is_readable(fd) {
+            let found = wait_within(fd, &mut next, GRACE_MS)?;
+            if let Some(found) = found.or_else(|| channel.any_queue(opened)) {
+                return Ok(found);
+            }
+        }
+        wait_for(fd, next)
+    });
     minus_one(found.map(|found| {
         // SAFETY: the caller's room, and a queue that is there until the event is acknowledged.
         unsafe {
@@ -162,6 +185,10 @@ pub(crate) struct Poller {
     polled: Polled,
     /// Completions of `polled` that the program has.
     taken: usize,
+    /// Armed since the last event.
+    is_armed: bool,
+    /// Completions were found since then: their event is due although they have been polled.
+    owes_event: bool,
 }
 
 impl Poller {
@@ -170,7 +197,8 @@ impl Poller {
         if self.taken == self.polled.completions().len() {
             self.taken = 0;
             self.polled.set_max(max);
-            self.nic.poll(&mut self.polled)?;
+            let found = self.nic.poll(&mut self.polled)?;
+            self.owes_event |= self.is_armed && found > 0;
         }
         Ok(&self.polled.completions()[self.taken..])
     }
@@ -190,7 +218,17 @@ impl Poller {
     }
 
     fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError> {
+        self.is_armed = true;
         self.nic.arm(solicited_only)
+    }
+
+    /// Whether the program is to have an event: for completions that wait, or that it has polled since it armed the queue.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.has_some() || self.owes_event;
+        if is_due {
+            (self.is_armed, self.owes_event) = (false, false);
+        }
+        is_due
     }
 
     /// The one that [`next`](Self::next) gave.
@@ -214,12 +252,12 @@ impl Cq {
         unsafe { Opened::of(self.c.context) }
     }
 
-    /// Whether there is something to poll. The NIC wakes pollers for other reasons too, as when a peer begins to send; programs
+    /// Whether an event is for a completion. The NIC wakes pollers for other reasons too, as when a peer begins to send; programs
     /// take an event for a completion, and so the queue is armed again then.
     fn has_completed(&self) -> bool {
         let mut poller = self.poller.lock();
         let solicited_only = self.armed_solicited.load(Ordering::Relaxed);
-        poller.has_some() || poller.arm(solicited_only).is_err() || poller.has_some()
+        poller.is_due() || poller.arm(solicited_only).is_err() || poller.is_due()
     }
 
     /// Notes that the program is told of an overrun.
@@ -296,6 +334,8 @@ pub(crate) unsafe fn create(
             nic,
             polled: Polled::new(POLLED),
             taken: 0,
+            is_armed: false,
+            owes_event: false,
         }),
         armed_solicited: AtomicBool::new(false),
         holder: AtomicU64::new(0),

@@ -137,6 +137,17 @@ pub(crate) fn readable_with(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     made.map_err(Os::raw_os_error)
 }
 
+/// Whether a descriptor is readable now.
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut watched = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, and no wait.
+    unsafe { libc::poll(&raw mut watched, 1, 0) > 0 }
+}
+
 /// Whether a read that a signal has interrupted would go on: so it does with `SA_RESTART`, and which signal it was nobody says.
 fn restarts() -> bool {
     (1..libc::SIGRTMIN()).all(|signal| {
@@ -155,8 +166,21 @@ pub(crate) fn wait_for<T>(
     mut next: impl FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<T, Errno> {
     loop {
-        if let Some(found) = next()? {
+        if let Some(found) = wait_within(fd, &mut next, -1)? {
             return Ok(found);
+        }
+    }
+}
+
+/// As [`wait_for`], but gives up when the descriptor has not become readable for so many milliseconds; -1 is for ever.
+pub(crate) fn wait_within<T>(
+    fd: BorrowedFd<'_>,
+    mut next: impl FnMut() -> Result<Option<T>, Errno>,
+    patience_ms: c_int,
+) -> Result<Option<T>, Errno> {
+    loop {
+        if let Some(found) = next()? {
+            return Ok(Some(found));
         }
         let flags = rustix::fs::fcntl_getfl(fd).map_err(Os::raw_os_error)?;
         if flags.contains(rustix::fs::OFlags::NONBLOCK) {
@@ -169,7 +193,11 @@ pub(crate) fn wait_for<T>(
         };
         // libc's, at which a thread can be cancelled, as in the read that this stands for.
         // SAFETY: one entry.
-        if unsafe { libc::poll(&raw mut watched, 1, -1) } < 0 {
+        let ready = unsafe { libc::poll(&raw mut watched, 1, patience_ms) };
+        if ready == 0 {
+            return Ok(None);
+        }
+        if ready < 0 {
             let error = std::io::Error::last_os_error();
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             if errno != libc::EINTR || !restarts() {

@@ -1,4 +1,4 @@
-//! Programs that are compiled here and talk to themselves: forked children.
+//! Programs that are compiled here and talk to themselves: forked children, and sleeping on a channel.
 
 use std::process::Output;
 
@@ -29,4 +29,9 @@ fn a_forked_child_is_told_that_what_it_inherits_is_not_its_own() {
     let sentence = "vervain: this process is a fork of one that has opened the device";
     // Once each: the child, its child, and the one that composes.
     assert_eq!(said.matches(sentence).count(), 3, "{said}");
+}
+
+#[test]
+fn a_channel_that_is_readable_keeps_nobody() {
+    all_is_well("readable");
 }
