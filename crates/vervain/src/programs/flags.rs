@@ -7,6 +7,7 @@ use clap::Args;
 use verbs::Gid;
 use verbs::decorate::FaultPlan;
 
+use super::forms::Form;
 use crate::cli::{parse_gid, run_dir};
 
 /// The device that programs see.
@@ -75,11 +76,17 @@ pub(crate) struct RunFlags {
 /// `vervain env`.
 #[derive(Args, Debug)]
 #[command(after_help = "For shells and CI, where all programs are to run so:
-  eval \"$(vervain env)\"
-  ibv_devices")]
+  eval \"$(vervain env)\"                              sh, bash, zsh
+  vervain env --format fish | source                 fish
+  vervain env --format github >> \"$GITHUB_ENV\"       the later steps of a job on GitHub
+Programs that are started afterwards see the device vervain0. `vervain run` also says why a program
+cannot be run so; with these variables alone such a program sees no device.")]
 pub(crate) struct EnvFlags {
     #[command(flatten)]
     pub(crate) device: DeviceFlags,
+    /// Who reads it. `--json` prints an object.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Shell)]
+    pub(crate) format: Form,
 }
 
 /// `vervain devices`.

@@ -6,16 +6,19 @@
 //! | file | what |
 //! | --- | --- |
 //! | `flags` | what a program's device is like |
+//! | `forms` | how variables are written for shells and CI |
 //! | `library` | where the library is |
 //! | `program` | whether a program can be started so |
 
 mod flags;
+mod forms;
 mod library;
 mod program;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,11 +43,8 @@ fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsStrin
         );
     }
     // What a program has before its libraries already comes after ours.
-    let mut preload = library.into_os_string();
-    if let Some(other) = std::env::var_os("LD_PRELOAD").filter(|other| !other.is_empty()) {
-        preload.push(":");
-        preload.push(other);
-    }
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let preload = before(&library, &others);
     let run_dir = flags.run_dir();
     std::fs::create_dir_all(&run_dir)
         .with_context(|| format!("cannot make {}, where programs meet", run_dir.display()))?;
@@ -67,6 +67,19 @@ fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsStrin
     Ok(variables)
 }
 
+/// The library, and whatever else was preloaded. It is there once, however often a shell has read its variables.
+fn before(library: &Path, others: &OsStr) -> OsString {
+    let mut preload = library.as_os_str().to_owned();
+    let is_end = |byte: &u8| matches!(byte, b':' | b' ');
+    for other in others.as_bytes().split(is_end) {
+        if !other.is_empty() && other != library.as_os_str().as_bytes() {
+            preload.push(":");
+            preload.push(OsStr::from_bytes(other));
+        }
+    }
+    preload
+}
+
 /// For a program that goes elsewhere.
 fn absolute(path: &Path) -> anyhow::Result<OsString> {
     let absolute = std::path::absolute(path);
@@ -87,7 +100,7 @@ pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<bool> {
     Err(anyhow::Error::new(command.exec()).context(format!("cannot start {}", path.display())))
 }
 
-/// `vervain env`: what a shell sets to have its programs run so.
+/// `vervain env`: what a shell or a CI job sets to have its programs run so.
 pub(crate) fn env(flags: &EnvFlags, as_json: bool) -> anyhow::Result<bool> {
     let text = |(name, value): (&'static str, OsString)| {
         let value = value.into_string();
@@ -97,20 +110,12 @@ pub(crate) fn env(flags: &EnvFlags, as_json: bool) -> anyhow::Result<bool> {
     };
     let variables = environment(&flags.device)?.into_iter().map(text);
     let variables = variables.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
-    show(&variables, as_json, |variables, out| {
-        (variables.iter())
-            .try_for_each(|(name, value)| writeln!(out, "export {name}={}", quoted(value)))
+    let lines = (variables.iter()).map(|(name, value)| flags.format.line(name, value));
+    let lines = lines.collect::<anyhow::Result<Vec<_>>>()?;
+    show(&variables, as_json, |_, out| {
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     })?;
     Ok(true)
-}
-
-/// As a shell reads it as one word.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+,@%".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_string(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
 }
 
 /// The device, as a program sees it.
@@ -189,14 +194,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_what_is_quoted_as_one_word() {
-        assert_eq!(quoted("/usr/lib/a.so:/b"), "/usr/lib/a.so:/b");
-        for text in ["", "a b", "it's", "$HOME", "a\nb", "`x`"] {
-            let printed = Command::new("sh")
-                .args(["-c", &format!("printf %s {}", quoted(text))])
-                .output()
-                .expect("sh");
-            assert_eq!(String::from_utf8_lossy(&printed.stdout), text);
+    fn the_library_comes_first_and_once() {
+        let ours = Path::new("/lib/ours.so");
+        for (others, all) in [
+            ("", "/lib/ours.so"),
+            ("/lib/ours.so", "/lib/ours.so"),
+            ("a.so b.so:/lib/ours.so", "/lib/ours.so:a.so:b.so"),
+        ] {
+            assert_eq!(before(ours, OsStr::new(others)), all);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::foreign::leave_out;
 use crate::harness::{Place, Said, run, vervain};
 
 /// The library, which cargo puts beside the tests.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     let library = test.with_file_name("libvervain_verbs.so");
     assert!(library.is_file(), "{} is missing", library.display());
@@ -26,10 +26,11 @@ fn ask(place: &Place, verb: &str, rest: &[&str]) -> Said {
     run(&mut command, b"")
 }
 
-fn has_ibv_devices() -> bool {
-    let found = Path::new("/usr/bin/ibv_devices").exists();
+/// Whether Debian's program is there. In CI it has to be.
+pub(crate) fn has(program: &str) -> bool {
+    let found = Path::new("/usr/bin").join(program).exists();
     if !found {
-        leave_out("ibv_devices is missing (ibverbs-utils)");
+        leave_out(&format!("{program} is missing"));
     }
     found
 }
@@ -56,7 +57,7 @@ fn a_program_is_the_process_that_was_started() {
 
 #[test]
 fn a_program_sees_one_device() {
-    if !has_ibv_devices() {
+    if !has("ibv_devices") {
         return;
     }
     let place = Place::new();
@@ -72,7 +73,7 @@ fn a_program_sees_one_device() {
 
 #[test]
 fn a_shell_gets_what_run_gives() {
-    if !has_ibv_devices() {
+    if !has("ibv_devices") {
         return;
     }
     let place = Place::new();
@@ -85,6 +86,44 @@ fn a_shell_gets_what_run_gives() {
         .expect("sh");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains("vervain0"), "{listed}");
+}
+
+#[test]
+fn a_job_gets_a_variable_a_line() {
+    if !has("ibv_devices") {
+        return;
+    }
+    let place = Place::new();
+    let lines = ask(&place, "env", &["--format", "github", "--gid", "10.0.0.7"]);
+    assert_eq!(lines.code, Some(0), "{}", lines.err);
+    // As a runner does: what stands before the first `=` is the name, the rest of the line the value.
+    let variables = lines
+        .text()
+        .lines()
+        .map(|line| line.split_once('=').expect("NAME=VALUE"));
+    let mut listed = Command::new("ibv_devices");
+    listed.env_clear().envs(variables);
+    let listed = run(&mut listed, b"");
+    assert!(
+        listed.text().contains("0000ffff0a000007"),
+        "{}",
+        listed.text()
+    );
+}
+
+#[test]
+fn reading_the_variables_twice_changes_nothing() {
+    let place = Place::new();
+    let object =
+        |said: &Said| -> serde_json::Value { serde_json::from_slice(&said.out).expect("JSON") };
+    let once = object(&ask(&place, "env", &["--json"]));
+    let mut again = vervain();
+    again
+        .args(["env", "--json", "--run-dir"])
+        .arg(place.path("run"))
+        .env("VERVAIN_VERBS_LIBRARY", library())
+        .env("LD_PRELOAD", once["LD_PRELOAD"].as_str().expect("a path"));
+    assert_eq!(object(&run(&mut again, b"")), once);
 }
 
 /// Compiles a program of a line, with these flags; `None` where the compiler cannot.
