@@ -48,6 +48,7 @@ mod fixture;
 pub mod flow;
 pub mod limits;
 pub mod model;
+pub mod multicast;
 pub mod operations;
 pub mod ordering;
 pub mod program;
@@ -108,6 +109,12 @@ macro_rules! conformance_tests {
                 a_recv_too_small_is_not_overrun
                 a_shared_recv_too_small_is_there_for_others
                 a_datagram_before_rtr_is_lost
+            }
+            multicast {
+                a_datagram_to_a_group_comes_to_all_of_its_members
+                a_sender_hears_itself_if_it_is_in_the_group
+                who_has_left_a_group_hears_nothing_of_it
+                groups_are_for_datagrams
             }
             ordering {
                 messages_and_completions_keep_their_order
@@ -281,6 +288,7 @@ mod tests {
             include_str!("delivery.rs"),
             include_str!("flow.rs"),
             include_str!("limits.rs"),
+            include_str!("multicast.rs"),
             include_str!("operations.rs"),
             include_str!("ordering.rs"),
             include_str!("protection.rs"),

@@ -103,6 +103,7 @@ pub(crate) fn send_queue(nic: &SoftNic) -> SendQueue {
 pub(crate) fn adapter_without_agent(run_dir: &Path) -> Adapter {
     let made = Adapter::new(Options {
         gid: Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST),
+        aliases: &[],
         run_dir,
         contact_timeout: Duration::from_secs(1),
         memfd: true,

@@ -211,6 +211,8 @@ pub struct GidEntry {
     pub gid: Gid,
     /// How its packets look.
     pub kind: GidKind,
+    /// The index of the network interface that has the address; 0 where there is none.
+    pub interface: u32,
 }
 
 /// A port.
@@ -245,6 +247,7 @@ impl PortAttr {
             gids: vec![GidEntry {
                 gid,
                 kind: GidKind::RoceV2,
+                interface: 0,
             }],
             pkeys: vec![Pkey::DEFAULT],
             ..PortAttr::default()

@@ -111,6 +111,9 @@ impl Pkey {
 impl QpNum {
     /// The largest queue pair number: 24 bits.
     pub const MAX: QpNum = QpNum(0x00ff_ffff);
+
+    /// The number that datagrams to a multicast group go to.
+    pub const MULTICAST: QpNum = QpNum(0x00ff_ffff);
 }
 
 /// A port's global identifier: 16 bytes, for RoCEv2 an IPv4-mapped or IPv6 address.
@@ -132,6 +135,12 @@ impl Gid {
     /// The GID's IPv4 address, when it is an IPv4-mapped one.
     pub fn ipv4(&self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
+    }
+
+    /// Whether it names a group of receivers: an IPv6 multicast address, or an IPv4-mapped one.
+    pub fn is_multicast(&self) -> bool {
+        let address = Ipv6Addr::from(self.0);
+        address.is_multicast() || self.ipv4().is_some_and(|ipv4| ipv4.is_multicast())
     }
 }
 
@@ -190,5 +199,16 @@ mod tests {
         assert_eq!(gid.ipv4(), Some(address));
         assert_eq!(gid.to_string(), "::ffff:10.0.0.7");
         assert_eq!(Gid([1; 16]).ipv4(), None);
+        assert!(!gid.is_multicast());
+    }
+
+    #[test]
+    fn groups_have_addresses_of_their_own() {
+        let group = Ipv4Addr::new(239, 1, 2, 3);
+        assert!(Gid::from_ipv4(group).is_multicast());
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[15]) = (0xff, 1);
+        assert!(Gid(bytes).is_multicast());
+        assert!(!Gid::default().is_multicast());
     }
 }

@@ -19,7 +19,9 @@ use crate::attr::{
 use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, PostReason, VerbsError};
 use crate::mem;
-use crate::names::{AhNum, ChannelNum, CqNum, Iova, Lkey, PdNum, QpNum, RemoteAddr, Rkey, SrqNum};
+use crate::names::{
+    AhNum, ChannelNum, CqNum, Gid, Iova, Lkey, PdNum, QpNum, RemoteAddr, Rkey, SrqNum,
+};
 use crate::polled::Polled;
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendWr, UdDest};
@@ -277,6 +279,24 @@ pub trait QpCtl: Send + Sync + Debug {
     /// As [`crate::state::QpMachine::check`]; `Unreachable` when connecting to a peer that is not
     /// there.
     fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError>;
+
+    /// Has the queue pair receive what is sent to a multicast group (UD), until it leaves, or goes. Being in it
+    /// already is as good. What it sends there itself it receives, too, if it is in it.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no group, and on other transports than UD; `Exhausted`, `Io`; `Unsupported` by NICs without
+    /// multicast.
+    fn attach_mcast(&self, _group: Gid) -> Result<(), VerbsError> {
+        Err(VerbsError::Unsupported { what: "multicast" })
+    }
+
+    /// Has the queue pair receive nothing more that is sent to a group.
+    ///
+    /// # Errors
+    /// `Invalid` where it is not in the group.
+    fn detach_mcast(&self, _group: Gid) -> Result<(), VerbsError> {
+        Err(VerbsError::invalid("multicast group", "not in it"))
+    }
 
     /// Its state and attributes.
     fn query(&self) -> QpAttr;

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use crate::attr::{Access, AhAttr, PortAttr, QpAttr, Transport};
 use crate::batch::SendLimits;
 use crate::error::{PostReason, VerbsError};
-use crate::names::Iova;
+use crate::names::{Gid, Iova};
 use crate::wr::{Op, Payload, SendWr};
 
 /// Whether a transport carries an operation.
@@ -61,6 +61,19 @@ pub fn check_path(
         return Err(VerbsError::invalid("service level", why));
     }
     Ok(())
+}
+
+/// Checks that a queue pair can be in a multicast group.
+///
+/// # Errors
+/// `Invalid`.
+pub fn check_mcast(transport: Transport, group: Gid) -> Result<(), VerbsError> {
+    let why = match (transport, group.is_multicast()) {
+        (Transport::Ud, true) => return Ok(()),
+        (Transport::Ud, false) => "its address is that of a single port",
+        _ => "only datagrams go to groups",
+    };
+    Err(VerbsError::invalid("multicast group", why))
 }
 
 /// Checks what a queue pair's attributes name of its port, found by asking `port`: the port itself,

@@ -144,6 +144,7 @@ impl World {
             qp.init.transport == Transport::Ud
                 && qp.machine.receives()
                 && qp.machine.attr().qkey == Some(to.qkey)
+                && (!gid.is_multicast() || qp.groups.contains(&gid))
         });
         let Some(recv) = self.first_recv(message.to).filter(|_| wanted) else {
             return false;

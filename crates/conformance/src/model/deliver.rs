@@ -5,7 +5,7 @@ use super::arrive::{Arrival, Body, Message};
 use super::cause::{Cause, End};
 use super::world::{Data, Place, Request, Tries, World};
 use verbs::attr::{Access, QpState, Transport};
-use verbs::names::{Gid, RemoteAddr};
+use verbs::names::{Gid, QpNum, RemoteAddr};
 use verbs::rules;
 use verbs::wc::{Wc, WcFlags, WcOpcode};
 use verbs::wr::{Op, SendFlags, Sge};
@@ -269,25 +269,44 @@ impl World {
                 (gid, qpn, write.unwrap_or(Body::Send))
             }
         };
-        let Some(node) = self.node_of(gid) else {
-            return Verdict::Done(0);
+        let receivers = match gid.is_multicast() {
+            true if qpn == QpNum::MULTICAST => self.members(gid),
+            true => Vec::new(),
+            false => self
+                .node_of(gid)
+                .map(|node| (node, qpn.0))
+                .into_iter()
+                .collect(),
         };
-        let message = Message {
-            place,
-            gid: here.gid,
-            to: (node, qpn.0),
-            body,
-            imm,
-            solicited: request.flags.contains(SendFlags::SOLICITED),
-            bytes,
-            landed: 0,
-            is_cut: false,
-        };
-        match &mut self.air {
-            Some(air) => air.send(message),
-            None => self.land_whole(message),
+        let from = here.gid;
+        for to in receivers {
+            let message = Message {
+                place,
+                gid: from,
+                to,
+                body,
+                imm,
+                solicited: request.flags.contains(SendFlags::SOLICITED),
+                bytes: bytes.clone(),
+                landed: 0,
+                is_cut: false,
+            };
+            match &mut self.air {
+                Some(air) => air.send(message),
+                None => self.land_whole(message),
+            }
         }
         Verdict::Done(0)
+    }
+
+    /// The queue pairs that are in a multicast group.
+    fn members(&self, group: Gid) -> Vec<Place> {
+        let nodes = self.nodes.iter().enumerate();
+        let places = nodes.flat_map(|(at, node)| {
+            let members = node.qps.iter().filter(|(_, qp)| qp.groups.contains(&group));
+            members.map(move |(&num, _)| (at, num))
+        });
+        places.collect()
     }
 
     /// SEND, WRITE and WRITE with immediate data over RC.

@@ -1,6 +1,6 @@
 //! The control path of the reference NIC.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::pipe;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -271,6 +271,7 @@ impl Nic for ModelNic {
                 freed: 0,
                 tries: Tries::default(),
                 turn_ns: None,
+                groups: BTreeSet::new(),
             };
             qp.post_lent(init.lent_recvs.map_or(0, |lent| lent.count));
             node.qps.insert(num, qp);
@@ -282,7 +283,7 @@ impl Nic for ModelNic {
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
         rules::check_path(attr, |port| self.port(port))?;
         let mut world = self.handle.lock();
-        if world.node_of(attr.gid).is_none() {
+        if world.node_of(attr.gid).is_none() && !attr.gid.is_multicast() {
             return Err(VerbsError::Unreachable {
                 peer: attr.gid.to_string(),
                 why: "no node has this GID".into(),

@@ -12,7 +12,7 @@ use super::world::{Data, Qp, Receive, Request, Tries, World};
 use verbs::attr::{QpAttr, QpCaps, QpInit, QpState, Transport};
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, PostReason, VerbsError};
-use verbs::names::{ChannelNum, CqNum, Lkey, QpNum, Rkey, SrqNum};
+use verbs::names::{ChannelNum, CqNum, Gid, Lkey, QpNum, Rkey, SrqNum};
 use verbs::nic::{
     AsyncEvent, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
 };
@@ -348,6 +348,21 @@ impl QpCtl for ModelCtl {
         world.flush((this.handle.node, this.num.0));
         world.pump(false);
         Ok(())
+    }
+
+    fn attach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        rules::check_mcast(self.0.transport, group)?;
+        let mut world = self.0.handle.lock();
+        self.0.this(&mut world).groups.insert(group);
+        Ok(())
+    }
+
+    fn detach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        let mut world = self.0.handle.lock();
+        match self.0.this(&mut world).groups.remove(&group) {
+            true => Ok(()),
+            false => Err(VerbsError::invalid("multicast group", "not in it")),
+        }
     }
 
     fn query(&self) -> QpAttr {

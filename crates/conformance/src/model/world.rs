@@ -133,6 +133,8 @@ pub(super) struct Qp {
     pub(super) tries: Tries,
     /// When the NIC comes to the first request, if that has been decided.
     pub(super) turn_ns: Option<u64>,
+    /// The multicast groups that it is in.
+    pub(super) groups: BTreeSet<Gid>,
 }
 
 /// Attempts to carry out a request, by what came of them: each kind has a limit of its own.

@@ -15,7 +15,7 @@ use verbs::attr::{
 };
 use verbs::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use verbs::error::{CqError, PostError, VerbsError};
-use verbs::names::{AhNum, ChannelNum, CqNum, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Gid, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use verbs::nic::{
     AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
 };
@@ -384,6 +384,16 @@ impl QpCtl for RemoteCtl {
     fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
         let (qp, attr) = (self.0.num, *attr);
         self.0.line.ask(&Call::ModifyQp { qp, attr })
+    }
+
+    fn attach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        let qp = self.0.num;
+        self.0.line.ask(&Call::AttachMcast { qp, group })
+    }
+
+    fn detach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        let qp = self.0.num;
+        self.0.line.ask(&Call::DetachMcast { qp, group })
     }
 
     fn query(&self) -> QpAttr {

@@ -104,7 +104,7 @@ wire_struct! {
 }
 wire_struct! {
     RemoteAddr { addr rkey }
-    GidEntry { gid kind }
+    GidEntry { gid kind interface }
     QpCaps { send_wr_max recv_wr_max send_sge_max recv_sge_max inline_max }
     LentRecvs { count len }
     SendLimits { transport inline_max sge_max message_len_max }

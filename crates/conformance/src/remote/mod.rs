@@ -26,7 +26,7 @@ use std::io::{self, Read, Write};
 use codec::{Corrupt, OwnedRecv, OwnedSend, Wire, wire_enum, wire_struct};
 use verbs::attr::{Access, AhAttr, CqInit, QpAttr, QpInit, SrqInit};
 use verbs::batch::SendLimits;
-use verbs::names::{AhNum, ChannelNum, CqNum, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
+use verbs::names::{AhNum, ChannelNum, CqNum, Gid, Iova, Lkey, PdNum, QpNum, Rkey, SrqNum};
 use verbs::nic::AsyncEvent;
 use verbs::wc::Wc;
 use verbs::wr::UdDest;
@@ -110,6 +110,14 @@ enum Call {
         qp: QpNum,
         attr: QpAttr,
     },
+    AttachMcast {
+        qp: QpNum,
+        group: Gid,
+    },
+    DetachMcast {
+        qp: QpNum,
+        group: Gid,
+    },
     QueryQp {
         qp: QpNum,
     },
@@ -177,6 +185,8 @@ wire_enum! {
         29 Progress { now_ns }
         30 QpCaps { qp }
         31 Acknowledge { event }
+        32 AttachMcast { qp group }
+        33 DetachMcast { qp group }
     }
 }
 

@@ -193,6 +193,8 @@ impl Server {
                 QpInfo { num, limits }
             })),
             Call::ModifyQp { qp, attr } => Answer::of(self.qp(qp.0)?.modify(&attr)),
+            Call::AttachMcast { qp, group } => Answer::of(self.qp(qp.0)?.ctl.attach_mcast(group)),
+            Call::DetachMcast { qp, group } => Answer::of(self.qp(qp.0)?.ctl.detach_mcast(group)),
             Call::QueryQp { qp } => Answer::of(self.qp(qp.0)?.query()),
             Call::QpCaps { qp } => Answer::of(self.qp(qp.0)?.ctl.caps()),
             Call::PostSend { qp, sends } => {

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use verbs::{Gid, Mtu, PortAttr, VerbsError};
+use verbs::{Gid, GidEntry, Mtu, PortAttr, VerbsError};
 
 use crate::contact::membership::Membership;
+use crate::contact::protocol::Message;
 use crate::shared::header::{self, Owner};
 use crate::shared::layout::{
     CqEntry, Credit, Header, MrEntry, Published, QP_INDEX_BITS, QPS, QpEntry, RECVS, SrqEntry,
     VERSION,
 };
+use crate::shared::route::Route;
 use crate::shared::segment::{Mapping, Source, Writers};
 use crate::sync::peer_epoch::PeerEpoch;
 use crate::sync::quiescence::Quiescence;
@@ -33,6 +35,7 @@ pub(crate) const TOKEN_OUTGOING: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
     pub(crate) gid: Gid,
+    pub(crate) aliases: &'a [GidEntry],
     pub(crate) run_dir: &'a Path,
     pub(crate) contact_timeout: Duration,
     pub(crate) memfd: bool,
@@ -50,6 +53,8 @@ pub(crate) struct Adapter {
     pub(crate) released: Box<[Released]>,
     published: Mapping,
     pub(crate) gid: Gid,
+    /// Other addresses of it, behind the first in its port's table.
+    aliases: Vec<GidEntry>,
     pub(crate) contact_timeout: Duration,
     pub(crate) source: Source,
     /// Drawn anew for every adapter ever opened; names it among all of them.
@@ -79,6 +84,7 @@ impl Adapter {
     pub(crate) fn new(options: Options<'_>) -> Result<Self, VerbsError> {
         let Options {
             gid,
+            aliases,
             run_dir,
             contact_timeout,
             memfd,
@@ -102,6 +108,7 @@ impl Adapter {
         let agent_wake = eventfd(0, flags).map_err(|e| VerbsError::io("creating an eventfd", e))?;
         let adapter = Adapter {
             gid,
+            aliases: aliases.to_vec(),
             contact_timeout,
             source,
             incarnation,
@@ -133,13 +140,38 @@ impl Adapter {
         header::sign(header, owner);
     }
 
-    /// A port: there is one, with one address.
+    /// A port: there is one.
     pub(crate) fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
         if port != 1 {
             let (what, number) = ("port", u64::from(port));
             return Err(VerbsError::NoSuch { what, number });
         }
-        Ok(PortAttr::active(self.gid, Mtu::B4096))
+        let mut port = PortAttr::active(self.gid, Mtu::B4096);
+        port.gids.extend(&self.aliases);
+        Ok(port)
+    }
+
+    fn is_own(&self, gid: Gid) -> bool {
+        gid == self.gid || self.aliases.iter().any(|alias| alias.gid == gid)
+    }
+
+    /// The GID by which a device is known in the run directory: processes of one device have the same names for it.
+    pub(crate) fn device_of(&self, gid: Gid) -> Gid {
+        match self.is_own(gid) {
+            true => self.gid,
+            false => gid,
+        }
+    }
+
+    /// What the headers of a lane's datagrams say, which its sender has announced: as it says where the names are
+    /// those of its device and ours.
+    pub(crate) fn received_route(&self, sender: Gid, lane: &Message) -> Route {
+        let is_name_of_sender = self.device_of(lane.from) == sender;
+        let is_for_us = self.is_own(lane.gid) || lane.gid.is_multicast();
+        Route {
+            from: if is_name_of_sender { lane.from } else { sender },
+            to: if is_for_us { lane.gid } else { self.gid },
+        }
     }
 
     pub(crate) fn published(&self) -> &Published {

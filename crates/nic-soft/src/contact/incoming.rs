@@ -414,7 +414,7 @@ impl Connections {
                     self.hold(token, request);
                     return Ok(());
                 }
-                open_lane(objects, &inbox, request)
+                open_lane(&self.adapter, objects, &inbox, request)
             }
             (OP_SWEEP, Some(_)) => self.note_sweep(token),
             (OP_HELLO, Some(_)) => Err("it introduced itself twice"),
@@ -551,7 +551,7 @@ impl Connections {
         let (Some(announcement), Some(inbox)) = (held, connection.inbox.clone()) else {
             return;
         };
-        if let Err(why) = open_lane(objects, &inbox, &announcement) {
+        if let Err(why) = open_lane(&self.adapter, objects, &inbox, &announcement) {
             self.refuse(why, Some(pid));
             self.end(objects, token);
         }
@@ -667,6 +667,7 @@ impl Connections {
 
 /// Takes up a lane that a peer has opened.
 fn open_lane(
+    adapter: &Adapter,
     objects: &dyn Objects,
     inbox: &Arc<PeerInbox>,
     request: &Message,
@@ -679,12 +680,14 @@ fn open_lane(
     if inbox.lanes_of_process() >= LANES_OF_ONE_MAX {
         return Err("its process has too many lanes");
     }
+    let route = adapter.received_route(inbox.peer.gid, request);
     let lane = InboxLane::open(inbox, lane).ok_or("it opened a lane twice, or one that is none")?;
     objects.lane_opened(NewLane {
         lane,
         src_qpn,
         dst_qpn,
         epoch,
+        route,
     });
     Ok(())
 }

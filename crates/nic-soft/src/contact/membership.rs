@@ -17,9 +17,12 @@ use verbs::{Gid, VerbsError};
 use crate::contact::doorbell::refuse_descriptors;
 use crate::shared::layout::INSTANCES;
 
+pub(crate) mod groups;
+
 /// An instance number held.
 #[derive(Debug)]
 pub(crate) struct Membership {
+    gid: Gid,
     number: u32,
     run_dir: PathBuf,
     directory: PathBuf,
@@ -43,13 +46,15 @@ impl Membership {
             match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {
                     let held = Membership {
+                        gid,
                         number,
                         run_dir: run_dir.to_path_buf(),
                         directory,
                         lock,
                     };
                     held.clean()
-                        .map_err(|e| VerbsError::io("removing a dead instance's sockets", e))?;
+                        .and_then(|()| held.clean_groups())
+                        .map_err(|e| VerbsError::io("removing what a dead instance has left", e))?;
                     return Ok(held);
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => continue,

@@ -7,6 +7,7 @@ use crate::contact::atomic::AtomicRequest;
 use crate::contact::inbox::{InboxLane, Peerage};
 use crate::contact::peer::Peer;
 use crate::shared::cause::Cause;
+use crate::shared::route::Route;
 
 /// The adapter's queue pairs, completion queues and memory regions. Called when contact begins,
 /// changes or ends, never by a post, nor by a poll that has nothing to take up.
@@ -31,4 +32,6 @@ pub(crate) struct NewLane {
     pub(crate) dst_qpn: u32,
     /// The connection of our queue pair that it was opened for.
     pub(crate) epoch: u16,
+    /// What its datagrams' headers say.
+    pub(crate) route: Route,
 }

@@ -23,6 +23,7 @@ use crate::shared::layout::{
     CHANNELS, Inbox, LANE_LINES, LaneHead, Line, MrEntry, Published, mr_index,
 };
 use crate::shared::mr_entry::Described;
+use crate::shared::route::Route;
 use crate::shared::segment::Mapping;
 
 /// Messages of a peer taken in one turn.
@@ -450,9 +451,9 @@ impl Peer {
     /// be read.
     pub(crate) fn open_lane(
         &self,
-        src_qpn: u32,
-        dst_qpn: u32,
+        (src_qpn, dst_qpn): (u32, u32),
         epoch: u16,
+        route: Route,
         is_behind: bool,
     ) -> Result<(usize, u32), VerbsError> {
         let heads = &self.inbox().heads;
@@ -469,7 +470,7 @@ impl Peer {
             self.any_closed.store(true, Ordering::Release);
         }
         let lane = taken?;
-        if let Err(e) = self.tell(&Message::lane(lane as u32, src_qpn, dst_qpn, epoch)) {
+        if let Err(e) = self.tell(&Message::lane(lane as u32, src_qpn, dst_qpn, epoch, route)) {
             self.allotment.give_back(lane);
             return Err(VerbsError::io("announcing a lane", e));
         }

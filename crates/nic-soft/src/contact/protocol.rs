@@ -2,8 +2,8 @@
 //! a Unix sequenced-packet socket, with file descriptors beside the answers.
 //!
 //! ```text
-//! request  | op u32     | version u32 | a u32 | b u32 | c u64 | gid 16 |
-//! answer   | status u32 | version u32 | a u32 | b u32 | c u64 | gid 16 |
+//! request  | op u32     | version u32 | a u32 | b u32 | c u64 | gid 16 | from 16 |
+//! answer   | status u32 | version u32 | a u32 | b u32 | c u64 | gid 16 | from 16 |
 //! ```
 //!
 //! What `a`, `b` and `c` are depends on the operation; [`Message`] has a constructor for each.
@@ -22,15 +22,17 @@ use verbs::Gid;
 
 use crate::contact::foreign::{self, Foreign};
 use crate::shared::layout::VERSION;
+use crate::shared::route::Route;
 
 /// Bytes of a request and of an answer.
-pub(crate) const MESSAGE_LEN: usize = 40;
+pub(crate) const MESSAGE_LEN: usize = 56;
 
 /// Says who is there; the answer carries the published segment and an inbox of the asker's own.
 pub(crate) const OP_HELLO: u32 = 1;
 /// Asks for the file behind the region with key `a`.
 pub(crate) const OP_REGION: u32 = 2;
-/// Announces lane `a`, from queue pair `b` to the one in `c`. Has no answer.
+/// Announces lane `a`, from queue pair `b` to the one in `c`; its datagrams' headers say that they go from `from` to
+/// `gid`. Has no answer.
 pub(crate) const OP_LANE: u32 = 3;
 /// Asks to look for lanes that were closed since this was last asked. Has no answer.
 pub(crate) const OP_SWEEP: u32 = 4;
@@ -64,6 +66,7 @@ pub(crate) struct Message {
     pub(crate) b: u32,
     pub(crate) c: u64,
     pub(crate) gid: Gid,
+    pub(crate) from: Gid,
 }
 
 impl Message {
@@ -75,6 +78,7 @@ impl Message {
             b,
             c,
             gid: Gid::default(),
+            from: Gid::default(),
         }
     }
 
@@ -88,9 +92,13 @@ impl Message {
     }
 
     /// `epoch` is the receiving queue pair's when the lane was opened.
-    pub(crate) fn lane(lane: u32, src_qpn: u32, dst_qpn: u32, epoch: u16) -> Self {
+    pub(crate) fn lane(lane: u32, src_qpn: u32, dst_qpn: u32, epoch: u16, route: Route) -> Self {
         let to = u64::from(dst_qpn) | u64::from(epoch) << 32;
-        Message::new(OP_LANE, lane, src_qpn, to)
+        Message {
+            gid: route.to,
+            from: route.from,
+            ..Message::new(OP_LANE, lane, src_qpn, to)
+        }
     }
 
     pub(crate) fn sweep() -> Self {
@@ -115,6 +123,7 @@ impl Message {
         bytes[12..16].copy_from_slice(&self.b.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.c.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.gid.0);
+        bytes[40..56].copy_from_slice(&self.from.0);
         bytes
     }
 
@@ -123,15 +132,15 @@ impl Message {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let mut gid = Gid::default();
-        gid.0.copy_from_slice(&bytes[24..40]);
+        let gid = |at: usize| Gid(std::array::from_fn(|i| bytes[at + i]));
         Some(Message {
             code: word(0),
             version: word(4),
             a: word(8),
             b: word(12),
             c: u64::from(word(16)) | u64::from(word(20)) << 32,
-            gid,
+            gid: gid(24),
+            from: gid(40),
         })
     }
 }
@@ -310,10 +319,14 @@ mod tests {
     #[test]
     fn messages_read_back_and_other_lengths_do_not() {
         let gid = Gid(std::array::from_fn(|i| i as u8 + 1));
+        let route = Route {
+            from: Gid([7; 16]),
+            to: gid,
+        };
         for message in [
             Message::hello(gid, 9, 0x0123_4567_89ab_cdef),
             Message::region(7 << 16 | 3),
-            Message::lane(1, 2, 3, 4),
+            Message::lane(1, 2, 3, 4, route),
         ] {
             let bytes = message.emit();
             assert_eq!(Message::parse(&bytes), Some(message));

@@ -89,7 +89,7 @@ impl SoftCq {
             }
         }
         for arrival in lanes {
-            let lane = RecvLane::new(&self.adapter, arrival);
+            let lane = RecvLane::new(arrival);
             // A sender that found its lane full goes on in another one.
             match self.lanes.iter_mut().find(|one| one.has_ends_of(&lane)) {
                 Some(before) => before.append(lane),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
 use verbs::{
-    Access, AhAttr, AhNum, AtomicScope, CqInit, CqNum, DeviceAttr, Gid, Iova, PdNum, PortAttr,
-    QpInit, QpNum, SrqInit, VerbsError, rules,
+    Access, AhAttr, AhNum, AtomicScope, CqInit, CqNum, DeviceAttr, Gid, GidEntry, Iova, PdNum,
+    PortAttr, QpInit, QpNum, SrqInit, VerbsError, rules,
 };
 
 use crate::contact::adapter::{self, Adapter};
@@ -26,10 +26,11 @@ use crate::queue::channel::ChannelShared;
 use crate::queue::events::is_of;
 use crate::queue::qp::{Cq, Parts};
 use crate::queue::srq::SrqShared;
-use crate::send::address::AHS;
+use crate::send::address::{AHS, Address};
 use crate::send::queue::RD_ATOMIC_MAX;
 use crate::shared::layout::{CQS, MESSAGE_LEN_MAX, MRS, QPS, RECVS, SRQS};
 use crate::shared::recv_queue::SGE_MAX;
+use crate::shared::route::Route;
 
 /// Bytes a work request may carry inline.
 const INLINE_MAX: u32 = 1024;
@@ -42,8 +43,11 @@ const CQE_MAX: u32 = 1 << 20;
 pub struct SoftOptions {
     /// Where the processes of this host meet: a directory of the user's own, made if need be.
     pub run_dir: PathBuf,
-    /// The adapter's address.
+    /// The adapter's address: the first of its port's table, and the one by which processes find each other.
     pub gid: Gid,
+    /// Other addresses of its port. A datagram or a connection to one of these goes to the device with `gid`, of which
+    /// all processes should say the same.
+    pub aliases: Vec<GidEntry>,
     /// What the device is called.
     pub name: String,
     /// How long to wait for another process's answers: the first one, and the file of a region that a request
@@ -75,6 +79,7 @@ impl SoftOptions {
         SoftOptions {
             run_dir: run_dir.as_ref().to_path_buf(),
             gid: Gid::from_ipv4(Ipv4Addr::LOCALHOST),
+            aliases: Vec::new(),
             name: "soft0".into(),
             contact_timeout: Duration::from_secs(1),
             memfd: true,
@@ -92,10 +97,11 @@ impl SoftOptions {
         self
     }
 
-    /// Another GID.
+    /// Another GID, and no other than that.
     #[must_use]
     pub fn gid(mut self, gid: Gid) -> Self {
         self.gid = gid;
+        self.aliases.clear();
         self
     }
 }
@@ -121,6 +127,7 @@ impl SoftNic {
     pub fn open(options: &SoftOptions) -> Result<Arc<Self>, VerbsError> {
         let adapter = Adapter::new(adapter::Options {
             gid: options.gid,
+            aliases: &options.aliases,
             run_dir: &options.run_dir,
             contact_timeout: options.contact_timeout,
             memfd: options.memfd,
@@ -407,7 +414,15 @@ impl Nic for SoftNic {
     fn create_ah(&self, pd: PdNum, attr: &AhAttr) -> Result<AhNum, VerbsError> {
         rules::check_path(attr, |port| self.port(port))?;
         let pd = self.objects.pds.begin_use(pd)?;
-        self.objects.handles.create(attr.gid, pd)
+        let own = self.port(attr.port)?.gids[usize::from(attr.gid_index)].gid;
+        let address = Address {
+            gid: self.adapter().device_of(attr.gid),
+            route: Route {
+                from: own,
+                to: attr.gid,
+            },
+        };
+        self.objects.handles.create(address, pd)
     }
 
     fn destroy_ah(&self, ah: AhNum) -> Result<(), VerbsError> {

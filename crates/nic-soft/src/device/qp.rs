@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use verbs::nic::{QpCtl, QpParts, RecvHalf, SendHalf};
 use verbs::{
-    Access, Dest, PostError, PostReason, QpAttr, QpCaps, QpNum, QpState, RecvBatch, RecvWr,
+    Access, Dest, Gid, PostError, PostReason, QpAttr, QpCaps, QpNum, QpState, RecvBatch, RecvWr,
     SendBatch, SendLimits, Sge, Transport, UdDest, VerbsError, rules,
 };
 
@@ -17,9 +17,13 @@ use crate::queue::qp::{Parts, QpShared};
 use crate::send::queue::{RD_ATOMIC_MAX, SendQueue};
 use crate::send::side::SendSide;
 use crate::shared::layout::{qp_index, qp_instance};
+use crate::shared::route::Route;
 use crate::sync::light_barrier;
 use crate::sync::quiescence::{Active, Activity};
 use crate::sync::table::Slot;
+
+/// Multicast groups of a queue pair at most.
+pub(crate) const GROUPS_MAX: usize = 8192;
 
 /// Makes a queue pair of the number that `slot` holds.
 pub(crate) fn create(
@@ -78,6 +82,9 @@ impl Drop for Life {
     fn drop(&mut self) {
         let (side, shared) = (&self.side, &self.side.qp);
         shared.destroy();
+        for group in std::mem::take(&mut *shared.groups()) {
+            shared.adapter.membership.leave_group(group, shared.num);
+        }
         {
             let activity = side.lock_control();
             side.queue.recall();
@@ -142,8 +149,8 @@ impl QpCtl for SoftCtl {
         rules::check_names(attr, own_port, |port| shared.adapter.port(port))?;
         rules::check_depths(attr, RD_ATOMIC_MAX)?;
         if before == QpState::Sqd
-            && let Some(gid) = attr.dest_gid()
-            && shared.machine().attr().dest_gid() != Some(gid)
+            && let Some(device) = shared.peer_device(attr)
+            && shared.peer_device(&shared.machine().attr()) != Some(device)
         {
             // Another address is another adapter here, which knows nothing of the connection.
             let what = "moving a connection to another address";
@@ -152,12 +159,16 @@ impl QpCtl for SoftCtl {
         let mut opened = None;
         if before == QpState::Init
             && to == QpState::Rtr
-            && let (Some(gid), Some(qpn)) = (attr.dest_gid(), attr.dest_qpn)
+            && let (Some(gid), Some(qpn)) = (shared.peer_device(attr), attr.dest_qpn)
         {
             let contacts = &self.objects.contacts;
             let peer = contacts.peer_of(&*self.objects, gid, qp_instance(qpn.0))?;
             shared.set_peer_incarnation(peer.incarnation);
-            opened = Some(Link::to(peer, qpn.0));
+            let route = Route {
+                from: shared.adapter.gid,
+                to: gid,
+            };
+            opened = Some(Link::to(peer, qpn.0, route));
         }
         // It may have failed meanwhile, and then stays so if no other state is asked for.
         let (from, to, attr) = {
@@ -204,6 +215,36 @@ impl QpCtl for SoftCtl {
         Ok(())
     }
 
+    fn attach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        let shared = &self.side.qp;
+        rules::check_mcast(shared.transport, group)?;
+        let mut groups = shared.groups();
+        if groups.contains(&group) {
+            return Ok(());
+        }
+        if groups.len() == GROUPS_MAX {
+            let (what, max) = ("multicast groups of a queue pair", GROUPS_MAX as u64);
+            return Err(VerbsError::Exhausted { what, max });
+        }
+        // First: who finds it there sends, and it is to be received.
+        groups.insert(group);
+        let joined = shared.adapter.membership.join_group(group, shared.num);
+        if joined.is_err() {
+            groups.remove(&group);
+        }
+        joined
+    }
+
+    fn detach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        let shared = &self.side.qp;
+        let mut groups = shared.groups();
+        if !groups.remove(&group) {
+            return Err(VerbsError::invalid("multicast group", "not in it"));
+        }
+        shared.adapter.membership.leave_group(group, shared.num);
+        Ok(())
+    }
+
     fn caps(&self) -> QpCaps {
         self.side.qp.caps
     }
@@ -236,9 +277,11 @@ impl SendHalf for SoftSend {
             return Err(VerbsError::invalid("destination", why));
         }
         let adapter = &shared.adapter;
-        let gid = self.objects.handles.address(to.ah, shared.pd)?;
-        // Nobody waits for its process to answer.
-        self.objects.contacts.approach(gid, qp_instance(to.qpn.0))?;
+        let gid = self.objects.handles.address(to.ah, shared.pd)?.gid;
+        if !gid.is_multicast() {
+            // Nobody waits for its process to answer.
+            self.objects.contacts.approach(gid, qp_instance(to.qpn.0))?;
+        }
         self.side.queue.recall();
         // SAFETY: recalled, and this is the send half, which is not posting.
         unsafe {

@@ -16,6 +16,7 @@ use crate::shared::layout::{
     SOLICITED, SRQS, SrqEntry, qp_index,
 };
 use crate::shared::qp_entry::{self, gid_words, transport_bits};
+use crate::shared::route::Route;
 use crate::shared::srq_entry;
 use crate::sync::light_barrier;
 
@@ -62,6 +63,7 @@ impl Lane {
 pub(crate) struct Link {
     pub(crate) peer: Arc<Peer>,
     pub(crate) qpn: u32,
+    pub(crate) route: Route,
     entry: *const QpEntry,
     /// The peer's word when it was last looked at closely.
     word: u64,
@@ -110,14 +112,15 @@ pub(crate) struct Us {
 const NO_QKEY: u64 = u64::MAX;
 
 impl Link {
-    /// A link to a queue pair of a peer.
-    pub(crate) fn to(peer: Arc<Peer>, qpn: u32) -> Self {
+    /// A link to a queue pair of a peer, whose datagrams' headers say this.
+    pub(crate) fn to(peer: Arc<Peer>, qpn: u32, route: Route) -> Self {
         let index = qp_index(qpn);
         let entry: *const QpEntry = &raw const peer.published().qps[index];
         let credits: *const [Credit; RECVS] = &raw const peer.published().credits[index];
         Link {
             peer,
             qpn,
+            route,
             entry,
             word: 0,
             epoch: None,
@@ -364,7 +367,7 @@ impl Link {
             }),
         };
         let epoch = self.epoch.unwrap_or_default();
-        let (number, opened) = peer.open_lane(us.qpn, self.qpn, epoch, is_behind)?;
+        let (number, opened) = peer.open_lane((us.qpn, self.qpn), epoch, self.route, is_behind)?;
         let (lines, head) = peer.lane(number);
         Ok(Lane {
             number,

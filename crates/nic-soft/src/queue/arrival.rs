@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::contact::inbox::InboxLane;
 use crate::shared::lane::LookAhead;
+use crate::shared::route::Route;
 
 /// A lane that leads to a queue pair, of the type `Q`.
 #[derive(Debug)]
@@ -12,6 +13,7 @@ pub(crate) struct Arrival<Q> {
     pub(crate) qp: Arc<Q>,
     pub(crate) src_qpn: u32,
     pub(crate) epoch: u16,
+    pub(crate) route: Route,
 }
 
 impl<Q> Arrival<Q> {

@@ -1,5 +1,6 @@
 //! Queue pairs, as those who send, receive and poll for them see them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -86,6 +87,8 @@ pub(crate) struct QpShared {
     peer_incarnation: AtomicU64,
     /// A RECV was posted for datagrams whose buffers cannot be used.
     is_flawed: AtomicBool,
+    /// The multicast groups that it is in.
+    groups: Mutex<BTreeSet<Gid>>,
 }
 
 /// In ERR: no sender takes a message for delivered any more that is not in its lane. What is there
@@ -154,6 +157,7 @@ impl QpShared {
             has_held: AtomicBool::new(false),
             peer_incarnation: AtomicU64::new(0),
             is_flawed: AtomicBool::new(false),
+            groups: Mutex::default(),
         });
         shared.withdraw_credits();
         shared.post_all_lent();
@@ -246,10 +250,20 @@ impl QpShared {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The GID by which the device is known that the attributes name.
+    pub(crate) fn peer_device(&self, attr: &QpAttr) -> Option<Gid> {
+        attr.dest_gid().map(|gid| self.adapter.device_of(gid))
+    }
+
     /// Whether this connected queue pair's peer is that one.
     pub(crate) fn is_peer(&self, gid: Gid, qpn: u32) -> bool {
         let attr = self.machine().attr();
-        attr.dest_gid() == Some(gid) && attr.dest_qpn == Some(QpNum(qpn))
+        self.peer_device(&attr) == Some(gid) && attr.dest_qpn == Some(QpNum(qpn))
+    }
+
+    pub(crate) fn groups(&self) -> MutexGuard<'_, BTreeSet<Gid>> {
+        // Every change is a single step.
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has its poller read a lane that was opened to it. Otherwise the lane waits for its sender to close
@@ -260,6 +274,7 @@ impl QpShared {
             src_qpn,
             dst_qpn,
             epoch,
+            route,
         } = new;
         let from_peer = || self.is_peer(lane.inbox().peer.gid, src_qpn);
         let fits = self.transport == Transport::Ud || from_peer();
@@ -272,6 +287,7 @@ impl QpShared {
             qp: Arc::clone(self),
             src_qpn,
             epoch,
+            route,
         };
         self.recv_cq.arrive(&self.adapter, arrival);
     }
@@ -283,7 +299,7 @@ impl QpShared {
         let there = |qpn: QpNum| qp_instance(qpn.0) == instance;
         self.transport != Transport::Ud
             && connected
-            && attr.dest_gid() == Some(gid)
+            && self.peer_device(&attr) == Some(gid)
             && attr.dest_qpn.is_some_and(there)
     }
 
@@ -457,7 +473,7 @@ impl QpShared {
         let channel = self.recv_cq.channel.as_ref();
         let timer = u32::from(attr.min_rnr_timer.unwrap_or(0));
         let pair = Pair {
-            peer_gid: gid_words(attr.dest_gid().unwrap_or_default()),
+            peer_gid: gid_words(self.peer_device(&attr).unwrap_or_default()),
             peer_qpn: attr.dest_qpn.map_or(u32::MAX, |qpn| qpn.0),
             qkey: attr.qkey.unwrap_or_default().0,
             recv_cq: self.recv_cq.number() as u32,

@@ -37,8 +37,7 @@ pub(crate) struct RecvLane {
     partial: Option<usize>,
     /// The pieces so far of a message that is to be lent.
     pieces: Vec<u8>,
-    /// A RECV has failed: what comes behind it is not received.
-    is_broken: bool,
+    way: Way,
     /// Bytes of a message that is thrown away are skipped until its last piece.
     skipping: bool,
     /// How the poller is rung for a RECV that a message waits for.
@@ -61,6 +60,16 @@ struct Awaited {
     solicited: bool,
 }
 
+/// How its messages are received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Short,
+    /// Each only while the queue pair is in this multicast group.
+    Group(Gid),
+    /// Not at all: a RECV has failed before them.
+    Broken,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Open,
@@ -74,24 +83,28 @@ enum State {
 
 impl RecvLane {
     /// Takes up a lane.
-    pub(crate) fn new(adapter: &Adapter, arrival: Arrival<QpShared>) -> Self {
+    pub(crate) fn new(arrival: Arrival<QpShared>) -> Self {
         let Arrival {
             lane,
             qp,
             src_qpn,
             epoch,
+            route,
         } = arrival;
         RecvLane {
             reader: lane.reader(),
             epoch,
             src_qpn,
-            grh: grh(lane.inbox().peer.gid, adapter.gid),
+            grh: grh(route.from, route.to),
             lane,
             qp,
             recv: Recv::default(),
             partial: None,
             pieces: Vec::new(),
-            is_broken: false,
+            way: match route.group() {
+                Some(group) => Way::Group(group),
+                None => Way::Short,
+            },
             skipping: false,
             awaited: None,
             ahead: None,
@@ -215,6 +228,7 @@ impl RecvLane {
             && Arc::ptr_eq(&self.qp, &other.qp)
             && Arc::ptr_eq(self.lane.inbox(), other.lane.inbox())
             && self.epoch == other.epoch
+            && self.grh == other.grh
     }
 
     /// Has a lane read when this one, and those that are behind it, have ended.
@@ -228,7 +242,9 @@ impl RecvLane {
             return false;
         };
         next.behind = std::mem::take(&mut self.behind);
-        next.is_broken = self.is_broken;
+        if self.way == Way::Broken {
+            next.way = Way::Broken;
+        }
         if self.goes_on {
             (next.recv, next.partial) = (self.recv, self.partial.take());
             next.pieces = std::mem::take(&mut self.pieces);
@@ -290,12 +306,17 @@ impl RecvLane {
 
     #[inline(always)]
     fn takes_datagrams(&self) -> bool {
-        self.qp.transport == Transport::Ud && !self.is_broken && self.qp.takes_messages()
+        self.qp.transport == Transport::Ud && self.way == Way::Short && self.qp.takes_messages()
     }
 
     #[inline(never)]
     fn take(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
-        if self.is_broken || !self.qp.takes_messages() {
+        let receives = match self.way {
+            Way::Short => true,
+            Way::Group(group) => self.qp.groups().contains(&group),
+            Way::Broken => false,
+        };
+        if !receives || !self.qp.takes_messages() {
             return match message.kind {
                 Kind::Close => Taken::Ended,
                 _ => Taken::Nothing,
@@ -586,7 +607,7 @@ impl RecvLane {
 
     /// The RECV taken last completes with an error, which its queue pair does not survive.
     fn recv_failed(&mut self, cause: Cause, out: &mut Polled) -> Taken {
-        self.is_broken = true;
+        self.way = Way::Broken;
         self.qp.enter_error(false);
         out.push(Wc {
             id: self.recv.id,

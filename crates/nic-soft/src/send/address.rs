@@ -6,14 +6,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use verbs::{AhNum, Gid, VerbsError};
 
 use crate::memory::pd::PdUse;
+use crate::shared::route::Route;
 use crate::sync::table::{Slot, Table};
 
 /// Address handles of an adapter at most.
 pub(crate) const AHS: usize = 1 << 20;
 
+/// What an address handle stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Address {
+    /// The device's, or the multicast group's.
+    pub(crate) gid: Gid,
+    pub(crate) route: Route,
+}
+
 #[derive(Debug)]
 struct Handle {
-    gid: Gid,
+    address: Address,
     pd: PdUse,
     _slot: Slot<()>,
 }
@@ -30,9 +39,9 @@ pub(crate) struct Held<'a>(MutexGuard<'a, HashMap<usize, Handle>>);
 
 impl Held<'_> {
     /// The address that a handle of a protection domain stands for.
-    pub(crate) fn address(&self, ah: AhNum, pd: usize) -> Option<Gid> {
+    pub(crate) fn address(&self, ah: AhNum, pd: usize) -> Option<Address> {
         let handle = self.0.get(&(ah.0 as usize))?;
-        (handle.pd.number() == pd).then_some(handle.gid)
+        (handle.pd.number() == pd).then_some(handle.address)
     }
 }
 
@@ -50,11 +59,11 @@ impl AddressHandles {
         Held(self.handles.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn create(&self, gid: Gid, pd: PdUse) -> Result<AhNum, VerbsError> {
+    pub(crate) fn create(&self, address: Address, pd: PdUse) -> Result<AhNum, VerbsError> {
         let slot = self.numbers.take(|_| true)?;
         let number = slot.number();
         let handle = Handle {
-            gid,
+            address,
             pd,
             _slot: slot,
         };
@@ -70,7 +79,7 @@ impl AddressHandles {
     }
 
     /// The address that a handle of a protection domain stands for.
-    pub(crate) fn address(&self, ah: AhNum, pd: usize) -> Result<Gid, VerbsError> {
+    pub(crate) fn address(&self, ah: AhNum, pd: usize) -> Result<Address, VerbsError> {
         let found = self.hold().address(ah, pd);
         found.ok_or_else(|| self.numbers.no_such(ah.0 as usize))
     }

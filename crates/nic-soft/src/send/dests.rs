@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use verbs::batch::key_of;
-use verbs::{AhNum, Gid, UdDest};
+use verbs::{AhNum, Gid, QpNum, UdDest};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::contacts::{Approach, Contact, Contacts};
 use crate::contact::peer::Peer;
 use crate::path::link::{Link, Us};
-use crate::send::address::AddressHandles;
+use crate::send::address::{Address, AddressHandles};
 use crate::send::early::{Datagram, Early};
 use crate::shared::layout::qp_instance;
+use crate::shared::route::Route;
 use crate::sync::peer_epoch::Seen;
 
 /// What an address handle and a queue pair number stand for: one of the links.
@@ -35,8 +36,10 @@ pub(crate) enum Missing {
     Handle,
     /// Nobody is there.
     Peer,
-    /// Contact with its process is being made.
-    Contact(Arc<Contact>),
+    /// Contact with its process is being made; datagrams' headers are to say this.
+    Contact(Arc<Contact>, Route),
+    /// It is no queue pair, but a multicast group.
+    Group(Route),
 }
 
 /// The destinations that a UD queue pair has sent to.
@@ -52,13 +55,13 @@ pub(crate) struct Dests {
     dests_len: usize,
     /// The destination used last: datagrams often go out in runs.
     last: Option<Dest>,
-    /// One for each queue pair that datagrams go to, however many address handles lead there, so
-    /// that they stay in order.
+    /// One for each queue pair that datagrams go to, however many address handles of one route lead there,
+    /// so that they stay in order.
     links: Vec<Option<Link>>,
     /// What waits for contact: to queue pairs without a link.
     early: Early,
-    /// The attempt that a kept datagram waits for.
-    awaited: Option<Arc<Contact>>,
+    /// The attempts that a kept datagram waits for.
+    awaited: Vec<Arc<Contact>>,
     /// Processes that have not answered a datagram that waited for them: none waits for them again.
     silent: Vec<(Gid, u32)>,
     epoch_seen: Seen,
@@ -81,7 +84,7 @@ impl Dests {
             last: None,
             links: Vec::new(),
             early: Early::default(),
-            awaited: None,
+            awaited: Vec::new(),
             silent: Vec::new(),
             epoch_seen: Seen::default(),
         }
@@ -134,7 +137,7 @@ impl Dests {
     ) -> Result<verbs::Dest, Missing> {
         self.refresh(adapter);
         match self.link(adapter, to) {
-            Ok(_) | Err(Missing::Contact(_)) => {}
+            Ok(_) | Err(Missing::Contact(..) | Missing::Group(_)) => {}
             Err(missing) => return Err(missing),
         }
         let mask = self.dests.len() - 1;
@@ -176,7 +179,7 @@ impl Dests {
 
     /// The address that a handle of the protection domain stands for.
     #[cold]
-    pub(crate) fn address(&self, ah: AhNum) -> Result<Gid, Missing> {
+    pub(crate) fn address(&self, ah: AhNum) -> Result<Address, Missing> {
         self.handles
             .address(ah, self.pd)
             .map_err(|_| Missing::Handle)
@@ -188,24 +191,32 @@ impl Dests {
     pub(crate) fn link_to(
         &mut self,
         adapter: &Adapter,
-        gid: Gid,
+        to: Address,
         qpn: u32,
     ) -> Result<&mut Link, Missing> {
-        let link = self.open_link(adapter, gid, qpn)?;
+        let link = self.open_link(adapter, to, qpn)?;
         self.links[link].as_mut().ok_or(Missing::Peer)
     }
 
-    fn open_link(&mut self, adapter: &Adapter, gid: Gid, qpn: u32) -> Result<usize, Missing> {
+    fn open_link(&mut self, adapter: &Adapter, to: Address, qpn: u32) -> Result<usize, Missing> {
+        let Address { gid, route } = to;
+        if gid.is_multicast() {
+            return match QpNum(qpn) {
+                QpNum::MULTICAST => Err(Missing::Group(route)),
+                _ => Err(Missing::Peer),
+            };
+        }
         // One to a process that has gone is not one to its successor, which has its numbers.
-        let leads_there =
-            |link: &Link| link.qpn == qpn && link.peer.gid == gid && !link.peer.is_dead();
+        let leads_there = |link: &Link| {
+            (link.qpn, link.route) == (qpn, route) && link.peer.gid == gid && !link.peer.is_dead()
+        };
         let same = |link: &Option<Link>| link.as_ref().is_some_and(leads_there);
         if let Some(known) = self.links.iter().position(same) {
             return Ok(known);
         }
         match self.contacts.approach(gid, qp_instance(qpn)) {
-            Ok(Approach::Known(peer)) => Ok(self.insert_link(adapter, peer, qpn)),
-            Ok(Approach::UnderWay(contact)) => Err(Missing::Contact(contact)),
+            Ok(Approach::Known(peer)) => Ok(self.insert_link(adapter, peer, qpn, route)),
+            Ok(Approach::UnderWay(contact)) => Err(Missing::Contact(contact, route)),
             Err(e) => {
                 tracing::debug!(error = %e, "a datagram to nobody");
                 Err(Missing::Peer)
@@ -217,17 +228,22 @@ impl Dests {
     /// stands still holds a queue pair up no longer than the contact time-out.
     #[cold]
     pub(crate) fn waits_for(&mut self, adapter: &Adapter, contact: &Arc<Contact>) -> bool {
-        let process = |contact: &Contact| (contact.called.gid, contact.called.instance);
-        let called = process(contact);
-        if let Some(before) = self.awaited.take()
-            && process(&before) == called
-            && matches!(before.outcome(), Some(Err(_)))
-        {
-            self.silent.push(called);
+        let called = process_of(contact);
+        if !adapter.datagrams_wait || self.silent.contains(&called) {
+            return false;
         }
-        let waits = adapter.datagrams_wait && !self.silent.contains(&called);
-        self.awaited = waits.then(|| Arc::clone(contact));
-        waits
+        let mut before = self.awaited.iter();
+        let Some(at) = before.position(|one| process_of(one) == called) else {
+            self.awaited.push(Arc::clone(contact));
+            return true;
+        };
+        if matches!(self.awaited[at].outcome(), Some(Err(_))) {
+            self.awaited.swap_remove(at);
+            self.silent.push(called);
+            return false;
+        }
+        self.awaited[at] = Arc::clone(contact);
+        true
     }
 
     /// Keeps a datagram until contact with the process of its receiver stands.
@@ -237,10 +253,11 @@ impl Dests {
         adapter: &Adapter,
         contact: Arc<Contact>,
         qpn: u32,
+        route: Route,
         datagram: Datagram,
     ) {
-        self.early
-            .keep(adapter, Arc::clone(&contact), qpn, datagram);
+        let waiting = Arc::clone(&contact);
+        self.early.keep(adapter, waiting, qpn, route, datagram);
         if contact.outcome().is_some() {
             // Whoever carries on when a contact is over may have come too early.
             adapter.wake_agent();
@@ -254,11 +271,11 @@ impl Dests {
 
     /// Sends what has waited for contacts that stand now, and drops what has waited in vain.
     pub(crate) fn carry_on(&mut self, adapter: &Adapter) {
-        while let Some((contact, qpn)) = self.early.first_over() {
+        while let Some((contact, qpn, route)) = self.early.first_over() {
             self.refresh(adapter);
             match contact.outcome() {
                 Some(Ok(peer)) if !peer.is_dead() => {
-                    self.insert_link(adapter, Arc::clone(peer), qpn);
+                    self.insert_link(adapter, Arc::clone(peer), qpn, route);
                 }
                 _ => self.early.drop_all(adapter, &contact),
             }
@@ -267,8 +284,8 @@ impl Dests {
 
     #[cold]
     fn open_dest(&mut self, adapter: &Adapter, to: &UdDest) -> Result<u32, Missing> {
-        let gid = self.address(to.ah)?;
-        let link = self.open_link(adapter, gid, to.qpn.0)?;
+        let address = self.address(to.ah)?;
+        let link = self.open_link(adapter, address, to.qpn.0)?;
         if (self.dests_len + 1) * 2 > self.dests.len() {
             let bigger = self.dests.len() * 2;
             self.rehash(bigger);
@@ -280,13 +297,15 @@ impl Dests {
 
     /// Opens the link to a queue pair, and sends what has waited for it.
     #[cold]
-    fn insert_link(&mut self, adapter: &Adapter, peer: Arc<Peer>, qpn: u32) -> usize {
-        let early = self.early.take(&peer, qpn);
-        self.silent
-            .retain(|silent| *silent != (peer.gid, peer.instance));
+    fn insert_link(&mut self, adapter: &Adapter, peer: Arc<Peer>, qpn: u32, route: Route) -> usize {
+        let early = self.early.take(&peer, qpn, route);
+        let process = (peer.gid, peer.instance);
+        self.silent.retain(|silent| *silent != process);
+        self.awaited
+            .retain(|awaited| process_of(awaited) != process);
         let same = |link: &Option<Link>| match link {
             // To a process that has gone since.
-            Some(link) => link.qpn == qpn && link.peer.gid == peer.gid,
+            Some(link) => (link.qpn, link.route) == (qpn, route) && link.peer.gid == peer.gid,
             None => false,
         };
         let known = self.links.iter().position(same);
@@ -295,7 +314,7 @@ impl Dests {
             self.links.push(None);
             self.links.len() - 1
         });
-        let link = self.links[place].insert(Link::to(peer, qpn));
+        let link = self.links[place].insert(Link::to(peer, qpn, route));
         for datagram in early {
             datagram.send(adapter, &self.us, link);
         }
@@ -333,8 +352,10 @@ impl Dests {
             for slot in &mut self.dests {
                 let Some(dest) = slot else { continue };
                 // The number may be another handle's by now.
-                let leads_there =
-                    |link: &Link| handles.address(dest.ah(), self.pd) == Some(link.peer.gid);
+                let leads_there = |link: &Link| {
+                    let (gid, route) = (link.peer.gid, link.route);
+                    handles.address(dest.ah(), self.pd) == Some(Address { gid, route })
+                };
                 let place = dest.link as usize;
                 let link = self.links[place].as_ref();
                 if link.is_some_and(|link| !link.peer.is_dead() && leads_there(link)) {
@@ -350,6 +371,10 @@ impl Dests {
             .filter_map(|(link, used)| link.take_if(|_| !used))
             .collect()
     }
+}
+
+fn process_of(contact: &Contact) -> (Gid, u32) {
+    (contact.called.gid, contact.called.instance)
 }
 
 #[cfg(test)]
@@ -391,8 +416,10 @@ mod tests {
             }
         };
         // A link, and what was put by, while it lives.
-        dests.link_to(adapter, gid, qpn).expect("a link");
-        dests.keep(adapter, Arc::clone(&contact), qpn + 1, datagram());
+        let route = Route { from: gid, to: gid };
+        let address = Address { gid, route };
+        dests.link_to(adapter, address, qpn).expect("a link");
+        dests.keep(adapter, Arc::clone(&contact), qpn + 1, route, datagram());
         drop(old);
         while !peer.is_dead() {
             std::thread::yield_now();
@@ -404,12 +431,12 @@ mod tests {
         let new = open();
         assert_eq!(new.adapter().membership.number(), instance);
         // What has waited for the old one is not for the new one.
-        dests.keep(adapter, contact, qpn, datagram());
+        dests.keep(adapter, contact, qpn, route, datagram());
         for qpn in [qpn, qpn + 1] {
             let link = loop {
-                match dests.link_to(adapter, gid, qpn) {
+                match dests.link_to(adapter, address, qpn) {
                     Ok(link) => break link,
-                    Err(Missing::Contact(_)) => std::thread::yield_now(),
+                    Err(Missing::Contact(..)) => std::thread::yield_now(),
                     Err(missing) => panic!("{missing:?}"),
                 }
             };

@@ -8,19 +8,22 @@
 
 use std::sync::Arc;
 
-use verbs::{Qkey, mem};
+use verbs::{Qkey, SendFlags, mem};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::contacts::Contact;
 use crate::contact::peer::Peer;
+use crate::memory::local::Local;
+use crate::path::connection::message_flags;
 use crate::path::link::{Link, Us};
 use crate::shared::layout::RECVS;
+use crate::shared::route::Route;
 
 /// Datagrams of a queue pair that wait, at most: as many as any peer can have RECVs for.
 const EARLY_MAX: usize = RECVS;
 
 /// One of them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Datagram {
     pub(crate) qkey: Qkey,
     pub(crate) flags: u8,
@@ -29,6 +32,25 @@ pub(crate) struct Datagram {
 }
 
 impl Datagram {
+    /// Of so many bytes of a request, with its key, its immediate data and its flags.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn gathered(
+        local: &Local<'_>,
+        len: usize,
+        (qkey, imm, flags): (Qkey, Option<u32>, SendFlags),
+    ) -> Self {
+        let mut bytes = vec![0; len].into_boxed_slice();
+        // SAFETY: there is room for `len` bytes, which the payload has.
+        unsafe { local.gather(0, bytes.as_mut_ptr(), len) };
+        Datagram {
+            qkey,
+            flags: message_flags(imm, flags),
+            imm: imm.unwrap_or(0),
+            bytes,
+        }
+    }
+
     /// Sends it, unless its receiver does not take it.
     pub(crate) fn send(&self, adapter: &Adapter, us: &Us, link: &mut Link) {
         let (from, len) = (self.bytes.as_ptr(), self.bytes.len());
@@ -43,6 +65,7 @@ impl Datagram {
 struct Waiting {
     contact: Arc<Contact>,
     qpn: u32,
+    route: Route,
     datagrams: Vec<Datagram>,
 }
 
@@ -64,6 +87,7 @@ impl Early {
         adapter: &Adapter,
         contact: Arc<Contact>,
         qpn: u32,
+        route: Route,
         datagram: Datagram,
     ) {
         if self.count == EARLY_MAX {
@@ -71,12 +95,15 @@ impl Early {
             return;
         }
         self.count += 1;
-        let same = |one: &&mut Waiting| one.qpn == qpn && Arc::ptr_eq(&one.contact, &contact);
+        let same = |one: &&mut Waiting| {
+            (one.qpn, one.route) == (qpn, route) && Arc::ptr_eq(&one.contact, &contact)
+        };
         match self.waiting.iter_mut().find(same) {
             Some(waiting) => waiting.datagrams.push(datagram),
             None => self.waiting.push(Waiting {
                 contact,
                 qpn,
+                route,
                 datagrams: vec![datagram],
             }),
         }
@@ -84,7 +111,7 @@ impl Early {
 
     /// Takes those to a queue pair of a process with which contact stands. What has waited for its
     /// predecessor stays.
-    pub(crate) fn take(&mut self, peer: &Arc<Peer>, qpn: u32) -> Vec<Datagram> {
+    pub(crate) fn take(&mut self, peer: &Arc<Peer>, qpn: u32, route: Route) -> Vec<Datagram> {
         let mut taken = Vec::new();
         let leads_there = |one: &mut Waiting| {
             let stands = match one.contact.outcome() {
@@ -93,7 +120,7 @@ impl Early {
                 // A peer is known a moment before its contact is over.
                 None => true,
             };
-            one.qpn == qpn && one.contact.called.gid == peer.gid && stands
+            (one.qpn, one.route) == (qpn, route) && one.contact.called.gid == peer.gid && stands
         };
         for waiting in self.waiting.extract_if(.., leads_there) {
             taken.extend(waiting.datagrams);
@@ -115,9 +142,9 @@ impl Early {
     }
 
     /// The first queue pair, contact with whose process has been made or has failed.
-    pub(crate) fn first_over(&self) -> Option<(Arc<Contact>, u32)> {
+    pub(crate) fn first_over(&self) -> Option<(Arc<Contact>, u32, Route)> {
         let mut waiting = self.waiting.iter();
         let over = waiting.find(|one| one.contact.outcome().is_some())?;
-        Some((Arc::clone(&over.contact), over.qpn))
+        Some((Arc::clone(&over.contact), over.qpn, over.route))
     }
 }

@@ -13,17 +13,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbs::{
-    Dest, Gid, Op, PostError, PostReason, Qkey, QpAttr, QpNum, QpState, SendBatch, SendFlags,
-    SendWr, Transport, UdDest, VendorErr, VerbsError, Wc, WcOpcode, WcStatus, rules,
+    Dest, Op, PostError, PostReason, Qkey, QpAttr, QpNum, QpState, SendBatch, SendFlags, SendWr,
+    Transport, UdDest, VendorErr, VerbsError, Wc, WcOpcode, WcStatus, rules,
 };
 
 use crate::contact::adapter::Adapter;
-use crate::contact::contacts::{Contact, Contacts};
+use crate::contact::contacts::Contacts;
 use crate::memory::local::Local;
 use crate::path::connection::{self, Connection, Outcome, Progress, Wait, message_flags};
 use crate::path::link::{Link, Us};
 use crate::queue::qp::QpShared;
-use crate::send::address::AddressHandles;
+use crate::send::address::{Address, AddressHandles};
 use crate::send::dests::{Dests, Missing};
 use crate::send::early::Datagram;
 use crate::send::queue::kept::Kept;
@@ -31,6 +31,7 @@ use crate::shared::cause::Cause;
 use crate::shared::layout::qp_index;
 
 mod kept;
+mod multicast;
 mod usual;
 
 /// READs and atomics under way on a queue pair at most, which is easily kept to: they are carried out
@@ -303,13 +304,13 @@ impl SendQueue {
         self.flush(qp);
     }
 
-    /// Has a request carried out, as far as it goes. `gid` is where a kept datagram goes.
+    /// Has a request carried out, as far as it goes. `address` is where a kept datagram goes.
     #[inline]
     fn execute(
         &mut self,
         qp: &QpShared,
         wr: &SendWr<'_>,
-        gid: Option<Gid>,
+        address: Option<Address>,
         len: u32,
         progress: &mut Progress,
     ) -> Outcome {
@@ -320,7 +321,7 @@ impl SendQueue {
         };
         match (wr.op, wr.to) {
             (Op::Send { imm }, Some(to)) => {
-                self.datagram(adapter, &to, gid, imm, wr.flags, &local, len)
+                self.datagram(adapter, &to, address, imm, wr.flags, &local, len)
             }
             _ => {
                 let connection = &mut self.connection;
@@ -336,7 +337,7 @@ impl SendQueue {
         &mut self,
         adapter: &Arc<Adapter>,
         to: &UdDest,
-        gid: Option<Gid>,
+        address: Option<Address>,
         imm: Option<u32>,
         flags: SendFlags,
         local: &Local<'_>,
@@ -344,8 +345,8 @@ impl SendQueue {
     ) -> Outcome {
         let us = self.us;
         let qkey = to.qkey.sent_by(self.qkey);
-        let link = match gid {
-            Some(gid) => self.dests.link_to(adapter, gid, to.qpn.0),
+        let link = match address {
+            Some(address) => self.dests.link_to(adapter, address, to.qpn.0),
             None => self.dests.link(adapter, to),
         };
         let link = match link {
@@ -355,13 +356,17 @@ impl SendQueue {
                 adapter.count_unsent();
                 return Outcome::Done;
             }
-            Err(Missing::Contact(contact)) => {
+            Err(Missing::Contact(contact, route)) => {
                 if self.dests.waits_for(adapter, &contact) {
                     return Outcome::Wait(Wait::Contact);
                 }
-                let flags = message_flags(imm, flags);
-                self.send_early(adapter, contact, to.qpn.0, qkey, imm, flags, local, len);
+                let datagram = Datagram::gathered(local, len, (qkey, imm, flags));
+                self.dests.keep(adapter, contact, to.qpn.0, route, datagram);
                 return Outcome::Done;
+            }
+            Err(Missing::Group(route)) => {
+                let datagram = Datagram::gathered(local, len, (qkey, imm, flags));
+                return self.multicast(adapter, route, &datagram);
             }
         };
         // SAFETY: the lane has room for `len` bytes, which the payload has.
@@ -369,33 +374,6 @@ impl SendQueue {
         let (flags, imm) = (message_flags(imm, flags), imm.unwrap_or(0));
         link.send_datagram(adapter, &us, qkey, flags, imm, len, fill);
         Outcome::Done
-    }
-
-    /// A datagram to a process that is being contacted: it leaves the queue, and waits for that.
-    #[cold]
-    #[inline(never)]
-    #[allow(clippy::too_many_arguments)] // As for `datagram`.
-    fn send_early(
-        &mut self,
-        adapter: &Adapter,
-        contact: Arc<Contact>,
-        qpn: u32,
-        qkey: Qkey,
-        imm: Option<u32>,
-        flags: u8,
-        local: &Local<'_>,
-        len: usize,
-    ) {
-        let mut bytes = vec![0; len].into_boxed_slice();
-        // SAFETY: there is room for `len` bytes, which the payload has.
-        unsafe { local.gather(0, bytes.as_mut_ptr(), len) };
-        let datagram = Datagram {
-            qkey,
-            flags,
-            imm: imm.unwrap_or(0),
-            bytes,
-        };
-        self.dests.keep(adapter, contact, qpn, datagram);
     }
 }
 

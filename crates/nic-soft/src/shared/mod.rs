@@ -11,6 +11,7 @@ pub(crate) mod layout;
 pub(crate) mod mr_entry;
 pub(crate) mod qp_entry;
 pub(crate) mod recv_queue;
+pub(crate) mod route;
 #[cfg(not(loom))]
 pub(crate) mod segment;
 pub(crate) mod srq_entry;

@@ -36,7 +36,7 @@ pub(crate) const EXHAUSTED: u32 = 4;
 pub(crate) const LATER: u32 = 5;
 pub(crate) const REFUSED: u32 = 6;
 
-pub(crate) const MESSAGE_LEN: usize = 40;
+pub(crate) const MESSAGE_LEN: usize = 56;
 
 /// A request or an answer, before it is spoilt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +69,7 @@ impl Message {
             bytes[at * 4..][..4].copy_from_slice(&word.to_le_bytes());
         }
         bytes[16..24].copy_from_slice(&self.c.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.gid.0);
+        bytes[24..40].copy_from_slice(&self.gid.0);
         bytes
     }
 

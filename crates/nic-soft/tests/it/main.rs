@@ -7,6 +7,7 @@ mod death;
 mod events;
 mod farewell;
 mod memory;
+mod names;
 mod pair;
 mod reset;
 mod room;

@@ -10,7 +10,7 @@ use crate::attr::{
 };
 use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, VerbsError};
-use crate::names::{AhNum, CqNum, Iova, PdNum, QpNum, SrqNum};
+use crate::names::{AhNum, CqNum, Gid, Iova, PdNum, QpNum, SrqNum};
 use crate::nic::{
     AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
 };
@@ -348,6 +348,14 @@ impl<L: Layer> QpCtl for Wrapped<L, Arc<dyn QpCtl>, L::Ctl> {
     fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
         self.layer.control(Control::Modify)?;
         self.layer.modify(&self.kept, &*self.inner, attr)
+    }
+
+    fn attach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        self.inner.attach_mcast(group)
+    }
+
+    fn detach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        self.inner.detach_mcast(group)
     }
 
     fn query(&self) -> QpAttr {

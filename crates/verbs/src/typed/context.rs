@@ -217,20 +217,24 @@ impl ProtectionDomain {
         Ok(MemoryRegion::new(mr, self.clone()))
     }
 
-    /// Makes an address handle for the port with this GID.
+    /// Makes an address handle for the port with this GID, or for a multicast group.
     ///
     /// # Errors
     /// `Exhausted`, `Unreachable`.
     pub fn create_ah(&self, gid: Gid) -> Result<AddressHandle, VerbsError> {
-        let num = self
-            .inner
-            .context
-            .nic
-            .create_ah(self.num(), &AhAttr::to(gid))?;
+        self.create_ah_of(&AhAttr::to(gid))
+    }
+
+    /// Makes an address handle of an address vector.
+    ///
+    /// # Errors
+    /// As [`Nic::create_ah`].
+    pub fn create_ah_of(&self, attr: &AhAttr) -> Result<AddressHandle, VerbsError> {
+        let num = self.inner.context.nic.create_ah(self.num(), attr)?;
         Ok(AddressHandle {
             inner: Arc::new(AhInner {
                 num,
-                gid,
+                gid: attr.gid,
                 pd: self.clone(),
             }),
         })

@@ -11,7 +11,7 @@ use crate::attr::{Access, LentRecvs, QpAttr, QpCaps, QpInit, QpState, SrqInit, T
 use crate::batch::RecvBatch;
 use crate::connect::{ConnectOptions, Endpoint, first_psn, to_init, to_rtr, to_rts};
 use crate::error::{PostError, VerbsError};
-use crate::names::{Qkey, QpNum, SrqNum};
+use crate::names::{Gid, Qkey, QpNum, SrqNum};
 use crate::nic::{NicSrq, QpCtl, QpParts, RecvHalf, SendHalf};
 use crate::wr::{RecvWr, UdDest};
 use std::sync::Arc;
@@ -396,6 +396,22 @@ impl QueuePair<Ud> {
         self.modify(&QpAttr::to(QpState::Rtr))?;
         let psn = first_psn(self.num());
         self.modify(&to_rts(Transport::Ud, psn, &ConnectOptions::default()))
+    }
+
+    /// Receives what is sent to a multicast group, too.
+    ///
+    /// # Errors
+    /// As [`QpCtl::attach_mcast`].
+    pub fn attach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        self.qp.ctl.attach_mcast(group)
+    }
+
+    /// Receives nothing more of that.
+    ///
+    /// # Errors
+    /// As [`QpCtl::detach_mcast`].
+    pub fn detach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        self.qp.ctl.detach_mcast(group)
     }
 }
 

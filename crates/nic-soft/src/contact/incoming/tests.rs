@@ -12,7 +12,14 @@ use crate::contact::membership::Membership;
 use crate::contact::peer::Peer;
 use crate::shared::cause::Cause;
 use crate::shared::layout::QP_INDEX_BITS;
+use crate::shared::route::Route;
 use crate::testing::adapter_without_agent;
+
+/// Names of nobody's.
+const ROUTE: Route = Route {
+    from: Gid([1; 16]),
+    to: Gid([2; 16]),
+};
 
 /// An adapter's objects when it has none.
 struct Nothing;
@@ -76,7 +83,7 @@ fn whoever_arms_or_polls_clears_no_lanes_however_many_are_announced() {
     let theirs = connect(&mut incoming, 7);
     let inbox = incoming.connections[&7].inbox.clone().expect("an inbox");
     let say = |message| protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
-    let lane = |number: u32| Message::lane(number, 9 << QP_INDEX_BITS, 77, 1);
+    let lane = |number: u32| Message::lane(number, 9 << QP_INDEX_BITS, 77, 1, ROUTE);
     // Closed before they are announced, which leads nowhere, with a request to look behind each.
     for number in 0..40 {
         inbox.close_as_sender(number, 1);
@@ -198,7 +205,7 @@ fn lanes_that_were_closed_do_not_count_when_another_one_is_announced() {
     let run_dir = tempfile::tempdir().expect("a directory");
     let mut incoming = connections(&run_dir);
     let announce = |incoming: &mut Connections, theirs: &PeerSocket, lane: usize| {
-        let announcement = Message::lane(lane as u32, 9 << QP_INDEX_BITS, 77, 1);
+        let announcement = Message::lane(lane as u32, 9 << QP_INDEX_BITS, 77, 1, ROUTE);
         protocol::send(theirs.as_fd(), &announcement, &[]).expect("sent");
         incoming.serve_all_known(&Nothing);
     };

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbs::attr::rnr_timer_us;
-use verbs::{Gid, Op, Payload, QpState, SendFlags, SendWr, Sge, UdDest};
+use verbs::{Op, Payload, QpState, SendFlags, SendWr, Sge, UdDest};
 
 use crate::path::connection::{Outcome, Progress, Wait};
 use crate::queue::qp::QpShared;
+use crate::send::address::Address;
 use crate::send::queue::{SendQueue, opcode};
 use crate::shared::cause::Cause;
 
@@ -28,7 +29,7 @@ pub(super) struct Kept {
     flags: SendFlags,
     to: Option<UdDest>,
     /// Where the address handle led when the request was posted.
-    gid: Option<Gid>,
+    address: Option<Address>,
     inline: Option<Box<[u8]>>,
     sges: Box<[Sge]>,
     len: u32,
@@ -57,7 +58,7 @@ impl SendQueue {
         waiting: Option<(Wait, Instant)>,
     ) {
         let address = |to: UdDest| self.dests.address(to.ah).ok();
-        let gid = wr.to.and_then(address);
+        let address = wr.to.and_then(address);
         let (inline, sges): (Option<Box<[u8]>>, Box<[Sge]>) = match wr.payload {
             Payload::Inline(bytes) => (Some(bytes.into()), Box::default()),
             Payload::InlineParts(parts) => (Some(parts.concat().into()), Box::default()),
@@ -69,7 +70,7 @@ impl SendQueue {
             op: wr.op,
             flags: wr.flags,
             to: wr.to,
-            gid,
+            address,
             inline,
             sges,
             len,
@@ -119,7 +120,7 @@ impl SendQueue {
                 flags: kept.flags,
                 to: kept.to,
             };
-            match self.execute(qp, &wr, kept.gid, kept.len, &mut kept.progress) {
+            match self.execute(qp, &wr, kept.address, kept.len, &mut kept.progress) {
                 Outcome::Done => {
                     // First: the peer may hear of the completion, and arm its queue anew.
                     self.connection.ring();
@@ -229,7 +230,7 @@ mod tests {
             op: Op::Send { imm: None },
             flags: SendFlags::empty(),
             to: None,
-            gid: None,
+            address: None,
             inline: None,
             sges: Box::default(),
             len: 0,

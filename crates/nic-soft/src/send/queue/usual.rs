@@ -93,7 +93,7 @@ impl SendQueue {
                         lost.iter().for_each(|_| qp.adapter.count_unsent());
                         None
                     }
-                    Err(Missing::Handle | Missing::Contact(_)) => break,
+                    Err(Missing::Handle | Missing::Contact(..) | Missing::Group(_)) => break,
                 },
             };
             let run = run_of(qp, &wqes[index..]);

@@ -8,7 +8,7 @@ use super::{Change, OWN, Rewrite, Shared, lock};
 use crate::attr::{Access, QpAttr, QpCaps, QpInit, QpState, Transport};
 use crate::batch::{Dest, SendBatch, SendLimits};
 use crate::error::{PostError, PostReason, VerbsError};
-use crate::names::{AhNum, CqNum, Qkey, QpNum, RemoteAddr};
+use crate::names::{AhNum, CqNum, Gid, Qkey, QpNum, RemoteAddr};
 use crate::nic::{Nic, NicMr, QpCtl, RecvHalf, SendHalf};
 use crate::rules;
 use crate::wc::WcOpcode;
@@ -36,6 +36,14 @@ impl QpCtl for FaultyCtl {
 
     fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
         lock(&self.core).modify(attr)
+    }
+
+    fn attach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        lock(&self.core).ctl.attach_mcast(group)
+    }
+
+    fn detach_mcast(&self, group: Gid) -> Result<(), VerbsError> {
+        lock(&self.core).ctl.detach_mcast(group)
     }
 
     fn query(&self) -> QpAttr {

@@ -1,0 +1,57 @@
+//! Datagrams to a multicast group: one to each queue pair that is in it now, on any device of the run directory.
+//!
+//! The members are looked up for each, so that a queue pair receives whatever is sent after it has joined.
+
+use std::sync::Arc;
+
+use crate::contact::adapter::Adapter;
+use crate::path::connection::{Outcome, Wait};
+use crate::send::address::Address;
+use crate::send::dests::Missing;
+use crate::send::early::Datagram;
+use crate::send::queue::SendQueue;
+use crate::shared::route::Route;
+
+impl SendQueue {
+    /// Sends a datagram to all members of a group. Where datagrams wait for contact it goes to none before there is
+    /// contact with all.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn multicast(
+        &mut self,
+        adapter: &Arc<Adapter>,
+        route: Route,
+        datagram: &Datagram,
+    ) -> Outcome {
+        let members = adapter.membership.members(route.to);
+        let mut waits = false;
+        for member in &members {
+            let to = Address {
+                gid: member.gid,
+                route,
+            };
+            if let Err(Missing::Contact(contact, _)) = self.dests.link_to(adapter, to, member.qpn) {
+                waits |= self.dests.waits_for(adapter, &contact);
+            }
+        }
+        if waits {
+            return Outcome::Wait(Wait::Contact);
+        }
+        for member in members {
+            let to = Address {
+                gid: member.gid,
+                route,
+            };
+            match self.dests.link_to(adapter, to, member.qpn) {
+                Ok(link) => datagram.send(adapter, &self.us, link),
+                Err(Missing::Contact(contact, route)) => {
+                    let early = datagram.clone();
+                    self.dests.keep(adapter, contact, member.qpn, route, early);
+                }
+                // It has died in the group.
+                Err(Missing::Peer | Missing::Handle | Missing::Group(_)) => {}
+            }
+        }
+        Outcome::Done
+    }
+}
