@@ -564,5 +564,8 @@ pub(super) fn opcode(op: &Op) -> WcOpcode {
         Op::Read { .. } => WcOpcode::Read,
         Op::CompareSwap { .. } => WcOpcode::CompareSwap,
         Op::FetchAdd { .. } => WcOpcode::FetchAdd,
+        Op::SendInvalidate { .. } => WcOpcode::Send,
+        Op::BindWindow(_) => WcOpcode::BindWindow,
+        Op::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
     }
 }

@@ -96,7 +96,8 @@ pub(crate) fn send_queue(nic: &SoftNic) -> SendQueue {
         transport: Transport::Rc,
     };
     let (handles, contacts) = (&nic.objects.handles, &nic.objects.contacts);
-    SendQueue::new(us, 1, Arc::clone(handles), Arc::clone(contacts))
+    let regions = Arc::clone(&nic.objects.regions);
+    SendQueue::new(us, 1, Arc::clone(handles), Arc::clone(contacts), regions)
 }
 
 /// An adapter without an agent.

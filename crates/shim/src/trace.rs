@@ -146,6 +146,21 @@ fn operation(op: &Op) -> (&'static str, Map<String, Value>) {
             about.insert("add".into(), json!(add));
             "FETCH_AND_ADD"
         }
+        Op::SendInvalidate { rkey } => {
+            about.insert("invalidates".into(), json!(rkey.0));
+            "SEND_WITH_INV"
+        }
+        Op::BindWindow(bind) => {
+            about.insert("window".into(), json!(bind.rkey.0));
+            about.insert("lkey".into(), json!(bind.region.0));
+            about.insert("addr".into(), json!(bind.addr));
+            about.insert("bind_len".into(), json!(bind.len));
+            "BIND_MW"
+        }
+        Op::LocalInvalidate { rkey } => {
+            about.insert("window".into(), json!(rkey.0));
+            "LOCAL_INV"
+        }
     };
     let (remote, imm) = match op {
         Op::Send { imm } => (None, *imm),
@@ -153,6 +168,7 @@ fn operation(op: &Op) -> (&'static str, Map<String, Value>) {
         Op::Read { remote } | Op::CompareSwap { remote, .. } | Op::FetchAdd { remote, .. } => {
             (Some(*remote), None)
         }
+        Op::SendInvalidate { .. } | Op::BindWindow(_) | Op::LocalInvalidate { .. } => (None, None),
     };
     if let Some(remote) = remote {
         about.insert("remote_addr".into(), json!(remote.addr));

@@ -15,6 +15,8 @@ bitflags::bitflags! {
         const REMOTE_READ = 1 << 2;
         /// Peers may do atomics. Needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to the region.
+        const WINDOW_BIND = 1 << 4;
         /// Peers' writes may appear in any order until their message completes.
         const RELAXED_ORDERING = 1 << 20;
         /// What a NIC that knows nothing of it may ignore: bits 20 to 29, those of
@@ -263,6 +265,9 @@ pub struct CqInit {
     pub depth: u32,
     /// The channel its events go to.
     pub channel: Option<ChannelNum>,
+    /// More completions than that at once are no overrun: their user says that it polls in time, or
+    /// bears what they cost in memory.
+    pub ignores_overrun: bool,
 }
 
 impl CqInit {
@@ -271,6 +276,7 @@ impl CqInit {
         CqInit {
             depth,
             channel: None,
+            ignores_overrun: false,
         }
     }
 

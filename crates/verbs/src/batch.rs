@@ -28,12 +28,12 @@
 
 use std::ops::Range;
 
-use crate::attr::Transport;
+use crate::attr::{Access, Transport};
 use crate::error::{PostError, PostReason};
-use crate::names::{AhNum, Qkey, QpNum, RemoteAddr, Rkey};
+use crate::names::{AhNum, Lkey, Qkey, QpNum, RemoteAddr, Rkey};
 use crate::rules;
 use crate::wc::WcOpcode;
-use crate::wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};
+use crate::wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest, WindowBind};
 
 /// What a send queue takes: a batch made with these is not checked again request by request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +96,10 @@ fn lent(room: &mut [u8]) -> &mut [u8] {
 const IMM: u8 = 1;
 /// Carries its bytes; otherwise they are gathered.
 const INLINE: u8 = 1 << 1;
+/// Takes a key away: the peer's, in place of immediate data.
+const INVALIDATES: u8 = 1 << 2;
+/// A window's addresses begin with 0.
+const ZERO_BASED: u8 = 1 << 3;
 
 /// A send work request as it stands in a batch.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +141,7 @@ impl Wqe {
     #[inline(always)]
     fn new(op: &Op, dest: Option<Dest>) -> Self {
         let (mut addr, mut rkey, mut words, mut imm) = (0, 0, [0; 2], None);
+        let mut shape = 0;
         let mut at = |remote: &RemoteAddr| (addr, rkey) = (remote.addr, remote.rkey.0);
         let opcode = match op {
             Op::Send { imm: with } => {
@@ -166,6 +171,21 @@ impl Wqe {
                 words = [*add, 0];
                 WcOpcode::FetchAdd
             }
+            Op::SendInvalidate { rkey: peers } => {
+                (rkey, shape) = (peers.0, INVALIDATES);
+                WcOpcode::Send
+            }
+            Op::BindWindow(bind) => {
+                (addr, rkey) = (bind.addr, bind.rkey.0);
+                let access = u64::from(bind.access.bits());
+                words = [bind.len, u64::from(bind.region.0) | access << 32];
+                shape = if bind.is_zero_based { ZERO_BASED } else { 0 };
+                WcOpcode::BindWindow
+            }
+            Op::LocalInvalidate { rkey: own } => {
+                rkey = own.0;
+                WcOpcode::LocalInvalidate
+            }
         };
         if let Some(Dest { to, hint }) = dest {
             words = [key_of(&to), u64::from(to.qkey.0) | u64::from(hint) << 32];
@@ -177,7 +197,7 @@ impl Wqe {
             rkey,
             imm: imm.unwrap_or(0),
             opcode,
-            shape: if imm.is_some() { IMM } else { 0 },
+            shape: if imm.is_some() { IMM } else { shape },
             ..Wqe::NONE
         }
     }
@@ -287,6 +307,16 @@ impl Wqe {
                 remote,
                 add: self.words[0],
             },
+            WcOpcode::BindWindow => Op::BindWindow(WindowBind {
+                rkey: remote.rkey,
+                region: Lkey(self.words[1] as u32),
+                addr: remote.addr,
+                len: self.words[0],
+                access: Access::from_bits_retain((self.words[1] >> 32) as u32),
+                is_zero_based: self.shape & ZERO_BASED != 0,
+            }),
+            WcOpcode::LocalInvalidate => Op::LocalInvalidate { rkey: remote.rkey },
+            _ if self.shape & INVALIDATES != 0 => Op::SendInvalidate { rkey: remote.rkey },
             _ => Op::Send { imm },
         }
     }
@@ -299,6 +329,8 @@ struct InlineBelow {
     connected: usize,
     /// Of SENDs with one.
     datagram: usize,
+    /// Of SENDs that take a key away.
+    invalidating: usize,
 }
 
 impl InlineBelow {
@@ -311,6 +343,11 @@ impl InlineBelow {
         InlineBelow {
             connected,
             datagram,
+            invalidating: if limits.transport == Transport::Rc {
+                below
+            } else {
+                0
+            },
         }
     }
 
@@ -319,6 +356,7 @@ impl InlineBelow {
         match (op, has_dest) {
             (Op::Send { .. } | Op::Write { .. }, false) => self.connected,
             (Op::Send { .. }, true) => self.datagram,
+            (Op::SendInvalidate { .. }, false) => self.invalidating,
             _ => 0,
         }
     }

@@ -87,4 +87,4 @@ pub use names::{
 };
 pub use polled::Polled;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};
-pub use wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest};
+pub use wr::{Op, Payload, RecvWr, SendFlags, SendWr, Sge, UdDest, WindowBind};

@@ -36,6 +36,8 @@ pub enum AsyncEvent {
     CqError(CqNum),
     /// A connected queue pair's peer is gone.
     PeerGone(QpNum),
+    /// A shared receive queue has fewer RECVs than the limit that [`NicSrq::arm_limit`] set.
+    SrqLimit(SrqNum),
 }
 
 /// An opened device.
@@ -89,6 +91,30 @@ pub trait Nic: Send + Sync + Debug {
         iova: Iova,
         access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError>;
+
+    /// Gives two regions of one protection domain or several each other's keys, as `ibv_rereg_mr` keeps a key that names memory
+    /// registered anew: what peers know and what is posted is about the other region from then on. Requests that name them
+    /// meanwhile may fail.
+    ///
+    /// # Errors
+    /// `NoSuch`; `Unsupported` where keys stay.
+    fn exchange_keys(&self, _one: Lkey, _other: Lkey) -> Result<(), VerbsError> {
+        let what = "exchanging keys";
+        Err(VerbsError::Unsupported { what })
+    }
+
+    /// Makes a memory window, which is bound to nothing.
+    ///
+    /// # Errors
+    /// `Exhausted`, `NoSuch` for the protection domain; `Unsupported` where there are none.
+    fn alloc_window(
+        &self,
+        _pd: PdNum,
+        _kind: WindowKind,
+    ) -> Result<Box<dyn NicWindow>, VerbsError> {
+        let what = "memory windows";
+        Err(VerbsError::Unsupported { what })
+    }
 
     /// Makes a completion channel.
     ///
@@ -147,7 +173,7 @@ pub trait Nic: Send + Sync + Debug {
 }
 
 /// A memory region. Dropping the last reference deregisters it; requests that name it afterwards
-/// fail with a protection or access error. Its address, length and keys never change.
+/// fail with a protection or access error. Its address and length never change, and its keys by [`Nic::exchange_keys`] alone.
 ///
 /// # Safety
 /// What [`base`](NicMr::base) points to is valid for reads and writes of [`len`](NicMr::len) bytes
@@ -170,6 +196,11 @@ pub unsafe trait NicMr: Send + Sync + Debug {
 
     /// The key for peers.
     fn rkey(&self) -> Rkey;
+
+    /// Whether windows are bound to it, which lose their keys when it is deregistered.
+    fn has_windows(&self) -> bool {
+        false
+    }
 
     /// The memory in this process; `None` when it lives in another one.
     fn base(&self) -> Option<NonNull<u8>>;
@@ -205,6 +236,25 @@ pub unsafe trait NicMr: Send + Sync + Debug {
         // SAFETY: the range was checked, and the implementer's promise.
         unsafe { mem::place(base.as_ptr().add(offset), bytes.as_ptr(), bytes.len()) };
     }
+}
+
+/// How a memory window is bound, and who reaches it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowKind {
+    /// Bound at any time; reached over every queue pair of its protection domain.
+    First,
+    /// Bound when it is not, and reached over the queue pair alone over which it was bound. Its key is
+    /// taken away by requests of either side.
+    Second,
+}
+
+/// A memory window: a key for a part of a region, given and taken by requests ([`Op::BindWindow`]). Dropping it takes the key
+/// away.
+///
+/// [`Op::BindWindow`]: crate::wr::Op::BindWindow
+pub trait NicWindow: Send + Debug {
+    /// The key that it was made with. All but the low 8 bits stay.
+    fn rkey(&self) -> Rkey;
 }
 
 /// A completion channel: a file descriptor that becomes readable when an armed completion queue
@@ -248,6 +298,15 @@ pub trait NicCq: Send + Debug {
     /// # Errors
     /// `Invalid` for a queue without a channel.
     fn arm(&mut self, solicited_only: bool) -> Result<(), VerbsError>;
+
+    /// Changes how many completions the queue holds.
+    ///
+    /// # Errors
+    /// `Invalid` for fewer than it holds now, `Limit`; `Unsupported` where queues keep their size.
+    fn resize(&mut self, _depth: u32) -> Result<(), VerbsError> {
+        let what = "resizing completion queues";
+        Err(VerbsError::Unsupported { what })
+    }
 }
 
 /// A queue of RECVs: the receive half of a queue pair.
@@ -263,6 +322,20 @@ pub trait RecvHalf: Send + Debug {
 pub trait NicSrq: RecvHalf {
     /// Its number.
     fn num(&self) -> SrqNum;
+
+    /// Asks for one [`AsyncEvent::SrqLimit`] when the queue has fewer RECVs than this, which may be now; 0 for none.
+    ///
+    /// # Errors
+    /// `Limit` for more than it can have; `Unsupported` where there is no such event.
+    fn arm_limit(&mut self, _limit: u32) -> Result<(), VerbsError> {
+        let what = "limits of shared receive queues";
+        Err(VerbsError::Unsupported { what })
+    }
+
+    /// The limit that is armed; 0 when there is none, or its event was raised.
+    fn limit(&self) -> u32 {
+        0
+    }
 }
 
 /// The control half of a queue pair, for any thread.
@@ -317,6 +390,11 @@ pub trait SendHalf: Send + Debug {
     /// # Errors
     /// `NoSuch` for the address handle, `Unreachable`, `Invalid` on other transports than UD.
     fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError>;
+
+    /// How many requests a post is sure to find room for; `u32::MAX` where only the post tells.
+    fn room(&mut self) -> u32 {
+        u32::MAX
+    }
 
     /// Posts send work requests, which are carried out in order. The batch stays as it is, so that
     /// who wraps a NIC can look at it afterwards; whoever composed it clears it.

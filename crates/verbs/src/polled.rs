@@ -133,6 +133,11 @@ impl Polled {
         self.len += 1;
     }
 
+    /// The completion that was appended last.
+    pub fn last_mut(&mut self) -> Option<&mut Wc> {
+        self.wcs[..self.len].last_mut()
+    }
+
     /// Room for a message of `len` bytes; `None` when it has to wait for the next poll.
     #[inline]
     pub fn lend(&mut self, len: usize) -> Option<&mut [u8]> {

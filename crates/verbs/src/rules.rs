@@ -6,6 +6,8 @@
 //! | UC | yes | yes | | |
 //! | UD | yes | | | |
 //!
+//! Memory windows are bound over RC and UC, and a SEND takes a peer's key away over RC.
+//!
 //! Source: HERD (SIGCOMM'14), Table 1, with READ and atomics on RC only.
 
 use std::ptr::NonNull;
@@ -22,9 +24,11 @@ pub fn carries(transport: Transport, op: &Op) -> bool {
     match op {
         Op::Send { .. } => true,
         Op::Write { .. } => transport != Transport::Ud,
-        Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. } => {
-            transport == Transport::Rc
-        }
+        Op::BindWindow(_) | Op::LocalInvalidate { .. } => transport != Transport::Ud,
+        Op::Read { .. }
+        | Op::CompareSwap { .. }
+        | Op::FetchAdd { .. }
+        | Op::SendInvalidate { .. } => transport == Transport::Rc,
     }
 }
 
@@ -32,7 +36,10 @@ pub fn carries(transport: Transport, op: &Op) -> bool {
 #[inline]
 pub fn remote_access(op: &Op) -> Access {
     match op {
-        Op::Send { .. } => Access::empty(),
+        Op::Send { .. }
+        | Op::SendInvalidate { .. }
+        | Op::BindWindow(_)
+        | Op::LocalInvalidate { .. } => Access::empty(),
         Op::Write { .. } => Access::REMOTE_WRITE,
         Op::Read { .. } => Access::REMOTE_READ,
         Op::CompareSwap { .. } | Op::FetchAdd { .. } => Access::REMOTE_ATOMIC,
@@ -185,6 +192,10 @@ pub fn check_shape(
     if is_atomic && (inline || sges != 1 || len != 8) {
         return Err(PostReason::Payload);
     }
+    let has_no_bytes = matches!(op, Op::BindWindow(_) | Op::LocalInvalidate { .. });
+    if has_no_bytes && (inline || sges != 0) {
+        return Err(PostReason::Payload);
+    }
     if len > limits.message_len_max as usize {
         return Err(PostReason::TooLong);
     }
@@ -226,6 +237,14 @@ mod tests {
                 [true, false, false],
             ),
             (Op::FetchAdd { remote, add: 0 }, [true, false, false]),
+            (
+                Op::SendInvalidate { rkey: remote.rkey },
+                [true, false, false],
+            ),
+            (
+                Op::LocalInvalidate { rkey: remote.rkey },
+                [true, true, false],
+            ),
         ];
         for (op, expected) in ops {
             let got = [Transport::Rc, Transport::Uc, Transport::Ud].map(|t| carries(t, &op));

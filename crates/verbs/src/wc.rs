@@ -94,6 +94,10 @@ pub enum WcOpcode {
     Recv = 5,
     /// A RECV, consumed by a WRITE with immediate data.
     RecvWriteImm = 6,
+    /// A memory window was bound.
+    BindWindow = 7,
+    /// A window's key was taken away.
+    LocalInvalidate = 8,
 }
 
 bitflags::bitflags! {
@@ -104,6 +108,8 @@ bitflags::bitflags! {
         const WITH_IMM = 1;
         /// The buffer starts with a global route header (UD).
         const GRH = 1 << 1;
+        /// `imm` holds the key that the message has taken away.
+        const WITH_INV = 1 << 2;
     }
 }
 
@@ -121,7 +127,7 @@ pub struct Wc {
     pub flags: WcFlags,
     /// Bytes received, read or swapped; for UD with the 40 bytes of the global route header.
     pub byte_len: u32,
-    /// Immediate data, with `WcFlags::WITH_IMM`.
+    /// Immediate data, with `WcFlags::WITH_IMM`; a key, with `WcFlags::WITH_INV`.
     pub imm: u32,
     /// The local queue pair.
     pub qpn: QpNum,

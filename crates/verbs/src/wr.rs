@@ -1,6 +1,7 @@
 //! Work requests: what is posted to a queue.
 
-use crate::names::{AhNum, Lkey, Qkey, QpNum, RemoteAddr};
+use crate::attr::Access;
+use crate::names::{AhNum, Lkey, Qkey, QpNum, RemoteAddr, Rkey};
 
 /// A piece of registered local memory: a scatter/gather element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,6 +83,37 @@ pub enum Op {
         /// What to add, wrapping.
         add: u64,
     },
+    /// A SEND that takes the peer's key away on its arrival, which the peer's completion says: that of a
+    /// window of the second kind bound over the peer's queue pair.
+    SendInvalidate {
+        /// The peer's key.
+        rkey: Rkey,
+    },
+    /// Binds a memory window of this side, so that peers reach what it covers.
+    BindWindow(WindowBind),
+    /// Takes the key of a window of the second kind away that was bound over this queue pair.
+    LocalInvalidate {
+        /// The key.
+        rkey: Rkey,
+    },
+}
+
+/// What a memory window is bound to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowBind {
+    /// The window, by the key that it is to have: the window's own but for the low 8 bits, which are the
+    /// user's to choose.
+    pub rkey: Rkey,
+    /// The region, by its local key. It allows windows.
+    pub region: Lkey,
+    /// The first byte, as work requests name it in the region.
+    pub addr: u64,
+    /// Bytes. None unbinds a window of the first kind.
+    pub len: u64,
+    /// What peers may do.
+    pub access: Access,
+    /// Peers name the first byte 0 instead of `addr`. Windows of the second kind only.
+    pub is_zero_based: bool,
 }
 
 bitflags::bitflags! {

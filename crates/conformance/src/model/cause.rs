@@ -27,6 +27,8 @@ pub(super) enum Cause {
     RecvRoom = 9,
     /// The RECV names memory that may not be used so.
     RecvMemory = 10,
+    /// There is no such window: this NIC has none.
+    Window = 11,
 }
 
 impl Cause {
@@ -34,6 +36,7 @@ impl Cause {
         match self {
             Cause::LocalElement | Cause::RecvMemory => WcStatus::LocProtErr,
             Cause::NoHandle => WcStatus::LocQpOpErr,
+            Cause::Window => WcStatus::MwBindErr,
             Cause::RemoteRange => WcStatus::RemAccessErr,
             Cause::Misaligned | Cause::PeerRecvRoom => WcStatus::RemInvReqErr,
             Cause::PeerRecvMemory => WcStatus::RemOpErr,

@@ -189,6 +189,9 @@ impl World {
                 let change = |old: u64| old.wrapping_add(add);
                 self.fetch(place, request, remote, Some(&change))
             }
+            Op::BindWindow(_) | Op::LocalInvalidate { .. } => Verdict::Failed(Cause::Window),
+            // Nobody has a key that could be taken away.
+            Op::SendInvalidate { .. } => Verdict::Failed(Cause::RemoteRange),
         }
     }
 

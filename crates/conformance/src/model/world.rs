@@ -254,6 +254,9 @@ impl World {
             Op::Read { .. } => WcOpcode::Read,
             Op::CompareSwap { .. } => WcOpcode::CompareSwap,
             Op::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Op::SendInvalidate { .. } => WcOpcode::Send,
+            Op::BindWindow(_) => WcOpcode::BindWindow,
+            Op::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
         };
         let mut wc = Wc {
             id: request.id,

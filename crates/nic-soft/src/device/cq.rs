@@ -9,8 +9,8 @@ use verbs::nic::NicCq;
 use verbs::{CqError, CqNum, Polled, VerbsError};
 
 use crate::contact::adapter::Adapter;
-use crate::device::agent;
 use crate::device::objects::Registry;
+use crate::device::{agent, nic};
 use crate::queue::cq::Waiting;
 use crate::queue::qp::{Cq, QpShared};
 use crate::recv::recv_lane::{Left, RecvLane};
@@ -229,6 +229,17 @@ impl NicCq for SoftCq {
         self.ask(solicited_only);
         Ok(())
     }
+
+    fn resize(&mut self, depth: u32) -> Result<(), VerbsError> {
+        nic::check_depth(depth)?;
+        match self.shared.resize(depth as usize) {
+            true => Ok(()),
+            false => {
+                let why = "it holds more completions";
+                Err(VerbsError::invalid("completion queue", why))
+            }
+        }
+    }
 }
 
 impl SoftCq {
@@ -240,20 +251,24 @@ impl SoftCq {
         // SAFETY: the activity lives as long as `self.activity`, which outlives this call; going
         // through the pointer keeps `self` free for the calls below.
         let _active = unsafe { &*activity }.enter();
-        if self.shared.is_overrun() {
-            return Err(CqError::Overrun);
+        let mut is_cut = false;
+        if self.shared.is_odd() {
+            if self.shared.is_overrun() {
+                return Err(CqError::Overrun);
+            }
+            // SAFETY: this is the queue's owner, through `&mut self`.
+            is_cut = unsafe { self.shared.take_spilled(&self.adapter, out) };
         }
         if self.adapter.peer_epoch.differs_from(self.epoch_seen) {
             self.note_senders_gone();
         }
-        let mut is_cut = false;
         if self.shared.has_work() || !self.busy.is_empty() {
             if !self.lanes_first {
                 // That a request has failed comes before what is flushed for it.
                 // SAFETY: this is the queue's owner, through `&mut self`.
                 unsafe { self.shared.take_completions(&self.adapter, out) };
             }
-            is_cut = self.look_after(out);
+            is_cut |= self.look_after(out);
         }
         let lanes_first = std::mem::take(&mut self.lanes_first);
         if !lanes_first {

@@ -7,10 +7,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs::nic::{AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpParts};
+use verbs::nic::{
+    AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, NicWindow, QpParts, WindowKind,
+};
 use verbs::{
-    Access, AhAttr, AhNum, AtomicScope, CqInit, CqNum, DeviceAttr, Gid, GidEntry, Iova, PdNum,
-    PortAttr, QpInit, QpNum, SrqInit, VerbsError, rules,
+    Access, AhAttr, AhNum, AtomicScope, CqInit, CqNum, DeviceAttr, Gid, GidEntry, Iova, Lkey,
+    PdNum, PortAttr, QpInit, QpNum, SrqInit, SrqNum, VerbsError, rules,
 };
 
 use crate::contact::adapter::{self, Adapter};
@@ -22,6 +24,7 @@ use crate::device::qp;
 use crate::device::srq::SoftSrq;
 use crate::memory::mr::SoftMr;
 use crate::memory::pd::PDS;
+use crate::memory::window::SoftWindow;
 use crate::queue::channel::ChannelShared;
 use crate::queue::events::is_of;
 use crate::queue::qp::{Cq, Parts};
@@ -270,6 +273,15 @@ fn limit(what: &'static str, value: u32, max: u32) -> Result<(), VerbsError> {
     Ok(())
 }
 
+/// Checks how many completions a queue is to hold.
+pub(crate) fn check_depth(depth: u32) -> Result<(), VerbsError> {
+    limit("completion queue entries", depth, CQE_MAX)?;
+    if depth == 0 {
+        return Err(VerbsError::invalid("completion queue", "it has no entries"));
+    }
+    Ok(())
+}
+
 impl Nic for SoftNic {
     fn device(&self) -> DeviceAttr {
         let mut device = DeviceAttr::named(self.name.clone());
@@ -331,6 +343,20 @@ impl Nic for SoftNic {
         Ok(Arc::new(region))
     }
 
+    fn exchange_keys(&self, one: Lkey, other: Lkey) -> Result<(), VerbsError> {
+        self.objects.regions.exchange([one.0, other.0])?;
+        // Whoever is connected here looks at the regions anew.
+        let sides = self.objects.sides();
+        sides.iter().for_each(|side| side.qp.publish_anew());
+        self.adapter().quiescence.wait();
+        Ok(())
+    }
+
+    fn alloc_window(&self, pd: PdNum, kind: WindowKind) -> Result<Box<dyn NicWindow>, VerbsError> {
+        let (pd, regions) = (self.objects.pds.begin_use(pd)?, &self.objects.regions);
+        Ok(Box::new(SoftWindow::new(regions, pd, kind)?))
+    }
+
     fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
         let slot = self.objects.channels.take(|_| true)?;
         let shared = ChannelShared::new(self.adapter(), slot)?;
@@ -339,10 +365,7 @@ impl Nic for SoftNic {
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<Box<dyn NicCq>, VerbsError> {
-        limit("completion queue entries", init.depth, CQE_MAX)?;
-        if init.depth == 0 {
-            return Err(VerbsError::invalid("completion queue", "it has no entries"));
-        }
+        check_depth(init.depth)?;
         let channel = match init.channel {
             Some(number) => Some(self.objects.channel(number)?),
             None => None,
@@ -352,7 +375,12 @@ impl Nic for SoftNic {
             let overrun = AsyncEvent::CqError(CqNum(num as u32));
             !events.is_taken(|event| event == overrun)
         })?;
-        let shared = Cq::new(slot, init.depth as usize, channel, events);
+        let shared = Cq::new(
+            slot,
+            (init.depth as usize, init.ignores_overrun),
+            channel,
+            events,
+        );
         Ok(Box::new(SoftCq::new(&self.objects, shared)))
     }
 
@@ -360,9 +388,13 @@ impl Nic for SoftNic {
         limit("shared receive queue entries", init.wr_max, RECVS as u32)?;
         limit("scatter elements", init.sge_max, SGE_MAX as u32)?;
         let pd = self.objects.pds.begin_use(init.pd)?;
-        let slot = self.objects.srqs.take(|_| true)?;
+        let events = &self.objects.events;
+        let slot = self.objects.srqs.take(|num| {
+            let limit = AsyncEvent::SrqLimit(SrqNum(num as u32));
+            !events.is_taken(|event| event == limit)
+        })?;
         let (depth, sge_max) = (init.wr_max as usize, init.sge_max as usize);
-        let shared = SrqShared::new(self.adapter(), slot, depth, sge_max);
+        let shared = SrqShared::new(self.adapter(), slot, depth, sge_max, events);
         Ok(Box::new(SoftSrq {
             adapter: Arc::clone(self.adapter()),
             shared,

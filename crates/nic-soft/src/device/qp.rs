@@ -10,7 +10,7 @@ use verbs::{
 
 use crate::contact::adapter::Adapter;
 use crate::device::objects::Registry;
-use crate::memory::mr;
+use crate::memory::mr::{self, Regions};
 use crate::memory::pd::PdUse;
 use crate::path::link::{Link, Us};
 use crate::queue::qp::{Parts, QpShared};
@@ -41,11 +41,13 @@ pub(crate) fn create(
     };
     let handles = Arc::clone(&objects.handles);
     let contacts = Arc::clone(&objects.contacts);
-    let sender = SendQueue::new(us, shared.pd, handles, contacts);
+    let regions = Arc::clone(&objects.regions);
+    let sender = SendQueue::new(us, shared.pd, handles, contacts, Arc::clone(&regions));
     let side = SendSide::new(&shared, sender);
     slot.set(Arc::downgrade(&side));
     let life = Arc::new(Life {
         side: Arc::clone(&side),
+        regions,
         _slot: slot,
         _pd: pd,
     });
@@ -73,6 +75,7 @@ pub(crate) fn create(
 #[derive(Debug)]
 struct Life {
     side: Arc<SendSide>,
+    regions: Arc<Regions>,
     // Freed last: another queue pair may have the number then.
     _slot: Slot<Weak<SendSide>>,
     _pd: PdUse,
@@ -99,6 +102,9 @@ impl Drop for Life {
             released.end(shared.posted_first + posted);
         }
         shared.forget_events();
+        // The number is another queue pair's later.
+        let windows = self.regions.windows();
+        windows.unbind_all_over(&shared.adapter, shared.num);
         // Its lanes are dropped by the poller that holds them.
         shared.recv_cq.wake_for(&shared.adapter, shared);
     }
@@ -289,6 +295,16 @@ impl SendHalf for SoftSend {
                 let dest = sender.prepare(adapter, to);
                 (dest, sender.is_unfinished())
             })
+        }
+    }
+
+    fn room(&mut self) -> u32 {
+        let _active = self.activity.enter();
+        // SAFETY: only the owner of the send half gets here, through `&mut self`.
+        unsafe {
+            self.side
+                .queue
+                .own(|sender| (sender.room(&self.shared), sender.is_unfinished()))
         }
     }
 

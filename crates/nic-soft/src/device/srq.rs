@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use verbs::nic::{NicSrq, RecvHalf};
-use verbs::{PostError, RecvBatch, Sge, SrqNum};
+use verbs::{PostError, RecvBatch, Sge, SrqNum, VerbsError};
 
 use crate::contact::adapter::Adapter;
 use crate::device::qp::can_receive;
@@ -23,6 +23,23 @@ pub(crate) struct SoftSrq {
 impl NicSrq for SoftSrq {
     fn num(&self) -> SrqNum {
         SrqNum(self.shared.number() as u32)
+    }
+
+    fn arm_limit(&mut self, limit: u32) -> Result<(), VerbsError> {
+        let max = self.shared.depth() as u32;
+        if limit > max {
+            return Err(VerbsError::Limit {
+                what: "limit of a shared receive queue",
+                value: limit.into(),
+                max: max.into(),
+            });
+        }
+        self.shared.arm_limit(&self.adapter, limit);
+        Ok(())
+    }
+
+    fn limit(&self) -> u32 {
+        self.shared.limit()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::contact::adapter::Adapter;
 use crate::contact::atomic::AtomicRequest;
 use crate::shared::cause::Cause;
 use crate::shared::layout::mr_index;
-use crate::shared::mr_entry;
+use crate::shared::mr_entry::{self, Window};
 
 /// Carries an atomic out that has come over a queue pair of a protection domain, with the checks that a
 /// sender makes who maps the memory, in their order. The caller is inside an operation that the
@@ -24,6 +24,10 @@ pub(crate) fn carry_out(adapter: &Adapter, pd: u32, request: &AtomicRequest) -> 
     let region = region.ok_or(Cause::RemoteKey)?;
     if region.pd != pd {
         return Err(Cause::RemoteDomain);
+    }
+    let is_its = |window: Window| window.qpn == 0 || window.qpn == request.qpn;
+    if !region.window.is_none_or(is_its) {
+        return Err(Cause::RemoteKey);
     }
     if !region.access.contains(Access::REMOTE_ATOMIC) {
         return Err(Cause::RemoteRight);

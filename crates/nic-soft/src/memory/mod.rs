@@ -5,3 +5,4 @@ pub(crate) mod local;
 pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod remap;
+pub(crate) mod window;

@@ -2,8 +2,8 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use verbs::nic::NicMr;
 use verbs::{Access, Iova, Lkey, Rkey, VerbsError, rules};
@@ -13,6 +13,7 @@ use crate::contact::atomic::AtomicRequest;
 use crate::memory::atomic;
 use crate::memory::pd::PdUse;
 use crate::memory::remap::{self, Place};
+use crate::memory::window::Windows;
 use crate::shared::cause::Cause;
 use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, mr_index};
 use crate::shared::mr_entry::{self, Described};
@@ -22,12 +23,22 @@ use crate::sync::table::{Slot, Table};
 
 /// What the adapter keeps of a region.
 #[derive(Clone, Debug)]
-struct Known {
-    key: u32,
-    pd: usize,
+pub(crate) struct Known {
+    pub(crate) key: u32,
+    pub(crate) pd: usize,
     /// The file behind it, for peers to map; `None` for private memory, and for memory that no
     /// peer has a right to.
-    file: Option<Arc<OwnedFd>>,
+    pub(crate) file: Option<Arc<OwnedFd>>,
+    /// Who holds the key; nobody for a window's.
+    pub(crate) holder: Weak<Holder>,
+}
+
+/// A region's key, which it may exchange for another region's.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    key: AtomicU32,
+    /// The number in the key.
+    slot: Mutex<Option<Slot<Known>>>,
 }
 
 /// The regions of an adapter.
@@ -39,6 +50,8 @@ pub(crate) struct Regions {
     variant: AtomicU16,
     /// Held by whoever carries an atomic of a peer out.
     activity: Mutex<Arc<Activity>>,
+    windows: Windows,
+    exchanging: Mutex<()>,
 }
 
 impl Regions {
@@ -48,7 +61,30 @@ impl Regions {
             known: Table::new("memory regions", 1, MRS),
             variant: AtomicU16::new(adapter.incarnation as u16),
             activity: Mutex::new(adapter.quiescence.activity()),
+            windows: Windows::default(),
+            exchanging: Mutex::new(()),
         }
+    }
+
+    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// Takes a number for a window, and a key with it.
+    pub(crate) fn take_window(&self) -> Result<(u32, Slot<Known>), VerbsError> {
+        let slot = self.known.take(|_| true)?;
+        let key = (slot.number() as u32) << 16 | u32::from(self.next_variant());
+        Ok((key, slot))
+    }
+
+    /// What is known of the region with a key.
+    pub(crate) fn known(&self, key: u32) -> Option<Known> {
+        let known = self.known.get(mr_index(key)).ok()?;
+        (known.key == key).then_some(known)
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -57,9 +93,8 @@ impl Regions {
 
     /// The file behind a region, and the region's protection domain.
     pub(crate) fn file(&self, key: u32) -> Option<(usize, Arc<OwnedFd>)> {
-        let known = self.known.get(mr_index(key)).ok()?;
-        let file = known.file.filter(|_| known.key == key)?;
-        Some((known.pd, file))
+        let known = self.known(key)?;
+        Some((known.pd, known.file?))
     }
 
     /// Carries an atomic out that a peer has asked for over a queue pair of a protection domain.
@@ -77,6 +112,50 @@ impl Regions {
         before.wrapping_add(1).max(1)
     }
 
+    /// Gives two regions each other's keys. Peers that remember the regions are to be told.
+    pub(crate) fn exchange(&self, keys: [u32; 2]) -> Result<(), VerbsError> {
+        let no_such = |key: u32| self.known.no_such(mr_index(key));
+        let find = |key: u32| {
+            let known = self.known(key).ok_or_else(|| no_such(key))?;
+            let holder = known.holder.upgrade().ok_or_else(|| no_such(key))?;
+            let entry = self.adapter.mr_entry(mr_index(key));
+            let described = mr_entry::describe(entry, key).ok_or_else(|| no_such(key))?;
+            Ok((known, holder, described))
+        };
+        let [first, second] = [find(keys[0])?, find(keys[1])?];
+        // One exchange at a time, so that nobody waits for a lock of another.
+        let _exchanging = self
+            .exchanging
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let lock = |holder: &'_ Holder| {
+            let mut slot = holder.slot.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.take()
+        };
+        let slots = [lock(&first.1), lock(&second.1)];
+        let ways = slots
+            .into_iter()
+            .zip(keys)
+            .zip([(&second, &first), (&first, &second)]);
+        for ((slot, key), ((known, holder, described), (.., before))) in ways {
+            let entry = self.adapter.mr_entry(mr_index(key));
+            mr_entry::withdraw(entry);
+            if let Some(slot) = &slot {
+                let known = known.clone();
+                slot.set(Known { key, ..known });
+            }
+            let given = before.given.wrapping_add(1);
+            let described = Described {
+                given,
+                ..*described
+            };
+            mr_entry::announce(entry, key, &described);
+            *holder.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
+            holder.key.store(key, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Gives a region a key, and tells peers of it.
     fn publish(
         &self,
@@ -86,7 +165,7 @@ impl Regions {
         iova: Iova,
         access: Access,
         (file, in_file): (Option<Arc<OwnedFd>>, u64),
-    ) -> Result<(u32, Slot<Known>), VerbsError> {
+    ) -> Result<Arc<Holder>, VerbsError> {
         let kind = if file.is_some() {
             KIND_SHARED
         } else {
@@ -95,7 +174,16 @@ impl Regions {
         let slot = self.known.take(|_| true)?;
         let key = (slot.number() as u32) << 16 | u32::from(self.next_variant());
         let pd = pd.number();
-        slot.set(Known { key, pd, file });
+        let holder = Arc::new(Holder {
+            key: AtomicU32::new(key),
+            slot: Mutex::new(None),
+        });
+        slot.set(Known {
+            key,
+            pd,
+            file,
+            holder: Arc::downgrade(&holder),
+        });
         let region = Described {
             access,
             pd: pd as u32,
@@ -104,21 +192,23 @@ impl Regions {
             len: len as u64,
             start: start.as_ptr() as u64,
             in_file,
+            given: 0,
+            window: None,
         };
         mr_entry::announce(self.adapter.mr_entry(slot.number()), key, &region);
-        Ok((key, slot))
+        *holder.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
+        Ok(holder)
     }
 }
 
 /// A region's memory and registration. Dropping it deregisters.
 #[derive(Debug)]
 pub(crate) struct SoftMr {
-    adapter: Arc<Adapter>,
-    key: u32,
+    regions: Arc<Regions>,
+    holder: Arc<Holder>,
     start: NonNull<u8>,
     len: usize,
     iova: Iova,
-    _slot: Slot<Known>,
     _pd: PdUse,
     /// What keeps the memory as it is.
     _backing: Backing,
@@ -139,9 +229,13 @@ unsafe impl Send for SoftMr {}
 unsafe impl Sync for SoftMr {}
 
 impl SoftMr {
+    fn key(&self) -> u32 {
+        self.holder.key.load(Ordering::Relaxed)
+    }
+
     /// Allocates and registers.
     pub(crate) fn allocate(
-        regions: &Regions,
+        regions: &Arc<Regions>,
         pd: PdUse,
         len: usize,
         access: Access,
@@ -152,19 +246,17 @@ impl SoftMr {
                 .adapter
                 .source
                 .create("vervain-region", len, writers(access))?;
-        let file = access.intersects(REMOTELY).then(|| Arc::new(file));
+        let file = access.intersects(REACHABLE).then(|| Arc::new(file));
         advise_huge(&mapping);
         let start = mapping.start();
         let iova = Iova::of(start);
-        let (key, slot) = regions.publish(&pd, start, len, iova, access, (file, 0))?;
-        let adapter = Arc::clone(&regions.adapter);
+        let holder = regions.publish(&pd, start, len, iova, access, (file, 0))?;
         Ok(SoftMr {
-            adapter,
-            key,
+            regions: Arc::clone(regions),
+            holder,
             start,
             len,
             iova,
-            _slot: slot,
             _pd: pd,
             _backing: Backing::Allocated(mapping),
         })
@@ -174,7 +266,7 @@ impl SoftMr {
     /// shared memory in place; other memory stays, and peers reach it through the kernel, and with atomics
     /// through our agent.
     pub(crate) fn register(
-        regions: &Regions,
+        regions: &Arc<Regions>,
         pd: PdUse,
         start: NonNull<u8>,
         len: usize,
@@ -185,7 +277,7 @@ impl SoftMr {
         check(len, access)?;
         rules::check_iova(start, len, iova)?;
         let mut place = Place::of(start, len);
-        let shared = if remap && access.intersects(REMOTELY) {
+        let shared = if remap && access.intersects(REACHABLE) {
             let source = &regions.adapter.source;
             remap::make_shared(source, &mut place, start, len, writers(access))?
         } else {
@@ -194,7 +286,7 @@ impl SoftMr {
         let file = match shared {
             Some(file) => Some(Arc::new(file)),
             None => {
-                if access.intersects(REMOTELY) {
+                if access.intersects(REACHABLE) {
                     allow_peers_to_reach_us();
                 }
                 None
@@ -205,7 +297,7 @@ impl SoftMr {
 
     /// Registers memory of the caller that lies in a file of the caller's, from an offset on.
     pub(crate) fn register_file(
-        regions: &Regions,
+        regions: &Arc<Regions>,
         pd: PdUse,
         (start, len): (NonNull<u8>, usize),
         iova: Iova,
@@ -215,7 +307,7 @@ impl SoftMr {
         check(len, access)?;
         rules::check_iova(start, len, iova)?;
         let place = Place::of(start, len);
-        let file = match access.intersects(REMOTELY) {
+        let file = match access.intersects(REACHABLE) {
             true => {
                 let source = &regions.adapter.source;
                 let end = in_file.checked_add(len as u64);
@@ -235,7 +327,7 @@ impl SoftMr {
     }
 
     fn of_caller(
-        regions: &Regions,
+        regions: &Arc<Regions>,
         pd: PdUse,
         (start, len): (NonNull<u8>, usize),
         iova: Iova,
@@ -243,14 +335,13 @@ impl SoftMr {
         file: (Option<Arc<OwnedFd>>, u64),
         place: Place,
     ) -> Result<Self, VerbsError> {
-        let (key, slot) = regions.publish(&pd, start, len, iova, access, file)?;
+        let holder = regions.publish(&pd, start, len, iova, access, file)?;
         Ok(SoftMr {
-            adapter: Arc::clone(&regions.adapter),
-            key,
+            regions: Arc::clone(regions),
+            holder,
             start,
             len,
             iova,
-            _slot: slot,
             _pd: pd,
             _backing: Backing::Callers(place),
         })
@@ -258,13 +349,19 @@ impl SoftMr {
 }
 
 /// Rights that peers have.
-const REMOTELY: Access = Access::REMOTE_WRITE
+pub(crate) const REMOTELY: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
+/// Rights by which peers come to have some, now or when a window is bound.
+const REACHABLE: Access = REMOTELY.union(Access::WINDOW_BIND);
+
 /// Peers that may only read get a file that they cannot map writable.
 fn writers(access: Access) -> Writers {
-    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+    let by_windows = Access::WINDOW_BIND | Access::LOCAL_WRITE;
+    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        || access.contains(by_windows)
+    {
         Writers::Everybody
     } else {
         Writers::Owner
@@ -318,11 +415,16 @@ unsafe impl NicMr for SoftMr {
     }
 
     fn lkey(&self) -> Lkey {
-        Lkey(self.key)
+        Lkey(self.key())
     }
 
     fn rkey(&self) -> Rkey {
-        Rkey(self.key)
+        Rkey(self.key())
+    }
+
+    fn has_windows(&self) -> bool {
+        let regions = &self.regions;
+        regions.windows.any_of(&regions.adapter, self.key())
     }
 
     fn base(&self) -> Option<NonNull<u8>> {
@@ -332,10 +434,11 @@ unsafe impl NicMr for SoftMr {
 
 impl Drop for SoftMr {
     fn drop(&mut self) {
-        let index = mr_index(self.key);
-        mr_entry::withdraw(self.adapter.mr_entry(index));
+        let (adapter, key) = (&self.regions.adapter, self.key());
+        mr_entry::withdraw(adapter.mr_entry(mr_index(key)));
+        self.regions.windows.unbind_all_of(adapter, key);
         // Nobody may still be copying when the memory goes away.
-        self.adapter.quiescence.wait();
+        adapter.quiescence.wait();
     }
 }
 
@@ -364,6 +467,8 @@ pub(crate) fn local(
         len: entry.len.load(Ordering::Relaxed),
         start: entry.start.load(Ordering::Relaxed),
         in_file: 0, // As little.
+        given: 0,
+        window: None, // A window's domain is none.
     };
     let offset = region.offset(sge.addr, u64::from(sge.len))?;
     let right = region.pd == pd && region.access.contains(needed);

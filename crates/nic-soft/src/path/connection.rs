@@ -90,6 +90,8 @@ pub(crate) struct Connection {
     memory: RemoteMemory,
     /// The atomic that the peer's process was asked for.
     atomic: Option<Arc<AtomicQuestion>>,
+    /// How often the window had been bound whose key the request under way takes away.
+    revokes: u32,
 }
 
 impl Connection {
@@ -101,6 +103,7 @@ impl Connection {
             peer_gone: false,
             memory: RemoteMemory::default(),
             atomic: None,
+            revokes: 0,
         }
     }
 
@@ -181,8 +184,11 @@ impl Connection {
                 Outcome::Failed(Cause::NotConnected)
             };
         };
-        if !link.is_up(&us) {
-            return nobody(link.peer.is_dead());
+        if !link.is_as_before() {
+            if !link.is_up(&us) {
+                return nobody(link.peer.is_dead());
+            }
+            self.memory.look_anew();
         }
         if progress.has_begun() {
             match (link.goes_on(), us.transport) {
@@ -195,8 +201,25 @@ impl Connection {
         let memory = &mut self.memory;
         let carried = match wr.op {
             Op::Send { imm } => {
-                return send(adapter, &us, link, imm, wr.flags, local, len, progress);
+                let rest = (imm.unwrap_or(0), message_flags(imm, wr.flags));
+                return send::<false>(adapter, &us, link, rest, local, len, progress);
             }
+            Op::SendInvalidate { rkey } => {
+                if *progress == Progress::Nothing {
+                    match memory.check_revocable(&link.peer, link.qpn, rkey) {
+                        Ok(bound) => self.revokes = bound,
+                        Err(cause) => return Outcome::Failed(cause),
+                    }
+                }
+                let rest = (rkey.0, message_flags(None, wr.flags));
+                let sent = send::<true>(adapter, &us, link, rest, local, len, progress);
+                if matches!(sent, Outcome::Done) || *progress == Progress::Unconfirmed {
+                    memory.revoke(rkey, self.revokes);
+                }
+                return sent;
+            }
+            // Of this side: the send queue has done them.
+            Op::BindWindow(_) | Op::LocalInvalidate { .. } => Ok(()),
             Op::Write { remote, imm: None } => write(adapter, memory, link, remote, local, len),
             Op::Write {
                 remote,
@@ -223,7 +246,7 @@ impl Connection {
                         }
                     }
                 });
-                if announced.is_ok() && us.transport == Transport::Rc && !link.has_delivered(&us) {
+                if announced.is_ok() && us.transport == Transport::Rc && !link.has_delivered() {
                     *progress = Progress::Unconfirmed;
                     return Outcome::Wait(Wait::Peer);
                 }
@@ -369,7 +392,14 @@ fn access(
         return Ok(None);
     }
     memory
-        .resolve(adapter, &link.peer, link.pd, remote, len, needed)
+        .resolve(
+            adapter,
+            &link.peer,
+            (link.pd, link.qpn),
+            remote,
+            len,
+            needed,
+        )
         .map(Some)
         .map_err(|why| match why {
             Unresolved::Failed(cause) => Refused::Failed(cause),
@@ -428,15 +458,14 @@ fn announce(
     }
 }
 
-/// A SEND over a connection: whole, or in pieces.
+/// A SEND over a connection: whole, or in pieces. One that takes a key away ends with a message that says so.
 #[inline]
 #[allow(clippy::too_many_arguments)] // The parts of one request; a struct would be built per message.
-fn send(
+fn send<const INVALIDATES: bool>(
     adapter: &Adapter,
     us: &Us,
     link: &mut Link,
-    imm: Option<u32>,
-    flags: SendFlags,
+    (imm, flags): (u32, u8),
     local: &Local<'_>,
     len: usize,
     progress: &mut Progress,
@@ -449,8 +478,7 @@ fn send(
             Outcome::Done
         }
     };
-    let message_flags = message_flags(imm, flags) | link.risk(len);
-    let imm = imm.unwrap_or(0);
+    let message_flags = flags | link.risk(len);
     let mut sent = match *progress {
         Progress::Sent(sent) => sent,
         _ => 0,
@@ -488,24 +516,22 @@ fn send(
     }
     loop {
         let now = (len - sent).min(PIECE_MAX);
+        let is_end = INVALIDATES && sent == len;
+        let kind = if is_end { Kind::SendEnd } else { Kind::Send };
         let first = if sent == 0 { FIRST } else { 0 };
-        let last = if sent + now == len { LAST } else { 0 };
+        let is_last = if INVALIDATES {
+            is_end
+        } else {
+            sent + now == len
+        };
+        let last = if is_last { LAST } else { 0 };
         let from = sent;
         let fill = |to: *mut u8| {
             // SAFETY: the lane has room for `now` bytes, which the payload has from there on.
             unsafe { local.gather(from, to, now) };
         };
         let piece_flags = message_flags | first | last;
-        match link.push(
-            adapter,
-            us,
-            Kind::Send,
-            piece_flags,
-            imm,
-            now as u32,
-            now,
-            fill,
-        ) {
+        match link.push(adapter, us, kind, piece_flags, imm, now as u32, now, fill) {
             Ok(_) => sent += now,
             Err(no_lane) => {
                 if sent > 0 {
@@ -523,7 +549,7 @@ fn send(
         }
         if last != 0 {
             link.consume();
-            if reliable && !link.has_delivered(us) {
+            if reliable && !link.has_delivered() {
                 *progress = Progress::Unconfirmed;
                 return Outcome::Wait(Wait::Peer);
             }

@@ -163,6 +163,14 @@ impl Link {
         self.look_again(us, word)
     }
 
+    /// Whether it takes our messages, and has said nothing new since it was looked at.
+    #[inline(always)]
+    pub(crate) fn is_as_before(&self) -> bool {
+        // SAFETY: the entry stays mapped.
+        let word = unsafe { &*self.entry }.word.load(Ordering::Acquire);
+        word == self.word && word & RECEIVES != 0 && !self.peer.is_dead()
+    }
+
     #[cold]
     fn look_again(&mut self, us: &Us, word: u64) -> bool {
         self.word = 0;
@@ -312,15 +320,16 @@ impl Link {
     /// the same connection. Then it is received, even if the queue pair fails right after: whoever
     /// fails says so, has all senders pass a fence, and reads its lanes to their end.
     #[inline]
-    pub(crate) fn has_delivered(&mut self, us: &Us) -> bool {
+    pub(crate) fn has_delivered(&mut self) -> bool {
         light_barrier();
         // SAFETY: the entry stays mapped.
         let word = unsafe { &*self.entry }.word.load(Ordering::Acquire);
         if word == self.word {
             return true;
         }
+        // Whoever carries the request out looks again.
         self.has_begun();
-        self.is_up(us) && self.goes_on()
+        false
     }
 
     /// Notes that a message has begun and has to wait.
@@ -596,7 +605,7 @@ impl Drop for Link {
 /// Whether a message raises a solicited event. What fails counts as solicited.
 #[inline(always)]
 fn is_solicited(kind: Kind, flags: u8) -> bool {
-    flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm)
+    flags & SOLICITED != 0 || !matches!(kind, Kind::Send | Kind::WriteImm | Kind::SendEnd)
 }
 
 /// Why a message could not go through the lane.

@@ -13,7 +13,7 @@ use crate::contact::question::Question;
 use crate::memory::local::Piece;
 use crate::shared::cause::Cause;
 use crate::shared::layout::{KIND_SHARED, MrEntry, mr_index};
-use crate::shared::mr_entry::{self, Described};
+use crate::shared::mr_entry::{self, Described, Window as Bound};
 use crate::shared::segment::Mapping;
 
 /// Regions remembered by a queue pair; a power of two.
@@ -40,6 +40,9 @@ pub(crate) struct RemoteMemory {
     last: Last,
     /// What a request waits for.
     asking: Option<(Arc<Peer>, Arc<Question>)>,
+    /// Keys of windows that requests over this queue pair have taken away, of which the peer may not know yet, each with how
+    /// often the window had been bound.
+    revoked: Vec<(u32, u32)>,
 }
 
 /// Why there is no place for a range.
@@ -216,7 +219,7 @@ impl RemoteMemory {
         self.last.key == key
     }
 
-    /// Checks a range of a peer's memory. `pd` is the protection domain of the peer's queue pair. Waits
+    /// Checks a range of a peer's memory. `pd` is the protection domain of the peer's queue pair, `qpn`. Waits
     /// for nobody: for a region that is used for the first time the peer is asked, and the answer is
     /// there when this is called again later.
     #[inline]
@@ -224,7 +227,7 @@ impl RemoteMemory {
         &mut self,
         adapter: &Adapter,
         peer: &Arc<Peer>,
-        pd: u32,
+        (pd, qpn): (u32, u32),
         remote: RemoteAddr,
         len: usize,
         needed: Access,
@@ -244,7 +247,7 @@ impl RemoteMemory {
         self.last = Last::default();
         if !known {
             self.regions[slot] = None;
-            self.regions[slot] = Some(self.find(adapter, peer, key)?);
+            self.regions[slot] = Some(self.find(adapter, peer, qpn, key)?);
         }
         let Some(region) = &self.regions[slot] else {
             return Err(Cause::RemoteKey.into());
@@ -274,15 +277,77 @@ impl RemoteMemory {
         })
     }
 
+    /// Checks that a window is reached over the peer's queue pair, and was not taken away.
+    fn check_window(
+        &mut self,
+        peer: &Peer,
+        qpn: u32,
+        (key, given): (u32, u32),
+        window: Bound,
+    ) -> Result<(), Cause> {
+        self.revoked.retain(|(old, _)| {
+            let entry = peer.mr_entry(mr_index(*old));
+            entry.is_some_and(|entry| entry.key.load(Ordering::Acquire) == *old)
+        });
+        let is_its = window.qpn == 0 || window.qpn == qpn;
+        match is_its && !self.revoked.contains(&(key, given)) {
+            true => Ok(()),
+            false => Err(Cause::RemoteKey),
+        }
+    }
+
+    /// Looks at every region anew: the peer has said that something of its queue pair has changed, and its keys may name other
+    /// regions now.
+    #[cold]
+    pub(crate) fn look_anew(&mut self) {
+        self.last = Last::default();
+        self.regions = Default::default();
+    }
+
+    /// Whether a request over the peer's queue pair may take the key of one of its windows away, and how
+    /// often that was bound.
+    #[cold]
+    pub(crate) fn check_revocable(
+        &mut self,
+        peer: &Peer,
+        qpn: u32,
+        rkey: Rkey,
+    ) -> Result<u32, Cause> {
+        let key = rkey.0;
+        let entry = peer.mr_entry(mr_index(key)).ok_or(Cause::RemoteKey)?;
+        let described = mr_entry::describe(entry, key).ok_or(Cause::RemoteKey)?;
+        let window = described.window.ok_or(Cause::RemoteKey)?;
+        if window.qpn == 0 {
+            return Err(Cause::RemoteKey);
+        }
+        self.check_window(peer, qpn, (key, described.given), window)?;
+        Ok(described.given)
+    }
+
+    /// Takes the key of a window away for this queue pair, which alone had it: from here on, whether or not the
+    /// peer has received that yet.
+    #[cold]
+    pub(crate) fn revoke(&mut self, rkey: Rkey, given: u32) {
+        let key = rkey.0;
+        self.last = Last::default();
+        self.regions[mr_index(key) % CACHED].take_if(|region| region.key == key);
+        self.revoked.push((key, given));
+    }
+
+    /// `qpn` is the peer's queue pair.
     #[cold]
     fn find(
         &mut self,
         adapter: &Adapter,
         peer: &Arc<Peer>,
+        qpn: u32,
         key: u32,
     ) -> Result<Region, Unresolved> {
         let entry = peer.mr_entry(mr_index(key)).ok_or(Cause::RemoteKey)?;
         let described = mr_entry::describe(entry, key).ok_or(Cause::RemoteKey)?;
+        if let Some(window) = described.window {
+            self.check_window(peer, qpn, (key, described.given), window)?;
+        }
         let remotely = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         if !described.access.intersects(remotely) {
             return Err(Cause::RemoteRight.into());
@@ -606,7 +671,7 @@ mod tests {
         let mut regions = RemoteMemory::default();
         let mut find = || {
             loop {
-                match regions.find(us.adapter(), &peer, key) {
+                match regions.find(us.adapter(), &peer, 0, key) {
                     Err(Unresolved::Asked) => std::thread::yield_now(),
                     found => return found,
                 }
@@ -639,7 +704,8 @@ mod tests {
         let mut regions = RemoteMemory::default();
         let mut resolve = || {
             let at = verbs::nic::remote_addr(&*region, 0);
-            let found = regions.resolve(us.adapter(), &peer, pd.0, at, 64, Access::REMOTE_READ);
+            let found =
+                regions.resolve(us.adapter(), &peer, (pd.0, 0), at, 64, Access::REMOTE_READ);
             found.map(|place| matches!(place, Place::Private { .. }))
         };
         assert_eq!(resolve(), Ok(true));

@@ -4,9 +4,10 @@
 //! them. Completions of RECVs are made while polling: the poller looks into the lanes that lead to
 //! the queue pairs of this completion queue and moves what it finds into their RECVs.
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use verbs::nic::AsyncEvent;
 use verbs::{CqNum, Polled, Wc};
@@ -37,10 +38,13 @@ pub(crate) trait Completes: Sized + Send + Sync + Debug + 'static {
 #[repr(C)] // What every poll and completion looks at lies on one line behind the ring.
 pub(crate) struct CqShared<Q> {
     local: Bounded<Completed>,
+    /// It has overrun, or holds what found no room in the ring.
+    is_odd: AtomicBool,
     overrun: AtomicBool,
     /// There is an event of an earlier arming.
     owed: AtomicBool,
     pub(crate) channel: Option<Arc<ChannelShared>>,
+    spilled: Mutex<Spilled>,
     /// Closed when the queue's owner has dropped it: then completions go nowhere.
     work: WorkList<Waiting<Q>>,
     events: Arc<Events>,
@@ -48,6 +52,17 @@ pub(crate) struct CqShared<Q> {
     qps: Mutex<Vec<Weak<Q>>>,
     /// Its number, in use as long as one of its queue pairs is there.
     slot: Slot<Weak<CqShared<Q>>>,
+}
+
+/// Completions beyond those that the ring holds: of a queue that was made larger, or does not mind an overrun. Once there is one, those
+/// behind it come here too, until the poller has taken all: so they stay in order.
+#[derive(Debug)]
+struct Spilled {
+    /// Completions that the queue is to hold in all.
+    depth: usize,
+    /// Those that the ring takes while nothing is here.
+    in_ring: usize,
+    rest: VecDeque<Completed>,
 }
 
 /// The completion of a send work request, and how far its polling frees the send queue.
@@ -90,13 +105,19 @@ impl<Q> Waiting<Q> {
 impl<Q: Completes> CqShared<Q> {
     pub(crate) fn new(
         slot: Slot<Weak<CqShared<Q>>>,
-        depth: usize,
+        (depth, ignores_overrun): (usize, bool),
         channel: Option<Arc<ChannelShared>>,
         events: &Arc<Events>,
     ) -> Arc<Self> {
         let shared = Arc::new(CqShared {
             local: Bounded::new(depth),
+            is_odd: AtomicBool::new(false),
             overrun: AtomicBool::new(false),
+            spilled: Mutex::new(Spilled {
+                depth: if ignores_overrun { usize::MAX } else { depth },
+                in_ring: depth,
+                rest: VecDeque::new(),
+            }),
             work: WorkList::new(),
             channel,
             owed: AtomicBool::new(false),
@@ -135,7 +156,7 @@ impl<Q: Completes> CqShared<Q> {
     #[must_use]
     pub(crate) fn complete(&self, adapter: &Adapter, wc: Wc, position: u64) -> bool {
         let Some(place) = self.local.push(Completed { wc, position }) else {
-            return self.overrun(adapter);
+            return self.spill(adapter, Completed { wc, position });
         };
         if self.channel.is_some() {
             self.completed(adapter, place, wc.is_ok());
@@ -154,6 +175,71 @@ impl<Q: Completes> CqShared<Q> {
         }
     }
 
+    fn spilled(&self) -> MutexGuard<'_, Spilled> {
+        // Every change leaves it as it may be.
+        self.spilled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a completion that has found no room in the ring; as [`complete`](Self::complete).
+    #[cold]
+    fn spill(&self, adapter: &Adapter, completed: Completed) -> bool {
+        let mut spilled = self.spilled();
+        let held = self.local.len() + spilled.rest.len();
+        if held >= spilled.depth {
+            drop(spilled);
+            return self.overrun(adapter);
+        }
+        // Whoever adds another one comes here as well.
+        self.local.set_depth(0);
+        spilled.rest.push_back(completed);
+        self.is_odd.store(true, Ordering::Relaxed);
+        drop(spilled);
+        self.notify(adapter, !completed.wc.is_ok());
+        true
+    }
+
+    /// Takes completions of the ring, and then what found no room there; true when somebody adds one to the ring just now,
+    /// behind which others wait.
+    ///
+    /// # Safety
+    /// As for [`take_completions`](Self::take_completions).
+    #[cold]
+    pub(crate) unsafe fn take_spilled(&self, adapter: &Adapter, out: &mut Polled) -> bool {
+        let mut spilled = self.spilled();
+        // SAFETY: the caller's promise.
+        unsafe { self.take_completions(adapter, out) };
+        // Nobody adds to the ring any more but who had begun to.
+        if self.local.len() > 0 {
+            return !spilled.rest.is_empty();
+        }
+        while !out.is_full() {
+            let Some(Completed { wc, position }) = spilled.rest.pop_front() else {
+                break;
+            };
+            out.push(wc);
+            adapter.released[qp_index(wc.qpn.0)].note(position);
+        }
+        if spilled.rest.is_empty() {
+            self.local.set_depth(spilled.in_ring);
+            self.is_odd.store(self.is_overrun(), Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Changes how many completions it holds; false for fewer than there are.
+    pub(crate) fn resize(&self, depth: usize) -> bool {
+        let mut spilled = self.spilled();
+        if self.local.len() + spilled.rest.len() > depth {
+            return false;
+        }
+        spilled.depth = depth;
+        spilled.in_ring = depth.min(self.local.capacity());
+        if spilled.rest.is_empty() {
+            self.local.set_depth(spilled.in_ring);
+        }
+        true
+    }
+
     /// Notes that a completion has found no room; whether nobody minds.
     #[cold]
     fn overrun(&self, adapter: &Adapter) -> bool {
@@ -161,6 +247,7 @@ impl<Q: Completes> CqShared<Q> {
             return true;
         }
         if !self.overrun.swap(true, Ordering::AcqRel) {
+            self.is_odd.store(true, Ordering::Relaxed);
             let event = AsyncEvent::CqError(CqNum(self.number() as u32));
             self.events.raise(event, || self.work.is_closed());
             // What they receive could not be told any more.
@@ -172,6 +259,12 @@ impl<Q: Completes> CqShared<Q> {
         // Its poller finds the error.
         self.notify(adapter, true);
         self.work.is_closed()
+    }
+
+    /// Whether the poller has to look closer.
+    #[inline]
+    pub(crate) fn is_odd(&self) -> bool {
+        self.is_odd.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_overrun(&self) -> bool {

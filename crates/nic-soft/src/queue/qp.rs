@@ -486,6 +486,11 @@ impl QpShared {
         qp_entry::announce(entry, word, &pair);
     }
 
+    /// Has peers look at it, and at what they reach over it, anew.
+    pub(crate) fn publish_anew(&self) {
+        self.publish(&self.machine());
+    }
+
     /// Tells peers that a RECV for datagrams is about to be there whose buffers cannot be used.
     #[cold]
     pub(crate) fn note_flaw(&self) {

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use verbs::{PostError, RecvBatch, Sge};
+use verbs::nic::AsyncEvent;
+use verbs::{PostError, RecvBatch, Sge, SrqNum};
 
 use crate::contact::adapter::Adapter;
 use crate::queue::channel::Wakes;
+use crate::queue::events::Events;
 use crate::shared::layout::SrqEntry;
 use crate::shared::recv_queue::{Recv, RecvQueue};
 use crate::shared::srq_entry;
@@ -16,10 +18,16 @@ use crate::sync::table::Slot;
 #[derive(Debug)]
 pub(crate) struct SrqShared {
     recvs: RecvQueue,
+    depth: usize,
     /// RECVs that were taken for messages which did not use them after all: for the next ones.
     returned: Mutex<Vec<Recv>>,
     /// How many they are.
     returned_count: AtomicUsize,
+    /// An event is to be raised when there are fewer RECVs than this; 0 for none.
+    limit: AtomicU32,
+    /// RECVs were returned, or there is a limit: whoever takes one looks closer.
+    is_odd: AtomicBool,
+    events: Arc<Events>,
     /// Whether some poller has found no RECV for a message.
     is_awaited: AtomicBool,
     /// The queues of such pollers, and whether a message raises a solicited event.
@@ -38,12 +46,17 @@ impl SrqShared {
         slot: Slot<Weak<SrqShared>>,
         depth: usize,
         sge_max: usize,
+        events: &Arc<Events>,
     ) -> Arc<Self> {
         srq_entry::reset(adapter.srq_entry(slot.number()));
         let shared = Arc::new(SrqShared {
             recvs: RecvQueue::new(depth, sge_max),
+            depth,
             returned: Mutex::new(Vec::new()),
             returned_count: AtomicUsize::new(0),
+            limit: AtomicU32::new(0),
+            is_odd: AtomicBool::new(false),
+            events: Arc::clone(events),
             is_awaited: AtomicBool::new(false),
             awaiting: Mutex::new(Vec::new()),
             round: AtomicU32::new(0),
@@ -67,6 +80,8 @@ impl SrqShared {
     /// Its owner drops it.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
+        let own = self.limit_event();
+        self.events.forget(|event| event == own);
     }
 
     /// Adds RECVs, and rings those who wait for some.
@@ -136,16 +151,72 @@ impl SrqShared {
     /// Takes a RECV and tells peers that there is one fewer. `note` has told the sender before.
     pub(crate) fn pop(&self, adapter: &Adapter, into: &mut Recv, note: impl Fn()) -> bool {
         let entry = adapter.srq_entry(self.number());
-        let any_returned = self.returned_count.load(Ordering::Relaxed) > 0;
-        (any_returned && self.pop_returned(entry, into, &note))
-            || srq_entry::take(entry, &self.recvs, into, note)
+        if self.is_odd.load(Ordering::Relaxed) {
+            return self.pop_odd(entry, into, &note);
+        }
+        srq_entry::take(entry, &self.recvs, into, note)
+    }
+
+    #[cold]
+    fn pop_odd(&self, entry: &SrqEntry, into: &mut Recv, note: &dyn Fn()) -> bool {
+        let taken =
+            self.pop_returned(entry, into, note) || srq_entry::take(entry, &self.recvs, into, note);
+        if taken {
+            self.look_at_limit(entry);
+        }
+        taken
+    }
+
+    /// The event of the limit.
+    fn limit_event(&self) -> AsyncEvent {
+        AsyncEvent::SrqLimit(SrqNum(self.number() as u32))
+    }
+
+    /// Raises the event if there are fewer RECVs than the limit.
+    fn look_at_limit(&self, entry: &SrqEntry) {
+        let limit = self.limit.load(Ordering::Acquire);
+        if srq_entry::count(entry) >= u64::from(limit) {
+            return;
+        }
+        // Once for each arming, whoever sees it first.
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let disarmed = self.limit.compare_exchange(limit, 0, success, failure);
+        if disarmed.is_ok() {
+            self.note_odd(&self.returned());
+            let is_gone = || !self.is_open();
+            self.events.raise(self.limit_event(), is_gone);
+        }
+    }
+
+    /// Asks for an event when there are fewer RECVs than this, which may be now.
+    pub(crate) fn arm_limit(&self, adapter: &Adapter, limit: u32) {
+        self.limit.store(limit, Ordering::Release);
+        self.note_odd(&self.returned());
+        // Who is taking RECVs and has not seen that it is odd has done so before this goes on.
+        adapter.quiescence.wait();
+        self.look_at_limit(adapter.srq_entry(self.number()));
+    }
+
+    /// RECVs that it holds.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The limit that waits for its event.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Whether whoever takes a RECV looks closer.
+    fn note_odd(&self, returned: &[Recv]) {
+        let is_odd = !returned.is_empty() || self.limit() > 0;
+        self.is_odd.store(is_odd, Ordering::Relaxed);
     }
 
     fn returned(&self) -> MutexGuard<'_, Vec<Recv>> {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[cold]
     fn pop_returned(&self, entry: &SrqEntry, into: &mut Recv, note: &dyn Fn()) -> bool {
         let mut returned = self.returned();
         if returned.is_empty() {
@@ -153,6 +224,7 @@ impl SrqShared {
         }
         *into = returned.remove(0);
         self.returned_count.store(returned.len(), Ordering::Relaxed);
+        self.note_odd(&returned);
         note();
         srq_entry::note_taken(entry);
         true
@@ -166,6 +238,7 @@ impl SrqShared {
             let mut returned = self.returned();
             returned.push(recv);
             self.returned_count.store(returned.len(), Ordering::Relaxed);
+            self.note_odd(&returned);
             srq_entry::note_returned(adapter.srq_entry(self.number()));
         }
         self.ring(adapter, false);

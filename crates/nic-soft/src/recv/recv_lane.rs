@@ -15,7 +15,8 @@ use crate::queue::arrival::Arrival;
 use crate::queue::qp::QpShared;
 use crate::shared::cause::Cause;
 use crate::shared::lane::{self, Found, LookAhead, Message, Reader};
-use crate::shared::layout::{FAILS, FIRST, GOES_ON, IMM, Kind, LAST, MESSAGE_LEN_MAX};
+use crate::shared::layout::{FAILS, FIRST, GOES_ON, IMM, Kind, LAST, MESSAGE_LEN_MAX, mr_index};
+use crate::shared::mr_entry;
 use crate::shared::recv_queue::Recv;
 
 /// Messages that complete nothing which are taken in one poll.
@@ -342,6 +343,7 @@ impl RecvLane {
                 Taken::Nothing
             }
             Kind::WriteImm => self.write_imm(adapter, message, out),
+            Kind::SendEnd => self.send_end(adapter, message, out),
             Kind::TooLong => self.failed_recv(adapter, Cause::RecvRoom, out),
             Kind::BadRecv => self.failed_recv(adapter, Cause::RecvMemory, out),
         }
@@ -581,6 +583,34 @@ impl RecvLane {
         wc.opcode = WcOpcode::RecvWriteImm;
         out.push(wc);
         Taken::Completed
+    }
+
+    /// The end of a SEND that takes a key away. It is gone before the completion that says so is seen.
+    #[cold]
+    fn send_end(&mut self, adapter: &Adapter, message: &Message, out: &mut Polled) -> Taken {
+        if message.len != 0 || message.flags & LAST == 0 {
+            self.fail("bytes in a message that has none");
+            return Taken::Nothing;
+        }
+        let taken = match self.qp.lent.is_some() {
+            true => self.lent_piece(adapter, message, out),
+            false => self.piece(adapter, message, out),
+        };
+        if !matches!(taken, Taken::Completed) {
+            return taken;
+        }
+        let (key, qpn) = (message.imm, self.qp.num);
+        let entry = adapter.published().mrs.get(mr_index(key));
+        let is_gone = entry.is_none_or(|entry| {
+            mr_entry::revoke(entry, key, qpn) || mr_entry::describe(entry, key).is_none()
+        });
+        // The sender has looked whether it may.
+        if !is_gone {
+            self.fail("a key taken away that is no window's of this queue pair");
+        } else if let Some(wc) = out.last_mut() {
+            wc.flags |= WcFlags::WITH_INV;
+        }
+        taken
     }
 
     /// A message for which the sender saw a RECV, but there is none. With a shared receive queue

@@ -20,6 +20,7 @@ use verbs::{
 use crate::contact::adapter::Adapter;
 use crate::contact::contacts::Contacts;
 use crate::memory::local::Local;
+use crate::memory::mr::Regions;
 use crate::path::connection::{self, Connection, Outcome, Progress, Wait, message_flags};
 use crate::path::link::{Link, Us};
 use crate::queue::qp::QpShared;
@@ -51,6 +52,8 @@ pub(crate) struct SendQueue {
     us: Us,
     connection: Connection,
     dests: Dests,
+    /// Whose windows are bound.
+    regions: Arc<Regions>,
     /// The queue pair's own key (UD).
     qkey: Qkey,
     kept: VecDeque<Kept>,
@@ -72,6 +75,9 @@ fn opcode(op: &Op) -> WcOpcode {
         Op::Read { .. } => WcOpcode::Read,
         Op::CompareSwap { .. } => WcOpcode::CompareSwap,
         Op::FetchAdd { .. } => WcOpcode::FetchAdd,
+        Op::SendInvalidate { .. } => WcOpcode::Send,
+        Op::BindWindow(_) => WcOpcode::BindWindow,
+        Op::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
     }
 }
 
@@ -81,8 +87,10 @@ impl SendQueue {
         pd: usize,
         handles: Arc<AddressHandles>,
         contacts: Arc<Contacts>,
+        regions: Arc<Regions>,
     ) -> Self {
         SendQueue {
+            regions,
             us,
             connection: Connection::new(us),
             dests: Dests::new(us, pd, handles, contacts),
@@ -121,6 +129,13 @@ impl SendQueue {
         self.timeout = attr.timeout.filter(|code| *code != 0).map(ns);
         self.retries = u32::from(attr.retry_count.unwrap_or(0));
         self.rnr_retries = attr.rnr_retry.filter(|count| *count != 7).map(u32::from);
+    }
+
+    /// How many requests find room now, which grows as completions are polled.
+    pub(crate) fn room(&mut self, qp: &QpShared) -> u32 {
+        self.has_room(qp);
+        let used = self.posted - self.freed;
+        qp.caps.send_wr_max.saturating_sub(used as u32)
     }
 
     /// Requests taken so far.
@@ -322,6 +337,17 @@ impl SendQueue {
         match (wr.op, wr.to) {
             (Op::Send { imm }, Some(to)) => {
                 self.datagram(adapter, &to, address, imm, wr.flags, &local, len)
+            }
+            (Op::BindWindow(bind), _) => {
+                let done = self
+                    .regions
+                    .windows()
+                    .bind(&self.regions, qp.num, qp.pd, &bind);
+                done.map_or_else(Outcome::Failed, |()| Outcome::Done)
+            }
+            (Op::LocalInvalidate { rkey }, _) => {
+                let done = self.regions.windows().invalidate(adapter, qp.num, rkey);
+                done.map_or_else(Outcome::Failed, |()| Outcome::Done)
             }
             _ => {
                 let connection = &mut self.connection;

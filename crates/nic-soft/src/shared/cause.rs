@@ -23,6 +23,16 @@ pub enum Cause {
     NotConnected = 0x07,
     /// The address handle is none of the queue pair's protection domain.
     NoHandle = 0x08,
+    /// No window of this protection domain, or none bound over this queue pair, has the key.
+    WindowKey = 0x09,
+    /// The window is bound, and of the kind that is not bound anew before its key was taken away; or it is to be
+    /// bound to nothing.
+    WindowState = 0x0a,
+    /// The window's region allows no windows, is not there, is of another protection domain or does not grant
+    /// what the window would.
+    WindowRegion = 0x0b,
+    /// What the window is to cover lies outside its region.
+    WindowRange = 0x0c,
     /// No region of the peer has the key, or none that others may reach.
     RemoteKey = 0x11,
     /// The peer's region is of another protection domain than its queue pair.
@@ -70,6 +80,9 @@ impl Cause {
             | Cause::LocalRight
             | Cause::RecvMemory => WcStatus::LocProtErr,
             Cause::RecvRoom => WcStatus::LocLenErr,
+            Cause::WindowKey | Cause::WindowState | Cause::WindowRegion | Cause::WindowRange => {
+                WcStatus::MwBindErr
+            }
             Cause::NotConnected | Cause::NoHandle => WcStatus::LocQpOpErr,
             Cause::RemoteKey
             | Cause::RemoteDomain

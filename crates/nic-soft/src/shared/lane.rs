@@ -306,7 +306,7 @@ impl Message {
     /// Whether it raises a solicited event. What fails counts as solicited.
     pub(crate) fn is_solicited(&self) -> bool {
         match self.kind {
-            Kind::Send | Kind::WriteImm => self.flags & SOLICITED != 0,
+            Kind::Send | Kind::WriteImm | Kind::SendEnd => self.flags & SOLICITED != 0,
             Kind::TooLong | Kind::BadRecv => true,
             Kind::Close => self.flags & FAILS != 0,
             Kind::Pad => false,

@@ -84,6 +84,7 @@ pub(crate) const FLAWED: u64 = 1 << 1;
 pub(crate) struct MrEntry {
     pub(crate) key: AtomicU32,
     pub(crate) access: AtomicU32,
+    /// The protection domain, with [`WINDOW`] for a memory window, which is no local memory.
     pub(crate) pd: AtomicU32,
     /// 1: shared from birth, mapped by peers. 2: private, reached through the kernel.
     pub(crate) kind: AtomicU32,
@@ -94,7 +95,14 @@ pub(crate) struct MrEntry {
     pub(crate) start: AtomicU64,
     /// Where its first byte is in its file, if it has one.
     pub(crate) in_file: AtomicU64,
+    /// The one queue pair that reaches it; 0 when all of its protection domain do.
+    pub(crate) qpn: AtomicU32,
+    /// How many times the key was given to something else before, or to the same anew.
+    pub(crate) given: AtomicU32,
 }
+
+/// In `MrEntry::pd`: a memory window.
+pub(crate) const WINDOW: u32 = 1 << 31;
 
 /// `MrEntry::kind`: a file that peers map.
 pub(crate) const KIND_SHARED: u32 = 1;
@@ -206,6 +214,8 @@ pub(crate) enum Kind {
     BadRecv = 5,
     /// The sender writes no more.
     Close = 6,
+    /// The end of a SEND, without bytes, which takes the key away that stands in place of immediate data.
+    SendEnd = 7,
 }
 
 impl Kind {
@@ -217,6 +227,7 @@ impl Kind {
             4 => Kind::TooLong,
             5 => Kind::BadRecv,
             6 => Kind::Close,
+            7 => Kind::SendEnd,
             _ => return None,
         })
     }

@@ -5,7 +5,7 @@
 
 use verbs::Access;
 
-use crate::shared::layout::MrEntry;
+use crate::shared::layout::{MrEntry, WINDOW};
 use crate::sync::{Ordering, fence};
 
 /// A region as an entry describes it at one moment.
@@ -20,6 +20,17 @@ pub(crate) struct Described {
     pub(crate) start: u64,
     /// Where it begins in its file, if it has one.
     pub(crate) in_file: u64,
+    /// How many times the key was given to something else before, or to the same anew.
+    pub(crate) given: u32,
+    /// What a memory window is besides; nothing for a region.
+    pub(crate) window: Option<Window>,
+}
+
+/// A memory window in an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// The one queue pair that reaches it; 0 when all of its protection domain do.
+    pub(crate) qpn: u32,
 }
 
 impl Described {
@@ -38,12 +49,17 @@ pub(crate) fn announce(entry: &MrEntry, key: u32, region: &Described) {
     // Pairs with the fence in `describe`: who finds any of what follows finds the last key gone.
     fence(Ordering::Release);
     entry.access.store(region.access.bits(), Ordering::Relaxed);
-    entry.pd.store(region.pd, Ordering::Relaxed);
+    let mark = if region.window.is_some() { WINDOW } else { 0 };
+    entry.pd.store(region.pd | mark, Ordering::Relaxed);
     entry.kind.store(region.kind, Ordering::Relaxed);
     entry.addr.store(region.addr, Ordering::Relaxed);
     entry.len.store(region.len, Ordering::Relaxed);
     entry.start.store(region.start, Ordering::Relaxed);
     entry.in_file.store(region.in_file, Ordering::Relaxed);
+    entry.given.store(region.given, Ordering::Relaxed);
+    if let Some(window) = region.window {
+        entry.qpn.store(window.qpn, Ordering::Relaxed);
+    }
     entry.key.store(key, Ordering::Release);
 }
 
@@ -52,20 +68,36 @@ pub(crate) fn withdraw(entry: &MrEntry) {
     entry.key.store(0, Ordering::Release);
 }
 
+/// Takes a window's key away that was bound over a queue pair; false when there is none. Called by the
+/// entry's owner, by any number of threads.
+pub(crate) fn revoke(entry: &MrEntry, key: u32, qpn: u32) -> bool {
+    let is_its = describe(entry, key)
+        .and_then(|described| described.window)
+        .is_some_and(|window| window.qpn == qpn);
+    let (success, failure) = (Ordering::Release, Ordering::Relaxed);
+    is_its && entry.key.compare_exchange(key, 0, success, failure).is_ok()
+}
+
 /// Reads an entry, or says that it holds no region with this key.
 #[inline]
 pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
     if key == 0 || entry.key.load(Ordering::Acquire) != key {
         return None;
     }
+    let pd = entry.pd.load(Ordering::Relaxed);
+    let window = Window {
+        qpn: entry.qpn.load(Ordering::Relaxed),
+    };
     let described = Described {
         access: Access::from_bits_truncate(entry.access.load(Ordering::Relaxed)),
-        pd: entry.pd.load(Ordering::Relaxed),
+        pd: pd & !WINDOW,
         kind: entry.kind.load(Ordering::Relaxed),
         addr: entry.addr.load(Ordering::Relaxed),
         len: entry.len.load(Ordering::Relaxed),
         start: entry.start.load(Ordering::Relaxed),
         in_file: entry.in_file.load(Ordering::Relaxed),
+        given: entry.given.load(Ordering::Relaxed),
+        window: (pd & WINDOW != 0).then_some(window),
     };
     // The fields belong together only if the region was there all the while.
     fence(Ordering::Acquire);

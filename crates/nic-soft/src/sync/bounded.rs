@@ -31,7 +31,8 @@ struct Claimed<T> {
     tail: AtomicU64,
     /// A power of two.
     slots: Box<[Slot<T>]>,
-    depth: u64,
+    /// Values that it takes; not more than there are slots.
+    depth: AtomicU64,
 }
 
 // SAFETY: a slot's value is touched by one thread at a time: by the producer that has claimed a
@@ -50,10 +51,29 @@ impl<T: Copy + Default> Bounded<T> {
             claimed: CachePadded::new(Claimed {
                 tail: AtomicU64::new(0),
                 slots: (0..depth.max(1).next_power_of_two()).map(slot).collect(),
-                depth: depth as u64,
+                depth: AtomicU64::new(depth as u64),
             }),
             head: CachePadded::new(AtomicU64::new(0)),
         }
+    }
+
+    /// Changes how many values it takes: not more than [`capacity`](Self::capacity), and none with 0. A producer that is
+    /// adding one may not see that yet; one that adds its next value does.
+    pub(crate) fn set_depth(&self, depth: usize) {
+        debug_assert!(depth <= self.capacity());
+        self.claimed.depth.store(depth as u64, Ordering::Relaxed);
+    }
+
+    /// Values that there are slots for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.claimed.slots.len()
+    }
+
+    /// Values that were added, or are being added, and not taken.
+    pub(crate) fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Acquire);
+        let tail = self.claimed.tail.load(Ordering::Acquire);
+        tail.saturating_sub(head) as usize
     }
 
     #[inline(always)]
@@ -77,7 +97,7 @@ impl<T: Copy + Default> Bounded<T> {
             // Pairs with the store in `take`: whatever was in the slot has been read. Others may have
             // claimed and taken more since, so that `head` is ahead of `tail`; then the claim fails.
             let used = tail.wrapping_sub(self.head.load(Ordering::Acquire));
-            if used as i64 >= *depth as i64 {
+            if used as i64 >= depth.load(Ordering::Relaxed) as i64 {
                 return None;
             }
             let (success, failure) = (Ordering::Release, Ordering::Acquire);
@@ -130,6 +150,21 @@ impl<T: Copy + Default> Bounded<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_depth_that_changes_holds_for_what_is_added_then() {
+        let queue = Bounded::new(5);
+        // SAFETY: there is no other thread.
+        let take = || unsafe { queue.take(|value| *value) };
+        assert_eq!(queue.capacity(), 8);
+        assert!((0..5).all(|value| queue.push(value).is_some()));
+        assert_eq!((queue.push(5), queue.len()), (None, 5));
+        queue.set_depth(8);
+        assert!((5..8).all(|value| queue.push(value).is_some()));
+        queue.set_depth(0);
+        assert!((0..8).all(|value| take() == Some(value)));
+        assert_eq!((queue.push(8), queue.len(), take()), (None, 0, None));
+    }
 
     #[test]
     fn as_many_fit_as_were_asked_for_and_they_come_out_in_order() {

@@ -10,9 +10,10 @@ use crate::attr::{
 };
 use crate::batch::{Dest, RecvBatch, SendBatch, SendLimits};
 use crate::error::{CqError, PostError, VerbsError};
-use crate::names::{AhNum, CqNum, Gid, Iova, PdNum, QpNum, SrqNum};
+use crate::names::{AhNum, CqNum, Gid, Iova, Lkey, PdNum, QpNum, SrqNum};
 use crate::nic::{
-    AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, QpCtl, QpParts, RecvHalf, SendHalf,
+    AsyncEvent, Nic, NicChannel, NicCq, NicMr, NicSrq, NicWindow, QpCtl, QpParts, RecvHalf,
+    SendHalf, WindowKind,
 };
 use crate::polled::Polled;
 use crate::wr::UdDest;
@@ -27,6 +28,8 @@ pub enum Control {
     Allocate,
     /// [`Nic::register`].
     Register,
+    /// [`Nic::alloc_window`].
+    AllocWindow,
     /// [`Nic::create_channel`].
     CreateChannel,
     /// [`Nic::create_cq`].
@@ -244,6 +247,15 @@ impl<L: Layer> Nic for Wrap<L> {
         Ok(mr)
     }
 
+    fn exchange_keys(&self, one: Lkey, other: Lkey) -> Result<(), VerbsError> {
+        self.nic.exchange_keys(one, other)
+    }
+
+    fn alloc_window(&self, pd: PdNum, kind: WindowKind) -> Result<Box<dyn NicWindow>, VerbsError> {
+        self.layer.control(Control::AllocWindow)?;
+        self.nic.alloc_window(pd, kind)
+    }
+
     fn create_channel(&self) -> Result<Box<dyn NicChannel>, VerbsError> {
         self.layer.control(Control::CreateChannel)?;
         self.nic.create_channel()
@@ -320,6 +332,10 @@ impl<L: Layer> NicCq for Wrapped<L, Box<dyn NicCq>, L::Cq> {
         let (kept, inner) = (&mut self.kept, &mut *self.inner);
         self.layer.arm(kept, inner, solicited_only)
     }
+
+    fn resize(&mut self, depth: u32) -> Result<(), VerbsError> {
+        self.inner.resize(depth)
+    }
 }
 
 impl<L: Layer> RecvHalf for Wrapped<L, Box<dyn NicSrq>, L::Recv> {
@@ -333,6 +349,14 @@ impl<L: Layer> RecvHalf for Wrapped<L, Box<dyn NicSrq>, L::Recv> {
 impl<L: Layer> NicSrq for Wrapped<L, Box<dyn NicSrq>, L::Recv> {
     fn num(&self) -> SrqNum {
         self.inner.num()
+    }
+
+    fn arm_limit(&mut self, limit: u32) -> Result<(), VerbsError> {
+        self.inner.arm_limit(limit)
+    }
+
+    fn limit(&self) -> u32 {
+        self.inner.limit()
     }
 }
 
@@ -374,6 +398,10 @@ impl<L: Layer> SendHalf for Wrapped<L, Box<dyn SendHalf>, L::Send> {
 
     fn prepare(&mut self, to: &UdDest) -> Result<Dest, VerbsError> {
         self.inner.prepare(to)
+    }
+
+    fn room(&mut self) -> u32 {
+        self.inner.room()
     }
 
     #[inline]

@@ -30,7 +30,7 @@ impl Connection {
         let Some(link) = &mut self.link else {
             return 0;
         };
-        if !link.is_up(&self.us) || !link.allowed().contains(needed) {
+        if !link.is_as_before() || !link.allowed().contains(needed) {
             return 0;
         }
         // One alone is written at once.
@@ -84,7 +84,7 @@ impl Connection {
         let (Some(link), [sge]) = (&mut self.link, batch.elements(wqe)) else {
             return false;
         };
-        if !link.is_up(&self.us) || !link.allowed().contains(needed) {
+        if !link.is_as_before() || !link.allowed().contains(needed) {
             return false;
         }
         let (remote, len) = (wqe.remote(), wqe.len() as usize);

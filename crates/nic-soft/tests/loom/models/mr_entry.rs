@@ -20,6 +20,8 @@ fn region(number: u32) -> Described {
         len: u64::from(number) << 8,
         in_file: u64::from(number) << 20,
         start: u64::from(number) << 16,
+        given: number,
+        window: None,
     }
 }
 

@@ -70,6 +70,10 @@ impl SendHalf for FaultySend {
         lock(&self.core).send.prepare(to)
     }
 
+    fn room(&mut self) -> u32 {
+        lock(&self.core).room()
+    }
+
     fn post(&mut self, batch: &SendBatch) -> Result<(), PostError> {
         lock(&self.core).post_send(batch)
     }
@@ -197,6 +201,16 @@ impl Core {
         Ok(())
     }
 
+    /// Requests that a post takes; those that wait for others take room here, and later there.
+    fn room(&mut self) -> u32 {
+        let inside = self.send.room();
+        let held = self.stalled.len() as u32;
+        match held {
+            0 => inside,
+            held => inside.min(self.init.caps.send_wr_max.saturating_sub(held)),
+        }
+    }
+
     fn post_send(&mut self, batch: &SendBatch) -> Result<(), PostError> {
         if self.shared.plan.spares(self.init.transport) {
             return self.send.post(batch);
@@ -214,6 +228,9 @@ impl Core {
         rules::check(&self.limits, wr)?;
         let shared = Arc::clone(&self.shared);
         let fault = shared.plan.fault(transport, self.accepted, &mut self.rng);
+        // What stays on this side is not lost on the way.
+        let is_local = matches!(wr.op, Op::BindWindow(_) | Op::LocalInvalidate { .. });
+        let fault = fault.filter(|_| !is_local);
         match fault {
             Some(Fault::Delay) if transport == Transport::Uc => {
                 if self.stalled.is_empty() {
