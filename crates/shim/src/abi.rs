@@ -42,9 +42,55 @@ pub(crate) const QPS_UNKNOWN: c_int = 7;
 
 /// `enum ibv_event_type`.
 pub(crate) const EVENT_CQ_ERR: c_int = 0;
+pub(crate) const EVENT_SRQ_LIMIT_REACHED: c_int = 15;
 pub(crate) const EVENT_QP_LAST_WQE_REACHED: c_int = 16;
 
+/// `enum ibv_access_flags`, where it is not [`verbs::Access`].
+pub(crate) const ACCESS_ZERO_BASED: c_uint = 1 << 5;
+pub(crate) const ACCESS_ON_DEMAND: c_uint = 1 << 6;
 pub(crate) const ACCESS_HUGETLB: c_uint = 1 << 7;
+
+/// `enum ibv_device_cap_flags`.
+pub(crate) const DEVICE_MEM_WINDOW: c_uint = 1 << 17;
+pub(crate) const DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
+
+/// `enum ibv_odp_general_caps` and `enum ibv_odp_transport_cap_bits`.
+pub(crate) const ODP_SUPPORT: u64 = 1;
+pub(crate) const ODP_SUPPORT_SEND: u32 = 1;
+pub(crate) const ODP_SUPPORT_RECV: u32 = 1 << 1;
+pub(crate) const ODP_SUPPORT_WRITE: u32 = 1 << 2;
+pub(crate) const ODP_SUPPORT_READ: u32 = 1 << 3;
+pub(crate) const ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
+pub(crate) const ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
+
+/// `enum ibv_advise_mr_advice`.
+pub(crate) const ADVISE_MR_PREFETCH: c_int = 0;
+pub(crate) const ADVISE_MR_PREFETCH_WRITE: c_int = 1;
+pub(crate) const ADVISE_MR_PREFETCH_NO_FAULT: c_int = 2;
+/// `enum ibv_advise_mr_flags`.
+pub(crate) const ADVISE_MR_FLAG_FLUSH: u32 = 1;
+
+/// `enum ibv_rereg_mr_flags`.
+pub(crate) const REREG_MR_CHANGE_TRANSLATION: c_int = 1;
+pub(crate) const REREG_MR_CHANGE_PD: c_int = 1 << 1;
+pub(crate) const REREG_MR_CHANGE_ACCESS: c_int = 1 << 2;
+/// `enum ibv_rereg_mr_err_code`: the old region is as it was.
+pub(crate) const REREG_MR_ERR_INPUT: c_int = -1;
+
+/// `enum ibv_srq_attr_mask`.
+pub(crate) const SRQ_MAX_WR: c_int = 1;
+pub(crate) const SRQ_LIMIT: c_int = 1 << 1;
+
+/// `enum ibv_mw_type`.
+pub(crate) const MW_TYPE_1: c_int = 1;
+pub(crate) const MW_TYPE_2: c_int = 2;
+
+/// `enum ibv_parent_domain_init_attr_mask`.
+pub(crate) const PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
+pub(crate) const PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 1 << 1;
+
+/// `enum ibv_values_mask`.
+pub(crate) const VALUES_MASK_RAW_CLOCK: u32 = 1;
 
 pub(crate) const SEND_FENCE: c_uint = 1;
 pub(crate) const SEND_SIGNALED: c_uint = 1 << 1;
@@ -58,11 +104,22 @@ pub(crate) const WR_SEND_WITH_IMM: c_int = 3;
 pub(crate) const WR_RDMA_READ: c_int = 4;
 pub(crate) const WR_ATOMIC_CMP_AND_SWP: c_int = 5;
 pub(crate) const WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
+pub(crate) const WR_LOCAL_INV: c_int = 7;
+pub(crate) const WR_BIND_MW: c_int = 8;
+pub(crate) const WR_SEND_WITH_INV: c_int = 9;
 
+pub(crate) const WC_SEND: c_int = 0;
+pub(crate) const WC_RDMA_WRITE: c_int = 1;
+pub(crate) const WC_RDMA_READ: c_int = 2;
+pub(crate) const WC_COMP_SWAP: c_int = 3;
+pub(crate) const WC_FETCH_ADD: c_int = 4;
+pub(crate) const WC_BIND_MW: c_int = 5;
+pub(crate) const WC_LOCAL_INV: c_int = 6;
 pub(crate) const WC_RECV: c_int = 1 << 7;
 pub(crate) const WC_RECV_RDMA_WITH_IMM: c_int = WC_RECV + 1;
 pub(crate) const WC_GRH: c_uint = 1;
 pub(crate) const WC_WITH_IMM: c_uint = 1 << 1;
+pub(crate) const WC_WITH_INV: c_uint = 1 << 3;
 
 /// `enum ibv_qp_attr_mask`.
 pub(crate) mod qp_attr {
@@ -196,11 +253,19 @@ structure! {
 }
 
 structure! {
+    /// `struct ibv_odp_caps`.
+    OdpCaps {
+        general_caps: u64,
+        per_transport_caps: [u32; 3],
+    }
+}
+
+structure! {
     /// `struct ibv_device_attr_ex`. What follows `device_cap_flags_ex` says of nothing that it is there.
     DeviceAttrEx {
         orig_attr: DeviceAttr,
         comp_mask: u32,
-        odp_caps: [u64; 3],
+        odp_caps: OdpCaps,
         completion_timestamp_mask: u64,
         hca_core_clock: u64,
         device_cap_flags_ex: u64,
@@ -302,6 +367,63 @@ structure! {
         handle: u32,
         lkey: u32,
         rkey: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_td`.
+    Td {
+        context: *mut Context,
+    }
+}
+
+structure! {
+    /// `struct ibv_td_init_attr`.
+    TdInitAttr {
+        comp_mask: u32,
+    }
+}
+
+structure! {
+    /// `struct ibv_parent_domain_init_attr`. Its allocators are for what a driver allocates: this one has nothing that
+    /// could lie in a program's memory.
+    ParentDomainInitAttr {
+        pd: *mut Pd,
+        td: *mut Td,
+        comp_mask: u32,
+        alloc: Absent,
+        free: Absent,
+        pd_context: *mut c_void,
+    }
+}
+
+structure! {
+    /// `struct ibv_mw`.
+    Mw {
+        context: *mut Context,
+        pd: *mut Pd,
+        rkey: u32,
+        handle: u32,
+        r#type: c_int,
+    }
+}
+
+structure! {
+    /// `struct ibv_mw_bind_info`.
+    MwBindInfo {
+        mr: *mut Mr,
+        addr: u64,
+        length: u64,
+        mw_access_flags: c_uint,
+    }
+}
+
+structure! {
+    /// `struct ibv_mw_bind`.
+    MwBind {
+        wr_id: u64,
+        send_flags: c_uint,
+        bind_info: MwBindInfo,
     }
 }
 
@@ -460,7 +582,7 @@ structure! {
 }
 
 structure! {
-    /// `struct ibv_send_wr`. What follows `wr` is of operations that this device does not have.
+    /// `struct ibv_send_wr`. `imm_data` is the key that a SEND invalidates, too.
     SendWr {
         wr_id: u64,
         next: *mut SendWr,
@@ -471,7 +593,16 @@ structure! {
         imm_data: u32,
         wr: Remote,
         qp_type: u32,
-        bind_mw: [u64; 6],
+        bind_mw: SendBindMw,
+    }
+}
+
+structure! {
+    /// What it says of the window that it binds.
+    SendBindMw {
+        mw: *mut Mw,
+        rkey: u32,
+        bind_info: MwBindInfo,
     }
 }
 
@@ -529,6 +660,7 @@ pub(crate) type WrSetInlineData = unsafe extern "C" fn(*mut QpEx, *mut c_void, u
 pub(crate) type WrSetInlineDataList = unsafe extern "C" fn(*mut QpEx, usize, *const DataBuf);
 pub(crate) type WrSetSge = unsafe extern "C" fn(*mut QpEx, u32, u64, u32);
 pub(crate) type WrSetSgeList = unsafe extern "C" fn(*mut QpEx, usize, *const Sge);
+pub(crate) type WrBindMw = unsafe extern "C" fn(*mut QpEx, *mut Mw, u32, *const MwBindInfo);
 pub(crate) type WrComplete = unsafe extern "C" fn(*mut QpEx) -> c_int;
 
 structure! {
@@ -548,14 +680,14 @@ structure! {
         wr_flags: c_uint,
         wr_atomic_cmp_swp: Option<WrAtomicCmpSwp>,
         wr_atomic_fetch_add: Option<WrAtomicFetchAdd>,
-        wr_bind_mw: Absent,
-        wr_local_inv: Absent,
+        wr_bind_mw: Option<WrBindMw>,
+        wr_local_inv: Option<WrImm>,
         wr_rdma_read: Option<WrRdma>,
         wr_rdma_write: Option<WrRdma>,
         wr_rdma_write_imm: Option<WrRdmaImm>,
         wr_send: Option<WrStep>,
         wr_send_imm: Option<WrImm>,
-        wr_send_inv: Absent,
+        wr_send_inv: Option<WrImm>,
         wr_send_tso: Absent,
         wr_set_ud_addr: Option<WrSetUdAddr>,
         wr_set_xrc_srqn: Absent,
@@ -596,8 +728,9 @@ structure! {
 pub(crate) const QP_INIT_ATTR_PD: u32 = 1;
 pub(crate) const QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 
-/// `enum ibv_qp_create_send_ops_flags`: READs, WRITEs, SENDs and atomics, with and without immediate data.
-pub(crate) const SEND_OPS_KNOWN: u64 = 0x7f;
+/// `enum ibv_qp_create_send_ops_flags`: READs, WRITEs, SENDs and atomics, with and without immediate data, and what
+/// windows need.
+pub(crate) const SEND_OPS_KNOWN: u64 = 0x3ff;
 
 structure! {
     /// `struct ibv_comp_channel`.
@@ -613,15 +746,23 @@ pub(crate) type StartPoll = unsafe extern "C" fn(*mut CqEx, *const PollCqAttr) -
 pub(crate) type NextPoll = unsafe extern "C" fn(*mut CqEx) -> c_int;
 pub(crate) type EndPoll = unsafe extern "C" fn(*mut CqEx);
 pub(crate) type ReadU32 = unsafe extern "C" fn(*mut CqEx) -> u32;
+pub(crate) type ReadU64 = unsafe extern "C" fn(*mut CqEx) -> u64;
+pub(crate) type ReadU16 = unsafe extern "C" fn(*mut CqEx) -> u16;
 pub(crate) type ReadU8 = unsafe extern "C" fn(*mut CqEx) -> u8;
 
 /// `enum ibv_create_cq_wc_flags`: length, immediate data, queue pairs' numbers, and what an InfiniBand path has.
 pub(crate) const WC_STANDARD_FLAGS: u64 = 0x7f;
+pub(crate) const WC_EX_WITH_COMPLETION_TIMESTAMP: u64 = 1 << 7;
+pub(crate) const WC_EX_WITH_CVLAN: u64 = 1 << 8;
+pub(crate) const WC_EX_WITH_FLOW_TAG: u64 = 1 << 9;
+pub(crate) const WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
 
 /// `enum ibv_cq_init_attr_mask`.
 pub(crate) const CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: one thread at a time.
-pub(crate) const CREATE_CQ_KNOWN: u32 = 1;
+pub(crate) const CQ_INIT_ATTR_MASK_PD: u32 = 1 << 1;
+/// `enum ibv_create_cq_attr_flags`.
+pub(crate) const CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1;
+pub(crate) const CREATE_CQ_ATTR_IGNORE_OVERRUN: u32 = 1 << 1;
 
 structure! {
     /// `struct ibv_poll_cq_attr`.
@@ -672,11 +813,11 @@ structure! {
         read_slid: Option<ReadU32>,
         read_sl: Option<ReadU8>,
         read_dlid_path_bits: Option<ReadU8>,
-        read_completion_ts: Absent,
-        read_cvlan: Absent,
-        read_flow_tag: Absent,
+        read_completion_ts: Option<ReadU64>,
+        read_cvlan: Option<ReadU16>,
+        read_flow_tag: Option<ReadU32>,
         read_tm_info: Absent,
-        read_completion_wallclock_ns: Absent,
+        read_completion_wallclock_ns: Option<ReadU64>,
     }
 }
 
@@ -702,6 +843,24 @@ pub(crate) type QueryDeviceEx =
 pub(crate) type CreateCqEx = unsafe extern "C" fn(*mut Context, *mut CqInitAttrEx) -> *mut CqEx;
 pub(crate) type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut QpInitAttrEx) -> *mut Qp;
 
+pub(crate) type AllocMw = unsafe extern "C" fn(*mut Pd, c_int) -> *mut Mw;
+pub(crate) type BindMw = unsafe extern "C" fn(*mut Qp, *mut Mw, *mut MwBind) -> c_int;
+pub(crate) type DeallocMw = unsafe extern "C" fn(*mut Mw) -> c_int;
+pub(crate) type AdviseMr = unsafe extern "C" fn(*mut Pd, c_int, u32, *mut Sge, u32) -> c_int;
+pub(crate) type AllocTd = unsafe extern "C" fn(*mut Context, *mut TdInitAttr) -> *mut Td;
+pub(crate) type DeallocTd = unsafe extern "C" fn(*mut Td) -> c_int;
+pub(crate) type AllocParentDomain =
+    unsafe extern "C" fn(*mut Context, *mut ParentDomainInitAttr) -> *mut Pd;
+pub(crate) type QueryRtValues = unsafe extern "C" fn(*mut Context, *mut ValuesEx) -> c_int;
+
+structure! {
+    /// `struct ibv_values_ex`.
+    ValuesEx {
+        comp_mask: u32,
+        raw_clock: libc::timespec,
+    }
+}
+
 structure! {
     /// `struct ibv_context`.
     Context {
@@ -719,9 +878,9 @@ structure! {
     /// `struct ibv_context_ops`: what programs call without a symbol's help.
     ContextOps {
         _before_alloc_mw: [Absent; 7],
-        alloc_mw: Absent,
-        bind_mw: Absent,
-        dealloc_mw: Absent,
+        alloc_mw: Option<AllocMw>,
+        bind_mw: Option<BindMw>,
+        dealloc_mw: Option<DeallocMw>,
         _compat_create_cq: Absent,
         poll_cq: Option<PollCq>,
         req_notify_cq: Option<ReqNotifyCq>,
@@ -738,7 +897,13 @@ structure! {
     /// `struct verbs_context`, which grows at its beginning.
     VerbsContext {
         query_port: Option<QueryPort>,
-        _before_create_cq_ex: [Absent; 24],
+        advise_mr: Option<AdviseMr>,
+        _before_alloc_parent_domain: [Absent; 12],
+        alloc_parent_domain: Option<AllocParentDomain>,
+        dealloc_td: Option<DeallocTd>,
+        alloc_td: Option<AllocTd>,
+        _before_query_rt_values: [Absent; 7],
+        query_rt_values: Option<QueryRtValues>,
         create_cq_ex: Option<CreateCqEx>,
         private: *mut c_void,
         query_device_ex: Option<QueryDeviceEx>,
@@ -759,6 +924,7 @@ structure! {
 pub const LAYOUTS: &[Layout] = &[
     Device::LAYOUT,
     DeviceAttr::LAYOUT,
+    OdpCaps::LAYOUT,
     DeviceAttrEx::LAYOUT,
     PortAttr::LAYOUT,
     GidEntry::LAYOUT,
@@ -766,6 +932,13 @@ pub const LAYOUTS: &[Layout] = &[
     Wc::LAYOUT,
     Pd::LAYOUT,
     Mr::LAYOUT,
+    Td::LAYOUT,
+    TdInitAttr::LAYOUT,
+    ParentDomainInitAttr::LAYOUT,
+    Mw::LAYOUT,
+    MwBindInfo::LAYOUT,
+    MwBind::LAYOUT,
+    ValuesEx::LAYOUT,
     GlobalRoute::LAYOUT,
     Grh::LAYOUT,
     AhAttr::LAYOUT,

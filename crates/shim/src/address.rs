@@ -7,13 +7,14 @@ use verbs::{AhNum, Gid};
 use crate::abi;
 use crate::attributes::ah_attr;
 use crate::device::Opened;
+use crate::domain::Pd;
 use crate::errno::{Errno, errno_of, minus_one, pointer};
-use crate::memory::Pd;
+use crate::theirs::Theirs;
 
 /// A program's address handle.
 #[repr(C)]
 pub(crate) struct Ah {
-    c: abi::Ah,
+    c: Theirs<abi::Ah>,
     pub(crate) num: AhNum,
 }
 
@@ -45,6 +46,7 @@ unsafe fn create(pd: *mut abi::Pd, attr: &abi::AhAttr) -> Result<*mut abi::Ah, E
         pd,
         handle: num.0,
     };
+    let c = Theirs::new(c);
     Ok(Box::into_raw(Box::new(Ah { c, num })).cast())
 }
 
@@ -53,7 +55,7 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut abi::Ah) -> c_int {
     // SAFETY: the caller's promise.
     let ours = unsafe { Ah::of(ah) };
     // SAFETY: a context outlives what was made from it.
-    let opened = unsafe { Opened::of(ours.c.context) };
+    let opened = unsafe { Opened::of((*ours.c.at()).context) };
     if opened.is_inherited() {
         return 0;
     }

@@ -11,6 +11,7 @@ use crate::errno::errno_of_post;
 use crate::fork;
 use crate::post::{dest, imm, send_flags};
 use crate::qp::Qp;
+use crate::window;
 
 /// Requests of a list that are composed before they are posted.
 const LIST: u32 = 256;
@@ -25,6 +26,8 @@ pub(crate) struct Sender {
     early: Early,
     /// The first thing that was wrong since `ibv_wr_start`.
     wrong: Option<PostReason>,
+    /// Requests that the queue has room for at least.
+    room: u32,
 }
 
 /// The bytes of a datagram that were told before its address, which is unusual.
@@ -56,12 +59,34 @@ impl Sender {
             begun: None,
             early: Early::Nothing,
             wrong: None,
+            room: 0,
         }
     }
 
     /// What lists are posted with.
     pub(crate) fn parts(&mut self) -> (&mut dyn SendHalf, &mut SendBatch) {
+        self.room = 0;
         (&mut *self.half, &mut self.batch)
+    }
+
+    /// Whether a post would find room for some of the requests and not for all.
+    fn has_no_room(&mut self) -> bool {
+        let wanted = self.batch.len() as u32;
+        if wanted > 1 && self.room < wanted {
+            self.room = self.half.room();
+        }
+        let has_room = wanted <= self.room.max(1);
+        self.room = self.room.saturating_sub(wanted);
+        !has_room
+    }
+
+    /// Posts what is composed: all of it or nothing.
+    fn post(&mut self) -> Result<(), PostReason> {
+        if self.has_no_room() {
+            return Err(PostReason::QueueFull);
+        }
+        let posted = self.half.post(&self.batch);
+        posted.map_err(|error| error.reason)
     }
 
     fn note(&mut self, done: Result<(), PostReason>) {
@@ -154,6 +179,9 @@ pub(crate) fn offer(qp: &mut abi::QpEx) {
     qp.wr_rdma_read = Some(rdma_read);
     qp.wr_rdma_write = Some(rdma_write);
     qp.wr_rdma_write_imm = Some(rdma_write_imm);
+    qp.wr_bind_mw = Some(bind_mw);
+    qp.wr_local_inv = Some(local_inv);
+    qp.wr_send_inv = Some(send_inv);
     qp.wr_send = Some(send);
     qp.wr_send_imm = Some(send_imm);
     qp.wr_set_ud_addr = Some(set_ud_addr);
@@ -245,10 +273,7 @@ unsafe extern "C" fn complete(qp: *mut abi::QpEx) -> c_int {
     let done = match sender.wrong {
         // None of them are posted.
         Some(reason) => Err(reason),
-        None => sender
-            .half
-            .post(&sender.batch)
-            .map_err(|error| error.reason),
+        None => sender.post(),
     };
     // SAFETY: this thread has it.
     unsafe { Qp::of(qp.cast()).send.force_unlock() };
@@ -311,6 +336,36 @@ unsafe extern "C" fn send(qp: *mut abi::QpEx) {
 unsafe extern "C" fn send_imm(qp: *mut abi::QpEx, data: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Op::Send { imm: imm(data) }) };
+}
+
+unsafe extern "C" fn send_inv(qp: *mut abi::QpEx, key: u32) {
+    let rkey = Rkey(key);
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::SendInvalidate { rkey }) };
+}
+
+unsafe extern "C" fn local_inv(qp: *mut abi::QpEx, key: u32) {
+    let rkey = Rkey(key);
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Op::LocalInvalidate { rkey }) };
+}
+
+unsafe extern "C" fn bind_mw(
+    qp: *mut abi::QpEx,
+    mw: *mut abi::Mw,
+    rkey: u32,
+    info: *const abi::MwBindInfo,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match window::second(mw, rkey, &*info) {
+            Ok(op) => begin(qp, op),
+            Err(reason) => {
+                sender(qp).end();
+                sender(qp).note(Err(reason));
+            }
+        }
+    }
 }
 
 unsafe extern "C" fn set_ud_addr(qp: *mut abi::QpEx, ah: *mut abi::Ah, qpn: u32, qkey: u32) {

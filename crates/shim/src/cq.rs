@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::time::ClockId;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use verbs::nic::{NicChannel, NicCq};
@@ -13,9 +14,11 @@ use verbs::{CqError, CqInit, CqNum, Polled, VerbsError, Wc, WcFlags, WcOpcode};
 
 use crate::abi;
 use crate::device::{Opened, is_readable, readable_with, wait_for, wait_within};
-use crate::errno::{Errno, errno_of, minus_one, pointer};
+use crate::domain::DomainUse;
+use crate::errno::{Errno, code, errno_of, minus_one, pointer};
 use crate::events::{acknowledge, wait};
 use crate::fork;
+use crate::theirs::Theirs;
 
 /// Completions that a poll takes from the NIC at once; a program may ask for more.
 const POLLED: usize = 32;
@@ -26,7 +29,7 @@ const GRACE_MS: c_int = 10;
 /// A program's completion channel.
 #[repr(C)]
 pub(crate) struct Channel {
-    c: abi::CompChannel,
+    c: Theirs<abi::CompChannel>,
     nic: Mutex<Box<dyn NicChannel>>,
     /// What the program sleeps on.
     readable: OwnedFd,
@@ -46,7 +49,7 @@ impl Channel {
     fn any_queue(&self, opened: &Opened) -> Option<*mut Cq> {
         let objects = opened.objects();
         // SAFETY: one that is in the table is there, and waits for what it has reported when it goes.
-        let is_here = |cq: &*mut Cq| unsafe { std::ptr::eq((**cq).c.channel, &raw const self.c) };
+        let is_here = |cq: &*mut Cq| unsafe { (**cq).channel() } == self.c.at();
         let found = objects.cqs.values().copied().find(is_here)?;
         // SAFETY: as above.
         unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
@@ -71,7 +74,7 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut abi::Context) -> *mut
             refcnt: 0,
         };
         let channel = Channel {
-            c,
+            c: Theirs::new(c),
             nic: Mutex::new(nic),
             readable,
             cqs: AtomicU32::new(0),
@@ -106,7 +109,7 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     // SAFETY: the caller's promise.
     let channel = unsafe { Channel::of(channel) };
     // SAFETY: a context outlives what was made from it.
-    let opened = unsafe { Opened::of(channel.c.context) };
+    let opened = unsafe { Opened::of((*channel.c.at()).context) };
     let mut next = || {
         loop {
             let mut nic = channel.nic.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +151,7 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
         // SAFETY: the caller's room, and a queue that is there until the event is acknowledged.
         unsafe {
             cq.write(found.cast());
-            cq_context.write((*found).c.cq_context);
+            cq_context.write((*found.cast::<abi::CqEx>()).cq_context);
         }
     }))
 }
@@ -165,7 +168,7 @@ unsafe extern "C" fn ibv_ack_cq_events(cq: *mut abi::CqEx, events: u32) {
 /// A program's completion queue.
 #[repr(C)]
 pub(crate) struct Cq {
-    c: abi::CqEx,
+    c: Theirs<abi::CqEx>,
     pub(crate) num: CqNum,
     pub(crate) poller: SpinMutex<Poller, Yield>,
     /// How the program has armed it last.
@@ -177,6 +180,39 @@ pub(crate) struct Cq {
     errors_reported: AtomicU32,
     /// Queue pairs that complete here: send queues and receive queues.
     users: AtomicU32,
+    /// Completions are told with the time at which they were polled.
+    pub(crate) is_stamped: bool,
+    _domain: Option<DomainUse>,
+}
+
+/// What an extended completion queue is made with.
+pub(crate) struct Options<'a> {
+    pub(crate) domain: Option<DomainUse>,
+    pub(crate) ignores_overrun: bool,
+    pub(crate) is_stamped: bool,
+    /// Puts the functions into the structure that it has besides.
+    pub(crate) offer: &'a dyn Fn(&mut abi::CqEx),
+}
+
+/// When a completion was polled.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Stamp {
+    /// The device's clock: the system's monotonic one, in nanoseconds.
+    pub(crate) ticks: u64,
+    pub(crate) wallclock_ns: u64,
+}
+
+impl Stamp {
+    pub(crate) fn now() -> Self {
+        let ns = |clock| {
+            let now = rustix::time::clock_gettime(clock);
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        };
+        Stamp {
+            ticks: ns(ClockId::Monotonic),
+            wallclock_ns: ns(ClockId::Realtime),
+        }
+    }
 }
 
 /// What polls a queue, and what it has polled that the program has not taken yet.
@@ -189,6 +225,8 @@ pub(crate) struct Poller {
     is_armed: bool,
     /// Completions were found since then: their event is due although they have been polled.
     owes_event: bool,
+    /// When the last of those was taken, if the program wants to know.
+    pub(crate) stamp: Stamp,
 }
 
 impl Poller {
@@ -249,7 +287,13 @@ impl Cq {
 
     pub(crate) fn opened(&self) -> &Opened {
         // SAFETY: a context outlives what was made from it.
-        unsafe { Opened::of(self.c.context) }
+        unsafe { Opened::of((*self.c.at()).context) }
+    }
+
+    /// The channel that it was made with, if any.
+    fn channel(&self) -> *mut abi::CompChannel {
+        // SAFETY: it stays as it was made.
+        unsafe { (*self.c.at()).channel }
     }
 
     /// Whether an event is for a completion. The NIC wakes pollers for other reasons too, as when a peer begins to send; programs
@@ -282,8 +326,14 @@ unsafe extern "C" fn ibv_create_cq(
     channel: *mut abi::CompChannel,
     comp_vector: c_int,
 ) -> *mut abi::CqEx {
+    let options = Options {
+        domain: None,
+        ignores_overrun: false,
+        is_stamped: false,
+        offer: &|_| (),
+    };
     // SAFETY: the caller's promise.
-    pointer(unsafe { create(context, cqe, cq_context, channel, comp_vector) })
+    pointer(unsafe { create(context, cqe, cq_context, channel, comp_vector, options) })
 }
 
 /// # Safety
@@ -294,6 +344,7 @@ pub(crate) unsafe fn create(
     cq_context: *mut c_void,
     channel: *mut abi::CompChannel,
     comp_vector: c_int,
+    options: Options<'_>,
 ) -> Result<*mut abi::CqEx, Errno> {
     // SAFETY: the caller's promise.
     let opened = unsafe { Opened::of(context) }.checked()?;
@@ -304,6 +355,7 @@ pub(crate) unsafe fn create(
         return Err(libc::EINVAL);
     };
     let mut init = CqInit::new(depth);
+    init.ignores_overrun = options.ignores_overrun;
     // SAFETY: the caller's promise.
     let events = (!channel.is_null()).then(|| unsafe { Channel::of(channel) });
     if let Some(channel) = events {
@@ -327,8 +379,9 @@ pub(crate) unsafe fn create(
     c.cqe = cqe;
     c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     c.cond = libc::PTHREAD_COND_INITIALIZER;
+    (options.offer)(&mut c);
     let cq = Box::into_raw(Box::new(Cq {
-        c,
+        c: Theirs::new(c),
         num,
         poller: SpinMutex::new(Poller {
             nic,
@@ -336,15 +389,34 @@ pub(crate) unsafe fn create(
             taken: 0,
             is_armed: false,
             owes_event: false,
+            stamp: Stamp::default(),
         }),
         armed_solicited: AtomicBool::new(false),
         holder: AtomicU64::new(0),
         reported: AtomicU32::new(0),
         errors_reported: AtomicU32::new(0),
         users: AtomicU32::new(0),
+        is_stamped: options.is_stamped,
+        _domain: options.domain,
     }));
     opened.objects().cqs.insert(num.0, cq);
     Ok(cq.cast())
+}
+
+/// A queue may hold more than it is resized to for as long as the program does not poll them.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_resize_cq(cq: *mut abi::CqEx, cqe: c_int) -> c_int {
+    let Some(depth) = u32::try_from(cqe).ok().filter(|&depth| depth > 0) else {
+        return code(Err(libc::EINVAL));
+    };
+    // SAFETY: the caller's promise.
+    let mut poller = unsafe { Cq::of(cq) }.poller.lock();
+    let done = poller.nic.resize(depth);
+    if done.is_ok() {
+        // SAFETY: as a program reads it that has asked for it.
+        unsafe { (*cq).cqe = cqe };
+    }
+    code(done.map_err(|error| errno_of(&error)))
 }
 
 #[unsafe(no_mangle)]
@@ -358,7 +430,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut abi::CqEx) -> c_int {
         return libc::EBUSY;
     }
     ours.opened().objects().cqs.remove(&ours.num.0);
-    let channel = ours.c.channel;
+    let channel = ours.channel();
     // SAFETY: as in `ibv_ack_cq_events`, which this waits for; then it is of no more use to anybody.
     unsafe {
         let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
@@ -396,7 +468,7 @@ pub(crate) fn this_thread() -> u64 {
 pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let cq = unsafe { Cq::of(cq) };
-    if cq.c.channel.is_null() {
+    if cq.channel().is_null() {
         // Nobody would hear of it, as with a real device.
         return 0;
     }
@@ -439,16 +511,33 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
 /// `enum ibv_wc_opcode`.
 pub(crate) fn opcode(opcode: WcOpcode) -> c_int {
     match opcode {
+        WcOpcode::Send => abi::WC_SEND,
+        WcOpcode::Write => abi::WC_RDMA_WRITE,
+        WcOpcode::Read => abi::WC_RDMA_READ,
+        WcOpcode::CompareSwap => abi::WC_COMP_SWAP,
+        WcOpcode::FetchAdd => abi::WC_FETCH_ADD,
         WcOpcode::Recv => abi::WC_RECV,
         WcOpcode::RecvWriteImm => abi::WC_RECV_RDMA_WITH_IMM,
-        other => other as c_int,
+        WcOpcode::BindWindow => abi::WC_BIND_MW,
+        WcOpcode::LocalInvalidate => abi::WC_LOCAL_INV,
     }
 }
 
 /// `enum ibv_wc_flags`.
 pub(crate) fn flags(flags: WcFlags) -> u32 {
     let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
-    bit(WcFlags::GRH, abi::WC_GRH) | bit(WcFlags::WITH_IMM, abi::WC_WITH_IMM)
+    bit(WcFlags::GRH, abi::WC_GRH)
+        | bit(WcFlags::WITH_IMM, abi::WC_WITH_IMM)
+        | bit(WcFlags::WITH_INV, abi::WC_WITH_INV)
+}
+
+/// `imm_data`, in network byte order, or `invalidated_rkey` in its place, in the host's.
+#[inline]
+pub(crate) fn imm_or_key(wc: &Wc) -> u32 {
+    match wc.flags.contains(WcFlags::WITH_INV) {
+        true => wc.imm,
+        false => wc.imm.to_be(),
+    }
 }
 
 #[inline]
@@ -459,7 +548,7 @@ fn completion(wc: &Wc) -> abi::Wc {
         opcode: opcode(wc.opcode),
         vendor_err: wc.vendor_err.0,
         byte_len: wc.byte_len,
-        imm_data: wc.imm.to_be(),
+        imm_data: imm_or_key(wc),
         qp_num: wc.qpn.0,
         src_qp: wc.src_qpn.0,
         wc_flags: flags(wc.flags),

@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use crate::abi;
-use crate::cq::{self, Cq};
+use crate::cq::{self, Cq, Options, Stamp};
+use crate::domain::{DomainUse, Pd};
 use crate::errno::{Errno, pointer};
 use crate::fork;
 
@@ -24,26 +25,61 @@ unsafe fn create(
     context: *mut abi::Context,
     init: &abi::CqInitAttrEx,
 ) -> Result<*mut abi::CqEx, Errno> {
-    let has_flags = init.comp_mask & abi::CQ_INIT_ATTR_MASK_FLAGS != 0;
-    let is_known = init.comp_mask & !abi::CQ_INIT_ATTR_MASK_FLAGS == 0
-        && init.wc_flags & !abi::WC_STANDARD_FLAGS == 0
-        && (!has_flags || init.flags & !abi::CREATE_CQ_KNOWN == 0);
+    let has = |bit| init.comp_mask & bit != 0;
+    let flags = match has(abi::CQ_INIT_ATTR_MASK_FLAGS) {
+        true => init.flags,
+        false => 0,
+    };
+    let known_masks = abi::CQ_INIT_ATTR_MASK_FLAGS | abi::CQ_INIT_ATTR_MASK_PD;
+    // One thread at a time waits for nobody at a lock.
+    let known_flags = abi::CREATE_CQ_ATTR_SINGLE_THREADED | abi::CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    let is_known = init.comp_mask & !known_masks == 0
+        && init.wc_flags & !KNOWN_FIELDS == 0
+        && flags & !known_flags == 0;
     if !is_known {
         return Err(libc::EOPNOTSUPP);
     }
+    let domain = has(abi::CQ_INIT_ATTR_MASK_PD).then_some(init.parent_domain);
+    let domain = match domain {
+        // SAFETY: the caller's promise.
+        Some(pd) => match unsafe { pd.as_ref().is_some() && Pd::of(pd).is_parent() } {
+            // SAFETY: as above.
+            true => Some(unsafe { DomainUse::begin(pd) }),
+            false => return Err(libc::EINVAL),
+        },
+        None => None,
+    };
     let depth = c_int::try_from(init.cqe).map_err(|_| libc::EINVAL)?;
     let vector = c_int::try_from(init.comp_vector).map_err(|_| libc::EINVAL)?;
     // SAFETY: the caller's promise.
-    let cq = unsafe { cq::create(context, depth, init.cq_context, init.channel, vector)? };
-    // SAFETY: made just now, and nobody else has it.
-    let c = unsafe { &mut *cq };
+    let options = Options {
+        domain,
+        ignores_overrun: flags & abi::CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
+        is_stamped: init.wc_flags & STAMPS != 0,
+        offer: &|c| offer(c, init.wc_flags),
+    };
+    // SAFETY: as above.
+    unsafe {
+        cq::create(
+            context,
+            depth,
+            init.cq_context,
+            init.channel,
+            vector,
+            options,
+        )
+    }
+}
+
+/// Lets a program read of a completion what it has asked for.
+fn offer(c: &mut abi::CqEx, fields: u64) {
     c.start_poll = Some(start);
     c.next_poll = Some(next);
     c.end_poll = Some(end);
     c.read_opcode = Some(opcode);
     c.read_vendor_err = Some(vendor_err);
     c.read_wc_flags = Some(wc_flags);
-    let wants = |bit: u32| init.wc_flags >> bit & 1 == 1;
+    let wants = |bit: u32| fields >> bit & 1 == 1;
     c.read_byte_len = wants(0).then_some(byte_len);
     c.read_imm_data = wants(1).then_some(imm_data);
     c.read_qp_num = wants(2).then_some(qp_num);
@@ -51,7 +87,38 @@ unsafe fn create(
     c.read_slid = wants(4).then_some(no_number);
     c.read_sl = wants(5).then_some(no_level);
     c.read_dlid_path_bits = wants(6).then_some(no_level);
-    Ok(cq)
+    c.read_completion_ts = wants(7).then_some(completion_ts);
+    c.read_cvlan = wants(8).then_some(no_vlan);
+    c.read_flow_tag = wants(9).then_some(no_number);
+    c.read_completion_wallclock_ns = wants(11).then_some(wallclock);
+}
+
+/// Time stamps of either clock.
+const STAMPS: u64 =
+    abi::WC_EX_WITH_COMPLETION_TIMESTAMP | abi::WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+/// What can be asked of a completion: all but what tag matching would add.
+const KNOWN_FIELDS: u64 =
+    abi::WC_STANDARD_FLAGS | STAMPS | abi::WC_EX_WITH_CVLAN | abi::WC_EX_WITH_FLOW_TAG;
+
+/// `ibv_query_rt_values_ex`: the clock of completions, in nanoseconds, where a card has its cycles.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    _context: *mut abi::Context,
+    values: *mut abi::ValuesEx,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        if (*values).comp_mask & !abi::VALUES_MASK_RAW_CLOCK != 0 {
+            return libc::EINVAL;
+        }
+        if (*values).comp_mask & abi::VALUES_MASK_RAW_CLOCK != 0 {
+            (*values).raw_clock = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: Stamp::now().ticks as i64,
+            };
+        }
+    }
+    0
 }
 
 /// Goes on to the next completion.
@@ -62,7 +129,11 @@ unsafe fn advance(cq: *mut abi::CqEx) -> c_int {
     // SAFETY: the caller's promise; what is written are fields that the program reads after this.
     unsafe {
         let poller = &mut *Cq::of(cq).poller.as_mut_ptr();
-        match poller.next() {
+        let found = poller.next();
+        if Cq::of(cq).is_stamped && matches!(found, Ok(Some(_))) {
+            poller.stamp = Stamp::now();
+        }
+        match found {
             Ok(Some(wc)) => {
                 (*cq).status = wc.status as c_int;
                 (*cq).wr_id = wc.id;
@@ -146,7 +217,7 @@ unsafe extern "C" fn byte_len(cq: *mut abi::CqEx) -> u32 {
 
 unsafe extern "C" fn imm_data(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
-    unsafe { current(cq) }.imm.to_be()
+    cq::imm_or_key(&unsafe { current(cq) })
 }
 
 unsafe extern "C" fn qp_num(cq: *mut abi::CqEx) -> u32 {
@@ -159,7 +230,22 @@ unsafe extern "C" fn src_qp(cq: *mut abi::CqEx) -> u32 {
     unsafe { current(cq) }.src_qpn.0
 }
 
-/// What Ethernet has not.
+unsafe extern "C" fn completion_ts(cq: *mut abi::CqEx) -> u64 {
+    // SAFETY: as above.
+    unsafe { (*Cq::of(cq).poller.as_mut_ptr()).stamp.ticks }
+}
+
+unsafe extern "C" fn wallclock(cq: *mut abi::CqEx) -> u64 {
+    // SAFETY: as above.
+    unsafe { (*Cq::of(cq).poller.as_mut_ptr()).stamp.wallclock_ns }
+}
+
+/// There is none.
+unsafe extern "C" fn no_vlan(_cq: *mut abi::CqEx) -> u16 {
+    0
+}
+
+/// What Ethernet has not, nor a device that steers no flows.
 unsafe extern "C" fn no_number(_cq: *mut abi::CqEx) -> u32 {
     0
 }

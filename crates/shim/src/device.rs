@@ -10,18 +10,21 @@ use nic_soft::SoftNic;
 use rustix::event::epoll;
 use rustix::io::Errno as Os;
 use verbs::nic::{AsyncEvent, Nic};
-use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
+use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, Lkey, PortAttr, PortState};
 
 use crate::abi;
 use crate::around::{Around, around};
 use crate::born;
 use crate::cq::Cq;
+use crate::domain;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer, set_errno};
 use crate::events;
-use crate::fork;
 use crate::post;
 use crate::qp::Qp;
 use crate::settings::{self, DEVICE};
+use crate::srq::Srq;
+use crate::theirs::Theirs;
+use crate::{fork, memory};
 
 /// The one device. A program's pointers to it stay good for ever. Behind it is nothing, where drivers' libraries look for what their
 /// own devices have.
@@ -69,7 +72,7 @@ pub(crate) fn complain(what: &str, why: &dyn std::fmt::Display) {
 /// An opened device, as a program holds it.
 #[repr(C)]
 pub(crate) struct Opened {
-    c: abi::VerbsContext,
+    c: Theirs<abi::VerbsContext>,
     pub(crate) nic: Arc<dyn Nic>,
     /// As [`Around`] has it.
     pub(crate) soft: Option<Arc<SoftNic>>,
@@ -78,6 +81,8 @@ pub(crate) struct Opened {
     objects: Mutex<Objects>,
     /// Of the process that has opened it.
     generation: u32,
+    /// What programs call it: the end of `c`.
+    context: *mut abi::Context,
 }
 
 /// The program's objects by their numbers.
@@ -85,20 +90,40 @@ pub(crate) struct Opened {
 pub(crate) struct Objects {
     pub(crate) cqs: HashMap<u32, *mut Cq>,
     pub(crate) qps: HashMap<u32, *mut Qp>,
+    pub(crate) srqs: HashMap<u32, *mut Srq>,
+    pub(crate) on_demand: HashMap<u32, memory::OnDemand>,
 }
 
 impl Opened {
     /// # Safety
     /// `context` is one of ours that is not closed meanwhile.
     pub(crate) unsafe fn of<'a>(context: *mut abi::Context) -> &'a Opened {
+        // SAFETY: the caller's promise.
+        unsafe { &*Opened::around(context) }
+    }
+
+    /// What a context is the end of the beginning of.
+    ///
+    /// # Safety
+    /// `context` is one of ours.
+    unsafe fn around(context: *mut abi::Context) -> *mut Opened {
         let before = std::mem::offset_of!(abi::VerbsContext, context);
         // SAFETY: ours begin with a `VerbsContext`, of which the program holds the end.
-        unsafe { &*context.byte_sub(before).cast::<Opened>() }
+        unsafe { context.byte_sub(before).cast::<Opened>() }
     }
 
     /// What programs call it.
     pub(crate) fn context(&self) -> *mut abi::Context {
-        (&raw const self.c.context).cast_mut()
+        self.context
+    }
+
+    /// Notes that two regions have exchanged their keys.
+    pub(crate) fn exchange_on_demand(&self, one: Lkey, other: Lkey) {
+        let on_demand = &mut self.objects().on_demand;
+        let known = [on_demand.remove(&one.0), on_demand.remove(&other.0)];
+        for (key, known) in [other, one].into_iter().zip(known) {
+            known.map(|known| on_demand.insert(key.0, known));
+        }
     }
 
     /// Whether a parent of this process has opened it.
@@ -273,8 +298,11 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
         abi_compat: abi::IS_EXTENDED,
     };
-    let opened = Box::new(Opened {
-        c: abi::VerbsContext {
+    let room = Box::into_raw(Box::<Opened>::new_uninit()).cast::<Opened>();
+    // SAFETY: within what was allocated.
+    let place = unsafe { &raw mut (*room.cast::<abi::VerbsContext>()).context };
+    let opened = Opened {
+        c: Theirs::new(abi::VerbsContext {
             query_port: Some(query_port),
             query_device_ex: Some(query_device_ex),
             create_cq_ex: Some(crate::cq_ex::create_cq_ex),
@@ -284,23 +312,30 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
             open_xrcd: None,
             close_xrcd: None,
             private: std::ptr::null_mut(),
-            _before_create_cq_ex: [None; 24],
+            advise_mr: Some(memory::advise_mr),
+            _before_alloc_parent_domain: [None; 12],
+            alloc_parent_domain: Some(domain::alloc_parent_domain),
+            dealloc_td: Some(domain::dealloc_td),
+            alloc_td: Some(domain::alloc_td),
+            _before_query_rt_values: [None; 7],
+            query_rt_values: Some(crate::cq_ex::query_rt_values),
             _before_create_qp_ex: [None; 5],
             _unused: 0,
             sz: size_of::<abi::VerbsContext>(),
             context,
-        },
+        }),
         nic,
         soft,
         events,
         objects: Mutex::default(),
         generation: fork::generation(),
-    });
+        context: place,
+    };
     fork::sleeps_on(opened.events.as_raw_fd());
-    // SAFETY: it is in the box.
-    let context = unsafe { &raw mut (*Box::into_raw(opened)).c.context };
-    fork::opened(context);
-    Ok(context)
+    // SAFETY: there is room for it.
+    unsafe { room.write(opened) };
+    fork::opened(place);
+    Ok(place)
 }
 
 #[unsafe(no_mangle)]
@@ -313,7 +348,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut abi::Context) -> c_int {
     fork::closed(context);
     fork::forget(opened.events.as_raw_fd());
     // SAFETY: made by `open`, and of no more use to anybody.
-    drop(unsafe { Box::from_raw(std::ptr::from_ref(opened).cast_mut()) });
+    drop(unsafe { Box::from_raw(Opened::around(context)) });
     0
 }
 
@@ -370,6 +405,8 @@ fn device_attr(opened: &Opened) -> abi::DeviceAttr {
     attr.max_srq = count(device.srq_max);
     attr.max_srq_wr = count(device.srq_wr_max);
     attr.max_srq_sge = count(device.srq_sge_max);
+    attr.max_mw = attr.max_mr;
+    attr.device_cap_flags = abi::DEVICE_MEM_WINDOW | abi::DEVICE_MEM_WINDOW_TYPE_2B;
     attr.max_pkeys = 1;
     attr.phys_port_cnt = device.ports;
     attr
@@ -388,6 +425,21 @@ unsafe extern "C" fn query_device_ex(
     let mut full: abi::DeviceAttrEx = unsafe { std::mem::zeroed() };
     // SAFETY: the caller's promise.
     full.orig_attr = device_attr(unsafe { Opened::of(context) });
+    let all = abi::ODP_SUPPORT_SEND | abi::ODP_SUPPORT_RECV | abi::ODP_SUPPORT_SRQ_RECV;
+    let written = all | abi::ODP_SUPPORT_WRITE;
+    full.odp_caps = abi::OdpCaps {
+        general_caps: abi::ODP_SUPPORT,
+        // As the transports are numbered: RC, UC, UD.
+        per_transport_caps: [
+            written | abi::ODP_SUPPORT_READ | abi::ODP_SUPPORT_ATOMIC,
+            written,
+            all,
+        ],
+    };
+    // Nanoseconds, in 64 bits; the frequency is in kHz.
+    full.completion_timestamp_mask = u64::MAX;
+    full.hca_core_clock = 1_000_000;
+    full.device_cap_flags_ex = full.orig_attr.device_cap_flags.into();
     full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt.into();
     // SAFETY: the caller has as much room as it says.
     unsafe { put(&full, attr, size) };
@@ -466,7 +518,7 @@ unsafe extern "C" fn ibv_query_port(
 }
 
 /// An entry of a port's GID table.
-fn gid(opened: &Opened, port: u32, index: u32) -> Result<GidEntry, Errno> {
+pub(crate) fn gid(opened: &Opened, port: u32, index: u32) -> Result<GidEntry, Errno> {
     let number = u8::try_from(port).map_err(|_| libc::EINVAL)?;
     let port = opened.nic.port(number).map_err(|error| errno_of(&error))?;
     port.gids.get(index as usize).copied().ok_or(libc::EINVAL)
@@ -628,6 +680,14 @@ fn next_event(opened: &Opened) -> Option<abi::AsyncEvent> {
                     event_type: abi::EVENT_CQ_ERR,
                 }
             }),
+            // SAFETY: as above.
+            AsyncEvent::SrqLimit(num) => objects.srqs.get(&num.0).map(|srq| unsafe {
+                (*srq.cast::<Srq>()).report();
+                abi::AsyncEvent {
+                    element: srq.cast(),
+                    event_type: abi::EVENT_SRQ_LIMIT_REACHED,
+                }
+            }),
             // A real device notices by its retries alone.
             _ => None,
         };
@@ -653,6 +713,11 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut abi::AsyncEvent) {
                 let cq = event.element.cast::<abi::CqEx>();
                 let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
                 events::acknowledge(mutex, cond, &raw mut (*cq).async_events_completed, 1);
+            }
+            abi::EVENT_SRQ_LIMIT_REACHED => {
+                let srq = event.element.cast::<abi::Srq>();
+                let (mutex, cond) = (&raw mut (*srq).mutex, &raw mut (*srq).cond);
+                events::acknowledge(mutex, cond, &raw mut (*srq).events_completed, 1);
             }
             _ => {}
         }

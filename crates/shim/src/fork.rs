@@ -134,6 +134,16 @@ fn bury(ops: &mut abi::ContextOps) {
     ops.post_send = Some(post_send);
     ops.post_recv = Some(post_recv);
     ops.post_srq_recv = Some(post_srq_recv);
+    ops.bind_mw = Some(bind_mw);
+}
+
+unsafe extern "C" fn bind_mw(
+    _qp: *mut abi::Qp,
+    _mw: *mut abi::Mw,
+    _asked: *mut abi::MwBind,
+) -> c_int {
+    tell();
+    libc::EIO
 }
 
 unsafe extern "C" fn poll(_cq: *mut abi::CqEx, _max: c_int, _to: *mut abi::Wc) -> c_int {

@@ -15,9 +15,12 @@
 //! | `abi` | libibverbs' structures and numbers |
 //! | `settings` | what the environment says |
 //! | `around`, `trace` | what is put around the NIC: faults, a trace |
+//! | `theirs` | the part of an object that the program writes to |
 //! | `device` | devices, contexts, their attributes and asynchronous events |
-//! | `memory` | protection domains, memory regions |
+//! | `domain` | protection domains, parent domains, thread domains |
+//! | `memory` | memory regions |
 //! | `born` | memory that is shared from birth: libc's functions that map and allocate pages |
+//! | `window` | memory windows |
 //! | `cq` | completion channels, completion queues, polling |
 //! | `cq_ex` | polling by `ibv_start_poll` and its like |
 //! | `srq` | shared receive queues |
@@ -26,6 +29,7 @@
 //! | `post` | posting lists of work requests |
 //! | `compose` | posting by `ibv_wr_*` |
 //! | `address` | address handles |
+//! | `l2` | the Ethernet address behind a GID |
 //! | `refused` | what this device does not have |
 //! | `events` | events that a program acknowledges |
 //! | `fork` | a forked child, which must not use what it inherits |
@@ -46,13 +50,17 @@ mod compose;
 mod cq;
 mod cq_ex;
 mod device;
+mod domain;
 mod errno;
 mod events;
 mod fork;
+mod l2;
 mod memory;
 mod post;
 mod qp;
 mod refused;
 mod settings;
 mod srq;
+mod theirs;
 mod trace;
+mod window;

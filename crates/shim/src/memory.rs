@@ -1,9 +1,10 @@
-//! Protection domains and memory regions.
+//! Memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::ops::Not as _;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs::nic::NicMr;
 use verbs::{Access, Iova, PdNum};
@@ -11,69 +12,65 @@ use verbs::{Access, Iova, PdNum};
 use crate::abi;
 use crate::born;
 use crate::device::Opened;
-use crate::errno::{Errno, code, errno_of, pointer};
-
-/// A program's protection domain.
-#[repr(C)]
-pub(crate) struct Pd {
-    c: abi::Pd,
-    pub(crate) num: PdNum,
-}
-
-impl Pd {
-    /// # Safety
-    /// `pd` is one of ours that is not deallocated meanwhile.
-    pub(crate) unsafe fn of<'a>(pd: *mut abi::Pd) -> &'a Pd {
-        // SAFETY: ours begin with what the program holds.
-        unsafe { &*pd.cast::<Pd>() }
-    }
-
-    /// The context that it is of.
-    pub(crate) fn opened(&self) -> &Opened {
-        // SAFETY: a context outlives what was made from it.
-        unsafe { Opened::of(self.c.context) }
-    }
-}
+use crate::domain::{DomainUse, Pd};
+use crate::errno::{Errno, code, errno_of, pointer, set_errno};
+use crate::theirs::Theirs;
 
 /// A program's memory region.
 #[repr(C)]
 struct Mr {
-    c: abi::Mr,
-    _region: Arc<dyn NicMr>,
+    c: Theirs<abi::Mr>,
+    registered: Mutex<Registered>,
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_alloc_pd(context: *mut abi::Context) -> *mut abi::Pd {
-    // SAFETY: the caller's promise.
-    let opened = unsafe { Opened::of(context) };
-    let made = opened
-        .checked()
-        .and_then(|opened| opened.nic.alloc_pd().map_err(|error| errno_of(&error)));
-    let made = made.map(|num| {
-        let c = abi::Pd {
-            context,
-            handle: num.0,
-        };
-        Box::into_raw(Box::new(Pd { c, num })).cast()
-    });
-    pointer(made)
+/// What a registration consists of.
+struct Registered {
+    region: Arc<dyn NicMr>,
+    domain: DomainUse,
+    /// As it was asked for.
+    access: c_uint,
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dealloc_pd(pd: *mut abi::Pd) -> c_int {
-    // SAFETY: the caller's promise.
-    let ours = unsafe { Pd::of(pd) };
-    if ours.opened().is_inherited() {
-        return 0;
+/// A region whose pages may come and go, for `ibv_advise_mr`.
+#[derive(Clone, Copy)]
+pub(crate) struct OnDemand {
+    pd: PdNum,
+    start: usize,
+    iova: u64,
+    len: usize,
+    is_writable: bool,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let lkey = self.region.lkey().0;
+        self.domain
+            .domain()
+            .opened()
+            .objects()
+            .on_demand
+            .remove(&lkey);
     }
-    let done = ours.opened().nic.dealloc_pd(ours.num);
-    if done.is_ok() {
-        // SAFETY: made by `ibv_alloc_pd`, and of no more use to anybody.
-        drop(unsafe { Box::from_raw(pd.cast::<Pd>()) });
-    }
-    code(done.map_err(|error| errno_of(&error)))
 }
 
+impl Mr {
+    /// # Safety
+    /// `mr` is one of ours that is not deregistered meanwhile.
+    unsafe fn of<'a>(mr: *mut abi::Mr) -> &'a Mr {
+        // SAFETY: ours begin with what the program holds.
+        unsafe { &*mr.cast::<Mr>() }
+    }
+
+    fn registered(&self) -> MutexGuard<'_, Registered> {
+        // Every change is a single step.
+        self.registered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Registers memory.
+///
 /// # Safety
 /// As libibverbs' callers promise: the memory stays until the region is deregistered.
 unsafe fn register(
@@ -81,21 +78,26 @@ unsafe fn register(
     addr: *mut c_void,
     length: usize,
     iova: u64,
-    access: c_uint,
-) -> Result<*mut abi::Mr, Errno> {
+    asked: c_uint,
+) -> Result<Registered, Errno> {
     // SAFETY: the caller's promise.
     let ours = unsafe { Pd::of(pd) };
     ours.opened().checked()?;
-    let access = Access::from_bits_retain(access);
+    let access = Access::from_bits_retain(asked);
     // Pages of any size are as good as huge ones.
-    let hugetlb = Access::from_bits_retain(abi::ACCESS_HUGETLB);
-    let known = Access::EVERYTHING | Access::OPTIONAL | hugetlb;
-    if !known.contains(access) {
+    let ignored = Access::from_bits_retain(abi::ACCESS_HUGETLB | abi::ACCESS_ON_DEMAND);
+    let granted = Access::EVERYTHING | Access::WINDOW_BIND;
+    if !(granted | Access::OPTIONAL | ignored).contains(access) {
         return Err(libc::EOPNOTSUPP);
     }
     let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
-    let (nic, iova, access) = (&ours.opened().nic, Iova(iova), access & Access::EVERYTHING);
-    let file = born::file_of(addr.addr(), length);
+    let (nic, iova, access) = (&ours.opened().nic, Iova(iova), access & granted);
+    // Memory that is paged on demand is whatever the program maps at its place, and so it is reached by its place.
+    let is_on_demand = asked & abi::ACCESS_ON_DEMAND != 0;
+    let file = is_on_demand
+        .not()
+        .then(|| born::file_of(addr.addr(), length))
+        .flatten();
     let in_file = ours.opened().soft.as_ref().zip(file.as_ref());
     // SAFETY: the memory stays, it is not moved, and it is this file's. What the program's own loads and stores do there is
     // as with a real device, which this process's compiler does not see either.
@@ -109,16 +111,51 @@ unsafe fn register(
         }
     };
     let region = region.map_err(|error| errno_of(&error))?;
+    if is_on_demand {
+        let known = OnDemand {
+            pd: ours.num,
+            start: addr.addr(),
+            iova: iova.0,
+            len: length,
+            is_writable: access.contains(Access::LOCAL_WRITE),
+        };
+        let mut objects = ours.opened().objects();
+        objects.on_demand.insert(region.lkey().0, known);
+    }
+    Ok(Registered {
+        region,
+        // SAFETY: the caller's promise.
+        domain: unsafe { DomainUse::begin(pd) },
+        access: asked,
+    })
+}
+
+/// # Safety
+/// As [`register`].
+unsafe fn create(
+    pd: *mut abi::Pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> Result<*mut abi::Mr, Errno> {
+    // SAFETY: the caller's promise.
+    let registered = unsafe { register(pd, addr, length, iova, access)? };
     let c = abi::Mr {
-        context: ours.c.context,
+        // SAFETY: the caller's promise.
+        context: unsafe { Pd::of(pd) }.opened().context(),
         pd,
         addr,
         length,
-        handle: region.lkey().0 >> 16,
-        lkey: region.lkey().0,
-        rkey: region.rkey().0,
+        handle: registered.region.lkey().0 >> 16,
+        lkey: registered.region.lkey().0,
+        rkey: registered.region.rkey().0,
     };
-    Ok(Box::into_raw(Box::new(Mr { c, _region: region })).cast())
+    let mr = Mr {
+        c: Theirs::new(c),
+        registered: Mutex::new(registered),
+    };
+    Ok(Box::into_raw(Box::new(mr)).cast())
 }
 
 #[unsafe(no_mangle)]
@@ -129,7 +166,7 @@ unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut abi::Mr {
     // SAFETY: the caller's promise.
-    pointer(unsafe { register(pd, addr, length, addr as u64, access as c_uint) })
+    pointer(unsafe { create(pd, addr, length, addr as u64, access as c_uint) })
 }
 
 #[unsafe(no_mangle)]
@@ -141,7 +178,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut abi::Mr {
     // SAFETY: the caller's promise.
-    pointer(unsafe { register(pd, addr, length, iova, access as c_uint) })
+    pointer(unsafe { create(pd, addr, length, iova, access as c_uint) })
 }
 
 #[unsafe(no_mangle)]
@@ -153,7 +190,90 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut abi::Mr {
     // SAFETY: the caller's promise.
-    pointer(unsafe { register(pd, addr, length, iova, access) })
+    pointer(unsafe { create(pd, addr, length, iova, access) })
+}
+
+/// Registers anew what changes, at the same place if it is not said where; the old registration stays if that fails, and so
+/// the only error is the one that says so.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut abi::Mr,
+    flags: c_int,
+    pd: *mut abi::Pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { rereg(mr, flags, pd, (addr, length), access as c_uint) } {
+        Ok(()) => 0,
+        Err(errno) => {
+            set_errno(errno);
+            abi::REREG_MR_ERR_INPUT
+        }
+    }
+}
+
+/// # Safety
+/// As libibverbs' callers promise.
+unsafe fn rereg(
+    mr: *mut abi::Mr,
+    flags: c_int,
+    pd: *mut abi::Pd,
+    (addr, length): (*mut c_void, usize),
+    access: c_uint,
+) -> Result<(), Errno> {
+    let known =
+        abi::REREG_MR_CHANGE_TRANSLATION | abi::REREG_MR_CHANGE_PD | abi::REREG_MR_CHANGE_ACCESS;
+    let changes = |flag| flags & flag != 0;
+    let is_moved = changes(abi::REREG_MR_CHANGE_TRANSLATION);
+    let has_access = changes(abi::REREG_MR_CHANGE_ACCESS);
+    if flags & !known != 0
+        || (is_moved && (addr.is_null() || length == 0))
+        || (access != 0 && !has_access)
+    {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Mr::of(mr) };
+    let mut registered = ours.registered();
+    if registered.region.has_windows() {
+        return Err(libc::EBUSY);
+    }
+    // SAFETY: these are written here alone, under the lock.
+    let now = unsafe { *mr };
+    let pd = match changes(abi::REREG_MR_CHANGE_PD) {
+        true if pd.is_null() => return Err(libc::EINVAL),
+        true => pd,
+        false => now.pd,
+    };
+    let (addr, length, iova) = match is_moved {
+        true => (addr, length, addr as u64),
+        false => (now.addr, now.length, registered.region.addr()),
+    };
+    let access = if has_access {
+        access
+    } else {
+        registered.access
+    };
+    // SAFETY: the caller's promise.
+    let new = unsafe { register(pd, addr, length, iova, access)? };
+    // The keys stay: peers know them, and requests that are posted name them.
+    let nic = &new.domain.domain().opened().nic;
+    let exchanged = nic.exchange_keys(registered.region.lkey(), new.region.lkey());
+    exchanged.map_err(|error| errno_of(&error))?;
+    new.domain
+        .domain()
+        .opened()
+        .exchange_on_demand(registered.region.lkey(), new.region.lkey());
+    *registered = new;
+    // SAFETY: as a program reads them that has asked for it.
+    unsafe {
+        (*mr).pd = pd;
+        (*mr).addr = addr;
+        (*mr).length = length;
+    }
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -162,7 +282,81 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut abi::Mr) -> c_int {
     if unsafe { Opened::of((*mr).context) }.is_inherited() {
         return 0;
     }
-    // SAFETY: made by `register`, and of no more use to anybody.
+    // SAFETY: the caller's promise.
+    if unsafe { Mr::of(mr) }.registered().region.has_windows() {
+        return code(Err(libc::EBUSY));
+    }
+    // SAFETY: made by `create`, and of no more use to anybody.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     0
+}
+
+/// `ibv_advise_mr`: has pages be there that are to be used soon.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut abi::Pd,
+    advice: c_int,
+    flags: u32,
+    list: *mut abi::Sge,
+    count: u32,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    code(unsafe { advise(pd, advice, flags, list, count) })
+}
+
+/// # Safety
+/// As libibverbs' callers promise.
+unsafe fn advise(
+    pd: *mut abi::Pd,
+    advice: c_int,
+    flags: u32,
+    list: *mut abi::Sge,
+    count: u32,
+) -> Result<(), Errno> {
+    let (populate, writes) = match advice {
+        abi::ADVISE_MR_PREFETCH => (Some(libc::MADV_POPULATE_READ), false),
+        abi::ADVISE_MR_PREFETCH_WRITE => (Some(libc::MADV_POPULATE_WRITE), true),
+        // Pages that are there are reached as they are.
+        abi::ADVISE_MR_PREFETCH_NO_FAULT => (None, false),
+        _ => return Err(libc::ENOTSUP),
+    };
+    let is_synchronous = flags & abi::ADVISE_MR_FLAG_FLUSH != 0;
+    if flags & !abi::ADVISE_MR_FLAG_FLUSH != 0 || list.is_null() || count == 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's list.
+    let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
+    // SAFETY: the caller's promise.
+    let domain = unsafe { Pd::of(pd) };
+    let place = |sge: &abi::Sge| {
+        let objects = domain.opened().objects();
+        let known = objects.on_demand.get(&sge.lkey).ok_or(libc::ENOENT)?;
+        known.place(domain.num, sge, writes)
+    };
+    let places: Result<Vec<(usize, usize)>, Errno> = list.iter().map(place).collect();
+    let (places, Some(advice)) = (places?, populate) else {
+        return Ok(());
+    };
+    for (start, len) in places {
+        let first = start & !(rustix::param::page_size() - 1);
+        // SAFETY: what the pages hold does not change.
+        let done = unsafe { libc::madvise(first as *mut c_void, start + len - first, advice) };
+        // Without that flag it is a hint.
+        if done != 0 && is_synchronous {
+            return Err(libc::EFAULT);
+        }
+    }
+    Ok(())
+}
+
+impl OnDemand {
+    /// Where an element's bytes are, if they may be fetched for a domain.
+    fn place(&self, pd: PdNum, sge: &abi::Sge, writes: bool) -> Result<(usize, usize), Errno> {
+        if self.pd != pd || (writes && !self.is_writable) {
+            return Err(libc::EPERM);
+        }
+        let (offset, len) = (sge.addr.wrapping_sub(self.iova), sge.length as usize);
+        let lies_inside = offset <= self.len as u64 && len as u64 <= self.len as u64 - offset;
+        let place = || (self.start + offset as usize, len);
+        lies_inside.then(place).ok_or(libc::EFAULT)
+    }
 }

@@ -13,6 +13,7 @@ use crate::cq;
 use crate::errno::errno_of_post;
 use crate::qp::{Qp, has_dest};
 use crate::srq;
+use crate::window;
 
 const _: () = assert!(
     size_of::<Sge>() == size_of::<abi::Sge>()
@@ -27,9 +28,9 @@ const _: () = assert!(
 pub(crate) fn context_ops() -> abi::ContextOps {
     abi::ContextOps {
         _before_alloc_mw: [None; 7],
-        alloc_mw: None,
-        bind_mw: None,
-        dealloc_mw: None,
+        alloc_mw: Some(window::alloc_mw),
+        bind_mw: Some(window::bind_mw),
+        dealloc_mw: Some(window::dealloc_mw),
         _compat_create_cq: None,
         poll_cq: Some(cq::poll),
         req_notify_cq: Some(cq::req_notify),
@@ -109,6 +110,21 @@ unsafe fn operation(wr: &abi::SendWr) -> Result<Op, PostReason> {
             remote: word,
             add: atomic.compare_add,
         },
+        abi::WR_SEND_WITH_INV => Op::SendInvalidate {
+            rkey: Rkey(wr.imm_data),
+        },
+        abi::WR_LOCAL_INV => Op::LocalInvalidate {
+            rkey: Rkey(wr.imm_data),
+        },
+        // SAFETY: the caller's promise.
+        abi::WR_BIND_MW => unsafe {
+            let abi::SendBindMw {
+                mw,
+                rkey,
+                bind_info,
+            } = wr.bind_mw;
+            window::second(mw, rkey, &bind_info)?
+        },
         _ => return Err(PostReason::Payload),
     })
 }
@@ -163,6 +179,16 @@ unsafe fn compose(
         }
         Ok(())
     }
+}
+
+/// Posts a request without bytes that a call stands for.
+pub(crate) fn post_alone(qp: &Qp, op: Op, (id, flags): (u64, u32)) -> Result<(), PostReason> {
+    let mut sender = qp.send.lock();
+    let (half, batch) = sender.parts();
+    batch.clear();
+    let draft = batch.gather(op, None, &[])?;
+    draft.id(id).flags(send_flags(flags)).commit_gathered();
+    half.post(batch).map_err(|error| error.reason)
 }
 
 unsafe extern "C" fn post_send(

@@ -1,6 +1,6 @@
 //! Queue pairs: making, changing, asking, destroying.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -14,15 +14,16 @@ use crate::attributes::{caps, granted, qp_attr, qp_attr_back, state, state_numbe
 use crate::compose::{self, Sender};
 use crate::cq::Cq;
 use crate::device::Opened;
+use crate::domain::{DomainUse, Pd};
 use crate::errno::{Errno, code, errno_of, pointer};
 use crate::events::wait;
-use crate::memory::Pd;
 use crate::srq::Srq;
+use crate::theirs::Theirs;
 
 /// A program's queue pair.
 #[repr(C)]
 pub(crate) struct Qp {
-    c: abi::QpEx,
+    c: Theirs<abi::QpEx>,
     ctl: Arc<dyn QpCtl>,
     pub(crate) send: SpinMutex<Sender, Yield>,
     pub(crate) recv: SpinMutex<(Box<dyn RecvHalf>, RecvBatch), Yield>,
@@ -32,6 +33,17 @@ pub(crate) struct Qp {
     reported: AtomicU32,
     /// Whether the program may use `ibv_wr_*` on it.
     is_extended: bool,
+    _domain: DomainUse,
+}
+
+/// The fields of a `struct ibv_qp` that nobody changes.
+struct Made {
+    context: *mut abi::Context,
+    qp_context: *mut c_void,
+    send_cq: *mut abi::CqEx,
+    recv_cq: *mut abi::CqEx,
+    srq: *mut abi::Srq,
+    qp_type: c_int,
 }
 
 impl Qp {
@@ -42,12 +54,28 @@ impl Qp {
         unsafe { &*qp.cast::<Qp>() }
     }
 
+    /// What it was made with.
+    fn base(&self) -> Made {
+        // SAFETY: what is read stays as it was made.
+        unsafe {
+            let base = &raw const (*self.c.at()).qp_base;
+            Made {
+                context: (*base).context,
+                qp_context: (*base).qp_context,
+                send_cq: (*base).send_cq,
+                recv_cq: (*base).recv_cq,
+                srq: (*base).srq,
+                qp_type: (*base).qp_type,
+            }
+        }
+    }
+
     pub(crate) fn num(&self) -> QpNum {
         self.ctl.num()
     }
 
     pub(crate) fn has_srq(&self) -> bool {
-        !self.c.qp_base.srq.is_null()
+        !self.base().srq.is_null()
     }
 
     /// Notes that the program is told of an event.
@@ -57,7 +85,7 @@ impl Qp {
 
     pub(crate) fn opened(&self) -> &Opened {
         // SAFETY: a context outlives what was made from it.
-        unsafe { Opened::of(self.c.qp_base.context) }
+        unsafe { Opened::of(self.base().context) }
     }
 }
 
@@ -145,7 +173,7 @@ unsafe fn create(
     }
     let recv_wr_max = if srq.is_some() { 0 } else { caps.recv_wr_max };
     let qp = Box::into_raw(Box::new(Qp {
-        c,
+        c: Theirs::new(c),
         ctl: parts.ctl,
         send: SpinMutex::new(Sender::new(
             parts.send,
@@ -159,6 +187,8 @@ unsafe fn create(
         signals_all: AtomicI32::new(asked.sq_sig_all),
         reported: AtomicU32::new(0),
         is_extended: send_ops.is_some(),
+        // SAFETY: the caller's promise.
+        _domain: unsafe { DomainUse::begin(pd) },
     }));
     opened.objects().qps.insert(num.0, qp);
     Ok(qp.cast())
@@ -209,7 +239,7 @@ unsafe extern "C" fn ibv_query_qp(
         return code(Err(errno));
     }
     let (known, caps) = (ours.ctl.query(), ours.ctl.caps());
-    let base = &ours.c.qp_base;
+    let base = ours.base();
     // SAFETY: as above.
     unsafe {
         attr.write(qp_attr_back(&known, &caps));
@@ -235,7 +265,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut abi::Qp) -> c_int {
         return 0;
     }
     ours.opened().objects().qps.remove(&ours.num().0);
-    let base = ours.c.qp_base;
+    let base = ours.base();
     // SAFETY: as who acknowledges, for whom this waits.
     unsafe {
         let (mutex, cond) = (&raw mut (*qp).mutex, &raw mut (*qp).cond);

@@ -1,9 +1,8 @@
 //! What this device does not have: refused as the manual pages say, so that nothing of it reaches a real device.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 
-use crate::abi::Srq;
-use crate::abi::{AhAttr, Context, CqEx, Mr, Pd, Qp, SrqAttr};
+use crate::abi::{Context, Mr, Pd, Qp};
 use crate::errno::pointer;
 
 macro_rules! refused {
@@ -26,19 +25,12 @@ refused! {
     ibv_unimport_mr(*mut Mr) -> () = ();
     ibv_unimport_dm(*mut c_void) -> () = ();
     ibv_reg_dmabuf_mr(*mut Pd, u64, usize, u64, c_int, c_int) -> *mut Mr = pointer(Err(libc::EOPNOTSUPP));
-    ibv_resize_cq(*mut CqEx, c_int) -> c_int = libc::EOPNOTSUPP;
-    ibv_modify_srq(*mut Srq, *mut SrqAttr, c_int) -> c_int = libc::EOPNOTSUPP;
+    // Of a message's bytes only the last word is known to be written last.
     ibv_query_qp_data_in_order(*mut Qp, c_int, u32) -> c_int = 0;
     ibv_set_ece(*mut Qp, *mut c_void) -> c_int = libc::EOPNOTSUPP;
     ibv_query_ece(*mut Qp, *mut c_void) -> c_int = libc::EOPNOTSUPP;
     ibv_attach_mcast(*mut Qp, *const [u64; 2], u16) -> c_int = libc::EOPNOTSUPP;
     ibv_detach_mcast(*mut Qp, *const [u64; 2], u16) -> c_int = libc::EOPNOTSUPP;
-    ibv_resolve_eth_l2_from_gid(*mut Context, *mut AhAttr, *mut u8, *mut u16) -> c_int = libc::EOPNOTSUPP;
-    // The old region stays as it is.
-    ibv_rereg_mr(*mut Mr, c_int, *mut Pd, *mut c_void, usize, c_uint) -> c_int = {
-        crate::errno::set_errno(libc::EOPNOTSUPP);
-        -1
-    };
     // Memory is never pinned, so nothing has to be kept from a child.
     ibv_fork_init() -> c_int = 0;
     ibv_is_fork_initialized() -> c_int = 2;

@@ -10,19 +10,24 @@ use verbs::{RecvBatch, SrqInit, SrqNum};
 
 use crate::abi;
 use crate::device::Opened;
-use crate::errno::{errno_of, pointer};
-use crate::memory::Pd;
+use crate::domain::{DomainUse, Pd};
+use crate::errno::{code, errno_of, pointer};
+use crate::events::wait;
 use crate::post::post_recvs;
+use crate::theirs::Theirs;
 
 /// A program's shared receive queue.
 #[repr(C)]
 pub(crate) struct Srq {
-    c: abi::Srq,
+    c: Theirs<abi::Srq>,
     pub(crate) num: SrqNum,
     attr: abi::SrqAttr,
     queue: SpinMutex<(Box<dyn NicSrq>, RecvBatch), Yield>,
     /// Queue pairs that receive from it.
     users: AtomicU32,
+    /// Events that the program was told of.
+    reported: AtomicU32,
+    _domain: DomainUse,
 }
 
 impl Srq {
@@ -31,6 +36,11 @@ impl Srq {
     pub(crate) unsafe fn of<'a>(srq: *mut abi::Srq) -> &'a Srq {
         // SAFETY: ours begin with what the program holds.
         unsafe { &*srq.cast::<Srq>() }
+    }
+
+    /// Notes that the program is told of an event.
+    pub(crate) fn report(&self) {
+        self.reported.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn add_user(&self) {
@@ -65,21 +75,55 @@ unsafe extern "C" fn ibv_create_srq(
         c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
         c.cond = libc::PTHREAD_COND_INITIALIZER;
         let srq = Srq {
-            c,
+            c: Theirs::new(c),
             num: queue.num(),
             attr,
             queue: SpinMutex::new((queue, RecvBatch::default())),
             users: AtomicU32::new(0),
+            reported: AtomicU32::new(0),
+            // SAFETY: the caller's promise.
+            _domain: unsafe { DomainUse::begin(pd) },
         };
-        Box::into_raw(Box::new(srq)).cast()
+        let (num, srq) = (srq.num, Box::into_raw(Box::new(srq)));
+        domain.opened().objects().srqs.insert(num.0, srq);
+        srq.cast()
     }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(srq: *mut abi::Srq, attr: *mut abi::SrqAttr) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { attr.write(Srq::of(srq).attr) };
+    let ours = unsafe { Srq::of(srq) };
+    let srq_limit = ours.queue.lock().0.limit();
+    let known = abi::SrqAttr {
+        srq_limit,
+        ..ours.attr
+    };
+    // SAFETY: the caller's.
+    unsafe { attr.write(known) };
     0
+}
+
+/// Arms the limit. Queues keep their size, as the device's attributes say.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut abi::Srq,
+    attr: *mut abi::SrqAttr,
+    mask: c_int,
+) -> c_int {
+    if mask & !(abi::SRQ_MAX_WR | abi::SRQ_LIMIT) != 0 {
+        return code(Err(libc::EINVAL));
+    }
+    if mask & abi::SRQ_MAX_WR != 0 {
+        return code(Err(libc::EOPNOTSUPP));
+    }
+    if mask & abi::SRQ_LIMIT == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let (ours, limit) = unsafe { (Srq::of(srq), (*attr).srq_limit) };
+    let armed = ours.queue.lock().0.arm_limit(limit);
+    code(armed.map_err(|error| errno_of(&error)))
 }
 
 #[unsafe(no_mangle)]
@@ -89,8 +133,22 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut abi::Srq) -> c_int {
         return 0;
     }
     // SAFETY: the caller's promise.
-    if unsafe { Srq::of(srq) }.users.load(Ordering::Acquire) > 0 {
+    let ours = unsafe { Srq::of(srq) };
+    if ours.users.load(Ordering::Acquire) > 0 {
         return libc::EBUSY;
+    }
+    // SAFETY: a context outlives what was made from it.
+    let opened = unsafe { Opened::of((*ours.c.at()).context) };
+    opened.objects().srqs.remove(&ours.num.0);
+    // SAFETY: as who acknowledges, for whom this waits.
+    unsafe {
+        let (mutex, cond) = (&raw mut (*srq).mutex, &raw mut (*srq).cond);
+        wait(
+            mutex,
+            cond,
+            &raw const (*srq).events_completed,
+            &ours.reported,
+        );
     }
     // SAFETY: made by `ibv_create_srq`, and of no more use to anybody.
     drop(unsafe { Box::from_raw(srq.cast::<Srq>()) });

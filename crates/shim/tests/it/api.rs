@@ -1,0 +1,49 @@
+//! Parts of libibverbs' API that few programs use: each is a run of `programs/api.c`, which looks at what it gets.
+
+use std::path::Path;
+
+use crate::pair::{Host, Running, alone, installed, leave_out};
+use crate::programs::compile;
+
+/// Runs a part, with memory that peers map and with memory that they reach through the kernel.
+#[track_caller]
+fn part(name: &str) {
+    let header = Path::new("/usr/include/infiniband/verbs.h");
+    if installed("cc").is_none() || !header.exists() {
+        return leave_out("cc, of gcc, and libibverbs-dev");
+    }
+    let host = Host::new();
+    let program = compile("api", host.run_dir(), &["-libverbs"]);
+    let program = program.to_str().expect("UTF-8");
+    let _alone = alone();
+    for share in ["pages", "none"] {
+        let mut command = host.command(program, &[name]);
+        let said = Running::start(command.env("VERVAIN_SHARE", share)).end();
+        let said = said.expect(&format!("{name} done\n"));
+        assert_eq!(said.err, "", "{share}");
+    }
+}
+
+macro_rules! parts {
+    ($($test:ident: $name:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                part($name);
+            }
+        )*
+    };
+}
+
+parts! {
+    requests_are_posted_together_or_not_at_all: "whole";
+    a_window_of_the_first_kind_is_what_peers_reach: "first";
+    a_window_of_the_second_kind_is_one_queue_pairs: "second";
+    completion_queues_change_their_size: "resize";
+    a_shared_queue_tells_once_that_it_runs_low: "limit";
+    memory_is_registered_anew_under_its_key: "rereg";
+    domains_are_there_as_long_as_they_are_used: "domains";
+    completions_are_stamped: "stamps";
+    memory_is_paged_on_demand: "on_demand";
+    the_ethernet_address_of_a_peer_is_known: "ethernet";
+}
