@@ -36,6 +36,9 @@ unsafe impl Send for TheDevice {}
 // SAFETY: as above.
 unsafe impl Sync for TheDevice {}
 
+/// What the port can do: a connection manager, GIDs that are IP addresses.
+pub(crate) const PORT_CAPS: u32 = abi::PORT_CM_SUP | abi::PORT_IP_BASED_GIDS;
+
 static THE_DEVICE: OnceLock<TheDevice> = OnceLock::new();
 
 /// A string in a field, cut if need be, with a zero at its end.
@@ -472,7 +475,7 @@ fn port_attr(opened: &Opened, number: u8) -> Result<abi::PortAttr, Errno> {
     attr.max_mtu = port.mtu_max as c_int + 1;
     attr.active_mtu = port.mtu as c_int + 1;
     attr.gid_tbl_len = count(port.gids.len() as u64);
-    attr.port_cap_flags = abi::PORT_CM_SUP | abi::PORT_IP_BASED_GIDS;
+    attr.port_cap_flags = PORT_CAPS;
     attr.max_msg_sz = opened.nic.device().message_len_max;
     attr.pkey_tbl_len = port.pkeys.len() as u16;
     attr.lid = port.lid;

@@ -34,6 +34,8 @@
 //! | `events` | events that a program acknowledges |
 //! | `fork` | a forked child, which must not use what it inherits |
 //! | `cm` | the connection manager, for librdmacm |
+//! | `places` | the device's place in `/sys` and `/dev` |
+//! | `interpose` | libc's functions that take paths |
 //! | `errno` | errors |
 //!
 //! Every function is safe to call from several threads at once, as libibverbs' are. Posting and polling take one lock each,
@@ -54,8 +56,10 @@ mod domain;
 mod errno;
 mod events;
 mod fork;
+mod interpose;
 mod l2;
 mod memory;
+mod places;
 mod post;
 mod qp;
 mod refused;

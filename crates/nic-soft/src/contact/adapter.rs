@@ -80,6 +80,11 @@ pub(crate) struct Adapter {
     pub(crate) membership: Membership,
 }
 
+/// The port of a device of this address.
+pub(crate) fn port_attr(gid: Gid) -> PortAttr {
+    PortAttr::active(gid, Mtu::B4096)
+}
+
 impl Adapter {
     pub(crate) fn new(options: Options<'_>) -> Result<Self, VerbsError> {
         let Options {
@@ -146,7 +151,7 @@ impl Adapter {
             let (what, number) = ("port", u64::from(port));
             return Err(VerbsError::NoSuch { what, number });
         }
-        let mut port = PortAttr::active(self.gid, Mtu::B4096);
+        let mut port = port_attr(self.gid);
         port.gids.extend(&self.aliases);
         Ok(port)
     }

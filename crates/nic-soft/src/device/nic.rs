@@ -107,6 +107,13 @@ impl SoftOptions {
         self.aliases.clear();
         self
     }
+
+    /// What a NIC that is opened so says of itself and of its port, without opening one: that would start a thread,
+    /// which cannot end while the dynamic linker loads a library.
+    pub fn attributes(&self) -> (DeviceAttr, PortAttr) {
+        let device = device_attr(&self.name, self.gid);
+        (device, adapter::port_attr(self.gid))
+    }
 }
 
 /// An opened software NIC. Objects made from it must not outlive it by long: once it is dropped,
@@ -262,6 +269,31 @@ impl SoftNic {
     }
 }
 
+fn device_attr(name: &str, gid: Gid) -> DeviceAttr {
+    let mut device = DeviceAttr::named(name);
+    device.firmware = env!("CARGO_PKG_VERSION").into();
+    // Adapters with one address are one device, in several processes.
+    device.guid = gid.low();
+    device.pd_max = PDS as u32;
+    device.ah_max = AHS as u32;
+    device.qp_max = QPS as u32 - 2;
+    device.qp_wr_max = RECVS as u32;
+    device.sge_max = SGE_MAX as u32;
+    device.cq_max = CQS as u32;
+    device.cqe_max = CQE_MAX;
+    device.mr_max = MRS as u32 - 1;
+    device.mr_len_max = isize::MAX as u64;
+    device.srq_max = SRQS as u32;
+    device.srq_wr_max = RECVS as u32;
+    device.srq_sge_max = SGE_MAX as u32;
+    // By the processors' own instructions on the memory itself.
+    device.atomics = AtomicScope::Global;
+    device.rd_atomic_max = RD_ATOMIC_MAX;
+    device.inline_max = INLINE_MAX;
+    device.message_len_max = MESSAGE_LEN_MAX;
+    device
+}
+
 fn limit(what: &'static str, value: u32, max: u32) -> Result<(), VerbsError> {
     if value > max {
         return Err(VerbsError::Limit {
@@ -284,28 +316,7 @@ pub(crate) fn check_depth(depth: u32) -> Result<(), VerbsError> {
 
 impl Nic for SoftNic {
     fn device(&self) -> DeviceAttr {
-        let mut device = DeviceAttr::named(self.name.clone());
-        device.firmware = env!("CARGO_PKG_VERSION").into();
-        // Adapters with one address are one device, in several processes.
-        device.guid = self.adapter().gid.low();
-        device.pd_max = PDS as u32;
-        device.ah_max = AHS as u32;
-        device.qp_max = QPS as u32 - 2;
-        device.qp_wr_max = RECVS as u32;
-        device.sge_max = SGE_MAX as u32;
-        device.cq_max = CQS as u32;
-        device.cqe_max = CQE_MAX;
-        device.mr_max = MRS as u32 - 1;
-        device.mr_len_max = isize::MAX as u64;
-        device.srq_max = SRQS as u32;
-        device.srq_wr_max = RECVS as u32;
-        device.srq_sge_max = SGE_MAX as u32;
-        // By the processors' own instructions on the memory itself.
-        device.atomics = AtomicScope::Global;
-        device.rd_atomic_max = RD_ATOMIC_MAX;
-        device.inline_max = INLINE_MAX;
-        device.message_len_max = MESSAGE_LEN_MAX;
-        device
+        device_attr(&self.name, self.adapter().gid)
     }
 
     fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {

@@ -2,6 +2,7 @@
 //!
 //! Any other address is taken for the GID of another program's device; whether there is one shows when it is called.
 
+use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use verbs::Gid;
@@ -40,7 +41,7 @@ pub(super) fn is_local(ip: IpAddr) -> bool {
 }
 
 fn is_own(ip: IpAddr, own: Gid) -> bool {
-    ip.is_loopback() || own_ip(own) == ip || interfaces().contains(&ip)
+    ip.is_loopback() || own_ip(own) == ip || interfaces().iter().any(|(_, own)| *own == ip)
 }
 
 /// The IP address that a GID is.
@@ -50,7 +51,7 @@ pub(super) fn own_ip(gid: Gid) -> IpAddr {
 
 /// The host's addresses that programs bind to, without most of those that loop back.
 pub(super) fn all_local() -> Vec<IpAddr> {
-    let mut all = interfaces();
+    let mut all: Vec<IpAddr> = interfaces().into_iter().map(|(_, ip)| ip).collect();
     all.extend([
         IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -61,7 +62,8 @@ pub(super) fn all_local() -> Vec<IpAddr> {
     all
 }
 
-fn interfaces() -> Vec<IpAddr> {
+/// The host's interfaces, by name, one entry for each address.
+pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
     let mut found = Vec::new();
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: it makes a list, or says that it has not.
@@ -80,7 +82,8 @@ fn interfaces() -> Vec<IpAddr> {
                     _ => 0,
                 };
                 let bytes = std::slice::from_raw_parts(address.cast::<u8>(), len);
-                found.extend(parse(bytes).map(|address| address.ip()));
+                let name = CStr::from_ptr((*next).ifa_name).to_string_lossy();
+                found.extend(parse(bytes).map(|address| (name.into_owned(), address.ip())));
             }
             next = (*next).ifa_next;
         }

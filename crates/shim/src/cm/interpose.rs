@@ -1,17 +1,18 @@
 //! libc's functions that are answered for our descriptors, and passed on for all others.
 //!
-//! A program's own `open` and `write` come by here too, so what is not ours costs a look at a bit, and goes to the next library
-//! that has the function: libc, or one that is loaded before it as this is.
+//! A program's own `write` comes by here too, so what is not ours costs a look at a bit. Opening the device comes from
+//! `crate::interpose`, as all functions that take paths.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use libc::{mode_t, size_t, ssize_t};
+use libc::{size_t, ssize_t};
 
 use super::events::Channel;
 use super::{commands, fork, manager};
 use crate::errno::{Errno, set_errno};
+use crate::interpose::next;
 
 const DEVICE: &CStr = c"/dev/infiniband/rdma_cm";
 /// Of a device that the kernel does not have: the major number of `misc` devices.
@@ -38,54 +39,6 @@ pub(super) fn is_new(fd: RawFd) {
     }
 }
 
-/// The next library's function of a name.
-struct Next {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
-
-impl Next {
-    const fn new(name: &'static CStr) -> Next {
-        Next {
-            name,
-            found: AtomicPtr::new(std::ptr::null_mut()),
-        }
-    }
-
-    fn get(&self) -> *mut c_void {
-        let found = self.found.load(Ordering::Relaxed);
-        if !found.is_null() {
-            return found;
-        }
-        // SAFETY: a name.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        // These are libc's, which is always there.
-        assert!(!found.is_null(), "{:?} is in no library", self.name);
-        self.found.store(found, Ordering::Relaxed);
-        found
-    }
-}
-
-/// Calls the next library's function.
-macro_rules! next {
-    ($name:literal, fn($($type:ty),*) -> $result:ty, $($argument:expr),*) => {{
-        static NEXT: Next = Next::new($name);
-        // SAFETY: libc's function of this name has this type; the arguments are the caller's own.
-        unsafe {
-            let function: unsafe extern "C-unwind" fn($($type),*) -> $result =
-                std::mem::transmute(NEXT.get());
-            function($($argument),*)
-        }
-    }};
-}
-
-/// # Safety
-/// `path` is null or a string.
-unsafe fn is_device(path: *const c_char) -> bool {
-    // SAFETY: the caller's promise.
-    !path.is_null() && unsafe { CStr::from_ptr(path) } == DEVICE
-}
-
 fn open_channel(flags: c_int) -> Result<RawFd, Errno> {
     fork::notice();
     let mut manager = manager::lock();
@@ -103,11 +56,19 @@ fn open_channel(flags: c_int) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-fn opened(flags: c_int) -> c_int {
-    open_channel(flags).unwrap_or_else(|errno| {
+/// Opens what is at a path if it is the connection manager's device: a descriptor, or -1 with `errno`.
+///
+/// # Safety
+/// `path` is null or a string.
+pub(crate) unsafe fn open_device(path: *const c_char, flags: c_int) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    if path.is_null() || unsafe { CStr::from_ptr(path) } != DEVICE {
+        return None;
+    }
+    Some(open_channel(flags).unwrap_or_else(|errno| {
         set_errno(errno);
         -1
-    })
+    }))
 }
 
 /// Before a descriptor is closed, or becomes another file's.
@@ -145,59 +106,6 @@ unsafe fn as_device(stat: *mut libc::stat) {
         (*stat).st_mode = libc::S_IFCHR | 0o600;
         (*stat).st_rdev = real.unwrap_or(libc::makedev(MISC, 0));
     }
-}
-
-// `open` and its kin take a mode only with some flags. Reading it without is reading a register, which
-// passing it on does no harm.
-macro_rules! opens {
-    ($($name:ident = $symbol:literal;)*) => {
-        $(
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub(super) unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-                // SAFETY: the caller's promise.
-                if unsafe { is_device(path) } {
-                    return opened(flags);
-                }
-                next!($symbol, fn(*const c_char, c_int, mode_t) -> c_int, path, flags, mode)
-            }
-        )*
-    };
-}
-
-opens! {
-    open = c"open";
-    open64 = c"open64";
-    __open_2 = c"__open_2";
-    __open64_2 = c"__open64_2";
-}
-
-macro_rules! opens_at {
-    ($($name:ident = $symbol:literal;)*) => {
-        $(
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            unsafe extern "C-unwind" fn $name(
-                dir: c_int,
-                path: *const c_char,
-                flags: c_int,
-                mode: mode_t,
-            ) -> c_int {
-                // SAFETY: the caller's promise.
-                if unsafe { is_device(path) } {
-                    return opened(flags);
-                }
-                next!(
-                    $symbol,
-                    fn(c_int, *const c_char, c_int, mode_t) -> c_int,
-                    dir, path, flags, mode
-                )
-            }
-        )*
-    };
-}
-
-opens_at! {
-    openat = c"openat";
-    openat64 = c"openat64";
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -52,5 +52,8 @@ mod service;
 mod user;
 mod wire;
 
+pub(crate) use addresses::interfaces;
+pub(crate) use interpose::open_device;
+
 #[cfg(test)]
 mod tests;

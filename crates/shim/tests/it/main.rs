@@ -8,6 +8,7 @@ mod memory;
 mod own;
 mod pair;
 mod perftest;
+mod places;
 mod programs;
 mod pyverbs;
 mod utilities;

@@ -61,7 +61,7 @@ impl Program {
         in_a_directory_of_the_tests();
         let path = c"/dev/infiniband/rdma_cm".as_ptr();
         // SAFETY: a path.
-        let fd = unsafe { interpose::open(path, libc::O_RDWR, 0) };
+        let fd = unsafe { crate::interpose::paths::open(path, libc::O_RDWR, 0) };
         assert!(fd >= 0, "no channel");
         Program { fd }
     }

@@ -1,0 +1,60 @@
+//! The device's place in `/sys` and `/dev`.
+
+use crate::pair::Host;
+use crate::programs::compile;
+
+#[test]
+fn a_program_finds_the_device_there_whichever_function_it_uses() {
+    let host = Host::new();
+    let program = compile("places", host.run_dir(), &[]);
+    let said = host.say(program.to_str().expect("a path"), &[]);
+    let lines: Vec<&str> = said.lines().collect();
+    let expected = [
+        "fopen: 0000:ffff:7f00:0001",
+        "open: Ethernet",
+        "openat: RoCE v2",
+        "access: 0",
+        "stat: 1",
+        "lstat: 1",
+        "statx: 1",
+        "scandir: 3 vervain0",
+        "readlink: ../../devices/virtual/infiniband/vervain0",
+        "realpath: /sys/devices/virtual/infiniband/vervain0",
+        "realpath, new: /sys/class/infiniband",
+        "missing: No such file or directory",
+        "others: 1",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_shell_finds_it_too() {
+    let host = Host::new();
+    let listed = host.say("ls", &["-l", "/sys/class/infiniband/vervain0/ports/1/"]);
+    assert!(listed.contains("gid_attrs"), "{listed}");
+    let script = "cd /sys/class/infiniband_verbs/uverbs0 && cat ibdev dev && test -c /dev/infiniband/uverbs0 && echo yes";
+    let said = host.say("sh", &["-c", script]);
+    assert_eq!(said, "vervain0\n231:192\nyes\n");
+}
+
+#[test]
+fn programs_of_one_device_share_it_and_another_has_its_own() {
+    let host = Host::new();
+    let gid = "/sys/class/infiniband/vervain0/ports/1/gids/0";
+    let first = host.say("cat", &[gid]);
+    assert_eq!(host.say("cat", &[gid]), first);
+    let mut other = host.command("cat", &[gid]);
+    let other = other.env("VERVAIN_GID", "10.9.8.7").output().expect("cat");
+    let other = String::from_utf8_lossy(&other.stdout);
+    assert_eq!(first, "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
+    assert_eq!(other, "0000:0000:0000:0000:0000:ffff:0a09:0807\n");
+    let is_tree = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with("places-")
+    };
+    let entries = std::fs::read_dir(host.run_dir()).expect("listed");
+    let trees = entries
+        .map(|entry| entry.expect("an entry"))
+        .filter(is_tree);
+    assert_eq!(trees.count(), 2);
+}
