@@ -78,7 +78,8 @@ pub(crate) fn ah_attr(attr: &abi::AhAttr) -> Result<AhAttr, Errno> {
     to.gid_index = attr.grh.sgid_index;
     to.hop_limit = attr.grh.hop_limit;
     to.traffic_class = attr.grh.traffic_class;
-    to.flow_label = attr.grh.flow_label;
+    // A header has room for 20 bits; UCX says more.
+    to.flow_label = attr.grh.flow_label & 0xf_ffff;
     to.lid = attr.dlid;
     to.service_level = attr.sl;
     Ok(to)

@@ -10,7 +10,7 @@ use rustix::time::ClockId;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use verbs::nic::{NicChannel, NicCq};
-use verbs::{CqError, CqInit, CqNum, Polled, VerbsError, Wc, WcFlags, WcOpcode};
+use verbs::{CqError, CqInit, CqNum, Gid, Polled, VerbsError, Wc, WcFlags, WcOpcode};
 
 use crate::abi;
 use crate::device::{Opened, is_readable, readable_with, wait_for, wait_within};
@@ -171,6 +171,8 @@ pub(crate) struct Cq {
     c: Theirs<abi::CqEx>,
     pub(crate) num: CqNum,
     pub(crate) poller: SpinMutex<Poller, Yield>,
+    /// Which header is before datagrams.
+    pub(crate) header: u8,
     /// How the program has armed it last.
     armed_solicited: AtomicBool,
     /// The thread that has the lock from a start of polling on; 0 for none.
@@ -383,6 +385,7 @@ pub(crate) unsafe fn create(
     let cq = Box::into_raw(Box::new(Cq {
         c: Theirs::new(c),
         num,
+        header: header(opened),
         poller: SpinMutex::new(Poller {
             nic,
             polled: Polled::new(POLLED),
@@ -498,7 +501,7 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
         let found = waiting.len().min(max - count);
         for (index, wc) in waiting[..found].iter().enumerate() {
             // SAFETY: the caller has room for `max` of them.
-            unsafe { to.add(count + index).write(completion(wc)) };
+            unsafe { to.add(count + index).write(completion(wc, cq.header)) };
         }
         poller.taken += found;
         count += found;
@@ -540,8 +543,28 @@ pub(crate) fn imm_or_key(wc: &Wc) -> u32 {
     }
 }
 
+/// What kind of header is before a datagram: with a UDP header (8), of IPv4 (2) or IPv6 (1). Cards that speak RoCE say it
+/// where InfiniBand has the service level, and UCX looks for it there.
+fn header(opened: &Opened) -> u8 {
+    let port = opened.nic.port(1).ok();
+    let gid = port.and_then(|port| port.gids.first().map(|entry| entry.gid));
+    match gid.as_ref().and_then(Gid::ipv4) {
+        Some(_) => 8 | 2,
+        None => 8 | 1,
+    }
+}
+
+/// What a completion says of the header, if there is one.
 #[inline]
-fn completion(wc: &Wc) -> abi::Wc {
+pub(crate) fn service_level(wc: &Wc, header: u8) -> u8 {
+    match wc.flags.contains(WcFlags::GRH) {
+        true => header,
+        false => 0,
+    }
+}
+
+#[inline]
+fn completion(wc: &Wc, header: u8) -> abi::Wc {
     abi::Wc {
         wr_id: wc.id,
         status: wc.status as c_int,
@@ -554,7 +577,7 @@ fn completion(wc: &Wc) -> abi::Wc {
         wc_flags: flags(wc.flags),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(wc, header),
         dlid_path_bits: 0,
     }
 }

@@ -85,7 +85,7 @@ fn offer(c: &mut abi::CqEx, fields: u64) {
     c.read_qp_num = wants(2).then_some(qp_num);
     c.read_src_qp = wants(3).then_some(src_qp);
     c.read_slid = wants(4).then_some(no_number);
-    c.read_sl = wants(5).then_some(no_level);
+    c.read_sl = wants(5).then_some(service_level);
     c.read_dlid_path_bits = wants(6).then_some(no_level);
     c.read_completion_ts = wants(7).then_some(completion_ts);
     c.read_cvlan = wants(8).then_some(no_vlan);
@@ -228,6 +228,11 @@ unsafe extern "C" fn qp_num(cq: *mut abi::CqEx) -> u32 {
 unsafe extern "C" fn src_qp(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
     unsafe { current(cq) }.src_qpn.0
+}
+
+unsafe extern "C" fn service_level(cq: *mut abi::CqEx) -> u8 {
+    // SAFETY: as above.
+    unsafe { cq::service_level(&current(cq), Cq::of(cq).header) }
 }
 
 unsafe extern "C" fn completion_ts(cq: *mut abi::CqEx) -> u64 {
