@@ -12,6 +12,7 @@
 //! cargo x fuzz       what reads bytes from outside, given bytes that libFuzzer makes up
 //! cargo x death      processes that die at their steps; --all for all steps
 //! cargo x programs   random programs over every NIC, from seeds: every completion checked
+//! cargo x wheel      the Python package with the program and its library (needs python3)
 //! ```
 //!
 //! What is measured and counted is `cargo lab`.
@@ -21,6 +22,7 @@
 mod check;
 mod checkers;
 mod fuzz;
+mod wheel;
 
 use std::process::Command;
 
@@ -73,6 +75,8 @@ enum Chore {
         #[arg(default_value = "16..200")]
         seeds: String,
     },
+    /// The Python package, which carries the program and its library: a wheel for pip (needs python3).
+    Wheel(wheel::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -94,6 +98,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Death { step, all, seed } => death(step.as_deref(), all, seed),
         Chore::Programs { seeds } => programs(&seeds),
+        Chore::Wheel(arguments) => wheel::run(&arguments),
     }
 }
 

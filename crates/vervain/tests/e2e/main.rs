@@ -16,6 +16,7 @@
 //! | `signals` | SIGTERM, SIGINT, SIGSTOP |
 //! | `soak` | the soak passes a correct cache and catches one that lies |
 //! | `store`, `store_door` | stores in files; one behind the Memcache door |
+//! | `wheel` | the Python package: built, installed, used by pytest |
 //! | `peers` | memcached's clients and HERD together, while processes are killed |
 //! | `foreign` | other people's programs: memccapable, libmemcached's others, and the Python client of `peers` |
 //!
@@ -40,3 +41,4 @@ mod signals;
 mod soak;
 mod store;
 mod store_door;
+mod wheel;
