@@ -27,6 +27,7 @@ const ARROWS: &str = "
     sim: verbs conformance rt block
     simulation: verbs engine conformance rt sim cache checker
     programs:
+    vervain-test:
     xtask:
 ";
 

@@ -16,6 +16,7 @@
 //! | `signals` | SIGTERM, SIGINT, SIGSTOP |
 //! | `soak` | the soak passes a correct cache and catches one that lies |
 //! | `store`, `store_door` | stores in files; one behind the Memcache door |
+//! | `rust_helper` | the crate `vervain-test`, as other people's tests use it |
 //! | `wheel` | the Python package: built, installed, used by pytest |
 //! | `peers` | memcached's clients and HERD together, while processes are killed |
 //! | `foreign` | other people's programs: memccapable, libmemcached's others, and the Python client of `peers` |
@@ -37,6 +38,7 @@ mod memcached;
 mod peers;
 mod programs;
 mod refusals;
+mod rust_helper;
 mod signals;
 mod soak;
 mod store;
