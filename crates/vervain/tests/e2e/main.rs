@@ -5,6 +5,7 @@
 //! | `../harness` | servers, commands, shells and raw connections, all bounded and cleaned up |
 //! | `beside` | random conversations with memcached and the product, compared; the door's corpus |
 //! | `bench_store` | the benchmarks of the store, with tiny inputs |
+//! | `bugs_page` | docs/bugs.md: its commands say what it says |
 //! | `cli` | the command line as a stranger uses it |
 //! | `programs` | other people's verbs programs, started with `vervain run` |
 //! | `refusals` | what is said when something cannot be done |
@@ -26,6 +27,7 @@
 
 mod bench_store;
 mod beside;
+mod bugs_page;
 mod cli;
 mod door;
 mod foreign;
