@@ -6,6 +6,7 @@
 //! | `beside` | random conversations with memcached and the product, compared; the door's corpus |
 //! | `bench_store` | the benchmarks of the store, with tiny inputs |
 //! | `bugs_page` | docs/bugs.md: its commands say what it says |
+//! | `ci_examples` | what strangers copy into their CI, run in a clean directory |
 //! | `cli` | the command line as a stranger uses it |
 //! | `programs` | other people's verbs programs, started with `vervain run` |
 //! | `refusals` | what is said when something cannot be done |
@@ -28,6 +29,7 @@
 mod bench_store;
 mod beside;
 mod bugs_page;
+mod ci_examples;
 mod cli;
 mod door;
 mod foreign;
