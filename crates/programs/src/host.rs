@@ -63,6 +63,7 @@ pub struct Host {
     /// Loaded before a program's own libraries.
     preload: OsString,
     variables: Vec<(String, String)>,
+    patience_s: u32,
 }
 
 impl Host {
@@ -76,6 +77,7 @@ impl Host {
             dir: tempfile::tempdir().expect("a directory"),
             preload: library.into(),
             variables: Vec::new(),
+            patience_s: PATIENCE_S,
         }
     }
 
@@ -85,6 +87,7 @@ impl Host {
             dir: tempfile::tempdir().expect("a directory"),
             preload: OsString::new(),
             variables: Vec::new(),
+            patience_s: PATIENCE_S,
         }
     }
 
@@ -105,6 +108,13 @@ impl Host {
         self
     }
 
+    /// With programs that are ended after so many seconds, and not after [`PATIENCE_S`].
+    #[must_use]
+    pub fn with_patience(mut self, patience_s: u32) -> Self {
+        self.patience_s = patience_s;
+        self
+    }
+
     /// Where its programs meet, and a place for files.
     pub fn run_dir(&self) -> &Path {
         self.dir.path()
@@ -112,7 +122,7 @@ impl Host {
 
     /// A program on the software NIC, which ends in bounded time.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
-        self.command_within(PATIENCE_S, program, arguments)
+        self.command_within(self.patience_s, program, arguments)
     }
 
     /// One that takes longer than others.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`host`] | [`Host`]: programs with `libvervain_verbs.so` before their own libraries, alone or as a server and its client |
 //! | [`running`] | [`Running`]: a program that runs, and what it says |
+//! | [`matrix`] | the programs that have to work, with their options and what is looked at |
 //! | [`listening`] | whether a server listens, by TCP or by the connection manager |
 //!
 //! A machine without these programs leaves them out:
@@ -21,6 +22,7 @@
 
 pub mod host;
 pub mod listening;
+pub mod matrix;
 pub mod running;
 
 pub use host::{Host, alone, find, library};

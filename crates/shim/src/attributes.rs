@@ -46,13 +46,20 @@ pub(crate) fn transport(qp_type: c_int) -> Result<Transport, Errno> {
     }
 }
 
+/// A queue's entry has 16 bytes for each element, which inline bytes may have instead: as with hardware, a program gets so much
+/// without asking, and `rdma_xclient` relies on it.
+const ELEMENT_LEN: u32 = 16;
+/// More has to be asked for.
+const INLINE_UNASKED_MAX: u32 = 256;
+
 pub(crate) fn caps(cap: &abi::QpCap) -> QpCaps {
+    let unasked = cap.max_send_sge.saturating_mul(ELEMENT_LEN);
     QpCaps {
         send_wr_max: cap.max_send_wr,
         recv_wr_max: cap.max_recv_wr,
         send_sge_max: cap.max_send_sge,
         recv_sge_max: cap.max_recv_sge,
-        inline_max: cap.max_inline_data,
+        inline_max: cap.max_inline_data.max(unasked.min(INLINE_UNASKED_MAX)),
     }
 }
 

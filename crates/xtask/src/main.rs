@@ -11,6 +11,7 @@
 //! cargo x miri       the same in Miri (needs nightly)
 //! cargo x fuzz       what reads bytes from outside, given bytes that libFuzzer makes up
 //! cargo x death      processes that die at their steps; --all for all steps
+//! cargo x matrix     verbs programs that nobody here wrote, as a table
 //! cargo x programs   random programs over every NIC, from seeds: every completion checked
 //! cargo x wheel      the Python package with the program and its library (needs python3)
 //! ```
@@ -22,6 +23,7 @@
 mod check;
 mod checkers;
 mod fuzz;
+mod matrix;
 mod wheel;
 
 use std::process::Command;
@@ -68,6 +70,9 @@ enum Chore {
         #[arg(long, value_name = "N")]
         seed: Option<u64>,
     },
+    /// Verbs programs that nobody here wrote, on the software NIC, each with its options and what is
+    /// looked at, as a table. Takes some minutes.
+    Matrix(matrix::Arguments),
     /// Random programs over every NIC: what completes is compared with a model, and sleepers must be
     /// woken.
     Programs {
@@ -97,6 +102,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Miri(Packages { packages }) => checkers::miri(&packages),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Death { step, all, seed } => death(step.as_deref(), all, seed),
+        Chore::Matrix(arguments) => matrix::run(&arguments),
         Chore::Programs { seeds } => programs(&seeds),
         Chore::Wheel(arguments) => wheel::run(&arguments),
     }

@@ -20,7 +20,7 @@ const ARROWS: &str = "
     memcache: rt engine
     store: rt block engine
     bench: verbs nic-soft rt block engine cache memcache store
-    lab: verbs rt block cache store bench vervain gates simulation
+    lab: verbs rt block cache store bench vervain gates simulation shim programs
     vervain: verbs nic-soft rt block engine cache checker memcache store bench
     gates: verbs nic-soft rt block engine cache memcache store
     fuzz: verbs conformance nic-soft rt block engine cache checker memcache store lab vervain
@@ -28,7 +28,7 @@ const ARROWS: &str = "
     simulation: verbs engine conformance rt sim cache checker
     programs:
     vervain-test:
-    xtask:
+    xtask: programs
 ";
 
 /// The same by crate.

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::pair::{Host, Listens, RSPRELOAD, Running, alone, has, leave_out};
 use crate::programs::compile;
@@ -53,18 +52,6 @@ fn a_channel_is_what_programs_take_it_for() {
     place
         .call(&[&program.display().to_string()])
         .expect("all is well");
-}
-
-#[test]
-fn rping_pings() {
-    if !has("rping") {
-        return;
-    }
-    let place = Place::new();
-    let server = place.serve(&["rping", "-s", "-a", "127.0.0.1", "-C", "10", "-v"]);
-    let client = place.call(&["rping", "-c", "-a", "127.0.0.1", "-C", "10", "-v"]);
-    client.expect("ping data: rdma-ping-9: JKLMN");
-    server.end().expect("server ping data: rdma-ping-9: JKLMN");
 }
 
 #[test]
@@ -149,19 +136,7 @@ fn a_call_to_nobody_is_refused() {
 }
 
 #[test]
-fn ucmatose_transfers() {
-    if !has("ucmatose") {
-        return;
-    }
-    let place = Place::new();
-    let server = place.serve(&["ucmatose", "-c", "4"]);
-    let client = place.call(&["ucmatose", "-s", "127.0.0.1", "-c", "4"]);
-    client.expect("test complete\nreturn status 0");
-    server.end().expect("test complete\nreturn status 0");
-}
-
-#[test]
-fn udaddy_transfers() {
+fn udaddy_sends_all_before_it_exits() {
     if !has("udaddy") {
         return;
     }
@@ -176,113 +151,6 @@ fn udaddy_transfers() {
             side.expect("data transfers complete\ntest complete\nreturn status 0");
         }
     }
-}
-
-#[test]
-fn endpoints_are_made_in_one_call() {
-    if !has("rdma_server") {
-        return;
-    }
-    let place = Place::new();
-    let server = place.serve(&["rdma_server", "-s", "127.0.0.1"]);
-    let client = place.call(&["rdma_client", "-s", "127.0.0.1"]);
-    client.expect("rdma_client: end 0");
-    server.end().expect("rdma_server: end 0");
-}
-
-#[test]
-fn many_connections_are_made() {
-    if !has("cmtime") {
-        return;
-    }
-    let place = Place::new();
-    let _server = place.serve(&["cmtime", "-b", "127.0.0.1", "-c", "50"]);
-    let client = place.call(&["cmtime", "-s", "127.0.0.1", "-c", "50"]);
-    client.expect("destroy ");
-}
-
-#[test]
-fn perftest_connects_by_it() {
-    if !has("ib_send_bw") {
-        return;
-    }
-    for program in [
-        &["ib_send_bw", "-R", "-F", "-n", "100"][..],
-        &["ib_write_bw", "-R", "-F", "-n", "100"],
-        &["ib_read_lat", "-R", "-F", "-n", "100"],
-        &["ib_send_lat", "-R", "-F", "-n", "100", "-c", "UD"],
-    ] {
-        let place = Place::new();
-        let port = next_port().to_string();
-        let program = [program, &["-p", &port]].concat();
-        let server = place.serve(&program);
-        let client = place.call(&[&program[..], &["127.0.0.1"]].concat());
-        client.expect("rdma_cm QPs\t : ON");
-        server.end().expect("rdma_cm QPs\t : ON");
-    }
-}
-
-/// A port for a program that also asks for one of TCP.
-fn next_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let step = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Spread by process, below what the system chooses from.
-    20_000 + (std::process::id() % 1000) as u16 * 10 + step % 10
-}
-
-#[test]
-fn rsockets_stream() {
-    if !has("rstream") {
-        return;
-    }
-    for how in [&[][..], &["-T", "b"], &["-T", "n"]] {
-        let place = Place::new();
-        let size = ["-S", "4096", "-I", "5", "-C", "10"];
-        let server = [&["rstream", "-b", "127.0.0.1"], &size[..], how].concat();
-        let client = [&["rstream", "-s", "127.0.0.1"], &size[..], how].concat();
-        let server = place.serve(&server);
-        place.call(&client).expect("4k      10      5       400k");
-        server.end().expect("4k      10      5       400k");
-    }
-}
-
-#[test]
-fn rsockets_write_into_each_others_memory() {
-    if !has("riostream") {
-        return;
-    }
-    let place = Place::new();
-    let size = ["-S", "4096", "-I", "5", "-C", "10"];
-    for _ in 0..10 {
-        let server = place.serve(&[&["riostream", "-b", "127.0.0.1"], &size[..]].concat());
-        let client = place.call(&[&["riostream", "-s", "127.0.0.1"], &size[..]].concat());
-        // It listens before it says how much may be mapped, and clients may be as quick.
-        if client.text().contains("riomap: Cannot allocate memory") {
-            continue;
-        }
-        client.expect("4k      10      5       400k");
-        server.end().expect("4k      10      5       400k");
-        return;
-    }
-    panic!("always too early");
-}
-
-#[test]
-fn rcopy_copies_a_file() {
-    if !has("rcopy") {
-        return;
-    }
-    let place = Place::new();
-    let (from, to) = (place.run_dir().join("from"), place.run_dir().join("to"));
-    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at / 7) as u8).collect();
-    std::fs::write(&from, &bytes).expect("written");
-    let _server = place.serve(&["rcopy"]);
-    let target = format!("127.0.0.1:{}", to.display());
-    let from = from.display().to_string();
-    place
-        .call(&["rcopy", &from, &target])
-        .expect("300000 bytes");
-    assert!(std::fs::read(&to).expect("a copy") == bytes);
 }
 
 #[test]
