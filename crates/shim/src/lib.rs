@@ -19,6 +19,7 @@
 //! | `device` | devices, contexts, their attributes and asynchronous events |
 //! | `domain` | protection domains, parent domains, thread domains |
 //! | `memory` | memory regions |
+//! | `confined` | what the process may not do, told once |
 //! | `born` | memory that is shared from birth: libc's functions that map and allocate pages |
 //! | `window` | memory windows |
 //! | `cq` | completion channels, completion queues, polling |
@@ -49,6 +50,7 @@ mod attributes;
 mod born;
 mod cm;
 mod compose;
+mod confined;
 mod cq;
 mod cq_ex;
 mod device;

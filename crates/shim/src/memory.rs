@@ -11,6 +11,7 @@ use verbs::{Access, Iova, PdNum};
 
 use crate::abi;
 use crate::born;
+use crate::confined;
 use crate::device::Opened;
 use crate::domain::{DomainUse, Pd};
 use crate::errno::{Errno, code, errno_of, pointer, set_errno};
@@ -98,6 +99,9 @@ unsafe fn register(
         .not()
         .then(|| born::file_of(addr.addr(), length))
         .flatten();
+    if file.is_none() && access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
+        confined::tell_if_unreachable();
+    }
     let in_file = ours.opened().soft.as_ref().zip(file.as_ref());
     // SAFETY: the memory stays, it is not moved, and it is this file's. What the program's own loads and stores do there is
     // as with a real device, which this process's compiler does not see either.

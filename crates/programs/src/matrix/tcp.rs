@@ -33,7 +33,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         Row::by_manager(
             "netpipe-tcp",
-            "-P {port} -i -l 1 -u 4096",
+            "-P {port} -i -l 1 -u 4096 -o {dir}/figures",
             ("NPtcp", ""),
             ("NPtcp", "-h 127.0.0.1"),
         )

@@ -3,6 +3,7 @@
 mod api;
 mod around;
 mod cm;
+mod confined;
 mod layout;
 mod libfabric;
 mod matrix;

@@ -26,6 +26,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use bench::print::show;
 use nic_soft::{SoftNic, SoftOptions};
+use rustix::fs::Access;
 use serde::Serialize;
 use verbs::nic::Nic;
 
@@ -47,7 +48,11 @@ fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsStrin
     let preload = before(&library, &others);
     let run_dir = flags.run_dir();
     std::fs::create_dir_all(&run_dir)
-        .with_context(|| format!("cannot make {}, where programs meet", run_dir.display()))?;
+        .with_context(|| format!("cannot make {}, where programs meet: say another directory with --run-dir, such as one on a tmpfs", run_dir.display()))?;
+    rustix::fs::access(&run_dir, Access::WRITE_OK | Access::EXEC_OK).with_context(|| {
+        let run_dir = run_dir.display();
+        format!("cannot write into {run_dir}, where programs meet: say another directory with --run-dir, such as one on a tmpfs")
+    })?;
     let mut variables = vec![
         ("LD_PRELOAD", preload),
         ("VERVAIN_RUN_DIR", absolute(&run_dir)?),

@@ -1,5 +1,6 @@
 //! Other people's programs, started with `vervain run`.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -166,10 +167,154 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
     if let Some(short) = compile(&place, "short", &["-m32"]) {
         refused(&place, &short, "32-bit");
     }
+    let bytes = std::fs::read(&plain).expect("readable");
+    let changed = |name: &str, from: &[u8], to: &[u8]| {
+        let mut bytes = bytes.clone();
+        let at = bytes.windows(from.len()).position(|part| part == from);
+        let at = at.expect("a program of this system");
+        bytes[at..at + from.len()].copy_from_slice(to);
+        let path = place.path(name);
+        std::fs::write(&path, bytes).expect("written");
+        path
+    };
+    refused(
+        &place,
+        &changed("musl", b"ld-linux", b"ld-musl-"),
+        "built for musl",
+    );
+    // Of another processor: this header's type, machine and version.
+    let machine = &bytes[16..20];
+    let other = [machine[0], machine[1], 0xf3, 0];
+    refused(
+        &place,
+        &changed("other", machine, &other),
+        "another processor",
+    );
     // The header alone is looked at.
-    let mut bytes = std::fs::read(&plain).expect("readable");
+    let mut bytes = bytes.clone();
     bytes[4] = 1;
     let short = place.path("short-header");
     std::fs::write(&short, bytes).expect("written");
     refused(&place, &short, "32-bit");
+}
+
+#[test]
+fn a_program_of_another_user_is_refused_in_a_sentence() {
+    let place = Place::new();
+    // A copy of somebody else's if we may, and one of root's that every system has if not.
+    let program = match rustix::process::geteuid().is_root() {
+        true => {
+            let program = compile(&place, "theirs", &[]).expect("a compiler");
+            std::os::unix::fs::chown(&program, Some(65534), None).expect("root may");
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755))
+                .expect("root may");
+            program
+        }
+        false => PathBuf::from("/usr/bin/passwd"),
+    };
+    refused(
+        &place,
+        &program,
+        "runs as another user or group (set-user-ID)",
+    );
+}
+
+#[test]
+fn what_a_program_has_before_its_libraries_already_stays() {
+    let place = Place::new();
+    let source = place.path("other.c");
+    let text = "#include <unistd.h>\n__attribute__((constructor)) static void here(void) { write(1, \"other \", 6); }\n";
+    std::fs::write(&source, text).expect("written");
+    let other = place.path("other.so");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wno-unused-result", "-o"])
+        .args([&other, &source])
+        .status();
+    assert!(compiled.expect("cc, of gcc").success());
+    let plain = compile(&place, "plain", &[]).expect("a compiler");
+    let mut command = vervain();
+    command
+        .args(["run", "--run-dir"])
+        .arg(place.path("run"))
+        .args([
+            Path::new("sh"),
+            Path::new("-c"),
+            Path::new("printf %s \"$LD_PRELOAD\"; exec \"$0\""),
+        ])
+        .arg(&plain)
+        .env("VERVAIN_VERBS_LIBRARY", library())
+        .env("LD_PRELOAD", &other);
+    let said = run(&mut command, b"");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    // `vervain` itself has it, the shell, and the program; the library is the first.
+    let preload = format!("{}:{}", library().display(), other.display());
+    let expected = format!("other other {preload}other ");
+    assert_eq!(said.text(), expected);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_told_in_a_sentence() {
+    let place = Place::new();
+    let asked = |run_dir: &str| {
+        let mut command = vervain();
+        command
+            .args(["run", "--run-dir", run_dir, "true"])
+            .env("VERVAIN_VERBS_LIBRARY", library())
+            .env_remove("LD_PRELOAD");
+        let said = run(&mut command, b"");
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        said.err
+    };
+    let sentence = "where programs meet: say another directory with --run-dir";
+    // Nobody makes a directory there.
+    let said = asked("/proc/vervain");
+    assert!(
+        said.contains("cannot make /proc/vervain, ") && said.contains(sentence),
+        "{said}"
+    );
+    // A file system that is only read, in a namespace of our own.
+    let script = format!(
+        "mount -t tmpfs -o ro none {0} && exec \"$@\" --run-dir {0} true",
+        place.path("").display()
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"])
+        .arg(vervain().get_program())
+        .arg("run")
+        .env("VERVAIN_VERBS_LIBRARY", library())
+        .env_remove("LD_PRELOAD");
+    let said = run(&mut command, b"");
+    if said.err.contains("unshare") || said.err.contains("mount:") {
+        return eprintln!("left out: namespaces are not allowed here: {}", said.err);
+    }
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    assert!(
+        said.err.contains("cannot write into ") && said.err.contains(sentence),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn a_library_that_is_missing_is_named() {
+    let place = Place::new();
+    let absent = place.path("libabsent.so");
+    let made = Command::new("cc")
+        .args(["-shared", "-o"])
+        .arg(&absent)
+        .args(["-x", "c", "/dev/null"])
+        .status();
+    assert!(made.expect("cc, of gcc").success());
+    let flags = ["-Wl,--no-as-needed", absent.to_str().expect("UTF-8")];
+    let program = compile(&place, "needs", &flags).expect("a compiler");
+    std::fs::remove_file(&absent).expect("it is there");
+    let said = ask(&place, "run", &[program.to_str().expect("UTF-8")]);
+    assert_eq!(said.code, Some(127));
+    assert!(
+        said.err.contains("error while loading shared libraries"),
+        "{}",
+        said.err
+    );
+    assert!(said.err.contains("libabsent.so"), "{}", said.err);
 }
