@@ -73,5 +73,6 @@ mod sync;
 #[cfg(test)]
 mod testing;
 
+pub use device::host::{HostAddress, host_addresses};
 pub use device::nic::{Counters, SoftNic, SoftOptions, Usage};
 pub use shared::cause::Cause;

@@ -68,28 +68,31 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut abi::Ah) -> c_int {
     0
 }
 
-/// The way back to who has sent a datagram.
-fn way_back(port: u8, wc: &abi::Wc, grh: &abi::Grh) -> Result<abi::AhAttr, Errno> {
+/// The way back to who has sent a datagram, from the address that it was sent to.
+fn way_back(opened: &Opened, port: u8, wc: &abi::Wc, grh: &abi::Grh) -> Result<abi::AhAttr, Errno> {
     if wc.wc_flags & abi::WC_GRH == 0 {
         return Err(libc::EINVAL);
     }
     // SAFETY: both are 40 bytes.
     let bytes: [u8; 40] = unsafe { std::mem::transmute(*grh) };
-    let (gid, hop_limit, traffic_class) = match bytes[0] >> 4 {
-        6 => {
-            let gid: [u8; 16] = bytes[8..24].try_into().expect("16 bytes");
-            (Gid(gid), bytes[7], bytes[0] << 4 | bytes[1] >> 4)
-        }
-        // An IPv4 header lies in the second half.
-        _ => {
-            let address: [u8; 4] = bytes[32..36].try_into().expect("4 bytes");
-            (Gid::from_ipv4(address.into()), bytes[28], bytes[21])
-        }
+    let ipv6 = |at: usize| Gid(std::array::from_fn(|i| bytes[at + i]));
+    let ipv4 = |at: usize| {
+        let address: [u8; 4] = std::array::from_fn(|i| bytes[at + i]);
+        Gid::from_ipv4(address.into())
     };
+    let (from, to, hop_limit, traffic_class) = match bytes[0] >> 4 {
+        6 => (ipv6(8), ipv6(24), bytes[7], bytes[0] << 4 | bytes[1] >> 4),
+        // An IPv4 header lies in the second half.
+        _ => (ipv4(32), ipv4(36), bytes[28], bytes[21]),
+    };
+    let table = opened.nic.port(port).map_err(|error| errno_of(&error))?;
+    let own = table.gids.iter().position(|entry| entry.gid == to);
     // SAFETY: numbers.
     let mut attr: abi::AhAttr = unsafe { std::mem::zeroed() };
     // SAFETY: both are 16 bytes.
-    attr.grh.dgid = unsafe { std::mem::transmute::<[u8; 16], [u64; 2]>(gid.0) };
+    attr.grh.dgid = unsafe { std::mem::transmute::<[u8; 16], [u64; 2]>(from.0) };
+    // A multicast group is none of the port's addresses: the answer goes from the first.
+    attr.grh.sgid_index = own.unwrap_or_default() as u8;
     attr.grh.hop_limit = hop_limit;
     attr.grh.traffic_class = traffic_class;
     attr.dlid = wc.slid;
@@ -102,14 +105,17 @@ fn way_back(port: u8, wc: &abi::Wc, grh: &abi::Grh) -> Result<abi::AhAttr, Errno
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_init_ah_from_wc(
-    _context: *mut abi::Context,
+    context: *mut abi::Context,
     port: u8,
     wc: *mut abi::Wc,
     grh: *mut abi::Grh,
     attr: *mut abi::AhAttr,
 ) -> c_int {
     // SAFETY: the caller's promise; a header lies wherever its RECV does.
-    minus_one(unsafe { way_back(port, &*wc, &grh.read_unaligned()).map(|found| attr.write(found)) })
+    minus_one(unsafe {
+        let found = way_back(Opened::of(context), port, &*wc, &grh.read_unaligned());
+        found.map(|found| attr.write(found))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -121,6 +127,8 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
 ) -> *mut abi::Ah {
     // SAFETY: as above.
     pointer(unsafe {
-        way_back(port, &*wc, &grh.read_unaligned()).and_then(|attr| create(pd, &attr))
+        let opened = Pd::of(pd).opened();
+        let found = way_back(opened, port, &*wc, &grh.read_unaligned());
+        found.and_then(|attr| create(pd, &attr))
     })
 }

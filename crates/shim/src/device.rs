@@ -282,6 +282,11 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         complain("cannot open the device", &why);
         libc::EINVAL
     })?;
+    // An address that was asked for is the only one.
+    let options = match settings::has_gid() {
+        true => options,
+        false => options.host_aliases(),
+    };
     let nic = SoftNic::open(&options).map_err(|error| {
         complain("cannot open the device", &error);
         errno_of(&error)
@@ -405,6 +410,9 @@ fn device_attr(opened: &Opened) -> abi::DeviceAttr {
         AtomicScope::Global => 2,
     };
     attr.max_ah = count(device.ah_max);
+    attr.max_mcast_grp = count(device.mcast_max);
+    attr.max_mcast_qp_attach = count(device.mcast_attach_max);
+    attr.max_total_mcast_qp_attach = attr.max_mcast_grp.saturating_mul(attr.max_mcast_qp_attach);
     attr.max_srq = count(device.srq_max);
     attr.max_srq_wr = count(device.srq_wr_max);
     attr.max_srq_sge = count(device.srq_sge_max);
@@ -550,7 +558,7 @@ fn gid_entry(entry: &GidEntry, port: u32, index: u32) -> abi::GidEntry {
             GidKind::RoceV1 => abi::GID_TYPE_ROCE_V1,
             _ => abi::GID_TYPE_ROCE_V2,
         },
-        ndev_ifindex: 0,
+        ndev_ifindex: entry.interface,
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use verbs::nic::{QpCtl, RecvHalf};
-use verbs::{QpInit, QpNum, RecvBatch, Transport};
+use verbs::{Gid, QpInit, QpNum, RecvBatch, Transport};
 
 use crate::abi;
 use crate::attributes::{caps, granted, qp_attr, qp_attr_back, state, state_number, transport};
@@ -287,6 +287,31 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut abi::Qp) -> c_int {
         }
     }
     0
+}
+
+/// The group that `ibv_attach_mcast` names. Its local identifier says nothing on Ethernet.
+///
+/// # Safety
+/// As libibverbs' callers promise.
+unsafe fn group(gid: *const [u8; 16]) -> Gid {
+    // SAFETY: the caller's promise; a GID may lie anywhere.
+    Gid(unsafe { gid.read_unaligned() })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_attach_mcast(qp: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
+    // SAFETY: the caller's promise.
+    let (ours, group) = unsafe { (Qp::of(qp), group(gid)) };
+    let attached = ours.ctl.attach_mcast(group);
+    code(attached.map_err(|error| errno_of(&error)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_detach_mcast(qp: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
+    // SAFETY: the caller's promise.
+    let (ours, group) = unsafe { (Qp::of(qp), group(gid)) };
+    let detached = ours.ctl.detach_mcast(group);
+    code(detached.map_err(|error| errno_of(&error)))
 }
 
 /// Datagrams have a destination each, other requests none.

@@ -29,8 +29,6 @@ refused! {
     ibv_query_qp_data_in_order(*mut Qp, c_int, u32) -> c_int = 0;
     ibv_set_ece(*mut Qp, *mut c_void) -> c_int = libc::EOPNOTSUPP;
     ibv_query_ece(*mut Qp, *mut c_void) -> c_int = libc::EOPNOTSUPP;
-    ibv_attach_mcast(*mut Qp, *const [u64; 2], u16) -> c_int = libc::EOPNOTSUPP;
-    ibv_detach_mcast(*mut Qp, *const [u64; 2], u16) -> c_int = libc::EOPNOTSUPP;
     // Memory is never pinned, so nothing has to be kept from a child.
     ibv_fork_init() -> c_int = 0;
     ibv_is_fork_initialized() -> c_int = 2;

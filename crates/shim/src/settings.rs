@@ -50,6 +50,11 @@ pub(crate) fn shares_memory() -> Result<bool, String> {
     }
 }
 
+/// Whether the device's address is chosen.
+pub(crate) fn has_gid() -> bool {
+    given(GID).is_some()
+}
+
 /// How to open the NIC.
 pub(crate) fn options() -> Result<SoftOptions, String> {
     let mut options = SoftOptions::new(run_dir());

@@ -126,6 +126,10 @@ pub struct DeviceAttr {
     pub pd_max: u32,
     /// Address handles at most.
     pub ah_max: u32,
+    /// Multicast groups that a queue pair can be in; 0 where there are none.
+    pub mcast_max: u32,
+    /// Queue pairs that can be in a multicast group.
+    pub mcast_attach_max: u32,
     /// Queue pairs at most.
     pub qp_max: u32,
     /// Work requests at most in one queue.

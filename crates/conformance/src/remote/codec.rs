@@ -76,7 +76,7 @@ pub(super) use wire_struct;
 
 wire_struct! {
     DeviceAttr::named(String::new()) => DeviceAttr {
-        name firmware guid vendor part revision ports pd_max ah_max qp_max qp_wr_max sge_max cq_max
+        name firmware guid vendor part revision ports pd_max ah_max mcast_max mcast_attach_max qp_max qp_wr_max sge_max cq_max
         cqe_max mr_max mr_len_max srq_max srq_wr_max srq_sge_max rd_atomic_max atomics inline_max
         message_len_max
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use verbs::{Gid, GidEntry, Mtu, PortAttr, VerbsError};
+use verbs::{Gid, GidEntry, GidKind, Mtu, PortAttr, VerbsError};
 
 use crate::contact::membership::Membership;
 use crate::contact::protocol::Message;
@@ -31,6 +31,9 @@ pub(crate) const TOKEN_FIRST: u64 = 3;
 /// Set in the tokens of connections that this adapter opened.
 pub(crate) const TOKEN_OUTGOING: u64 = 1 << 63;
 
+/// Addresses of a port at most.
+const GIDS_MAX: usize = 256;
+
 /// How to make one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
@@ -53,8 +56,8 @@ pub(crate) struct Adapter {
     pub(crate) released: Box<[Released]>,
     published: Mapping,
     pub(crate) gid: Gid,
-    /// Other addresses of it, behind the first in its port's table.
-    aliases: Vec<GidEntry>,
+    /// The port's table: that GID, and other addresses behind it.
+    gids: Vec<GidEntry>,
     pub(crate) contact_timeout: Duration,
     pub(crate) source: Source,
     /// Drawn anew for every adapter ever opened; names it among all of them.
@@ -80,9 +83,11 @@ pub(crate) struct Adapter {
     pub(crate) membership: Membership,
 }
 
-/// The port of a device of this address.
-pub(crate) fn port_attr(gid: Gid) -> PortAttr {
-    PortAttr::active(gid, Mtu::B4096)
+/// The port of a device of these addresses.
+pub(crate) fn port_attr(gid: Gid, aliases: &[GidEntry]) -> PortAttr {
+    let mut port = PortAttr::active(gid, Mtu::B4096);
+    port.gids = table(gid, aliases);
+    port
 }
 
 impl Adapter {
@@ -113,7 +118,7 @@ impl Adapter {
         let agent_wake = eventfd(0, flags).map_err(|e| VerbsError::io("creating an eventfd", e))?;
         let adapter = Adapter {
             gid,
-            aliases: aliases.to_vec(),
+            gids: table(gid, aliases),
             contact_timeout,
             source,
             incarnation,
@@ -151,13 +156,13 @@ impl Adapter {
             let (what, number) = ("port", u64::from(port));
             return Err(VerbsError::NoSuch { what, number });
         }
-        let mut port = port_attr(self.gid);
-        port.gids.extend(&self.aliases);
+        let mut port = port_attr(self.gid, &[]);
+        port.gids.clone_from(&self.gids);
         Ok(port)
     }
 
     fn is_own(&self, gid: Gid) -> bool {
-        gid == self.gid || self.aliases.iter().any(|alias| alias.gid == gid)
+        self.gids.iter().any(|own| own.gid == gid)
     }
 
     /// The GID by which a device is known in the run directory: processes of one device have the same names for it.
@@ -301,6 +306,22 @@ impl Adapter {
         }
         Ok(())
     }
+}
+
+/// A GID table: a device's GID first, though it may be described among the others.
+fn table(gid: Gid, aliases: &[GidEntry]) -> Vec<GidEntry> {
+    let (kind, interface) = (GidKind::RoceV2, 0);
+    let unknown = GidEntry {
+        gid,
+        kind,
+        interface,
+    };
+    let described = aliases.iter().find(|alias| alias.gid == gid);
+    let mut gids = vec![*described.unwrap_or(&unknown)];
+    gids.extend(aliases.iter().filter(|alias| alias.gid != gid));
+    // An address vector names one by a byte.
+    gids.truncate(GIDS_MAX);
+    gids
 }
 
 /// Eight random bytes of the kernel.

@@ -185,7 +185,7 @@ impl Contacts {
     }
 
     /// Waits until an attempt is over.
-    fn wait(&self, objects: &dyn Objects, contact: &Contact) {
+    pub(crate) fn wait(&self, objects: &dyn Objects, contact: &Contact) {
         let mut under_way = self.lock();
         while contact.outcome.get().is_none() {
             let waited = self.ended.wait_timeout(under_way, LOOK_AGAIN);

@@ -48,8 +48,8 @@ pub struct SoftOptions {
     pub run_dir: PathBuf,
     /// The adapter's address: the first of its port's table, and the one by which processes find each other.
     pub gid: Gid,
-    /// Other addresses of its port. A datagram or a connection to one of these goes to the device with `gid`, of which
-    /// all processes should say the same.
+    /// Other addresses of its port, 255 at most. A datagram or a connection to one of these goes to the device with `gid`; so
+    /// all processes of a device should say the same. `gid` may be among them, to say of which interface it is.
     pub aliases: Vec<GidEntry>,
     /// What the device is called.
     pub name: String,
@@ -112,7 +112,7 @@ impl SoftOptions {
     /// which cannot end while the dynamic linker loads a library.
     pub fn attributes(&self) -> (DeviceAttr, PortAttr) {
         let device = device_attr(&self.name, self.gid);
-        (device, adapter::port_attr(self.gid))
+        (device, adapter::port_attr(self.gid, &self.aliases))
     }
 }
 
@@ -277,6 +277,8 @@ fn device_attr(name: &str, gid: Gid) -> DeviceAttr {
     device.pd_max = PDS as u32;
     device.ah_max = AHS as u32;
     device.qp_max = QPS as u32 - 2;
+    device.mcast_max = qp::GROUPS_MAX as u32;
+    device.mcast_attach_max = device.qp_max;
     device.qp_wr_max = RECVS as u32;
     device.sge_max = SGE_MAX as u32;
     device.cq_max = CQS as u32;

@@ -46,6 +46,7 @@ pub(crate) fn create(
     let side = SendSide::new(&shared, sender);
     slot.set(Arc::downgrade(&side));
     let life = Arc::new(Life {
+        objects: Arc::clone(objects),
         side: Arc::clone(&side),
         regions,
         _slot: slot,
@@ -74,6 +75,7 @@ pub(crate) fn create(
 /// The queue pair as its parts hold it. Dropping the last of them destroys it.
 #[derive(Debug)]
 struct Life {
+    objects: Arc<Registry>,
     side: Arc<SendSide>,
     regions: Arc<Regions>,
     // Freed last: another queue pair may have the number then.
@@ -84,6 +86,9 @@ struct Life {
 impl Drop for Life {
     fn drop(&mut self) {
         let (side, shared) = (&self.side, &self.side.qp);
+        while let Some(contact) = side.carry_on_for_contact() {
+            self.objects.contacts.wait(&*self.objects, &contact);
+        }
         shared.destroy();
         for group in std::mem::take(&mut *shared.groups()) {
             shared.adapter.membership.leave_group(group, shared.num);

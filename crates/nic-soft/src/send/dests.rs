@@ -246,6 +246,13 @@ impl Dests {
         true
     }
 
+    /// One of the attempts that a kept datagram waits for, which may just have ended.
+    pub(crate) fn awaited(&self) -> Option<Arc<Contact>> {
+        let is_under_way = |contact: &&Arc<Contact>| contact.outcome().is_none();
+        let under_way = self.awaited.iter().find(is_under_way);
+        under_way.or(self.awaited.first()).cloned()
+    }
+
     /// Keeps a datagram until contact with the process of its receiver stands.
     #[cold]
     pub(crate) fn keep(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use verbs::{Gid, Transport};
 
+use crate::contact::contacts::Contact;
 use crate::queue::qp::{QpShared, SendWork};
 use crate::send::queue::SendQueue;
 use crate::sync::handover::Handover;
@@ -84,6 +85,24 @@ impl SendSide {
         self.qp.adapter.quiescence.wait();
         // SAFETY: recalled, and what was under way then is over.
         unsafe { self.control(activity, work) }
+    }
+
+    /// Carries on with datagrams that wait for contact, when the queue pair is about to go: on hardware they would have
+    /// been sent by now. Says which contact is to be waited for next.
+    pub(crate) fn carry_on_for_contact(&self) -> Option<Arc<Contact>> {
+        if !self.qp.adapter.datagrams_wait || !self.queue.is_shared() {
+            return None;
+        }
+        let activity = self.lock_control();
+        self.queue.recall();
+        // SAFETY: recalled, and there is no send half any more.
+        unsafe {
+            self.control(&activity, |qp, sender| {
+                sender.progress(qp);
+                // In other states it sends nothing, whoever answers.
+                sender.awaited().filter(|_| qp.is_rts())
+            })
+        }
     }
 
     /// Whether the send side may lead to a process.

@@ -177,6 +177,22 @@ fn a_datagram_that_has_completed_arrives_though_its_sender_has_exited() {
 }
 
 #[test]
+fn what_was_posted_is_sent_before_its_queue_pair_goes() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut receiver = Receiver::start(run_dir.path());
+    receiver.stop();
+    let mut sender = Sender::new(pair::options(run_dir.path()));
+    sender.send(receiver.ud.num(), 9);
+    assert!(!sender.has_completed(), "nobody can have answered");
+    std::thread::scope(|scope| {
+        let going = scope.spawn(move || drop(sender));
+        receiver.go_on();
+        going.join().expect("it goes");
+    });
+    assert_eq!(receiver.hears(), 9);
+}
+
+#[test]
 fn a_process_that_does_not_answer_holds_a_queue_up_once() {
     let run_dir = tempfile::tempdir().expect("a directory");
     let mut awake = Receiver::start(run_dir.path());

@@ -25,6 +25,7 @@ pub(super) mod event {
     pub(in crate::cm) const REJECTED: u32 = 8;
     pub(in crate::cm) const ESTABLISHED: u32 = 9;
     pub(in crate::cm) const DISCONNECTED: u32 = 10;
+    pub(in crate::cm) const MULTICAST_JOIN: u32 = 12;
     pub(in crate::cm) const TIMEWAIT_EXIT: u32 = 15;
 }
 
@@ -186,6 +187,17 @@ pub(super) enum Command<'a> {
     Notify {
         id: u32,
         event: u32,
+    },
+    /// `JOIN_IP_MCAST` and `JOIN_MCAST`.
+    JoinGroup {
+        answer: Answer,
+        uid: u64,
+        id: u32,
+        address: &'a [u8],
+    },
+    LeaveGroup {
+        answer: Answer,
+        group: u32,
     },
     MigrateId {
         answer: Answer,
@@ -368,10 +380,23 @@ impl<'a> Command<'a> {
                 id: body.u32(0),
                 event: body.u32(4),
             },
-            // The software NIC has no multicast.
-            number::JOIN_IP_MCAST | number::LEAVE_MCAST | number::JOIN_MCAST => {
-                return Err(libc::EOPNOTSUPP);
-            }
+            number::JOIN_IP_MCAST => Command::JoinGroup {
+                answer,
+                uid: body.u64(8),
+                address: body.bytes(16, SOCKADDR_IN6),
+                id: body.u32(44),
+            },
+            number::JOIN_MCAST => Command::JoinGroup {
+                answer,
+                uid: body.u64(8),
+                id: body.u32(16),
+                // As a full member, or to send only.
+                address: sized(24, body.u16(20), body.u16(22) <= 1)?,
+            },
+            number::LEAVE_MCAST => Command::LeaveGroup {
+                answer,
+                group: body.u32(8),
+            },
             number::MIGRATE_ID => Command::MigrateId {
                 answer,
                 id: body.u32(8),

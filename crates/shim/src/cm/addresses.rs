@@ -2,7 +2,6 @@
 //!
 //! Any other address is taken for the GID of another program's device; whether there is one shows when it is called.
 
-use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use verbs::Gid;
@@ -29,10 +28,14 @@ pub(super) fn device_of(ip: IpAddr) -> Result<Gid, Errno> {
     if is_own(ip, own) {
         return Ok(own);
     }
-    Ok(match ip {
+    Ok(gid_of(ip))
+}
+
+fn gid_of(ip: IpAddr) -> Gid {
+    match ip {
         IpAddr::V4(ip) => Gid::from_ipv4(ip),
         IpAddr::V6(ip) => Gid(ip.octets()),
-    })
+    }
 }
 
 /// Whether a program may bind to an address.
@@ -41,7 +44,7 @@ pub(super) fn is_local(ip: IpAddr) -> bool {
 }
 
 fn is_own(ip: IpAddr, own: Gid) -> bool {
-    ip.is_loopback() || own_ip(own) == ip || interfaces().iter().any(|(_, own)| *own == ip)
+    ip.is_loopback() || own_ip(own) == ip || interfaces().contains(&ip)
 }
 
 /// The IP address that a GID is.
@@ -51,7 +54,7 @@ pub(super) fn own_ip(gid: Gid) -> IpAddr {
 
 /// The host's addresses that programs bind to, without most of those that loop back.
 pub(super) fn all_local() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = interfaces().into_iter().map(|(_, ip)| ip).collect();
+    let mut all = interfaces();
     all.extend([
         IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -62,35 +65,9 @@ pub(super) fn all_local() -> Vec<IpAddr> {
     all
 }
 
-/// The host's interfaces, by name, one entry for each address.
-pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
-    let mut found = Vec::new();
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: it makes a list, or says that it has not.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return found;
-    }
-    let mut next = list;
-    while !next.is_null() {
-        // SAFETY: of the list; an address is as long as its family says.
-        unsafe {
-            let address = (*next).ifa_addr;
-            if !address.is_null() {
-                let len = match c_int_of((*address).sa_family) {
-                    libc::AF_INET => IN_LEN,
-                    libc::AF_INET6 => IN6_LEN,
-                    _ => 0,
-                };
-                let bytes = std::slice::from_raw_parts(address.cast::<u8>(), len);
-                let name = CStr::from_ptr((*next).ifa_name).to_string_lossy();
-                found.extend(parse(bytes).map(|address| (name.into_owned(), address.ip())));
-            }
-            next = (*next).ifa_next;
-        }
-    }
-    // SAFETY: made above, and of no more use.
-    unsafe { libc::freeifaddrs(list) };
-    found
+fn interfaces() -> Vec<IpAddr> {
+    let addresses = nic_soft::host_addresses();
+    addresses.iter().map(|address| address.ip).collect()
 }
 
 fn c_int_of(family: u16) -> i32 {
@@ -138,6 +115,16 @@ pub(super) fn emit(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
+/// A multicast group that a `struct sockaddr` names: an IP address, or a `struct sockaddr_ib` with a GID.
+pub(super) fn parse_group(bytes: &[u8]) -> Option<Gid> {
+    let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
+    let gid = match family {
+        AF_IB => Gid(bytes.get(8..24)?.try_into().ok()?),
+        _ => gid_of(parse(bytes)?.ip()),
+    };
+    gid.is_multicast().then_some(gid)
+}
+
 /// A `struct sockaddr_ib` with a GID in it.
 pub(super) fn emit_gid(gid: Gid) -> Vec<u8> {
     let mut bytes = AF_IB.to_ne_bytes().to_vec();
@@ -167,6 +154,21 @@ mod tests {
         assert_eq!(parse(&emit_gid(Gid([7; 16]))), None);
         let short = &emit("127.0.0.1:80".parse().expect("an address"))[..15];
         assert_eq!(parse(short), None);
+    }
+
+    #[test]
+    fn groups_are_named_by_ip_or_by_gid() {
+        let group = Gid([0xff; 16]);
+        assert_eq!(parse_group(&emit_gid(group)), Some(group));
+        let ip = "239.1.2.3:0".parse().expect("an address");
+        let gid = Gid::from_ipv4(Ipv4Addr::new(239, 1, 2, 3));
+        assert_eq!(parse_group(&emit(ip)), Some(gid));
+        for other in ["10.0.0.1:0", "[fe80::1]:0"] {
+            let other = emit(other.parse().expect("an address"));
+            assert_eq!(parse_group(&other), None);
+        }
+        assert_eq!(parse_group(&emit_gid(Gid([7; 16]))), None);
+        assert_eq!(parse_group(&[27, 0]), None);
     }
 
     #[test]

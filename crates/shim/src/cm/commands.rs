@@ -64,6 +64,9 @@ unsafe fn next_event(manager: &mut Manager, fd: RawFd, to: Answer) -> Result<(),
     }
     let channel = manager.channels.get_mut(&fd).ok_or(libc::ENODEV)?;
     let event = channel.waiting.pop_front().ok_or(libc::EAGAIN)?;
+    if let Some(group) = event.group.and_then(|group| manager.groups.get_mut(&group)) {
+        group.events_reported += 1;
+    }
     if let Some(id) = manager.ids.get_mut(&event.charged) {
         id.events_reported += 1;
         if event.charged != event.id {
@@ -174,6 +177,33 @@ unsafe fn at_once(manager: &mut Manager, fd: RawFd, command: Command<'_>) -> Res
                 manager.established(id);
             }
             Ok(())
+        }
+        Command::JoinGroup {
+            answer: to,
+            uid,
+            id,
+            address,
+        } => {
+            manager.id(fd, id)?;
+            if to.room < 4 {
+                return Err(libc::ENOSPC);
+            }
+            let group = manager.join(id, uid, address)?;
+            // SAFETY: the caller's promise.
+            let told = unsafe { answer(to, &group.to_ne_bytes(), 4) };
+            if told.is_err() {
+                // The program cannot know it.
+                manager.leave(fd, group)?;
+            }
+            told
+        }
+        Command::LeaveGroup { answer: to, group } => {
+            if to.room < 4 {
+                return Err(libc::ENOSPC);
+            }
+            let events = manager.leave(fd, group)?;
+            // SAFETY: the caller's promise.
+            unsafe { answer(to, &events.to_ne_bytes(), 4) }
         }
         Command::MigrateId {
             answer: to,

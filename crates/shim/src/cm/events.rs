@@ -36,6 +36,8 @@ pub(super) struct Event {
     pub(super) id: u32,
     /// The identifier that it is counted with: the listener, for a request.
     pub(super) charged: u32,
+    /// The joined group that it is about, by whose number the program knows it.
+    pub(super) group: Option<u32>,
     pub(super) uid: u64,
     pub(super) event: u32,
     pub(super) status: i32,
@@ -47,7 +49,7 @@ impl Event {
     pub(super) fn emit(&self) -> Vec<u8> {
         let out = Writer::default()
             .u64(self.uid)
-            .u32(self.id)
+            .u32(self.group.unwrap_or(self.id))
             .u32(self.event)
             .u32(self.status as u32);
         let out = match &self.said {

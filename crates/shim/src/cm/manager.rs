@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::abi::{ConnParam, Private};
 use super::events::{Channel, Event, Said};
+use super::groups::Joined;
 use super::ids::{Id, State};
 use super::peers::{Caller, Reached, Reason};
 use super::service::{Service, Token};
@@ -17,6 +18,7 @@ pub(super) struct Manager {
     pub(super) ids: BTreeMap<u32, Id>,
     pub(super) channels: BTreeMap<RawFd, Channel>,
     pub(super) callers: BTreeMap<u32, Caller>,
+    pub(super) groups: BTreeMap<u32, Joined>,
     pub(super) reached: Reached,
     service: Option<Service>,
     deadlines: BTreeSet<(Instant, Token)>,
@@ -26,6 +28,7 @@ static MANAGER: Mutex<Manager> = Mutex::new(Manager {
     ids: BTreeMap::new(),
     channels: BTreeMap::new(),
     callers: BTreeMap::new(),
+    groups: BTreeMap::new(),
     reached: Reached::none(),
     service: None,
     deadlines: BTreeSet::new(),
@@ -77,6 +80,7 @@ impl Manager {
         channel.push(Event {
             id: number,
             charged: number,
+            group: None,
             uid: id.uid,
             event,
             status,
@@ -106,6 +110,7 @@ impl Manager {
         for socket in sockets.collect::<Vec<_>>() {
             self.close(socket);
         }
+        self.groups.retain(|_, group| group.id != number);
         let channel = self.channels.get_mut(&id.channel);
         let unseen = channel.map_or_else(Vec::new, |channel| {
             channel.take(|event| event.charged == number || event.id == number)
@@ -203,6 +208,7 @@ impl Manager {
         self.ids.clear();
         self.channels.clear();
         self.callers.clear();
+        self.groups.clear();
         self.deadlines.clear();
     }
 }

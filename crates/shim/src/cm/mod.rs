@@ -26,13 +26,12 @@
 //! | `names` | ports: the socket names by which listeners are found |
 //! | `wire` | messages between connection managers |
 //! | `service` | the thread that hears peers |
+//! | `groups` | joining and leaving multicast groups |
 //! | `fork` | a child begins anew |
 //!
 //! One lock guards everything. Nothing blocks under it: sockets are non-blocking, and who waits for an event polls without it.
 //! All descriptors are used through system calls of our own (rustix): librspreload redirects libc's `socket`, `connect`,
 //! `send` and so on to RDMA in the same process.
-//!
-//! Multicast groups are refused: the software NIC has none.
 
 mod abi;
 mod addresses;
@@ -40,6 +39,7 @@ mod attributes;
 mod commands;
 mod events;
 mod fork;
+mod groups;
 mod ids;
 // In unit tests libc's functions stay libc's, and these are called by name.
 #[cfg_attr(test, allow(dead_code))]
@@ -52,7 +52,6 @@ mod service;
 mod user;
 mod wire;
 
-pub(crate) use addresses::interfaces;
 pub(crate) use interpose::open_device;
 
 #[cfg(test)]

@@ -327,6 +327,7 @@ impl Manager {
             channel.push(Event {
                 id: number,
                 charged: listener,
+                group: None,
                 uid,
                 event: event::CONNECT_REQUEST,
                 status: 0,

@@ -52,6 +52,8 @@ impl Manager {
         // From the address that is called, where that is our own, as the kernel's routes have it.
         let usual = match (addresses::is_local(to.ip()), addresses::own_ip(gid)) {
             (false, own) if own.is_ipv4() == to.is_ipv4() => own,
+            _ if to.ip().is_multicast() && to.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+            _ if to.ip().is_multicast() => Ipv6Addr::LOCALHOST.into(),
             _ => to.ip(),
         };
         if id.state == State::Idle {

@@ -1,13 +1,15 @@
 //! A tree of files that says what a device is like.
 
+use std::ffi::CStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use super::text::{Entry, entries};
-use crate::{cm, device as own, settings};
+use crate::{device as own, settings};
 
 /// It stays in the run directory, for whoever runs there next.
 pub(super) struct Tree(PathBuf);
@@ -17,7 +19,7 @@ impl Tree {
     pub(super) fn of_this_device() -> Result<Tree, String> {
         let options = settings::options()?;
         let (device, port) = options.attributes();
-        let entries = entries(&device, &port, own::PORT_CAPS, &cm::interfaces());
+        let entries = entries(&device, &port, own::PORT_CAPS, &interfaces());
         Tree::with(&options.run_dir, &entries)
             .map_err(|error| format!("{}: {error}", options.run_dir.display()))
     }
@@ -52,6 +54,25 @@ impl Tree {
         }
         Ok(Tree(path))
     }
+}
+
+/// The host's addresses, and what their interfaces are called.
+fn interfaces() -> Vec<(String, IpAddr)> {
+    let name = |index| {
+        let mut name = [0; libc::IF_NAMESIZE];
+        // SAFETY: there is room for a name, which ends with a zero.
+        let is_known = !unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null();
+        // SAFETY: as above.
+        is_known.then(|| {
+            unsafe { CStr::from_ptr(name.as_ptr()) }
+                .to_string_lossy()
+                .into_owned()
+        })
+    };
+    let addresses = nic_soft::host_addresses().into_iter();
+    addresses
+        .filter_map(|address| Some((name(address.interface)?, address.ip)))
+        .collect()
 }
 
 fn write(root: &Path, entries: &[(String, Entry)]) -> io::Result<()> {

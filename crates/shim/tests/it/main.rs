@@ -4,6 +4,7 @@ mod api;
 mod around;
 mod cm;
 mod confined;
+mod gids;
 mod layout;
 mod libfabric;
 mod matrix;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use verbs::attr::rnr_timer_us;
 use verbs::{Op, Payload, QpState, SendFlags, SendWr, Sge, UdDest};
 
+use crate::contact::contacts::Contact;
 use crate::path::connection::{Outcome, Progress, Wait};
 use crate::queue::qp::QpShared;
 use crate::send::address::Address;
@@ -95,6 +96,12 @@ impl SendQueue {
             self.paused = pause;
         }
         pause
+    }
+
+    /// The contact that the first kept request waits for, if it does.
+    pub(crate) fn awaited(&self) -> Option<Arc<Contact>> {
+        let (wait, _) = self.kept.front()?.waiting?;
+        (wait == Wait::Contact).then(|| self.dests.awaited())?
     }
 
     fn try_again(&mut self, qp: &Arc<QpShared>) {
