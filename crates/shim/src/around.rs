@@ -1,4 +1,4 @@
-//! What is put around the NIC: faults, and a trace of what passes.
+//! What is put around the NIC: faults, checks, and a trace of what passes.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use nic_soft::SoftNic;
 use verbs::decorate::{Faulty, Traced};
 use verbs::nic::Nic;
 
+use crate::check;
 use crate::settings;
 use crate::trace::Trace;
 
@@ -14,6 +15,8 @@ pub(crate) struct Around {
     pub(crate) nic: Arc<dyn Nic>,
     /// The NIC itself, for memory that lies in files: where nothing in between has to know of the program's memory.
     pub(crate) soft: Option<Arc<SoftNic>>,
+    /// What checks know of the context.
+    pub(crate) check: Option<Arc<check::State>>,
 }
 
 /// Puts around the NIC what was asked for. Errors are sentences.
@@ -25,10 +28,15 @@ pub(crate) fn around(soft: Arc<SoftNic>) -> Result<Around, String> {
         let faulty = Faulty::new(nic, plan);
         nic = Arc::new(faulty.map_err(|error| format!("faults around the NIC: {error}"))?);
     }
+    let mut check = None;
+    if let Some(settings) = settings::check()? {
+        let (checked, state) = check::around(nic, &settings)?;
+        (nic, check) = (checked, Some(state));
+    }
     if let Some(path) = settings::trace() {
         let trace = Trace::to(&path);
         let trace = trace.map_err(|error| format!("trace in {}: {error}", path.display()))?;
         nic = Arc::new(Traced::new(nic, trace));
     }
-    Ok(Around { nic, soft })
+    Ok(Around { nic, soft, check })
 }

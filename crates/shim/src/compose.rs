@@ -250,6 +250,11 @@ fn at(rkey: u32, addr: u64) -> RemoteAddr {
 
 unsafe extern "C" fn start(qp: *mut abi::QpEx) {
     // SAFETY: the caller's promise.
+    if unsafe { Qp::is_gone(qp.cast(), "ibv_wr_start") } {
+        // What comes next would use memory that was given back. Nobody is told by a result.
+        std::process::abort();
+    }
+    // SAFETY: the caller's promise.
     let ours = unsafe { Qp::of(qp.cast()) };
     if ours.opened().is_inherited() {
         fork::tell();

@@ -13,6 +13,7 @@ use verbs::nic::{NicChannel, NicCq};
 use verbs::{CqError, CqInit, CqNum, Gid, Polled, VerbsError, Wc, WcFlags, WcOpcode};
 
 use crate::abi;
+use crate::check;
 use crate::device::{Opened, is_readable, readable_with, wait_for, wait_within};
 use crate::domain::DomainUse;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer};
@@ -145,6 +146,9 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
                 return Ok(found);
             }
         }
+        if check::is_on() {
+            look_before_sleep(channel, opened);
+        }
         wait_for(fd, next)
     });
     minus_one(found.map(|found| {
@@ -154,6 +158,30 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
             cq_context.write((*found.cast::<abi::CqEx>()).cq_context);
         }
     }))
+}
+
+/// Has checks look whether completions wait in a queue of the channel, of which no event will tell.
+fn look_before_sleep(channel: &Channel, opened: &Opened) {
+    let flags = rustix::fs::fcntl_getfl(&channel.readable);
+    if flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
+        return;
+    }
+    let objects = opened.objects();
+    let ours = channel.c.at();
+    // SAFETY: those in the table are there as long as it is locked.
+    let on_it = objects
+        .cqs
+        .values()
+        .filter(|cq| unsafe { (***cq).channel() } == ours);
+    let cqs: Vec<usize> = on_it.map(|cq| cq.addr()).collect();
+    check::sleeps(&cqs, |cq| {
+        let mut found = objects.cqs.values().filter(|one| one.addr() == cq);
+        // SAFETY: as above. Who polls at the moment sees what is there.
+        let poller = found
+            .next()
+            .and_then(|cq| unsafe { (**cq).poller.try_lock() });
+        poller.is_some_and(|mut poller| poller.has_some())
+    });
 }
 
 #[unsafe(no_mangle)]
@@ -285,6 +313,16 @@ impl Cq {
     pub(crate) unsafe fn of<'a>(cq: *mut abi::CqEx) -> &'a Cq {
         // SAFETY: ours begin with what the program holds.
         unsafe { &*cq.cast::<Cq>() }
+    }
+
+    /// Whether checks know that it was destroyed, which they tell of `call`.
+    ///
+    /// # Safety
+    /// `cq` is or was one of ours.
+    #[inline]
+    pub(crate) unsafe fn is_gone(cq: *mut abi::CqEx, call: &str) -> bool {
+        // SAFETY: the caller's promise; with checks the memory stays.
+        check::is_on() && unsafe { (*cq).handle } == check::GONE && check::is_gone(cq.addr(), call)
     }
 
     pub(crate) fn opened(&self) -> &Opened {
@@ -425,12 +463,23 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut abi::CqEx, cqe: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut abi::CqEx) -> c_int {
     // SAFETY: the caller's promise.
+    if unsafe { Cq::is_gone(cq, "ibv_destroy_cq") } {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
     let ours = unsafe { Cq::of(cq) };
     if ours.opened().is_inherited() {
         return 0;
     }
+    let state = &ours.opened().check;
     if ours.users.load(Ordering::Acquire) > 0 {
+        if let Some(state) = state {
+            check::busy(state, "ibv_destroy_cq");
+        }
         return libc::EBUSY;
+    }
+    if let Some(state) = state {
+        check::destroy_cq(state, cq.addr(), ours.num.0);
     }
     ours.opened().objects().cqs.remove(&ours.num.0);
     let channel = ours.channel();
@@ -451,7 +500,8 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut abi::CqEx) -> c_int {
             &raw const (*cq).async_events_completed,
             reported,
         );
-        drop(Box::from_raw(cq.cast::<Cq>()));
+        (*cq).handle = check::GONE;
+        check::give_back(cq.cast::<Cq>());
     }
     if !channel.is_null() {
         // SAFETY: it is not destroyed while it has queues.
@@ -470,6 +520,10 @@ pub(crate) fn this_thread() -> u64 {
 
 pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c_int) -> c_int {
     // SAFETY: the caller's promise.
+    if unsafe { Cq::is_gone(cq, "ibv_req_notify_cq") } {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
     let cq = unsafe { Cq::of(cq) };
     if cq.channel().is_null() {
         // Nobody would hear of it, as with a real device.
@@ -478,15 +532,25 @@ pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c
     cq.armed_solicited
         .store(solicited_only != 0, Ordering::Relaxed);
     // A thread may arm between a start of polling, which has taken the lock, and its end.
+    let arm = |poller: &mut Poller| {
+        if check::is_on() {
+            check::armed(std::ptr::from_ref(cq).addr(), poller.has_some());
+        }
+        poller.arm(solicited_only != 0)
+    };
     let armed = match cq.holder.load(Ordering::Relaxed) == this_thread() {
         // SAFETY: this thread has the lock.
-        true => unsafe { &mut *cq.poller.as_mut_ptr() }.arm(solicited_only != 0),
-        false => cq.poller.lock().arm(solicited_only != 0),
+        true => arm(unsafe { &mut *cq.poller.as_mut_ptr() }),
+        false => arm(&mut cq.poller.lock()),
     };
     armed.err().map_or(0, |error| errno_of(&error))
 }
 
 pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut abi::Wc) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { Cq::is_gone(cq, "ibv_poll_cq") } {
+        return -1;
+    }
     // SAFETY: the caller's promise.
     let cq = unsafe { Cq::of(cq) };
     let mut poller = cq.poller.lock();
@@ -506,6 +570,9 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
         poller.taken += found;
         count += found;
         if is_new || count == max {
+            if count < max && check::is_on() {
+                check::drained(std::ptr::from_ref(cq).addr());
+            }
             return count as c_int;
         }
     }
@@ -563,8 +630,31 @@ pub(crate) fn service_level(wc: &Wc, header: u8) -> u8 {
     }
 }
 
+/// With checks, what an error leaves undefined shows when it is used.
+#[cold]
+fn poisoned(wc: &Wc) -> abi::Wc {
+    abi::Wc {
+        wr_id: wc.id,
+        status: wc.status as c_int,
+        opcode: check::POISON as c_int,
+        vendor_err: wc.vendor_err.0,
+        byte_len: check::POISON,
+        imm_data: check::POISON,
+        qp_num: wc.qpn.0,
+        src_qp: check::POISON,
+        wc_flags: check::POISON,
+        pkey_index: check::POISON as u16,
+        slid: check::POISON as u16,
+        sl: check::POISON as u8,
+        dlid_path_bits: check::POISON as u8,
+    }
+}
+
 #[inline]
 fn completion(wc: &Wc, header: u8) -> abi::Wc {
+    if !wc.is_ok() && check::is_on() {
+        return poisoned(wc);
+    }
     abi::Wc {
         wr_id: wc.id,
         status: wc.status as c_int,

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use crate::abi;
+use crate::check::{self, POISON};
 use crate::cq::{self, Cq, Options, Stamp};
 use crate::domain::{DomainUse, Pd};
 use crate::errno::{Errno, pointer};
@@ -139,7 +140,12 @@ unsafe fn advance(cq: *mut abi::CqEx) -> c_int {
                 (*cq).wr_id = wc.id;
                 0
             }
-            Ok(None) => libc::ENOENT,
+            Ok(None) => {
+                if check::is_on() {
+                    check::drained(cq.addr());
+                }
+                libc::ENOENT
+            }
             Err(_) => libc::EIO,
         }
     }
@@ -148,6 +154,10 @@ unsafe fn advance(cq: *mut abi::CqEx) -> c_int {
 unsafe extern "C" fn start(cq: *mut abi::CqEx, attr: *const abi::PollCqAttr) -> c_int {
     // SAFETY: the caller's promise.
     if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    if unsafe { Cq::is_gone(cq, "ibv_start_poll") } {
         return libc::EINVAL;
     }
     // SAFETY: the caller's promise.
@@ -186,6 +196,19 @@ unsafe extern "C" fn end(cq: *mut abi::CqEx) {
     }
 }
 
+/// A field of the completion that was gone on to last. With checks, what an error leaves undefined shows when it is used.
+///
+/// # Safety
+/// The caller has the queue's lock.
+unsafe fn field(cq: *mut abi::CqEx, of: impl FnOnce(&verbs::Wc) -> u32) -> u32 {
+    // SAFETY: the caller's promise.
+    let wc = unsafe { current(cq) };
+    match !wc.is_ok() && check::is_on() {
+        true => POISON,
+        false => of(&wc),
+    }
+}
+
 /// The completion that was gone on to last.
 ///
 /// # Safety
@@ -197,7 +220,7 @@ unsafe fn current(cq: *mut abi::CqEx) -> verbs::Wc {
 
 unsafe extern "C" fn opcode(cq: *mut abi::CqEx) -> c_int {
     // SAFETY: as the caller of `ibv_wc_read_*` promises, here and below.
-    cq::opcode(unsafe { current(cq) }.opcode)
+    unsafe { field(cq, |wc| cq::opcode(wc.opcode) as u32) as c_int }
 }
 
 unsafe extern "C" fn vendor_err(cq: *mut abi::CqEx) -> u32 {
@@ -207,17 +230,17 @@ unsafe extern "C" fn vendor_err(cq: *mut abi::CqEx) -> u32 {
 
 unsafe extern "C" fn wc_flags(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
-    cq::flags(unsafe { current(cq) }.flags)
+    unsafe { field(cq, |wc| cq::flags(wc.flags)) }
 }
 
 unsafe extern "C" fn byte_len(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
-    unsafe { current(cq) }.byte_len
+    unsafe { field(cq, |wc| wc.byte_len) }
 }
 
 unsafe extern "C" fn imm_data(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
-    cq::imm_or_key(&unsafe { current(cq) })
+    unsafe { field(cq, cq::imm_or_key) }
 }
 
 unsafe extern "C" fn qp_num(cq: *mut abi::CqEx) -> u32 {
@@ -227,7 +250,7 @@ unsafe extern "C" fn qp_num(cq: *mut abi::CqEx) -> u32 {
 
 unsafe extern "C" fn src_qp(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
-    unsafe { current(cq) }.src_qpn.0
+    unsafe { field(cq, |wc| wc.src_qpn.0) }
 }
 
 unsafe extern "C" fn service_level(cq: *mut abi::CqEx) -> u8 {

@@ -15,6 +15,7 @@ use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, Lkey, PortAttr, PortState
 use crate::abi;
 use crate::around::{Around, around};
 use crate::born;
+use crate::check;
 use crate::cq::Cq;
 use crate::domain;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer, set_errno};
@@ -79,6 +80,8 @@ pub(crate) struct Opened {
     pub(crate) nic: Arc<dyn Nic>,
     /// As [`Around`] has it.
     pub(crate) soft: Option<Arc<SoftNic>>,
+    /// As [`Around`] has it.
+    pub(crate) check: Option<Arc<check::State>>,
     /// Readable when an asynchronous event waits. A program may have its reads block.
     events: OwnedFd,
     objects: Mutex<Objects>,
@@ -291,7 +294,7 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         complain("cannot open the device", &error);
         errno_of(&error)
     })?;
-    let Around { nic, soft } = around(nic).map_err(|why| {
+    let Around { nic, soft, check } = around(nic).map_err(|why| {
         complain("cannot open the device", &why);
         libc::EINVAL
     })?;
@@ -334,6 +337,7 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         }),
         nic,
         soft,
+        check,
         events,
         objects: Mutex::default(),
         generation: fork::generation(),
@@ -355,8 +359,11 @@ unsafe extern "C" fn ibv_close_device(context: *mut abi::Context) -> c_int {
     }
     fork::closed(context);
     fork::forget(opened.events.as_raw_fd());
+    if let Some(state) = &opened.check {
+        check::close(state);
+    }
     // SAFETY: made by `open`, and of no more use to anybody.
-    drop(unsafe { Box::from_raw(Opened::around(context)) });
+    unsafe { check::give_back(Opened::around(context)) };
     0
 }
 

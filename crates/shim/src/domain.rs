@@ -5,9 +5,10 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use verbs::PdNum;
+use verbs::{PdNum, VerbsError};
 
 use crate::abi;
+use crate::check;
 use crate::device::Opened;
 use crate::errno::{Errno, code, errno_of, pointer};
 use crate::theirs::Theirs;
@@ -115,11 +116,17 @@ unsafe fn dealloc(pd: *mut abi::Pd) -> Result<(), Errno> {
         return Ok(());
     }
     if ours.users.load(Ordering::Acquire) > 0 {
+        if let Some(state) = &ours.opened().check {
+            check::busy(state, "ibv_dealloc_pd");
+        }
         return Err(libc::EBUSY);
     }
     match &ours.parent {
         None => {
             let done = ours.opened().nic.dealloc_pd(ours.num);
+            if let (Err(VerbsError::Busy { .. }), Some(state)) = (&done, &ours.opened().check) {
+                check::busy(state, "ibv_dealloc_pd");
+            }
             done.map_err(|error| errno_of(&error))?;
         }
         // SAFETY: they are not deallocated before their parent domain.

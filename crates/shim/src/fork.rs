@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use crate::abi;
+use crate::check;
 use crate::device::complain;
 use crate::errno::set_errno;
 
@@ -83,6 +84,7 @@ pub(crate) fn forget(fd: RawFd) {
 #[cold]
 pub(crate) fn tell() {
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        check::inherited();
         complain(
             "this process is a fork of one that has opened the device, and uses what it inherited",
             &"that is its parent's alone; open the device in the child instead",

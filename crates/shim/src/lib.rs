@@ -14,7 +14,9 @@
 //! | --- | --- |
 //! | `abi` | libibverbs' structures and numbers |
 //! | `settings` | what the environment says |
-//! | `around`, `trace` | what is put around the NIC: faults, a trace |
+//! | `around`, `trace` | what is put around the NIC: faults, a trace, checks |
+//! | `check` | finds misuse of verbs |
+//! | `caller` | where in the program this library was called from |
 //! | `theirs` | the part of an object that the program writes to |
 //! | `device` | devices, contexts, their attributes and asynchronous events |
 //! | `domain` | protection domains, parent domains, thread domains |
@@ -48,6 +50,8 @@ mod address;
 mod around;
 mod attributes;
 mod born;
+mod caller;
+mod check;
 mod cm;
 mod compose;
 mod confined;

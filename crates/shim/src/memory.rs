@@ -11,11 +11,11 @@ use verbs::{Access, Iova, PdNum};
 
 use crate::abi;
 use crate::born;
-use crate::confined;
 use crate::device::Opened;
 use crate::domain::{DomainUse, Pd};
 use crate::errno::{Errno, code, errno_of, pointer, set_errno};
 use crate::theirs::Theirs;
+use crate::{check, confined};
 
 /// A program's memory region.
 #[repr(C)]
@@ -145,6 +145,15 @@ unsafe fn create(
 ) -> Result<*mut abi::Mr, Errno> {
     // SAFETY: the caller's promise.
     let registered = unsafe { register(pd, addr, length, iova, access)? };
+    if let Some(state) = &registered.domain.domain().opened().check {
+        check::registered(
+            state,
+            registered.domain.domain().num,
+            addr.addr(),
+            &*registered.region,
+            Access::from_bits_retain(access),
+        );
+    }
     let c = abi::Mr {
         // SAFETY: the caller's promise.
         context: unsafe { Pd::of(pd) }.opened().context(),
@@ -270,6 +279,17 @@ unsafe fn rereg(
         .domain()
         .opened()
         .exchange_on_demand(registered.region.lkey(), new.region.lkey());
+    if let Some(state) = &new.domain.domain().opened().check {
+        let rights = Access::from_bits_retain(access);
+        check::deregistered(state, now.lkey);
+        check::registered(
+            state,
+            new.domain.domain().num,
+            addr.addr(),
+            &*new.region,
+            rights,
+        );
+    }
     *registered = new;
     // SAFETY: as a program reads them that has asked for it.
     unsafe {
@@ -282,13 +302,22 @@ unsafe fn rereg(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut abi::Mr) -> c_int {
+    // SAFETY: the caller's promise.
+    let (context, lkey) = unsafe { ((*mr).context, (*mr).lkey) };
     // SAFETY: a context outlives what was made from it.
-    if unsafe { Opened::of((*mr).context) }.is_inherited() {
+    let opened = unsafe { Opened::of(context) };
+    if opened.is_inherited() {
         return 0;
     }
     // SAFETY: the caller's promise.
     if unsafe { Mr::of(mr) }.registered().region.has_windows() {
+        if let Some(state) = &opened.check {
+            check::busy(state, "ibv_dereg_mr");
+        }
         return code(Err(libc::EBUSY));
+    }
+    if let Some(state) = &opened.check {
+        check::deregistered(state, lkey);
     }
     // SAFETY: made by `create`, and of no more use to anybody.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });

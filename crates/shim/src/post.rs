@@ -9,6 +9,7 @@ use verbs::{
 
 use crate::abi;
 use crate::address::Ah;
+use crate::check;
 use crate::cq;
 use crate::errno::errno_of_post;
 use crate::qp::{Qp, has_dest};
@@ -197,7 +198,14 @@ unsafe extern "C" fn post_send(
     bad: *mut *mut abi::SendWr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let mut sender = unsafe { Qp::of(qp) }.send.lock();
+    if unsafe { Qp::is_gone(qp, "ibv_post_send") } {
+        // SAFETY: the caller's.
+        unsafe { bad.write(list) };
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Qp::of(qp) };
+    let mut sender = ours.send.lock();
     let is_datagram = has_dest(&sender);
     let (half, batch) = sender.parts();
     // The first request of the batch, and the next one to compose.
@@ -225,6 +233,7 @@ unsafe extern "C" fn post_send(
             }
             // SAFETY: the caller's.
             unsafe { bad.write(first) };
+            tell_refused(ours, first, None);
             return errno_of_post(reason);
         }
         match refused {
@@ -233,9 +242,20 @@ unsafe extern "C" fn post_send(
             Some(reason) => {
                 // SAFETY: the caller's.
                 unsafe { bad.write(next) };
+                tell_refused(ours, next, Some(reason));
                 return errno_of_post(reason);
             }
         }
+    }
+}
+
+/// Has checks know which requests of a list were not posted; and why, if the NIC has not seen the first of them.
+fn tell_refused(qp: &Qp, first: *mut abi::SendWr, reason: Option<PostReason>) {
+    if let Some(state) = &qp.opened().check {
+        // SAFETY: the caller's list, up to its end.
+        let rest =
+            std::iter::successors(unsafe { first.as_ref() }, |wr| unsafe { wr.next.as_ref() });
+        check::refused(state, qp.num(), rest.map(|wr| wr.wr_id), reason);
     }
 }
 
@@ -277,6 +297,12 @@ unsafe extern "C" fn post_recv(
     list: *mut abi::RecvWr,
     bad: *mut *mut abi::RecvWr,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { Qp::is_gone(qp, "ibv_post_recv") } {
+        // SAFETY: the caller's.
+        unsafe { bad.write(list) };
+        return libc::EINVAL;
+    }
     // SAFETY: the caller's promise.
     let mut recv = unsafe { Qp::of(qp) }.recv.lock();
     let (half, batch) = &mut *recv;

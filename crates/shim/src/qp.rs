@@ -11,6 +11,7 @@ use verbs::{Gid, QpInit, QpNum, RecvBatch, Transport};
 
 use crate::abi;
 use crate::attributes::{caps, granted, qp_attr, qp_attr_back, state, state_number, transport};
+use crate::check;
 use crate::compose::{self, Sender};
 use crate::cq::Cq;
 use crate::device::Opened;
@@ -68,6 +69,16 @@ impl Qp {
                 qp_type: (*base).qp_type,
             }
         }
+    }
+
+    /// Whether checks know that it was destroyed, which they tell of `call`.
+    ///
+    /// # Safety
+    /// `qp` is or was one of ours.
+    #[inline]
+    pub(crate) unsafe fn is_gone(qp: *mut abi::Qp, call: &str) -> bool {
+        // SAFETY: the caller's promise; with checks the memory stays.
+        check::is_on() && unsafe { (*qp).handle } == check::GONE && check::is_gone(qp.addr(), call)
     }
 
     pub(crate) fn num(&self) -> QpNum {
@@ -206,6 +217,10 @@ unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut abi::Qp) -> *mut abi::QpEx {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut abi::Qp, attr: *mut abi::QpAttr, mask: c_int) -> c_int {
     // SAFETY: the caller's promise.
+    if unsafe { Qp::is_gone(qp, "ibv_modify_qp") } {
+        return code(Err(libc::EINVAL));
+    }
+    // SAFETY: the caller's promise.
     let (ours, asked) = unsafe { (Qp::of(qp), &*attr) };
     let changed = change(ours, asked, mask);
     if changed.is_ok() && mask & abi::qp_attr::STATE != 0 {
@@ -260,9 +275,17 @@ unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut abi::Qp) -> c_int {
     // SAFETY: the caller's promise.
+    if unsafe { Qp::is_gone(qp, "ibv_destroy_qp") } {
+        return code(Err(libc::EINVAL));
+    }
+    // SAFETY: the caller's promise.
     let ours = unsafe { Qp::of(qp) };
     if ours.opened().is_inherited() {
         return 0;
+    }
+    if let Some(state) = &ours.opened().check {
+        let is_posting = ours.send.try_lock().is_none() || ours.recv.try_lock().is_none();
+        check::destroy_qp(state, qp.addr(), ours.num().0, is_posting);
     }
     ours.opened().objects().qps.remove(&ours.num().0);
     let base = ours.base();
@@ -277,7 +300,10 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut abi::Qp) -> c_int {
         );
     }
     // SAFETY: made by `create`, and of no more use to anybody.
-    drop(unsafe { Box::from_raw(qp.cast::<Qp>()) });
+    unsafe {
+        (*qp).handle = check::GONE;
+        check::give_back(qp.cast::<Qp>());
+    }
     // SAFETY: they are not destroyed while they have queue pairs.
     unsafe {
         Cq::of(base.send_cq).drop_user();

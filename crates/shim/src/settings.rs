@@ -17,6 +17,10 @@ const GID: &str = "VERVAIN_GID";
 const FAULTS: &str = "VERVAIN_FAULTS";
 /// The file that everything is traced in.
 const TRACE: &str = "VERVAIN_TRACE";
+/// Has misuse of verbs found. Names a file besides standard error, or none with `-`.
+const CHECK: &str = "VERVAIN_CHECK";
+/// What a program exits with that has misused verbs.
+const CHECK_EXIT: &str = "VERVAIN_CHECK_EXIT";
 /// Says which memory is born shared.
 const SHARE: &str = "VERVAIN_SHARE";
 
@@ -28,7 +32,7 @@ fn given(name: &str) -> Option<OsString> {
 }
 
 /// The user's runtime directory, or one in `/tmp`.
-fn run_dir() -> PathBuf {
+pub(crate) fn run_dir() -> PathBuf {
     if let Some(dir) = given(RUN_DIR) {
         return dir.into();
     }
@@ -87,4 +91,31 @@ pub(crate) fn faults() -> Result<Option<FaultPlan>, String> {
 /// Where to trace.
 pub(crate) fn trace() -> Option<PathBuf> {
     given(TRACE).map(PathBuf::from)
+}
+
+/// How to look for misuse.
+pub(crate) struct CheckSettings {
+    /// What findings are written to, besides standard error.
+    pub(crate) file: Option<PathBuf>,
+    /// What the process exits with after errors.
+    pub(crate) exit_code: i32,
+}
+
+/// Whether to look for misuse, and how.
+pub(crate) fn check() -> Result<Option<CheckSettings>, String> {
+    let Some(file) = given(CHECK) else {
+        return Ok(None);
+    };
+    let exit_code = match given(CHECK_EXIT) {
+        None => 99,
+        Some(text) => {
+            let text = text.to_string_lossy();
+            let code = text
+                .parse::<u8>()
+                .map_err(|_| format!("{CHECK_EXIT}={text}: no exit code"))?;
+            code.into()
+        }
+    };
+    let file = (file != "-").then(|| file.into());
+    Ok(Some(CheckSettings { file, exit_code }))
 }

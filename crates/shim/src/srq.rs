@@ -9,6 +9,7 @@ use verbs::nic::NicSrq;
 use verbs::{RecvBatch, SrqInit, SrqNum};
 
 use crate::abi;
+use crate::check;
 use crate::device::Opened;
 use crate::domain::{DomainUse, Pd};
 use crate::errno::{code, errno_of, pointer};
@@ -41,6 +42,17 @@ impl Srq {
     /// Notes that the program is told of an event.
     pub(crate) fn report(&self) {
         self.reported.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether checks know that it was destroyed, which they tell of `call`.
+    ///
+    /// # Safety
+    /// `srq` is or was one of ours.
+    unsafe fn is_gone(srq: *mut abi::Srq, call: &str) -> bool {
+        // SAFETY: the caller's promise; with checks the memory stays.
+        check::is_on()
+            && unsafe { (*srq).handle } == check::GONE
+            && check::is_gone(srq.addr(), call)
     }
 
     pub(crate) fn add_user(&self) {
@@ -128,17 +140,26 @@ unsafe extern "C" fn ibv_modify_srq(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut abi::Srq) -> c_int {
-    // SAFETY: a context outlives what was made from it.
-    if unsafe { Opened::of((*srq).context) }.is_inherited() {
-        return 0;
+    // SAFETY: the caller's promise.
+    if unsafe { Srq::is_gone(srq, "ibv_destroy_srq") } {
+        return libc::EINVAL;
     }
     // SAFETY: the caller's promise.
     let ours = unsafe { Srq::of(srq) };
-    if ours.users.load(Ordering::Acquire) > 0 {
-        return libc::EBUSY;
-    }
     // SAFETY: a context outlives what was made from it.
     let opened = unsafe { Opened::of((*ours.c.at()).context) };
+    if opened.is_inherited() {
+        return 0;
+    }
+    if ours.users.load(Ordering::Acquire) > 0 {
+        if let Some(state) = &opened.check {
+            check::busy(state, "ibv_destroy_srq");
+        }
+        return libc::EBUSY;
+    }
+    if let Some(state) = &opened.check {
+        check::destroy_srq(state, srq.addr(), ours.num.0);
+    }
     opened.objects().srqs.remove(&ours.num.0);
     // SAFETY: as who acknowledges, for whom this waits.
     unsafe {
@@ -151,7 +172,10 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut abi::Srq) -> c_int {
         );
     }
     // SAFETY: made by `ibv_create_srq`, and of no more use to anybody.
-    drop(unsafe { Box::from_raw(srq.cast::<Srq>()) });
+    unsafe {
+        (*srq).handle = check::GONE;
+        check::give_back(srq.cast::<Srq>());
+    }
     0
 }
 
@@ -160,6 +184,12 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     list: *mut abi::RecvWr,
     bad: *mut *mut abi::RecvWr,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { Srq::is_gone(srq, "ibv_post_srq_recv") } {
+        // SAFETY: the caller's.
+        unsafe { bad.write(list) };
+        return libc::EINVAL;
+    }
     // SAFETY: the caller's promise.
     let mut queue = unsafe { Srq::of(srq) }.queue.lock();
     let (queue, batch) = &mut *queue;

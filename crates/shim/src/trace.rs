@@ -6,23 +6,20 @@
 //! That is seconds of the system's monotonic clock, the process, what happened, and where. A file whose name ends in `.jsonl` gets an
 //! object a line instead. Lines are appended with one call each, so that the processes of a test may share a file.
 
-use std::collections::HashMap;
-use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 use verbs::decorate::{Event, Sink};
 use verbs::{Op, SendFlags};
 
+use crate::caller::{caller, place};
+
 /// Where lines go.
 pub(crate) struct Trace {
     file: File,
     as_json: bool,
-    /// What is known of places in the program.
-    places: Mutex<HashMap<usize, String>>,
 }
 
 impl Trace {
@@ -34,76 +31,8 @@ impl Trace {
             as_json: path
                 .extension()
                 .is_some_and(|extension| extension == "jsonl"),
-            places: Mutex::default(),
         })
     }
-
-    /// The place in the program that called this library.
-    fn caller(&self) -> Option<String> {
-        let at = caller_address()?;
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(places.entry(at).or_insert_with(|| describe(at)).clone())
-    }
-}
-
-/// Which object of the process an address lies in.
-fn object_of(address: *mut c_void) -> Option<*mut c_void> {
-    // SAFETY: numbers and pointers, which are written.
-    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for.
-    let is_found = unsafe { libc::dladdr(address, &raw mut found) } != 0;
-    is_found.then_some(found.dli_fbase)
-}
-
-/// The innermost frame outside of this library.
-fn caller_address() -> Option<usize> {
-    let ours = object_of(caller_address as *mut c_void);
-    let mut found = None;
-    backtrace::trace(|frame| {
-        let at = frame.ip();
-        let is_ours = object_of(at) == ours;
-        if !is_ours {
-            // What it returns to is behind the call.
-            found = Some(at as usize - 1);
-        }
-        is_ours
-    });
-    found
-}
-
-/// A function's name, and file and line where the program knows them.
-fn describe(at: usize) -> String {
-    let mut text = None;
-    backtrace::resolve(at as *mut c_void, |symbol| {
-        if text.is_some() {
-            return;
-        }
-        let name = symbol.name().map(|name| name.to_string());
-        let file = symbol.filename().and_then(|path| path.file_name());
-        let file = file.map(|name| name.to_string_lossy().into_owned());
-        text = match (name, file, symbol.lineno()) {
-            (Some(name), Some(file), Some(line)) => Some(format!("{name} ({file}:{line})")),
-            (Some(name), ..) => Some(name),
-            _ => None,
-        };
-    });
-    text.unwrap_or_else(|| nearest(at))
-}
-
-/// Where an address without a name lies.
-fn nearest(at: usize) -> String {
-    // SAFETY: numbers and pointers, which are written.
-    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for.
-    let is_found = unsafe { libc::dladdr(at as *mut c_void, &raw mut found) } != 0;
-    if !is_found || found.dli_fname.is_null() {
-        return format!("{at:#x}");
-    }
-    // SAFETY: the name of a loaded object, with a zero at its end.
-    let name = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) }.to_string_lossy();
-    let name = Path::new(&*name).file_name().unwrap_or_default();
-    let offset = at - found.dli_fbase as usize;
-    format!("{}+{offset:#x}", name.to_string_lossy())
 }
 
 impl Sink for Trace {
@@ -111,7 +40,7 @@ impl Sink for Trace {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
         let process = std::process::id();
-        let caller = self.caller();
+        let caller = caller().map(place);
         let line = match self.as_json {
             true => {
                 let mut object = object(&event);

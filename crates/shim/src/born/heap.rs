@@ -5,6 +5,8 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::check;
+
 use super::lock::locked;
 use super::table::may_touch;
 use super::{HEAP, LEN_MAX, birth, is_awake, os};
@@ -194,6 +196,10 @@ fn take_back(start: *mut c_void) -> bool {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(start: *mut c_void) {
     type Kind = unsafe extern "C" fn(*mut c_void);
+    if check::may_lose(start.addr()) {
+        // SAFETY: it is there until it is freed.
+        check::loses("free", start.addr(), unsafe { malloc_usable_size(start) });
+    }
     if !take_back(start) {
         let next = next!(c"free" as Kind, keep);
         // SAFETY: the caller's promise.

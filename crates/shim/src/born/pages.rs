@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_int, c_long, c_void};
 
 use super::lock::locked;
 use super::table::{Table, may_touch};
+use crate::check;
+
 use super::{MAPPED_MIN, PAGES, birth, is_awake, os};
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -42,6 +44,9 @@ unsafe fn map(
             return std::ptr::with_exposed_provenance_mut(born);
         }
         os::set_errno(errno);
+    }
+    if flags & libc::MAP_FIXED != 0 {
+        check::loses("mmap", start, len);
     }
     // SAFETY: the caller's promise.
     let plainly = || unsafe { os::mmap(start, len, protection, flags, fd, offset) };
@@ -97,6 +102,7 @@ unsafe extern "C" fn mmap64(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     let start = addr.addr();
+    check::loses("munmap", start, len);
     // SAFETY: the caller's promise.
     let plainly = || unsafe { os::munmap(start, len) };
     let done = match may_touch(start, len) {

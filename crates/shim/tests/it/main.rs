@@ -2,6 +2,7 @@
 
 mod api;
 mod around;
+mod check;
 mod cm;
 mod confined;
 mod gids;

@@ -1,0 +1,199 @@
+//! Checks: misuse of verbs that a card punishes by silence or corruption, found and explained while the program runs.
+//!
+//! On with `VERVAIN_CHECK`; `docs/check.md` says what is found. An error is something that has been corrupted, or that verbs do
+//! not allow for certain; all else is a warning. Without it a call of the program has one more load and branch.
+//!
+//! A layer around the NIC ([`Checks`]) sees what is posted, polled and changed. Other files of this library tell by the functions
+//! here what only they see: destroying, registering, sleeping, memory that goes.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `report` | findings, and how they are told |
+//! | `layer` | what passes between the program and the NIC |
+//! | `state` | what is known of a context's objects |
+//! | `requests` | requests under way, and where posted RECVs lie |
+//! | `bytes` | the program's bytes, read safely |
+//! | `regions` | memory regions, and whether their memory is there |
+//! | `explain` | why a request has failed |
+//! | `connect` | both ends of a connection compared |
+//! | `board` | what processes tell each other for that |
+//! | `objects` | destroying, using what was destroyed, what is left behind |
+//! | `sleep` | sleeping while completions wait |
+
+mod board;
+mod bytes;
+mod connect;
+mod explain;
+mod layer;
+mod objects;
+mod regions;
+mod report;
+mod requests;
+mod sleep;
+mod state;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use verbs::decorate::Wrap;
+use verbs::nic::{Nic, NicMr};
+use verbs::{Access, Gid, PdNum, PostReason, QpNum};
+
+use crate::caller::Stack;
+use crate::settings::{self, CheckSettings};
+use layer::Checks;
+use regions::Region;
+use state::lock;
+
+pub(crate) use objects::{GONE, busy, destroy_cq, destroy_qp, destroy_srq, is_gone};
+pub(crate) use sleep::{armed, drained, sleeps};
+pub(crate) use state::{State, inherited};
+
+/// What undefined fields of error completions hold, so that their use shows.
+pub(crate) const POISON: u32 = 0x7bad_bad5;
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether there are checks.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Puts checks around a context's NIC.
+///
+/// # Errors
+/// A sentence: what findings are written to, or where processes tell each other, cannot be had.
+pub(crate) fn around(
+    nic: Arc<dyn Nic>,
+    settings: &CheckSettings,
+) -> Result<(Arc<dyn Nic>, Arc<State>), String> {
+    static BEGUN: OnceLock<Result<(), String>> = OnceLock::new();
+    BEGUN.get_or_init(|| begin(settings)).clone()?;
+    let port = nic.port(1).map_err(|error| error.to_string())?;
+    let gid = port.gids.first().map_or(Gid([0; 16]), |entry| entry.gid);
+    let state = State::open(gid);
+    let checks = Checks {
+        state: Arc::clone(&state),
+    };
+    Ok((Arc::new(Wrap::around(nic, checks)), state))
+}
+
+fn begin(settings: &CheckSettings) -> Result<(), String> {
+    report::begin(settings).map_err(|error| format!("the file of findings: {error}"))?;
+    let run_dir = settings::run_dir();
+    board::begin(&run_dir).map_err(|error| format!("{}/checks: {error}", run_dir.display()))?;
+    ON.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// A context is about to be closed.
+pub(crate) fn close(state: &State) {
+    objects::left_behind(state);
+    state.close();
+}
+
+/// Destroys an object. With checks its memory stays, in case somebody uses it after that.
+///
+/// # Safety
+/// It was made by `Box::into_raw`, and nobody is allowed to use it any more.
+pub(crate) unsafe fn give_back<T>(object: *mut T) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match is_on() {
+            true => std::ptr::drop_in_place(object),
+            false => drop(Box::from_raw(object)),
+        }
+    }
+}
+
+/// A region was registered.
+pub(crate) fn registered(state: &State, pd: PdNum, start: usize, mr: &dyn NicMr, access: Access) {
+    let region = Region {
+        context: state.number,
+        pd,
+        lkey: mr.lkey().0,
+        rkey: mr.rkey().0,
+        start,
+        len: mr.len(),
+        iova: mr.addr(),
+        access,
+        registered: Stack::here(),
+        deregistered: None,
+        lost: None,
+        is_written: false,
+    };
+    regions::add(region);
+    board::publish_region(&region, state.gid, true);
+}
+
+/// A region is about to be deregistered.
+pub(crate) fn deregistered(state: &State, lkey: u32) {
+    let Some(region) = regions::live(state.number, lkey) else {
+        return;
+    };
+    let posted = objects::look_at_posted(state, &region);
+    regions::look(&region, posted);
+    regions::remove(state.number, lkey, Stack::here());
+    board::publish_region(&region, state.gid, false);
+}
+
+/// Whether a region may lie at or behind an address.
+#[inline]
+pub(crate) fn may_lose(start: usize) -> bool {
+    is_on() && start != 0 && regions::may_touch(start, usize::MAX)
+}
+
+/// A call is about to take memory of the program away.
+#[inline]
+pub(crate) fn loses(call: &'static str, start: usize, len: usize) {
+    if is_on() && regions::may_touch(start, len) {
+        let contexts = state::contexts();
+        regions::lose(call, start, len, |region| {
+            contexts.iter().any(|state| state.is_posted(region))
+        });
+    }
+}
+
+/// A list stopped at a request that was not accepted: these ids were not posted. `reason` is what was wrong with the first, where
+/// the NIC has not seen it.
+pub(crate) fn refused(
+    state: &State,
+    qp: QpNum,
+    ids: impl Iterator<Item = u64>,
+    reason: Option<PostReason>,
+) {
+    let Some(pair) = state.pair(qp) else {
+        return;
+    };
+    let here = Stack::here();
+    let mut sends = lock(&pair.sends);
+    ids.for_each(|id| sends.refuse(id, here));
+    drop(sends);
+    if let Some(reason) = reason {
+        layer::tell_refused(&pair, "SEND, WRITE, READ or atomic", reason, here);
+    }
+}
+
+/// Sums up when the process ends, and has it exit with a code of its own after errors.
+extern "C" fn end() {
+    if !is_on() {
+        return;
+    }
+    state::contexts()
+        .iter()
+        .for_each(|state| objects::left_behind(state));
+    board::end();
+    if let Some(code) = report::sum_up() {
+        // SAFETY: what the program has printed must not be lost, and nothing comes after this.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(code);
+        }
+    }
+}
+
+// After the functions that a program has run at its end.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

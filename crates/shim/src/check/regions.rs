@@ -1,0 +1,255 @@
+//! The program's memory regions: those that are there, those that were, and whether their memory still is.
+//!
+//! A process's memory is one, whatever contexts it has, and so is this table. `munmap` and `free` look into it, at any
+//! time, so they wait for nobody: when the table is in use they let it be.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use verbs::{Access, PdNum};
+
+use super::bytes::are_mapped;
+use super::report::{Finding, Severity, tell};
+use crate::caller::Stack;
+
+/// Regions that are remembered after their end.
+const DEAD_MAX: usize = 4096;
+
+/// A region, also after its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    /// The number of its context.
+    pub(super) context: u32,
+    pub(super) pd: PdNum,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+    /// Where the memory is.
+    pub(super) start: usize,
+    pub(super) len: usize,
+    /// What work requests call the first byte.
+    pub(super) iova: u64,
+    pub(super) access: Access,
+    pub(super) registered: Stack,
+    pub(super) deregistered: Option<Stack>,
+    /// What took its memory away.
+    pub(super) lost: Option<(&'static str, Stack)>,
+    /// A RECV, READ or atomic has named it, so the NIC writes there.
+    pub(super) is_written: bool,
+}
+
+impl Region {
+    /// Whether a call takes memory of it away. What is freed may share a page with it, which programs register as a whole.
+    fn loses(&self, call: &str, start: usize, len: usize) -> bool {
+        let (from, to) = (
+            self.start.max(start),
+            (self.start + self.len).min(start.saturating_add(len)),
+        );
+        from < to && (call != "free" || to - from >= self.len / 2)
+    }
+
+    /// Whether a range that a work request names is inside.
+    pub(super) fn holds(&self, addr: u64, len: u64) -> bool {
+        addr >= self.iova
+            && addr - self.iova <= self.len as u64
+            && len <= self.len as u64 - (addr - self.iova)
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let end = self.iova + self.len as u64;
+        format!(
+            "{:#x}..{end:#x} ({} bytes, lkey {:#x}, rkey {:#x})",
+            self.iova, self.len, self.lkey, self.rkey
+        )
+    }
+}
+
+#[derive(Default)]
+struct Regions {
+    live: BTreeMap<(u32, u32), Region>,
+    dead: VecDeque<Region>,
+}
+
+static REGIONS: Mutex<Regions> = Mutex::new(Regions {
+    live: BTreeMap::new(),
+    dead: VecDeque::new(),
+});
+
+/// All regions lie in between, so that most calls of `munmap` and `free` need not look further.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// This thread is in here already: what it frees meanwhile is this library's own.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+fn regions() -> MutexGuard<'static, Regions> {
+    REGIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something with the table locked.
+fn with<T>(look: impl FnOnce(&mut Regions) -> T) -> T {
+    let was_inside = IS_INSIDE.replace(true);
+    let found = look(&mut regions());
+    IS_INSIDE.set(was_inside);
+    found
+}
+
+pub(super) fn add(region: Region) {
+    LOWEST.fetch_min(region.start, Ordering::Relaxed);
+    HIGHEST.fetch_max(region.start + region.len, Ordering::Relaxed);
+    with(|regions| regions.live.insert((region.context, region.lkey), region));
+}
+
+/// Takes a region out, and says what it was.
+pub(super) fn remove(context: u32, lkey: u32, by: Stack) -> Option<Region> {
+    with(|regions| {
+        let mut region = regions.live.remove(&(context, lkey))?;
+        region.deregistered = Some(by);
+        if regions.dead.len() == DEAD_MAX {
+            regions.dead.pop_front();
+        }
+        regions.dead.push_back(region);
+        Some(region)
+    })
+}
+
+/// The regions of a context that are there.
+pub(super) fn all(context: u32) -> Vec<Region> {
+    with(|regions| {
+        let of_context = regions.live.range((context, 0)..=(context, u32::MAX));
+        of_context.map(|(_, region)| *region).collect()
+    })
+}
+
+/// The region that has a key, and whether it is there; one that was is told of when there is none.
+pub(super) fn find(context: u32, is_it: impl Fn(&Region) -> bool) -> Option<Region> {
+    with(|regions| {
+        let live = regions.live.range((context, 0)..=(context, u32::MAX));
+        let found = live.map(|(_, region)| region).find(|region| is_it(region));
+        let dead = || {
+            let mut dead = regions.dead.iter().rev();
+            dead.find(|region| region.context == context && is_it(region))
+        };
+        found.or_else(dead).copied()
+    })
+}
+
+/// The region that has this key now.
+pub(super) fn live(context: u32, lkey: u32) -> Option<Region> {
+    with(|regions| regions.live.get(&(context, lkey)).copied())
+}
+
+/// Notes that the NIC writes into a region for its owner.
+pub(super) fn note_written(context: u32, lkey: u32) {
+    with(|regions| {
+        if let Some(region) = regions.live.get_mut(&(context, lkey)) {
+            region.is_written = true;
+        }
+    });
+}
+
+/// Whether memory is being taken away that is registered. Cheap where it is not.
+pub(super) fn may_touch(start: usize, len: usize) -> bool {
+    start < HIGHEST.load(Ordering::Relaxed)
+        && start.saturating_add(len) > LOWEST.load(Ordering::Relaxed)
+}
+
+/// Notes that `call` takes memory away, and tells of the regions there.
+///
+/// `is_posted` says whether requests that are under way name a region.
+pub(super) fn lose(
+    call: &'static str,
+    start: usize,
+    len: usize,
+    is_posted: impl Fn(&Region) -> bool,
+) {
+    if !may_touch(start, len) || IS_INSIDE.replace(true) {
+        return;
+    }
+    let mut lost = Vec::new();
+    if let Ok(mut regions) = REGIONS.try_lock() {
+        for region in regions.live.values_mut() {
+            if region.loses(call, start, len) && region.lost.is_none() {
+                region.lost = Some((call, Stack::here()));
+                lost.push(*region);
+            }
+        }
+    }
+    for region in lost {
+        tell_lost(&region, is_posted(&region));
+    }
+    IS_INSIDE.set(false);
+}
+
+/// Looks whether the memory of a region is there, and tells when it is not.
+pub(super) fn look(region: &Region, is_posted: bool) {
+    if region.lost.is_some() || are_mapped(region.start, region.len) {
+        return;
+    }
+    let here = Stack::here();
+    let is_new = with(
+        |regions| match regions.live.get_mut(&(region.context, region.lkey)) {
+            Some(region) => region.lost.replace(("noticed", here)).is_none(),
+            None => true,
+        },
+    );
+    if is_new {
+        let lost = Some(("noticed", here));
+        tell_lost(&Region { lost, ..*region }, is_posted);
+    }
+}
+
+fn tell_lost(region: &Region, is_posted: bool) {
+    let Some((call, by)) = region.lost else {
+        return;
+    };
+    let severity = match is_posted {
+        true => Severity::Error,
+        false => Severity::Warning,
+    };
+    let what = match call {
+        "free" => format!(
+            "the memory of a region was freed while it is registered: {}",
+            region.describe()
+        ),
+        "noticed" => format!(
+            "the memory of a region is not mapped any more: {}",
+            region.describe()
+        ),
+        _ => format!(
+            "{call} took memory away that is registered: {}",
+            region.describe()
+        ),
+    };
+    let mut finding = Finding::new("lost-memory", severity, what)
+        .fact("A card keeps the old pages: what arrives there is never seen, and what is sent from there is old.".into());
+    if is_posted {
+        finding = finding.fact("Requests that are under way name it.".into());
+    }
+    let finding = finding
+        .at("registered", region.registered)
+        .at(call, by)
+        .advice("call ibv_dereg_mr before the memory goes");
+    tell(&finding);
+}
+
+/// Tells when a request that is being posted names a region whose memory has gone.
+pub(super) fn look_posted(region: &Region, request: &super::requests::Request) {
+    let Some((call, by)) = region.lost else {
+        return;
+    };
+    let (name, id) = (request.name(), request.id);
+    let what = format!(
+        "{name} {id} names a region whose memory has gone: {}",
+        region.describe()
+    );
+    let finding = Finding::error("lost-memory", what)
+        .at("posted", request.posted)
+        .at("registered", region.registered)
+        .at(call, by)
+        .advice("call ibv_dereg_mr before the memory goes, and register the new memory");
+    tell(&finding);
+}

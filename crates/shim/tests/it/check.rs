@@ -1,0 +1,320 @@
+//! Misuse of verbs, found: by programs that make one mistake each, and by Debian's.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::pair::{Host, has, installed, leave_out};
+use crate::programs::compile;
+
+/// What a program with errors exits with.
+const ERRORS: i32 = 99;
+
+/// `misuse.c`, compiled once; `None` where that cannot be done.
+fn misuse() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
+    let compiled = PROGRAM.get_or_init(|| {
+        if installed("cc").is_none() || !Path::new("/usr/include/infiniband/verbs.h").is_file() {
+            leave_out("cc, of gcc, or libibverbs-dev");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let program = compile("misuse", dir.path(), &["-g", "-libverbs"]);
+        Some((dir, program))
+    });
+    compiled.as_ref().map(|(_, program)| program.as_path())
+}
+
+/// Makes a mistake, or does the same without it: the exit code, and what was said on standard error.
+fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let host = Host::new();
+    let mut command = host.command(program.to_str().expect("a path"), arguments);
+    command
+        .env("VERVAIN_CHECK", "-")
+        .envs(variables.iter().copied());
+    let output = command.output().expect("it runs");
+    let complained = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), complained)
+}
+
+/// The mistake is found with these words, and nothing is without it.
+#[track_caller]
+fn finds(mistake: &str, code: i32, words: &[&str]) {
+    let Some(program) = misuse() else {
+        return;
+    };
+    let (status, said) = run(program, &[mistake], &[]);
+    assert_eq!(status, Some(code), "{mistake}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{mistake}: no {word:?} in {said}");
+    }
+    let (status, said) = run(program, &[mistake, "right"], &[]);
+    assert_eq!(
+        (status, said.as_str()),
+        (Some(0), ""),
+        "{mistake}, without the mistake"
+    );
+}
+
+#[test]
+fn bytes_that_change_under_way_are_an_error_if_nobody_else_can_have_changed_them() {
+    let places = ["changed_buffer (misuse.c:", "posted:", "completion polled:"];
+    let words = [
+        &["error: changed-buffer: qp 0x2: the bytes of WRITE 7 changed"],
+        &places[..],
+    ]
+    .concat();
+    finds("changed-buffer", ERRORS, &words);
+    let words = [
+        &["warning: changed-buffer: qp 0x2: the bytes of WRITE 7 changed"],
+        &places[..],
+    ]
+    .concat();
+    finds("changed-by-somebody", 0, &words);
+}
+
+#[test]
+fn a_failed_request_is_explained_by_what_both_sides_know() {
+    finds(
+        "failed-local",
+        ERRORS,
+        &[
+            "error: failed-request: qp 0x2: WRITE 8 of 8200 bytes failed: local protection error",
+            "It ends 8 bytes behind the region.",
+            "failed_local (misuse.c:",
+            "the region was registered:",
+            "make (misuse.c:",
+        ],
+    );
+    finds(
+        "failed-remote",
+        ERRORS,
+        &[
+            "error: failed-request: qp 0x2: WRITE 9 of 64 bytes failed: remote access error",
+            "The range is not inside the region there.",
+            "The other side's region with this rkey is 0x",
+            "failed_remote (misuse.c:",
+        ],
+    );
+    finds(
+        "no-recv",
+        0,
+        &[
+            "warning: failed-request: qp 0x2: SEND 10 of 64 bytes failed: receiver-not-ready",
+            "it has never posted one of its own",
+            "no_recv (misuse.c:",
+        ],
+    );
+}
+
+#[test]
+fn room_that_two_requests_have_is_told() {
+    let words = [
+        "warning: overlapping-recvs: RECV 2 has room",
+        "overlapping_recvs (misuse.c:",
+    ];
+    finds("overlapping-recvs", 0, &words);
+    let words = [
+        "warning: send-from-recv: WRITE 2 uses the room",
+        "send_from_recv (misuse.c:",
+    ];
+    finds("send-from-recv", 0, &words);
+}
+
+#[test]
+fn memory_that_goes_while_it_is_registered_is_told() {
+    let words = [
+        "warning: lost-memory: munmap took memory away",
+        "registered:",
+        "unmapped (misuse.c:",
+    ];
+    finds("unmapped", 0, &words);
+    let words = [
+        "warning: lost-memory: the memory of a region was freed",
+        "freed (misuse.c:",
+    ];
+    finds("freed", 0, &words);
+    let words = [
+        "error: lost-memory: munmap",
+        "Requests that are under way name it.",
+    ];
+    finds("unmapped-in-use", ERRORS, &words);
+    let words = [
+        "warning: deregistered-in-use: qp 0x2: the region of RECV 3",
+        "deregistered_in_use (misuse.c:",
+    ];
+    finds("deregistered-in-use", 0, &words);
+}
+
+#[test]
+fn sleeping_while_completions_wait_is_told() {
+    let words = [
+        "warning: undrained-sleep",
+        "armed:",
+        "sleeping:",
+        "undrained_sleep (misuse.c:",
+    ];
+    finds("undrained-sleep", 0, &words);
+}
+
+#[test]
+fn queues_that_are_too_full_are_told() {
+    let words = [
+        "error: starved-send-queue: qp 0x2: the send queue is full, and none of its 8 requests is signaled",
+        "starved (misuse.c:",
+    ];
+    finds("starved", ERRORS, &words);
+    let words = [
+        "warning: cq-depth: a completion queue of 4 entries may have to hold 5",
+        "cq_depth (misuse.c:",
+    ];
+    finds("cq-depth", 0, &words);
+}
+
+#[test]
+fn destroying_too_early_and_using_too_late_are_told() {
+    let words = [
+        "warning: destroy-undrained: qp 0x2: destroyed with 1 requests",
+        "undrained_destroy (misuse.c:",
+    ];
+    finds("undrained-destroy", 0, &words);
+    let words = [
+        "error: use-after-destroy: ibv_post_send of a queue pair",
+        "error: use-after-destroy: ibv_destroy_qp of a queue pair",
+        "use_after_destroy (misuse.c:",
+        "2 errors, 0 warnings",
+    ];
+    finds("use-after-destroy", ERRORS, &words);
+    let words = [
+        "warning: busy: ibv_destroy_cq was refused",
+        "busy (misuse.c:",
+    ];
+    finds("busy", 0, &words);
+    let words = [
+        "warning: left-behind: the process ends with 2 queue pairs",
+        "left_behind (misuse.c:",
+    ];
+    finds("left-behind", 0, &words);
+}
+
+#[test]
+fn ends_that_do_not_fit_are_told() {
+    let words = [
+        "error: peer-mismatch: qp 0x3 has an MTU of 4096 bytes",
+        "1 error, 0 warnings",
+    ];
+    finds("mtu", ERRORS, &words);
+    let words = [
+        "error: peer-mismatch: qp 0x3 sends the PSN 0x8 first",
+        "1 error, 0 warnings",
+    ];
+    finds("psn", ERRORS, &words);
+}
+
+#[test]
+fn posts_that_are_refused_or_flushed_are_told() {
+    let words = [
+        "error: wrong-state: qp 0x2",
+        "state Reset",
+        "wrong_state (misuse.c:",
+    ];
+    finds("wrong-state", ERRORS, &words);
+    let words = [
+        "error: bad-request: qp 0x2",
+        "more inline bytes",
+        "warning: ignored-bad-wr: qp 0x2: 2 requests were refused",
+        "ignored_bad_wr (misuse.c:",
+    ];
+    finds("ignored-bad-wr", ERRORS, &words);
+    let words = [
+        "warning: post-after-error: qp 0x2",
+        "post_after_error (misuse.c:",
+    ];
+    finds("post-after-error", ERRORS, &words);
+}
+
+#[test]
+fn a_child_that_uses_what_its_parent_has_opened_is_told() {
+    finds(
+        "forked",
+        ERRORS,
+        &[
+            "error: fork: a child process uses",
+            "used in the child:",
+            "forked (misuse.c:",
+        ],
+    );
+}
+
+#[test]
+fn findings_go_to_a_file_and_the_exit_code_can_be_chosen() {
+    let Some(program) = misuse() else {
+        return;
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("findings.json");
+    let variables = [
+        ("VERVAIN_CHECK", file.to_str().expect("a path")),
+        ("VERVAIN_CHECK_EXIT", "17"),
+    ];
+    let (status, said) = run(program, &["ignored-bad-wr"], &variables);
+    assert_eq!(status, Some(17), "{said}");
+    let lines = std::fs::read_to_string(&file).expect("findings");
+    let findings: Vec<serde_json::Value> = (lines.lines())
+        .map(|line| serde_json::from_str(line).expect("an object a line"))
+        .collect();
+    let name = |one: &serde_json::Value| format!("{} {}", one["severity"], one["check"]);
+    let checks: Vec<_> = findings.iter().map(name).collect();
+    let expected = [r#""error" "bad-request""#, r#""warning" "ignored-bad-wr""#];
+    assert_eq!(checks, expected);
+    let frame = findings[0]["places"][0]["frames"][0]
+        .as_str()
+        .expect("a frame");
+    assert!(frame.starts_with("ignored_bad_wr (misuse.c:"), "{frame}");
+}
+
+#[test]
+fn a_program_without_checks_is_let_alone() {
+    let Some(program) = misuse() else {
+        return;
+    };
+    let (status, said) = run(program, &["changed-buffer"], &[("VERVAIN_CHECK", "")]);
+    assert_eq!((status, said.as_str()), (Some(0), ""));
+}
+
+/// Runs a server and its client with checks: neither makes an error, and all warnings are of these checks.
+#[track_caller]
+fn makes_no_error(program: &str, arguments: &[&str], warnings: &[&str]) {
+    if !has(program) {
+        return;
+    }
+    let host = Host::new().with_variable("VERVAIN_CHECK", "-");
+    for said in host.pair(program, arguments) {
+        for line in said.lines().filter(|line| line.starts_with("vervain[")) {
+            assert!(
+                !line.contains("]: error: "),
+                "{program} {arguments:?}: {said}"
+            );
+            let warning = line.split_once("]: warning: ").map(|(_, rest)| rest);
+            let is_known = |rest: &str| warnings.iter().any(|check| rest.starts_with(check));
+            assert!(
+                warning.is_none_or(is_known),
+                "{program} {arguments:?}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn debians_programs_make_no_errors() {
+    // They receive all messages into one place, and send from there.
+    let pingpongs = ["overlapping-recvs", "send-from-recv"];
+    makes_no_error(
+        "ibv_rc_pingpong",
+        &["-g", "0", "-n", "100", "-c", "-e"],
+        &pingpongs,
+    );
+    makes_no_error("ibv_ud_pingpong", &["-g", "0", "-n", "100"], &pingpongs);
+    makes_no_error("ibv_srq_pingpong", &["-g", "0", "-n", "100"], &pingpongs);
+}
