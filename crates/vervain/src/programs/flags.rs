@@ -25,6 +25,18 @@ pub(crate) struct DeviceFlags {
     /// place in the program that asked for it; an object of JSON a line if its name ends in .jsonl.
     #[arg(long, value_name = "FILE", help_heading = "What no card can do")]
     pub(crate) trace: Option<PathBuf>,
+    /// Find misuse of verbs that a card punishes by silence or corruption: findings on standard error, and in FILE too, as
+    /// an object of JSON a line if its name ends in .json or .jsonl. After errors the program exits with 99, or what
+    /// VERVAIN_CHECK_EXIT says.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "-",
+        help_heading = "What no card can do"
+    )]
+    pub(crate) check: Option<PathBuf>,
     /// Let things go wrong, such as `rc-error=0.1%`, `ud-drop=2%`, `rc-error@17` (request 17 of each
     /// queue pair, from 0); several with commas between them.
     #[arg(long, value_name = "SPEC", value_parser = faults, help_heading = "What no card can do")]

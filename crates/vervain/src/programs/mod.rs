@@ -63,6 +63,14 @@ fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsStrin
     if let Some(trace) = &flags.trace {
         variables.push(("VERVAIN_TRACE", absolute(trace)?));
     }
+    if let Some(check) = &flags.check {
+        // Without a file it is a dash.
+        let check = match check.as_os_str() == "-" {
+            true => "-".into(),
+            false => absolute(check)?,
+        };
+        variables.push(("VERVAIN_CHECK", check));
+    }
     if let Some(faults) = &flags.faults {
         let seed = flags
             .seed
