@@ -62,12 +62,9 @@ fn interfaces() -> Vec<(String, IpAddr)> {
         let mut name = [0; libc::IF_NAMESIZE];
         // SAFETY: there is room for a name, which ends with a zero.
         let is_known = !unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null();
-        // SAFETY: as above.
-        is_known.then(|| {
-            unsafe { CStr::from_ptr(name.as_ptr()) }
-                .to_string_lossy()
-                .into_owned()
-        })
+        // SAFETY: as above; it was written.
+        let text = unsafe { CStr::from_ptr(name.as_ptr()) };
+        is_known.then(|| text.to_string_lossy().into_owned())
     };
     let addresses = nic_soft::host_addresses().into_iter();
     addresses
