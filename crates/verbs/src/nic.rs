@@ -38,6 +38,14 @@ pub enum AsyncEvent {
     PeerGone(QpNum),
     /// A shared receive queue has fewer RECVs than the limit that [`NicSrq::arm_limit`] set.
     SrqLimit(SrqNum),
+    /// A queue pair has failed for a reason of the device's own, which no completion tells.
+    QpCatastrophe(QpNum),
+    /// A port carries nothing any more.
+    PortDown(u8),
+    /// A port is up again.
+    PortUp(u8),
+    /// The device has failed.
+    DeviceFatal,
 }
 
 /// An opened device.

@@ -96,7 +96,8 @@ fn datagrams(a: Arc<dyn Nic>, b: Arc<dyn Nic>) -> (End<Ud>, End<Ud>, AddressHand
 
 fn script(transport: Transport, faults: &[(u64, Fault)]) -> FaultPlan {
     let entry = |(nth, fault): &(u64, Fault)| Scripted {
-        transport,
+        qp: None,
+        transport: Some(transport),
         nth: *nth,
         fault: *fault,
     };

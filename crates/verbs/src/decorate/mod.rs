@@ -29,6 +29,9 @@ mod trace;
 mod wrap;
 
 pub use count::{Count, Counted, Counts, Kept, Object};
-pub use faulty::{Fault, FaultPlan, Faults, Faulty, Scripted};
+pub use faulty::{
+    Chance, ConnectionFaults, Fault, FaultPlan, Faults, Faulty, Held, Outside, Scripted, Small,
+    Token,
+};
 pub use trace::{Event, Printer, Receiver, Sink, Trace, Traced};
 pub use wrap::{Control, Layer, Made, Wrap};

@@ -88,6 +88,31 @@ pub trait Layer: Debug + Send + Sync + Sized + 'static {
         init: &SrqInit,
     ) -> Result<Made<dyn NicSrq, Self::Recv>, VerbsError>;
 
+    /// What the device is said to be.
+    fn device(&self, device: DeviceAttr) -> DeviceAttr {
+        device
+    }
+
+    /// What a port is said to be.
+    fn port(&self, port: PortAttr) -> PortAttr {
+        port
+    }
+
+    /// Forwards [`Nic::async_fd`].
+    fn async_fd<'a>(&'a self, nic: &'a dyn Nic) -> Option<BorrowedFd<'a>> {
+        nic.async_fd()
+    }
+
+    /// Forwards [`Nic::async_event`].
+    fn async_event(&self, nic: &dyn Nic) -> Option<AsyncEvent> {
+        nic.async_event()
+    }
+
+    /// Forwards [`Nic::acknowledge`].
+    fn acknowledge(&self, nic: &dyn Nic, event: AsyncEvent) {
+        nic.acknowledge(event);
+    }
+
     /// A call of the control path is about to be forwarded.
     ///
     /// # Errors
@@ -204,11 +229,11 @@ impl<L: Layer> Wrap<L> {
 
 impl<L: Layer> Nic for Wrap<L> {
     fn device(&self) -> DeviceAttr {
-        self.nic.device()
+        self.layer.device(self.nic.device())
     }
 
     fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
-        self.nic.port(port)
+        Ok(self.layer.port(self.nic.port(port)?))
     }
 
     fn alloc_pd(&self) -> Result<PdNum, VerbsError> {
@@ -294,15 +319,15 @@ impl<L: Layer> Nic for Wrap<L> {
     }
 
     fn async_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.nic.async_fd()
+        self.layer.async_fd(&*self.nic)
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
-        self.nic.async_event()
+        self.layer.async_event(&*self.nic)
     }
 
     fn acknowledge(&self, event: AsyncEvent) {
-        self.nic.acknowledge(event);
+        self.layer.acknowledge(&*self.nic, event);
     }
 
     fn progress(&self, now_ns: u64) -> Option<u64> {

@@ -8,7 +8,7 @@ use crate::wc::WcStatus;
 /// Probabilities are in parts per million of the send work requests of a queue pair.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultPlan {
-    /// Seeds each queue pair's random numbers, together with its number.
+    /// What a request suffers follows from this, its queue pair's ordinal, and its index there.
     pub seed: u64,
     /// Datagrams that are lost.
     pub ud_drop_ppm: u32,
@@ -24,11 +24,29 @@ pub struct FaultPlan {
     pub rc_error_ppm: u32,
     /// How they fail.
     pub rc_error: WcStatus,
+    /// Requests that need a RECV of the peer, and fail as if it never posted one (RC).
+    pub rnr_ppm: u32,
+    /// WRITEs whose last bytes are placed before the others (RC, UC).
+    pub placement_ppm: u32,
+    /// Requests that are refused once, as if the queue was full.
+    pub post_enomem_ppm: u32,
+    /// Requests that complete after the next message of their queue pair was received.
+    pub reply_first_ppm: u32,
+    /// Completions come so many at once; with 1 or less, as they are made.
+    pub burst: u32,
     /// Control calls that are refused.
     pub refuse_ppm: u32,
     /// How late is late: after this many further requests of the queue pair, or polls of its
     /// completion queues.
     pub delay_calls: u32,
+    /// The device has little of everything, see [`Small`](super::Small).
+    pub is_small: bool,
+    /// Registrations that are refused, counted over the NIC.
+    pub refuse_mr: Chance,
+    /// Armings that make an event without a completion, counted over each completion queue. For who has the channels.
+    pub spurious: Chance,
+    /// For a connection manager.
+    pub connections: ConnectionFaults,
     /// Faults at known places.
     pub script: Vec<Scripted>,
     /// Control calls that are refused, counted over the NIC from 0.
@@ -46,19 +64,64 @@ impl Default for FaultPlan {
             uc_delay_ppm: 0,
             rc_error_ppm: 0,
             rc_error: WcStatus::RetryExcErr,
+            rnr_ppm: 0,
+            placement_ppm: 0,
+            post_enomem_ppm: 0,
+            reply_first_ppm: 0,
+            burst: 0,
             refuse_ppm: 0,
             delay_calls: 8,
+            is_small: false,
+            refuse_mr: Chance::default(),
+            spurious: Chance::default(),
+            connections: ConnectionFaults::default(),
             script: Vec::new(),
             refuse_nth: Vec::new(),
         }
     }
 }
 
+/// How often something happens that is counted: by chance, and at known places.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Chance {
+    /// In parts per million.
+    pub ppm: u32,
+    /// Counted from 0.
+    pub nth: Vec<u64>,
+}
+
+impl Chance {
+    /// Whether it never happens.
+    pub fn is_never(&self) -> bool {
+        self.ppm == 0 && self.nth.is_empty()
+    }
+
+    /// Whether it happens at place `nth` of the sequence `stream`: always the same with the same seed.
+    pub fn strikes(&self, seed: u64, stream: u64, nth: u64) -> bool {
+        self.nth.contains(&nth) || (self.ppm > 0 && Random::at(seed, stream, nth).ppm() < self.ppm)
+    }
+}
+
+/// What goes wrong with connections, each counted over the process. For a connection manager.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionFaults {
+    /// Calls that are rejected.
+    pub reject: Chance,
+    /// Calls that nobody answers.
+    pub timeout: Chance,
+    /// Disconnections that the other side does not hear of.
+    pub lost_dreq: Chance,
+    /// Accepted calls that count as established only after their first message.
+    pub late_established: Chance,
+}
+
 /// A fault at a known place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scripted {
-    /// On the queue pairs of this transport,
-    pub transport: Transport,
+    /// On the queue pair of this ordinal, counted from 0 over the NIC; `None` is all of them.
+    pub qp: Option<u64>,
+    /// On the queue pairs of this transport; `None` is all that can suffer the fault.
+    pub transport: Option<Transport>,
     /// at each one's request with this index, counted from 0,
     pub nth: u64,
     /// this happens.
@@ -67,6 +130,7 @@ pub struct Scripted {
 
 /// What happens to a request. What its transport cannot suffer does not happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Fault {
     /// It is lost; its sender completes (UC, UD).
     Drop,
@@ -76,41 +140,104 @@ pub enum Fault {
     Duplicate,
     /// It fails, and the queue pair is in ERR (RC).
     Error,
+    /// It needs a RECV, and fails as if there never was one (RC).
+    NotReady,
+    /// Its last bytes are placed before the others, if it is a WRITE (RC, UC).
+    Placement,
+    /// It is refused once, as if the queue was full.
+    NoMemory,
+    /// It completes after the next message was received.
+    ReplyFirst,
+    /// Its queue pair fails, and an event says so: it and what is outstanding are flushed.
+    QpFatal,
+    /// The device fails: all of its queue pairs do, and control calls are refused from then on.
+    DeviceFatal,
+    /// The key of the remote memory that it names, or else the next request that names one, is good for nothing any more (RC).
+    Revoke,
+    /// The process is killed before it is posted.
+    Kill,
+    /// The NIC stands still for so many calls, or until somebody arms a queue.
+    Freeze(u32),
+    /// The port goes down: for so many calls, in which requests wait, or for good, and then they fail.
+    PortDown(Option<u32>),
 }
 
 impl FaultPlan {
     /// Whether requests of a transport are passed on as they are.
     pub(super) fn spares(&self, transport: Transport) -> bool {
-        let ppm = match transport {
-            Transport::Rc => self.rc_error_ppm,
-            Transport::Uc => self.uc_drop_ppm | self.uc_delay_ppm,
-            Transport::Ud => self.ud_drop_ppm | self.ud_duplicate_ppm | self.ud_delay_ppm,
-        };
-        ppm == 0 && !self.script.iter().any(|entry| entry.transport == transport)
+        let mut chances = self.chances(transport).into_iter();
+        let mut script = self.script.iter();
+        chances.all(|(ppm, _)| ppm == 0)
+            && !script.any(|entry| entry.transport.is_none_or(|one| one == transport))
     }
 
-    /// What happens to the request with index `nth`.
-    pub(super) fn fault(&self, transport: Transport, nth: u64, rng: &mut Random) -> Option<Fault> {
-        let here = |entry: &&Scripted| entry.transport == transport && entry.nth == nth;
-        if let Some(entry) = self.script.iter().find(here) {
-            return Some(entry.fault).filter(|fault| fault.befalls(transport));
-        }
-        let chances: &[(u32, Fault)] = match transport {
-            Transport::Rc => &[(self.rc_error_ppm, Fault::Error)],
-            Transport::Uc => &[
+    /// Whether the memory of late datagrams is needed.
+    pub(super) fn repeats_datagrams(&self) -> bool {
+        let is_late = |fault| matches!(fault, Fault::Delay | Fault::Duplicate);
+        let of_ud = |entry: &Scripted| entry.transport.is_none_or(|one| one == Transport::Ud);
+        let mut script = self.script.iter();
+        self.ud_duplicate_ppm | self.ud_delay_ppm > 0
+            || script.any(|entry| of_ud(entry) && is_late(entry.fault))
+    }
+
+    /// Whether WRITEs are placed in steps.
+    pub(super) fn places_in_steps(&self) -> bool {
+        let mut script = self.script.iter();
+        self.placement_ppm > 0 || script.any(|entry| entry.fault == Fault::Placement)
+    }
+
+    /// Whether completions may have to wait for a message.
+    pub(super) fn replies_first(&self) -> bool {
+        let mut script = self.script.iter();
+        self.reply_first_ppm > 0 || script.any(|entry| entry.fault == Fault::ReplyFirst)
+    }
+
+    fn chances(&self, transport: Transport) -> [(u32, Fault); 6] {
+        let of = |one: Transport, ppm: u32| if one == transport { ppm } else { 0 };
+        let own = match transport {
+            Transport::Rc => [
+                (self.rc_error_ppm, Fault::Error),
+                (self.rnr_ppm, Fault::NotReady),
+                (0, Fault::Error),
+            ],
+            Transport::Uc => [
                 (self.uc_drop_ppm, Fault::Drop),
                 (self.uc_delay_ppm, Fault::Delay),
+                (0, Fault::Drop),
             ],
-            Transport::Ud => &[
+            Transport::Ud => [
                 (self.ud_drop_ppm, Fault::Drop),
                 (self.ud_duplicate_ppm, Fault::Duplicate),
                 (self.ud_delay_ppm, Fault::Delay),
             ],
         };
-        let mut drawn = rng.ppm();
-        for (ppm, fault) in chances {
-            if drawn < *ppm {
-                return Some(*fault);
+        let placement =
+            of(Transport::Rc, self.placement_ppm) | of(Transport::Uc, self.placement_ppm);
+        let [first, second, third] = own;
+        [
+            first,
+            second,
+            third,
+            (placement, Fault::Placement),
+            (self.post_enomem_ppm, Fault::NoMemory),
+            (self.reply_first_ppm, Fault::ReplyFirst),
+        ]
+    }
+
+    /// What happens to the request with index `nth` of the queue pair with this ordinal.
+    pub(super) fn fault(&self, transport: Transport, qp: u64, nth: u64) -> Option<Fault> {
+        let here = |entry: &&Scripted| {
+            entry.nth == nth
+                && entry.qp.is_none_or(|one| one == qp)
+                && entry.transport.is_none_or(|one| one == transport)
+        };
+        if let Some(entry) = self.script.iter().find(here) {
+            return Some(entry.fault).filter(|fault| fault.befalls(transport));
+        }
+        let mut drawn = Random::at(self.seed, qp, nth).ppm();
+        for (ppm, fault) in self.chances(transport) {
+            if drawn < ppm {
+                return Some(fault);
             }
             drawn -= ppm;
         }
@@ -123,8 +250,24 @@ impl Fault {
         match self {
             Fault::Drop | Fault::Delay => transport != Transport::Rc,
             Fault::Duplicate => transport == Transport::Ud,
-            Fault::Error => transport == Transport::Rc,
+            Fault::Error | Fault::NotReady | Fault::Revoke => transport == Transport::Rc,
+            Fault::Placement => transport != Transport::Ud,
+            _ => true,
         }
+    }
+
+    /// Whether it is something that happens when a request is posted, which then is posted as ever.
+    pub(super) fn is_incident(self) -> bool {
+        matches!(
+            self,
+            Fault::NoMemory
+                | Fault::QpFatal
+                | Fault::DeviceFatal
+                | Fault::Revoke
+                | Fault::Kill
+                | Fault::Freeze(_)
+                | Fault::PortDown(_)
+        )
     }
 }
 
@@ -133,13 +276,24 @@ impl Fault {
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
+    /// The numbers of a place in a sequence, which do not depend on what was drawn before.
+    pub(super) fn at(seed: u64, stream: u64, nth: u64) -> Random {
+        let (a, b) = (0xd1b5_4a32_d192_ed03_u64, 0xaef1_7502_108e_f2d9_u64);
+        let mixed = Random(seed ^ a.wrapping_mul(stream + 1)).next();
+        Random(mixed ^ b.wrapping_mul(nth + 1))
+    }
+
     /// A number below a million.
     pub(super) fn ppm(&mut self) -> u32 {
+        (self.next() % 1_000_000) as u32
+    }
+
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % 1_000_000) as u32
+        z ^ (z >> 31)
     }
 }
 
@@ -155,15 +309,14 @@ mod tests {
             ud_delay_ppm: 300_000,
             ..FaultPlan::default()
         };
-        let mut rng = Random(1);
         let mut counts = [0; 4];
         for nth in 0..10_000 {
-            counts[match plan.fault(Transport::Ud, nth, &mut rng) {
+            counts[match plan.fault(Transport::Ud, nth / 100, nth) {
                 Some(Fault::Drop) => 0,
                 Some(Fault::Duplicate) => 1,
                 Some(Fault::Delay) => 2,
-                Some(Fault::Error) => panic!("no such fault on UD"),
                 None => 3,
+                Some(other) => panic!("{other:?} on UD"),
             }] += 1;
         }
         for (count, expected) in counts.into_iter().zip([1000i32, 2000, 3000, 4000]) {
@@ -175,7 +328,8 @@ mod tests {
     #[test]
     fn the_script_names_requests_by_index() {
         let entry = Scripted {
-            transport: Transport::Uc,
+            qp: None,
+            transport: Some(Transport::Uc),
             nth: 3,
             fault: Fault::Drop,
         };
@@ -183,11 +337,10 @@ mod tests {
             script: vec![entry],
             ..FaultPlan::default()
         };
-        let mut rng = Random(1);
         let faults: Vec<_> = (0..5)
-            .map(|nth| plan.fault(Transport::Uc, nth, &mut rng))
+            .map(|nth| plan.fault(Transport::Uc, 0, nth))
             .collect();
         assert_eq!(faults, [None, None, None, Some(Fault::Drop), None]);
-        assert_eq!(plan.fault(Transport::Ud, 3, &mut rng), None);
+        assert_eq!(plan.fault(Transport::Ud, 0, 3), None);
     }
 }

@@ -1,21 +1,31 @@
 //! A queue pair on which things go wrong.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use super::plan::{Fault, Random};
+use super::late::LateSends;
+use super::plan::Fault;
+use super::small::Small;
 use super::{Change, OWN, Rewrite, Shared, lock};
 use crate::attr::{Access, QpAttr, QpCaps, QpInit, QpState, Transport};
 use crate::batch::{Dest, SendBatch, SendLimits};
 use crate::error::{PostError, PostReason, VerbsError};
-use crate::names::{AhNum, CqNum, Gid, Qkey, QpNum, RemoteAddr};
-use crate::nic::{Nic, NicMr, QpCtl, RecvHalf, SendHalf};
+use crate::names::{AhNum, CqNum, Gid, Qkey, QpNum, RemoteAddr, Rkey, VendorErr};
+use crate::nic::{AsyncEvent, Nic, NicMr, QpCtl, RecvHalf, SendHalf};
 use crate::rules;
-use crate::wc::WcOpcode;
+use crate::wc::{Wc, WcOpcode, WcStatus};
 use crate::wr::{Op, Payload, SendFlags, SendWr, Sge, UdDest};
 
 /// Late datagrams of a queue pair at most; when there are as many, the next is not late.
 const SLOTS: usize = 64;
+
+/// The lower half of the number of a WRITE's last bytes, which go before the others.
+const TAIL: u32 = u32::MAX;
+/// So many bytes they are.
+const TAIL_LEN: usize = 8;
+/// How often the sender gives its processor away between the two, so that others can look.
+const PAUSE_YIELDS: u32 = 200;
 
 /// The control half.
 #[derive(Debug)]
@@ -51,7 +61,7 @@ impl QpCtl for FaultyCtl {
     }
 
     fn caps(&self) -> QpCaps {
-        lock(&self.core).ctl.caps()
+        lock(&self.core).caps()
     }
 }
 
@@ -90,14 +100,23 @@ pub(super) struct Core {
     /// What users may post; `send` takes a little more.
     limits: SendLimits,
     shared: Arc<Shared>,
-    rng: Random,
+    /// How many queue pairs this NIC had before.
+    ordinal: u64,
     /// Requests accepted so far.
     accepted: u64,
+    /// The request at which something has happened already, should it be posted again.
+    happened_at: Option<u64>,
+    /// The next request that names a key revokes it.
+    revokes: bool,
+    /// Completions that wait for a message.
+    pub(super) late: LateSends,
+    /// How the last bytes of a WRITE have failed that went before the others.
+    blame: Option<(WcStatus, VendorErr)>,
     /// UC requests held back, and calls until they go out.
     stalled: VecDeque<Stalled>,
     stall_calls: u32,
     /// Copies of datagrams that go out later (UD).
-    late: VecDeque<Late>,
+    copies: VecDeque<Late>,
     /// Memory for their bytes: a slot of a packet each.
     staging: Option<Arc<dyn NicMr>>,
     slot_len: usize,
@@ -114,6 +133,7 @@ struct Stalled {
     flags: SendFlags,
     bytes: Option<Vec<u8>>,
     sges: Vec<Sge>,
+    to: Option<UdDest>,
 }
 
 /// A copy of a datagram.
@@ -134,12 +154,16 @@ impl Core {
         shared: Arc<Shared>,
     ) -> Result<(Core, Box<dyn RecvHalf>), VerbsError> {
         let device = nic.device();
-        let late = init.transport == Transport::Ud && shared.injects();
+        let late = init.transport == Transport::Ud && shared.plan.repeats_datagrams();
+        let in_steps = init.transport != Transport::Ud && shared.plan.places_in_steps();
         let mut inner = *init;
         let caps = &mut inner.caps;
         if late && caps.send_wr_max <= device.qp_wr_max {
             let deeper = caps.send_wr_max.saturating_add(SLOTS as u32);
             caps.send_wr_max = deeper.min(device.qp_wr_max);
+        }
+        if in_steps && caps.send_wr_max <= device.qp_wr_max {
+            caps.send_wr_max = caps.send_wr_max.saturating_mul(2).min(device.qp_wr_max);
         }
         if !shared.plan.spares(init.transport) {
             // Copies and requests that are to fail have one element.
@@ -154,10 +178,14 @@ impl Core {
         let inner = qp.send.limits();
         let limits = SendLimits {
             sge_max: init.caps.send_sge_max,
+            inline_max: match shared.plan.is_small {
+                true => init.caps.inline_max,
+                false => inner.inline_max,
+            },
             ..inner
         };
         let core = Core {
-            rng: Random(shared.plan.seed ^ (u64::from(qp.num().0) << 32)),
+            ordinal: shared.qps_made.fetch_add(1, Ordering::Relaxed),
             ctl: qp.ctl,
             send: qp.send,
             batch: SendBatch::new(inner, 1),
@@ -165,9 +193,13 @@ impl Core {
             limits,
             shared,
             accepted: 0,
+            happened_at: None,
+            revokes: false,
+            late: LateSends::default(),
+            blame: None,
             stalled: VecDeque::new(),
             stall_calls: 0,
-            late: VecDeque::new(),
+            copies: VecDeque::new(),
             staging,
             slot_len,
             free: (0..SLOTS as u32).collect(),
@@ -184,14 +216,35 @@ impl Core {
         self.init.send_cq == cq || self.init.recv_cq == cq
     }
 
+    pub(super) fn sends_on(&self, cq: CqNum) -> bool {
+        self.init.send_cq == cq
+    }
+
+    pub(super) fn ctl(&self) -> Arc<dyn QpCtl> {
+        Arc::clone(&self.ctl)
+    }
+
+    fn caps(&self) -> QpCaps {
+        let mut caps = self.ctl.caps();
+        if self.shared.plan.is_small {
+            caps = self.init.caps;
+        }
+        caps
+    }
+
     fn modify(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
+        if self.shared.plan.is_small {
+            rules::check_depths(attr, Small::DEVICE.rd_atomic_max)?;
+        }
         self.ctl.modify(attr)?;
         match attr.state {
             Some(QpState::Reset) => {
                 self.stalled.clear();
-                self.late.clear();
+                self.copies.clear();
                 self.free = (0..SLOTS as u32).collect();
                 self.epoch = self.epoch.wrapping_add(1);
+                self.late.clear();
+                self.blame = None;
                 self.shared.forget(self.num());
             }
             // The new state says what becomes of what is held back: kept, sent or flushed.
@@ -224,42 +277,149 @@ impl Core {
     }
 
     fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        let transport = self.init.transport;
         rules::check(&self.limits, wr)?;
-        let shared = Arc::clone(&self.shared);
-        let fault = shared.plan.fault(transport, self.accepted, &mut self.rng);
-        // What stays on this side is not lost on the way.
-        let is_local = matches!(wr.op, Op::BindWindow(_) | Op::LocalInvalidate { .. });
-        let fault = fault.filter(|_| !is_local);
-        match fault {
-            Some(Fault::Delay) if transport == Transport::Uc => {
-                if self.stalled.is_empty() {
-                    self.stall_calls = self.shared.plan.delay_calls;
-                }
-                self.hold(wr)?;
+        let fault = match self.happened_at == Some(self.accepted) {
+            true => None,
+            false => {
+                let plan = &self.shared.plan;
+                plan.fault(self.init.transport, self.ordinal, self.accepted)
             }
-            _ if !self.stalled.is_empty() => self.hold(wr)?,
-            Some(Fault::Drop) => self.post_lost(wr)?,
-            Some(Fault::Error) => self.post_failing(wr)?,
-            Some(fault @ (Fault::Delay | Fault::Duplicate)) => {
-                let copy = self.copy(wr);
-                let lost = copy.is_some() && fault == Fault::Delay;
-                let posted = match lost {
-                    true => self.post_lost(wr),
-                    false => self.pass(wr),
-                };
-                match (posted, copy) {
-                    (Ok(()), copy) => self.late.extend(copy),
-                    (Err(reason), copy) => {
-                        self.free.extend(copy.map(|copy| copy.slot));
-                        return Err(reason);
-                    }
-                }
+        };
+        let fate = match fault {
+            Some(fault) if fault.is_incident() => {
+                self.happened_at = Some(self.accepted);
+                self.suffer(fault)?;
+                None
             }
-            None => self.pass(wr)?,
+            other => other,
+        };
+        self.carry_out(&self.without_revoked(wr), fate)?;
+        self.revokes &= remote(&wr.op).is_none();
+        if self.shared.replies_first && self.is_signaled(wr) {
+            self.late.marks.push_back(fate == Some(Fault::ReplyFirst));
         }
         self.accepted += 1;
         Ok(())
+    }
+
+    /// Something happens at a request.
+    fn suffer(&mut self, fault: Fault) -> Result<(), PostReason> {
+        let condition = &self.shared.condition;
+        match fault {
+            Fault::NoMemory => return Err(PostReason::QueueFull),
+            Fault::Revoke => self.revokes = true,
+            Fault::Kill => condition.kill(),
+            Fault::Freeze(calls) => condition.freeze(calls),
+            Fault::PortDown(calls) => condition.port_down(calls),
+            Fault::DeviceFatal => self.shared.fail(),
+            Fault::QpFatal => {
+                // One that is not connected takes no requests either.
+                let _ = self.ctl.modify(&QpAttr::to(QpState::Err));
+                condition.raise(AsyncEvent::QpCatastrophe(self.num()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A request by a revoked key names one that nobody has.
+    fn without_revoked<'a>(&self, wr: &SendWr<'a>) -> SendWr<'a> {
+        let Some(named) = remote(&wr.op) else {
+            return *wr;
+        };
+        let condition = &self.shared.condition;
+        if self.revokes {
+            condition.revoke(named.rkey);
+        }
+        match condition.is_revoked(named.rkey) {
+            true => SendWr {
+                op: with_key(wr.op, Rkey(u32::MAX)),
+                ..*wr
+            },
+            false => *wr,
+        }
+    }
+
+    /// Posts a request, or what comes of it.
+    fn carry_out(&mut self, wr: &SendWr<'_>, fate: Option<Fault>) -> Result<(), PostReason> {
+        let shared = Arc::clone(&self.shared);
+        let transport = self.init.transport;
+        let cqs = [self.init.send_cq, self.init.recv_cq];
+        let may_wait = || !shared.condition.is_slept_on(cqs);
+        match fate {
+            _ if is_local(&wr.op) && self.stalled.is_empty() => self.pass(wr),
+            _ if shared.condition.is_unreachable() => match transport {
+                Transport::Rc => self.post_failing(wr, WcStatus::RetryExcErr),
+                _ => self.post_lost(wr),
+            },
+            _ if shared.condition.holds_requests() && may_wait() => self.hold(wr),
+            Some(Fault::Delay) if transport == Transport::Uc && may_wait() => {
+                if self.stalled.is_empty() {
+                    self.stall_calls = self.shared.plan.delay_calls;
+                }
+                self.hold(wr)
+            }
+            _ if !self.stalled.is_empty() => self.hold(wr),
+            Some(Fault::Drop) => self.post_lost(wr),
+            Some(Fault::Error) => self.post_failing(wr, shared.plan.rc_error),
+            Some(Fault::NotReady) if takes_recv(&wr.op) => {
+                self.post_failing(wr, WcStatus::RnrRetryExcErr)
+            }
+            Some(Fault::Placement) => self.post_in_steps(wr),
+            Some(fault @ (Fault::Delay | Fault::Duplicate)) if transport == Transport::Ud => {
+                self.post_copied(wr, fault == Fault::Delay)
+            }
+            _ => self.pass(wr),
+        }
+    }
+
+    /// Posts a datagram that comes later too, or only later.
+    fn post_copied(&mut self, wr: &SendWr<'_>, is_late: bool) -> Result<(), PostReason> {
+        let copy = self.copy(wr);
+        let posted = match is_late && copy.is_some() {
+            true => self.post_lost(wr),
+            false => self.pass(wr),
+        };
+        match posted {
+            Ok(()) => self.copies.extend(copy),
+            Err(_) => self.free.extend(copy.map(|copy| copy.slot)),
+        }
+        posted
+    }
+
+    /// Posts a WRITE as two: its last bytes, and after a while the others.
+    fn post_in_steps(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        let (Op::Write { remote, .. }, len) = (wr.op, wr.payload.len()) else {
+            return self.pass(wr);
+        };
+        if len <= TAIL_LEN {
+            return self.pass(wr);
+        }
+        let cut = len - TAIL_LEN;
+        let (head, tail) = split(wr.payload, cut);
+        let first = SendWr {
+            id: (OWN << 32) | u64::from(TAIL),
+            op: Op::Write {
+                remote: RemoteAddr {
+                    addr: remote.addr.wrapping_add(cut as u64),
+                    ..remote
+                },
+                imm: None,
+            },
+            payload: tail.payload(),
+            flags: wr
+                .flags
+                .difference(SendFlags::SIGNALED | SendFlags::SOLICITED),
+            to: None,
+        };
+        self.pass(&first)?;
+        (0..PAUSE_YIELDS).for_each(|_| std::thread::yield_now());
+        let payload = head.payload();
+        self.pass(&SendWr { payload, ..*wr })
+    }
+
+    fn is_signaled(&self, wr: &SendWr<'_>) -> bool {
+        self.init.signal_all || wr.flags.contains(SendFlags::SIGNALED)
     }
 
     fn pass(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
@@ -282,22 +442,22 @@ impl Core {
         };
         let payload = Payload::Gather(&[]);
         let lost = SendWr { op, payload, ..*wr };
-        let signaled = self.init.signal_all || wr.flags.contains(SendFlags::SIGNALED);
         match wr.op {
-            Op::Send { .. } if signaled => self.pass_as(&lost, Change::Opcode(WcOpcode::Send)),
+            Op::Send { .. } if self.is_signaled(wr) => {
+                self.pass_as(&lost, Change::Opcode(WcOpcode::Send))
+            }
             _ => self.pass(&lost),
         }
     }
 
     /// Posts a request that fails.
-    fn post_failing(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+    fn post_failing(&mut self, wr: &SendWr<'_>, status: WcStatus) -> Result<(), PostReason> {
         let sges = [self.shared.sge_of_foreign()];
         let failing = SendWr {
             op: Op::Send { imm: None },
             payload: Payload::Gather(&sges),
             ..*wr
         };
-        let status = self.shared.plan.rc_error;
         self.pass_as(&failing, Change::Status(status))
     }
 
@@ -313,7 +473,7 @@ impl Core {
         posted
     }
 
-    /// Holds a UC request back.
+    /// Holds a request back, and so all behind it.
     fn hold(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         match self.ctl.query().state.unwrap_or(QpState::Reset) {
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
@@ -333,6 +493,7 @@ impl Core {
             flags: wr.flags,
             bytes,
             sges,
+            to: wr.to,
         });
         Ok(())
     }
@@ -376,22 +537,31 @@ impl Core {
     /// Time passes: what is late may go out.
     pub(super) fn tick(&mut self) {
         self.stall_calls = self.stall_calls.saturating_sub(1);
-        if self.stall_calls == 0 {
+        if self.stall_calls == 0 && !self.shared.condition.holds_requests() {
             self.resume();
         }
-        for late in &mut self.late {
+        for late in &mut self.copies {
             late.calls = late.calls.saturating_sub(1);
         }
-        while self.late.front().is_some_and(|late| late.calls == 0) {
+        while self.copies.front().is_some_and(|late| late.calls == 0) {
             if !self.post_copy() {
                 return;
             }
         }
     }
 
+    /// Nothing waits for further calls: what is late goes out now.
+    pub(super) fn let_go(&mut self) {
+        self.stall_calls = 0;
+        for late in &mut self.copies {
+            late.calls = 0;
+        }
+        self.tick();
+    }
+
     /// Posts the first late datagram; `false` when there is no room for it yet.
     fn post_copy(&mut self) -> bool {
-        let (Some(staging), Some(late)) = (self.staging.clone(), self.late.pop_front()) else {
+        let (Some(staging), Some(late)) = (self.staging.clone(), self.copies.pop_front()) else {
             return false;
         };
         let sges = [Sge {
@@ -408,7 +578,7 @@ impl Core {
         };
         match self.pass(&wr) {
             Err(PostReason::QueueFull) => {
-                self.late.push_front(late);
+                self.copies.push_front(late);
                 return false;
             }
             Err(_) => self.free.push(late.slot), // It is late for ever.
@@ -421,7 +591,7 @@ impl Core {
     /// and stop the queue pair.
     pub(super) fn lose_copies_to(&mut self, ah: AhNum) {
         let free = &mut self.free;
-        self.late.retain(|late| {
+        self.copies.retain(|late| {
             let stays = late.to.ah != ah;
             if !stays {
                 free.push(late.slot);
@@ -430,11 +600,26 @@ impl Core {
         });
     }
 
-    /// A copy has completed, so that its slot is free, unless RESET has freed it already.
-    pub(super) fn sent_copy(&mut self, number: u32) {
+    /// A request of this layer's own has completed.
+    pub(super) fn sent_own(&mut self, wc: &Wc) {
+        let number = wc.id as u32;
+        if number == TAIL {
+            // What is behind it is flushed, and it was to blame.
+            let is_first = !wc.is_ok() && wc.status != WcStatus::WrFlushErr;
+            self.blame = is_first
+                .then_some((wc.status, wc.vendor_err))
+                .or(self.blame);
+            return;
+        }
+        // A copy's slot is free, unless RESET has freed it already.
         if number >> 16 == u32::from(self.epoch) {
             self.free.push(number & 0xffff);
         }
+    }
+
+    /// How the first half of a request has failed, for the completion of the other.
+    pub(super) fn take_blame(&mut self) -> Option<(WcStatus, VendorErr)> {
+        self.blame.take()
     }
 
     /// Posts what was held back, as far as there is room.
@@ -449,7 +634,7 @@ impl Core {
                 op: held.op,
                 payload,
                 flags: held.flags,
-                to: None,
+                to: held.to,
             };
             match self.pass(&wr) {
                 Err(PostReason::QueueFull) => {
@@ -468,4 +653,87 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.shared.forget(self.num());
     }
+}
+
+/// Whether an operation stays on this side, and so is not lost on the way.
+fn is_local(op: &Op) -> bool {
+    matches!(op, Op::BindWindow(_) | Op::LocalInvalidate { .. })
+}
+
+/// The remote memory that an operation names.
+fn remote(op: &Op) -> Option<RemoteAddr> {
+    match op {
+        Op::Write { remote, .. }
+        | Op::Read { remote }
+        | Op::CompareSwap { remote, .. }
+        | Op::FetchAdd { remote, .. } => Some(*remote),
+        _ => None,
+    }
+}
+
+fn with_key(mut op: Op, key: Rkey) -> Op {
+    match &mut op {
+        Op::Write { remote, .. }
+        | Op::Read { remote }
+        | Op::CompareSwap { remote, .. }
+        | Op::FetchAdd { remote, .. } => remote.rkey = key,
+        _ => {}
+    }
+    op
+}
+
+/// Whether an operation consumes a RECV of the peer.
+fn takes_recv(op: &Op) -> bool {
+    use Op::{Send, SendInvalidate, Write};
+    matches!(
+        op,
+        Send { .. } | SendInvalidate { .. } | Write { imm: Some(_), .. }
+    )
+}
+
+/// A part of a payload.
+enum Part {
+    Bytes(Vec<u8>),
+    Elements(Vec<Sge>),
+}
+
+impl Part {
+    fn payload(&self) -> Payload<'_> {
+        match self {
+            Part::Bytes(bytes) => Payload::Inline(bytes),
+            Part::Elements(sges) => Payload::Gather(sges),
+        }
+    }
+}
+
+/// A payload's first `cut` bytes, and the others.
+fn split(payload: Payload<'_>, cut: usize) -> (Part, Part) {
+    let sges = match payload {
+        Payload::Gather(sges) => sges,
+        Payload::Inline(bytes) => {
+            let (head, tail) = bytes.split_at(cut);
+            return (Part::Bytes(head.to_vec()), Part::Bytes(tail.to_vec()));
+        }
+        Payload::InlineParts(parts) => {
+            let mut head = parts.concat();
+            let tail = head.split_off(cut);
+            return (Part::Bytes(head), Part::Bytes(tail));
+        }
+    };
+    let (mut head, mut tail, mut left) = (Vec::new(), Vec::new(), cut);
+    for sge in sges {
+        let here = (sge.len as usize).min(left) as u32;
+        left -= here as usize;
+        if here > 0 {
+            head.push(Sge { len: here, ..*sge });
+        }
+        if here < sge.len {
+            tail.push(Sge {
+                addr: sge.addr.wrapping_add(here.into()),
+                len: sge.len - here,
+                lkey: sge.lkey,
+            });
+        }
+    }
+    (Part::Elements(head), Part::Elements(tail))
 }

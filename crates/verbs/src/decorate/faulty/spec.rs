@@ -1,24 +1,109 @@
-//! Plans as a line of text, for command lines and the environment.
+//! Plans as text, for command lines, the environment and files.
 //!
 //! ```text
 //! rc-error=0.1%,rc-status=rnr-retry-exc,ud-drop=2%,uc-drop@17,refuse@3,seed=7
 //! ```
+//! Settings stand behind each other, with commas or ends of lines between them; `#` begins a comment, up to the end of its line.
+//! `qp2: rc-error@5` is about the third queue pair alone.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use super::plan::{Fault, FaultPlan, Scripted};
+use super::plan::{Chance, Fault, FaultPlan, Scripted};
 use crate::attr::Transport;
 use crate::wc::WcStatus;
 
-/// What happens to requests: its name, the transport, the fault.
-const FAULTS: [(&str, Transport, Fault); 6] = [
-    ("rc-error", Transport::Rc, Fault::Error),
-    ("uc-drop", Transport::Uc, Fault::Drop),
-    ("uc-delay", Transport::Uc, Fault::Delay),
-    ("ud-drop", Transport::Ud, Fault::Drop),
-    ("ud-duplicate", Transport::Ud, Fault::Duplicate),
-    ("ud-delay", Transport::Ud, Fault::Delay),
+/// What happens to requests: its name, the transport, the fault, and where its share stands if it has one.
+type Known = (&'static str, Option<Transport>, Fault, Option<Share>);
+
+/// Where a share stands in a plan.
+type Share = fn(&mut FaultPlan) -> &mut u32;
+
+const FAULTS: [Known; 16] = [
+    (
+        "rc-error",
+        Some(Transport::Rc),
+        Fault::Error,
+        Some(|plan| &mut plan.rc_error_ppm),
+    ),
+    (
+        "rnr",
+        Some(Transport::Rc),
+        Fault::NotReady,
+        Some(|plan| &mut plan.rnr_ppm),
+    ),
+    (
+        "uc-drop",
+        Some(Transport::Uc),
+        Fault::Drop,
+        Some(|plan| &mut plan.uc_drop_ppm),
+    ),
+    (
+        "uc-delay",
+        Some(Transport::Uc),
+        Fault::Delay,
+        Some(|plan| &mut plan.uc_delay_ppm),
+    ),
+    (
+        "ud-drop",
+        Some(Transport::Ud),
+        Fault::Drop,
+        Some(|plan| &mut plan.ud_drop_ppm),
+    ),
+    (
+        "ud-duplicate",
+        Some(Transport::Ud),
+        Fault::Duplicate,
+        Some(|plan| &mut plan.ud_duplicate_ppm),
+    ),
+    (
+        "ud-delay",
+        Some(Transport::Ud),
+        Fault::Delay,
+        Some(|plan| &mut plan.ud_delay_ppm),
+    ),
+    (
+        "placement",
+        None,
+        Fault::Placement,
+        Some(|plan| &mut plan.placement_ppm),
+    ),
+    (
+        "post-enomem",
+        None,
+        Fault::NoMemory,
+        Some(|plan| &mut plan.post_enomem_ppm),
+    ),
+    (
+        "reply-first",
+        None,
+        Fault::ReplyFirst,
+        Some(|plan| &mut plan.reply_first_ppm),
+    ),
+    ("qp-fatal", None, Fault::QpFatal, None),
+    ("device-fatal", None, Fault::DeviceFatal, None),
+    ("revoke", Some(Transport::Rc), Fault::Revoke, None),
+    ("kill", None, Fault::Kill, None),
+    ("freeze", None, Fault::Freeze(FREEZE_CALLS), None),
+    ("port-down", None, Fault::PortDown(None), None),
+];
+
+/// Calls for which a NIC stands still where nobody says how many.
+const FREEZE_CALLS: u32 = 1000;
+
+/// Where what is counted stands in a plan.
+type Counted = fn(&mut FaultPlan) -> &mut Chance;
+
+/// What is counted over the NIC or the process.
+const CALLS: [(&str, Counted); 6] = [
+    ("refuse-mr", |plan| &mut plan.refuse_mr),
+    ("spurious", |plan| &mut plan.spurious),
+    ("cm-reject", |plan| &mut plan.connections.reject),
+    ("cm-timeout", |plan| &mut plan.connections.timeout),
+    ("cm-lost-dreq", |plan| &mut plan.connections.lost_dreq),
+    ("cm-late-established", |plan| {
+        &mut plan.connections.late_established
+    }),
 ];
 
 /// How an RC request fails: libibverbs' names without `IBV_WC_` and `_ERR`.
@@ -58,12 +143,23 @@ fn names<T>(table: &[(&str, T)]) -> String {
     list
 }
 
-/// What may stand before `=` or `@`.
+/// What there is, as a sentence that goes on says it.
 fn known() -> String {
-    let faults = FAULTS.map(|(name, ..)| (name, ()));
+    let (mut both, mut places) = (String::new(), String::new());
+    for (name, .., share) in FAULTS {
+        let list = if share.is_some() {
+            &mut both
+        } else {
+            &mut places
+        };
+        // Into a string nothing fails to be written.
+        let _ = write!(list, "{name}, ");
+    }
     format!(
-        "{}, refuse (each with =SHARE, such as 1% or 20ppm, or @N: the Nth request of each queue pair, or call, from 0), rc-status, delay, seed",
-        names(&faults)
+        "{both}refuse, {} (each with =SHARE, such as 1% or 20ppm, or @N: request N of each queue pair, or call N, from 0; \
+         qp2: before it is the third queue pair alone), {places}which take @N only (freeze@N:CALLS and port-down@N:CALLS end \
+         after so many calls), burst=COUNT, small, rc-status, delay, seed",
+        names(&CALLS)
     )
 }
 
@@ -80,6 +176,11 @@ impl FaultPlan {
                 let calls = number("how many calls late a message comes")?;
                 self.delay_calls =
                     u32::try_from(calls).map_err(|_| format!("delay={value}: too late"))?;
+            }
+            "burst" => {
+                let count = number("how many completions come at once")?;
+                self.burst =
+                    u32::try_from(count).map_err(|_| format!("burst={value}: too many"))?;
             }
             "rc-status" => {
                 let found = STATUSES.iter().find(|(known, _)| *known == value);
@@ -100,56 +201,108 @@ impl FaultPlan {
 
     /// Where the share of a fault stands.
     fn share_of(&mut self, name: &str) -> Result<&mut u32, String> {
-        Ok(match name {
-            "rc-error" => &mut self.rc_error_ppm,
-            "uc-drop" => &mut self.uc_drop_ppm,
-            "uc-delay" => &mut self.uc_delay_ppm,
-            "ud-drop" => &mut self.ud_drop_ppm,
-            "ud-duplicate" => &mut self.ud_duplicate_ppm,
-            "ud-delay" => &mut self.ud_delay_ppm,
-            "refuse" => &mut self.refuse_ppm,
-            _ => return Err(format!("{name}: no such fault; there are {}", known())),
-        })
+        if name == "refuse" {
+            return Ok(&mut self.refuse_ppm);
+        }
+        if let Some((_, chance)) = CALLS.iter().find(|(known, _)| *known == name) {
+            return Ok(&mut chance(self).ppm);
+        }
+        match FAULTS.iter().find(|(known, ..)| *known == name) {
+            Some((.., Some(share))) => Ok(share(self)),
+            Some(_) => Err(format!("{name}: it has a place, {name}@N, and no share")),
+            None => Err(format!("{name}: no such fault; there are {}", known())),
+        }
     }
 
-    /// Takes one fault at a known place.
-    fn add(&mut self, name: &str, nth: &str) -> Result<(), String> {
-        let nth = nth
-            .parse()
-            .map_err(|_| format!("{name}@{nth}: a place is a number, from 0"))?;
-        if name == "refuse" {
-            self.refuse_nth.push(nth);
+    /// Takes one fault at a known place, of one queue pair or of all.
+    fn add(&mut self, qp: Option<u64>, name: &str, place: &str) -> Result<(), String> {
+        let wrong = || format!("{name}@{place}: a place is a number, from 0");
+        let (nth, calls) = match place.split_once(':') {
+            Some((nth, calls)) => (nth, Some(calls.trim().parse().map_err(|_| wrong())?)),
+            None => (place, None),
+        };
+        let nth = nth.trim().parse().map_err(|_| wrong())?;
+        let counted = match name {
+            "refuse" => Some(&mut self.refuse_nth),
+            _ => {
+                let mut found = CALLS.iter().filter(|(known, _)| *known == name);
+                found.next().map(|(_, chance)| &mut chance(self).nth)
+            }
+        };
+        if let Some(counted) = counted {
+            if qp.is_some() || calls.is_some() {
+                return Err(format!(
+                    "{name}@{place}: it is counted over all queue pairs, and takes one number"
+                ));
+            }
+            counted.push(nth);
             return Ok(());
         }
         let found = FAULTS.iter().find(|(known, ..)| *known == name);
-        let &(_, transport, fault) =
+        let &(_, transport, fault, _) =
             found.ok_or_else(|| format!("{name}: no such fault; there are {}", known()))?;
+        let fault = match (fault, calls) {
+            (fault, None) => fault,
+            (Fault::Freeze(_), Some(calls)) => Fault::Freeze(calls),
+            (Fault::PortDown(_), Some(calls)) => Fault::PortDown(Some(calls)),
+            _ => {
+                return Err(format!(
+                    "{name}@{place}: it does not last, so that it takes one number"
+                ));
+            }
+        };
         self.script.push(Scripted {
+            qp,
             transport,
             nth,
             fault,
         });
         Ok(())
     }
+
+    fn take(&mut self, item: &str) -> Result<(), String> {
+        let (qp, rest) = match item
+            .strip_prefix("qp")
+            .and_then(|rest| rest.split_once(':'))
+        {
+            // Others begin so too: qp-fatal@3.
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let number = number.parse();
+                let wrong = || format!("{item}: a queue pair has a number, as qp0");
+                (Some(number.map_err(|_| wrong())?), rest.trim())
+            }
+            _ => (None, item),
+        };
+        if rest == "small" && qp.is_none() {
+            self.is_small = true;
+            Ok(())
+        } else if let Some((name, place)) = rest.split_once('@') {
+            self.add(qp, name.trim(), place)
+        } else if let Some((name, value)) = rest.split_once('=') {
+            if qp.is_some() {
+                return Err(format!(
+                    "{item}: one queue pair's faults have places, as {name}@5"
+                ));
+            }
+            self.set(name.trim(), value.trim())
+        } else {
+            Err(format!("{item}: how often? There are {}", known()))
+        }
+    }
 }
 
-/// Settings behind each other, with commas between them; what is not said is as in the default. Errors are sentences.
+/// What is not said is as in the default. Errors are sentences.
 impl FromStr for FaultPlan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut plan = FaultPlan::default();
-        for item in text
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-        {
-            if let Some((name, nth)) = item.split_once('@') {
-                plan.add(name, nth)?;
-            } else if let Some((name, value)) = item.split_once('=') {
-                plan.set(name, value)?;
-            } else {
-                return Err(format!("{item}: how often? There are {}", known()));
+        let lines = text
+            .lines()
+            .map(|line| line.split('#').next().unwrap_or(""));
+        for item in lines.flat_map(|line| line.split(',')).map(str::trim) {
+            if !item.is_empty() {
+                plan.take(item)?;
             }
         }
         Ok(plan)
@@ -174,7 +327,8 @@ mod tests {
             refuse_ppm: 1_000_000,
             delay_calls: 2,
             script: vec![Scripted {
-                transport: Transport::Uc,
+                qp: None,
+                transport: Some(Transport::Uc),
                 nth: 17,
                 fault: Fault::Drop,
             }],
@@ -187,16 +341,47 @@ mod tests {
 
     #[test]
     fn every_fault_has_a_share_and_a_place() {
-        for (name, transport, fault) in FAULTS {
-            let mut plan: FaultPlan = format!("{name}=1ppm,{name}@5").parse().expect(name);
-            assert_eq!(plan.share_of(name), Ok(&mut 1), "{name}");
+        for (name, transport, fault, share) in FAULTS {
+            let mut plan: FaultPlan = format!("{name}@5").parse().expect(name);
             let place = Scripted {
+                qp: None,
                 transport,
                 nth: 5,
                 fault,
             };
             assert_eq!(plan.script, [place]);
+            if share.is_some() {
+                plan = format!("{name}=1ppm").parse().expect(name);
+                assert_eq!(plan.share_of(name), Ok(&mut 1), "{name}");
+            }
         }
+        for (name, chance) in CALLS {
+            let mut plan: FaultPlan = format!("{name}=1ppm,{name}@5").parse().expect(name);
+            let expected = Chance {
+                ppm: 1,
+                nth: vec![5],
+            };
+            assert_eq!(chance(&mut plan), &expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_comments_and_queue_pairs() {
+        let plan: FaultPlan = "# at first nothing\n\nqp2: rc-error@5 # the third\nfreeze@3:7, port-down@4:9\nsmall\nqp-fatal@1"
+            .parse()
+            .expect("a plan");
+        let script: Vec<_> = plan
+            .script
+            .iter()
+            .map(|entry| (entry.qp, entry.nth, entry.fault))
+            .collect();
+        let expected = [
+            (Some(2), 5, Fault::Error),
+            (None, 3, Fault::Freeze(7)),
+            (None, 4, Fault::PortDown(Some(9))),
+            (None, 1, Fault::QpFatal),
+        ];
+        assert_eq!((script, plan.is_small), (expected.to_vec(), true));
     }
 
     #[test]
@@ -215,6 +400,15 @@ mod tests {
             ("rc-error", "how often?"),
             ("seed=", "a seed is a number"),
             ("delay=99999999999", "too late"),
+            ("kill=1%", "kill: it has a place, kill@N, and no share"),
+            (
+                "qp1: rc-error=1%",
+                "one queue pair's faults have places, as rc-error@5",
+            ),
+            ("qp1: refuse@1", "it is counted over all queue pairs"),
+            ("kill@1:2", "it does not last"),
+            ("freeze@1:x", "a place is a number"),
+            ("qp: kill@1", "a queue pair has a number"),
         ] {
             let error = text.parse::<FaultPlan>().expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
