@@ -43,6 +43,10 @@ pub(crate) const QPS_UNKNOWN: c_int = 7;
 /// `enum ibv_event_type`.
 pub(crate) const EVENT_CQ_ERR: c_int = 0;
 pub(crate) const EVENT_SRQ_LIMIT_REACHED: c_int = 15;
+pub(crate) const EVENT_QP_FATAL: c_int = 1;
+pub(crate) const EVENT_DEVICE_FATAL: c_int = 8;
+pub(crate) const EVENT_PORT_ACTIVE: c_int = 9;
+pub(crate) const EVENT_PORT_ERR: c_int = 10;
 pub(crate) const EVENT_QP_LAST_WQE_REACHED: c_int = 16;
 
 /// `enum ibv_access_flags`, where it is not [`verbs::Access`].

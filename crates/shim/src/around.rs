@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use nic_soft::SoftNic;
-use verbs::decorate::{Faulty, Traced};
+use verbs::decorate::{FaultPlan, Faulty, Traced};
 use verbs::nic::Nic;
 
 use crate::check;
+use crate::faults::Process;
 use crate::settings;
 use crate::trace::Trace;
 
@@ -17,15 +18,20 @@ pub(crate) struct Around {
     pub(crate) soft: Option<Arc<SoftNic>>,
     /// What checks know of the context.
     pub(crate) check: Option<Arc<check::State>>,
+    /// What goes wrong on purpose.
+    pub(crate) faults: Option<FaultPlan>,
 }
 
 /// Puts around the NIC what was asked for. Errors are sentences.
 pub(crate) fn around(soft: Arc<SoftNic>) -> Result<Around, String> {
     let mut nic: Arc<dyn Nic> = Arc::<SoftNic>::clone(&soft);
     let mut soft = Some(soft);
-    if let Some(plan) = settings::faults()? {
+    let faults = settings::faults()?;
+    if let Some(plan) = &faults {
         soft = None;
-        let faulty = Faulty::new(nic, plan);
+        let process = Process::new(&*nic);
+        let process = process.map_err(|error| format!("faults around the NIC: {error}"))?;
+        let faulty = Faulty::within(nic, plan.clone(), Box::new(process));
         nic = Arc::new(faulty.map_err(|error| format!("faults around the NIC: {error}"))?);
     }
     let mut check = None;
@@ -38,5 +44,10 @@ pub(crate) fn around(soft: Arc<SoftNic>) -> Result<Around, String> {
         let trace = trace.map_err(|error| format!("trace in {}: {error}", path.display()))?;
         nic = Arc::new(Traced::new(nic, trace));
     }
-    Ok(Around { nic, soft, check })
+    Ok(Around {
+        nic,
+        soft,
+        check,
+        faults,
+    })
 }

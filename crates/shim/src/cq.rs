@@ -18,8 +18,9 @@ use crate::device::{Opened, is_readable, readable_with, wait_for, wait_within};
 use crate::domain::DomainUse;
 use crate::errno::{Errno, code, errno_of, minus_one, pointer};
 use crate::events::{acknowledge, wait};
-use crate::fork;
+use crate::faults::Alarm;
 use crate::theirs::Theirs;
+use crate::{cm, fork};
 
 /// Completions that a poll takes from the NIC at once; a program may ask for more.
 const POLLED: usize = 32;
@@ -34,6 +35,8 @@ pub(crate) struct Channel {
     nic: Mutex<Box<dyn NicChannel>>,
     /// What the program sleeps on.
     readable: OwnedFd,
+    /// Events for nothing, on purpose.
+    alarm: Option<Alarm>,
     /// Completion queues on it.
     cqs: AtomicU32,
 }
@@ -66,8 +69,17 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut abi::Context) -> *mut
         let made = opened.nic.create_channel();
         made.map_err(|error| errno_of(&error))
     });
-    let made = made.and_then(|nic| Ok((readable_with(nic.fd())?, nic)));
-    pointer(made.map(|(readable, nic)| {
+    let made = made.and_then(|nic| {
+        let readable = readable_with(nic.fd())?;
+        let plan = opened
+            .faults
+            .as_ref()
+            .filter(|plan| !plan.spurious.is_never());
+        let alarm = plan.map(|plan| Alarm::on(&readable, plan.seed, &plan.spurious));
+        let alarm = alarm.transpose().map_err(|error| error.raw_os_error())?;
+        Ok((readable, alarm, nic))
+    });
+    pointer(made.map(|(readable, alarm, nic)| {
         fork::sleeps_on(readable.as_raw_fd());
         let c = abi::CompChannel {
             context,
@@ -78,6 +90,7 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut abi::Context) -> *mut
             c: Theirs::new(c),
             nic: Mutex::new(nic),
             readable,
+            alarm,
             cqs: AtomicU32::new(0),
         };
         Box::into_raw(Box::new(channel)).cast()
@@ -112,6 +125,13 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     // SAFETY: a context outlives what was made from it.
     let opened = unsafe { Opened::of((*channel.c.at()).context) };
     let mut next = || {
+        while let Some(num) = channel.alarm.as_ref().and_then(Alarm::take) {
+            if let Some(&found) = opened.objects().cqs.get(&num.0) {
+                // SAFETY: as below.
+                unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
+                return Ok(Some(found));
+            }
+        }
         loop {
             let mut nic = channel.nic.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(num) = nic.event().map_err(|error| errno_of(&error))? else {
@@ -201,6 +221,8 @@ pub(crate) struct Cq {
     pub(crate) poller: SpinMutex<Poller, Yield>,
     /// Which header is before datagrams.
     pub(crate) header: u8,
+    /// How often the program has armed it.
+    armings: AtomicU64,
     /// How the program has armed it last.
     armed_solicited: AtomicBool,
     /// The thread that has the lock from a start of polling on; 0 for none.
@@ -267,6 +289,9 @@ impl Poller {
             self.polled.set_max(max);
             let found = self.nic.poll(&mut self.polled)?;
             self.owes_event |= self.is_armed && found > 0;
+            if found > 0 {
+                cm::polled(self.polled.completions());
+            }
         }
         Ok(&self.polled.completions()[self.taken..])
     }
@@ -432,6 +457,7 @@ pub(crate) unsafe fn create(
             owes_event: false,
             stamp: Stamp::default(),
         }),
+        armings: AtomicU64::new(0),
         armed_solicited: AtomicBool::new(false),
         holder: AtomicU64::new(0),
         reported: AtomicU32::new(0),
@@ -543,6 +569,10 @@ pub(crate) unsafe extern "C" fn req_notify(cq: *mut abi::CqEx, solicited_only: c
         true => arm(unsafe { &mut *cq.poller.as_mut_ptr() }),
         false => arm(&mut cq.poller.lock()),
     };
+    // SAFETY: a channel outlives the queues on it.
+    if let Some(alarm) = unsafe { &Channel::of((*cq.c.at()).channel).alarm } {
+        alarm.armed(cq.num, cq.armings.fetch_add(1, Ordering::Relaxed));
+    }
     armed.err().map_or(0, |error| errno_of(&error))
 }
 

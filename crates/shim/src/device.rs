@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use nic_soft::SoftNic;
 use rustix::event::epoll;
 use rustix::io::Errno as Os;
+use verbs::decorate::FaultPlan;
 use verbs::nic::{AsyncEvent, Nic};
 use verbs::{AtomicScope, GidEntry, GidKind, LinkLayer, Lkey, PortAttr, PortState};
 
@@ -82,6 +83,8 @@ pub(crate) struct Opened {
     pub(crate) soft: Option<Arc<SoftNic>>,
     /// As [`Around`] has it.
     pub(crate) check: Option<Arc<check::State>>,
+    /// As [`Around`] has it.
+    pub(crate) faults: Option<FaultPlan>,
     /// Readable when an asynchronous event waits. A program may have its reads block.
     events: OwnedFd,
     objects: Mutex<Objects>,
@@ -294,7 +297,12 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         complain("cannot open the device", &error);
         errno_of(&error)
     })?;
-    let Around { nic, soft, check } = around(nic).map_err(|why| {
+    let Around {
+        nic,
+        soft,
+        check,
+        faults,
+    } = around(nic).map_err(|why| {
         complain("cannot open the device", &why);
         libc::EINVAL
     })?;
@@ -338,6 +346,7 @@ fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
         nic,
         soft,
         check,
+        faults,
         events,
         objects: Mutex::default(),
         generation: fork::generation(),
@@ -671,6 +680,14 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     minus_one(found.map(|found| unsafe { event.write(found) }))
 }
 
+/// An event of a port, whose number stands where other events have a pointer; 0 for the device's own.
+fn port_event(port: u8, event_type: c_int) -> abi::AsyncEvent {
+    abi::AsyncEvent {
+        element: std::ptr::without_provenance_mut(port.into()),
+        event_type,
+    }
+}
+
 /// The next event that libibverbs has a name for, of an object that is still there.
 fn next_event(opened: &Opened) -> Option<abi::AsyncEvent> {
     loop {
@@ -706,6 +723,17 @@ fn next_event(opened: &Opened) -> Option<abi::AsyncEvent> {
                     event_type: abi::EVENT_SRQ_LIMIT_REACHED,
                 }
             }),
+            // SAFETY: as above.
+            AsyncEvent::QpCatastrophe(num) => objects.qps.get(&num.0).map(|qp| unsafe {
+                (*qp.cast::<Qp>()).report();
+                abi::AsyncEvent {
+                    element: qp.cast(),
+                    event_type: abi::EVENT_QP_FATAL,
+                }
+            }),
+            AsyncEvent::PortDown(port) => Some(port_event(port, abi::EVENT_PORT_ERR)),
+            AsyncEvent::PortUp(port) => Some(port_event(port, abi::EVENT_PORT_ACTIVE)),
+            AsyncEvent::DeviceFatal => Some(port_event(0, abi::EVENT_DEVICE_FATAL)),
             // A real device notices by its retries alone.
             _ => None,
         };
@@ -722,7 +750,7 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut abi::AsyncEvent) {
     unsafe {
         let event = &*event;
         match event.event_type {
-            abi::EVENT_QP_LAST_WQE_REACHED => {
+            abi::EVENT_QP_LAST_WQE_REACHED | abi::EVENT_QP_FATAL => {
                 let qp = event.element.cast::<abi::Qp>();
                 let (mutex, cond) = (&raw mut (*qp).mutex, &raw mut (*qp).cond);
                 events::acknowledge(mutex, cond, &raw mut (*qp).events_completed, 1);

@@ -35,6 +35,7 @@
 //! | `l2` | the Ethernet address behind a GID |
 //! | `refused` | what this device does not have |
 //! | `events` | events that a program acknowledges |
+//! | `faults` | what faults need of the process |
 //! | `fork` | a forked child, which must not use what it inherits |
 //! | `cm` | the connection manager, for librdmacm |
 //! | `places` | the device's place in `/sys` and `/dev` |
@@ -61,6 +62,7 @@ mod device;
 mod domain;
 mod errno;
 mod events;
+mod faults;
 mod fork;
 mod interpose;
 mod l2;

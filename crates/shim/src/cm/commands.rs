@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, RawFd};
 use super::abi::{Answer, Command, ConnParam, Private, option};
 use super::addresses;
 use super::events::EVENT_LEN_MIN;
+use super::faults::{self, Kind};
 use super::ids::{Id, QPT_RC, QPT_UD, State, port_space};
 use super::manager::{self, Manager, free_number};
 use super::names::Place;
-use super::peers::{ANSWER, DatagramReason, Reason, private_len, random_psn, reply};
+use super::peers::{ANSWER, DatagramReason, Reason, private_len, random_psn, refusal, reply};
 use super::service::Token;
 use super::wire::Message;
 use super::{attributes, route, user};
@@ -247,6 +248,16 @@ fn connect(manager: &mut Manager, fd: RawFd, number: u32, param: ConnParam) -> R
         ..param
     };
     id.psn = random_psn();
+    let is_datagram = id.is_datagram();
+    if faults::strikes(Kind::Timeout) {
+        manager.unreachable(number, -libc::ETIMEDOUT);
+        return Ok(());
+    }
+    if faults::strikes(Kind::Reject) {
+        let why = (refusal(is_datagram), Private::new(&[]));
+        manager.refused(number, Some(why));
+        return Ok(());
+    }
     manager.call(number)
 }
 

@@ -56,6 +56,8 @@ pub(super) struct Id {
     pub(super) port_space: u16,
     pub(super) qp_type: u8,
     pub(super) state: State,
+    /// Established with its first message, on purpose.
+    pub(super) is_late: bool,
     /// Made by a peer's request.
     pub(super) is_called: bool,
     pub(super) from: Option<SocketAddr>,
@@ -95,6 +97,7 @@ impl Id {
             port_space,
             qp_type,
             state: State::Idle,
+            is_late: false,
             is_called: false,
             from: None,
             to: None,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::abi::{ConnParam, Private};
 use super::events::{Channel, Event, Said};
+use super::faults;
 use super::groups::Joined;
 use super::ids::{Id, State};
 use super::peers::{Caller, Reached, Reason};
@@ -22,6 +23,8 @@ pub(super) struct Manager {
     pub(super) reached: Reached,
     service: Option<Service>,
     deadlines: BTreeSet<(Instant, Token)>,
+    /// Connections that have ended here, and whose other sides are not to hear of it.
+    silent: Vec<OwnedFd>,
 }
 
 static MANAGER: Mutex<Manager> = Mutex::new(Manager {
@@ -32,6 +35,7 @@ static MANAGER: Mutex<Manager> = Mutex::new(Manager {
     reached: Reached::none(),
     service: None,
     deadlines: BTreeSet::new(),
+    silent: Vec::new(),
 });
 
 pub(super) fn lock() -> MutexGuard<'static, Manager> {
@@ -96,6 +100,7 @@ impl Manager {
         let Some(mut id) = self.ids.remove(&number) else {
             return 0;
         };
+        faults::is_known(&mut id);
         match id.state {
             State::RequestReceived | State::ReplyReceived | State::ReplySent => {
                 id.tell(&Message::Reject {
@@ -140,6 +145,17 @@ impl Manager {
             self.destroy(number);
         }
         self.channels.remove(&channel);
+    }
+
+    /// Leaves the other side of a connection without a word.
+    pub(super) fn fall_silent(&mut self, number: u32) {
+        let id = self.ids.get_mut(&number);
+        if let Some(socket) = id.and_then(|id| id.socket.take()) {
+            if let Some(service) = &self.service {
+                service.forget(socket.as_fd());
+            }
+            self.silent.push(socket);
+        }
     }
 
     /// Closes a socket that may be watched.
@@ -210,6 +226,7 @@ impl Manager {
         self.callers.clear();
         self.groups.clear();
         self.deadlines.clear();
+        self.silent.clear();
     }
 }
 

@@ -27,6 +27,7 @@
 //! | `wire` | messages between connection managers |
 //! | `service` | the thread that hears peers |
 //! | `groups` | joining and leaving multicast groups |
+//! | `faults` | connections that go wrong on purpose |
 //! | `fork` | a child begins anew |
 //!
 //! One lock guards everything. Nothing blocks under it: sockets are non-blocking, and who waits for an event polls without it.
@@ -38,6 +39,7 @@ mod addresses;
 mod attributes;
 mod commands;
 mod events;
+mod faults;
 mod fork;
 mod groups;
 mod ids;
@@ -52,6 +54,7 @@ mod service;
 mod user;
 mod wire;
 
+pub(crate) use faults::polled;
 pub(crate) use interpose::open_device;
 
 #[cfg(test)]

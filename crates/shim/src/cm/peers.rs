@@ -10,6 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use super::abi::{ConnParam, Private, event};
 use super::attributes::UDP_QKEY;
 use super::events::{Event, Said};
+use super::faults::{self, Kind};
 use super::ids::{Id, State};
 use super::manager::{Manager, free_number};
 use super::names::{Place, is_this_users};
@@ -32,6 +33,8 @@ const LISTENS_AGAIN: Duration = Duration::from_millis(500);
 const LATELY: Duration = Duration::from_secs(10);
 /// Listeners that are known to have been there.
 const REACHED_MAX: usize = 64;
+/// How long a connection that is established with its first message waits for it, as a fault.
+const FIRST_MESSAGE: Duration = Duration::from_secs(1);
 /// How long packets may be under way after a disconnection.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 /// Callers that have not said what they ask for, at once.
@@ -391,6 +394,10 @@ impl Manager {
                 State::RequestSent | State::ReplySent | State::ReplyReceived,
                 Message::Reject { reason, private },
             ) => self.refused(number, Some((reason, private))),
+            (State::ReplySent, Message::Ready) if faults::strikes(Kind::LateEstablished) => {
+                faults::postpone(id);
+                self.set_deadline(Token::Id(number), Some(FIRST_MESSAGE));
+            }
             (State::ReplySent, Message::Ready) => self.established(number),
             (
                 State::ReplySent
@@ -406,6 +413,7 @@ impl Manager {
 
     pub(super) fn established(&mut self, number: u32) {
         if let Some(id) = self.ids.get_mut(&number) {
+            faults::is_known(id);
             id.state = State::Established;
         }
         self.set_deadline(Token::Id(number), None);
@@ -414,6 +422,9 @@ impl Manager {
 
     /// The other side has gone, or disconnects.
     fn end(&mut self, number: u32) {
+        if self.ids.get(&number).is_some_and(|id| id.is_late) {
+            self.established(number);
+        }
         match self.ids.get(&number).map(|id| id.state) {
             Some(State::Established | State::ReplyReceived | State::DisconnectSent) => {
                 self.disconnected(number, 0);
@@ -438,7 +449,7 @@ impl Manager {
     }
 
     /// With what the listener says, if there is one.
-    fn refused(&mut self, number: u32, why: Option<(u32, Private)>) {
+    pub(super) fn refused(&mut self, number: u32, why: Option<(u32, Private)>) {
         let Some(id) = self.ids.get(&number) else {
             return;
         };
@@ -481,8 +492,14 @@ impl Manager {
             .get_mut(&number)
             .filter(|id| id.state == State::Established)
         {
-            id.tell(&Message::Disconnect);
+            let is_lost = faults::strikes(Kind::LostDreq);
+            if !is_lost {
+                id.tell(&Message::Disconnect);
+            }
             id.state = State::DisconnectSent;
+            if is_lost {
+                self.fall_silent(number);
+            }
             self.set_deadline(Token::Id(number), Some(GOODBYE));
         }
     }
@@ -505,6 +522,9 @@ impl Manager {
                     self.unreachable(number, -errno);
                 }
             }
+            Some(State::ReplySent) if self.ids.get(&number).is_some_and(|id| id.is_late) => {
+                self.established(number);
+            }
             Some(State::RequestSent | State::ReplySent) => {
                 self.unreachable(number, -libc::ETIMEDOUT);
             }
@@ -518,7 +538,7 @@ impl Manager {
     }
 }
 
-fn refusal(is_datagram: bool) -> u32 {
+pub(super) fn refusal(is_datagram: bool) -> u32 {
     match is_datagram {
         true => DatagramReason::Rejected as u32,
         false => Reason::Consumer as u32,

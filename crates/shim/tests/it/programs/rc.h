@@ -19,7 +19,7 @@
 		} \
 	} while (0)
 
-#define DEPTH 64
+#define DEPTH 16
 #define LEN 4096
 
 struct rc {
@@ -78,7 +78,7 @@ static inline struct rc rc_open(void)
 	ibv_free_device_list(list);
 	CHECK((rc.pd = ibv_alloc_pd(rc.context)));
 	CHECK((rc.channel = ibv_create_comp_channel(rc.context)));
-	CHECK((rc.cq = ibv_create_cq(rc.context, 4 * DEPTH, NULL, rc.channel, 0)));
+	CHECK((rc.cq = ibv_create_cq(rc.context, 2 * DEPTH, NULL, rc.channel, 0)));
 	for (int at = 0; at < 2; at++) {
 		struct ibv_qp_init_attr init = {
 			.send_cq = rc.cq, .recv_cq = rc.cq, .qp_type = IBV_QPT_RC,
