@@ -233,3 +233,85 @@ fn rdma_cores_own_tests_pass() {
     let passed = said.lines().filter(|line| line.ends_with("... ok"));
     assert_eq!(passed.count(), 9, "{said}");
 }
+
+/// A client whose process has these faults.
+fn client_with<'a>(faults: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    [
+        &["env", faults, "rping", "-c", "-a", "127.0.0.1", "-v"],
+        arguments,
+    ]
+    .concat()
+}
+
+#[test]
+fn a_call_is_rejected_or_not_answered_on_purpose() {
+    if !has("rping") {
+        return;
+    }
+    for (faults, event) in [
+        (
+            "VERVAIN_FAULTS=cm-reject@0",
+            "RDMA_CM_EVENT_REJECTED, error 28",
+        ),
+        (
+            "VERVAIN_FAULTS=cm-timeout@0",
+            "RDMA_CM_EVENT_UNREACHABLE, error -110",
+        ),
+    ] {
+        let place = Place::new();
+        let _server = place.serve(&["rping", "-s", "-a", "127.0.0.1", "-C", "3"]);
+        let said = place.call(&client_with(faults, &["-C", "3"]));
+        assert!(!said.status.success(), "{}", said.text);
+        assert!(said.text.contains(event), "{faults}: {}", said.text);
+    }
+}
+
+#[test]
+fn a_message_comes_before_its_connection_is_established() {
+    if !has("rping") {
+        return;
+    }
+    // rping waits for the event before it looks at its message, and goes on. The event comes when the message is polled.
+    let place = Place::new();
+    let server = place.serve(&[
+        "env",
+        "VERVAIN_FAULTS=cm-late-established@0",
+        "rping",
+        "-s",
+        "-a",
+        "127.0.0.1",
+        "-C",
+        "3",
+        "-v",
+    ]);
+    let client = place.call(&client_with("VERVAIN_FAULTS=", &["-C", "3"]));
+    client.expect("ping data: rdma-ping-2: CDEFG");
+    server.end().expect("rdma-ping-2: CDEFG");
+}
+
+#[test]
+fn a_peer_that_is_killed_at_its_message_is_noticed() {
+    if !has("rping") {
+        return;
+    }
+    let place = Place::new();
+    let words = [
+        "env",
+        "VERVAIN_FAULTS=kill@6",
+        "rping",
+        "-s",
+        "-a",
+        "127.0.0.1",
+        "-v",
+    ];
+    let server = place.serve(&words);
+    let said = place.call(&["rping", "-c", "-a", "127.0.0.1", "-v"]);
+    assert_ne!(said.status.code(), Some(124), "{}", said.text);
+    let heard = ["DISCONNECT", "cq completion failed status 12"];
+    let heard = heard.iter().any(|words| said.text.contains(words));
+    assert!(heard, "{}", said.text);
+    // Four messages a ping: the seventh is of the second one.
+    assert!(said.text.contains("rdma-ping-0: "), "{}", said.text);
+    assert!(!said.text.contains("rdma-ping-1: "), "{}", said.text);
+    assert!(!server.end().status.success());
+}
