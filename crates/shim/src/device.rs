@@ -422,8 +422,9 @@ fn device_attr(opened: &Opened) -> abi::DeviceAttr {
     attr.max_res_rd_atom = attr.max_qp_rd_atom.saturating_mul(attr.max_qp);
     attr.atomic_cap = match device.atomics {
         AtomicScope::None => 0,
-        AtomicScope::Device => 1,
-        AtomicScope::Global => 2,
+        // Whether the processors' own are atomic with them is not what cards say here, nor what programs ask: UCX takes
+        // ATOMIC_GLOB for none at all.
+        AtomicScope::Device | AtomicScope::Global => 1,
     };
     attr.max_ah = count(device.ah_max);
     attr.max_mcast_grp = count(device.mcast_max);

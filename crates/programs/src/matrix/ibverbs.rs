@@ -12,7 +12,7 @@ pub(super) fn rows() -> Vec<Row> {
             "state:\t\t\tPORT_ACTIVE (4)",
             "link_layer:\t\tEthernet",
             "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2",
-            "atomic_cap:\t\t\tATOMIC_GLOB",
+            "atomic_cap:\t\t\tATOMIC_HCA",
         ]),
         Row::alone(PACKAGE, "ibv_devinfo", "-l").client_says(&["vervain0"]),
         Row::alone(PACKAGE, "ibv_devinfo", "-d nonesuch")
