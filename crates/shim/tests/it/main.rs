@@ -5,6 +5,7 @@ mod around;
 mod check;
 mod cm;
 mod confined;
+mod dlopen;
 mod faults;
 mod gids;
 mod layout;

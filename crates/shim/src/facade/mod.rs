@@ -1,0 +1,137 @@
+//! Programs that open libibverbs by `dlopen`, as NCCL does, and ask for its symbols with their versions (`dlvsym`).
+//!
+//! The functions here have no versions, which serves the dynamic linker and not `dlvsym`. So `dlopen` of libibverbs'
+//! name leads to a small library of our own (`facade.c`, linked by `build.rs`), which has all of libibverbs' public symbols and
+//! versions, and goes on to the functions here. It lies in this library, and is loaded from a memfd. Its own name is another
+//! one, so that libraries that need libibverbs itself, with its private symbols, get that.
+//!
+//! What `dlopen` looks for depends on who calls it. All other names go on to the next library's, as if
+//! called from where this was: that needs a few instructions.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+
+use rustix::fs::MemfdFlags;
+
+use crate::device::complain;
+use crate::interpose::{Next, next};
+
+mod words;
+
+const FACADE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/facade.so"));
+/// What it calls itself.
+const FACADE_NAME: &CStr = c"libvervain_ibverbs.so.1";
+/// What programs call libibverbs.
+const NAMES: [&CStr; 2] = [c"libibverbs.so.1", c"libibverbs.so"];
+
+fn dlopen_next(path: &CStr, flags: c_int) -> *mut c_void {
+    next!(
+        c"dlopen",
+        fn(*const c_char, c_int) -> *mut c_void,
+        path.as_ptr(),
+        flags
+    )
+}
+
+/// What an opened library or the next `dlopen` is.
+#[repr(C)]
+struct Answer {
+    /// Null if the name is another library's.
+    handle: *mut c_void,
+    next: *mut c_void,
+}
+
+/// Libibverbs, if that is what is asked for.
+///
+/// # Safety
+/// `name` is null or a string.
+unsafe extern "C" fn answer(name: *const c_char, flags: c_int) -> Answer {
+    static NEXT: Next = Next::new(c"dlopen");
+    // SAFETY: the caller's promise.
+    let is_it = !name.is_null() && NAMES.contains(&unsafe { CStr::from_ptr(name) });
+    let handle = match is_it {
+        true => open(flags),
+        false => std::ptr::null_mut(),
+    };
+    let next = NEXT.get();
+    Answer { handle, next }
+}
+
+/// Opens the facade, loading it if need be; null where that is not possible, after saying why.
+///
+/// No lock is held, because the dynamic linker may hold its own: two threads at once may load it twice, which does no harm.
+fn open(flags: c_int) -> *mut c_void {
+    let flags = libc::RTLD_NOW | flags & (libc::RTLD_GLOBAL | libc::RTLD_NODELETE);
+    let loaded = dlopen_next(FACADE_NAME, flags | libc::RTLD_NOLOAD);
+    if !loaded.is_null() {
+        return loaded;
+    }
+    let file = rustix::fs::memfd_create(FACADE_NAME, MemfdFlags::CLOEXEC);
+    let written = file.map_err(std::io::Error::from).and_then(|file| {
+        let mut file = File::from(file);
+        file.write_all(FACADE).map(|()| file)
+    });
+    let file = match written {
+        Ok(file) => file,
+        Err(error) => {
+            complain("libibverbs cannot be opened", &error);
+            return std::ptr::null_mut();
+        }
+    };
+    let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+    let path = CStr::from_bytes_with_nul(path.as_bytes()).expect("one zero");
+    let opened = dlopen_next(path, flags);
+    if opened.is_null() {
+        complain(
+            "libibverbs cannot be opened",
+            &"the system does not map a memfd",
+        );
+    }
+    opened
+}
+
+/// Keeps its arguments over a look at the name, and goes on to the next `dlopen` with the stack as it was.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {answer}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jnz 2f",
+        "jmp rdx",
+        "2:",
+        "ret",
+        answer = sym answer,
+    )
+}
+
+/// As above.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    std::arch::naked_asm!(
+        "stp x29, x30, [sp, #-32]!",
+        "stp x0, x1, [sp, #16]",
+        "bl {answer}",
+        "mov x9, x0",
+        "mov x16, x1",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbnz x9, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x9",
+        "ret",
+        answer = sym answer,
+    )
+}
