@@ -231,7 +231,7 @@ fn rdma_cores_own_tests_pass() {
         .expect("test_rdmacm_sync_traffic");
     let said = said.text();
     let passed = said.lines().filter(|line| line.ends_with("... ok"));
-    assert_eq!(passed.count(), 9, "{said}");
+    assert_eq!(passed.count(), 10, "{said}");
 }
 
 /// A client whose process has these faults.

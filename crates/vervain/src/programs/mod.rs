@@ -153,10 +153,12 @@ struct Seen {
 
 /// `vervain devices`: what a program would see. Exits with 1 when the library is missing.
 pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<bool> {
-    let mut options = SoftOptions::new(flags.device.run_dir());
-    if let Some(gid) = flags.device.gid {
-        options = options.gid(gid);
-    }
+    let options = SoftOptions::new(flags.device.run_dir());
+    // As programs get it.
+    let options = match flags.device.gid {
+        Some(gid) => options.gid(gid),
+        None => options.host_aliases(),
+    };
     let nic = SoftNic::open(&options).with_context(|| {
         let run_dir = options.run_dir.display();
         format!("cannot open the software NIC in {run_dir}")
