@@ -284,15 +284,10 @@ extern "C" fn ibv_open_device(device: *mut abi::Device) -> *mut abi::Context {
 }
 
 fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
-    let options = settings::options().map_err(|why| {
+    let options = settings::device_options().map_err(|why| {
         complain("cannot open the device", &why);
         libc::EINVAL
     })?;
-    // An address that was asked for is the only one.
-    let options = match settings::has_gid() {
-        true => options,
-        false => options.host_aliases(),
-    };
     let nic = SoftNic::open(&options).map_err(|error| {
         complain("cannot open the device", &error);
         errno_of(&error)

@@ -54,12 +54,16 @@ pub(crate) fn shares_memory() -> Result<bool, String> {
     }
 }
 
-/// Whether the device's address is chosen.
-pub(crate) fn has_gid() -> bool {
-    given(GID).is_some()
+/// How to open the NIC, with all of its addresses, which the kernel is asked for. One that was chosen is the only one.
+pub(crate) fn device_options() -> Result<SoftOptions, String> {
+    let options = options()?;
+    Ok(match given(GID) {
+        Some(_) => options,
+        None => options.host_aliases(),
+    })
 }
 
-/// How to open the NIC.
+/// Where the NIC is, what it is called, and how it behaves.
 pub(crate) fn options() -> Result<SoftOptions, String> {
     let mut options = SoftOptions::new(run_dir());
     options.name = DEVICE.into();

@@ -307,7 +307,9 @@ impl RecvLane {
 
     #[inline(always)]
     fn takes_datagrams(&self) -> bool {
-        self.qp.transport == Transport::Ud && self.way == Way::Short && self.qp.takes_messages()
+        self.qp.transport == Transport::Ud
+            && matches!(self.way, Way::Short)
+            && self.qp.takes_messages()
     }
 
     #[inline(never)]

@@ -17,7 +17,7 @@ pub(super) struct Tree(PathBuf);
 impl Tree {
     /// Of the device that this process would open. Errors are sentences.
     pub(super) fn of_this_device() -> Result<Tree, String> {
-        let options = settings::options()?;
+        let options = settings::device_options()?;
         let (device, port) = options.attributes();
         let entries = entries(&device, &port, own::PORT_CAPS, &interfaces());
         Tree::with(&options.run_dir, &entries)
@@ -62,9 +62,11 @@ fn interfaces() -> Vec<(String, IpAddr)> {
         let mut name = [0; libc::IF_NAMESIZE];
         // SAFETY: there is room for a name, which ends with a zero.
         let is_known = !unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null();
-        // SAFETY: as above; it was written.
-        let text = unsafe { CStr::from_ptr(name.as_ptr()) };
-        is_known.then(|| text.to_string_lossy().into_owned())
+        is_known.then(|| {
+            // SAFETY: as above.
+            let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+            name.to_string_lossy().into_owned()
+        })
     };
     let addresses = nic_soft::host_addresses().into_iter();
     addresses
