@@ -1,74 +1,91 @@
 //! The program's bytes, read so that memory which is not there does no harm.
 
-use std::os::raw::c_void;
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs::Sge;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes that are read in one go.
-const CHUNK: usize = 16 << 10;
-/// Elements of no more bytes are read as a whole; of others their beginning, their end, and pieces in between.
-const WHOLE: u64 = 64 << 10;
-/// Pieces of a long element that are read.
-const PIECES: u64 = 8;
+use crate::fork;
 
-/// Reads memory of this process, by the kernel; false where it is not there, or may not be read.
-fn read(addr: u64, to: &mut [u8]) -> bool {
-    let local = libc::iovec {
-        iov_base: to.as_mut_ptr().cast(),
-        iov_len: to.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: addr as *mut c_void,
-        iov_len: to.len(),
-    };
-    // SAFETY: the kernel checks the one range, and the other is the buffer.
-    let copied = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
-    };
-    usize::try_from(copied) == Ok(to.len())
+/// Requests of no more bytes are read as a whole; of others so many are.
+const WHOLE: usize = 64 << 10;
+/// Pieces of a long request that are read, spread evenly over it.
+const PIECES: usize = 16;
+const PIECE: usize = WHOLE / PIECES;
+
+thread_local! {
+    /// What was read last.
+    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A hash of the bytes that elements name; `None` when some are not there.
-///
-/// Cost: a system call and a copy for each 16 KiB that is read, which are at most 128 KiB of an element.
-pub(super) fn hash(elements: &[Sge]) -> Option<u64> {
-    let mut hash = Xxh3::new();
-    let mut buffer = [0; CHUNK];
-    let mut take = |from: u64, len: u64| {
-        let mut at = from;
-        while at < from + len {
-            let part = &mut buffer[..(from + len - at).min(CHUNK as u64) as usize];
-            if !read(at, part) {
-                return false;
-            }
-            hash.update(part);
-            at += part.len() as u64;
-        }
-        true
-    };
-    for sge in elements {
-        let len = u64::from(sge.len);
-        if len <= WHOLE {
-            if !take(sge.addr, len) {
-                return None;
-            }
-            continue;
-        }
-        let piece = CHUNK as u64;
-        for number in 0..PIECES {
-            let at = (len - piece) / (PIECES - 1) * number;
-            let at = if number == PIECES - 1 {
-                len - piece
-            } else {
-                at
-            };
-            if !take(sge.addr + at, piece) {
-                return None;
-            }
-        }
+/// This process's number, which costs a system call to ask for. A child has another one.
+fn this_process() -> libc::pid_t {
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let generation = u64::from(fork::generation()) << 32;
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != 0 && known & !u64::from(u32::MAX) == generation {
+        return known as u32 as libc::pid_t;
     }
-    Some(hash.digest())
+    let process = std::process::id();
+    KNOWN.store(generation | u64::from(process), Ordering::Relaxed);
+    process as libc::pid_t
+}
+
+/// What is read of a request's bytes: pieces of its elements.
+fn pieces(elements: &[Sge]) -> Vec<libc::iovec> {
+    let piece = |addr: u64, len: usize| libc::iovec {
+        iov_base: addr as *mut c_void,
+        iov_len: len,
+    };
+    let total: usize = elements.iter().map(|sge| sge.len as usize).sum();
+    if total <= WHOLE {
+        let whole = elements.iter().map(|sge| piece(sge.addr, sge.len as usize));
+        return whole.collect();
+    }
+    let mut pieces = Vec::with_capacity(PIECES);
+    // Where the next piece begins, the last of which ends with the request.
+    let starts = (0..PIECES).map(|number| (total - PIECE) / (PIECES - 1) * number);
+    let mut starts = starts.chain([total]).peekable();
+    let mut before = 0;
+    for sge in elements {
+        let end = before + sge.len as usize;
+        while let Some(start) = starts.next_if(|start| *start < end) {
+            let at = start - before;
+            // What goes on in the next element is left out.
+            pieces.push(piece(
+                sge.addr + at as u64,
+                PIECE.min(sge.len as usize - at),
+            ));
+        }
+        before = end;
+    }
+    pieces
+}
+
+/// A hash of the bytes that elements name, or of parts where there are many; `None` when some are not there.
+///
+/// Cost: a system call, and a copy of at most 64 KiB.
+pub(super) fn hash(elements: &[Sge]) -> Option<u64> {
+    let pieces = pieces(elements);
+    let len = pieces.iter().map(|piece| piece.iov_len).sum();
+    BYTES.with_borrow_mut(|bytes| {
+        if bytes.len() < len {
+            bytes.resize(len, 0);
+        }
+        let local = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: len,
+        };
+        // By the kernel, which finds out whether they are there.
+        // SAFETY: the kernel checks the ranges there, and there is room for all of them here.
+        let copied = unsafe {
+            let (there, count) = (pieces.as_ptr(), pieces.len() as u64);
+            libc::process_vm_readv(this_process(), &raw const local, 1, there, count, 0)
+        };
+        (usize::try_from(copied) == Ok(len)).then(|| xxh3_64(&bytes[..len]))
+    })
 }
 
 /// Whether all pages of a range are mapped. They may be others than those of before.
@@ -79,4 +96,56 @@ pub(super) fn are_mapped(start: usize, len: usize) -> bool {
     // SAFETY: writes nothing: the kernel looks for the mappings, and there is nothing to do for memory.
     let done = unsafe { libc::msync(first as *mut c_void, len, libc::MS_ASYNC) };
     done == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn element(bytes: &[u8]) -> Sge {
+        Sge {
+            addr: bytes.as_ptr().expose_provenance() as u64,
+            len: bytes.len() as u32,
+            ..Sge::default()
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_short_request_counts() {
+        let mut bytes = vec![0; WHOLE];
+        let parts = |bytes: &[u8]| [element(&bytes[..100]), element(&bytes[100..])];
+        let before = hash(&parts(&bytes)).expect("there");
+        for at in [0, 99, 100, WHOLE - 1] {
+            bytes[at] ^= 1;
+            assert_ne!(hash(&parts(&bytes)), Some(before), "byte {at}");
+            bytes[at] ^= 1;
+        }
+        assert_eq!(hash(&parts(&bytes)), Some(before));
+    }
+
+    #[test]
+    fn both_ends_of_a_long_request_count() {
+        let mut bytes = vec![0; 3 << 20];
+        let parts = |bytes: &[u8]| [element(&bytes[..1 << 20]), element(&bytes[1 << 20..])];
+        let before = hash(&parts(&bytes)).expect("there");
+        let last = bytes.len() - 1;
+        for at in [0, last] {
+            bytes[at] ^= 1;
+            assert_ne!(hash(&parts(&bytes)), Some(before), "byte {at}");
+            bytes[at] ^= 1;
+        }
+        assert_eq!(hash(&parts(&bytes)), Some(before));
+    }
+
+    #[test]
+    fn memory_that_is_not_there_has_no_hash() {
+        let nowhere = Sge {
+            addr: 8,
+            len: 8,
+            ..Sge::default()
+        };
+        assert_eq!(hash(&[nowhere]), None);
+        assert!(!are_mapped(8, 8));
+        assert!(are_mapped((&raw const nowhere).addr(), size_of::<Sge>()));
+    }
 }
