@@ -148,9 +148,10 @@ pub(crate) fn may_lose(start: usize) -> bool {
 #[inline]
 pub(crate) fn loses(call: &'static str, start: usize, len: usize) {
     if is_on() && regions::may_touch(start, len) {
-        let contexts = state::contexts();
         regions::lose(call, start, len, |region| {
-            contexts.iter().any(|state| state.is_posted(region))
+            state::contexts()
+                .iter()
+                .any(|state| state.is_posted(region))
         });
     }
 }

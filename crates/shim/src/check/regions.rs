@@ -159,7 +159,8 @@ pub(super) fn may_touch(start: usize, len: usize) -> bool {
 
 /// Notes that `call` takes memory away, and tells of the regions there.
 ///
-/// `is_posted` says whether requests that are under way name a region.
+/// `is_posted` says whether requests that are under way name a region, and is asked of those alone. It may allocate: what this thread
+/// frees meanwhile is not looked at.
 pub(super) fn lose(
     call: &'static str,
     start: usize,

@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::pair::{Host, has, installed, leave_out};
+use programs::free_port;
+
+use crate::pair::{Host, Listens, alone, has, installed, leave_out, text};
 use crate::programs::compile;
 
 /// What a program with errors exits with.
@@ -88,6 +90,16 @@ fn a_failed_request_is_explained_by_what_both_sides_know() {
         ],
     );
     finds(
+        "failed-deregistered",
+        ERRORS,
+        &[
+            "WRITE 8 of 64 bytes failed: local protection error",
+            "was deregistered: 0x",
+            "and deregistered:",
+            "failed_deregistered (misuse.c:",
+        ],
+    );
+    finds(
         "failed-remote",
         ERRORS,
         &[
@@ -135,6 +147,11 @@ fn memory_that_goes_while_it_is_registered_is_told() {
         "freed (misuse.c:",
     ];
     finds("freed", 0, &words);
+    let words = [
+        "warning: lost-memory: the memory of a region is not mapped any more",
+        "unmapped_unseen (misuse.c:",
+    ];
+    finds("unmapped-unseen", 0, &words);
     let words = [
         "error: lost-memory: munmap",
         "Requests that are under way name it.",
@@ -196,6 +213,63 @@ fn destroying_too_early_and_using_too_late_are_told() {
         "left_behind (misuse.c:",
     ];
     finds("left-behind", 0, &words);
+}
+
+#[test]
+fn destroying_in_the_middle_of_a_post_is_told() {
+    let words = [
+        "error: destroy-race: qp 0x4: destroyed while another thread posts to it",
+        "destroy_race (misuse.c:",
+    ];
+    finds("destroy-race", ERRORS, &words);
+}
+
+#[test]
+fn a_process_that_a_signal_ends_keeps_its_end() {
+    const TERMINATED: i32 = 128 + 15;
+    let Some(program) = misuse() else {
+        return;
+    };
+    let (status, said) = run(program, &["killed"], &[]);
+    // As a shell would tell it, or a process that ends itself so too.
+    assert!(status.is_none_or(|code| code == TERMINATED), "{said}");
+    assert!(said.contains("error: changed-buffer"), "{said}");
+}
+
+#[test]
+fn ends_in_different_processes_are_compared() {
+    if !has("ibv_rc_pingpong") {
+        return;
+    }
+    let host = Host::new().with_variable("VERVAIN_CHECK", "-");
+    let _alone = alone();
+    let port = free_port();
+    let port_text = port.to_string();
+    let words = [
+        "ibv_rc_pingpong",
+        "-g",
+        "0",
+        "-n",
+        "10",
+        "-p",
+        &port_text,
+        "-m",
+    ];
+    let server = [&words[..], &["1024"]].concat();
+    let server = host.serve(&server, Listens::Tcp(port));
+    let client = [&words[..], &["2048", "127.0.0.1"]].concat();
+    let client = host.call(&client).into_output();
+    let server = server.end().into_output();
+    // Whichever is connected last sees both.
+    let said = [&server, &client].map(text).concat();
+    let codes = [server.status.code(), client.status.code()];
+    assert!(codes.contains(&Some(ERRORS)), "{codes:?} {said}");
+    let expected = [
+        "error: peer-mismatch: qp 0x",
+        " has an MTU of ",
+        " of process ",
+    ];
+    assert!(expected.iter().all(|word| said.contains(word)), "{said}");
 }
 
 #[test]
@@ -317,4 +391,7 @@ fn debians_programs_make_no_errors() {
     );
     makes_no_error("ibv_ud_pingpong", &["-g", "0", "-n", "100"], &pingpongs);
     makes_no_error("ibv_srq_pingpong", &["-g", "0", "-n", "100"], &pingpongs);
+    makes_no_error("ib_write_lat", &["-n", "100", "-s", "4096"], &[]);
+    makes_no_error("ib_read_bw", &["-n", "100"], &[]);
+    makes_no_error("ib_send_lat", &["-n", "100", "-e"], &["overlapping-recvs"]);
 }

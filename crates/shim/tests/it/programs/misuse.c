@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,6 +195,19 @@ static void failed_local(void)
 	end();
 }
 
+static void failed_deregistered(void)
+{
+	begin();
+	CHECK(ibv_dereg_mr(a.mr) == 0);
+	if (right)
+		CHECK((a.mr = ibv_reg_mr(pd, a.memory, 2 * LEN, access_of_a)));
+	CHECK(post(&a, 8, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(wait_for(&a).status == (right ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR));
+	if (!right)
+		a.mr = NULL;
+	end();
+}
+
 static void failed_remote(void)
 {
 	begin();
@@ -249,6 +263,20 @@ static void unmapped(void)
 	end();
 }
 
+/* Far from all others, so that what is freed lies in between. */
+static void heap(void)
+{
+	char *memory = malloc(LEN);
+	struct ibv_mr *mr;
+	int count;
+
+	CHECK(memory && (mr = ibv_reg_mr(pd, memory, LEN, IBV_ACCESS_LOCAL_WRITE)));
+	for (count = 100; count < 100000; count *= 2)
+		free(malloc(count));
+	CHECK(ibv_dereg_mr(mr) == 0);
+	free(memory);
+}
+
 static void freed(void)
 {
 	/* So long that libc unmaps it by itself. */
@@ -257,11 +285,31 @@ static void freed(void)
 	struct ibv_mr *mr;
 
 	begin();
+	heap();
 	CHECK((memory = malloc(len)));
 	CHECK((mr = ibv_reg_mr(pd, memory, len, IBV_ACCESS_LOCAL_WRITE)));
 	if (right)
 		CHECK(ibv_dereg_mr(mr) == 0);
 	free(memory);
+	if (!right)
+		CHECK(ibv_dereg_mr(mr) == 0);
+	end();
+}
+
+/* By a call that nobody sees. */
+static void unmapped_unseen(void)
+{
+	size_t len = 1 << 16;
+	char *memory;
+	struct ibv_mr *mr;
+
+	begin();
+	memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	CHECK((mr = ibv_reg_mr(pd, memory, len, IBV_ACCESS_LOCAL_WRITE)));
+	if (right)
+		CHECK(ibv_dereg_mr(mr) == 0);
+	CHECK(syscall(SYS_munmap, memory, len) == 0);
 	if (!right)
 		CHECK(ibv_dereg_mr(mr) == 0);
 	end();
@@ -385,6 +433,37 @@ static void use_after_destroy(void)
 		a.qp = NULL;
 	}
 	end();
+}
+
+static void destroy_race(void)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
+	};
+	struct ibv_qp *qp;
+
+	begin();
+	init.send_cq = init.recv_cq = a.cq;
+	init.pd = pd;
+	CHECK((qp = ibv_create_qp_ex(context, &init)));
+	ibv_wr_start(ibv_qp_to_qp_ex(qp));
+	if (right)
+		ibv_wr_abort(ibv_qp_to_qp_ex(qp));
+	CHECK(ibv_destroy_qp(qp) == 0);
+	end();
+}
+
+/* Ends by a signal, which no exit code replaces. */
+static void killed(void)
+{
+	begin();
+	CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	a.memory[3]++;
+	wait_for(&a);
+	raise(SIGTERM);
 }
 
 static void mtu(void)
@@ -511,7 +590,8 @@ int main(int argc, char **argv)
 		{ "use-after-destroy", use_after_destroy }, { "mtu", mtu }, { "psn", psn }, { "cq-depth", cq_depth },
 		{ "wrong-state", wrong_state }, { "ignored-bad-wr", ignored_bad_wr },
 		{ "post-after-error", post_after_error }, { "forked", forked }, { "left-behind", left_behind },
-		{ "busy", busy },
+		{ "busy", busy }, { "failed-deregistered", failed_deregistered }, { "unmapped-unseen", unmapped_unseen },
+		{ "destroy-race", destroy_race }, { "killed", killed },
 	};
 	size_t at;
 
