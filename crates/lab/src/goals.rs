@@ -1,4 +1,4 @@
-//! The figures that are compared with goals: the cache's, and the store's.
+//! The figures that are compared with goals: the cache's, the store's, and those of unmodified programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +102,19 @@ goals! {
         "Until a store of records of 1 KiB serves after its process was killed.";
     recovery_clean_10m_s AtMost(2.0) Seconds, "opening after a clean stop",
         "The same after it was closed.";
+}
+
+goals! {
+    /// The figures of unmodified programs on the software NIC.
+    ShimRatios, SHIM_GOALS:
+    shim_write_lat_vs_direct AtMost(1.25) Times, "ib_write_lat against direct",
+        "One way of a WRITE of 64 bytes over UC, by half of our own echo of such WRITEs on the same two cores.";
+    shim_send_rate_vs_direct AtLeast(0.7) Times, "ib_send_bw's rate against direct",
+        "SENDs of 64 bytes a second over RC, in lists of 32, by those of our own benchmark, at its best.";
+    shim_write_bw_vs_memcpy AtLeast(0.6) Times, "ib_write_bw of 1 MiB against copies",
+        "Bytes WRITTEN a second, by those that a core copies.";
+    rsocket_vs_tcp_loopback_latency AtMost(0.3) Times, "rsockets against TCP",
+        "A request and an answer of 64 bytes over rsockets, by those over TCP's loopback.";
 }
 
 /// Which side of a bound is good.

@@ -7,6 +7,7 @@
 //! | [`mica`] | the cache's table beside the standard hash map |
 //! | [`death`] | what a client notices when others die |
 //! | [`report`] | a run of everything as JSON, plots and a page |
+//! | [`shim`] | the same for unmodified programs |
 //! | [`store`] | the same for the store |
 //! | [`plot`] | SVG plots |
 //! | [`goals`](mod@goals) | the figures that are compared with goals |
@@ -28,6 +29,7 @@ pub mod mica;
 pub mod mutants;
 pub mod plot;
 pub mod report;
+pub mod shim;
 pub mod store;
 
 use std::path::PathBuf;
@@ -65,6 +67,9 @@ enum Verb {
     /// A process that loads a store and is killed then, for `report --store`.
     #[command(hide = true)]
     StoreLoad(store::command::LoadFlags),
+    /// A server that answers over TCP, or its client, for `report --shim`.
+    #[command(hide = true)]
+    TcpEcho(shim::echo::EchoFlags),
     /// Counts what the hot paths do, and compares it with gates.json.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     Gates(gates::GatesFlags),
@@ -100,6 +105,7 @@ fn carry_out(verb: Verb, as_json: bool) -> anyhow::Result<bool> {
             Ok(true)
         }
         Verb::Report(flags) => report::command::run(&flags, as_json),
+        Verb::TcpEcho(flags) => shim::echo::run(&flags),
         Verb::StoreLoad(flags) => store::command::load(&flags),
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
         Verb::Gates(flags) => gates::run(&flags),

@@ -23,7 +23,8 @@ and takes under 8 minutes on two cores. Leave the machine alone meanwhile. Examp
   cargo lab report --json                the figures for a program, under `ratios`
   cargo lab report --only memcached      the comparisons with memcached alone
   cargo lab report --from report.json    draws a report again
-  cargo lab report --store               the store on flash instead: store.json and plots"
+  cargo lab report --store               the store on flash instead: store.json and plots
+  cargo lab report --shim                unmodified verbs programs instead: shim.json"
 )]
 pub struct ReportFlags {
     /// Where the page, the plots and the JSON go.
@@ -33,6 +34,10 @@ pub struct ReportFlags {
     /// about 8 minutes, and up to 14 GiB of the directory's disk meanwhile.
     #[arg(long, conflicts_with_all = ["from", "full"])]
     pub(crate) store: bool,
+    /// Measure unmodified verbs programs instead (perftest, rsockets), beside what uses the software NIC
+    /// directly. Takes a minute or two.
+    #[arg(long, conflicts_with_all = ["from", "full", "store"])]
+    pub(crate) shim: bool,
     /// Where --store has its temporary files, which have no names: nothing is left of them.
     #[arg(long, value_name = "DIR", default_value = ".", requires = "store")]
     pub(crate) dir: PathBuf,
@@ -65,6 +70,9 @@ pub struct ReportFlags {
 pub(crate) fn run(flags: &ReportFlags, as_json: bool) -> anyhow::Result<bool> {
     if flags.store {
         return crate::store::command::report(flags, as_json);
+    }
+    if flags.shim {
+        return crate::shim::command::report(flags, as_json);
     }
     let record = match &flags.from {
         Some(file) => {

@@ -18,6 +18,11 @@ const STORE_RATIOS: &str = "\
     write_amplification_collecting ycsb_a_p99_vs_raw read_amplification_1k space_overhead_1k \
     recovery_crash_10m_s recovery_clean_10m_s";
 
+/// The same of unmodified programs.
+const SHIM_RATIOS: &str = "\
+    shim_write_lat_vs_direct shim_send_rate_vs_direct shim_write_bw_vs_memcpy \
+    rsocket_vs_tcp_loopback_latency";
+
 /// Those that need memcached.
 const OF_MEMCACHED: [&str; 2] = ["herd_vs_memcached", "door_vs_memcached_min"];
 
@@ -123,4 +128,27 @@ fn one_command_measures_all_about_the_store_and_draws_it() {
     }
     let left = std::fs::read_dir(&dir).expect("a directory").count();
     assert_eq!(left, 0, "a temporary file is still there");
+}
+
+#[test]
+fn one_command_measures_unmodified_programs_beside_their_counterparts() {
+    let needed = ["ib_write_lat", "ib_send_bw", "taskset"];
+    if let Some(missing) = needed.iter().find(|program| !is_installed(program)) {
+        let required = std::env::var_os("VERVAIN_TEST_PEERS").is_some();
+        assert!(!required, "{missing} is required, and missing");
+        return eprintln!("left out: {missing} is not installed");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let said = report("--shim --tiny --json", place.path());
+    assert_eq!(said.code, Some(0), "{}{}", said.err, said.text());
+    let record = json(&said);
+    let ratios = record["ratios"].as_object().expect("an object");
+    assert_eq!(ratios.len(), SHIM_RATIOS.split(' ').count());
+    for name in SHIM_RATIOS.split(' ') {
+        let figure = ratios.get(name).expect(name);
+        assert!(figure.as_f64().expect(name) > 0.0, "{name}: {figure}");
+    }
+    let one_way = record["one_way_us"].as_array().expect("a list");
+    assert_eq!(one_way.len(), 2, "{one_way:?}");
+    assert!(place.path().join("shim.json").is_file());
 }
