@@ -199,7 +199,11 @@ pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<boo
         writeln!(out, "  elements         {} a request", seen.sge_max)?;
         writeln!(out, "  inline           {} bytes", seen.inline_max)?;
         writeln!(out, "  READs, atomics   {} under way", seen.rd_atomic_max)?;
-        writeln!(out, "  programs meet in {}", seen.run_dir.display())
+        writeln!(out, "  programs meet in {}", seen.run_dir.display())?;
+        match &seen.library {
+            Some(library) => writeln!(out, "  library          {}", library.display()),
+            None => Ok(()),
+        }
     })?;
     library.map(|_| true)
 }

@@ -70,6 +70,9 @@ fn a_program_sees_one_device() {
     assert_eq!(seen[0]["name"], "vervain0");
     assert_eq!(seen[0]["gids"][0], "::ffff:127.0.0.1");
     assert_eq!(seen[0]["library"], library().to_str().expect("UTF-8"));
+    let seen = ask(&place, "devices", &[]);
+    let last = format!("  library          {}\n", library().display());
+    assert!(seen.text().ends_with(&last), "{}", seen.text());
 }
 
 #[test]
