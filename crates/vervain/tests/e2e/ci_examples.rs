@@ -8,6 +8,7 @@ use std::process::Command;
 
 use vervain_test::free_port;
 
+use crate::foreign::leave_out;
 use crate::harness::{Place, run};
 use crate::programs::{has, library};
 use crate::wheel::{ROOT, python, wheel};
@@ -272,6 +273,57 @@ fn the_lines_for_a_checkout_pass() {
         job.step(step);
     }
     job.passed(1);
+}
+
+/// A crate whose test needs a device.
+const CRATE: &str = r#"
+#[link(name = "ibverbs")]
+unsafe extern "C" {
+    fn ibv_get_device_list(count: *mut std::ffi::c_int) -> *mut *mut std::ffi::c_void;
+}
+
+#[test]
+fn there_is_a_device() {
+    let mut count = 0;
+    let list = unsafe { ibv_get_device_list(&mut count) };
+    assert!(!list.is_null());
+    assert_eq!(count, 1);
+}
+"#;
+
+#[test]
+fn cargo_starts_tests_on_the_software_nic() {
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        return leave_out("libibverbs-dev is missing");
+    }
+    let page = read("docs/ci.md");
+    let lines: Vec<&str> = (page.lines())
+        .filter_map(|line| line.strip_prefix("$ "))
+        .skip_while(|line| !line.starts_with("export CARGO_TARGET"))
+        .take(2)
+        .collect();
+    assert_eq!(lines.get(1), Some(&"cargo test"));
+    let place = Place::new();
+    fs::create_dir(place.path("src")).expect("a directory");
+    let manifest = "[package]\nname = \"stranger\"\nversion = \"0.0.0\"\nedition = \"2024\"\n";
+    fs::write(place.path("Cargo.toml"), manifest).expect("written");
+    fs::write(place.path("src/lib.rs"), CRATE).expect("written");
+    let program = Path::new(env!("CARGO_BIN_EXE_vervain"));
+    let tools = program.parent().expect("a directory").display();
+    let path = std::env::var("PATH").expect("a path");
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-e", "-c", &lines.join("\n")])
+        .current_dir(place.path("."))
+        .env("PATH", format!("{tools}:{path}"))
+        .env("VERVAIN_VERBS_LIBRARY", library())
+        .env("XDG_RUNTIME_DIR", place.path("runtime"))
+        .env("CARGO_TARGET_DIR", place.path("target"))
+        .env("CARGO_NET_OFFLINE", "true")
+        .env_remove("LD_PRELOAD");
+    let said = run(&mut shell, b"");
+    assert_eq!(said.code, Some(0), "{}{}", said.text(), said.err);
+    assert!(said.text().contains("1 passed"), "{}", said.text());
 }
 
 #[test]

@@ -23,21 +23,26 @@ pub(crate) fn python() -> Option<String> {
     has.then_some(python)
 }
 
+/// A directory with the binaries under test.
+fn binaries(place: &Place) -> PathBuf {
+    let binaries = place.path("binaries");
+    std::fs::create_dir(&binaries).expect("a directory");
+    let program = Path::new(env!("CARGO_BIN_EXE_vervain"));
+    for (from, name) in [(program, "vervain"), (&library(), "libvervain_verbs.so")] {
+        std::os::unix::fs::symlink(from, binaries.join(name)).expect("a link");
+    }
+    binaries
+}
+
 /// The wheel of the binaries under test, which is built once.
 pub(crate) fn wheel(python: &str) -> PathBuf {
     static BUILT: OnceLock<(Place, PathBuf)> = OnceLock::new();
     let (_, wheel) = BUILT.get_or_init(|| {
         let place = Place::new();
-        let binaries = place.path("binaries");
-        std::fs::create_dir(&binaries).expect("a directory");
-        let program = Path::new(env!("CARGO_BIN_EXE_vervain"));
-        for (from, name) in [(program, "vervain"), (&library(), "libvervain_verbs.so")] {
-            std::os::unix::fs::symlink(from, binaries.join(name)).expect("a link");
-        }
         let mut build = Command::new(python);
         build
             .arg(Path::new(ROOT).join("python/wheel_of_binaries.py"))
-            .args([&binaries, &place.path("wheels")]);
+            .args([binaries(&place), place.path("wheels")]);
         let said = run(&mut build, b"");
         assert_eq!(said.code, Some(0), "{}", said.err);
         let wheel = PathBuf::from(said.text().trim_end());
@@ -73,6 +78,24 @@ fn asked(python: &Path, script: &str) -> String {
 
 /// Where a Python has its modules.
 const MODULES: &str = "import sysconfig; print(sysconfig.get_path('purelib'))";
+
+#[test]
+fn pip_builds_the_same_wheel() {
+    let Some(python) = python() else { return };
+    let place = Place::new();
+    let mut build = Command::new(&python);
+    build
+        .args(["-m", "pip", "--disable-pip-version-check", "wheel"])
+        .args(["--quiet", "--no-index", "--wheel-dir"])
+        .arg(place.path("wheels"))
+        .arg(Path::new(ROOT).join("python"))
+        .env("VERVAIN_BINARIES", binaries(&place));
+    run(&mut build, b"").expect(0, "");
+    let ours = wheel(&python);
+    let theirs = place.path("wheels").join(ours.file_name().expect("a name"));
+    let [ours, theirs] = [ours, theirs].map(|wheel| std::fs::read(wheel).expect("a wheel"));
+    assert!(ours == theirs, "the same binaries make another wheel");
+}
 
 #[test]
 fn an_installed_wheel_runs_programs() {
