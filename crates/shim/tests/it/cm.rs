@@ -261,8 +261,8 @@ fn a_call_is_rejected_or_not_answered_on_purpose() {
         let place = Place::new();
         let _server = place.serve(&["rping", "-s", "-a", "127.0.0.1", "-C", "3"]);
         let said = place.call(&client_with(faults, &["-C", "3"]));
-        assert!(!said.status.success(), "{}", said.text);
-        assert!(said.text.contains(event), "{faults}: {}", said.text);
+        assert!(!said.status.success(), "{}", said.text());
+        assert!(said.text().contains(event), "{faults}: {}", said.text());
     }
 }
 
@@ -306,12 +306,12 @@ fn a_peer_that_is_killed_at_its_message_is_noticed() {
     ];
     let server = place.serve(&words);
     let said = place.call(&["rping", "-c", "-a", "127.0.0.1", "-v"]);
-    assert_ne!(said.status.code(), Some(124), "{}", said.text);
+    assert_ne!(said.status.code(), Some(124), "{}", said.text());
     let heard = ["DISCONNECT", "cq completion failed status 12"];
-    let heard = heard.iter().any(|words| said.text.contains(words));
-    assert!(heard, "{}", said.text);
+    let heard = heard.iter().any(|words| said.text().contains(words));
+    assert!(heard, "{}", said.text());
     // Four messages a ping: the seventh is of the second one.
-    assert!(said.text.contains("rdma-ping-0: "), "{}", said.text);
-    assert!(!said.text.contains("rdma-ping-1: "), "{}", said.text);
+    assert!(said.text().contains("rdma-ping-0: "), "{}", said.text());
+    assert!(!said.text().contains("rdma-ping-1: "), "{}", said.text());
     assert!(!server.end().status.success());
 }
