@@ -46,7 +46,7 @@ fn pieces(elements: &[Sge]) -> Vec<libc::iovec> {
     }
     let mut pieces = Vec::with_capacity(PIECES);
     // Where the next piece begins, the last of which ends with the request.
-    let starts = (0..PIECES).map(|number| (total - PIECE) / (PIECES - 1) * number);
+    let starts = (0..PIECES).map(|number| (total - PIECE) * number / (PIECES - 1));
     let mut starts = starts.chain([total]).peekable();
     let mut before = 0;
     for sge in elements {
