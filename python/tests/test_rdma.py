@@ -89,6 +89,10 @@ def test_an_environment_is_for_whatever_else_starts_programs(rdma):
     listed = subprocess.run(["ibv_devices"], env=rdma.env, capture_output=True, text=True, check=True)
     assert "vervain0" in listed.stdout
     assert rdma.env["VERVAIN_RUN_DIR"] == str(rdma.run_dir)
+    assert "VERVAIN_CHECK" not in rdma.env
+    rdma.options = ["--check"]
+    assert rdma.env["VERVAIN_CHECK"] == "-"
+    assert rdma.run(["sh", "-c", "echo $VERVAIN_CHECK"]).stdout == "-\n"
 
 
 def test_a_program_that_fails_fails_the_test_with_its_words(rdma):
