@@ -23,21 +23,12 @@ pub(super) fn rows() -> Vec<Row> {
             rows.push(pingpong(program, options));
         }
     }
-    for options in ["-c -s 1000000", "-c -N", "-c -N -e"] {
+    for options in ["-c -s 1000000", "-c -N", "-c -N -e", "-c -t", "-c -o"] {
         rows.push(pingpong("ibv_rc_pingpong", options));
     }
     for options in ["-c", "-c -e -q 12"] {
         rows.push(pingpong("ibv_srq_pingpong", options));
     }
-    rows.push(
-        Row::by_tcp(PACKAGE, "ibv_rc_pingpong", "-g 0 -t")
-            .refused("The device isn't completion timestamp capable"),
-    );
-    rows.push(
-        Row::by_tcp(PACKAGE, "ibv_rc_pingpong", "-g 0 -o").refused(
-            "The device isn't ODP capable or does not support RC send and receive with ODP",
-        ),
-    );
     rows.push(
         Row::by_tcp(PACKAGE, "ibv_xsrq_pingpong", "-g 0")
             .refused("Couldn't Open the XRC Domain 95"),

@@ -5,8 +5,9 @@
 //! | --- | --- |
 //! | `row.rs` | [`Row`]: a program, its options, and what it has to say |
 //! | `run.rs` | runs one |
-//! | `perftest.rs`, `ibverbs.rs`, `rdmacm.rs`, `tcp.rs` | the rows |
+//! | `perftest.rs`, `ibverbs.rs`, `rdmacm.rs`, `above.rs`, `tcp.rs` | the rows |
 
+mod above;
 mod ibverbs;
 mod perftest;
 mod rdmacm;
@@ -23,6 +24,7 @@ pub fn rows() -> Vec<Row> {
         ibverbs::rows(),
         perftest::rows(),
         rdmacm::rows(),
+        above::rows(),
         tcp::rows(),
     ];
     parts.into_iter().flatten().collect()

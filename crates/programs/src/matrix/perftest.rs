@@ -67,6 +67,7 @@ const OWN: &[(&str, &[Case])] = &[
             ("-n 200 -c UC", 65536, 200),
             ("-n 200 -c UC -b -q 2", 65536, 400),
             ("-n 200 -s 64 -I 64 -l 8", 64, 200),
+            ("-n 200 --odp", 65536, 200),
             ("-n 200 -q 64 -s 4096", 4096, 12800),
             ("-n 200 --perform_warm_up", 65536, 200),
         ],
@@ -159,7 +160,6 @@ fn refused() -> Vec<Row> {
         // It says so itself: nothing completes where a WRITE arrives.
         tcp("ib_write_bw", "-n 200 -e").refused("Events feature not available on WRITE verb"),
         tcp("ib_write_lat", "-n 200 -e").refused("Events feature not available on WRITE verb"),
-        tcp("ib_write_bw", "--odp -n 100").refused("failed to create mr"),
         raw(
             "raw_ethernet_bw",
             "--client -E 00:00:00:00:00:01 -B 00:00:00:00:00:02 -n 100",

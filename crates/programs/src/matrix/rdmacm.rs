@@ -1,6 +1,6 @@
 //! rdmacm-utils.
 
-use super::row::{Check, Row};
+use super::row::{Check, Meets, Row};
 
 const PACKAGE: &str = "rdmacm-utils";
 
@@ -21,10 +21,7 @@ pub(super) fn rows() -> Vec<Row> {
         by_flags("ucmatose", "-c 4", "", "-s 127.0.0.1").says(ENDED, ENDED),
         by_flags("ucmatose", "-c 2 -C 20 -S 4096", "", "-s 127.0.0.1").says(ENDED, ENDED),
         by_flags("ucmatose", "-m", "", "-s 127.0.0.1").says(ENDED, ENDED),
-        // What the server sends back in its last moment may be lost with it, as datagrams are: the client waits then.
-        by_flags("udaddy", "-c 3", "-b 127.0.0.1", "-s 127.0.0.1").check(Check::Served(&[
-            "data transfers complete\ntest complete\nreturn status 0",
-        ])),
+        by_flags("udaddy", "-c 3", "-b 127.0.0.1", "-s 127.0.0.1").says(TRANSFERRED, TRANSFERRED),
         Row::by_manager(
             PACKAGE,
             "",
@@ -65,19 +62,22 @@ pub(super) fn rows() -> Vec<Row> {
             .client_says(&["bytes"])
             .waits_for("rsockets of datagrams"),
     );
-    rows.push(
-        by_flags(
-            "mckey",
-            "-C 5",
-            "-m 239.1.1.1 -b 127.0.0.1",
-            "-m 239.1.1.1 -b 127.0.0.1 -s",
-        )
-        .client_says(&["return status 0"])
-        .waits_for("multicast"),
-    );
+    for address in [
+        "-m 239.1.2.3",
+        "-b 127.0.0.1 -m 239.1.2.4",
+        "-b ::1 -m ff0e::7",
+    ] {
+        let options = format!("-c 2 {address}");
+        rows.push(
+            by_flags("mckey", &options, "", "-s")
+                .meets(Meets::Says("receiving data transfers"))
+                .says(TRANSFERRED, TRANSFERRED),
+        );
+    }
     rows.into_iter().map(Row::tested).collect()
 }
 
+const TRANSFERRED: &[&str] = &["data transfers complete\ntest complete\nreturn status 0"];
 const ENDED: &[&str] = &["test complete\nreturn status 0"];
 
 /// Both sides of one program, each with flags of its own.

@@ -45,6 +45,8 @@ pub(crate) enum Meets {
     Tcp,
     /// It listens at the connection manager.
     Manager,
+    /// It has said this.
+    Says(&'static str),
 }
 
 /// What makes a run a good one.
@@ -55,8 +57,6 @@ pub(crate) enum Check {
         client: &'static [&'static str],
         server: Option<&'static [&'static str]>,
     },
-    /// The server succeeds and says this. The client may wait for what was lost with it.
-    Served(&'static [&'static str]),
     /// perftest: a row of this size, with so many iterations and a positive figure behind them.
     Figures { size: u32, iterations: u32 },
     /// perftest's `-a`: such a row for each power of two from 2 bytes to this.
@@ -84,7 +84,6 @@ impl Check {
                 client,
                 server: None,
             } => format!("\"{}\"", last_line(client)),
-            Check::Served(words) => format!("the server succeeds; \"{}\"", last_line(words)),
             Check::Figures { size, iterations } => {
                 format!("both succeed; {iterations} of {size} bytes are measured")
             }
@@ -155,6 +154,33 @@ impl Row {
     /// Whether the right answer is an error.
     pub fn is_refused(&self) -> bool {
         matches!(self.check, Check::Refused(_))
+    }
+
+    /// A server that shows otherwise that clients may come.
+    pub(crate) fn meets(mut self, how: Meets) -> Row {
+        if let Play::Pair { meets, .. } = &mut self.play {
+            *meets = how;
+        }
+        self
+    }
+
+    /// With these variables, `NAME=VALUE` each.
+    pub(crate) fn with_variables(mut self, variables: &str) -> Row {
+        let with = |words: &str| line(&["env", variables, words]);
+        self.play = match self.play {
+            Play::Alone(words) => Play::Alone(with(&words)),
+            Play::Pair {
+                server,
+                client,
+                meets,
+            } => Play::Pair {
+                server: with(&server),
+                client: with(&client),
+                meets,
+            },
+        };
+        self.options = line(&[&self.options, variables]);
+        self
     }
 
     /// With this check.

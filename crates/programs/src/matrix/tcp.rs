@@ -67,5 +67,5 @@ pub(super) fn rows() -> Vec<Row> {
         .waits_for(SELECT_KEEPS_BITS),
         memcached,
     ];
-    rows.map(|row| row.over_rsockets().tested()).to_vec()
+    rows.map(|row| row.over_rsockets()).to_vec()
 }
