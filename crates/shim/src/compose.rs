@@ -205,6 +205,13 @@ fn bury(qp: &mut abi::QpEx) {
     unsafe extern "C" fn no_rdma(_: *mut abi::QpEx, _: u32, _: u64) {}
     unsafe extern "C" fn no_rdma_imm(_: *mut abi::QpEx, _: u32, _: u64, _: u32) {}
     unsafe extern "C" fn no_imm(_: *mut abi::QpEx, _: u32) {}
+    unsafe extern "C" fn no_window(
+        _: *mut abi::QpEx,
+        _: *mut abi::Mw,
+        _: u32,
+        _: *const abi::MwBindInfo,
+    ) {
+    }
     unsafe extern "C" fn no_addr(_: *mut abi::QpEx, _: *mut abi::Ah, _: u32, _: u32) {}
     unsafe extern "C" fn no_inline(_: *mut abi::QpEx, _: *mut c_void, _: usize) {}
     unsafe extern "C" fn no_bytes(_: *mut abi::QpEx, _: usize, _: *const abi::DataBuf) {}
@@ -217,6 +224,9 @@ fn bury(qp: &mut abi::QpEx) {
     qp.wr_rdma_write_imm = Some(no_rdma_imm);
     qp.wr_send = Some(nothing);
     qp.wr_send_imm = Some(no_imm);
+    qp.wr_send_inv = Some(no_imm);
+    qp.wr_local_inv = Some(no_imm);
+    qp.wr_bind_mw = Some(no_window);
     qp.wr_set_ud_addr = Some(no_addr);
     qp.wr_set_inline_data = Some(no_inline);
     qp.wr_set_inline_data_list = Some(no_bytes);
