@@ -147,6 +147,10 @@ unsafe fn create(
     let transport = transport(asked.qp_type)?;
     let mut init = QpInit::new(domain.num, transport, send_cq.num, recv_cq.num);
     init.caps = caps(&asked.cap);
+    // What nobody has asked for is not to ask too much of a small device.
+    let most = domain.opened().nic.device().inline_max;
+    let most = most.max(asked.cap.max_inline_data);
+    init.caps.inline_max = init.caps.inline_max.min(most);
     init.srq = srq.map(|srq| srq.num);
     init.signal_all = asked.sq_sig_all != 0;
     let opened = domain.opened().checked()?;
