@@ -271,6 +271,7 @@ impl Core {
         for (index, wr) in batch.iter().enumerate() {
             let posted = self.post_one(&wr);
             posted.map_err(|reason| PostError { index, reason })?;
+            self.shared.condition.tick();
             self.tick();
         }
         Ok(())
