@@ -38,7 +38,8 @@ pub(crate) struct DeviceFlags {
     )]
     pub(crate) check: Option<PathBuf>,
     /// Let things go wrong, such as `rc-error=0.1%`, `ud-drop=2%`, `rc-error@17` (request 17 of each
-    /// queue pair, from 0); several with commas between them.
+    /// queue pair, from 0), `qp2: kill@5`; several with commas between them. `@FILE` reads them from a file, one a
+    /// line. What there is: docs/faults.md.
     #[arg(long, value_name = "SPEC", value_parser = faults, help_heading = "What no card can do")]
     pub(crate) faults: Option<String>,
     /// Has the same faults happen again, or others.
@@ -51,9 +52,20 @@ pub(crate) struct DeviceFlags {
     pub(crate) seed: Option<u64>,
 }
 
-/// A plan of faults that makes sense, as it was said.
-fn faults(text: &str) -> Result<String, String> {
-    text.parse::<FaultPlan>().map(|_| text.to_string())
+/// A plan of faults that makes sense, as it was said, or as it stands in the file that was named, on one line.
+fn faults(said: &str) -> Result<String, String> {
+    let text = match said.strip_prefix('@') {
+        None => said.to_string(),
+        Some(path) => {
+            std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?
+        }
+    };
+    text.parse::<FaultPlan>()?;
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or(""));
+    let lines = lines.map(str::trim).filter(|line| !line.is_empty());
+    Ok(lines.collect::<Vec<_>>().join(","))
 }
 
 impl DeviceFlags {
@@ -106,4 +118,24 @@ pub(crate) struct EnvFlags {
 pub(crate) struct DevicesFlags {
     #[command(flatten)]
     pub(crate) device: DeviceFlags,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_in_a_file_is_put_on_one_line() {
+        let name = format!("vervain-faults-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let said = format!("@{}", path.display());
+        std::fs::write(&path, "# the third\nqp2: rc-error@5 # first\n\nseed=7\n").expect("a file");
+        let line = faults(&said);
+        std::fs::write(&path, "rc-eror@5\n").expect("a file");
+        let wrong = faults(&said);
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(line, Ok("qp2: rc-error@5,seed=7".to_string()));
+        assert!(wrong.is_err_and(|why| why.contains("rc-eror: no such fault")));
+        assert!(faults(&said).is_err_and(|why| why.contains("cannot read")));
+    }
 }
