@@ -34,7 +34,7 @@ const LATELY: Duration = Duration::from_secs(10);
 /// Listeners that are known to have been there.
 const REACHED_MAX: usize = 64;
 /// How long a connection that is established with its first message waits for it, as a fault.
-const FIRST_MESSAGE: Duration = Duration::from_secs(1);
+const FIRST_MESSAGE: Duration = Duration::from_secs(3);
 /// How long packets may be under way after a disconnection.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 /// Callers that have not said what they ask for, at once.

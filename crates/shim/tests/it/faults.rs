@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::own::run;
-use crate::pair::{Host, has, text};
+use crate::own::{run, run_on};
+use crate::pair::{Host, has, leave_out, text};
+use crate::programs::compile;
 
 /// Runs both kinds of a program of `suffer.c` under a plan.
 #[track_caller]
@@ -109,6 +110,36 @@ fn a_device_fails_or_stands_still_or_is_small() {
         "refuse-mr@1",
         "a registration that was refused",
     );
+}
+
+#[test]
+fn connections_end_and_begin_as_nobody_expects() {
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return leave_out("librdmacm-dev");
+    }
+    let host = Host::new();
+    let program = compile("connection", host.run_dir(), &["-libverbs", "-lrdmacm"]);
+    for (name, faults, found) in [
+        (
+            "lost-dreq",
+            "cm-lost-dreq=100%",
+            "a peer that has left without a word",
+        ),
+        (
+            "late-established",
+            "cm-late-established@0",
+            "a message on a connection that is not established",
+        ),
+    ] {
+        let faults = [("VERVAIN_FAULTS", faults)];
+        let careful = run_on(&host, &program, &[name, "careful"], &faults);
+        let said = text(&careful);
+        assert!(careful.status.success(), "{name}: {said}");
+        let careless = run_on(&host, &program, &[name, "careless"], &faults);
+        let said = text(&careless);
+        assert_eq!(careless.status.code(), Some(3), "{name}: {said}");
+        assert!(said.contains(&format!("found: {found}")), "{said}");
+    }
 }
 
 #[test]

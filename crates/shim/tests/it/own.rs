@@ -1,5 +1,6 @@
 //! Programs that are compiled here and talk to themselves: forked children, and sleeping on a channel.
 
+use std::path::Path;
 use std::process::Output;
 
 use crate::pair::{Host, text};
@@ -9,6 +10,16 @@ use crate::programs::compile;
 pub(crate) fn run(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let host = Host::new();
     let program = compile(name, host.run_dir(), &["-libverbs"]);
+    run_on(&host, &program, arguments, variables)
+}
+
+/// Runs a program that was compiled.
+pub(crate) fn run_on(
+    host: &Host,
+    program: &Path,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Output {
     let mut command = host.command(&program.display().to_string(), arguments);
     let command = command.envs(variables.iter().copied());
     command.output().expect("it runs")
