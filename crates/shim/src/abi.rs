@@ -1,170 +1,23 @@
 //! The structures that libibverbs shares with programs, as rdma-core 44 lays them out on 64-bit
 //! machines. Programs reach into all of them, and call through the function pointers in some.
 //!
-//! Names are those of `infiniband/verbs.h` without `ibv_`. `tests/it/layout.rs` compares every field with what a C
-//! compiler makes of that header.
+//! Names are those of `infiniband/verbs.h` without `ibv_`. `tests/it/layout.rs` compares every field, and every number of
+//! `abi/numbers.rs`, with what a C compiler makes of that header.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
+
+mod numbers;
+pub(crate) use numbers::*;
+#[doc(hidden)]
+pub use numbers::{NUMBERS, qp_attr};
 
 /// A function that programs find in a structure by its place, and that is not there.
 pub(crate) type Absent = Option<unsafe extern "C" fn()>;
 
 /// What says that a [`Context`] is the end of a [`VerbsContext`].
 pub(crate) const IS_EXTENDED: *mut c_void = usize::MAX as *mut c_void;
-
-pub(crate) const NODE_CA: c_int = 1;
-pub(crate) const TRANSPORT_IB: c_int = 0;
-
-pub(crate) const PORT_DOWN: c_int = 1;
-pub(crate) const PORT_INIT: c_int = 2;
-pub(crate) const PORT_ARMED: c_int = 3;
-pub(crate) const PORT_ACTIVE: c_int = 4;
-
-pub(crate) const LINK_LAYER_INFINIBAND: u8 = 1;
-pub(crate) const LINK_LAYER_ETHERNET: u8 = 2;
-
-/// The GID table is made from IP addresses.
-pub(crate) const PORT_IP_BASED_GIDS: u32 = 1 << 26;
-/// Connections are made by a connection manager.
-pub(crate) const PORT_CM_SUP: u32 = 1 << 16;
-
-pub(crate) const GID_TYPE_IB: u32 = 0;
-pub(crate) const GID_TYPE_ROCE_V1: u32 = 1;
-pub(crate) const GID_TYPE_ROCE_V2: u32 = 2;
-
-pub(crate) const QPT_RC: c_int = 2;
-pub(crate) const QPT_UC: c_int = 3;
-pub(crate) const QPT_UD: c_int = 4;
-
-pub(crate) const QPS_UNKNOWN: c_int = 7;
-
-/// `enum ibv_event_type`.
-pub(crate) const EVENT_CQ_ERR: c_int = 0;
-pub(crate) const EVENT_SRQ_LIMIT_REACHED: c_int = 15;
-pub(crate) const EVENT_QP_FATAL: c_int = 1;
-pub(crate) const EVENT_DEVICE_FATAL: c_int = 8;
-pub(crate) const EVENT_PORT_ACTIVE: c_int = 9;
-pub(crate) const EVENT_PORT_ERR: c_int = 10;
-pub(crate) const EVENT_QP_LAST_WQE_REACHED: c_int = 16;
-
-/// `enum ibv_access_flags`, where it is not [`verbs::Access`].
-pub(crate) const ACCESS_ZERO_BASED: c_uint = 1 << 5;
-pub(crate) const ACCESS_ON_DEMAND: c_uint = 1 << 6;
-pub(crate) const ACCESS_HUGETLB: c_uint = 1 << 7;
-
-/// `enum ibv_device_cap_flags`.
-pub(crate) const DEVICE_MEM_WINDOW: c_uint = 1 << 17;
-pub(crate) const DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
-
-/// `enum ibv_odp_general_caps` and `enum ibv_odp_transport_cap_bits`.
-pub(crate) const ODP_SUPPORT: u64 = 1;
-pub(crate) const ODP_SUPPORT_SEND: u32 = 1;
-pub(crate) const ODP_SUPPORT_RECV: u32 = 1 << 1;
-pub(crate) const ODP_SUPPORT_WRITE: u32 = 1 << 2;
-pub(crate) const ODP_SUPPORT_READ: u32 = 1 << 3;
-pub(crate) const ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
-pub(crate) const ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
-
-/// `enum ibv_advise_mr_advice`.
-pub(crate) const ADVISE_MR_PREFETCH: c_int = 0;
-pub(crate) const ADVISE_MR_PREFETCH_WRITE: c_int = 1;
-pub(crate) const ADVISE_MR_PREFETCH_NO_FAULT: c_int = 2;
-/// `enum ibv_advise_mr_flags`.
-pub(crate) const ADVISE_MR_FLAG_FLUSH: u32 = 1;
-
-/// `enum ibv_rereg_mr_flags`.
-pub(crate) const REREG_MR_CHANGE_TRANSLATION: c_int = 1;
-pub(crate) const REREG_MR_CHANGE_PD: c_int = 1 << 1;
-pub(crate) const REREG_MR_CHANGE_ACCESS: c_int = 1 << 2;
-/// `enum ibv_rereg_mr_err_code`: the old region is as it was.
-pub(crate) const REREG_MR_ERR_INPUT: c_int = -1;
-
-/// `enum ibv_srq_attr_mask`.
-pub(crate) const SRQ_MAX_WR: c_int = 1;
-pub(crate) const SRQ_LIMIT: c_int = 1 << 1;
-
-/// `enum ibv_mw_type`.
-pub(crate) const MW_TYPE_1: c_int = 1;
-pub(crate) const MW_TYPE_2: c_int = 2;
-
-/// `enum ibv_parent_domain_init_attr_mask`.
-pub(crate) const PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
-pub(crate) const PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 1 << 1;
-
-/// `enum ibv_values_mask`.
-pub(crate) const VALUES_MASK_RAW_CLOCK: u32 = 1;
-
-pub(crate) const SEND_FENCE: c_uint = 1;
-pub(crate) const SEND_SIGNALED: c_uint = 1 << 1;
-pub(crate) const SEND_SOLICITED: c_uint = 1 << 2;
-pub(crate) const SEND_INLINE: c_uint = 1 << 3;
-
-pub(crate) const WR_RDMA_WRITE: c_int = 0;
-pub(crate) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
-pub(crate) const WR_SEND: c_int = 2;
-pub(crate) const WR_SEND_WITH_IMM: c_int = 3;
-pub(crate) const WR_RDMA_READ: c_int = 4;
-pub(crate) const WR_ATOMIC_CMP_AND_SWP: c_int = 5;
-pub(crate) const WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
-pub(crate) const WR_LOCAL_INV: c_int = 7;
-pub(crate) const WR_BIND_MW: c_int = 8;
-pub(crate) const WR_SEND_WITH_INV: c_int = 9;
-
-pub(crate) const WC_SEND: c_int = 0;
-pub(crate) const WC_RDMA_WRITE: c_int = 1;
-pub(crate) const WC_RDMA_READ: c_int = 2;
-pub(crate) const WC_COMP_SWAP: c_int = 3;
-pub(crate) const WC_FETCH_ADD: c_int = 4;
-pub(crate) const WC_BIND_MW: c_int = 5;
-pub(crate) const WC_LOCAL_INV: c_int = 6;
-pub(crate) const WC_RECV: c_int = 1 << 7;
-pub(crate) const WC_RECV_RDMA_WITH_IMM: c_int = WC_RECV + 1;
-pub(crate) const WC_GRH: c_uint = 1;
-pub(crate) const WC_WITH_IMM: c_uint = 1 << 1;
-pub(crate) const WC_WITH_INV: c_uint = 1 << 3;
-
-/// `enum ibv_qp_attr_mask`.
-pub(crate) mod qp_attr {
-    use std::ffi::c_int;
-
-    pub(crate) const STATE: c_int = 1;
-    pub(crate) const CUR_STATE: c_int = 1 << 1;
-    pub(crate) const ACCESS_FLAGS: c_int = 1 << 3;
-    pub(crate) const PKEY_INDEX: c_int = 1 << 4;
-    pub(crate) const PORT: c_int = 1 << 5;
-    pub(crate) const QKEY: c_int = 1 << 6;
-    pub(crate) const AV: c_int = 1 << 7;
-    pub(crate) const PATH_MTU: c_int = 1 << 8;
-    pub(crate) const TIMEOUT: c_int = 1 << 9;
-    pub(crate) const RETRY_CNT: c_int = 1 << 10;
-    pub(crate) const RNR_RETRY: c_int = 1 << 11;
-    pub(crate) const RQ_PSN: c_int = 1 << 12;
-    pub(crate) const MAX_QP_RD_ATOMIC: c_int = 1 << 13;
-    pub(crate) const MIN_RNR_TIMER: c_int = 1 << 15;
-    pub(crate) const SQ_PSN: c_int = 1 << 16;
-    pub(crate) const MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
-    pub(crate) const DEST_QPN: c_int = 1 << 20;
-    /// All that this device knows.
-    pub(crate) const KNOWN: c_int = STATE
-        | CUR_STATE
-        | ACCESS_FLAGS
-        | PKEY_INDEX
-        | PORT
-        | QKEY
-        | AV
-        | PATH_MTU
-        | TIMEOUT
-        | RETRY_CNT
-        | RNR_RETRY
-        | RQ_PSN
-        | MAX_QP_RD_ATOMIC
-        | MIN_RNR_TIMER
-        | SQ_PSN
-        | MAX_DEST_RD_ATOMIC
-        | DEST_QPN;
-}
 
 /// Where a structure's fields begin.
 #[doc(hidden)]
@@ -408,7 +261,7 @@ structure! {
         pd: *mut Pd,
         rkey: u32,
         handle: u32,
-        r#type: c_int,
+        kind: c_int,
     }
 }
 
@@ -728,10 +581,6 @@ structure! {
     }
 }
 
-/// `enum ibv_qp_init_attr_mask`.
-pub(crate) const QP_INIT_ATTR_PD: u32 = 1;
-pub(crate) const QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
-
 /// `enum ibv_qp_create_send_ops_flags`: READs, WRITEs, SENDs and atomics, with and without immediate data, and what
 /// windows need.
 pub(crate) const SEND_OPS_KNOWN: u64 = 0x3ff;
@@ -753,20 +602,6 @@ pub(crate) type ReadU32 = unsafe extern "C" fn(*mut CqEx) -> u32;
 pub(crate) type ReadU64 = unsafe extern "C" fn(*mut CqEx) -> u64;
 pub(crate) type ReadU16 = unsafe extern "C" fn(*mut CqEx) -> u16;
 pub(crate) type ReadU8 = unsafe extern "C" fn(*mut CqEx) -> u8;
-
-/// `enum ibv_create_cq_wc_flags`: length, immediate data, queue pairs' numbers, and what an InfiniBand path has.
-pub(crate) const WC_STANDARD_FLAGS: u64 = 0x7f;
-pub(crate) const WC_EX_WITH_COMPLETION_TIMESTAMP: u64 = 1 << 7;
-pub(crate) const WC_EX_WITH_CVLAN: u64 = 1 << 8;
-pub(crate) const WC_EX_WITH_FLOW_TAG: u64 = 1 << 9;
-pub(crate) const WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
-
-/// `enum ibv_cq_init_attr_mask`.
-pub(crate) const CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
-pub(crate) const CQ_INIT_ATTR_MASK_PD: u32 = 1 << 1;
-/// `enum ibv_create_cq_attr_flags`.
-pub(crate) const CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1;
-pub(crate) const CREATE_CQ_ATTR_IGNORE_OVERRUN: u32 = 1 << 1;
 
 structure! {
     /// `struct ibv_poll_cq_attr`.

@@ -12,7 +12,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `abi` | libibverbs' structures and numbers |
+//! | `abi`, `abi/numbers` | libibverbs' structures and numbers |
 //! | `settings` | what the environment says |
 //! | `around`, `trace` | what is put around the NIC: faults, a trace, checks |
 //! | `check` | finds misuse of verbs |

@@ -247,8 +247,11 @@ unsafe fn rereg(
     {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the caller's promise.
-    let ours = unsafe { Mr::of(mr) };
+    // SAFETY: the caller's promise; a context outlives what was made from it.
+    let ours = unsafe {
+        Opened::of((*mr).context).checked()?;
+        Mr::of(mr)
+    };
     let mut registered = ours.registered();
     if registered.region.has_windows() {
         return Err(libc::EBUSY);
@@ -346,10 +349,10 @@ unsafe fn advise(
     count: u32,
 ) -> Result<(), Errno> {
     let (populate, writes) = match advice {
-        abi::ADVISE_MR_PREFETCH => (Some(libc::MADV_POPULATE_READ), false),
-        abi::ADVISE_MR_PREFETCH_WRITE => (Some(libc::MADV_POPULATE_WRITE), true),
+        abi::ADVISE_MR_ADVICE_PREFETCH => (Some(libc::MADV_POPULATE_READ), false),
+        abi::ADVISE_MR_ADVICE_PREFETCH_WRITE => (Some(libc::MADV_POPULATE_WRITE), true),
         // Pages that are there are reached as they are.
-        abi::ADVISE_MR_PREFETCH_NO_FAULT => (None, false),
+        abi::ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => (None, false),
         _ => return Err(libc::ENOTSUP),
     };
     let is_synchronous = flags & abi::ADVISE_MR_FLAG_FLUSH != 0;
@@ -360,6 +363,7 @@ unsafe fn advise(
     let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
     // SAFETY: the caller's promise.
     let domain = unsafe { Pd::of(pd) };
+    domain.opened().checked()?;
     let place = |sge: &abi::Sge| {
         let objects = domain.opened().objects();
         let known = objects.on_demand.get(&sge.lkey).ok_or(libc::ENOENT)?;

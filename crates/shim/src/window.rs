@@ -47,7 +47,7 @@ unsafe fn alloc(pd: *mut abi::Pd, kind: c_int) -> Result<*mut abi::Mw, Errno> {
             pd,
             rkey,
             handle: rkey >> 16,
-            r#type: kind,
+            kind,
         }),
         _nic: nic,
         // SAFETY: the caller's promise.
@@ -99,7 +99,7 @@ pub(crate) unsafe fn second(
     // SAFETY: the caller's promise.
     let of = unsafe { mw.as_ref() }.ok_or(PostReason::Payload)?;
     // Of the key the low bits are the program's.
-    if of.r#type != abi::MW_TYPE_2 || (of.rkey ^ rkey) & !0xff != 0 {
+    if of.kind != abi::MW_TYPE_2 || (of.rkey ^ rkey) & !0xff != 0 {
         return Err(PostReason::Payload);
     }
     // SAFETY: the caller's promise.
