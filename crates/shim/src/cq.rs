@@ -477,8 +477,11 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut abi::CqEx, cqe: c_int) -> c_int {
         return code(Err(libc::EINVAL));
     };
     // SAFETY: the caller's promise.
-    let mut poller = unsafe { Cq::of(cq) }.poller.lock();
-    let done = poller.nic.resize(depth);
+    let ours = unsafe { Cq::of(cq) };
+    if let Err(errno) = ours.opened().checked() {
+        return code(Err(errno));
+    }
+    let done = ours.poller.lock().nic.resize(depth);
     if done.is_ok() {
         // SAFETY: as a program reads it that has asked for it.
         unsafe { (*cq).cqe = cqe };

@@ -165,7 +165,11 @@ pub(crate) unsafe extern "C" fn alloc_td(
     init: *mut abi::TdInitAttr,
 ) -> *mut abi::Td {
     // SAFETY: the caller's promise.
-    if unsafe { (*init).comp_mask } != 0 {
+    let (opened, unknown) = unsafe { (Opened::of(context), (*init).comp_mask) };
+    if let Err(errno) = opened.checked() {
+        return pointer(Err(errno));
+    }
+    if unknown != 0 {
         return pointer(Err(libc::EINVAL));
     }
     let td = Td {
@@ -177,6 +181,10 @@ pub(crate) unsafe extern "C" fn alloc_td(
 
 /// `ibv_dealloc_td`.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut abi::Td) -> c_int {
+    // SAFETY: a context outlives what was made from it.
+    if unsafe { Opened::of((*td).context) }.is_inherited() {
+        return 0;
+    }
     // SAFETY: the caller's promise.
     if unsafe { Td::of(td) }.users.load(Ordering::Acquire) > 0 {
         return libc::EBUSY;
@@ -199,6 +207,9 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     }
     // SAFETY: the caller's promise.
     let of = unsafe { Pd::of(asked.pd) };
+    if let Err(errno) = of.opened().checked() {
+        return pointer(Err(errno));
+    }
     if of.is_parent() {
         return pointer(Err(libc::EINVAL));
     }

@@ -132,8 +132,13 @@ unsafe extern "C" fn ibv_modify_srq(
     if mask & abi::SRQ_LIMIT == 0 {
         return 0;
     }
+    // SAFETY: the caller's promise; a context outlives what was made from it.
+    let (ours, opened) = unsafe { (Srq::of(srq), Opened::of((*srq).context)) };
+    if let Err(errno) = opened.checked() {
+        return code(Err(errno));
+    }
     // SAFETY: the caller's promise.
-    let (ours, limit) = unsafe { (Srq::of(srq), (*attr).srq_limit) };
+    let limit = unsafe { (*attr).srq_limit };
     let armed = ours.queue.lock().0.arm_limit(limit);
     code(armed.map_err(|error| errno_of(&error)))
 }
