@@ -105,7 +105,7 @@ pub trait Nic: Send + Sync + Debug {
     /// meanwhile may fail.
     ///
     /// # Errors
-    /// `NoSuch`; `Unsupported` where keys stay.
+    /// `NoSuch`, `Busy` while memory windows are bound to either; `Unsupported` where keys stay.
     fn exchange_keys(&self, _one: Lkey, _other: Lkey) -> Result<(), VerbsError> {
         let what = "exchanging keys";
         Err(VerbsError::Unsupported { what })

@@ -3,7 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use verbs::nic::NicMr;
 use verbs::{Access, Iova, Lkey, Rkey, VerbsError, rules};
@@ -41,6 +41,13 @@ pub(crate) struct Holder {
     slot: Mutex<Option<Slot<Known>>>,
 }
 
+impl Holder {
+    fn slot(&self) -> MutexGuard<'_, Option<Slot<Known>>> {
+        // Every change is a single step.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The regions of an adapter.
 #[derive(Debug)]
 pub(crate) struct Regions {
@@ -51,7 +58,6 @@ pub(crate) struct Regions {
     /// Held by whoever carries an atomic of a peer out.
     activity: Mutex<Arc<Activity>>,
     windows: Windows,
-    exchanging: Mutex<()>,
 }
 
 impl Regions {
@@ -62,7 +68,6 @@ impl Regions {
             variant: AtomicU16::new(adapter.incarnation as u16),
             activity: Mutex::new(adapter.quiescence.activity()),
             windows: Windows::default(),
-            exchanging: Mutex::new(()),
         }
     }
 
@@ -122,24 +127,24 @@ impl Regions {
             let described = mr_entry::describe(entry, key).ok_or_else(|| no_such(key))?;
             Ok((known, holder, described))
         };
-        let [first, second] = [find(keys[0])?, find(keys[1])?];
-        // One exchange at a time, so that nobody waits for a lock of another.
-        let _exchanging = self
-            .exchanging
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let lock = |holder: &'_ Holder| {
-            let mut slot = holder.slot.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.take()
+        let withdraw = || {
+            let found = [find(keys[0])?, find(keys[1])?];
+            for key in keys {
+                mr_entry::withdraw(self.adapter.mr_entry(mr_index(key)));
+            }
+            Ok(found)
         };
-        let slots = [lock(&first.1), lock(&second.1)];
-        let ways = slots
-            .into_iter()
-            .zip(keys)
-            .zip([(&second, &first), (&first, &second)]);
-        for ((slot, key), ((known, holder, described), (.., before))) in ways {
-            let entry = self.adapter.mr_entry(mr_index(key));
-            mr_entry::withdraw(entry);
+        // From here on nothing is bound to them, until they have their keys again.
+        let withdrawn = self.windows.without(&self.adapter, keys, withdraw);
+        let what = "a region with memory windows";
+        let [first, second] = withdrawn.unwrap_or(Err(VerbsError::Busy { what }))?;
+        // Nobody may still be looking at the entries when they describe other regions.
+        self.adapter.quiescence.wait();
+        let slots = [&first, &second].map(|(_, holder, _)| holder.slot().take());
+        let ways = [(&second, &first), (&first, &second)];
+        for ((slot, key), ((known, holder, described), (.., before))) in
+            slots.into_iter().zip(keys).zip(ways)
+        {
             if let Some(slot) = &slot {
                 let known = known.clone();
                 slot.set(Known { key, ..known });
@@ -149,8 +154,8 @@ impl Regions {
                 given,
                 ..*described
             };
-            mr_entry::announce(entry, key, &described);
-            *holder.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
+            mr_entry::announce(self.adapter.mr_entry(mr_index(key)), key, &described);
+            *holder.slot() = slot;
             holder.key.store(key, Ordering::Relaxed);
         }
         Ok(())
@@ -196,7 +201,7 @@ impl Regions {
             window: None,
         };
         mr_entry::announce(self.adapter.mr_entry(slot.number()), key, &region);
-        *holder.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
+        *holder.slot() = Some(slot);
         Ok(holder)
     }
 }

@@ -59,6 +59,20 @@ impl Windows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something while none is bound to these regions, nor is any bound meanwhile; `None` if one is. It waits for nobody: whoever binds
+    /// one may be posting.
+    pub(crate) fn without<R>(
+        &self,
+        adapter: &Adapter,
+        regions: [u32; 2],
+        work: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let all = self.all();
+        let of_them = |state: &State| regions.contains(&state.region);
+        let any = all.values().any(|state| state.is_bound(adapter, of_them));
+        (!any).then(work)
+    }
+
     /// Binds a window by a request of a queue pair.
     pub(crate) fn bind(
         &self,

@@ -39,6 +39,7 @@ parts! {
     requests_are_posted_together_or_not_at_all: "whole";
     a_window_of_the_first_kind_is_what_peers_reach: "first";
     a_window_of_the_second_kind_is_one_queue_pairs: "second";
+    a_window_goes_while_peers_write_there: "under_way";
     completion_queues_change_their_size: "resize";
     a_shared_queue_tells_once_that_it_runs_low: "limit";
     memory_is_registered_anew_under_its_key: "rereg";

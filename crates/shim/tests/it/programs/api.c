@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -451,6 +452,73 @@ static void second(void)
 	OK(ibv_dealloc_mw(mw));
 }
 
+/* A peer that writes by a window's key all the time, which it is told anew. */
+static struct {
+	struct end *end;
+	uint64_t at;
+	_Atomic uint32_t rkey;
+	_Atomic unsigned long writes;
+	_Atomic int is_over;
+} race;
+
+static void *writing(void *nothing)
+{
+	while (!race.is_over) {
+		CHECK(written(race.end, race.at, race.rkey, "********") == IBV_WC_SUCCESS);
+		race.writes++;
+	}
+	return nothing;
+}
+
+/* Waits until so many more are done that began after this. */
+static void until_written(unsigned long more)
+{
+	unsigned long before = race.writes;
+
+	while (race.writes < before + 1 + more)
+		usleep(0);
+}
+
+/* A window that is bound and unbound while a peer writes. Over UC, where a refused WRITE is lost and nothing fails. */
+static void under_way(void)
+{
+	struct end a = begun(IBV_QPT_UC, 16, ALL, NULL);
+	struct end b = begun(IBV_QPT_UC, 16, ALL | IBV_ACCESS_MW_BIND, NULL);
+	struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
+	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED }, none = bind;
+	volatile char *bytes = b.bytes + 64;
+	pthread_t writer;
+
+	CHECK(mw);
+	connected(&a, &b, IBV_QPT_UC);
+	race.end = &a;
+	race.at = (uintptr_t) bytes;
+	race.rkey = mw->rkey;
+	CHECK(!pthread_create(&writer, NULL, writing, NULL));
+	bind.bind_info = (struct ibv_mw_bind_info) { b.mr, (uintptr_t) bytes, 8, IBV_ACCESS_REMOTE_WRITE };
+	for (int round = 0; round < 50; round++) {
+		OK(ibv_bind_mw(b.qp, mw, &bind));
+		CHECK(done(&b).status == IBV_WC_SUCCESS);
+		race.rkey = mw->rkey;
+		/* It is reached; */
+		while (!bytes[7])
+			usleep(0);
+		OK(ibv_bind_mw(b.qp, mw, &none));
+		CHECK(done(&b).status == IBV_WC_SUCCESS);
+		/* and when what was under way has ended, no more. */
+		until_written(0);
+		for (int at = 0; at < 8; at++)
+			bytes[at] = 0;
+		until_written(20);
+		for (int at = 0; at < 8; at++)
+			CHECK(!bytes[at]);
+	}
+	race.is_over = 1;
+	CHECK(!pthread_join(writer, NULL));
+	OK(ibv_dealloc_mw(mw));
+	OK(ibv_dereg_mr(b.mr));
+}
+
 /* Completion queues that change their size. */
 static void resize(void)
 {
@@ -847,7 +915,7 @@ static void ethernet(void)
 int main(int argc, char **argv)
 {
 	const struct { const char *name; void (*part)(void); } parts[] = {
-		{ "whole", whole }, { "first", first }, { "second", second }, { "resize", resize }, { "limit", limit },
+		{ "whole", whole }, { "first", first }, { "second", second }, { "under_way", under_way }, { "resize", resize }, { "limit", limit },
 		{ "rereg", rereg }, { "domains", domains }, { "stamps", stamps }, { "on_demand", on_demand },
 		{ "ethernet", ethernet },
 	};
