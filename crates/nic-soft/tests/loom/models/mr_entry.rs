@@ -37,6 +37,8 @@ fn an_entry_that_changes_is_read_as_one_region_or_none() {
             len: Default::default(),
             start: Default::default(),
             in_file: Default::default(),
+            qpn: Default::default(),
+            given: Default::default(),
         });
         announce(&entry, 1, &region(1));
         let reader = {
