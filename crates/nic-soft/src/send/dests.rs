@@ -246,6 +246,11 @@ impl Dests {
         true
     }
 
+    /// The datagram that waited is over. Attempts for others say nothing of those for it.
+    pub(crate) fn end_waiting(&mut self) {
+        self.awaited.clear();
+    }
+
     /// One of the attempts that a kept datagram waits for, which may just have ended.
     pub(crate) fn awaited(&self) -> Option<Arc<Contact>> {
         let is_under_way = |contact: &&Arc<Contact>| contact.outcome().is_none();

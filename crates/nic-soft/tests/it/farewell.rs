@@ -193,6 +193,30 @@ fn what_was_posted_is_sent_before_its_queue_pair_goes() {
 }
 
 #[test]
+fn who_takes_the_number_of_a_process_that_died_is_waited_for() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut dies = Receiver::start(run_dir.path());
+    let mut sender = Sender::new(pair::options(run_dir.path()));
+    dies.stop();
+    sender.send(dies.ud.num(), 1);
+    assert!(!sender.has_completed(), "nobody can have answered");
+    let before = dies.ud.num();
+    dies.process.0.kill().expect("killed");
+    dies.process.0.wait().expect("ended");
+    // What speaks to it would ask it to give everything back.
+    std::mem::forget(dies);
+    assert!(next(&mut sender.cq, "nobody is there").is_ok());
+    let mut successor = Receiver::start(run_dir.path());
+    assert_eq!(successor.ud.num(), before);
+    successor.stop();
+    sender.send(before, 2);
+    assert!(!sender.has_completed(), "nobody can have answered");
+    successor.go_on();
+    assert!(next(&mut sender.cq, "it completes").is_ok());
+    assert_eq!(successor.hears(), 2);
+}
+
+#[test]
 fn a_process_that_does_not_answer_holds_a_queue_up_once() {
     let run_dir = tempfile::tempdir().expect("a directory");
     let mut awake = Receiver::start(run_dir.path());

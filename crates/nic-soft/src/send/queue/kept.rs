@@ -129,6 +129,7 @@ impl SendQueue {
             };
             match self.execute(qp, &wr, kept.address, kept.len, &mut kept.progress) {
                 Outcome::Done => {
+                    self.dests.end_waiting();
                     // First: the peer may hear of the completion, and arm its queue anew.
                     self.connection.ring();
                     let (flags, len) = (wr.flags, kept.len);
