@@ -12,6 +12,7 @@ mod layout;
 mod libfabric;
 mod matrix;
 mod memory;
+mod mpi;
 mod own;
 mod pair;
 mod places;
