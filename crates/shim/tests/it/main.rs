@@ -18,4 +18,5 @@ mod pair;
 mod places;
 mod programs;
 mod pyverbs;
+mod sideway;
 mod ucx;
