@@ -21,7 +21,8 @@
 //! in other libraries' constructors, in signal handlers. So they allocate nothing, take one lock with all
 //! signals blocked (`lock`), call the kernel directly (`os`), and have little to do for memory that is
 //! not ours: a look at whether there is any of ours in these parts. What calls the kernel without libc is not
-//! seen (the Go runtime, for one). A descriptor is looked at before it is used, because programs close, and use
+//! seen (the Go runtime, for one, and UCX, which puts its own code before `mmap` and `munmap`): so what the kernel says is looked at
+//! when memory is registered (`maps`). A descriptor is looked at before it is used, because programs close, and use
 //! again, descriptors that are not theirs.
 
 use std::ffi::{CStr, c_void};
@@ -31,6 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod fork;
 mod heap;
 mod lock;
+mod maps;
 mod os;
 mod pages;
 mod table;
@@ -95,11 +97,13 @@ pub(crate) fn file_of(start: usize, len: usize) -> Option<(OwnedFd, u64)> {
     if !table::may_touch(start, len) {
         return None;
     }
-    locked(|table| {
+    let (fd, id, offset) = locked(|table| {
         let (file, offset) = table.place(start, len)?;
         let fd = table.files[file].checked_fd()?;
-        Some((os::duplicate(fd)?, offset as u64))
-    })
+        Some((os::duplicate(fd)?, table.files[file].id, offset))
+    })?;
+    // By now something else may lie there, of which nobody told.
+    maps::lies_in(start, len, id, offset).then_some((fd, offset as u64))
 }
 
 /// Shared memory of whole pages, at an address that the kernel chooses, or a better one; `None` where that
