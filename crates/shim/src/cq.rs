@@ -481,8 +481,12 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut abi::CqEx, cqe: c_int) -> c_int {
     if let Err(errno) = ours.opened().checked() {
         return code(Err(errno));
     }
-    let done = ours.poller.lock().nic.resize(depth);
+    let mut poller = ours.poller.lock();
+    let done = poller.nic.resize(depth);
     if done.is_ok() {
+        if let Some(state) = &ours.opened().check {
+            check::resized(state, ours.num, depth);
+        }
         // SAFETY: as a program reads it that has asked for it.
         unsafe { (*cq).cqe = cqe };
     }

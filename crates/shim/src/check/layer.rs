@@ -319,7 +319,8 @@ impl Checks {
 
 fn tell_overrun(cq: &Cq) {
     let most = cq.possible_max.load(Ordering::Relaxed);
-    let what = format!("a completion queue of {} entries has overrun", cq.depth);
+    let depth = cq.depth.load(Ordering::Relaxed);
+    let what = format!("a completion queue of {depth} entries has overrun");
     let finding = Finding::error("cq-overrun", what)
         .fact(format!("Up to {most} requests were under way whose completions come here."))
         .at("the queue was made", cq.made)

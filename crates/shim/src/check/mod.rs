@@ -37,8 +37,9 @@ use std::sync::{Arc, OnceLock};
 
 use verbs::decorate::Wrap;
 use verbs::nic::{Nic, NicMr};
-use verbs::{Access, Gid, PdNum, PostReason, QpNum};
+use verbs::{Access, CqNum, Gid, PdNum, PostReason, QpNum};
 
+use crate::abi;
 use crate::caller::Stack;
 use crate::settings::{self, CheckSettings};
 use layer::Checks;
@@ -107,6 +108,13 @@ pub(crate) unsafe fn give_back<T>(object: *mut T) {
     }
 }
 
+/// A completion queue holds another number of completions now.
+pub(crate) fn resized(state: &State, cq: CqNum, depth: u32) {
+    if let Some(cq) = lock(&state.cqs).get(&cq.0) {
+        cq.depth.store(depth, Ordering::Relaxed);
+    }
+}
+
 /// A region was registered.
 pub(crate) fn registered(state: &State, pd: PdNum, start: usize, mr: &dyn NicMr, access: Access) {
     let region = Region {
@@ -118,6 +126,7 @@ pub(crate) fn registered(state: &State, pd: PdNum, start: usize, mr: &dyn NicMr,
         len: mr.len(),
         iova: mr.addr(),
         access,
+        is_on_demand: access.bits() & abi::ACCESS_ON_DEMAND != 0,
         registered: Stack::here(),
         deregistered: None,
         lost: None,

@@ -31,6 +31,8 @@ pub(super) struct Region {
     /// What work requests call the first byte.
     pub(super) iova: u64,
     pub(super) access: Access,
+    /// It is whatever the program maps at its place.
+    pub(super) is_on_demand: bool,
     pub(super) registered: Stack,
     pub(super) deregistered: Option<Stack>,
     /// What took its memory away.
@@ -46,7 +48,7 @@ impl Region {
             self.start.max(start),
             (self.start + self.len).min(start.saturating_add(len)),
         );
-        from < to && (call != "free" || to - from >= self.len / 2)
+        !self.is_on_demand && from < to && (call != "free" || to - from >= self.len / 2)
     }
 
     /// Whether a range that a work request names is inside.
@@ -98,8 +100,10 @@ fn with<T>(look: impl FnOnce(&mut Regions) -> T) -> T {
 }
 
 pub(super) fn add(region: Region) {
-    LOWEST.fetch_min(region.start, Ordering::Relaxed);
-    HIGHEST.fetch_max(region.start + region.len, Ordering::Relaxed);
+    if !region.is_on_demand {
+        LOWEST.fetch_min(region.start, Ordering::Relaxed);
+        HIGHEST.fetch_max(region.start + region.len, Ordering::Relaxed);
+    }
     with(|regions| regions.live.insert((region.context, region.lkey), region));
 }
 
@@ -187,7 +191,7 @@ pub(super) fn lose(
 
 /// Looks whether the memory of a region is there, and tells when it is not.
 pub(super) fn look(region: &Region, is_posted: bool) {
-    if region.lost.is_some() || are_mapped(region.start, region.len) {
+    if region.is_on_demand || region.lost.is_some() || are_mapped(region.start, region.len) {
         return;
     }
     let here = Stack::here();

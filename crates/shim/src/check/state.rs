@@ -52,23 +52,23 @@ pub(super) fn contexts() -> Vec<Arc<State>> {
 /// A completion queue.
 #[derive(Debug)]
 pub(super) struct Cq {
-    pub(super) depth: u32,
+    pub(super) depth: AtomicU32,
     pub(super) made: Stack,
     /// Requests under way whose completions come here.
     possible: AtomicU64,
     pub(super) possible_max: AtomicU64,
-    /// It was told that there may be too many.
+    /// It was told that there may be too many, or the program has said that it polls in time.
     is_told: AtomicBool,
 }
 
 impl Cq {
     pub(super) fn new(init: &CqInit) -> Self {
         Cq {
-            depth: init.depth,
+            depth: AtomicU32::new(init.depth),
             made: Stack::here(),
             possible: AtomicU64::new(0),
             possible_max: AtomicU64::new(0),
-            is_told: AtomicBool::new(false),
+            is_told: AtomicBool::new(init.ignores_overrun),
         }
     }
 
@@ -77,10 +77,10 @@ impl Cq {
         let count = count as u64;
         let possible = self.possible.fetch_add(count, Ordering::Relaxed) + count;
         self.possible_max.fetch_max(possible, Ordering::Relaxed);
-        if possible <= self.depth.into() || self.is_told.swap(true, Ordering::Relaxed) {
+        let depth = self.depth.load(Ordering::Relaxed);
+        if possible <= depth.into() || self.is_told.swap(true, Ordering::Relaxed) {
             return;
         }
-        let depth = self.depth;
         let what = format!(
             "a completion queue of {depth} entries may have to hold {possible} completions"
         );
