@@ -66,7 +66,10 @@ fn unwind(mut note: impl FnMut(usize, usize)) -> Stack {
     let ours = this_library();
     backtrace::trace(|frame| {
         let at = frame.ip() as usize;
-        note(at, (frame.sp() as usize).wrapping_sub(size_of::<usize>()));
+        // The last frame of all has none.
+        if at != 0 {
+            note(at, (frame.sp() as usize).wrapping_sub(size_of::<usize>()));
+        }
         if at != 0 && (stack.len > 0 || !ours.contains(&at)) {
             // What it returns to is behind the call.
             stack.frames[stack.len] = at - 1;
@@ -83,11 +86,15 @@ const WAYS: usize = 16;
 const WAY: usize = 32;
 
 thread_local! {
-    static KNOWN: RefCell<Known> = const { RefCell::new(Known(Vec::new())) };
+    static KNOWN: RefCell<Known> = const { RefCell::new(Known { ways: Vec::new(), unwound: 0 }) };
 }
 
 /// Stacks that were unwound before.
-struct Known(Vec<Way>);
+struct Known {
+    ways: Vec<Way>,
+    /// How often a stack had to be unwound.
+    unwound: u64,
+}
 
 /// One of them: it is the same again when all return addresses lie where they did, because the innermost one's place and those
 /// between them follow from each other.
@@ -105,7 +112,7 @@ struct Way {
 impl Known {
     fn look_up(&mut self, from: usize) -> Stack {
         let index = from / 16 % WAYS;
-        if let Some(way) = self.0.get(index)
+        if let Some(way) = self.ways.get(index)
             && way.from == from
             && way.is_same()
         {
@@ -133,10 +140,11 @@ impl Known {
         if !is_told {
             way.len = 0;
         }
-        if self.0.is_empty() {
-            self.0 = vec![Way { from: 0, ..way }; WAYS];
+        if self.ways.is_empty() {
+            self.ways = vec![Way { from: 0, ..way }; WAYS];
         }
-        self.0[index] = way;
+        self.ways[index] = way;
+        self.unwound += 1;
         way.stack
     }
 }
@@ -252,4 +260,31 @@ fn nearest(at: usize) -> String {
     let name = Path::new(&*name).file_name().unwrap_or_default();
     let offset = at - found.dli_fbase as usize;
     format!("{}+{offset:#x}", name.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unwound() -> u64 {
+        KNOWN.with_borrow(|known| known.unwound)
+    }
+
+    #[inline(never)]
+    fn one() -> Stack {
+        std::hint::black_box(Stack::here())
+    }
+
+    #[test]
+    fn a_way_that_was_taken_before_is_not_unwound_again() {
+        let before = unwound();
+        let mut stacks = Vec::new();
+        for _ in 0..std::hint::black_box(9) {
+            stacks.push(one());
+        }
+        assert!(stacks.iter().all(|stack| *stack == stacks[0]));
+        let again = unwound() - before;
+        let expected = if cfg!(target_arch = "x86_64") { 1 } else { 9 };
+        assert_eq!(again, expected);
+    }
 }
