@@ -54,6 +54,17 @@ fn a_program_is_the_process_that_was_started() {
         &["--gid", "10.0.0.7", "--", "sh", "-c", "echo $VERVAIN_GID"],
     );
     said.expect(0, "::ffff:10.0.0.7\n");
+    let checks = ["sh", "-c", "echo $VERVAIN_CHECK"];
+    let said = ask(&place, "run", &[&["--check"], &checks[..]].concat());
+    said.expect(0, "-\n");
+    let file = place.path("findings.json").display().to_string();
+    let flag = format!("--check={file}");
+    let said = ask(
+        &place,
+        "run",
+        &[&[flag.as_str(), "--"], &checks[..]].concat(),
+    );
+    said.expect(0, &format!("{file}\n"));
 }
 
 #[test]
