@@ -44,8 +44,7 @@ fn ranks_exchange_what_they_know() {
     let host = host.with_variable("VERVAIN_TRACE", trace.to_str().expect("a path"));
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs/ring.py");
     let said = ranks(&host, &[program.to_str().expect("a path")]);
-    let said = said.expect("rank 0 of 2 has it all");
-    let said = said.expect("rank 1 of 2 has it all");
+    let said = said.expect("all is there on ranks 0 1");
     // 8 MB have gone by the device, not by another way: a READ for each long message.
     let trace = std::fs::read_to_string(trace).expect("a trace");
     assert!(trace.contains("READ"), "{}\n{trace}", said.text());

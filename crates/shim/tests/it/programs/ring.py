@@ -19,4 +19,7 @@ for count in (1, 100, 10_000, 1_000_000):
     assert got == numbers(before, count), count
 assert world.sendrecv({"rank": rank}, to, source=before) == {"rank": before}
 assert world.allreduce(rank) == size * (size - 1) // 2
-print("rank", rank, "of", size, "has it all")
+# One that says it for all: lines of several come mixed.
+ranks = world.gather(rank)
+if rank == 0:
+    print("all is there on ranks", *ranks)
