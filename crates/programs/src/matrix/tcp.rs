@@ -67,5 +67,10 @@ pub(super) fn rows() -> Vec<Row> {
         .waits_for(SELECT_KEEPS_BITS),
         memcached,
     ];
-    rows.map(|row| row.over_rsockets()).to_vec()
+    let tested = |row: Row| match row.missing {
+        None => row.tested(),
+        // What hangs takes its time.
+        Some(_) => row,
+    };
+    rows.map(|row| tested(row.over_rsockets())).to_vec()
 }
