@@ -9,8 +9,9 @@ use verbs::nic::NicCq;
 use verbs::{CqError, CqNum, Polled, VerbsError};
 
 use crate::contact::adapter::Adapter;
+use crate::device::agent;
+use crate::device::limits::check_depth;
 use crate::device::objects::Registry;
-use crate::device::{agent, nic};
 use crate::queue::cq::Waiting;
 use crate::queue::qp::{Cq, QpShared};
 use crate::recv::recv_lane::{Left, RecvLane};
@@ -231,7 +232,7 @@ impl NicCq for SoftCq {
     }
 
     fn resize(&mut self, depth: u32) -> Result<(), VerbsError> {
-        nic::check_depth(depth)?;
+        check_depth(depth)?;
         match self.shared.resize(depth as usize) {
             true => Ok(()),
             false => {

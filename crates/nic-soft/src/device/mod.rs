@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod channel;
 pub(crate) mod cq;
 pub(crate) mod host;
+pub(crate) mod limits;
 pub(crate) mod nic;
 pub(crate) mod objects;
 pub(crate) mod qp;

@@ -19,6 +19,7 @@ use crate::contact::adapter::{self, Adapter};
 use crate::device::agent::{self, Agent};
 use crate::device::channel::SoftChannel;
 use crate::device::cq::SoftCq;
+use crate::device::limits::{CQE_MAX, check_depth, limit};
 use crate::device::objects::Registry;
 use crate::device::qp;
 use crate::device::srq::SoftSrq;
@@ -37,8 +38,6 @@ use crate::shared::route::Route;
 
 /// Bytes a work request may carry inline.
 const INLINE_MAX: u32 = 1024;
-/// Entries of a completion queue at most.
-const CQE_MAX: u32 = 1 << 20;
 
 /// How to open a software NIC.
 #[derive(Clone, Debug)]
@@ -294,26 +293,6 @@ fn device_attr(name: &str, gid: Gid) -> DeviceAttr {
     device.inline_max = INLINE_MAX;
     device.message_len_max = MESSAGE_LEN_MAX;
     device
-}
-
-fn limit(what: &'static str, value: u32, max: u32) -> Result<(), VerbsError> {
-    if value > max {
-        return Err(VerbsError::Limit {
-            what,
-            value: value.into(),
-            max: max.into(),
-        });
-    }
-    Ok(())
-}
-
-/// Checks how many completions a queue is to hold.
-pub(crate) fn check_depth(depth: u32) -> Result<(), VerbsError> {
-    limit("completion queue entries", depth, CQE_MAX)?;
-    if depth == 0 {
-        return Err(VerbsError::invalid("completion queue", "it has no entries"));
-    }
-    Ok(())
 }
 
 impl Nic for SoftNic {

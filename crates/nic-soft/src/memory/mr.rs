@@ -2,51 +2,25 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs::nic::NicMr;
-use verbs::{Access, Iova, Lkey, Rkey, VerbsError, rules};
+use verbs::{Access, Iova, Lkey, Rkey, VerbsError, WindowBind, rules};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::AtomicRequest;
 use crate::memory::atomic;
+use crate::memory::known::{Holder, Known, REMOTELY};
 use crate::memory::pd::PdUse;
 use crate::memory::remap::{self, Place};
-use crate::memory::window::Windows;
+use crate::memory::windows::Windows;
 use crate::shared::cause::Cause;
 use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, mr_index};
 use crate::shared::mr_entry::{self, Described};
 use crate::shared::segment::{Mapping, Writers};
 use crate::sync::quiescence::Activity;
 use crate::sync::table::{Slot, Table};
-
-/// What the adapter keeps of a region.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) key: u32,
-    pub(crate) pd: usize,
-    /// The file behind it, for peers to map; `None` for private memory, and for memory that no
-    /// peer has a right to.
-    pub(crate) file: Option<Arc<OwnedFd>>,
-    /// Who holds the key; nobody for a window's.
-    pub(crate) holder: Weak<Holder>,
-}
-
-/// A region's key, which it may exchange for another region's.
-#[derive(Debug)]
-pub(crate) struct Holder {
-    key: AtomicU32,
-    /// The number in the key.
-    slot: Mutex<Option<Slot<Known>>>,
-}
-
-impl Holder {
-    fn slot(&self) -> MutexGuard<'_, Option<Slot<Known>>> {
-        // Every change is a single step.
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The regions of an adapter.
 #[derive(Debug)]
@@ -77,6 +51,12 @@ impl Regions {
 
     pub(crate) fn windows(&self) -> &Windows {
         &self.windows
+    }
+
+    /// Binds a window by a request of a queue pair of this number and protection domain.
+    pub(crate) fn bind(&self, qpn: u32, pd: usize, bind: &WindowBind) -> Result<(), Cause> {
+        let find = |key| self.known(key);
+        self.windows.bind(&self.adapter, find, (qpn, pd), bind)
     }
 
     /// Takes a number for a window, and a key with it.
@@ -179,10 +159,7 @@ impl Regions {
         let slot = self.known.take(|_| true)?;
         let key = (slot.number() as u32) << 16 | u32::from(self.next_variant());
         let pd = pd.number();
-        let holder = Arc::new(Holder {
-            key: AtomicU32::new(key),
-            slot: Mutex::new(None),
-        });
+        let holder = Arc::new(Holder::new(key));
         slot.set(Known {
             key,
             pd,
@@ -352,11 +329,6 @@ impl SoftMr {
         })
     }
 }
-
-/// Rights that peers have.
-pub(crate) const REMOTELY: Access = Access::REMOTE_WRITE
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC);
 
 /// Rights by which peers come to have some, now or when a window is bound.
 const REACHABLE: Access = REMOTELY.union(Access::WINDOW_BIND);

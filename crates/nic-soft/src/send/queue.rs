@@ -339,10 +339,7 @@ impl SendQueue {
                 self.datagram(adapter, &to, address, imm, wr.flags, &local, len)
             }
             (Op::BindWindow(bind), _) => {
-                let done = self
-                    .regions
-                    .windows()
-                    .bind(&self.regions, qp.num, qp.pd, &bind);
+                let done = self.regions.bind(qp.num, qp.pd, &bind);
                 done.map_or_else(Outcome::Failed, |()| Outcome::Done)
             }
             (Op::LocalInvalidate { rkey }, _) => {
