@@ -17,7 +17,7 @@ const PIECE_MAX: usize = 4096;
 /// Kinds, as the design's page numbers them.
 const PAD: u8 = 1;
 const SEND: u8 = 2;
-const KINDS: std::ops::RangeInclusive<u8> = 1..=6;
+const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Deed<'a> {
