@@ -282,6 +282,12 @@ unsafe extern "C" fn start(qp: *mut abi::QpEx) {
 }
 
 unsafe extern "C" fn complete(qp: *mut abi::QpEx) -> c_int {
+    // A child may be forked between `start` and this.
+    // SAFETY: the caller's promise.
+    if unsafe { Qp::of(qp.cast()) }.opened().is_inherited() {
+        fork::tell();
+        return libc::EIO;
+    }
     // SAFETY: as `sender` says.
     let sender = unsafe { sender(qp) };
     sender.end();
@@ -299,6 +305,10 @@ unsafe extern "C" fn complete(qp: *mut abi::QpEx) -> c_int {
 }
 
 unsafe extern "C" fn abort(qp: *mut abi::QpEx) {
+    // SAFETY: the caller's promise.
+    if unsafe { Qp::of(qp.cast()) }.opened().is_inherited() {
+        return;
+    }
     // SAFETY: this thread has it; the next `start` empties the batch.
     unsafe { Qp::of(qp.cast()).send.force_unlock() };
 }

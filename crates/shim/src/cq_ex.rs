@@ -183,6 +183,12 @@ unsafe extern "C" fn start(cq: *mut abi::CqEx, attr: *const abi::PollCqAttr) -> 
 }
 
 unsafe extern "C" fn next(cq: *mut abi::CqEx) -> c_int {
+    // A child may be forked between `start` and this.
+    // SAFETY: the caller's promise.
+    if unsafe { Cq::of(cq) }.opened().is_inherited() {
+        fork::tell();
+        return libc::EIO;
+    }
     // SAFETY: the caller has started.
     unsafe { advance(cq) }
 }
@@ -191,6 +197,9 @@ unsafe extern "C" fn end(cq: *mut abi::CqEx) {
     // SAFETY: the caller has started, and found something.
     unsafe {
         let cq = Cq::of(cq);
+        if cq.opened().is_inherited() {
+            return;
+        }
         cq.holder.store(0, Ordering::Relaxed);
         cq.poller.force_unlock();
     }

@@ -332,14 +332,21 @@ unsafe fn group(gid: *const [u8; 16]) -> Gid {
 unsafe extern "C" fn ibv_attach_mcast(qp: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
     let (ours, group) = unsafe { (Qp::of(qp), group(gid)) };
-    let attached = ours.ctl.attach_mcast(group);
-    code(attached.map_err(|error| errno_of(&error)))
+    let attached = ours.opened().checked().and_then(|_| {
+        let attached = ours.ctl.attach_mcast(group);
+        attached.map_err(|error| errno_of(&error))
+    });
+    code(attached)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_detach_mcast(qp: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
     let (ours, group) = unsafe { (Qp::of(qp), group(gid)) };
+    // A child's parent is in its groups still.
+    if ours.opened().is_inherited() {
+        return 0;
+    }
     let detached = ours.ctl.detach_mcast(group);
     code(detached.map_err(|error| errno_of(&error)))
 }

@@ -106,6 +106,11 @@ unsafe extern "C" fn ibv_create_srq(
 unsafe extern "C" fn ibv_query_srq(srq: *mut abi::Srq, attr: *mut abi::SrqAttr) -> c_int {
     // SAFETY: the caller's promise.
     let ours = unsafe { Srq::of(srq) };
+    // In a child, whoever had the lock when it was forked has it for ever.
+    // SAFETY: a context outlives what was made from it.
+    if let Err(errno) = unsafe { Opened::of((*ours.c.at()).context) }.checked() {
+        return code(Err(errno));
+    }
     let srq_limit = ours.queue.lock().0.limit();
     let known = abi::SrqAttr {
         srq_limit,

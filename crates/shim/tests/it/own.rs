@@ -38,8 +38,8 @@ fn all_is_well(name: &str) -> String {
 fn a_forked_child_is_told_that_what_it_inherits_is_not_its_own() {
     let said = all_is_well("child");
     let sentence = "vervain: this process is a fork of one that has opened the device";
-    // Once each: the child, its child, and the one that composes.
-    assert_eq!(said.matches(sentence).count(), 3, "{said}");
+    // Once each: the child, its child, and the two that compose.
+    assert_eq!(said.matches(sentence).count(), 4, "{said}");
 }
 
 #[test]
