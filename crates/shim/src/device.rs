@@ -184,7 +184,7 @@ pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
 
 /// Whether a read that a signal has interrupted would go on: so it does with `SA_RESTART`, and which signal it was nobody says.
 fn restarts() -> bool {
-    (1..libc::SIGRTMIN()).all(|signal| {
+    (1..=libc::SIGRTMAX()).all(|signal| {
         // SAFETY: numbers and pointers, which are written.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: only asks.

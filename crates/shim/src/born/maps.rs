@@ -9,9 +9,11 @@ use super::os::Id;
 ///
 /// Costs a read of all mappings, some tens of microseconds.
 pub(super) fn lies_in(start: usize, len: usize, file: Id, offset: usize) -> bool {
-    let Ok(text) = std::fs::read_to_string("/proc/self/maps") else {
+    let Ok(text) = std::fs::read("/proc/self/maps") else {
         return false;
     };
+    // A file's name may be any bytes.
+    let text = String::from_utf8_lossy(&text);
     let (mut reached, end) = (start, start.saturating_add(len));
     for line in text.lines() {
         let Some(mapping) = Mapping::parse(line) else {
