@@ -42,7 +42,10 @@ pub(crate) fn transport(qp_type: c_int) -> Result<Transport, Errno> {
         abi::QPT_RC => Ok(Transport::Rc),
         abi::QPT_UC => Ok(Transport::Uc),
         abi::QPT_UD => Ok(Transport::Ud),
-        _ => Err(libc::EOPNOTSUPP),
+        abi::QPT_RAW_PACKET | abi::QPT_XRC_SEND | abi::QPT_XRC_RECV | abi::QPT_DRIVER => {
+            Err(libc::EOPNOTSUPP)
+        }
+        _ => Err(libc::EINVAL),
     }
 }
 
@@ -135,10 +138,16 @@ pub(crate) fn qp_attr(attr: &abi::QpAttr, mask: c_int) -> Result<QpAttr, Errno> 
     to.sq_psn = has(qp_attr::SQ_PSN).then_some(Psn(attr.sq_psn & 0xff_ffff));
     to.rd_atomic_max = has(qp_attr::MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic);
     to.dest_rd_atomic_max = has(qp_attr::MAX_DEST_RD_ATOMIC).then_some(attr.max_dest_rd_atomic);
-    to.min_rnr_timer = has(qp_attr::MIN_RNR_TIMER).then_some(attr.min_rnr_timer & 31);
-    to.timeout = has(qp_attr::TIMEOUT).then_some(attr.timeout & 31);
-    to.retry_count = has(qp_attr::RETRY_CNT).then_some(attr.retry_cnt & 7);
-    to.rnr_retry = has(qp_attr::RNR_RETRY).then_some(attr.rnr_retry & 7);
+    // Times are of five bits.
+    let time = |bit, value: u8| match has(bit) {
+        true if value > 31 => Err(libc::EINVAL),
+        is_there => Ok(is_there.then_some(value)),
+    };
+    to.min_rnr_timer = time(qp_attr::MIN_RNR_TIMER, attr.min_rnr_timer)?;
+    to.timeout = time(qp_attr::TIMEOUT, attr.timeout)?;
+    // Counts are of three. Who asks for more wants as many as there are.
+    to.retry_count = has(qp_attr::RETRY_CNT).then_some(attr.retry_cnt.min(7));
+    to.rnr_retry = has(qp_attr::RNR_RETRY).then_some(attr.rnr_retry.min(7));
     Ok(to)
 }
 

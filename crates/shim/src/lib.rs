@@ -21,6 +21,7 @@
 //! | `device` | devices, contexts, their attributes and asynchronous events |
 //! | `domain` | protection domains, parent domains, thread domains |
 //! | `memory` | memory regions |
+//! | `present` | whether memory is there |
 //! | `confined` | what the process may not do, told once |
 //! | `born` | memory that is shared from birth: libc's functions that map and allocate pages |
 //! | `window` | memory windows |
@@ -73,6 +74,7 @@ mod l2;
 mod memory;
 mod places;
 mod post;
+mod present;
 mod qp;
 mod refused;
 mod settings;

@@ -15,7 +15,7 @@ use crate::device::Opened;
 use crate::domain::{DomainUse, Pd};
 use crate::errno::{Errno, code, errno_of, pointer, set_errno};
 use crate::theirs::Theirs;
-use crate::{check, confined};
+use crate::{check, confined, present};
 
 /// A program's memory region.
 #[repr(C)]
@@ -88,13 +88,20 @@ unsafe fn register(
     // Pages of any size are as good as huge ones.
     let ignored = Access::from_bits_retain(abi::ACCESS_HUGETLB | abi::ACCESS_ON_DEMAND);
     let granted = Access::EVERYTHING | Access::WINDOW_BIND;
-    if !(granted | Access::OPTIONAL | ignored).contains(access) {
+    let absent = Access::from_bits_retain(abi::ACCESS_ZERO_BASED);
+    if !(granted | Access::OPTIONAL | ignored | absent).contains(access) {
+        return Err(libc::EINVAL);
+    }
+    if access.intersects(absent) {
         return Err(libc::EOPNOTSUPP);
     }
-    let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
     let (nic, iova, access) = (&ours.opened().nic, Iova(iova), access & granted);
     // Memory that is paged on demand is whatever the program maps at its place, and so it is reached by its place.
     let is_on_demand = asked & abi::ACCESS_ON_DEMAND != 0;
+    if !is_on_demand {
+        present::pinnable(addr.addr(), length, access.contains(Access::LOCAL_WRITE))?;
+    }
+    let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
     let file = is_on_demand
         .not()
         .then(|| born::file_of(addr.addr(), length))
@@ -259,7 +266,10 @@ unsafe fn rereg(
     // SAFETY: these are written here alone, under the lock.
     let now = unsafe { *mr };
     let pd = match changes(abi::REREG_MR_CHANGE_PD) {
-        true if pd.is_null() => return Err(libc::EINVAL),
+        // SAFETY: the caller's promise.
+        true if pd.is_null() || unsafe { (*pd).context } != now.context => {
+            return Err(libc::EINVAL);
+        }
         true => pd,
         false => now.pd,
     };
@@ -374,12 +384,10 @@ unsafe fn advise(
         return Ok(());
     };
     for (start, len) in places {
-        let first = start & !(rustix::param::page_size() - 1);
-        // SAFETY: what the pages hold does not change.
-        let done = unsafe { libc::madvise(first as *mut c_void, start + len - first, advice) };
+        let done = present::fetch(start, len, advice);
         // Without that flag it is a hint.
-        if done != 0 && is_synchronous {
-            return Err(libc::EFAULT);
+        if is_synchronous {
+            done?;
         }
     }
     Ok(())

@@ -72,6 +72,9 @@ unsafe extern "C" fn ibv_create_srq(
     // SAFETY: the caller's promise.
     let (domain, asked) = unsafe { (Pd::of(pd), &mut *init) };
     let attr = asked.attr;
+    if attr.max_wr == 0 {
+        return pointer(Err(libc::EINVAL));
+    }
     let wanted = SrqInit::new(domain.num, attr.max_wr, attr.max_sge);
     let made = domain.opened().checked().and_then(|opened| {
         let made = opened.nic.create_srq(&wanted);

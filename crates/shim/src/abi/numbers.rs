@@ -41,6 +41,10 @@ numbers! { "", NUMBERS:
     pub(crate) const QPT_RC: c_int = 2;
     pub(crate) const QPT_UC: c_int = 3;
     pub(crate) const QPT_UD: c_int = 4;
+    pub(crate) const QPT_RAW_PACKET: c_int = 8;
+    pub(crate) const QPT_XRC_SEND: c_int = 9;
+    pub(crate) const QPT_XRC_RECV: c_int = 10;
+    pub(crate) const QPT_DRIVER: c_int = 0xff;
 
     pub(crate) const QPS_UNKNOWN: c_int = 7;
 

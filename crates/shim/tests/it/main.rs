@@ -1,5 +1,6 @@
 //! What programs rely on, tried with programs that nobody here wrote, and with some that are compiled here.
 
+mod answers;
 mod api;
 mod around;
 mod check;

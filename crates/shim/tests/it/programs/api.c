@@ -701,7 +701,11 @@ static void rereg(void)
 	LEFT(EINVAL, IBV_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0);
 	LEFT(EINVAL, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, b.bytes, LEN, ALL);
 	LEFT(EINVAL, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE);
-	LEFT(EOPNOTSUPP, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1 << 15);
+	LEFT(EINVAL, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1 << 15);
+	LEFT(EOPNOTSUPP, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_ZERO_BASED);
+	/* Another device's. */
+	CHECK(a.context != b.context);
+	LEFT(EINVAL, IBV_REREG_MR_CHANGE_PD, a.pd, NULL, 0, 0);
 	CHECK(written(&a, at, rkey, "and on. ") == IBV_WC_SUCCESS && !memcmp(b.bytes, "and on. ", 8));
 	OK(ibv_dereg_mr(b.mr));
 	CHECK(written(&a, at, rkey, "too late") == IBV_WC_REM_ACCESS_ERR);
