@@ -2,10 +2,10 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
+use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
+use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use super::text::{Entry, entries};
@@ -28,7 +28,8 @@ impl Tree {
         &self.0
     }
 
-    /// Finds it or makes it. What is in it says its name, so that nobody ever changes one.
+    /// Finds it, or makes what is missing: a file that is there is whole. What is in the tree says its name, so that nobody ever
+    /// changes one.
     fn with(run_dir: &Path, entries: &[(String, Entry)]) -> io::Result<Tree> {
         let mut hasher = DefaultHasher::new();
         entries.hash(&mut hasher);
@@ -36,23 +37,42 @@ impl Tree {
         // As the NIC makes it, which may be opened only later.
         let mut maker = fs::DirBuilder::new();
         maker.recursive(true).mode(0o700).create(run_dir)?;
-        let path = std::path::absolute(run_dir.join(&name))?;
-        if path.is_dir() {
-            return Ok(Tree(path));
+        // A path in it is given back without links.
+        let root = run_dir.canonicalize()?.join(&name);
+        for (path, entry) in entries {
+            entry.ensure(&root, &root.join(path))?;
         }
-        let (own, thread) = (std::process::id(), std::thread::current().id());
-        let unfinished = run_dir.join(format!(".{name}-{own}-{thread:?}"));
-        let written = write(&unfinished, entries);
-        let moved = written.and_then(|()| fs::rename(&unfinished, &path));
-        if let Err(error) = moved {
-            // What cannot be removed either is a hidden directory of a few KiB.
-            let _ = fs::remove_dir_all(&unfinished);
-            // Another process has been faster.
-            if !path.is_dir() {
-                return Err(error);
+        Ok(Tree(root))
+    }
+}
+
+impl Entry {
+    /// Makes it, unless it is there.
+    fn ensure(&self, root: &Path, path: &Path) -> io::Result<()> {
+        let found = fs::symlink_metadata(path);
+        let is_whole = found.is_ok_and(|found| match self {
+            // One that a crash has emptied is not.
+            Entry::Text(text) => found.is_file() && found.len() == text.len() as u64,
+            Entry::Link(_) => found.is_symlink(),
+        });
+        if is_whole {
+            return Ok(());
+        }
+        let mut directories = fs::DirBuilder::new();
+        directories.recursive(true).mode(0o755);
+        directories.create(path.parent().unwrap_or(root))?;
+        // Of several processes each makes it, and each one's is the same. In two containers both may have the same number.
+        let (own, random) = (std::process::id(), RandomState::new().hash_one(path));
+        let unfinished = root.join(format!(".{own}-{random:016x}"));
+        match self {
+            Entry::Text(text) => {
+                let mut options = fs::OpenOptions::new();
+                let options = options.write(true).create_new(true).mode(0o444);
+                options.open(&unfinished)?.write_all(text.as_bytes())?;
             }
+            Entry::Link(to) => symlink(to, &unfinished)?,
         }
-        Ok(Tree(path))
+        fs::rename(&unfinished, path)
     }
 }
 
@@ -72,20 +92,6 @@ fn interfaces() -> Vec<(String, IpAddr)> {
     addresses
         .filter_map(|address| Some((name(address.interface)?, address.ip)))
         .collect()
-}
-
-fn write(root: &Path, entries: &[(String, Entry)]) -> io::Result<()> {
-    let mut directories = fs::DirBuilder::new();
-    directories.recursive(true).mode(0o755);
-    for (path, entry) in entries {
-        let path = root.join(path);
-        directories.create(path.parent().unwrap_or(root))?;
-        match entry {
-            Entry::Text(text) => fs::write(&path, text)?,
-            Entry::Link(to) => symlink(to, &path)?,
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -110,7 +116,29 @@ mod tests {
         );
         assert_eq!(make("x").path(), first.path());
         assert_ne!(make("y").path(), first.path());
-        // Nothing half-made is left.
         assert_eq!(fs::read_dir(run_dir.path()).expect("listed").count(), 2);
+        // Nothing half-made is left.
+        assert_eq!(fs::read_dir(first.path()).expect("listed").count(), 2);
+    }
+
+    #[test]
+    fn what_a_cleaner_has_taken_is_made_anew() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let make = || Tree::with(run_dir.path(), &one("x")).expect("made");
+        let (file, link) = (make().path().join("a/b"), make().path().join("c"));
+        let text = || fs::read_to_string(&link).expect("text");
+        fs::remove_file(&file).expect("removed");
+        make();
+        assert_eq!(text(), "x");
+        fs::remove_file(&link).expect("removed");
+        fs::remove_dir_all(file.parent().expect("a")).expect("removed");
+        make();
+        assert_eq!(text(), "x");
+        fs::remove_file(&file).expect("removed");
+        fs::write(&file, "").expect("emptied");
+        make();
+        assert_eq!(text(), "x");
+        let mode = fs::metadata(&file).expect("a file").permissions();
+        assert!(mode.readonly());
     }
 }

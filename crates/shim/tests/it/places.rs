@@ -28,6 +28,20 @@ fn a_program_finds_the_device_there_whichever_function_it_uses() {
 }
 
 #[test]
+fn names_are_those_of_sys_behind_a_link_too() {
+    let host = Host::new();
+    let program = compile("places", host.run_dir(), &[]);
+    let (real, link) = (host.run_dir().join("real"), host.run_dir().join("link"));
+    std::fs::create_dir(&real).expect("a directory");
+    std::os::unix::fs::symlink(&real, &link).expect("a link");
+    let mut command = host.command(program.to_str().expect("a path"), &[]);
+    let said = command.env("VERVAIN_RUN_DIR", &link).output();
+    let said = String::from_utf8_lossy(&said.expect("it runs").stdout).into_owned();
+    let expected = "realpath: /sys/devices/virtual/infiniband/vervain0\n";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
 fn a_shell_finds_it_too() {
     let host = Host::new();
     let listed = host.say("ls", &["-l", "/sys/class/infiniband/vervain0/ports/1/"]);
