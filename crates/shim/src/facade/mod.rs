@@ -1,22 +1,24 @@
 //! Programs that open libibverbs by `dlopen`, as NCCL does, and ask for its symbols with their versions (`dlvsym`).
 //!
 //! The functions here have no versions, which serves the dynamic linker and not `dlvsym`. So `dlopen` of libibverbs'
-//! name leads to a small library of our own (`facade.c`, linked by `build.rs`), which has all of libibverbs' public symbols and
-//! versions, and goes on to the functions here. It lies in this library, and is loaded from a memfd. Its own name is another
-//! one, so that libraries that need libibverbs itself, with its private symbols, get that.
+//! name leads to a small library of our own (`facade.c`, linked by `build.rs`), which has the symbols of `infiniband/verbs.h`
+//! with their current versions, and goes on to the functions here. It lies in this library, and is loaded from a memfd, or
+//! from a file without a name where there are no memfds. Its own name is another one, so that libraries that need libibverbs itself, with its private symbols, get that.
 //!
 //! What `dlopen` looks for depends on who calls it. All other names go on to the next library's, as if
 //! called from where this was: that needs a few instructions.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::fs::File;
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use crate::device::complain;
 use crate::interpose::{Next, next};
+use crate::settings;
 
 mod words;
 
@@ -68,28 +70,43 @@ fn open(flags: c_int) -> *mut c_void {
     if !loaded.is_null() {
         return loaded;
     }
-    let file = rustix::fs::memfd_create(FACADE_NAME, MemfdFlags::CLOEXEC);
-    let written = file.map_err(std::io::Error::from).and_then(|file| {
-        let mut file = File::from(file);
-        file.write_all(FACADE).map(|()| file)
-    });
-    let file = match written {
-        Ok(file) => file,
-        Err(error) => {
-            complain("libibverbs cannot be opened", &error);
-            return std::ptr::null_mut();
-        }
-    };
-    let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+    // Containers may refuse memfds, and systems may refuse to run what is in them.
+    let loaded = load(memfd(), flags).or_else(|_| load(nameless(), flags));
+    loaded.unwrap_or_else(|error| {
+        complain("libibverbs cannot be opened", &error);
+        std::ptr::null_mut()
+    })
+}
+
+fn memfd() -> io::Result<File> {
+    let made = rustix::fs::memfd_create(FACADE_NAME, MemfdFlags::CLOEXEC)?;
+    Ok(File::from(made))
+}
+
+/// A file in the run directory that nobody else can open.
+fn nameless() -> io::Result<File> {
+    let run_dir = settings::run_dir();
+    // As the NIC makes it, which may be opened only later.
+    let mut maker = fs::DirBuilder::new();
+    maker.recursive(true).mode(0o700).create(&run_dir)?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let made = rustix::fs::open(&run_dir, flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(File::from(made))
+}
+
+/// Writes the facade to a file and loads it from there.
+fn load(file: io::Result<File>, flags: c_int) -> io::Result<*mut c_void> {
+    let mut file = file?;
+    file.write_all(FACADE)?;
+    // The dynamic linker takes a library of the same name for the same one without opening it. Others load theirs from
+    // `/proc/self/fd/N`, and may have closed it since, so that the number is ours now. Nobody else spells it so.
+    let path = format!("/proc/self/fd/../fd/{}\0", file.as_raw_fd());
     let path = CStr::from_bytes_with_nul(path.as_bytes()).expect("one zero");
     let opened = dlopen_next(path, flags);
-    if opened.is_null() {
-        complain(
-            "libibverbs cannot be opened",
-            &"the system does not map a memfd",
-        );
+    match opened.is_null() {
+        true => Err(io::Error::other("the system does not map its file")),
+        false => Ok(opened),
     }
-    opened
 }
 
 /// Keeps its arguments over a look at the name, and goes on to the next `dlopen` with the stack as it was.

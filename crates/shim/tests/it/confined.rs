@@ -67,6 +67,18 @@ fn without_memfd_the_kernel_copies() {
 }
 
 #[test]
+fn without_memfd_libibverbs_is_opened_from_a_file() {
+    let Some((host, launcher)) = confined() else {
+        return;
+    };
+    let program = compile("dlopens", host.run_dir(), &["-ldl"]);
+    let program = program.to_str().expect("a path");
+    let arguments = ["docker,memfd", program, "libibverbs.so.1"];
+    let said = host.say(launcher.to_str().expect("a path"), &arguments);
+    assert_eq!(said, "vervain0\nsuccess\nsuccess\nby dlopen\n");
+}
+
+#[test]
 fn memory_that_nobody_can_reach_is_told_in_a_sentence() {
     let Some((host, launcher)) = confined().filter(|_| has(READS[0])) else {
         return;

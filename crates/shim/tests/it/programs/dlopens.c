@@ -3,10 +3,12 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #undef ibv_query_port
 #undef ibv_reg_mr
 
@@ -47,6 +49,15 @@ int main(int argc, char **argv)
 	struct ibv_wc wc;
 	int count, done = 0;
 
+	if (argc > 2) {
+		/* Another library by its descriptor, whose number is the next one's. */
+		int fd = open(argv[2], O_RDONLY);
+		char path[64];
+
+		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+		check(fd >= 0 && dlopen(path, RTLD_NOW), path);
+		close(fd);
+	}
 	library = dlopen(argc > 1 ? argv[1] : "libibverbs.so", RTLD_NOW);
 	check(library != NULL, "dlopen");
 	check(dlvsym(library, "ibv_open_device", "IBVERBS_1.0") == NULL, "a version that we have not");
