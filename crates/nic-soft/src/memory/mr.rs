@@ -76,9 +76,15 @@ impl Regions {
         self.known.count()
     }
 
-    /// The file behind a region, and the region's protection domain.
+    /// The file behind a region or a window that peers have a right to, and its protection domain. A region that is there for windows
+    /// alone gives none: those who reach a window ask for that.
     pub(crate) fn file(&self, key: u32) -> Option<(usize, Arc<OwnedFd>)> {
         let known = self.known(key)?;
+        let entry = self.adapter.mr_entry(mr_index(key));
+        let described = mr_entry::describe(entry, key)?;
+        if !described.access.intersects(REMOTELY) {
+            return None;
+        }
         Some((known.pd, known.file?))
     }
 

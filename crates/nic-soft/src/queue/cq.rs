@@ -58,7 +58,7 @@ pub(crate) struct CqShared<Q> {
 /// behind it come here too, until the poller has taken all: so they stay in order.
 #[derive(Debug)]
 struct Spilled {
-    /// Completions that the queue is to hold in all.
+    /// Completions that the queue is to hold in all; `usize::MAX` for one that does not mind an overrun, however large it is made.
     depth: usize,
     /// Those that the ring takes while nothing is here.
     in_ring: usize,
@@ -232,7 +232,9 @@ impl<Q: Completes> CqShared<Q> {
         if self.local.len() + spilled.rest.len() > depth {
             return false;
         }
-        spilled.depth = depth;
+        if spilled.depth != usize::MAX {
+            spilled.depth = depth;
+        }
         spilled.in_ring = depth.min(self.local.capacity());
         if spilled.rest.is_empty() {
             self.local.set_depth(spilled.in_ring);
@@ -247,7 +249,10 @@ impl<Q: Completes> CqShared<Q> {
             return true;
         }
         if !self.overrun.swap(true, Ordering::AcqRel) {
+            // Not before a poller that has just taken all, and has not seen this, finds nothing odd any more.
+            let spilled = self.spilled();
             self.is_odd.store(true, Ordering::Relaxed);
+            drop(spilled);
             let event = AsyncEvent::CqError(CqNum(self.number() as u32));
             self.events.raise(event, || self.work.is_closed());
             // What they receive could not be told any more.
@@ -360,5 +365,31 @@ impl<Q: Completes> Wakes for CqShared<Q> {
 
     fn notify(&self, adapter: &Adapter, solicited: bool) {
         CqShared::notify(self, adapter, solicited);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs::CqInit;
+    use verbs::nic::Nic;
+
+    use super::*;
+    use crate::testing::Host;
+
+    #[test]
+    fn a_queue_that_does_not_mind_an_overrun_minds_none_when_resized() {
+        let host = Host::new();
+        let nic = host.open();
+        for ignores_overrun in [true, false] {
+            let mut init = CqInit::new(1);
+            init.ignores_overrun = ignores_overrun;
+            let mut cq = nic.create_cq(&init).expect("a queue");
+            cq.resize(2).expect("a larger one");
+            let shared = nic.objects.cq(cq.num()).expect("it is there");
+            let complete = || shared.complete(nic.adapter(), Wc::default(), 0);
+            assert!(complete() && complete());
+            assert_eq!(complete(), ignores_overrun);
+            assert_eq!(shared.is_overrun(), !ignores_overrun);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Shared receive queues.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use verbs::nic::AsyncEvent;
@@ -14,6 +14,9 @@ use crate::shared::recv_queue::{Recv, RecvQueue};
 use crate::shared::srq_entry;
 use crate::sync::table::Slot;
 
+/// In what is armed: the limit, below the count of armings.
+const LIMIT: u64 = u32::MAX as u64;
+
 /// What a shared receive queue shares with its queue pairs.
 #[derive(Debug)]
 pub(crate) struct SrqShared {
@@ -23,8 +26,9 @@ pub(crate) struct SrqShared {
     returned: Mutex<Vec<Recv>>,
     /// How many they are.
     returned_count: AtomicUsize,
-    /// An event is to be raised when there are fewer RECVs than this; 0 for none.
-    limit: AtomicU32,
+    /// An event is to be raised when there are fewer RECVs than the lower half says; 0 for none. The upper half counts armings, so that
+    /// one of the same limit is told from the last.
+    armed: AtomicU64,
     /// RECVs were returned, or there is a limit: whoever takes one looks closer.
     is_odd: AtomicBool,
     events: Arc<Events>,
@@ -54,7 +58,7 @@ impl SrqShared {
             depth,
             returned: Mutex::new(Vec::new()),
             returned_count: AtomicUsize::new(0),
-            limit: AtomicU32::new(0),
+            armed: AtomicU64::new(0),
             is_odd: AtomicBool::new(false),
             events: Arc::clone(events),
             is_awaited: AtomicBool::new(false),
@@ -174,13 +178,14 @@ impl SrqShared {
 
     /// Raises the event if there are fewer RECVs than the limit.
     fn look_at_limit(&self, entry: &SrqEntry) {
-        let limit = self.limit.load(Ordering::Acquire);
-        if srq_entry::count(entry) >= u64::from(limit) {
+        let armed = self.armed.load(Ordering::Acquire);
+        if srq_entry::count(entry) >= u64::from(armed as u32) {
             return;
         }
         // Once for each arming, whoever sees it first.
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        let disarmed = self.limit.compare_exchange(limit, 0, success, failure);
+        let rest = armed & !LIMIT;
+        let disarmed = self.armed.compare_exchange(armed, rest, success, failure);
         if disarmed.is_ok() {
             self.note_odd(&self.returned());
             let is_gone = || !self.is_open();
@@ -190,7 +195,10 @@ impl SrqShared {
 
     /// Asks for an event when there are fewer RECVs than this, which may be now.
     pub(crate) fn arm_limit(&self, adapter: &Adapter, limit: u32) {
-        self.limit.store(limit, Ordering::Release);
+        let arm = |armed: u64| Some((armed & !LIMIT).wrapping_add(LIMIT + 1) | u64::from(limit));
+        let (success, failure) = (Ordering::Release, Ordering::Relaxed);
+        // It always does.
+        let _ = self.armed.fetch_update(success, failure, arm);
         self.note_odd(&self.returned());
         // Who is taking RECVs and has not seen that it is odd has done so before this goes on.
         adapter.quiescence.wait();
@@ -204,7 +212,7 @@ impl SrqShared {
 
     /// The limit that waits for its event.
     pub(crate) fn limit(&self) -> u32 {
-        self.limit.load(Ordering::Relaxed)
+        self.armed.load(Ordering::Relaxed) as u32
     }
 
     /// Whether whoever takes a RECV looks closer.

@@ -7,6 +7,7 @@ use verbs::{AhNum, Gid, QpNum, UdDest};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::contacts::{Approach, Contact, Contacts};
+use crate::contact::membership::groups::Member;
 use crate::contact::peer::Peer;
 use crate::path::link::{Link, Us};
 use crate::send::address::{Address, AddressHandles};
@@ -196,6 +197,18 @@ impl Dests {
     ) -> Result<&mut Link, Missing> {
         let link = self.open_link(adapter, to, qpn)?;
         self.links[link].as_mut().ok_or(Missing::Peer)
+    }
+
+    /// Drops the links to queue pairs that have left a group: its members are these, in order. No address handle leads there.
+    #[cold]
+    pub(crate) fn keep_members(&mut self, group: Gid, members: &[Member]) {
+        for place in &mut self.links {
+            let has_left = |link: &mut Link| {
+                let (gid, qpn) = (link.peer.gid, link.qpn);
+                link.route.to == group && members.binary_search(&Member { gid, qpn }).is_err()
+            };
+            drop(place.take_if(has_left));
+        }
     }
 
     fn open_link(&mut self, adapter: &Adapter, to: Address, qpn: u32) -> Result<usize, Missing> {
@@ -394,7 +407,46 @@ mod tests {
     use verbs::{Qkey, Transport};
 
     use super::*;
-    use crate::testing::Host;
+    use crate::testing::{Host, peer};
+
+    #[test]
+    fn the_link_to_a_queue_pair_that_leaves_a_group_goes() {
+        let host = Host::new();
+        let (us, them) = (host.open(), host.open());
+        let adapter = &**us.adapter();
+        let gid = adapter.gid;
+        drop(peer(&us, &them));
+        let own = Us {
+            gid,
+            qpn: adapter.qpn(2),
+            transport: Transport::Ud,
+        };
+        let handles = Arc::new(AddressHandles::new());
+        let mut dests = Dests::new(own, 1, handles, Arc::clone(&us.objects.contacts));
+        let group = Gid([0xff; 16]);
+        let members = [7, 8].map(|index| Member {
+            gid,
+            qpn: them.adapter().qpn(index),
+        });
+        for to in [gid, group] {
+            let route = Route { from: gid, to };
+            for member in &members {
+                let link = dests.link_to(adapter, Address { gid, route }, member.qpn);
+                link.expect("a link");
+            }
+        }
+        let left = |dests: &Dests| {
+            let links = dests.links.iter().flatten();
+            links
+                .map(|link| (link.route.to, link.qpn))
+                .collect::<Vec<_>>()
+        };
+        let [first, second] = members.map(|member| member.qpn);
+        dests.keep_members(group, &members);
+        assert_eq!(left(&dests).len(), 4);
+        dests.keep_members(group, &members[1..]);
+        assert_eq!(left(&dests), [(gid, first), (gid, second), (group, second)]);
+    }
 
     #[test]
     fn what_goes_to_a_process_that_has_gone_does_not_go_to_its_successor() {

@@ -1,7 +1,7 @@
 //! A region's published entry, as its owner writes it and others read it.
 //!
 //! An entry is used for one region after the other. Its key says which one it describes; a reader
-//! that finds the same key before and after reading the rest has read one region's.
+//! that finds the same key before and after reading the rest, and that it was given as often, has read one region's.
 
 use verbs::Access;
 
@@ -56,10 +56,11 @@ pub(crate) fn announce(entry: &MrEntry, key: u32, region: &Described) {
     entry.len.store(region.len, Ordering::Relaxed);
     entry.start.store(region.start, Ordering::Relaxed);
     entry.in_file.store(region.in_file, Ordering::Relaxed);
-    entry.given.store(region.given, Ordering::Relaxed);
     if let Some(window) = region.window {
         entry.qpn.store(window.qpn, Ordering::Relaxed);
     }
+    // Who finds this finds all of the above.
+    entry.given.store(region.given, Ordering::Release);
     entry.key.store(key, Ordering::Release);
 }
 
@@ -84,6 +85,7 @@ pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
     if key == 0 || entry.key.load(Ordering::Acquire) != key {
         return None;
     }
+    let given = entry.given.load(Ordering::Acquire);
     let pd = entry.pd.load(Ordering::Relaxed);
     let window = Window {
         qpn: entry.qpn.load(Ordering::Relaxed),
@@ -96,10 +98,13 @@ pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
         len: entry.len.load(Ordering::Relaxed),
         start: entry.start.load(Ordering::Relaxed),
         in_file: entry.in_file.load(Ordering::Relaxed),
-        given: entry.given.load(Ordering::Relaxed),
+        given,
         window: (pd & WINDOW != 0).then_some(window),
     };
-    // The fields belong together only if the region was there all the while.
+    // The fields belong together only if the region was there all the while: the key may have been given anew, and then it was
+    // given more often.
     fence(Ordering::Acquire);
-    (entry.key.load(Ordering::Relaxed) == key).then_some(described)
+    let is_same =
+        entry.key.load(Ordering::Acquire) == key && entry.given.load(Ordering::Relaxed) == given;
+    is_same.then_some(described)
 }

@@ -71,8 +71,9 @@ impl<T: Copy + Default> Bounded<T> {
 
     /// Values that were added, or are being added, and not taken.
     pub(crate) fn len(&self) -> usize {
-        let head = self.head.load(Ordering::Acquire);
+        // First: what is added and taken in between does not count, however long this stands still.
         let tail = self.claimed.tail.load(Ordering::Acquire);
+        let head = self.head.load(Ordering::Acquire);
         tail.saturating_sub(head) as usize
     }
 

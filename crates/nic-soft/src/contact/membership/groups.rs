@@ -18,7 +18,7 @@ use crate::shared::layout::qp_instance;
 const MEMBERS_MAX: usize = 1 << 16;
 
 /// A queue pair in a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Member {
     pub(crate) gid: Gid,
     pub(crate) qpn: u32,
@@ -51,23 +51,28 @@ impl Membership {
         }
     }
 
-    /// The queue pairs that are in a group, and perhaps some that have died in it. Costs a look into a directory.
-    pub(crate) fn members(&self, group: Gid) -> Vec<Member> {
+    /// The queue pairs that are in a group, and perhaps some that have died in it, in order. Costs a look into a directory.
+    ///
+    /// # Errors
+    /// What the kernel says of the directory: that there are too many files open, for one.
+    pub(crate) fn members(&self, group: Gid) -> std::io::Result<Vec<Member>> {
         let directory = groups_in(&self.run_dir).join(hexadecimal(group));
-        let mut members: Vec<Member> = entries(&directory)
-            .filter_map(|name| member(&name))
+        let names = entries(&directory)?;
+        let mut members: Vec<Member> = names
+            .iter()
+            .filter_map(|name| member(name))
             .take(MEMBERS_MAX)
             .collect();
-        members.sort_unstable_by_key(|member| (member.gid, member.qpn));
-        members
+        members.sort_unstable();
+        Ok(members)
     }
 
     /// Removes what an instance of this number has left in groups by dying.
     pub(super) fn clean_groups(&self) -> std::io::Result<()> {
         let groups = groups_in(&self.run_dir);
-        for group in entries(&groups) {
+        for group in entries(&groups)? {
             let directory = groups.join(group);
-            for name in entries(&directory) {
+            for name in entries(&directory)? {
                 let is_old = member(&name).is_some_and(|member| {
                     member.gid == self.gid && qp_instance(member.qpn) == self.number
                 });
@@ -89,10 +94,18 @@ fn groups_in(run_dir: &Path) -> PathBuf {
 }
 
 /// The names in a directory; none where there is no such.
-fn entries(directory: &Path) -> impl Iterator<Item = String> + use<> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-    names.filter_map(|name| name.into_string().ok())
+fn entries(directory: &Path) -> std::io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        // Those of a member are plain text.
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
 }
 
 fn hexadecimal(gid: Gid) -> String {
@@ -155,15 +168,20 @@ mod tests {
         let before = qpn(&first);
         // It dies without a word.
         drop(first);
-        assert_eq!(other.members(group).len(), 2);
+        let members = |held: &Membership| held.members(group).expect("a directory");
+        assert_eq!(members(&other).len(), 2);
         let successor = join();
         assert_eq!(qpn(&successor), before);
         let left = Member {
             gid,
             qpn: qpn(&other),
         };
-        assert_eq!(other.members(group), [left]);
+        assert_eq!(members(&other), [left]);
         other.leave_group(group, qpn(&other));
-        assert_eq!(successor.members(group), []);
+        assert_eq!(members(&successor), []);
+        std::fs::remove_dir_all(run_dir.path()).expect("removed");
+        assert_eq!(members(&successor), [], "there is no such group");
+        std::fs::write(run_dir.path(), "").expect("a file");
+        other.members(group).expect_err("no directory");
     }
 }

@@ -43,6 +43,7 @@ impl SendQueue {
     /// Completes everything that waits: as flushed, but for what was under way to a peer that has
     /// died.
     pub(crate) fn flush(&mut self, qp: &Arc<QpShared>) {
+        self.dests.end_waiting();
         let dead = self.connection.is_peer_gone();
         while let Some(kept) = self.kept.pop_front() {
             let cause = kept.waiting.filter(|_| dead).map(|_| Cause::PeerGone);
@@ -139,11 +140,13 @@ impl SendQueue {
                     }
                 }
                 Outcome::Failed(cause) => {
+                    self.dests.end_waiting();
                     self.fail(qp, kept.position, kept.id, cause);
                     return;
                 }
                 Outcome::Wait(wait) => {
                     if let Some(cause) = self.give_up(&mut kept, wait, Instant::now()) {
+                        self.dests.end_waiting();
                         self.fail(qp, kept.position, kept.id, cause);
                         return;
                     }

@@ -23,7 +23,15 @@ impl SendQueue {
         route: Route,
         datagram: &Datagram,
     ) -> Outcome {
-        let members = adapter.membership.members(route.to);
+        let members = match adapter.membership.members(route.to) {
+            Ok(members) => members,
+            Err(error) => {
+                tracing::warn!(%error, "a datagram to a multicast group of which the members are unknown");
+                adapter.count_unsent();
+                return Outcome::Done;
+            }
+        };
+        self.dests.keep_members(route.to, &members);
         let mut waits = false;
         for member in &members {
             let to = Address {
@@ -48,8 +56,10 @@ impl SendQueue {
                     let early = datagram.clone();
                     self.dests.keep(adapter, contact, member.qpn, route, early);
                 }
-                // It has died in the group.
-                Err(Missing::Peer | Missing::Handle | Missing::Group(_)) => {}
+                // It has died in the group, or too many are being called.
+                Err(Missing::Peer) => adapter.count_unsent(),
+                // These are no answers where a queue pair's own address is asked for.
+                Err(Missing::Handle | Missing::Group(_)) => {}
             }
         }
         Outcome::Done

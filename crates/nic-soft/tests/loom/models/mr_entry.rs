@@ -25,21 +25,44 @@ fn region(number: u32) -> Described {
     }
 }
 
+fn entry() -> Arc<MrEntry> {
+    Arc::new(MrEntry {
+        key: Default::default(),
+        access: Default::default(),
+        pd: Default::default(),
+        kind: Default::default(),
+        addr: Default::default(),
+        len: Default::default(),
+        start: Default::default(),
+        in_file: Default::default(),
+        qpn: Default::default(),
+        given: Default::default(),
+    })
+}
+
+#[test]
+fn a_key_that_is_given_anew_is_read_as_one_region_or_none() {
+    loom::model(|| {
+        let entry = entry();
+        announce(&entry, 1, &region(1));
+        let reader = {
+            let entry = entry.clone();
+            thread::spawn(move || {
+                if let Some(found) = describe(&entry, 1) {
+                    assert!(found == region(1) || found == region(2), "{found:?}");
+                }
+            })
+        };
+        withdraw(&entry);
+        announce(&entry, 1, &region(2));
+        reader.join().unwrap();
+    });
+}
+
 #[test]
 fn an_entry_that_changes_is_read_as_one_region_or_none() {
     loom::model(|| {
-        let entry = Arc::new(MrEntry {
-            key: Default::default(),
-            access: Default::default(),
-            pd: Default::default(),
-            kind: Default::default(),
-            addr: Default::default(),
-            len: Default::default(),
-            start: Default::default(),
-            in_file: Default::default(),
-            qpn: Default::default(),
-            given: Default::default(),
-        });
+        let entry = entry();
         announce(&entry, 1, &region(1));
         let reader = {
             let entry = entry.clone();
