@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use conformance::model::ModelNic;
+use verbs::connect::{to_init, to_rts};
 use verbs::decorate::{
     Counted, Event, Fault, FaultPlan, Faulty, Object, Printer, Scripted, Sink, Traced,
 };
@@ -12,7 +13,8 @@ use verbs::typed::{
     Rc, TransportType, Uc, Ud, Wr,
 };
 use verbs::{
-    Access, PostReason, Qkey, QpState, RecvWr, Transport, VerbsError, Wc, WcOpcode, WcStatus,
+    Access, AhAttr, CqInit, Op, Payload, PostReason, Psn, Qkey, QpAttr, QpInit, QpState, RecvWr,
+    SendBatch, SendFlags, SendWr, Transport, UdDest, VerbsError, Wc, WcOpcode, WcStatus,
 };
 
 const QKEY: Qkey = Qkey(7);
@@ -464,6 +466,51 @@ fn a_reliable_request_fails_and_flushes_what_is_behind_it() {
     assert_eq!(done, expected);
     assert_eq!(a.qp.state(), QpState::Err);
     assert_eq!((b.qp.state(), b.messages(0)), (QpState::Rts, vec![b'0']));
+}
+
+#[test]
+fn a_list_for_which_there_is_room_is_refused_at_its_head_or_not_at_all() {
+    let refused = [0, 2, 3, 5].map(|nth| (nth, Fault::NoMemory));
+    let [a, _] = models();
+    let nic = faulty(a, script(Transport::Ud, &refused));
+    let pd = nic.alloc_pd().expect("a protection domain");
+    let cq = nic.create_cq(&CqInit::new(64)).expect("a completion queue");
+    let init = QpInit::new(pd, Transport::Ud, cq.num(), cq.num());
+    let mut qp = nic.create_qp(&init).expect("a queue pair");
+    let attr = to_init(Transport::Ud, Access::empty(), QKEY);
+    qp.ctl.modify(&attr).expect("INIT");
+    qp.ctl.modify(&QpAttr::to(QpState::Rtr)).expect("RTR");
+    let attr = to_rts(Transport::Ud, Psn(0), &ConnectOptions::default());
+    qp.ctl.modify(&attr).expect("RTS");
+    let gid = nic.port(1).expect("a port").gids[0].gid;
+    let ah = nic
+        .create_ah(pd, &AhAttr::to(gid))
+        .expect("an address handle");
+    let (qpn, qkey) = (qp.ctl.num(), QKEY);
+    let request = SendWr {
+        id: 0,
+        op: Op::Send { imm: None },
+        payload: Payload::Gather(&[]),
+        flags: SendFlags::empty(),
+        to: Some(UdDest { ah, qpn, qkey }),
+    };
+    let mut lists = SendBatch::new(qp.send.limits(), 2);
+    lists.push(&request).expect("it fits");
+    lists.push(&request).expect("it fits");
+    // As for whoever posts all of a list or nothing.
+    let (mut posted, mut refusals) = (0, 0);
+    while posted < 4 {
+        if qp.send.room() < 2 {
+            refusals += 1;
+        } else if let Err(error) = qp.send.post(&lists) {
+            assert_eq!(error.index, 0, "{error}");
+            refusals += 1;
+        } else {
+            posted += 1;
+        }
+        assert!(refusals <= refused.len(), "each is refused once");
+    }
+    assert_eq!(refusals, refused.len());
 }
 
 #[test]

@@ -127,6 +127,9 @@ pub trait Layer: Debug + Send + Sync + Sized + 'static {
     /// A region was made.
     fn made_mr(&self, _mr: &Arc<dyn NicMr>) {}
 
+    /// Two regions have each other's keys now.
+    fn exchanged_keys(&self, _one: Lkey, _other: Lkey) {}
+
     /// Forwards [`QpCtl::modify`].
     ///
     /// # Errors
@@ -188,6 +191,19 @@ pub trait Layer: Debug + Send + Sync + Sized + 'static {
         solicited_only: bool,
     ) -> Result<(), VerbsError> {
         cq.arm(solicited_only)
+    }
+
+    /// Forwards [`NicCq::resize`].
+    ///
+    /// # Errors
+    /// As there.
+    fn resize(
+        &self,
+        _kept: &mut Self::Cq,
+        cq: &mut dyn NicCq,
+        depth: u32,
+    ) -> Result<(), VerbsError> {
+        cq.resize(depth)
     }
 }
 
@@ -273,7 +289,9 @@ impl<L: Layer> Nic for Wrap<L> {
     }
 
     fn exchange_keys(&self, one: Lkey, other: Lkey) -> Result<(), VerbsError> {
-        self.nic.exchange_keys(one, other)
+        self.nic.exchange_keys(one, other)?;
+        self.layer.exchanged_keys(one, other);
+        Ok(())
     }
 
     fn alloc_window(&self, pd: PdNum, kind: WindowKind) -> Result<Box<dyn NicWindow>, VerbsError> {
@@ -359,7 +377,8 @@ impl<L: Layer> NicCq for Wrapped<L, Box<dyn NicCq>, L::Cq> {
     }
 
     fn resize(&mut self, depth: u32) -> Result<(), VerbsError> {
-        self.inner.resize(depth)
+        let (kept, inner) = (&mut self.kept, &mut *self.inner);
+        self.layer.resize(kept, inner, depth)
     }
 }
 

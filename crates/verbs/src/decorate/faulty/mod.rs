@@ -393,13 +393,14 @@ impl Layer for Faults {
     }
 
     fn make_cq(&self, nic: &dyn Nic, init: &CqInit) -> Result<Made<dyn NicCq, Held>, VerbsError> {
-        let token = self.count(CQS, Small::DEVICE.cq_max, || Small::DEVICE.check_cq(init))?;
-        let mut init = *init;
-        let cqe_max = nic.device().cqe_max;
-        if self.shared.injects() && init.depth <= cqe_max {
-            init.depth = init.depth.saturating_mul(2).saturating_add(64).min(cqe_max);
-        }
-        Ok((nic.create_cq(&init)?, Held::with(token)))
+        let token = self.count(CQS, Small::DEVICE.cq_max, || {
+            Small::DEVICE.check_cq(init.depth)
+        })?;
+        let depth = self.deepened(nic, init.depth);
+        Ok((
+            nic.create_cq(&CqInit { depth, ..*init })?,
+            Held::with(token),
+        ))
     }
 
     fn make_srq(
@@ -454,6 +455,13 @@ impl Layer for Faults {
         }
     }
 
+    fn exchanged_keys(&self, one: Lkey, other: Lkey) {
+        let mut regions = lock(&self.shared.regions);
+        let (first, second) = (regions.remove(&one.0), regions.remove(&other.0));
+        regions.extend(first.map(|region| (other.0, region)));
+        regions.extend(second.map(|region| (one.0, region)));
+    }
+
     fn poll(
         &self,
         held: &mut Held,
@@ -493,6 +501,13 @@ impl Layer for Faults {
         self.shared.end_waiting(cq.num());
         Ok(())
     }
+
+    fn resize(&self, _held: &mut Held, cq: &mut dyn NicCq, depth: u32) -> Result<(), VerbsError> {
+        if self.shared.plan.is_small {
+            Small::DEVICE.check_cq(depth)?;
+        }
+        cq.resize(self.deepened(&*self.shared.foreign.nic, depth))
+    }
 }
 
 /// Kinds of objects that are counted.
@@ -513,6 +528,15 @@ impl Faults {
         }
         check()?;
         lock(&self.shared.living)[kind].add(what, max).map(Some)
+    }
+
+    /// How deep a completion queue is made that is to have this depth, so that this layer's own requests find room.
+    fn deepened(&self, nic: &dyn Nic, depth: u32) -> u32 {
+        let cqe_max = nic.device().cqe_max;
+        match self.shared.injects() && depth <= cqe_max {
+            true => depth.saturating_mul(2).saturating_add(64).min(cqe_max),
+            false => depth,
+        }
     }
 
     /// Whether one more region may be registered.

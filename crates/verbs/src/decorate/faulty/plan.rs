@@ -279,8 +279,8 @@ impl Random {
     /// The numbers of a place in a sequence, which do not depend on what was drawn before.
     pub(super) fn at(seed: u64, stream: u64, nth: u64) -> Random {
         let (a, b) = (0xd1b5_4a32_d192_ed03_u64, 0xaef1_7502_108e_f2d9_u64);
-        let mixed = Random(seed ^ a.wrapping_mul(stream + 1)).next();
-        Random(mixed ^ b.wrapping_mul(nth + 1))
+        let mixed = Random(seed ^ a.wrapping_mul(stream.wrapping_add(1))).next();
+        Random(mixed ^ b.wrapping_mul(nth.wrapping_add(1)))
     }
 
     /// A number below a million.
@@ -323,6 +323,17 @@ mod tests {
             assert!((count - expected).abs() < 300, "{counts:?}");
         }
         assert!(!plan.spares(Transport::Ud) && plan.spares(Transport::Uc));
+    }
+
+    #[test]
+    fn a_chance_of_everything_strikes_everywhere() {
+        let chance = Chance {
+            ppm: 1_000_000,
+            nth: Vec::new(),
+        };
+        for place in [(0, 0), (u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+            assert!(chance.strikes(0, place.0, place.1), "{place:?}");
+        }
     }
 
     #[test]

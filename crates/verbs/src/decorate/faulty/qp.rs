@@ -104,8 +104,10 @@ pub(super) struct Core {
     ordinal: u64,
     /// Requests accepted so far.
     accepted: u64,
-    /// The request at which something has happened already, should it be posted again.
-    happened_at: Option<u64>,
+    /// Requests not accepted yet at which something has happened already, should they be posted again.
+    happened: Vec<u64>,
+    /// How many were accepted, and which one is refused, when `room` last ended before a refusal.
+    foreseen: Option<(u64, u64)>,
     /// The next request that names a key revokes it.
     revokes: bool,
     /// Completions that wait for a message.
@@ -193,7 +195,8 @@ impl Core {
             limits,
             shared,
             accepted: 0,
-            happened_at: None,
+            happened: Vec::new(),
+            foreseen: None,
             revokes: false,
             late: LateSends::default(),
             blame: None,
@@ -256,11 +259,42 @@ impl Core {
 
     /// Requests that a post takes; those that wait for others take room here, and later there.
     fn room(&mut self) -> u32 {
-        let inside = self.send.room();
+        let mut room = self.send.room();
+        if self.init.transport != Transport::Ud && self.shared.plan.places_in_steps() {
+            // Each may become two.
+            room /= 2;
+        }
         let held = self.stalled.len() as u32;
-        match held {
-            0 => inside,
-            held => inside.min(self.init.caps.send_wr_max.saturating_sub(held)),
+        if held > 0 {
+            room = room.min(self.init.caps.send_wr_max.saturating_sub(held));
+        }
+        self.before_refusal(room)
+    }
+
+    /// Of so many requests those before the first that is to be refused: for whoever posts all of them or none. If that one
+    /// is the next, its post refuses it.
+    fn before_refusal(&mut self, room: u32) -> u32 {
+        if self.shared.plan.spares(self.init.transport) {
+            return room;
+        }
+        if let Some((accepted, nth)) = self.foreseen.take()
+            && accepted == self.accepted
+        {
+            // Nothing was posted since it was told, because there were more requests than these.
+            self.happened.push(nth);
+        }
+        let count = room.min(self.init.caps.send_wr_max);
+        let is_refused = |ahead: &u32| {
+            let nth = self.accepted + u64::from(*ahead);
+            self.fault_at(nth) == Some(Fault::NoMemory)
+        };
+        let refused = (0..count).find(is_refused);
+        match refused.filter(|ahead| *ahead > 0) {
+            Some(ahead) => {
+                self.foreseen = Some((self.accepted, self.accepted + u64::from(ahead)));
+                ahead
+            }
+            None => room,
         }
     }
 
@@ -279,16 +313,9 @@ impl Core {
 
     fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         rules::check(&self.limits, wr)?;
-        let fault = match self.happened_at == Some(self.accepted) {
-            true => None,
-            false => {
-                let plan = &self.shared.plan;
-                plan.fault(self.init.transport, self.ordinal, self.accepted)
-            }
-        };
-        let fate = match fault {
+        let fate = match self.fault_at(self.accepted) {
             Some(fault) if fault.is_incident() => {
-                self.happened_at = Some(self.accepted);
+                self.happened.push(self.accepted);
                 self.suffer(fault)?;
                 None
             }
@@ -300,7 +327,18 @@ impl Core {
             self.late.marks.push_back(fate == Some(Fault::ReplyFirst));
         }
         self.accepted += 1;
+        let accepted = self.accepted;
+        self.happened.retain(|nth| *nth >= accepted);
         Ok(())
+    }
+
+    /// What happens to a request that is not accepted yet.
+    fn fault_at(&self, nth: u64) -> Option<Fault> {
+        if self.happened.contains(&nth) {
+            return None;
+        }
+        let plan = &self.shared.plan;
+        plan.fault(self.init.transport, self.ordinal, nth)
     }
 
     /// Something happens at a request.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::attr::{CqInit, DeviceAttr, QpCaps, SrqInit};
+use crate::attr::{DeviceAttr, QpCaps, SrqInit};
 use crate::error::VerbsError;
 
 /// What a small device has.
@@ -74,8 +74,8 @@ impl Small {
     ///
     /// # Errors
     /// `Limit`.
-    pub(super) fn check_cq(self, init: &CqInit) -> Result<(), VerbsError> {
-        limit("completion queue depth", init.depth, self.cqe_max)
+    pub(super) fn check_cq(self, depth: u32) -> Result<(), VerbsError> {
+        limit("completion queue depth", depth, self.cqe_max)
     }
 
     /// Whether a shared receive queue may be so large.
