@@ -24,6 +24,8 @@ pub fn a_datagram_arrives_behind_its_header(fixture: &Fixture) {
     assert!(wc.flags.contains(WcFlags::GRH));
     assert_eq!(wc.src_qpn, pair.a.qp.num());
     assert_eq!(pair.b.bytes(512 + GRH_LEN, 100), bytes);
+    let is_ipv6 = pair.b.bytes(512, 1)[0] >> 4 == 6;
+    assert_eq!(wc.flags.contains(WcFlags::GRH_IPV6), is_ipv6);
     if let (Some(from), Some(to)) = (pair.a.node.gid.ipv4(), pair.b.node.gid.ipv4()) {
         let header = pair.b.bytes(512 + 20, 20);
         assert_eq!(header[0] >> 4, 4, "an IPv4 header: {header:?}");

@@ -10,7 +10,7 @@ use rustix::time::ClockId;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use verbs::nic::{NicChannel, NicCq};
-use verbs::{CqError, CqInit, CqNum, Gid, Polled, VerbsError, Wc, WcFlags, WcOpcode};
+use verbs::{CqError, CqInit, CqNum, Polled, VerbsError, Wc, WcFlags, WcOpcode};
 
 use crate::abi;
 use crate::check;
@@ -219,8 +219,6 @@ pub(crate) struct Cq {
     c: Theirs<abi::CqEx>,
     pub(crate) num: CqNum,
     pub(crate) poller: SpinMutex<Poller, Yield>,
-    /// Which header is before datagrams.
-    pub(crate) header: u8,
     /// How often the program has armed it.
     armings: AtomicU64,
     /// How the program has armed it last.
@@ -448,7 +446,6 @@ pub(crate) unsafe fn create(
     let cq = Box::into_raw(Box::new(Cq {
         c: Theirs::new(c),
         num,
-        header: header(opened),
         poller: SpinMutex::new(Poller {
             nic,
             polled: Polled::new(POLLED),
@@ -602,7 +599,7 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
         let found = waiting.len().min(max - count);
         for (index, wc) in waiting[..found].iter().enumerate() {
             // SAFETY: the caller has room for `max` of them.
-            unsafe { to.add(count + index).write(completion(wc, cq.header)) };
+            unsafe { to.add(count + index).write(completion(wc)) };
         }
         poller.taken += found;
         count += found;
@@ -647,23 +644,16 @@ pub(crate) fn imm_or_key(wc: &Wc) -> u32 {
     }
 }
 
-/// What kind of header is before a datagram: with a UDP header (8), of IPv4 (2) or IPv6 (1). Cards that speak RoCE say it
-/// where InfiniBand has the service level, and UCX looks for it there.
-fn header(opened: &Opened) -> u8 {
-    let port = opened.nic.port(1).ok();
-    let gid = port.and_then(|port| port.gids.first().map(|entry| entry.gid));
-    match gid.as_ref().and_then(Gid::ipv4) {
-        Some(_) => 8 | 2,
-        None => 8 | 1,
-    }
-}
-
-/// What a completion says of the header, if there is one.
+/// What kind of header is before a datagram, if it is one: with a UDP header (8), of IPv4 (2) or IPv6 (1). Cards that speak RoCE
+/// say it where InfiniBand has the service level, and UCX looks for it there.
 #[inline]
-pub(crate) fn service_level(wc: &Wc, header: u8) -> u8 {
-    match wc.flags.contains(WcFlags::GRH) {
-        true => header,
-        false => 0,
+pub(crate) fn service_level(wc: &Wc) -> u8 {
+    if !wc.flags.contains(WcFlags::GRH) {
+        return 0;
+    }
+    match wc.flags.contains(WcFlags::GRH_IPV6) {
+        true => 8 | 1,
+        false => 8 | 2,
     }
 }
 
@@ -688,7 +678,7 @@ fn poisoned(wc: &Wc) -> abi::Wc {
 }
 
 #[inline]
-fn completion(wc: &Wc, header: u8) -> abi::Wc {
+fn completion(wc: &Wc) -> abi::Wc {
     if !wc.is_ok() && check::is_on() {
         return poisoned(wc);
     }
@@ -704,7 +694,7 @@ fn completion(wc: &Wc, header: u8) -> abi::Wc {
         wc_flags: flags(wc.flags),
         pkey_index: 0,
         slid: 0,
-        sl: service_level(wc, header),
+        sl: service_level(wc),
         dlid_path_bits: 0,
     }
 }

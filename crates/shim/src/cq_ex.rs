@@ -264,7 +264,7 @@ unsafe extern "C" fn src_qp(cq: *mut abi::CqEx) -> u32 {
 
 unsafe extern "C" fn service_level(cq: *mut abi::CqEx) -> u8 {
     // SAFETY: as above.
-    unsafe { cq::service_level(&current(cq), Cq::of(cq).header) }
+    unsafe { cq::service_level(&current(cq)) }
 }
 
 unsafe extern "C" fn completion_ts(cq: *mut abi::CqEx) -> u64 {

@@ -110,6 +110,8 @@ bitflags::bitflags! {
         const GRH = 1 << 1;
         /// `imm` holds the key that the message has taken away.
         const WITH_INV = 1 << 2;
+        /// The global route header is an IPv6 header; without this an IPv4 header is its second half.
+        const GRH_IPV6 = 1 << 3;
     }
 }
 

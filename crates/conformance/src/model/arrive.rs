@@ -155,9 +155,12 @@ impl World {
         let mut bytes = grh(message.gid, gid, message.bytes.len()).to_vec();
         bytes.extend_from_slice(&message.bytes);
         let imm = message.imm;
+        let mut flags = WcFlags::GRH;
+        flags.set(WcFlags::GRH_IPV6, bytes[0] >> 4 == 6);
+        flags.set(WcFlags::WITH_IMM, imm.is_some());
         let wc = Wc {
             opcode: WcOpcode::Recv,
-            flags: WcFlags::GRH | imm.map_or(WcFlags::empty(), |_| WcFlags::WITH_IMM),
+            flags,
             byte_len: bytes.len() as u32,
             imm: imm.unwrap_or(0),
             src_qpn: QpNum(message.place.1),

@@ -390,7 +390,7 @@ impl RecvLane {
         match put {
             Ok(()) => {
                 let mut wc = self.completion(message, GRH_LEN + message.len as usize);
-                wc.flags |= WcFlags::GRH;
+                wc.flags |= header_flags(&self.grh);
                 out.push(wc);
                 Taken::Completed
             }
@@ -598,7 +598,8 @@ impl RecvLane {
             true => self.lent_piece(adapter, message, out),
             false => self.piece(adapter, message, out),
         };
-        if !matches!(taken, Taken::Completed) {
+        // What the RECV has no room for takes no key away.
+        if !matches!(taken, Taken::Completed) || self.way == Way::Broken {
             return taken;
         }
         let (key, qpn) = (message.imm, self.qp.num);
@@ -719,7 +720,7 @@ impl Lender {
 
     #[inline(always)]
     fn completion(&self, message: &Message) -> Wc {
-        let mut flags = WcFlags::GRH;
+        let mut flags = header_flags(&self.grh);
         flags.set(WcFlags::WITH_IMM, message.flags & IMM != 0);
         Wc {
             id: 0,
@@ -861,6 +862,15 @@ fn grh(from: Gid, to: Gid) -> [u8; GRH_LEN] {
     grh
 }
 
+/// What a completion says of the header.
+#[inline(always)]
+fn header_flags(grh: &[u8; GRH_LEN]) -> WcFlags {
+    match grh[0] >> 4 {
+        6 => WcFlags::GRH | WcFlags::GRH_IPV6,
+        _ => WcFlags::GRH,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -871,9 +881,11 @@ mod tests {
         let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let header = grh(Gid::from_ipv4(a), Gid::from_ipv4(b));
         assert_eq!(header[..20], [0; 20]);
+        assert_eq!(header_flags(&header), WcFlags::GRH);
         assert_eq!(header[32..36], a.octets());
         assert_eq!(header[36..40], b.octets());
         let header = grh(Gid([1; 16]), Gid([2; 16]));
+        assert!(header_flags(&header).contains(WcFlags::GRH_IPV6));
         assert_eq!(
             (header[0], &header[8..24], &header[24..40]),
             (0x60, &[1; 16][..], &[2; 16][..])
