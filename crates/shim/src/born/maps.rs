@@ -66,6 +66,10 @@ impl Mapping {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::super::os;
     use super::*;
 
@@ -75,6 +79,16 @@ mod tests {
         let (fd, id) = os::file(len).expect("a file");
         let start = os::map_file(0, len, os::PAGE, 0, fd).expect("mapped");
         assert!(lies_in(start, len, id, 0));
+        // A file whose name is no text lies there too.
+        let dir = tempfile::tempdir().expect("a directory");
+        let odd = dir.path().join(OsStr::from_bytes(b"\xff"));
+        std::fs::write(&odd, [1; os::PAGE]).expect("a file");
+        let odd = std::fs::File::options().read(true).write(true).open(odd);
+        let odd = odd.expect("a file");
+        let beside = os::map_file(0, os::PAGE, os::PAGE, 0, odd.as_raw_fd());
+        assert!(lies_in(start, len, id, 0));
+        // SAFETY: memory of this test.
+        unsafe { os::munmap(beside.expect("mapped"), os::PAGE) };
         let second = start + os::PAGE;
         assert!(lies_in(second, os::PAGE, id, os::PAGE));
         assert!(!lies_in(second, os::PAGE, id, 0), "another part of it");
