@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::check::aside;
 
 /// Frames of the program that a [`Stack`] keeps, the innermost ones.
 const DEPTH: usize = 12;
@@ -64,7 +66,7 @@ impl Stack {
 fn unwind(mut note: impl FnMut(usize, usize)) -> Stack {
     let mut stack = Stack::default();
     let ours = this_library();
-    backtrace::trace(|frame| {
+    let each = |frame: &backtrace::Frame| {
         let at = frame.ip() as usize;
         // The last frame of all has none.
         if at != 0 {
@@ -76,7 +78,10 @@ fn unwind(mut note: impl FnMut(usize, usize)) -> Stack {
             stack.len += 1;
         }
         stack.len < DEPTH
-    });
+    };
+    // Not with the lock of `backtrace`, which nobody gives back in a forked child.
+    // SAFETY: unwinding needs no lock on Linux.
+    unsafe { backtrace::trace_unsynchronized(each) };
     stack
 }
 
@@ -165,7 +170,7 @@ impl Way {
 pub(crate) fn caller() -> Option<usize> {
     let ours = this_library();
     let mut found = None;
-    backtrace::trace(|frame| {
+    let each = |frame: &backtrace::Frame| {
         let at = frame.ip() as usize;
         let is_ours = ours.contains(&at);
         if !is_ours {
@@ -173,17 +178,30 @@ pub(crate) fn caller() -> Option<usize> {
             found = Some(at - 1);
         }
         is_ours
-    });
+    };
+    // SAFETY: as above.
+    unsafe { backtrace::trace_unsynchronized(each) };
     found
+}
+
+/// Names of addresses that were looked up. Its lock is also that of the looking up.
+pub(crate) static PLACES: Mutex<Places> = Mutex::new(None);
+
+pub(crate) type Places = Option<HashMap<usize, String>>;
+
+/// Keeps all others from looking names up.
+pub(crate) fn hold() -> MutexGuard<'static, Places> {
+    PLACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An address in the program by name: function, file and line where the program knows them, else the object and the
 /// offset in it. Looked up once each.
 pub(crate) fn place(at: usize) -> String {
-    static PLACES: Mutex<Option<HashMap<usize, String>>> = Mutex::new(None);
-    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-    let places = places.get_or_insert_default();
-    places.entry(at).or_insert_with(|| describe(at)).clone()
+    aside(|| {
+        let mut places = hold();
+        let places = places.get_or_insert_default();
+        places.entry(at).or_insert_with(|| describe(at)).clone()
+    })
 }
 
 /// The addresses of the object that this code is in.
@@ -227,7 +245,7 @@ unsafe extern "C" fn holds(info: *mut libc::dl_phdr_info, _len: usize, data: *mu
 /// callers, of which nobody wants to hear.
 fn describe(at: usize) -> String {
     let mut text: Option<String> = None;
-    backtrace::resolve(at as *mut c_void, |symbol| {
+    let note = |symbol: &backtrace::Symbol| {
         if text
             .as_ref()
             .is_some_and(|text| !text.contains("(verbs.h:"))
@@ -242,7 +260,10 @@ fn describe(at: usize) -> String {
             (Some(name), ..) => Some(name),
             _ => None,
         };
-    });
+    };
+    // Not with the lock of `backtrace`, which nobody gives back in a forked child.
+    // SAFETY: the lock of the names is held, and nobody else looks any up.
+    unsafe { backtrace::resolve_unsynchronized(at as *mut c_void, note) };
     text.unwrap_or_else(|| nearest(at))
 }
 

@@ -9,7 +9,7 @@
 //!
 //! A device that is opened in the child works.
 
-use std::cell::RefCell;
+use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -41,9 +41,25 @@ static OWN: Mutex<Own> = Mutex::new(Own {
     fds: Vec::new(),
 });
 
-thread_local! {
-    /// Held while this thread forks, so that the child's copy is whole.
-    static HELD: RefCell<Option<MutexGuard<'static, Own>>> = const { RefCell::new(None) };
+/// What is held while a thread forks, so that the child's copy is whole.
+struct Held {
+    own: MutexGuard<'static, Own>,
+    _checks: check::Held,
+}
+
+struct Place(UnsafeCell<Option<Held>>);
+
+// SAFETY: reached by the thread that holds `OWN`, or its double in a child.
+unsafe impl Sync for Place {}
+
+/// Not a thread's, which would be gone when a program forks at its end.
+static HELD: Place = Place(UnsafeCell::new(None));
+
+/// # Safety
+/// The thread holds `OWN` since `before`.
+unsafe fn held() -> Option<Held> {
+    // SAFETY: the caller's promise.
+    unsafe { (*HELD.0.get()).take() }
 }
 
 fn own() -> MutexGuard<'static, Own> {
@@ -93,40 +109,44 @@ pub(crate) fn tell() {
 }
 
 unsafe extern "C" fn before() {
-    let held = own();
-    HELD.with_borrow_mut(|place| *place = Some(held));
+    let held = Held {
+        own: own(),
+        _checks: check::hold(),
+    };
+    // SAFETY: held.
+    unsafe { *HELD.0.get() = Some(held) };
 }
 
 unsafe extern "C" fn after() {
-    HELD.with_borrow_mut(|held| *held = None);
+    // SAFETY: `before` has taken it.
+    drop(unsafe { held() });
 }
 
 unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     IS_TOLD.store(false, Ordering::Relaxed);
-    HELD.with_borrow_mut(|held| {
-        let Some(mut own) = held.take() else {
-            return;
-        };
-        for context in own.contexts.drain(..) {
-            // SAFETY: it was not closed before the fork, and nobody else runs here.
-            unsafe { bury(&mut (*context).ops) };
+    // SAFETY: this thread's double has taken it in the parent.
+    let Some(Held { mut own, .. }) = (unsafe { held() }) else {
+        return;
+    };
+    for context in own.contexts.drain(..) {
+        // SAFETY: it was not closed before the fork, and nobody else runs here.
+        unsafe { bury(&mut (*context).ops) };
+    }
+    let fds = std::mem::take(&mut own.fds);
+    if fds.is_empty() {
+        return;
+    }
+    // SAFETY: makes a descriptor. If there is none left, the others stay as they are.
+    let readable = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC) };
+    if readable >= 0 {
+        for fd in fds {
+            // SAFETY: ours, which the parent's objects keep, and which nobody reads here any more.
+            unsafe { libc::dup3(readable, fd, libc::O_CLOEXEC) };
         }
-        let fds = std::mem::take(&mut own.fds);
-        if fds.is_empty() {
-            return;
-        }
-        // SAFETY: makes a descriptor. If there is none left, the others stay as they are.
-        let readable = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC) };
-        if readable >= 0 {
-            for fd in fds {
-                // SAFETY: ours, which the parent's objects keep, and which nobody reads here any more.
-                unsafe { libc::dup3(readable, fd, libc::O_CLOEXEC) };
-            }
-            // SAFETY: made above.
-            unsafe { libc::close(readable) };
-        }
-    });
+        // SAFETY: made above.
+        unsafe { libc::close(readable) };
+    }
 }
 
 /// Exchanges what programs call by way of a context for functions that fail.

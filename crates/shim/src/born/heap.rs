@@ -223,6 +223,24 @@ static SEARCH: extern "C" fn() = search;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(start: *mut c_void, len: usize) -> *mut c_void {
+    // SAFETY: it is there until it is given back.
+    let watched = check::may_lose(start.addr()).then(|| unsafe { malloc_usable_size(start) });
+    // SAFETY: the caller's promise.
+    let made = unsafe { resize(start, len) };
+    if let Some(old_len) = watched
+        && made != start
+        && (!made.is_null() || len == 0)
+    {
+        let errno = os::errno();
+        check::loses("realloc", start.addr(), old_len);
+        os::set_errno(errno);
+    }
+    made
+}
+
+/// # Safety
+/// As for `realloc`.
+unsafe fn resize(start: *mut c_void, len: usize) -> *mut c_void {
     type Kind = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
     let Some(old_len) = len_of(start) else {
         let next = next!(c"realloc" as Kind, __libc_realloc);

@@ -352,5 +352,16 @@ unsafe extern "C" fn mremap(
         // SAFETY: the caller's promise.
         false => unsafe { remap.plainly() },
     };
+    if moved != -1 {
+        let (errno, kept) = (os::errno(), moved as usize);
+        let cut = os::whole_pages(new_len).map_or(0, |new_len| old_len.saturating_sub(new_len));
+        match kept == remap.start {
+            true if cut == 0 => {}
+            true => check::loses("mremap", remap.start + (old_len - cut), cut),
+            false if flags & libc::MREMAP_DONTUNMAP != 0 => {}
+            false => check::loses("mremap", remap.start, old_len),
+        }
+        os::set_errno(errno);
+    }
     std::ptr::with_exposed_provenance_mut(moved as usize)
 }

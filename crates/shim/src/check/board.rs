@@ -53,6 +53,7 @@ const STATES: [QpState; 7] = [
     QpState::Rts,
     QpState::Sqd,
     QpState::Sqe,
+    // Last, for `fail`.
     QpState::Err,
 ];
 const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
@@ -210,6 +211,15 @@ impl Entry {
         // With a fence on both sides, of two that publish and then look at each other at least one sees the other.
         self.words[0].store(u64::from(self.num.0) | USED | state << 40, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Its connection has failed.
+    pub(super) fn fail(&self) {
+        let failed = STATES.len() as u64 - 1;
+        self.words[0].store(
+            u64::from(self.num.0) | USED | failed << 40,
+            Ordering::Release,
+        );
     }
 
     pub(super) fn recvs_posted(&self, count: usize) {

@@ -55,7 +55,7 @@ fn pieces(elements: &[Sge]) -> Vec<libc::iovec> {
             let at = start - before;
             // What goes on in the next element is left out.
             pieces.push(piece(
-                sge.addr + at as u64,
+                sge.addr.wrapping_add(at as u64),
                 PIECE.min(sge.len as usize - at),
             ));
         }
@@ -70,7 +70,7 @@ fn pieces(elements: &[Sge]) -> Vec<libc::iovec> {
 pub(super) fn hash(elements: &[Sge]) -> Option<u64> {
     let pieces = pieces(elements);
     let len = pieces.iter().map(|piece| piece.iov_len).sum();
-    BYTES.with_borrow_mut(|bytes| {
+    let read = |bytes: &mut Vec<u8>| {
         if bytes.len() < len {
             bytes.resize(len, 0);
         }
@@ -85,14 +85,26 @@ pub(super) fn hash(elements: &[Sge]) -> Option<u64> {
             libc::process_vm_readv(this_process(), &raw const local, 1, there, count, 0)
         };
         (usize::try_from(copied) == Ok(len)).then(|| xxh3_64(&bytes[..len]))
-    })
+    };
+    let read_before = BYTES.try_with(|bytes| Some(read(&mut *bytes.try_borrow_mut().ok()?)));
+    match read_before {
+        Ok(Some(hash)) => hash,
+        // The thread ends, or this is a signal's handler.
+        _ => read(&mut Vec::new()),
+    }
 }
 
 /// Whether all pages of a range are mapped. They may be others than those of before.
 pub(super) fn are_mapped(start: usize, len: usize) -> bool {
     let page = rustix::param::page_size();
     let first = start & !(page - 1);
-    let len = (start + len).next_multiple_of(page) - first;
+    let Some(end) = start
+        .checked_add(len)
+        .and_then(|end| end.checked_next_multiple_of(page))
+    else {
+        return false;
+    };
+    let len = end - first;
     // SAFETY: writes nothing: the kernel looks for the mappings, and there is nothing to do for memory.
     let done = unsafe { libc::msync(first as *mut c_void, len, libc::MS_ASYNC) };
     done == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
@@ -146,6 +158,7 @@ mod tests {
         };
         assert_eq!(hash(&[nowhere]), None);
         assert!(!are_mapped(8, 8));
+        assert!(!are_mapped(usize::MAX, 8));
         assert!(are_mapped((&raw const nowhere).addr(), size_of::<Sge>()));
     }
 }

@@ -1,14 +1,14 @@
 //! Both ends of a connection compared, and what the other end says of its RECVs.
 
-use verbs::{QpAttr, QpState, Transport};
+use verbs::{Gid, QpAttr, QpNum, QpState, Transport};
 
 use super::board::{self, Peer};
-use super::report::{Finding, tell};
-use super::state::{Pair, State, lock};
+use super::report::{Finding, Severity, tell};
+use super::state::{Pair, canonical, lock};
 use crate::caller::Stack;
 
 /// A queue pair was changed: others are told, and its peer's attributes are looked at.
-pub(super) fn changed(state: &State, pair: &Pair, attr: &QpAttr) {
+pub(super) fn changed(pair: &Pair, attr: &QpAttr) {
     *lock(&pair.attr) = *attr;
     let Some(entry) = &pair.entry else {
         return;
@@ -18,15 +18,20 @@ pub(super) fn changed(state: &State, pair: &Pair, attr: &QpAttr) {
     if pair.transport == Transport::Ud || !is_connected {
         return;
     }
-    let (Some(gid), Some(num)) = (attr.dest_gid(), attr.dest_qpn) else {
+    let Some((gid, num)) = pair.peer() else {
         return;
     };
     if let Some(peer) = board::find(gid, num) {
-        compare(state, pair, attr, &peer);
+        compare(pair, attr, &peer);
     }
 }
 
-fn compare(state: &State, pair: &Pair, attr: &QpAttr, peer: &Peer) {
+/// Whether a queue pair is there that works. What leads to one that does not is left from an earlier connection.
+fn works(gid: Gid, num: QpNum) -> bool {
+    board::find(gid, num).is_some_and(|peer| !matches!(peer.state, QpState::Err | QpState::Reset))
+}
+
+fn compare(pair: &Pair, attr: &QpAttr, peer: &Peer) {
     let sends = |state: QpState| matches!(state, QpState::Rts | QpState::Sqd);
     if !sends(peer.state) && peer.state != QpState::Rtr {
         return;
@@ -44,15 +49,20 @@ fn compare(state: &State, pair: &Pair, attr: &QpAttr, peer: &Peer) {
         }
         is_new
     };
-    let finding = |what: String, fact: &str, advice: &'static str| {
+    let finding = |severity: Severity, what: String, fact: &str, advice: &'static str| {
         if !is_new(&what) {
             return;
         }
-        let finding = Finding::error("peer-mismatch", what).fact(fact.into());
+        let finding = Finding::new("peer-mismatch", severity, what).fact(fact.into());
         tell(&finding.at("changed", here).advice(advice));
     };
-    if peer.dest_qpn != num || peer.dest_gid != state.gid {
+    if peer.dest_qpn != num || !pair.gids.contains(&peer.dest_gid) {
+        let severity = match works(canonical(&pair.gids, peer.dest_gid), peer.dest_qpn) {
+            true => Severity::Error,
+            false => Severity::Warning,
+        };
         finding(
+            severity,
             format!(
                 "qp {num} leads to {other}, which leads to qp {} of {}",
                 peer.dest_qpn, peer.dest_gid
@@ -65,6 +75,7 @@ fn compare(state: &State, pair: &Pair, attr: &QpAttr, peer: &Peer) {
     let mtu = attr.path_mtu.unwrap_or_default();
     if mtu != peer.mtu {
         finding(
+            Severity::Error,
             format!(
                 "qp {num} has an MTU of {} bytes, and {other} one of {}",
                 mtu.bytes(),
@@ -78,8 +89,10 @@ fn compare(state: &State, pair: &Pair, attr: &QpAttr, peer: &Peer) {
         attr.rq_psn.unwrap_or_default().0,
         attr.sq_psn.unwrap_or_default().0,
     );
+    // The other side may still be connected as it was before this one was connected anew.
     if sends(peer.state) && expects != peer.sq_psn {
         finding(
+            Severity::Warning,
             format!(
                 "qp {num} expects the PSN {expects:#x} first, and {other} sends {:#x}",
                 peer.sq_psn
@@ -90,6 +103,7 @@ fn compare(state: &State, pair: &Pair, attr: &QpAttr, peer: &Peer) {
     }
     if attr.state == Some(QpState::Rts) && sends_first != peer.rq_psn {
         finding(
+            Severity::Warning,
             format!(
                 "qp {num} sends the PSN {sends_first:#x} first, and {other} expects {:#x}",
                 peer.rq_psn
@@ -151,8 +165,7 @@ pub(super) fn recv_completed(pair: &Pair) {
 
 /// What the other end of a connection says of itself, in sentences.
 pub(super) fn describe_peer(pair: &Pair) -> Vec<String> {
-    let attr = *lock(&pair.attr);
-    let (Some(gid), Some(num)) = (attr.dest_gid(), attr.dest_qpn) else {
+    let Some((gid, num)) = pair.peer() else {
         return Vec::new();
     };
     let Some(peer) = board::find(gid, num) else {
@@ -175,8 +188,8 @@ pub(super) fn describe_peer(pair: &Pair) -> Vec<String> {
 
 /// What the other end says of its RECVs.
 pub(super) fn describe_recvs(pair: &Pair) -> Option<String> {
-    let attr = *lock(&pair.attr);
-    let peer = board::find(attr.dest_gid()?, attr.dest_qpn?)?;
+    let (gid, num) = pair.peer()?;
+    let peer = board::find(gid, num)?;
     let (posted, completed) = (peer.recvs_posted, peer.recvs_completed);
     let waiting = posted.saturating_sub(completed);
     let since = match posted {

@@ -128,11 +128,6 @@ pub(super) fn is_recvs(wc: &Wc) -> bool {
     cause(wc).is_some_and(|(cause, _)| matches!(cause, Cause::RecvMemory | Cause::RecvRoom))
 }
 
-/// Whether peers may write into a region.
-pub(super) fn is_writable(access: Access) -> bool {
-    access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
-}
-
 /// Tells of a request that failed, and was not only flushed.
 pub(super) fn tell(state: &State, pair: &Pair, request: &Request, wc: &Wc) {
     let (name, id, status) = (request.name(), request.id, wc.status);
@@ -212,14 +207,14 @@ fn local(
             places.push(("and deregistered", by));
         } else if !region.holds(sge.addr, sge.len.into()) {
             facts.push(format!("The region of {range} is {}.", region.describe()));
-            let end = region.iova + region.len as u64;
+            let end = region.iova.saturating_add(region.len as u64);
             if sge.addr < region.iova {
                 facts.push(format!(
                     "It begins {} bytes before the region.",
                     region.iova - sge.addr
                 ));
             } else {
-                let over = sge.addr + u64::from(sge.len) - end;
+                let over = sge.addr.saturating_add(sge.len.into()).saturating_sub(end);
                 facts.push(format!("It ends {over} bytes behind the region."));
             }
             places.push(("the region was registered", region.registered));
@@ -246,7 +241,7 @@ fn local(
 /// The region that is nearest to an address, in a sentence.
 fn nearest(regions: &[Region], addr: u64) -> Option<String> {
     let away = |region: &Region| {
-        let end = region.iova + region.len as u64;
+        let end = region.iova.saturating_add(region.len as u64);
         region
             .iova
             .saturating_sub(addr)
@@ -266,10 +261,9 @@ fn nearest(regions: &[Region], addr: u64) -> Option<String> {
 /// What the other side says of the memory that a request is about.
 fn remote(pair: &Pair, request: &Request) -> Explained {
     let mut facts = describe_peer(pair);
-    let attr = *lock(&pair.attr);
     let (addr, rkey) = (request.remote.addr, request.remote.rkey.0);
     let is_one_sided = rkey != 0 || addr != 0;
-    if let (Some(gid), Some(num), true) = (attr.dest_gid(), attr.dest_qpn, is_one_sided) {
+    if let (Some((gid, num)), true) = (pair.peer(), is_one_sided) {
         facts.push(format!(
             "The request names {addr:#x}, {} bytes, rkey {rkey:#x}.",
             request.len
@@ -293,7 +287,7 @@ fn remote(pair: &Pair, request: &Request) -> Explained {
                 describe(region)
             ));
         } else if !regions.is_empty() {
-            facts.push("The other side has never had a region with this rkey.".into());
+            facts.push("Nothing is known of a region there with this rkey.".into());
             let holds = |region: &&board::PeerRegion| {
                 region.is_registered
                     && (region.addr..region.addr.wrapping_add(region.len)).contains(&addr)

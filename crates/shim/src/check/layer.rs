@@ -11,6 +11,7 @@ use verbs::{
     SendFlags, SrqInit, VerbsError, Wc, WcOpcode, WcStatus,
 };
 
+use super::aside::aside;
 use super::report::{Finding, tell};
 use super::requests::{Request, request, take};
 use super::state::{Cq, Pair, Recvs, State, lock};
@@ -50,23 +51,27 @@ impl Layer for Checks {
         nic: &dyn Nic,
         init: &QpInit,
     ) -> Result<(QpParts, (PairKept, PairKept, RecvKept)), VerbsError> {
-        let parts = nic.create_qp(init)?;
-        let pair = self
-            .state
-            .make_pair(parts.num(), init, parts.ctl.caps().send_wr_max);
-        let recv = RecvKept {
-            recvs: Arc::clone(&pair.recvs),
-            pair: Some(Arc::clone(&pair)),
-        };
-        let kept = (PairKept(Arc::clone(&pair)), PairKept(pair), recv);
-        Ok((parts, kept))
+        aside(|| {
+            let parts = nic.create_qp(init)?;
+            let pair = self
+                .state
+                .make_pair(parts.num(), init, parts.ctl.caps().send_wr_max);
+            let recv = RecvKept {
+                recvs: Arc::clone(&pair.recvs),
+                pair: Some(Arc::clone(&pair)),
+            };
+            let kept = (PairKept(Arc::clone(&pair)), PairKept(pair), recv);
+            Ok((parts, kept))
+        })
     }
 
     fn make_cq(&self, nic: &dyn Nic, init: &CqInit) -> Result<Made<dyn NicCq, CqKept>, VerbsError> {
-        let made = nic.create_cq(init)?;
-        let cq = Arc::new(Cq::new(init));
-        lock(&self.state.cqs).insert(made.num().0, Arc::clone(&cq));
-        Ok((made, CqKept(cq)))
+        aside(|| {
+            let made = nic.create_cq(init)?;
+            let cq = Arc::new(Cq::new(init));
+            lock(&self.state.cqs).insert(made.num().0, Arc::clone(&cq));
+            Ok((made, CqKept(cq)))
+        })
     }
 
     fn make_srq(
@@ -74,23 +79,27 @@ impl Layer for Checks {
         nic: &dyn Nic,
         init: &SrqInit,
     ) -> Result<Made<dyn NicSrq, RecvKept>, VerbsError> {
-        let made = nic.create_srq(init)?;
-        let recvs = Arc::new(Recvs::new(true));
-        lock(&self.state.srqs).insert(made.num().0, Arc::clone(&recvs));
-        Ok((made, RecvKept { recvs, pair: None }))
+        aside(|| {
+            let made = nic.create_srq(init)?;
+            let recvs = Arc::new(Recvs::new(true));
+            lock(&self.state.srqs).insert(made.num().0, Arc::clone(&recvs));
+            Ok((made, RecvKept { recvs, pair: None }))
+        })
     }
 
     fn modify(&self, kept: &PairKept, ctl: &dyn QpCtl, attr: &QpAttr) -> Result<(), VerbsError> {
-        ctl.modify(attr)?;
-        let pair = &kept.0;
-        let is_stopped = matches!(attr.state, Some(QpState::Err | QpState::Reset));
-        pair.is_stopped.store(is_stopped, Ordering::Relaxed);
-        if attr.state == Some(QpState::Reset) {
-            pair.has_failed.store(false, Ordering::Relaxed);
-            pair.clear(&self.state.posted);
-        }
-        connect::changed(&self.state, pair, &ctl.query());
-        Ok(())
+        aside(|| {
+            ctl.modify(attr)?;
+            let pair = &kept.0;
+            let is_stopped = matches!(attr.state, Some(QpState::Err | QpState::Reset));
+            pair.is_stopped.store(is_stopped, Ordering::Relaxed);
+            if attr.state == Some(QpState::Reset) {
+                pair.has_failed.store(false, Ordering::Relaxed);
+                pair.clear(&self.state.posted);
+            }
+            connect::changed(pair, &ctl.query());
+            Ok(())
+        })
     }
 
     fn post_send(
@@ -99,51 +108,53 @@ impl Layer for Checks {
         half: &mut dyn SendHalf,
         batch: &SendBatch,
     ) -> Result<(), PostError> {
-        let pair = &kept.0;
-        let here = Stack::here();
-        // Before they are carried out: another thread may poll their completions at once.
-        let requests = batch
-            .wqes()
-            .iter()
-            .map(|wqe| self.sending(pair, wqe, batch, here));
-        let requests: Vec<Request> = requests.collect();
-        let signaled = requests.iter().filter(|one| one.is_signaled).count();
-        lock(&pair.sends).posted.extend(requests);
-        if let Some(cq) = &pair.send_cq {
-            cq.expect(signaled, here);
-        }
-        let posted = half.post(batch);
-        let done = posted.map_or_else(|error| error.index, |()| batch.len());
-        let mut sends = lock(&pair.sends);
-        if !sends.refused.is_empty() {
-            for wqe in &batch.wqes()[..done] {
-                sends.refused.remove(&wqe.id());
-            }
-        }
-        if let Err(PostError { index, reason }) = posted {
-            let left = sends.posted.len().saturating_sub(batch.len() - index);
-            let refused = sends.posted.split_off(left);
-            for one in &refused {
-                sends.refuse(one.id, here);
-            }
-            let signaled = refused.iter().filter(|one| one.is_signaled).count();
-            if let Some(cq) = &pair.send_cq {
-                cq.settle(signaled);
-            }
-            let unsignaled = sends
-                .posted
+        aside(|| {
+            let pair = &kept.0;
+            let here = Stack::here();
+            // Before they are carried out: another thread may poll their completions at once.
+            let requests = batch
+                .wqes()
                 .iter()
-                .rev()
-                .take_while(|one| !one.is_signaled)
-                .count();
-            let outstanding = sends.posted.len();
-            drop(sends);
-            refuse_send(pair, reason, (outstanding, unsignaled), here);
-        } else {
-            drop(sends);
-            look_for_failure(pair, here);
-        }
-        posted
+                .map(|wqe| self.sending(pair, wqe, batch, here));
+            let requests: Vec<Request> = requests.collect();
+            let signaled = requests.iter().filter(|one| one.is_signaled).count();
+            lock(&pair.sends).posted.extend(requests);
+            if let Some(cq) = &pair.send_cq {
+                cq.expect(signaled, here);
+            }
+            let posted = half.post(batch);
+            let done = posted.map_or_else(|error| error.index, |()| batch.len());
+            let mut sends = lock(&pair.sends);
+            if !sends.refused.is_empty() {
+                for wqe in &batch.wqes()[..done] {
+                    sends.refused.remove(&wqe.id());
+                }
+            }
+            if let Err(PostError { index, reason }) = posted {
+                let left = sends.posted.len().saturating_sub(batch.len() - index);
+                let refused = sends.posted.split_off(left);
+                for one in &refused {
+                    sends.refuse(one.id, here);
+                }
+                let signaled = refused.iter().filter(|one| one.is_signaled).count();
+                if let Some(cq) = &pair.send_cq {
+                    cq.settle(signaled);
+                }
+                let unsignaled = sends
+                    .posted
+                    .iter()
+                    .rev()
+                    .take_while(|one| !one.is_signaled)
+                    .count();
+                let outstanding = sends.posted.len();
+                drop(sends);
+                refuse_send(pair, reason, (outstanding, unsignaled), here);
+            } else {
+                drop(sends);
+                look_for_failure(pair, here);
+            }
+            posted
+        })
     }
 
     fn post_recv(
@@ -152,36 +163,38 @@ impl Layer for Checks {
         half: &mut dyn RecvHalf,
         batch: &RecvBatch,
     ) -> Result<(), PostError> {
-        let here = Stack::here();
-        let count = batch.iter().len();
-        for wr in batch.iter() {
-            let recv = request(wr.id, WcOpcode::Recv, wr.sges, here);
-            self.look_at_elements(&recv);
-            self.state.posted.add(self.state.number, &recv);
-            lock(&kept.recvs.posted).push_back(recv);
-        }
-        let cq = kept.pair.as_ref().and_then(|pair| pair.recv_cq.as_ref());
-        if let Some(cq) = cq {
-            cq.expect(count, here);
-        }
-        let posted = half.post(batch);
-        if let Some(pair) = &kept.pair {
-            connect::recvs_posted(pair, posted.map_or_else(|error| error.index, |()| count));
-        }
-        if let Err(PostError { index, reason }) = posted {
-            let mut recvs = lock(&kept.recvs.posted);
-            let left = recvs.len().saturating_sub(count - index);
-            let refused = recvs.split_off(left);
-            drop(recvs);
-            refused
-                .iter()
-                .for_each(|recv| self.state.posted.remove(recv));
-            if let Some(cq) = cq {
-                cq.settle(refused.len());
+        aside(|| {
+            let here = Stack::here();
+            let count = batch.iter().len();
+            for wr in batch.iter() {
+                let mut recv = request(wr.id, WcOpcode::Recv, wr.sges, here);
+                self.look_at_elements(&mut recv);
+                self.state.posted.add(self.state.number, &recv);
+                lock(&kept.recvs.posted).push_back(recv);
             }
-            refuse_recv(kept.pair.as_deref(), reason, here);
-        }
-        posted
+            let cq = kept.pair.as_ref().and_then(|pair| pair.recv_cq.as_ref());
+            if let Some(cq) = cq {
+                cq.expect(count, here);
+            }
+            let posted = half.post(batch);
+            if let Some(pair) = &kept.pair {
+                connect::recvs_posted(pair, posted.map_or_else(|error| error.index, |()| count));
+            }
+            if let Err(PostError { index, reason }) = posted {
+                let mut recvs = lock(&kept.recvs.posted);
+                let left = recvs.len().saturating_sub(count - index);
+                let refused = recvs.split_off(left);
+                drop(recvs);
+                refused
+                    .iter()
+                    .for_each(|recv| self.state.posted.remove(recv));
+                if let Some(cq) = cq {
+                    cq.settle(refused.len());
+                }
+                refuse_recv(kept.pair.as_deref(), reason, here);
+            }
+            posted
+        })
     }
 
     fn poll(
@@ -190,14 +203,16 @@ impl Layer for Checks {
         cq: &mut dyn NicCq,
         out: &mut Polled,
     ) -> Result<usize, CqError> {
-        let polled = cq.poll(out);
-        if polled.is_err() {
-            tell_overrun(&kept.0);
-        }
-        for wc in out.completions() {
-            self.completed(wc);
-        }
-        polled
+        aside(|| {
+            let polled = cq.poll(out);
+            if polled.is_err() {
+                tell_overrun(&kept.0);
+            }
+            for wc in out.completions() {
+                self.completed(wc);
+            }
+            polled
+        })
     }
 
     fn arm(
@@ -206,7 +221,7 @@ impl Layer for Checks {
         cq: &mut dyn NicCq,
         solicited_only: bool,
     ) -> Result<(), VerbsError> {
-        cq.arm(solicited_only)
+        aside(|| cq.arm(solicited_only))
     }
 }
 
@@ -220,10 +235,10 @@ impl Checks {
         if one.elements.is_empty() {
             return one;
         }
-        self.look_at_elements(&one);
+        self.look_at_elements(&mut one);
         self.state.posted.look(&one);
         if one.sends() {
-            one.hash = bytes::hash(&one.elements);
+            one.hash = bytes::hash(&one.places);
         } else {
             for sge in &one.elements {
                 regions::note_written(self.state.number, sge.lkey.0);
@@ -232,11 +247,15 @@ impl Checks {
         one
     }
 
-    /// Tells of memory that a request names and that has gone.
-    fn look_at_elements(&self, request: &Request) {
-        for sge in &request.elements {
+    /// Finds the memory that a request names, and tells where it has gone.
+    fn look_at_elements(&self, request: &mut Request) {
+        for number in 0..request.elements.len() {
+            let sge = request.elements[number];
             if let Some(region) = regions::live(self.state.number, sge.lkey.0) {
                 regions::look_posted(&region, request);
+                if region.holds(sge.addr, sge.len.into()) {
+                    request.places[number].addr = region.place(sge.addr);
+                }
             }
         }
     }
@@ -248,7 +267,7 @@ impl Checks {
         };
         let is_flushed = wc.status == WcStatus::WrFlushErr;
         if !wc.is_ok() {
-            pair.has_failed.store(true, Ordering::Relaxed);
+            pair.fail();
         }
         let is_recv = matches!(wc.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
         // What failed is not said; a send is looked for first.
@@ -288,12 +307,14 @@ impl Checks {
         let Some(before) = one.hash else {
             return;
         };
-        if bytes::hash(&one.elements) == Some(before) {
+        // What is not there any more cannot be compared.
+        if bytes::hash(&one.places).is_none_or(|now| now == before) {
             return;
         }
-        let writers = one.elements.iter().any(|sge| {
-            let region = regions::live(self.state.number, sge.lkey.0);
-            region.is_none_or(|region| region.is_written || explain::is_writable(region.access))
+        let writers = one.elements.iter().zip(&one.places).any(|(sge, place)| {
+            // A region that has gone may have been one that others wrote to.
+            regions::live(self.state.number, sge.lkey.0).is_none()
+                || regions::is_written_by_others(place.addr, place.len.into())
         });
         let (name, id) = (one.name(), one.id);
         let what = format!(

@@ -9,6 +9,8 @@
 //! | file | what |
 //! | --- | --- |
 //! | `report` | findings, and how they are told |
+//! | `aside` | what this library does for itself |
+//! | `locks` | forks and ends in the middle of something |
 //! | `layer` | what passes between the program and the NIC |
 //! | `state` | what is known of a context's objects |
 //! | `requests` | requests under way, and where posted RECVs lie |
@@ -20,11 +22,13 @@
 //! | `objects` | destroying, using what was destroyed, what is left behind |
 //! | `sleep` | sleeping while completions wait |
 
+mod aside;
 mod board;
 mod bytes;
 mod connect;
 mod explain;
 mod layer;
+mod locks;
 mod objects;
 mod regions;
 mod report;
@@ -32,20 +36,24 @@ mod requests;
 mod sleep;
 mod state;
 
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use verbs::decorate::Wrap;
 use verbs::nic::{Nic, NicMr};
-use verbs::{Access, CqNum, Gid, PdNum, PostReason, QpNum};
+use verbs::{Access, CqNum, PdNum, PostReason, QpNum};
 
 use crate::abi;
 use crate::caller::Stack;
+use crate::fork;
 use crate::settings::{self, CheckSettings};
 use layer::Checks;
 use regions::Region;
 use state::lock;
 
+pub(crate) use aside::aside;
+pub(crate) use locks::{Held, hold};
 pub(crate) use objects::{GONE, busy, destroy_cq, destroy_qp, destroy_srq, is_gone};
 pub(crate) use sleep::{armed, drained, sleeps};
 pub(crate) use state::{State, inherited};
@@ -72,8 +80,7 @@ pub(crate) fn around(
     static BEGUN: OnceLock<Result<(), String>> = OnceLock::new();
     BEGUN.get_or_init(|| begin(settings)).clone()?;
     let port = nic.port(1).map_err(|error| error.to_string())?;
-    let gid = port.gids.first().map_or(Gid([0; 16]), |entry| entry.gid);
-    let state = State::open(gid);
+    let state = State::open(port.gids.iter().map(|entry| entry.gid).collect());
     let checks = Checks {
         state: Arc::clone(&state),
     };
@@ -90,8 +97,10 @@ fn begin(settings: &CheckSettings) -> Result<(), String> {
 
 /// A context is about to be closed.
 pub(crate) fn close(state: &State) {
-    objects::left_behind(state);
-    state.close();
+    aside(|| {
+        objects::left_behind(state);
+        state.close();
+    });
 }
 
 /// Destroys an object. With checks its memory stays, in case somebody uses it after that.
@@ -110,41 +119,48 @@ pub(crate) unsafe fn give_back<T>(object: *mut T) {
 
 /// A completion queue holds another number of completions now.
 pub(crate) fn resized(state: &State, cq: CqNum, depth: u32) {
-    if let Some(cq) = lock(&state.cqs).get(&cq.0) {
-        cq.depth.store(depth, Ordering::Relaxed);
-    }
+    aside(|| {
+        if let Some(cq) = lock(&state.cqs).get(&cq.0) {
+            cq.depth.store(depth, Ordering::Relaxed);
+        }
+    });
 }
 
 /// A region was registered.
 pub(crate) fn registered(state: &State, pd: PdNum, start: usize, mr: &dyn NicMr, access: Access) {
-    let region = Region {
-        context: state.number,
-        pd,
-        lkey: mr.lkey().0,
-        rkey: mr.rkey().0,
-        start,
-        len: mr.len(),
-        iova: mr.addr(),
-        access,
-        is_on_demand: access.bits() & abi::ACCESS_ON_DEMAND != 0,
-        registered: Stack::here(),
-        deregistered: None,
-        lost: None,
-        is_written: false,
-    };
-    regions::add(region);
-    board::publish_region(&region, state.gid, true);
+    aside(|| {
+        let region = Region {
+            generation: fork::generation(),
+            context: state.number,
+            pd,
+            lkey: mr.lkey().0,
+            rkey: mr.rkey().0,
+            start,
+            len: mr.len(),
+            iova: mr.addr(),
+            access,
+            is_on_demand: access.bits() & abi::ACCESS_ON_DEMAND != 0,
+            registered: Stack::here(),
+            deregistered: None,
+            lost: None,
+            is_written: false,
+        };
+        regions::add(region);
+        board::publish_region(&region, state.gid(), true);
+    });
 }
 
 /// A region is about to be deregistered.
 pub(crate) fn deregistered(state: &State, lkey: u32) {
-    let Some(region) = regions::live(state.number, lkey) else {
-        return;
-    };
-    let posted = objects::look_at_posted(state, &region);
-    regions::look(&region, posted);
-    regions::remove(state.number, lkey, Stack::here());
-    board::publish_region(&region, state.gid, false);
+    aside(|| {
+        let Some(region) = regions::live(state.number, lkey) else {
+            return;
+        };
+        let posted = objects::look_at_posted(state, &region);
+        regions::look(&region, posted);
+        regions::remove(state.number, lkey, Stack::here());
+        board::publish_region(&region, state.gid(), false);
+    });
 }
 
 /// Whether a region may lie at or behind an address.
@@ -173,27 +189,52 @@ pub(crate) fn refused(
     ids: impl Iterator<Item = u64>,
     reason: Option<PostReason>,
 ) {
-    let Some(pair) = state.pair(qp) else {
-        return;
-    };
-    let here = Stack::here();
-    let mut sends = lock(&pair.sends);
-    ids.for_each(|id| sends.refuse(id, here));
-    drop(sends);
-    if let Some(reason) = reason {
-        layer::tell_refused(&pair, "SEND, WRITE, READ or atomic", reason, here);
+    aside(|| {
+        let Some(pair) = state.pair(qp) else {
+            return;
+        };
+        let here = Stack::here();
+        let mut sends = lock(&pair.sends);
+        ids.for_each(|id| sends.refuse(id, here));
+        drop(sends);
+        if let Some(reason) = reason {
+            layer::tell_refused(&pair, "SEND, WRITE, READ or atomic", reason, here);
+        }
+    });
+}
+
+/// Has the process summed up when all else that is done at its end has been done: other libraries' destructors, too.
+extern "C" fn end() {
+    unsafe extern "C" {
+        fn on_exit(
+            function: unsafe extern "C" fn(c_int, *mut c_void),
+            argument: *mut c_void,
+        ) -> c_int;
+    }
+    if is_on() {
+        // SAFETY: the function stays, because this library is not unloaded. What is added while the process ends is called after
+        // what has added it.
+        let is_added = unsafe { on_exit(finish, std::ptr::null_mut()) } == 0;
+        if !is_added {
+            sum_up();
+        }
     }
 }
 
-/// Sums up when the process ends, and has it exit with a code of its own after errors.
-extern "C" fn end() {
-    if !is_on() {
+unsafe extern "C" fn finish(_code: c_int, _argument: *mut c_void) {
+    sum_up();
+}
+
+/// Sums up, and has the process exit with a code of its own after errors.
+fn sum_up() {
+    board::end();
+    // A signal's handler that ends the process may have interrupted who has the locks.
+    if !locks::are_free() {
         return;
     }
-    state::contexts()
+    locks::free_contexts()
         .iter()
         .for_each(|state| objects::left_behind(state));
-    board::end();
     if let Some(code) = report::sum_up() {
         // SAFETY: what the program has printed must not be lost, and nothing comes after this.
         unsafe {
@@ -203,7 +244,7 @@ extern "C" fn end() {
     }
 }
 
-// After the functions that a program has run at its end.
+// After the functions that a program has run at its end, but before its libraries' destructors.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;

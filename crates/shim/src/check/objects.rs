@@ -15,14 +15,14 @@ pub(crate) const GONE: u32 = 0xdead_0b1e;
 
 /// An object that was destroyed.
 #[derive(Clone, Copy)]
-struct Grave {
+pub(super) struct Grave {
     what: &'static str,
     made: Stack,
     destroyed: Stack,
 }
 
 /// Objects that were destroyed, by address.
-static GRAVES: Mutex<Option<HashMap<usize, Grave>>> = Mutex::new(None);
+pub(super) static GRAVES: Mutex<Option<HashMap<usize, Grave>>> = Mutex::new(None);
 
 fn bury(object: usize, what: &'static str, made: Stack) {
     let destroyed = Stack::here();

@@ -3,16 +3,17 @@
 //! A process's memory is one, whatever contexts it has, and so is this table. `munmap` and `free` look into it, at any
 //! time, so they wait for nobody: when the table is in use they let it be.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs::{Access, PdNum};
 
+use super::aside::{aside, is_aside};
 use super::bytes::are_mapped;
 use super::report::{Finding, Severity, tell};
 use crate::caller::Stack;
+use crate::fork;
 
 /// Regions that are remembered after their end.
 const DEAD_MAX: usize = 4096;
@@ -20,6 +21,8 @@ const DEAD_MAX: usize = 4096;
 /// A region, also after its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
+    /// The process that has registered it.
+    pub(super) generation: u32,
     /// The number of its context.
     pub(super) context: u32,
     pub(super) pd: PdNum,
@@ -48,7 +51,10 @@ impl Region {
             self.start.max(start),
             (self.start + self.len).min(start.saturating_add(len)),
         );
-        !self.is_on_demand && from < to && (call != "free" || to - from >= self.len / 2)
+        let is_block = matches!(call, "free" | "realloc");
+        // What a child does with its copy is its own affair.
+        let is_ours = self.generation == fork::generation();
+        is_ours && !self.is_on_demand && from < to && (!is_block || to - from >= self.len / 2)
     }
 
     /// Whether a range that a work request names is inside.
@@ -58,8 +64,13 @@ impl Region {
             && len <= self.len as u64 - (addr - self.iova)
     }
 
+    /// Where the memory is that work requests call by an address.
+    pub(super) fn place(&self, addr: u64) -> u64 {
+        addr.wrapping_sub(self.iova).wrapping_add(self.start as u64)
+    }
+
     pub(super) fn describe(&self) -> String {
-        let end = self.iova + self.len as u64;
+        let end = self.iova.wrapping_add(self.len as u64);
         format!(
             "{:#x}..{end:#x} ({} bytes, lkey {:#x}, rkey {:#x})",
             self.iova, self.len, self.lkey, self.rkey
@@ -68,12 +79,12 @@ impl Region {
 }
 
 #[derive(Default)]
-struct Regions {
+pub(super) struct Regions {
     live: BTreeMap<(u32, u32), Region>,
     dead: VecDeque<Region>,
 }
 
-static REGIONS: Mutex<Regions> = Mutex::new(Regions {
+pub(super) static REGIONS: Mutex<Regions> = Mutex::new(Regions {
     live: BTreeMap::new(),
     dead: VecDeque::new(),
 });
@@ -82,21 +93,13 @@ static REGIONS: Mutex<Regions> = Mutex::new(Regions {
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-thread_local! {
-    /// This thread is in here already: what it frees meanwhile is this library's own.
-    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
 fn regions() -> MutexGuard<'static, Regions> {
     REGIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Does something with the table locked.
 fn with<T>(look: impl FnOnce(&mut Regions) -> T) -> T {
-    let was_inside = IS_INSIDE.replace(true);
-    let found = look(&mut regions());
-    IS_INSIDE.set(was_inside);
-    found
+    aside(|| look(&mut regions()))
 }
 
 pub(super) fn add(region: Region) {
@@ -155,6 +158,24 @@ pub(super) fn note_written(context: u32, lkey: u32) {
     });
 }
 
+/// Whether somebody but the program may write into memory of this process: a peer, or the NIC for a RECV, READ or atomic.
+pub(super) fn is_written_by_others(start: u64, len: u64) -> bool {
+    let overlaps = |region: &Region| {
+        let (from, to) = (region.start as u64, (region.start + region.len) as u64);
+        from < start.saturating_add(len) && start < to
+    };
+    let writes = |region: &Region| region.is_written || is_writable(region.access);
+    with(|regions| {
+        let mut live = regions.live.values();
+        live.any(|region| overlaps(region) && writes(region))
+    })
+}
+
+/// Whether peers may write into a region.
+fn is_writable(access: Access) -> bool {
+    access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+}
+
 /// Whether memory is being taken away that is registered. Cheap where it is not.
 pub(super) fn may_touch(start: usize, len: usize) -> bool {
     start < HIGHEST.load(Ordering::Relaxed)
@@ -171,22 +192,23 @@ pub(super) fn lose(
     len: usize,
     is_posted: impl Fn(&Region) -> bool,
 ) {
-    if !may_touch(start, len) || IS_INSIDE.replace(true) {
+    if !may_touch(start, len) || is_aside() {
         return;
     }
-    let mut lost = Vec::new();
-    if let Ok(mut regions) = REGIONS.try_lock() {
-        for region in regions.live.values_mut() {
-            if region.loses(call, start, len) && region.lost.is_none() {
-                region.lost = Some((call, Stack::here()));
-                lost.push(*region);
+    aside(|| {
+        let mut lost = Vec::new();
+        if let Ok(mut regions) = REGIONS.try_lock() {
+            for region in regions.live.values_mut() {
+                if region.loses(call, start, len) && region.lost.is_none() {
+                    region.lost = Some((call, Stack::here()));
+                    lost.push(*region);
+                }
             }
         }
-    }
-    for region in lost {
-        tell_lost(&region, is_posted(&region));
-    }
-    IS_INSIDE.set(false);
+        for region in lost {
+            tell_lost(&region, is_posted(&region));
+        }
+    });
 }
 
 /// Looks whether the memory of a region is there, and tells when it is not.
@@ -216,7 +238,7 @@ fn tell_lost(region: &Region, is_posted: bool) {
         false => Severity::Warning,
     };
     let what = match call {
-        "free" => format!(
+        "free" | "realloc" => format!(
             "the memory of a region was freed while it is registered: {}",
             region.describe()
         ),

@@ -8,6 +8,7 @@
 //! vervain[4711]:   to do: leave a request's bytes alone until its completion has been polled
 //! ```
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -15,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
+use super::aside::aside;
 use crate::caller::Stack;
 use crate::fork;
 use crate::settings::CheckSettings;
@@ -137,7 +139,7 @@ impl Finding {
 type Key = (&'static str, Severity, Vec<(&'static str, Stack)>);
 
 /// What was found by now.
-struct Found {
+pub(super) struct Found {
     /// Of the process, as `fork` counts them.
     generation: u32,
     /// With what was said the first time, and how often it happened.
@@ -147,22 +149,23 @@ struct Found {
     exit_code: i32,
 }
 
-static FOUND: Mutex<Option<Found>> = Mutex::new(None);
+pub(super) static FOUND: Mutex<Option<Found>> = Mutex::new(None);
 
-/// What was found by this process. In a child that is nothing at first; and nothing is told there when a thread of the parent
-/// held the lock, which nobody gives back.
-fn found() -> Option<MutexGuard<'static, Option<Found>>> {
-    if fork::generation() == 0 {
-        return Some(FOUND.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-    let mut found = FOUND.try_lock().ok()?;
+thread_local! {
+    /// This thread tells a finding just now.
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What was found by this process. In a child that is nothing at first.
+fn found() -> MutexGuard<'static, Option<Found>> {
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = &mut *found
         && found.generation != fork::generation()
     {
         found.generation = fork::generation();
         found.seen.clear();
     }
-    Some(found)
+    found
 }
 
 /// Opens what findings are written to.
@@ -186,10 +189,16 @@ pub(super) fn begin(settings: &CheckSettings) -> io::Result<()> {
 
 /// Tells a finding, unless the same one was told before, and counts it.
 pub(super) fn tell(finding: &Finding) {
-    let Some(mut found) = found() else {
+    // What a signal's handler does in the middle of this waits for nobody.
+    if IS_TELLING.replace(true) {
         return;
-    };
-    let Some(found) = &mut *found else {
+    }
+    aside(|| tell_aside(finding));
+    IS_TELLING.set(false);
+}
+
+fn tell_aside(finding: &Finding) {
+    let Some(found) = &mut *found() else {
         return;
     };
     let key = (finding.check, finding.severity, finding.places.clone());
@@ -223,7 +232,11 @@ fn say(text: &str) {
 
 /// Tells how much was found, and what the process is to exit with for it.
 pub(super) fn sum_up() -> Option<i32> {
-    let found = found()?;
+    aside(sum_up_aside)
+}
+
+fn sum_up_aside() -> Option<i32> {
+    let found = found();
     let found = found.as_ref()?;
     let process = std::process::id();
     let of = |severity: Severity| {

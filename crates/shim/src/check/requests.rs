@@ -20,6 +20,8 @@ pub(super) struct Request {
     pub(super) is_signaled: bool,
     /// The memory that it names; none for what carries its bytes.
     pub(super) elements: Box<[Sge]>,
+    /// Where that is in this process: regions may call their bytes by other addresses.
+    pub(super) places: Box<[Sge]>,
     pub(super) len: u64,
     pub(super) remote: RemoteAddr,
     /// Of the bytes that it sends.
@@ -64,6 +66,7 @@ pub(super) fn request(id: u64, opcode: WcOpcode, elements: &[Sge], posted: Stack
         opcode,
         is_signaled: true,
         elements: elements.into(),
+        places: elements.into(),
         len,
         remote: RemoteAddr::default(),
         hash: None,
@@ -87,7 +90,7 @@ struct Places {
 impl Places {
     /// A posted RECV in whose room a range lies.
     fn overlap(&self, sge: &Sge) -> Option<(u64, u64, Stack)> {
-        let end = sge.addr + u64::from(sge.len);
+        let end = sge.addr.saturating_add(sge.len.into());
         let from = sge.addr.saturating_sub(self.longest);
         let mut around = self.recvs.range((from, 0)..(end, 0));
         let found = around.find(|(_, (to, _))| *to > sge.addr && sge.len > 0);
@@ -104,9 +107,9 @@ impl Posted {
     pub(super) fn add(&self, context: u32, request: &Request) {
         let mut overlap = None;
         let mut places = self.places();
-        for sge in &request.elements {
+        for sge in &request.places {
             overlap = overlap.or_else(|| places.overlap(sge));
-            let end = sge.addr + u64::from(sge.len);
+            let end = sge.addr.saturating_add(sge.len.into());
             places.longest = places.longest.max(sge.len.into());
             places
                 .recvs
@@ -132,7 +135,7 @@ impl Posted {
 
     pub(super) fn remove(&self, request: &Request) {
         let mut places = self.places();
-        for sge in &request.elements {
+        for sge in &request.places {
             places.recvs.remove(&(sge.addr, request.number));
         }
     }
@@ -140,7 +143,7 @@ impl Posted {
     /// Tells when a request sends from, or reads into, the room of a posted RECV.
     pub(super) fn look(&self, request: &Request) {
         let places = self.places();
-        let found = request.elements.iter().find_map(|sge| places.overlap(sge));
+        let found = request.places.iter().find_map(|sge| places.overlap(sge));
         drop(places);
         let Some((start, end, posted)) = found else {
             return;

@@ -8,7 +8,7 @@ use super::state::lock;
 use crate::caller::Stack;
 
 /// Queues, by address, that held completions when they were armed, and have not been drained since.
-static UNDRAINED: Mutex<Option<HashMap<usize, Stack>>> = Mutex::new(None);
+pub(super) static UNDRAINED: Mutex<Option<HashMap<usize, Stack>>> = Mutex::new(None);
 
 /// A queue was armed.
 pub(crate) fn armed(cq: usize, has_completions: bool) {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use verbs::{CqInit, Gid, PdNum, QpAttr, QpInit, QpNum, Transport};
 
 use super::board;
+use super::locks::is_free;
 use super::regions::Region;
 use super::report::{Finding, tell};
 use super::requests::{Posted, Request};
@@ -17,7 +18,7 @@ use crate::fork;
 const REFUSED_MAX: usize = 4096;
 
 /// All contexts that are open.
-static CONTEXTS: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
+pub(super) static CONTEXTS: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,6 +138,14 @@ impl Sends {
     }
 }
 
+/// A port has many GIDs, any of which peers may use; others know a process by the first.
+pub(super) fn canonical(gids: &[Gid], gid: Gid) -> Gid {
+    match gids.first() {
+        Some(first) if gids.contains(&gid) => *first,
+        _ => gid,
+    }
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(super) struct Pair {
@@ -159,9 +168,26 @@ pub(super) struct Pair {
     /// What was told of its peer, so that it is not told again with the next change.
     pub(super) told: Mutex<Vec<String>>,
     pub(super) entry: Option<board::Entry>,
+    /// Of its context.
+    pub(super) gids: Arc<[Gid]>,
 }
 
 impl Pair {
+    /// The queue pair that it leads to: a GID, the first of its process where that is known, and a number.
+    pub(super) fn peer(&self) -> Option<(Gid, QpNum)> {
+        let attr = *lock(&self.attr);
+        Some((canonical(&self.gids, attr.dest_gid()?), attr.dest_qpn?))
+    }
+
+    /// Notes that an error completion of it was polled, and has others know.
+    pub(super) fn fail(&self) {
+        if !self.has_failed.swap(true, Ordering::Relaxed)
+            && let Some(entry) = &self.entry
+        {
+            entry.fail();
+        }
+    }
+
     /// Forgets the requests that are under way: they vanish without completions.
     pub(super) fn clear(&self, posted: &Posted) {
         let sends = std::mem::take(&mut lock(&self.sends).posted);
@@ -184,7 +210,8 @@ impl Pair {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) number: u32,
-    pub(super) gid: Gid,
+    /// All of its port's.
+    gids: Arc<[Gid]>,
     generation: u32,
     pub(super) made: Stack,
     pub(super) posted: Posted,
@@ -194,11 +221,11 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(super) fn open(gid: Gid) -> Arc<State> {
+    pub(super) fn open(gids: Arc<[Gid]>) -> Arc<State> {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let state = Arc::new(State {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            gid,
+            gids,
             generation: fork::generation(),
             made: Stack::here(),
             posted: Posted::default(),
@@ -210,6 +237,20 @@ impl State {
         contexts.retain(|one| one.strong_count() > 0);
         contexts.push(Arc::downgrade(&state));
         state
+    }
+
+    /// Whether nobody keeps what is known of it for long.
+    pub(super) fn is_free(&self) -> bool {
+        is_free(&self.cqs)
+            && is_free(&self.srqs)
+            && is_free(&self.pairs)
+            && (self.all_pairs().iter())
+                .all(|pair| is_free(&pair.sends) && is_free(&pair.recvs.posted))
+    }
+
+    /// The GID that others know it by.
+    pub(super) fn gid(&self) -> Gid {
+        self.gids.first().copied().unwrap_or(Gid([0; 16]))
     }
 
     /// Notes that the program has closed it.
@@ -246,7 +287,8 @@ impl State {
             has_failed: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             told: Mutex::default(),
-            entry: board::entry(self.gid, num),
+            entry: board::entry(self.gid(), num),
+            gids: Arc::clone(&self.gids),
         });
         lock(&self.pairs).insert(num.0, Arc::clone(&pair));
         pair

@@ -1,14 +1,17 @@
 //! A forked child begins anew: what it inherits is dead, and a device opened there works.
 
-use std::cell::RefCell;
+use std::cell::UnsafeCell;
 use std::sync::{MutexGuard, Once};
 
 use super::manager::{self, Manager};
 
-thread_local! {
-    /// Held while this thread forks, so that the child's copy is whole.
-    static HELD: RefCell<Option<MutexGuard<'static, Manager>>> = const { RefCell::new(None) };
-}
+struct Place(UnsafeCell<Option<MutexGuard<'static, Manager>>>);
+
+// SAFETY: reached by the thread that holds the manager's lock, or its double in a child.
+unsafe impl Sync for Place {}
+
+/// Held while a thread forks, so that the child's copy is whole. Not a thread's, which would be gone when a program forks at its end.
+static HELD: Place = Place(UnsafeCell::new(None));
 
 /// Has a fork noticed from now on.
 pub(super) fn notice() {
@@ -20,17 +23,19 @@ pub(super) fn notice() {
 }
 
 unsafe extern "C" fn before() {
-    HELD.with_borrow_mut(|held| *held = Some(manager::lock()));
+    let held = manager::lock();
+    // SAFETY: held.
+    unsafe { *HELD.0.get() = Some(held) };
 }
 
 unsafe extern "C" fn after() {
-    HELD.with_borrow_mut(|held| *held = None);
+    // SAFETY: `before` has taken the lock.
+    drop(unsafe { (*HELD.0.get()).take() });
 }
 
 unsafe extern "C" fn in_child() {
-    HELD.with_borrow_mut(|held| {
-        if let Some(mut manager) = held.take() {
-            manager.begin_anew();
-        }
-    });
+    // SAFETY: this thread's double has taken the lock in the parent.
+    if let Some(mut manager) = unsafe { (*HELD.0.get()).take() } {
+        manager.begin_anew();
+    }
 }

@@ -578,6 +578,161 @@ static void busy(void)
 	end();
 }
 
+/* The same memory has another key, which peers may write with. */
+static void changed_by_another_key(void)
+{
+	struct ibv_mr *other;
+
+	begin();
+	CHECK((other = ibv_reg_mr(pd, a.memory, 2 * LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
+	CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	if (!right)
+		a.memory[3]++;
+	CHECK(wait_for(&a).status == IBV_WC_SUCCESS);
+	CHECK(ibv_dereg_mr(other) == 0);
+	end();
+}
+
+static void resized(void)
+{
+	size_t len = 200000;
+	char *memory;
+	struct ibv_mr *mr;
+
+	begin();
+	heap();
+	CHECK((memory = malloc(len)));
+	CHECK((mr = ibv_reg_mr(pd, memory, len, IBV_ACCESS_LOCAL_WRITE)));
+	if (right)
+		CHECK(ibv_dereg_mr(mr) == 0);
+	/* So much longer that it moves. */
+	CHECK((memory = realloc(memory, 20 * len)));
+	if (!right)
+		CHECK(ibv_dereg_mr(mr) == 0);
+	free(memory);
+	end();
+}
+
+static void connected_anew(void)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+
+	begin();
+	if (right)
+		return end();
+	/* Nobody has a region there. */
+	CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, 8) == 0);
+	CHECK(wait_for(&a).status == IBV_WC_REM_ACCESS_ERR);
+	CHECK(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE) == 0);
+	to_init(&a);
+	to_rts(&a, &b, IBV_MTU_1024, 105, 107);
+	CHECK(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE) == 0);
+	to_init(&b);
+	to_rts(&b, &a, IBV_MTU_1024, 107, 105);
+	end();
+}
+
+/* A RECV at the end of all addresses, which no message asks for. */
+static void nowhere(void)
+{
+	struct ibv_sge sge;
+	struct ibv_recv_wr *bad, wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 };
+
+	begin();
+	CHECK(post_recv(&a, 1, 0) == 0);
+	sge = (struct ibv_sge) { -1, 64, a.mr->lkey };
+	CHECK(ibv_post_recv(a.qp, &wr, &bad) == 0);
+	end();
+}
+
+/* Two regions call their first bytes by the same address. */
+static void same_iova(void)
+{
+	struct ibv_mr *mrs[2];
+	struct ibv_sge sge = { LEN, 64, 0 };
+	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = 1 };
+	int count;
+
+	begin();
+	for (count = 0; count < 2; count++) {
+		CHECK((mrs[count] = ibv_reg_mr_iova(pd, a.memory + count * LEN, LEN, LEN, IBV_ACCESS_LOCAL_WRITE)));
+		sge.lkey = mrs[count]->lkey;
+		CHECK(ibv_post_recv(a.qp, &wr, &bad) == 0);
+	}
+	CHECK(ibv_destroy_qp(a.qp) == 0);
+	a.qp = NULL;
+	for (count = 0; count < 2; count++)
+		CHECK(ibv_dereg_mr(mrs[count]) == 0);
+	end();
+}
+
+static void freed_by_child(void)
+{
+	size_t len = 100000;
+	char *memory;
+	struct ibv_mr *mr;
+	int status;
+	pid_t child;
+
+	begin();
+	CHECK((memory = malloc(len)));
+	CHECK((mr = ibv_reg_mr(pd, memory, len, IBV_ACCESS_LOCAL_WRITE)));
+	CHECK((child = fork()) >= 0);
+	if (child == 0) {
+		free(memory);
+		exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	CHECK(ibv_dereg_mr(mr) == 0);
+	free(memory);
+	end();
+}
+
+static void post_and_end(void)
+{
+	CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(wait_for(&a).status == IBV_WC_SUCCESS);
+	end();
+}
+
+static void fork_once(void)
+{
+	int status;
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit(0);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+}
+
+/* When this thread's variables are gone already. */
+static void at_exit(void)
+{
+	begin();
+	CHECK(atexit(post_and_end) == 0);
+	CHECK(atexit(fork_once) == 0);
+	CHECK(atexit(fork_once) == 0);
+}
+
+static void exit_at_once(int signal)
+{
+	(void) signal;
+	exit(0);
+}
+
+/* In the middle of a call, most likely. */
+static void on_signal(void)
+{
+	begin();
+	CHECK(signal(SIGALRM, exit_at_once) != SIG_ERR);
+	ualarm(3000, 0);
+	for (;;) {
+		CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+		wait_for(&a);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*make)(void); } mistakes[] = {
@@ -592,6 +747,9 @@ int main(int argc, char **argv)
 		{ "post-after-error", post_after_error }, { "forked", forked }, { "left-behind", left_behind },
 		{ "busy", busy }, { "failed-deregistered", failed_deregistered }, { "unmapped-unseen", unmapped_unseen },
 		{ "destroy-race", destroy_race }, { "killed", killed },
+		{ "changed-by-another-key", changed_by_another_key }, { "resized", resized },
+		{ "connected-anew", connected_anew }, { "nowhere", nowhere }, { "same-iova", same_iova },
+		{ "freed-by-child", freed_by_child }, { "at-exit", at_exit }, { "on-signal", on_signal },
 	};
 	size_t at;
 
