@@ -20,7 +20,7 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -77,7 +77,17 @@ static BOARD: OnceLock<Board> = OnceLock::new();
 pub(super) fn begin(run_dir: &Path) -> io::Result<()> {
     let dir = run_dir.join("checks");
     fs::create_dir_all(&dir)?;
-    for entry in fs::read_dir(&dir)? {
+    // Of several processes that begin, one at a time: none takes another's new file for one that was left.
+    let beginning = File::open(&dir)?;
+    flock(&beginning, FlockOperation::LockExclusive)?;
+    let begun = begin_alone(&dir);
+    // Not by closing it, which a child that was forked meanwhile has not done.
+    flock(&beginning, FlockOperation::Unlock)?;
+    begun
+}
+
+fn begin_alone(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let left = File::open(&path)
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
@@ -92,14 +102,16 @@ pub(super) fn begin(run_dir: &Path) -> io::Result<()> {
         dir.join(process.to_string()),
         dir.join(format!(".{process}")),
     );
-    let file = File::options()
+    let mut file = File::options()
         .read(true)
         .write(true)
         .create(true)
         .truncate(true)
         .open(&new)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    file.set_len((WORDS * 8) as u64)?;
+    // Whoever reads may have it for a moment.
+    flock(&file, FlockOperation::LockExclusive)?;
+    // All of it is there then: when the file system is full, this fails and no later store does.
+    file.write_all(&vec![0; WORDS * 8])?;
     // SAFETY: a new mapping, at an address of the kernel's choice.
     let start = unsafe {
         mmap(
@@ -253,6 +265,10 @@ pub(super) fn publish_region(region: &Region, gid: Gid, is_registered: bool) {
         return;
     };
     let words = &board.words[slot(region.rkey)..][..REGION];
+    // The place may be a newer region's by now.
+    if !is_registered && words[0].load(Ordering::Relaxed) as u32 != region.rkey {
+        return;
+    }
     let put = |at: usize, word: u64| words[at].store(word, Ordering::Relaxed);
     put(0, 0);
     put(1, region.iova);
@@ -301,9 +317,16 @@ struct Words(Vec<u64>);
 
 impl Words {
     fn read(path: &Path) -> Option<Words> {
-        let bytes = fs::read(path)
-            .ok()
-            .filter(|bytes| bytes.len() == WORDS * 8)?;
+        let mut file = File::open(path).ok()?;
+        // One whose process has ended says nothing any more.
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        if bytes.len() != WORDS * 8 {
+            return None;
+        }
         let words = bytes
             .chunks_exact(8)
             .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));

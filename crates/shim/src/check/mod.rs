@@ -98,7 +98,7 @@ fn begin(settings: &CheckSettings) -> Result<(), String> {
 /// A context is about to be closed.
 pub(crate) fn close(state: &State) {
     aside(|| {
-        objects::left_behind(state);
+        objects::left_behind(state, "a context is closed");
         state.close();
     });
 }
@@ -234,7 +234,7 @@ fn sum_up() {
     }
     locks::free_contexts()
         .iter()
-        .for_each(|state| objects::left_behind(state));
+        .for_each(|state| objects::left_behind(state, "the process ends"));
     if let Some(code) = report::sum_up() {
         // SAFETY: what the program has printed must not be lost, and nothing comes after this.
         unsafe {

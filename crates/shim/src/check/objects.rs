@@ -211,8 +211,8 @@ pub(super) fn look_at_posted(state: &State, region: &Region) -> bool {
     true
 }
 
-/// Tells what a process has left behind in a context that it has not closed.
-pub(super) fn left_behind(state: &State) {
+/// Tells what a process has left behind in a context; `when` is a clause.
+pub(super) fn left_behind(state: &State, when: &str) {
     let pairs = state.all_pairs();
     pairs.iter().for_each(|pair| look_at_refused(pair));
     let regions = regions::all(state.number);
@@ -223,7 +223,7 @@ pub(super) fn left_behind(state: &State) {
         return;
     }
     let what = format!(
-        "the process ends with {pairs_left} queue pairs, {cqs_left} CQs, {srqs_left} SRQs and {regions_left} regions"
+        "{when} with {pairs_left} queue pairs, {cqs_left} CQs, {srqs_left} SRQs and {regions_left} regions"
     );
     let mut finding = Finding::warning("left-behind", what)
         .fact("The kernel destroys them. A process that goes on as long as it makes such objects runs out of them.".into());

@@ -1,16 +1,13 @@
 //! Parts of libibverbs' API that few programs use: each is a run of `programs/api.c`, which looks at what it gets.
 
-use std::path::Path;
-
-use crate::pair::{Host, Running, alone, installed, leave_out};
-use crate::programs::compile;
+use crate::pair::{Host, Running, alone};
+use crate::programs::{can_compile, compile};
 
 /// Runs a part, with memory that peers map and with memory that they reach through the kernel.
 #[track_caller]
 fn part(name: &str) {
-    let header = Path::new("/usr/include/infiniband/verbs.h");
-    if installed("cc").is_none() || !header.exists() {
-        return leave_out("cc, of gcc, and libibverbs-dev");
+    if !can_compile() {
+        return;
     }
     let host = Host::new();
     let program = compile("api", host.run_dir(), &["-libverbs"]);

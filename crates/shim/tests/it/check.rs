@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use programs::free_port;
 
-use crate::pair::{Host, Listens, alone, has, installed, leave_out, text};
-use crate::programs::compile;
+use crate::pair::{Host, Listens, alone, has, text};
+use crate::programs::{can_compile, compile};
 
 /// What a program with errors exits with.
 const ERRORS: i32 = 99;
@@ -17,8 +17,7 @@ const ERRORS: i32 = 99;
 fn misuse() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let compiled = PROGRAM.get_or_init(|| {
-        if installed("cc").is_none() || !Path::new("/usr/include/infiniband/verbs.h").is_file() {
-            leave_out("cc, of gcc, or libibverbs-dev");
+        if !can_compile() {
             return None;
         }
         let dir = tempfile::tempdir().expect("a directory");

@@ -7,11 +7,14 @@ use serde_json::Value;
 
 use crate::own::{run, run_on};
 use crate::pair::{Host, has, leave_out, text};
-use crate::programs::compile;
+use crate::programs::{can_compile, compile};
 
 /// Runs both kinds of a program of `suffer.c` under a plan.
 #[track_caller]
 fn suffers(name: &str, faults: &str, found: &str) {
+    if !can_compile() {
+        return;
+    }
     let faults = [("VERVAIN_FAULTS", faults)];
     let careful = run("suffer", &[name, "careful"], &faults);
     let said = text(&careful);
@@ -26,6 +29,9 @@ fn suffers(name: &str, faults: &str, found: &str) {
 /// Without faults nothing is found.
 #[track_caller]
 fn is_spared(name: &str) {
+    if !can_compile() {
+        return;
+    }
     let output = run("suffer", &[name, "careless"], &[]);
     let said = text(&output);
     assert!(output.status.success(), "{name}: {said}");
@@ -114,6 +120,9 @@ fn a_device_fails_or_stands_still_or_is_small() {
 
 #[test]
 fn connections_end_and_begin_as_nobody_expects() {
+    if !can_compile() {
+        return;
+    }
     if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         return leave_out("librdmacm-dev");
     }
@@ -149,6 +158,9 @@ fn an_event_comes_for_nothing() {
 
 #[test]
 fn a_process_is_killed_at_its_message() {
+    if !can_compile() {
+        return;
+    }
     let output = run(
         "suffer",
         &["chatter", "careful"],
@@ -186,6 +198,9 @@ fn traced(name: &str, faults: &str) -> Vec<Value> {
 
 #[test]
 fn a_seed_repeats_what_went_wrong() {
+    if !can_compile() {
+        return;
+    }
     for (name, faults) in [
         ("reply-first", "qp0: reply-first@0, delay=1000000"),
         ("late", "burst=4"),

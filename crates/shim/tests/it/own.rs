@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Output;
 
 use crate::pair::{Host, text};
-use crate::programs::compile;
+use crate::programs::{can_compile, compile};
 
 /// Runs a program of `programs/` with these variables to its end.
 pub(crate) fn run(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -36,6 +36,9 @@ fn all_is_well(name: &str) -> String {
 
 #[test]
 fn a_forked_child_is_told_that_what_it_inherits_is_not_its_own() {
+    if !can_compile() {
+        return;
+    }
     let said = all_is_well("child");
     let sentence = "vervain: this process is a fork of one that has opened the device";
     // Once each: the child, its child, and the two that compose.
@@ -44,5 +47,8 @@ fn a_forked_child_is_told_that_what_it_inherits_is_not_its_own() {
 
 #[test]
 fn a_channel_that_is_readable_keeps_nobody() {
+    if !can_compile() {
+        return;
+    }
     all_is_well("readable");
 }
