@@ -19,7 +19,7 @@ use crate::pair::{self, Process};
 
 /// Keeps what speaks to a process that is dead, for the rest of the run: dropping it in an orderly
 /// way would ask that process.
-fn keep(proxy: impl Send + 'static) {
+pub(crate) fn keep(proxy: impl Send + 'static) {
     static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     KEPT.lock()
         .expect("no test panics here")

@@ -204,7 +204,7 @@ fn who_takes_the_number_of_a_process_that_died_is_waited_for() {
     dies.process.0.kill().expect("killed");
     dies.process.0.wait().expect("ended");
     // What speaks to it would ask it to give everything back.
-    std::mem::forget(dies);
+    crate::death::keep(dies);
     assert!(next(&mut sender.cq, "nobody is there").is_ok());
     let mut successor = Receiver::start(run_dir.path());
     assert_eq!(successor.ud.num(), before);
