@@ -17,6 +17,7 @@ pub(super) fn rows() -> Vec<Row> {
         rping("-C 10 -v -q", "127.0.0.1")
             .says(&["ping data: rdma-ping-9: JKLMN"], &["rdma-ping-9: JKLMN"]),
         by_flags("rping", "-C 3 -v", "-s -P -a 127.0.0.1", "-c -a 127.0.0.1")
+            .again_if(LATE)
             .client_says(&["ping data: rdma-ping-2: CDEFG"]),
         by_flags("ucmatose", "-c 4", "", "-s 127.0.0.1").says(ENDED, ENDED),
         by_flags("ucmatose", "-c 2 -C 20 -S 4096", "", "-s 127.0.0.1").says(ENDED, ENDED),
@@ -85,9 +86,12 @@ fn by_flags(program: &'static str, options: &str, server: &str, client: &str) ->
     Row::by_manager(PACKAGE, options, (program, server), (program, client))
 }
 
+/// An rping's thread asks for another event when the program has taken the channel apart, which does not wait for it.
+const LATE: &str = "rdma_get_cm_event: ";
+
 fn rping(options: &str, address: &str) -> Row {
     let side = |flag| format!("{flag} -a {address}");
-    by_flags("rping", options, &side("-s"), &side("-c"))
+    by_flags("rping", options, &side("-s"), &side("-c")).again_if(LATE)
 }
 
 fn stream(program: &'static str, how: &str) -> Row {

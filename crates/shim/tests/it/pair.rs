@@ -1,7 +1,7 @@
 //! Programs that nobody here wrote: what is missing is left out, except in CI.
 
 pub(crate) use programs::host::{Listens, RSPRELOAD, text};
-pub(crate) use programs::{Host, Running, alone, find as installed};
+pub(crate) use programs::{Host, Running, Said, alone, find as installed};
 
 /// Says that a test is left out for want of something, or fails where that is not allowed.
 pub(crate) fn leave_out(what: &str) {
