@@ -67,18 +67,21 @@ impl Connection {
         done
     }
 
-    /// A READ or an atomic; false, and nothing has been done, if anything is odd.
+    /// A READ, an atomic or a WRITE that has one element; false, and nothing has been done, if anything is odd.
     #[inline(always)]
-    pub(crate) fn fetch(
+    pub(crate) fn transfer(
         &mut self,
         adapter: &Adapter,
         pd: u32,
         batch: &SendBatch,
         wqe: &Wqe,
     ) -> bool {
-        let needed = match wqe.opcode() {
-            WcOpcode::Read => Access::REMOTE_READ,
-            WcOpcode::CompareSwap | WcOpcode::FetchAdd => Access::REMOTE_ATOMIC,
+        let (needed, of_element) = match wqe.opcode() {
+            WcOpcode::Read => (Access::REMOTE_READ, Access::LOCAL_WRITE),
+            WcOpcode::CompareSwap | WcOpcode::FetchAdd => {
+                (Access::REMOTE_ATOMIC, Access::LOCAL_WRITE)
+            }
+            WcOpcode::Write if wqe.imm().is_none() => (Access::REMOTE_WRITE, Access::empty()),
             _ => return false,
         };
         let (Some(link), [sge]) = (&mut self.link, batch.elements(wqe)) else {
@@ -89,22 +92,30 @@ impl Connection {
         }
         let (remote, len) = (wqe.remote(), wqe.len() as usize);
         let known = self.memory.known(&link.peer, link.pd, remote, len, needed);
-        let Some(from) = known else {
+        let Some(theirs) = known else {
             return false;
         };
-        let Some(to) = mr::local(adapter, pd, sge, Access::LOCAL_WRITE) else {
+        let Some(ours) = mr::local(adapter, pd, sge, of_element) else {
             return false;
         };
-        if wqe.opcode() == WcOpcode::Read {
-            // SAFETY: both places were checked for this length.
-            unsafe { mem::fetch(to, from, len) };
-            return true;
+        match wqe.opcode() {
+            WcOpcode::Read => {
+                // SAFETY: both places were checked for this length.
+                unsafe { mem::fetch(ours, theirs, len) };
+                return true;
+            }
+            WcOpcode::Write => {
+                // SAFETY: the same.
+                unsafe { mem::place(theirs, ours, len) };
+                return true;
+            }
+            _ => {}
         }
-        if !(from.addr() | remote.addr as usize).is_multiple_of(8) {
+        if !(theirs.addr() | remote.addr as usize).is_multiple_of(8) {
             return false;
         }
         // SAFETY: the place was checked for eight bytes, those of every atomic, and is aligned.
-        let word = unsafe { AtomicU64::from_ptr(from.cast()) };
+        let word = unsafe { AtomicU64::from_ptr(theirs.cast()) };
         let [first, second] = wqe.operands();
         let before = match wqe.opcode() {
             WcOpcode::CompareSwap => match word.compare_exchange(first, second, AcqRel, Acquire) {
@@ -114,7 +125,7 @@ impl Connection {
         };
         let before = before.to_ne_bytes();
         // SAFETY: the element has these eight bytes and was checked for local writing.
-        unsafe { mem::place(to, before.as_ptr(), 8) };
+        unsafe { mem::place(ours, before.as_ptr(), 8) };
         true
     }
 }

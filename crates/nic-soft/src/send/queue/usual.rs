@@ -4,7 +4,7 @@
 //! | request | is usual |
 //! | --- | --- |
 //! | datagram | inline, without immediate data |
-//! | WRITE | the same |
+//! | WRITE | inline or of one element, without immediate data |
 //! | READ, atomic | into one element |
 //!
 //! Each returns before it has done anything when something is odd; then the long way finds out
@@ -54,8 +54,8 @@ impl SendQueue {
         let mut at = from;
         while let Some(wqe) = batch.wqes().get(at) {
             let reached = match wqe.opcode() {
-                WcOpcode::Write => self.post_writes(qp, batch, at),
-                _ => self.post_fetches(qp, batch, at),
+                WcOpcode::Write if wqe.is_inline() => self.post_writes(qp, batch, at),
+                _ => self.post_transfers(qp, batch, at),
             };
             // A completion queue that overran has ended the queue pair.
             if reached == at || !qp.is_rts() {
@@ -127,10 +127,13 @@ impl SendQueue {
     }
 
     #[inline(never)]
-    fn post_fetches(&mut self, qp: &Arc<QpShared>, batch: &SendBatch, from: usize) -> usize {
+    fn post_transfers(&mut self, qp: &Arc<QpShared>, batch: &SendBatch, from: usize) -> usize {
         let wqes = &batch.wqes()[from..];
         for (index, wqe) in wqes.iter().enumerate() {
-            if !self.connection.fetch(&qp.adapter, qp.pd as u32, batch, wqe) {
+            if !self
+                .connection
+                .transfer(&qp.adapter, qp.pd as u32, batch, wqe)
+            {
                 return self.advance(from, index);
             }
             if is_signaled(qp, wqe) {
