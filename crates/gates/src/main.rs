@@ -52,6 +52,7 @@ fn open(case: &str) -> anyhow::Result<Box<dyn Path>> {
         "herd-put-32" => Box::new(herd::Herd::new(32, herd::Ask::Put)?),
         "nic-write-64" => Box::new(nic::Connected::new(nic::Verb::Write)?),
         "nic-write-64-list" => Box::new(nic::Connected::new(nic::Verb::WriteList)?),
+        "nic-write-64-element" => Box::new(nic::Connected::new(nic::Verb::WriteElement)?),
         "nic-read-64" => Box::new(nic::Connected::new(nic::Verb::Read)?),
         "nic-cas" => Box::new(nic::Connected::new(nic::Verb::CompareSwap)?),
         "nic-send-ud" => Box::new(nic::Datagrams::new(true)?),

@@ -60,6 +60,8 @@ pub(crate) enum Verb {
     Write,
     /// The same in one batch.
     WriteList,
+    /// WRITEs of 64 bytes from registered memory, each with its completion.
+    WriteElement,
     /// READs of 64 bytes, each with its completion.
     Read,
     /// Compare-and-swaps, each with its completion.
@@ -152,7 +154,7 @@ impl Path for Connected {
                 posted?;
                 ensure_completed(count, &completion[0])?;
             }
-            Verb::Read | Verb::CompareSwap => {
+            Verb::WriteElement | Verb::Read | Verb::CompareSwap => {
                 for number in 0..ROUND {
                     let from = self.remote.remote(number * LEN);
                     let offset = number * LEN;
@@ -161,6 +163,7 @@ impl Path for Connected {
                         [self.local.sge(offset..offset + 8)],
                     );
                     let wr = [match self.verb {
+                        Verb::WriteElement => Wr::<Rc>::write(&whole, from),
                         Verb::Read => Wr::<Rc>::read(&whole, from),
                         _ => Wr::<Rc>::compare_swap(&word, from, 0, 0),
                     }];

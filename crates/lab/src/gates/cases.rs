@@ -78,6 +78,7 @@ cases! {
     "herd-put-32" BOTH stepped(2, 4), "HERD, PUT of 32 bytes, 32 under way";
     "nic-write-64" CLIENT stepped(2, 8), "WRITE of 64 bytes inline, one a call, unsignalled";
     "nic-write-64-list" CLIENT stepped(2, 8), "WRITE of 64 bytes inline, 16 a call, unsignalled";
+    "nic-write-64-element" CLIENT stepped(2, 4), "WRITE of 64 bytes from registered memory and its completion";
     "nic-read-64" CLIENT stepped(2, 4), "READ of 64 bytes and its completion";
     "nic-cas" CLIENT stepped(2, 4), "compare-and-swap and its completion";
     "nic-send-ud" BOTH stepped(4, 8), "SEND of 64 bytes, unsignalled; RECV and its completion";
