@@ -47,7 +47,8 @@ macro_rules! wire_int {
 }
 wire_int!(u8 u16 u32 u64 i32);
 
-/// Structs, field by field. One that may get more fields starts from a value: `new => Name { .. }`.
+/// Structs, field by field. One that may get more fields starts from a value, `new => Name { .. }`, and a test
+/// compares its fields with those here, as the compiler does for the others.
 macro_rules! wire_struct {
     ($($name:ident { $($field:ident)* })*) => { $(
         impl Wire for $name {
@@ -70,6 +71,11 @@ macro_rules! wire_struct {
                 Ok(value)
             }
         }
+
+        #[cfg(test)]
+        impl tests::Fields for $name {
+            const FIELDS: &[&str] = &[$( stringify!($field) ),*];
+        }
     };
 }
 pub(super) use wire_struct;
@@ -89,7 +95,7 @@ wire_struct! {
         gid port gid_index hop_limit traffic_class flow_label lid service_level
     }
 }
-wire_struct! { CqInit::new(0) => CqInit { depth channel } }
+wire_struct! { CqInit::new(0) => CqInit { depth channel ignores_overrun } }
 wire_struct! { SrqInit::new(PdNum(0), 0, 0) => SrqInit { pd wr_max sge_max } }
 wire_struct! {
     QpInit::new(PdNum(0), Transport::Rc, CqNum(0), CqNum(0)) => QpInit {
@@ -418,5 +424,60 @@ impl OwnedRecv {
             id: self.id,
             sges: &self.sges,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    /// The fields that go through the codec.
+    pub(super) trait Fields {
+        const FIELDS: &[&str];
+    }
+
+    /// The names of a struct's own fields, which its derived `Debug` has all of, each on a line that is indented once.
+    fn fields_of(value: &impl Debug) -> Vec<String> {
+        let text = format!("{value:#?}");
+        let name = |line: &str| {
+            let field = line.strip_prefix("    ")?;
+            let (name, _) = field.split_once(": ")?;
+            (!name.starts_with(' ')).then(|| name.to_string())
+        };
+        text.lines().filter_map(name).collect()
+    }
+
+    /// All fields go through.
+    #[track_caller]
+    fn goes_through<T: Wire + Fields + Debug>(value: &T) {
+        let (mut all, mut coded) = (fields_of(value), T::FIELDS.to_vec());
+        all.sort();
+        coded.sort_unstable();
+        assert_eq!(coded, all);
+        let mut bytes = Vec::new();
+        value.put(&mut bytes);
+        let mut from = bytes.as_slice();
+        let taken = T::take(&mut from).expect("a value");
+        assert!(from.is_empty());
+        assert_eq!(format!("{taken:?}"), format!("{value:?}"));
+    }
+
+    #[test]
+    fn every_field_of_what_may_get_more_goes_through() {
+        let mut cq = CqInit::new(7).on(ChannelNum(3));
+        cq.ignores_overrun = true;
+        goes_through(&cq);
+        goes_through(&SrqInit::new(PdNum(1), 2, 3));
+        let mut qp = QpInit::new(PdNum(1), Transport::Uc, CqNum(2), CqNum(3));
+        qp.srq = Some(SrqNum(4));
+        qp.lent_recvs = Some(LentRecvs { count: 5, len: 6 });
+        qp.signal_all = true;
+        goes_through(&qp);
+        goes_through(&DeviceAttr::named("device"));
+        goes_through(&PortAttr::active(Gid([1; 16]), Mtu::B4096));
+        goes_through(&AhAttr::to(Gid([2; 16])));
+        goes_through(&QpAttr::to(QpState::Rts));
     }
 }
