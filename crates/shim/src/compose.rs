@@ -7,6 +7,7 @@ use verbs::nic::SendHalf;
 use verbs::{Dest, Op, PostReason, RemoteAddr, Rkey, SendBatch, Sge, Transport};
 
 use crate::abi;
+use crate::check;
 use crate::errno::errno_of_post;
 use crate::fork;
 use crate::post::{dest, imm, send_flags};
@@ -80,11 +81,8 @@ impl Sender {
         !has_room
     }
 
-    /// Posts what is composed: all of it or nothing.
+    /// Posts what is composed, for all of which there is room.
     fn post(&mut self) -> Result<(), PostReason> {
-        if self.has_no_room() {
-            return Err(PostReason::QueueFull);
-        }
         let posted = self.half.post(&self.batch);
         posted.map_err(|error| error.reason)
     }
@@ -291,13 +289,24 @@ unsafe extern "C" fn complete(qp: *mut abi::QpEx) -> c_int {
     // SAFETY: as `sender` says.
     let sender = unsafe { sender(qp) };
     sender.end();
-    let done = match sender.wrong {
-        // None of them are posted.
-        Some(reason) => Err(reason),
-        None => sender.post(),
+    // What the NIC refuses, it is seen to refuse; for anything else none of them are posted.
+    let (done, is_told) = if let Some(reason) = sender.wrong {
+        (Err(reason), false)
+    } else if sender.has_no_room() {
+        (Err(PostReason::QueueFull), false)
+    } else {
+        (sender.post(), true)
     };
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Qp::of(qp.cast()) };
+    if let (Err(reason), Some(state)) = (done, &ours.opened().check)
+        && !is_told
+    {
+        let ids = sender.batch.wqes().iter().map(verbs::batch::Wqe::id);
+        check::refused(state, ours.num(), ids, Some(reason));
+    }
     // SAFETY: this thread has it.
-    unsafe { Qp::of(qp.cast()).send.force_unlock() };
+    unsafe { ours.send.force_unlock() };
     match done {
         Err(PostReason::BatchFull) => libc::ENOMEM,
         other => other.map_or_else(errno_of_post, |()| 0),

@@ -140,15 +140,9 @@ impl Layer for Checks {
                 if let Some(cq) = &pair.send_cq {
                     cq.settle(signaled);
                 }
-                let unsignaled = sends
-                    .posted
-                    .iter()
-                    .rev()
-                    .take_while(|one| !one.is_signaled)
-                    .count();
-                let outstanding = sends.posted.len();
+                let under_way = sends.under_way();
                 drop(sends);
-                refuse_send(pair, reason, (outstanding, unsignaled), here);
+                refuse_send(pair, reason, under_way, here);
             } else {
                 drop(sends);
                 look_for_failure(pair, here);
@@ -351,7 +345,7 @@ fn tell_overrun(cq: &Cq) {
 }
 
 /// Tells why a send queue has refused a request.
-fn refuse_send(
+pub(super) fn refuse_send(
     pair: &Pair,
     reason: PostReason,
     (outstanding, unsignaled): (usize, usize),
@@ -393,7 +387,7 @@ fn refuse_recv(pair: Option<&Pair>, reason: PostReason, here: Stack) {
 }
 
 /// Tells of a request that no such queue pair takes.
-pub(super) fn tell_refused(pair: &Pair, what: &str, reason: PostReason, here: Stack) {
+fn tell_refused(pair: &Pair, what: &str, reason: PostReason, here: Stack) {
     let (check, advice) = match reason {
         PostReason::State(_) => (
             "wrong-state",
@@ -401,7 +395,7 @@ pub(super) fn tell_refused(pair: &Pair, what: &str, reason: PostReason, here: St
         ),
         _ => (
             "bad-request",
-            "look at bad_wr, which points to the request, and at the queue pair's limits",
+            "look at the request, to which bad_wr points, and at the queue pair's limits; ibv_wr_complete has posted none of those since ibv_wr_start",
         ),
     };
     let what = format!("qp {}: a {what} was refused: {reason}", pair.num);

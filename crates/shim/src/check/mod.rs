@@ -181,8 +181,8 @@ pub(crate) fn loses(call: &'static str, start: usize, len: usize) {
     }
 }
 
-/// A list stopped at a request that was not accepted: these ids were not posted. `reason` is what was wrong with the first, where
-/// the NIC has not seen it.
+/// Requests were not accepted: of a list, those from the one at which it stopped; of what `ibv_wr_*` have composed, all. `reason` is
+/// why, where the NIC has not seen it.
 pub(crate) fn refused(
     state: &State,
     qp: QpNum,
@@ -196,9 +196,10 @@ pub(crate) fn refused(
         let here = Stack::here();
         let mut sends = lock(&pair.sends);
         ids.for_each(|id| sends.refuse(id, here));
+        let under_way = sends.under_way();
         drop(sends);
         if let Some(reason) = reason {
-            layer::tell_refused(&pair, "SEND, WRITE, READ or atomic", reason, here);
+            layer::refuse_send(&pair, reason, under_way, here);
         }
     });
 }

@@ -136,6 +136,13 @@ impl Sends {
             self.refused.insert(id, by);
         }
     }
+
+    /// Requests under way, and how many of them are behind the last signaled one.
+    pub(super) fn under_way(&self) -> (usize, usize) {
+        let latest = self.posted.iter().rev();
+        let unsignaled = latest.take_while(|one| !one.is_signaled).count();
+        (self.posted.len(), unsignaled)
+    }
 }
 
 /// A port has many GIDs, any of which peers may use; others know a process by the first.

@@ -352,6 +352,21 @@ fn posts_that_are_refused_or_flushed_are_told() {
     ];
     finds("ignored-bad-wr", ERRORS, &words);
     let words = [
+        "error: bad-request: qp 0x",
+        "more inline bytes",
+        "refused_extended (misuse.c:",
+        "ibv_wr_complete has posted none",
+        "2 requests were refused and never posted again",
+        "1 error, 1 warning",
+    ];
+    finds("refused-extended", ERRORS, &words);
+    let words = [
+        "error: starved-send-queue: qp 0x",
+        "none of its 8 requests is signaled",
+        "starved_extended (misuse.c:",
+    ];
+    finds("starved-extended", ERRORS, &words);
+    let words = [
         "warning: post-after-error: qp 0x2",
         "post_after_error (misuse.c:",
     ];

@@ -502,6 +502,70 @@ static void wrong_state(void)
 	end();
 }
 
+/* The same queue pair, by which `ibv_wr_*` post WRITEs. */
+static struct ibv_qp_ex *begin_extended(void)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+	};
+
+	make_both(64, NULL);
+	CHECK(ibv_destroy_qp(a.qp) == 0);
+	init.send_cq = init.recv_cq = a.cq;
+	init.pd = pd;
+	CHECK((a.qp = ibv_create_qp_ex(context, &init)));
+	connect_both();
+	return ibv_qp_to_qp_ex(a.qp);
+}
+
+static void write_extended(struct ibv_qp_ex *qp, uint64_t id, unsigned flags)
+{
+	qp->wr_id = id;
+	qp->wr_flags = flags;
+	ibv_wr_rdma_write(qp, b.mr->rkey, place());
+}
+
+static void refused_extended(void)
+{
+	struct ibv_qp_ex *qp = begin_extended();
+	int count;
+
+	ibv_wr_start(qp);
+	for (count = 0; count < 3; count++) {
+		write_extended(qp, count, IBV_SEND_SIGNALED);
+		/* More than fits inline. */
+		ibv_wr_set_inline_data(qp, a.memory, count == 1 && !right ? LEN : 8);
+	}
+	CHECK(ibv_wr_complete(qp) == (right ? 0 : EINVAL));
+	for (count = 0; count < 3 && right; count++)
+		wait_for(&a);
+	end();
+}
+
+static void starved_extended(void)
+{
+	struct ibv_qp_ex *qp = begin_extended();
+	int count, failed = 0;
+
+	for (count = 0; count < 16 && !failed; count += 2) {
+		ibv_wr_start(qp);
+		for (int at = 0; at < 2; at++) {
+			write_extended(qp, count + at, right && at ? IBV_SEND_SIGNALED : 0);
+			ibv_wr_set_sge(qp, a.mr->lkey, (uintptr_t) a.memory, 64);
+		}
+		failed = ibv_wr_complete(qp);
+		if (right)
+			wait_for(&a);
+	}
+	CHECK(failed == (right ? 0 : ENOMEM));
+	if (!right)
+		exit(0);
+	end();
+}
+
 static void ignored_bad_wr(void)
 {
 	struct ibv_send_wr *bad, wrs[3];
@@ -744,6 +808,7 @@ int main(int argc, char **argv)
 		{ "undrained-destroy", undrained_destroy }, { "deregistered-in-use", deregistered_in_use },
 		{ "use-after-destroy", use_after_destroy }, { "mtu", mtu }, { "psn", psn }, { "cq-depth", cq_depth },
 		{ "wrong-state", wrong_state }, { "ignored-bad-wr", ignored_bad_wr },
+		{ "refused-extended", refused_extended }, { "starved-extended", starved_extended },
 		{ "post-after-error", post_after_error }, { "forked", forked }, { "left-behind", left_behind },
 		{ "busy", busy }, { "failed-deregistered", failed_deregistered }, { "unmapped-unseen", unmapped_unseen },
 		{ "destroy-race", destroy_race }, { "killed", killed },
