@@ -387,7 +387,9 @@ fn migrate(manager: &mut Manager, from: RawFd, to: RawFd, number: u32) -> Result
     let is_on = |event: &super::events::Event| event.charged == number || event.id == number;
     let events_reported = manager.id(from, number)?.events_reported;
     let old = manager.channels.get_mut(&from).ok_or(libc::EBADF)?;
-    let waiting = old.take(is_on);
+    let mut waiting = old.take(is_on);
+    // They need not be late any more.
+    waiting.extend(manager.take_late(is_on));
     for event in waiting {
         if let Some(id) = manager.ids.get_mut(&event.id) {
             id.channel = to;

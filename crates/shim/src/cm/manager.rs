@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::abi::{ConnParam, Private};
 use super::events::{Channel, Event, Said};
-use super::faults;
+use super::faults::{self, Late};
 use super::groups::Joined;
 use super::ids::{Id, State};
 use super::peers::{Caller, Reached, Reason};
@@ -21,6 +21,8 @@ pub(super) struct Manager {
     pub(super) callers: BTreeMap<u32, Caller>,
     pub(super) groups: BTreeMap<u32, Joined>,
     pub(super) reached: Reached,
+    /// Events that come late, as a fault.
+    pub(super) late: BTreeMap<u32, Late>,
     service: Option<Service>,
     deadlines: BTreeSet<(Instant, Token)>,
     /// Connections that have ended here, and whose other sides are not to hear of it.
@@ -33,6 +35,7 @@ static MANAGER: Mutex<Manager> = Mutex::new(Manager {
     callers: BTreeMap::new(),
     groups: BTreeMap::new(),
     reached: Reached::none(),
+    late: BTreeMap::new(),
     service: None,
     deadlines: BTreeSet::new(),
     silent: Vec::new(),
@@ -78,10 +81,10 @@ impl Manager {
         let Some(id) = self.ids.get(&number) else {
             return;
         };
-        let Some(channel) = self.channels.get_mut(&id.channel).filter(|_| id.uid != 0) else {
+        if id.uid == 0 {
             return;
-        };
-        channel.push(Event {
+        }
+        let event = Event {
             id: number,
             charged: number,
             group: None,
@@ -89,7 +92,8 @@ impl Manager {
             event,
             status,
             said: said.unwrap_or_else(|| nothing_said(id.is_datagram())),
-        });
+        };
+        self.deliver(id.channel, event);
     }
 
     /// Destroys an identifier.
@@ -116,10 +120,10 @@ impl Manager {
             self.close(socket);
         }
         self.groups.retain(|_, group| group.id != number);
+        let is_its = |event: &Event| event.charged == number || event.id == number;
         let channel = self.channels.get_mut(&id.channel);
-        let unseen = channel.map_or_else(Vec::new, |channel| {
-            channel.take(|event| event.charged == number || event.id == number)
-        });
+        let mut unseen = channel.map_or_else(Vec::new, |channel| channel.take(is_its));
+        unseen.extend(self.take_late(is_its));
         for event in unseen {
             // Requests that the program will never see.
             if event.id != number {
@@ -176,6 +180,7 @@ impl Manager {
         let kept = match token {
             Token::Id(number) => self.ids.get_mut(&number).map(|id| &mut id.deadline),
             Token::Caller(number) => self.callers.get_mut(&number).map(|one| &mut one.deadline),
+            Token::Late(number) => self.late.get_mut(&number).map(|late| &mut late.deadline),
             Token::Wake => None,
         };
         let Some(kept) = kept else {
@@ -210,6 +215,11 @@ impl Manager {
                     caller.deadline = None;
                 }
             }
+            Token::Late(number) => {
+                if let Some(late) = self.late.get_mut(&number) {
+                    late.deadline = None;
+                }
+            }
             Token::Wake => {}
         }
         Some(token)
@@ -225,6 +235,7 @@ impl Manager {
         self.channels.clear();
         self.callers.clear();
         self.groups.clear();
+        self.late.clear();
         self.deadlines.clear();
         self.silent.clear();
     }

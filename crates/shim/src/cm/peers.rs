@@ -201,7 +201,8 @@ impl Manager {
     /// A lack of descriptors, which passes.
     pub(super) fn hear(&mut self, token: Token) -> Result<(), Errno> {
         match token {
-            Token::Wake => Ok(()),
+            // Only times are of these.
+            Token::Wake | Token::Late(_) => Ok(()),
             Token::Caller(number) => {
                 self.hear_caller(number);
                 Ok(())
@@ -326,17 +327,16 @@ impl Manager {
             new.socket = Some(caller.socket);
         }
         self.ids.insert(number, new);
-        if let Some(channel) = self.channels.get_mut(&channel) {
-            channel.push(Event {
-                id: number,
-                charged: listener,
-                group: None,
-                uid,
-                event: event::CONNECT_REQUEST,
-                status: 0,
-                said,
-            });
-        }
+        let event = Event {
+            id: number,
+            charged: listener,
+            group: None,
+            uid,
+            event: event::CONNECT_REQUEST,
+            status: 0,
+            said,
+        };
+        self.deliver(channel, event);
     }
 
     fn turn_away(&self, caller: u32, is_datagram: bool) {
@@ -510,6 +510,7 @@ impl Manager {
             match token {
                 Token::Id(number) => self.id_due(number),
                 Token::Caller(number) => self.hang_up(number),
+                Token::Late(number) => self.late_due(number),
                 Token::Wake => {}
             }
         }

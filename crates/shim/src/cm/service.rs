@@ -19,6 +19,8 @@ pub(super) enum Token {
     Id(u32),
     /// A caller that has not said what it asks for.
     Caller(u32),
+    /// An event that comes late.
+    Late(u32),
 }
 
 impl Token {
@@ -27,6 +29,7 @@ impl Token {
             Token::Wake => 0,
             Token::Id(number) => 1 << 32 | u64::from(number),
             Token::Caller(number) => 2 << 32 | u64::from(number),
+            Token::Late(number) => 3 << 32 | u64::from(number),
         })
     }
 
@@ -35,6 +38,7 @@ impl Token {
         match data.u64() >> 32 {
             1 => Token::Id(number),
             2 => Token::Caller(number),
+            3 => Token::Late(number),
             _ => Token::Wake,
         }
     }

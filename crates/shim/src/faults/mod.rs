@@ -44,6 +44,10 @@ impl Outside for Process {
         unsafe { libc::_exit(128 + libc::SIGKILL) }
     }
 
+    fn pause(&self, ms: u32) {
+        std::thread::sleep(std::time::Duration::from_millis(ms.into()));
+    }
+
     fn event_raised(&self) {
         add_one(&self.events);
     }

@@ -62,6 +62,13 @@ fn a_queue_pair_fails() {
 }
 
 #[test]
+fn a_peer_is_not_ready_yet() {
+    // Each queue pair has been ready before.
+    let faults = "late-rtr@3, wait=2000";
+    suffers("late-rtr", faults, "a peer that is not ready yet");
+}
+
+#[test]
 fn a_chain_is_refused_in_its_middle() {
     suffers(
         "post-enomem",
@@ -75,7 +82,7 @@ fn a_writes_bytes_are_placed_out_of_order() {
     suffers(
         "placement",
         "placement=100%",
-        "a last word before the others",
+        "a last word before the others, which came in no order",
     );
     is_spared("placement");
 }
@@ -139,6 +146,12 @@ fn connections_end_and_begin_as_nobody_expects() {
             "cm-late-established@0",
             "a message on a connection that is not established",
         ),
+        // The time is one that nobody waits for.
+        (
+            "two-calls",
+            "cm-late@0, wait=600000",
+            "a call that is heard of behind a later one",
+        ),
     ] {
         let faults = [("VERVAIN_FAULTS", faults)];
         let careful = run_on(&host, &program, &[name, "careful"], &faults);
@@ -149,6 +162,10 @@ fn connections_end_and_begin_as_nobody_expects() {
         assert_eq!(careless.status.code(), Some(3), "{name}: {said}");
         assert!(said.contains(&format!("found: {found}")), "{said}");
     }
+    // Where no other event comes, they come all the same.
+    let faults = [("VERVAIN_FAULTS", "cm-late=100%, wait=20")];
+    let output = run_on(&host, &program, &["late", "careful"], &faults);
+    assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]

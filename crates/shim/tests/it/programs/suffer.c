@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 
 #include "rc.h"
 
@@ -169,24 +170,34 @@ static void no_memory(struct rc *rc)
 /* A reader that takes the last word for the end. */
 static volatile uint64_t *word;
 
+static uint64_t torn, holes;
+
 static void *reader(void *arg)
 {
-	uint64_t torn = 0;
-
 	(void) arg;
 	for (uint64_t round = 1; round <= 50; round++) {
 		while (__atomic_load_n(&word[7], __ATOMIC_ACQUIRE) != round)
 			sched_yield();
-		torn += word[0] != round;
+		for (int first = 1, missing = 1; missing; first = 0) {
+			/* From the last to the first: what is seen to be there was there before. */
+			missing = 0;
+			for (int at = 6, is_behind = 0; at >= 0; at--) {
+				int is_there = __atomic_load_n(&word[at], __ATOMIC_ACQUIRE) == round;
+
+				holes += is_behind && !is_there;
+				missing += !is_there;
+				is_behind = is_there;
+			}
+			torn += first && missing;
+		}
 		__atomic_store_n(&word[8], round, __ATOMIC_RELEASE);
 	}
-	return (void *) torn;
+	return NULL;
 }
 
 static void placement(struct rc *rc)
 {
 	pthread_t thread;
-	void *torn;
 
 	word = (volatile uint64_t *) (rc->memory + LEN / 2);
 	if (careless)
@@ -201,11 +212,11 @@ static void placement(struct rc *rc)
 			sched_yield();
 	}
 	if (careless) {
-		CHECK(pthread_join(thread, &torn) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
 		if (torn)
-			found("a last word before the others");
+			found(holes ? "a last word before the others, which came in no order" : "a last word before the others");
 	}
-	/* What fails says why, although it went out in two. */
+	/* What fails says why, although it went out in pieces. */
 	struct ibv_sge sge = { (uintptr_t) rc->memory, 64, rc->mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = 77, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad;
 	wr.wr.rdma.remote_addr = (uintptr_t) rc->memory;
@@ -360,6 +371,47 @@ static void refuse_mr(struct rc *rc)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+/* A peer that says that it is there before its queue pair is ready. */
+static atomic_int is_announced;
+
+static void *gets_ready(void *arg)
+{
+	struct rc *rc = arg;
+	union ibv_gid gid;
+
+	CHECK(ibv_query_gid(rc->context, 1, 0, &gid) == 0);
+	if (careless)
+		is_announced = 1;
+	rc_to_rtr(rc->qp[1], &gid, rc->qp[0]->qp_num);
+	is_announced = 1;
+	return NULL;
+}
+
+static void late_rtr(struct rc *rc)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	union ibv_gid gid;
+	pthread_t thread;
+
+	CHECK(writes(rc, 0) == IBV_WC_SUCCESS);
+	for (int at = 0; at < 2; at++)
+		CHECK(ibv_modify_qp(rc->qp[at], &attr, IBV_QP_STATE) == 0);
+	CHECK(ibv_query_gid(rc->context, 1, 0, &gid) == 0);
+	rc_to_rtr(rc->qp[0], &gid, rc->qp[1]->qp_num);
+	/* It is given up after a few milliseconds. */
+	attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_RTS, .timeout = 8, .retry_cnt = 1, .max_rd_atomic = 1 };
+	CHECK(ibv_modify_qp(rc->qp[0], &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY
+			    | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+	CHECK(pthread_create(&thread, NULL, gets_ready, rc) == 0);
+	while (!is_announced)
+		sched_yield();
+	enum ibv_wc_status status = writes(rc, 1);
+	if (careless && status == IBV_WC_RETRY_EXC_ERR)
+		found("a peer that is not ready yet");
+	CHECK(status == IBV_WC_SUCCESS);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
 /* A hundred requests, each given up or posted again as it comes. */
 static void chatter(struct rc *rc)
 {
@@ -381,7 +433,8 @@ static const struct {
 	{ "reply-first", reply_first }, { "late", late }, { "qp-fatal", qp_fatal }, { "rnr", not_ready },
 	{ "post-enomem", no_memory }, { "placement", placement }, { "port-down", port_down }, { "port-gone", port_gone },
 	{ "device-fatal", device_fatal }, { "revoke", revoked }, { "spurious", spurious }, { "freeze", frozen },
-	{ "small", small }, { "refuse-mr", refuse_mr }, { "chatter", chatter },
+	{ "small", small }, { "late-rtr", late_rtr },
+	{ "refuse-mr", refuse_mr }, { "chatter", chatter },
 };
 
 int main(int argc, char **argv)

@@ -17,6 +17,9 @@ pub trait Outside: Debug + Send + Sync {
     /// Ends the process at once, as SIGKILL does.
     fn kill(&self);
 
+    /// Lets so many milliseconds pass. Nothing is locked meanwhile.
+    fn pause(&self, ms: u32);
+
     /// An event of this layer waits.
     fn event_raised(&self) {}
 
@@ -36,6 +39,11 @@ pub(super) struct Unknown;
 impl Outside for Unknown {
     fn kill(&self) {
         std::process::abort();
+    }
+
+    /// It knows of no clock.
+    fn pause(&self, _ms: u32) {
+        std::thread::yield_now();
     }
 }
 
@@ -74,6 +82,10 @@ impl Condition {
 
     pub(super) fn kill(&self) {
         self.outside.kill();
+    }
+
+    pub(super) fn pause(&self, ms: u32) {
+        self.outside.pause(ms);
     }
 
     pub(super) fn raise(&self, event: AsyncEvent) {

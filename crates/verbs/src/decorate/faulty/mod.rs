@@ -10,9 +10,10 @@
 //! - an RC request that fails is posted with an element of another protection domain; the status
 //!   of its completion is replaced, and the NIC flushes what is behind it.
 //!
-//! - a WRITE whose bytes are placed out of order is posted as two, its last bytes first;
+//! - a WRITE whose bytes are placed out of order is posted as pieces (`pieces`);
 //! - a request by a revoked key is posted with a key that nobody has;
 //! - completions are kept back here when they are polled (`late`);
+//! - a queue pair that is late for its peer is late because its transition to RTR takes its time;
 //! - what befalls the NIC as a whole, and events, are noted here (`incident`).
 //!
 //! Late requests go out on later calls: posts to their queue pair, polls of its completion queues, where
@@ -30,6 +31,7 @@
 
 mod incident;
 mod late;
+mod pieces;
 mod plan;
 mod qp;
 mod small;
@@ -55,6 +57,7 @@ use crate::polled::Polled;
 use crate::wc::{Wc, WcOpcode, WcStatus};
 use crate::wr::Sge;
 use incident::{Condition, Unknown};
+use pieces::PIECES_MAX;
 use plan::Random;
 use qp::{Core, FaultyCtl, FaultySend};
 use small::Living;
@@ -89,6 +92,7 @@ impl Faulty {
                 condition: Condition::new(outside),
                 qps_made: AtomicU64::new(0),
                 mrs_asked: AtomicU64::new(0),
+                rtrs_asked: AtomicU64::new(0),
                 living: Mutex::default(),
                 plan,
                 foreign,
@@ -128,6 +132,8 @@ struct Shared {
     qps_made: AtomicU64,
     /// Registrations asked for so far.
     mrs_asked: AtomicU64,
+    /// Transitions to RTR asked for so far.
+    rtrs_asked: AtomicU64,
     /// What there is of a small device's objects: queue pairs, completion queues, shared receive queues.
     living: Mutex<[Living; 3]>,
     replies_first: bool,
@@ -210,7 +216,7 @@ const OWN: u64 = 0xfa17_d0b1;
 impl Shared {
     /// Whether this layer posts requests of its own.
     fn injects(&self) -> bool {
-        self.plan.repeats_datagrams() || self.plan.places_in_steps()
+        self.plan.repeats_datagrams() || self.plan.places_in_pieces()
     }
 
     fn sge_of_foreign(&self) -> Sge {
@@ -236,6 +242,15 @@ impl Shared {
 
     fn forget(&self, qpn: QpNum) {
         lock(&self.rewrites).retain(|rewrite| rewrite.qpn != qpn);
+    }
+
+    /// A queue pair is about to be ready for its peer, which may know already.
+    fn wait_before_rtr(&self) {
+        let nth = self.rtrs_asked.fetch_add(1, Ordering::Relaxed);
+        // Other sequences than queue pairs have.
+        if self.plan.late_rtr.strikes(self.plan.seed, 3 << 40, nth) {
+            self.condition.pause(self.plan.wait_ms);
+        }
     }
 
     fn core(&self, qpn: QpNum) -> Option<Arc<Mutex<Core>>> {
@@ -387,6 +402,7 @@ impl Layer for Faults {
             core,
             num,
             transport,
+            shared: Arc::clone(&self.shared),
         };
         let parts = QpParts::new(Arc::new(ctl), Box::new(send), recv);
         Ok((parts, (token, (), None)))
@@ -533,10 +549,15 @@ impl Faults {
     /// How deep a completion queue is made that is to have this depth, so that this layer's own requests find room.
     fn deepened(&self, nic: &dyn Nic, depth: u32) -> u32 {
         let cqe_max = nic.device().cqe_max;
-        match self.shared.injects() && depth <= cqe_max {
-            true => depth.saturating_mul(2).saturating_add(64).min(cqe_max),
-            false => depth,
+        if !self.shared.injects() || depth > cqe_max {
+            return depth;
         }
+        // Of a WRITE each piece completes where it fails.
+        let factor = match self.shared.plan.places_in_pieces() {
+            true => PIECES_MAX as u32,
+            false => 2,
+        };
+        depth.saturating_mul(factor).saturating_add(64).min(cqe_max)
     }
 
     /// Whether one more region may be registered.

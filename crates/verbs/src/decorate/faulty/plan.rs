@@ -26,7 +26,7 @@ pub struct FaultPlan {
     pub rc_error: WcStatus,
     /// Requests that need a RECV of the peer, and fail as if it never posted one (RC).
     pub rnr_ppm: u32,
-    /// WRITEs whose last bytes are placed before the others (RC, UC).
+    /// WRITEs whose bytes are placed in another order than theirs, the last not at the end (RC, UC).
     pub placement_ppm: u32,
     /// Requests that are refused once, as if the queue was full.
     pub post_enomem_ppm: u32,
@@ -39,10 +39,14 @@ pub struct FaultPlan {
     /// How late is late: after this many further requests of the queue pair, or polls of its
     /// completion queues.
     pub delay_calls: u32,
+    /// How late is late where nobody makes calls that could be counted: milliseconds.
+    pub wait_ms: u32,
     /// The device has little of everything, see [`Small`](super::Small).
     pub is_small: bool,
     /// Registrations that are refused, counted over the NIC.
     pub refuse_mr: Chance,
+    /// Transitions to RTR that take their time, counted over the NIC: what peers send meanwhile meets a queue pair that is not ready.
+    pub late_rtr: Chance,
     /// Armings that make an event without a completion, counted over each completion queue. For who has the channels.
     pub spurious: Chance,
     /// For a connection manager.
@@ -71,8 +75,10 @@ impl Default for FaultPlan {
             burst: 0,
             refuse_ppm: 0,
             delay_calls: 8,
+            wait_ms: 200,
             is_small: false,
             refuse_mr: Chance::default(),
+            late_rtr: Chance::default(),
             spurious: Chance::default(),
             connections: ConnectionFaults::default(),
             script: Vec::new(),
@@ -111,6 +117,8 @@ pub struct ConnectionFaults {
     pub timeout: Chance,
     /// Disconnections that the other side does not hear of.
     pub lost_dreq: Chance,
+    /// Requests, replies and established connections that are told late: behind the next event, if there is one in time.
+    pub late: Chance,
     /// Accepted calls that count as established only after their first message.
     pub late_established: Chance,
 }
@@ -142,7 +150,7 @@ pub enum Fault {
     Error,
     /// It needs a RECV, and fails as if there never was one (RC).
     NotReady,
-    /// Its last bytes are placed before the others, if it is a WRITE (RC, UC).
+    /// Its bytes are placed in another order than theirs, the last not at the end, if it is a WRITE (RC, UC).
     Placement,
     /// It is refused once, as if the queue was full.
     NoMemory,
@@ -181,7 +189,7 @@ impl FaultPlan {
     }
 
     /// Whether WRITEs are placed in steps.
-    pub(super) fn places_in_steps(&self) -> bool {
+    pub(super) fn places_in_pieces(&self) -> bool {
         let mut script = self.script.iter();
         self.placement_ppm > 0 || script.any(|entry| entry.fault == Fault::Placement)
     }
@@ -245,6 +253,15 @@ impl FaultPlan {
     }
 }
 
+impl FaultPlan {
+    /// Random numbers for what a request suffers, besides the one that says whether it does.
+    pub(super) fn draws(&self, qp: u64, nth: u64) -> Random {
+        let mut random = Random::at(self.seed, qp, nth);
+        random.next();
+        random
+    }
+}
+
 impl Fault {
     fn befalls(self, transport: Transport) -> bool {
         match self {
@@ -281,6 +298,11 @@ impl Random {
         let (a, b) = (0xd1b5_4a32_d192_ed03_u64, 0xaef1_7502_108e_f2d9_u64);
         let mixed = Random(seed ^ a.wrapping_mul(stream.wrapping_add(1))).next();
         Random(mixed ^ b.wrapping_mul(nth.wrapping_add(1)))
+    }
+
+    /// A number below this one, which is not 0.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
     }
 
     /// A number below a million.

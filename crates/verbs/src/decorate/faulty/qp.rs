@@ -1,10 +1,12 @@
 //! A queue pair on which things go wrong.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::late::LateSends;
+use super::pieces::{PIECES_MAX, Part, pieces};
 use super::plan::Fault;
 use super::small::Small;
 use super::{Change, OWN, Rewrite, Shared, lock};
@@ -20,12 +22,10 @@ use crate::wr::{Op, Payload, SendFlags, SendWr, Sge, UdDest};
 /// Late datagrams of a queue pair at most; when there are as many, the next is not late.
 const SLOTS: usize = 64;
 
-/// The lower half of the number of a WRITE's last bytes, which go before the others.
-const TAIL: u32 = u32::MAX;
-/// So many bytes they are.
-const TAIL_LEN: usize = 8;
-/// How often the sender gives its processor away between the two, so that others can look.
-const PAUSE_YIELDS: u32 = 200;
+/// The lower half of the number of a WRITE's pieces that go before its last one.
+const PIECE: u32 = u32::MAX;
+/// How often the sender gives its processor away behind each, so that others can look.
+const PAUSE_YIELDS: u32 = 100;
 
 /// The control half.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub(super) struct FaultyCtl {
     pub(super) core: Arc<Mutex<Core>>,
     pub(super) num: QpNum,
     pub(super) transport: Transport,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl QpCtl for FaultyCtl {
@@ -45,6 +46,9 @@ impl QpCtl for FaultyCtl {
     }
 
     fn modify(&self, attr: &QpAttr) -> Result<(), VerbsError> {
+        if attr.state == Some(QpState::Rtr) {
+            self.shared.wait_before_rtr();
+        }
         lock(&self.core).modify(attr)
     }
 
@@ -112,7 +116,7 @@ pub(super) struct Core {
     revokes: bool,
     /// Completions that wait for a message.
     pub(super) late: LateSends,
-    /// How the last bytes of a WRITE have failed that went before the others.
+    /// How a piece of a WRITE has failed that went before the others.
     blame: Option<(WcStatus, VendorErr)>,
     /// UC requests held back, and calls until they go out.
     stalled: VecDeque<Stalled>,
@@ -157,7 +161,7 @@ impl Core {
     ) -> Result<(Core, Box<dyn RecvHalf>), VerbsError> {
         let device = nic.device();
         let late = init.transport == Transport::Ud && shared.plan.repeats_datagrams();
-        let in_steps = init.transport != Transport::Ud && shared.plan.places_in_steps();
+        let in_steps = init.transport != Transport::Ud && shared.plan.places_in_pieces();
         let mut inner = *init;
         let caps = &mut inner.caps;
         if late && caps.send_wr_max <= device.qp_wr_max {
@@ -165,7 +169,8 @@ impl Core {
             caps.send_wr_max = deeper.min(device.qp_wr_max);
         }
         if in_steps && caps.send_wr_max <= device.qp_wr_max {
-            caps.send_wr_max = caps.send_wr_max.saturating_mul(2).min(device.qp_wr_max);
+            let deeper = caps.send_wr_max.saturating_mul(PIECES_MAX as u32);
+            caps.send_wr_max = deeper.min(device.qp_wr_max);
         }
         if !shared.plan.spares(init.transport) {
             // Copies and requests that are to fail have one element.
@@ -260,9 +265,9 @@ impl Core {
     /// Requests that a post takes; those that wait for others take room here, and later there.
     fn room(&mut self) -> u32 {
         let mut room = self.send.room();
-        if self.init.transport != Transport::Ud && self.shared.plan.places_in_steps() {
-            // Each may become two.
-            room /= 2;
+        if self.init.transport != Transport::Ud && self.shared.plan.places_in_pieces() {
+            // Each may become so many.
+            room /= PIECES_MAX as u32;
         }
         let held = self.stalled.len() as u32;
         if held > 0 {
@@ -404,7 +409,7 @@ impl Core {
             Some(Fault::NotReady) if takes_recv(&wr.op) => {
                 self.post_failing(wr, WcStatus::RnrRetryExcErr)
             }
-            Some(Fault::Placement) => self.post_in_steps(wr),
+            Some(Fault::Placement) => self.post_in_pieces(wr),
             Some(fault @ (Fault::Delay | Fault::Duplicate)) if transport == Transport::Ud => {
                 self.post_copied(wr, fault == Fault::Delay)
             }
@@ -426,35 +431,47 @@ impl Core {
         posted
     }
 
-    /// Posts a WRITE as two: its last bytes, and after a while the others.
-    fn post_in_steps(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        let (Op::Write { remote, .. }, len) = (wr.op, wr.payload.len()) else {
+    /// Posts a WRITE as pieces, one after the other with pauses between them.
+    fn post_in_pieces(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        let Op::Write { remote, .. } = wr.op else {
             return self.pass(wr);
         };
-        if len <= TAIL_LEN {
+        let mut random = self.shared.plan.draws(self.ordinal, self.accepted);
+        let mut pieces = pieces(wr.payload.len(), &mut random);
+        let Some(last) = pieces.pop().filter(|_| !pieces.is_empty()) else {
+            return self.pass(wr);
+        };
+        if self.send.room() as usize <= pieces.len() {
+            // All of it goes out or nothing.
             return self.pass(wr);
         }
-        let cut = len - TAIL_LEN;
-        let (head, tail) = split(wr.payload, cut);
-        let first = SendWr {
-            id: (OWN << 32) | u64::from(TAIL),
-            op: Op::Write {
-                remote: RemoteAddr {
-                    addr: remote.addr.wrapping_add(cut as u64),
-                    ..remote
-                },
-                imm: None,
-            },
-            payload: tail.payload(),
-            flags: wr
-                .flags
-                .difference(SendFlags::SIGNALED | SendFlags::SOLICITED),
-            to: None,
+        let to = |piece: &Range<usize>| RemoteAddr {
+            addr: remote.addr.wrapping_add(piece.start as u64),
+            ..remote
         };
-        self.pass(&first)?;
-        (0..PAUSE_YIELDS).for_each(|_| std::thread::yield_now());
-        let payload = head.payload();
-        self.pass(&SendWr { payload, ..*wr })
+        for piece in &pieces {
+            let part = Part::of(wr.payload, piece);
+            self.pass(&SendWr {
+                id: (OWN << 32) | u64::from(PIECE),
+                op: Op::Write {
+                    remote: to(piece),
+                    imm: None,
+                },
+                payload: part.payload(),
+                flags: wr
+                    .flags
+                    .difference(SendFlags::SIGNALED | SendFlags::SOLICITED),
+                to: None,
+            })?;
+            (0..PAUSE_YIELDS).for_each(|_| std::thread::yield_now());
+        }
+        let part = Part::of(wr.payload, &last);
+        let mut op = wr.op;
+        if let Op::Write { remote, .. } = &mut op {
+            *remote = to(&last);
+        }
+        let payload = part.payload();
+        self.pass(&SendWr { op, payload, ..*wr })
     }
 
     fn is_signaled(&self, wr: &SendWr<'_>) -> bool {
@@ -642,7 +659,7 @@ impl Core {
     /// A request of this layer's own has completed.
     pub(super) fn sent_own(&mut self, wc: &Wc) {
         let number = wc.id as u32;
-        if number == TAIL {
+        if number == PIECE {
             // What is behind it is flushed, and it was to blame.
             let is_first = !wc.is_ok() && wc.status != WcStatus::WrFlushErr;
             self.blame = is_first
@@ -656,7 +673,7 @@ impl Core {
         }
     }
 
-    /// How the first half of a request has failed, for the completion of the other.
+    /// How a piece of a request has failed, for the completion of the last.
     pub(super) fn take_blame(&mut self) -> Option<(WcStatus, VendorErr)> {
         self.blame.take()
     }
@@ -728,51 +745,4 @@ fn takes_recv(op: &Op) -> bool {
         op,
         Send { .. } | SendInvalidate { .. } | Write { imm: Some(_), .. }
     )
-}
-
-/// A part of a payload.
-enum Part {
-    Bytes(Vec<u8>),
-    Elements(Vec<Sge>),
-}
-
-impl Part {
-    fn payload(&self) -> Payload<'_> {
-        match self {
-            Part::Bytes(bytes) => Payload::Inline(bytes),
-            Part::Elements(sges) => Payload::Gather(sges),
-        }
-    }
-}
-
-/// A payload's first `cut` bytes, and the others.
-fn split(payload: Payload<'_>, cut: usize) -> (Part, Part) {
-    let sges = match payload {
-        Payload::Gather(sges) => sges,
-        Payload::Inline(bytes) => {
-            let (head, tail) = bytes.split_at(cut);
-            return (Part::Bytes(head.to_vec()), Part::Bytes(tail.to_vec()));
-        }
-        Payload::InlineParts(parts) => {
-            let mut head = parts.concat();
-            let tail = head.split_off(cut);
-            return (Part::Bytes(head), Part::Bytes(tail));
-        }
-    };
-    let (mut head, mut tail, mut left) = (Vec::new(), Vec::new(), cut);
-    for sge in sges {
-        let here = (sge.len as usize).min(left) as u32;
-        left -= here as usize;
-        if here > 0 {
-            head.push(Sge { len: here, ..*sge });
-        }
-        if here < sge.len {
-            tail.push(Sge {
-                addr: sge.addr.wrapping_add(here.into()),
-                len: sge.len - here,
-                lkey: sge.lkey,
-            });
-        }
-    }
-    (Part::Elements(head), Part::Elements(tail))
 }

@@ -95,12 +95,14 @@ const FREEZE_CALLS: u32 = 1000;
 type Counted = fn(&mut FaultPlan) -> &mut Chance;
 
 /// What is counted over the NIC or the process.
-const CALLS: [(&str, Counted); 6] = [
+const CALLS: [(&str, Counted); 8] = [
     ("refuse-mr", |plan| &mut plan.refuse_mr),
+    ("late-rtr", |plan| &mut plan.late_rtr),
     ("spurious", |plan| &mut plan.spurious),
     ("cm-reject", |plan| &mut plan.connections.reject),
     ("cm-timeout", |plan| &mut plan.connections.timeout),
     ("cm-lost-dreq", |plan| &mut plan.connections.lost_dreq),
+    ("cm-late", |plan| &mut plan.connections.late),
     ("cm-late-established", |plan| {
         &mut plan.connections.late_established
     }),
@@ -158,7 +160,7 @@ fn known() -> String {
     format!(
         "{both}refuse, {} (each with =SHARE, such as 1% or 20ppm, or @N: request N of each queue pair, or call N, from 0; \
          qp2: before it is the third queue pair alone), {places}which take @N only (freeze@N:CALLS and port-down@N:CALLS end \
-         after so many calls), burst=COUNT, small, rc-status, delay, seed",
+         after so many calls), burst=COUNT, small, rc-status, delay, wait, seed",
         names(&CALLS)
     )
 }
@@ -176,6 +178,10 @@ impl FaultPlan {
                 let calls = number("how many calls late a message comes")?;
                 self.delay_calls =
                     u32::try_from(calls).map_err(|_| format!("delay={value}: too late"))?;
+            }
+            "wait" => {
+                let ms = number("how many milliseconds late an event comes")?;
+                self.wait_ms = u32::try_from(ms).map_err(|_| format!("wait={value}: too late"))?;
             }
             "burst" => {
                 let count = number("how many completions come at once")?;
@@ -316,7 +322,7 @@ mod tests {
     #[test]
     fn a_line_is_a_plan() {
         let plan: FaultPlan = "rc-error=0.1%, rc-status=rnr-retry-exc,ud-drop=20ppm,uc-drop@17,\
-                               refuse@3,refuse=100%,seed=7,delay=2"
+                               refuse@3,refuse=100%,seed=7,delay=2,wait=70"
             .parse()
             .expect("a plan");
         let expected = FaultPlan {
@@ -326,6 +332,7 @@ mod tests {
             ud_drop_ppm: 20,
             refuse_ppm: 1_000_000,
             delay_calls: 2,
+            wait_ms: 70,
             script: vec![Scripted {
                 qp: None,
                 transport: Some(Transport::Uc),
