@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::check::aside;
+use crate::check::{Kept, aside};
 
 /// Frames of the program that a [`Stack`] keeps, the innermost ones.
 const DEPTH: usize = 12;
@@ -91,7 +91,7 @@ const WAYS: usize = 16;
 const WAY: usize = 32;
 
 thread_local! {
-    static KNOWN: RefCell<Known> = const { RefCell::new(Known { ways: Vec::new(), unwound: 0 }) };
+    static KNOWN: RefCell<Kept<Known>> = const { RefCell::new(Kept::new(Known { ways: Vec::new(), unwound: 0 })) };
 }
 
 /// Stacks that were unwound before.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use verbs::Sge;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::kept::Kept;
 use crate::fork;
 
 /// Requests of no more bytes are read as a whole; of others so many are.
@@ -17,7 +18,7 @@ const PIECE: usize = WHOLE / PIECES;
 
 thread_local! {
     /// What was read last.
-    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BYTES: RefCell<Kept<Vec<u8>>> = const { RefCell::new(Kept::new(Vec::new())) };
 }
 
 /// This process's number, which costs a system call to ask for. A child has another one.

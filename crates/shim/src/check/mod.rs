@@ -19,6 +19,8 @@
 //! | `explain` | why a request has failed |
 //! | `connect` | both ends of a connection compared |
 //! | `board` | what processes tell each other for that |
+//! | `deadline` | an end of the process that does not wait for ever |
+//! | `kept` | what threads keep |
 //! | `objects` | destroying, using what was destroyed, what is left behind |
 //! | `sleep` | sleeping while completions wait |
 
@@ -26,7 +28,9 @@ mod aside;
 mod board;
 mod bytes;
 mod connect;
+mod deadline;
 mod explain;
+mod kept;
 mod layer;
 mod locks;
 mod objects;
@@ -53,6 +57,7 @@ use regions::Region;
 use state::lock;
 
 pub(crate) use aside::aside;
+pub(crate) use kept::Kept;
 pub(crate) use locks::{Held, hold};
 pub(crate) use objects::{GONE, busy, destroy_cq, destroy_qp, destroy_srq, is_gone};
 pub(crate) use sleep::{armed, drained, sleeps};
@@ -88,6 +93,7 @@ pub(crate) fn around(
 }
 
 fn begin(settings: &CheckSettings) -> Result<(), String> {
+    deadline::begin();
     report::begin(settings).map_err(|error| format!("the file of findings: {error}"))?;
     let run_dir = settings::run_dir();
     board::begin(&run_dir).map_err(|error| format!("{}/checks: {error}", run_dir.display()))?;
@@ -206,24 +212,14 @@ pub(crate) fn refused(
 
 /// Has the process summed up when all else that is done at its end has been done: other libraries' destructors, too.
 extern "C" fn end() {
-    unsafe extern "C" {
-        fn on_exit(
-            function: unsafe extern "C" fn(c_int, *mut c_void),
-            argument: *mut c_void,
-        ) -> c_int;
-    }
-    if is_on() {
-        // SAFETY: the function stays, because this library is not unloaded. What is added while the process ends is called after
-        // what has added it.
-        let is_added = unsafe { on_exit(finish, std::ptr::null_mut()) } == 0;
-        if !is_added {
-            sum_up();
-        }
+    // What is added while the process ends is called after what has added it.
+    if is_on() && !deadline::bounded(|| deadline::call_at_end(finish)) {
+        deadline::bounded(sum_up);
     }
 }
 
 unsafe extern "C" fn finish(_code: c_int, _argument: *mut c_void) {
-    sum_up();
+    deadline::bounded(sum_up);
 }
 
 /// Sums up, and has the process exit with a code of its own after errors.

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
@@ -149,6 +150,18 @@ pub(super) struct Found {
     exit_code: i32,
 }
 
+/// How many different errors and warnings there are, for who must not take the lock.
+static COUNTS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// What the process exits with after errors.
+static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
+
+/// Different errors and warnings, and what the process exits with after errors. Takes no lock and no memory.
+pub(super) fn counts() -> ([u64; 2], i32) {
+    let counts = [0, 1].map(|kind: usize| COUNTS[kind].load(Ordering::Relaxed));
+    (counts, EXIT_CODE.load(Ordering::Relaxed))
+}
+
 pub(super) static FOUND: Mutex<Option<Found>> = Mutex::new(None);
 
 thread_local! {
@@ -164,6 +177,9 @@ fn found() -> MutexGuard<'static, Option<Found>> {
     {
         found.generation = fork::generation();
         found.seen.clear();
+        for count in &COUNTS {
+            count.store(0, Ordering::Relaxed);
+        }
     }
     found
 }
@@ -183,6 +199,7 @@ pub(super) fn begin(settings: &CheckSettings) -> io::Result<()> {
         as_json: extension.is_some_and(|it| it == "json" || it == "jsonl"),
         exit_code: settings.exit_code,
     };
+    EXIT_CODE.store(settings.exit_code, Ordering::Relaxed);
     *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
     Ok(())
 }
@@ -206,6 +223,9 @@ fn tell_aside(finding: &Finding) {
     let entry = found.seen.entry(key);
     let (_, times) = entry.or_insert_with(|| (finding.what.clone(), 0));
     *times += 1;
+    if *times == 1 {
+        COUNTS[finding.severity as usize].fetch_add(1, Ordering::Relaxed);
+    }
     if *times > 1 || told >= TOLD_MAX {
         return;
     }

@@ -60,7 +60,7 @@ fn finds(mistake: &str, code: i32, words: &[&str]) {
 
 #[test]
 fn bytes_that_change_under_way_are_an_error_if_nobody_else_can_have_changed_them() {
-    let places = ["changed_buffer (misuse.c:", "posted:", "completion polled:"];
+    let places = ["changed_bytes (misuse.c:", "posted:", "completion polled:"];
     let words = [
         &["error: changed-buffer: qp 0x2: the bytes of WRITE 7 changed"],
         &places[..],
@@ -183,6 +183,17 @@ fn what_is_right_but_odd_is_let_be() {
     let (status, said) = run(program, &["on-signal"], &[]);
     assert_eq!(status, Some(0), "{said}");
     assert!(!said.contains("error: "), "{said}");
+}
+
+#[test]
+fn a_process_that_is_interrupted_in_the_allocator_ends() {
+    let Some(program) = misuse() else {
+        return;
+    };
+    let (status, said) = run(program, &["in-malloc"], &[]);
+    assert_eq!(status, Some(ERRORS), "{said}");
+    assert!(said.contains("error: changed-buffer"), "{said}");
+    assert!(said.contains("1 error, 0 warnings"), "{said}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
  * connection are in this process. */
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,7 +165,7 @@ static uint64_t place(void)
 	return (uintptr_t) b.memory;
 }
 
-static void changed_buffer(void)
+static void changed_bytes(void)
 {
 	begin();
 	CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
@@ -172,6 +173,11 @@ static void changed_buffer(void)
 		a.memory[3]++;
 	CHECK(wait_for(&a).status == IBV_WC_SUCCESS);
 	a.memory[4]++;
+}
+
+static void changed_buffer(void)
+{
+	changed_bytes();
 	end();
 }
 
@@ -797,6 +803,27 @@ static void on_signal(void)
 	}
 }
 
+/* In the middle of malloc, which has its lock: a block is split in a page that cannot be written. */
+static void in_malloc(void)
+{
+	size_t len = 64 << 10;
+	char *block, *behind;
+	/* Told before the block is given back. */
+	volatile uintptr_t page;
+
+	changed_bytes();
+	CHECK(mallopt(M_MMAP_THRESHOLD, 1 << 25) == 1);
+	CHECK((block = malloc(len)) && (behind = malloc(len)));
+	page = ((uintptr_t) block + 2 * LEN) / LEN * LEN;
+	free(block);
+	CHECK(signal(SIGSEGV, exit_at_once) != SIG_ERR);
+	CHECK(mprotect((void *) page, len - 4 * LEN, PROT_NONE) == 0);
+	/* Blocks that fit better go first. */
+	for (int count = 0; count < 1000; count++)
+		CHECK(malloc(len / 2));
+	_exit(1);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*make)(void); } mistakes[] = {
@@ -815,6 +842,7 @@ int main(int argc, char **argv)
 		{ "changed-by-another-key", changed_by_another_key }, { "resized", resized },
 		{ "connected-anew", connected_anew }, { "nowhere", nowhere }, { "same-iova", same_iova },
 		{ "freed-by-child", freed_by_child }, { "at-exit", at_exit }, { "on-signal", on_signal },
+		{ "in-malloc", in_malloc },
 	};
 	size_t at;
 
