@@ -113,6 +113,7 @@ macro_rules! conformance_tests {
             multicast {
                 a_datagram_to_a_group_comes_to_all_of_its_members
                 a_sender_hears_itself_if_it_is_in_the_group
+                a_sender_that_blocks_its_own_hears_others_alone
                 who_has_left_a_group_hears_nothing_of_it
                 groups_are_for_datagrams
             }

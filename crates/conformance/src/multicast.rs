@@ -36,14 +36,20 @@ struct Member {
     qp: QpParts,
     queue: Queue,
     region: Arc<dyn NicMr>,
-    _node: Node,
+    node: Node,
 }
 
 impl Member {
     fn new(nic: &Arc<dyn verbs::nic::Nic>, group: Gid) -> Member {
+        Member::with(nic, group, false)
+    }
+
+    fn with(nic: &Arc<dyn verbs::nic::Nic>, group: Gid, blocks_own_multicast: bool) -> Member {
         let node = Node::new(nic);
         let queue = node.queue(16);
-        let qp = node.qp(&node.init(Transport::Ud, queue.num(), queue.num()));
+        let mut init = node.init(Transport::Ud, queue.num(), queue.num());
+        init.blocks_own_multicast = blocks_own_multicast;
+        let qp = node.qp(&init);
         connect(&qp, (node.gid, qp.num()), &Options::default());
         qp.ctl.attach_mcast(group).expect("joined");
         let region = node.region(256, Access::EVERYTHING);
@@ -51,7 +57,7 @@ impl Member {
             qp,
             queue,
             region,
-            _node: node,
+            node,
         };
         member.post_recv(1);
         member
@@ -65,6 +71,18 @@ impl Member {
         }];
         let posted = self.qp.post_recv(&[RecvWr { id, sges: &sges }]);
         posted.expect("room for it");
+    }
+
+    /// Sends a datagram, which completes on the queue that its RECVs complete on.
+    fn send(&mut self, id: u64, to: UdDest, bytes: &[u8]) {
+        let wr = SendWr {
+            id,
+            op: SEND,
+            payload: Payload::Inline(bytes),
+            flags: SendFlags::SIGNALED,
+            to: Some(to),
+        };
+        self.qp.post_send(&[wr]).expect("room for it");
     }
 
     fn hears(&mut self, fixture: &Fixture, text: &[u8]) {
@@ -139,6 +157,30 @@ pub fn a_sender_hears_itself_if_it_is_in_the_group(fixture: &Fixture) {
             pair.stays_quiet("it is not in the group");
         }
     }
+}
+
+/// Who asks for that does not hear itself in a group; others on its node do, and it hears them.
+pub fn a_sender_that_blocks_its_own_hears_others_alone(fixture: &Fixture) {
+    let mut pair = Pair::new(fixture, Transport::Ud);
+    let group = group(6);
+    let mut blocks = Member::with(&fixture.a, group, true);
+    let mut beside = Member::new(&fixture.a, group);
+    pair.b.qp.ctl.attach_mcast(group).expect("joined");
+    pair.b.post_recv(1, 0, 128);
+    let to = way_to(&blocks.node, group);
+    blocks.send(3, to, b"not to me");
+    pair.received_ok(1);
+    beside.hears(fixture, b"not to me");
+    let queue = &mut blocks.queue;
+    let wc = until(fixture.patience, "its completion", || queue.take());
+    assert_eq!((wc.id, wc.status), (3, WcStatus::Success));
+    blocks.hears_nothing();
+    let to = way_to(&beside.node, group);
+    beside.send(4, to, b"from beside");
+    let queue = &mut beside.queue;
+    let wc = until(fixture.patience, "its completion", || queue.take());
+    assert_eq!((wc.id, wc.status), (4, WcStatus::Success));
+    blocks.hears(fixture, b"from beside");
 }
 
 /// Who has left a group, or gone, hears nothing more of it; what is sent to it alone goes on.

@@ -103,7 +103,7 @@ impl Qp {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut abi::Pd, init: *mut abi::QpInitAttr) -> *mut abi::Qp {
     // SAFETY: the caller's promise.
-    pointer(unsafe { create(pd, &mut *init, None) })
+    pointer(unsafe { create(pd, &mut *init, None, false) })
 }
 
 /// `ibv_create_qp_ex`, of which a `struct ibv_qp_init_attr` is the beginning.
@@ -111,7 +111,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     _context: *mut abi::Context,
     init: *mut abi::QpInitAttrEx,
 ) -> *mut abi::Qp {
-    let known = abi::QP_INIT_ATTR_PD | abi::QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let known =
+        abi::QP_INIT_ATTR_PD | abi::QP_INIT_ATTR_CREATE_FLAGS | abi::QP_INIT_ATTR_SEND_OPS_FLAGS;
     // SAFETY: the caller's promise.
     let asked = unsafe { &mut *init };
     if asked.comp_mask & !known != 0 {
@@ -125,8 +126,22 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     if ops.is_some_and(|ops| ops & !abi::SEND_OPS_KNOWN != 0) {
         return pointer(Err(libc::EOPNOTSUPP));
     }
+    let flags = match asked.comp_mask & abi::QP_INIT_ATTR_CREATE_FLAGS {
+        0 => 0,
+        _ => asked.create_flags,
+    };
+    if flags & !abi::QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
+        return pointer(Err(libc::EOPNOTSUPP));
+    }
+    // Only datagrams go to groups.
+    if flags != 0 && asked.qp_type != abi::QPT_UD {
+        return pointer(Err(libc::EINVAL));
+    }
     // SAFETY: the caller's promise; the one structure begins with the other.
-    pointer(unsafe { create(asked.pd, &mut *init.cast::<abi::QpInitAttr>(), ops) })
+    pointer(unsafe {
+        let base = &mut *init.cast::<abi::QpInitAttr>();
+        create(asked.pd, base, ops, flags != 0)
+    })
 }
 
 /// # Safety
@@ -135,6 +150,7 @@ unsafe fn create(
     pd: *mut abi::Pd,
     asked: &mut abi::QpInitAttr,
     send_ops: Option<u64>,
+    blocks_own_multicast: bool,
 ) -> Result<*mut abi::Qp, Errno> {
     if asked.send_cq.is_null() || asked.recv_cq.is_null() {
         return Err(libc::EINVAL);
@@ -153,6 +169,7 @@ unsafe fn create(
     init.caps.inline_max = init.caps.inline_max.min(most);
     init.srq = srq.map(|srq| srq.num);
     init.signal_all = asked.sq_sig_all != 0;
+    init.blocks_own_multicast = blocks_own_multicast;
     let opened = domain.opened().checked()?;
     let parts = opened
         .nic

@@ -373,6 +373,9 @@ pub struct QpInit {
     pub caps: QpCaps,
     /// Every send work request is signaled, whatever its flags say.
     pub signal_all: bool,
+    /// What it sends to a multicast group that it is in does not come back to it (UD). Other queue pairs receive it all the same,
+    /// those of this device too.
+    pub blocks_own_multicast: bool,
 }
 
 impl QpInit {
@@ -387,6 +390,7 @@ impl QpInit {
             lent_recvs: None,
             caps: QpCaps::default(),
             signal_all: false,
+            blocks_own_multicast: false,
         }
     }
 }

@@ -273,7 +273,11 @@ impl World {
             }
         };
         let receivers = match gid.is_multicast() {
-            true if qpn == QpNum::MULTICAST => self.members(gid),
+            true if qpn == QpNum::MULTICAST => {
+                let mut members = self.members(gid);
+                members.retain(|&to| to != place || !qp.init.blocks_own_multicast);
+                members
+            }
             true => Vec::new(),
             false => self
                 .node_of(gid)

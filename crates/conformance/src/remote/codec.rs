@@ -99,7 +99,7 @@ wire_struct! { CqInit::new(0) => CqInit { depth channel ignores_overrun } }
 wire_struct! { SrqInit::new(PdNum(0), 0, 0) => SrqInit { pd wr_max sge_max } }
 wire_struct! {
     QpInit::new(PdNum(0), Transport::Rc, CqNum(0), CqNum(0)) => QpInit {
-        pd transport send_cq recv_cq srq lent_recvs caps signal_all
+        pd transport send_cq recv_cq srq lent_recvs caps signal_all blocks_own_multicast
     }
 }
 wire_struct! {

@@ -427,6 +427,7 @@ impl Nic for SoftNic {
             transport: init.transport,
             caps,
             signal_all: init.signal_all,
+            blocks_own_multicast: init.blocks_own_multicast,
             send_cq,
             recv_cq,
             srq,

@@ -33,6 +33,7 @@ pub(crate) fn create(
     parts: Parts,
 ) -> QpParts {
     let adapter = &objects.adapter;
+    let blocks_own_multicast = parts.blocks_own_multicast;
     let shared = QpShared::new(adapter, &objects.events, parts);
     let us = Us {
         gid: adapter.gid,
@@ -42,7 +43,8 @@ pub(crate) fn create(
     let handles = Arc::clone(&objects.handles);
     let contacts = Arc::clone(&objects.contacts);
     let regions = Arc::clone(&objects.regions);
-    let sender = SendQueue::new(us, shared.pd, handles, contacts, Arc::clone(&regions));
+    let mut sender = SendQueue::new(us, shared.pd, handles, contacts, Arc::clone(&regions));
+    sender.blocks_own_multicast = blocks_own_multicast;
     let side = SendSide::new(&shared, sender);
     slot.set(Arc::downgrade(&side));
     let life = Arc::new(Life {

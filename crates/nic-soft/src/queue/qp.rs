@@ -44,6 +44,7 @@ pub(crate) struct Parts {
     pub(crate) transport: Transport,
     pub(crate) caps: QpCaps,
     pub(crate) signal_all: bool,
+    pub(crate) blocks_own_multicast: bool,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<SrqShared>>,

@@ -66,6 +66,8 @@ pub(crate) struct SendQueue {
     timeout: Option<Duration>,
     retries: u32,
     rnr_retries: Option<u32>,
+    /// What it sends to a group that it is in does not come back to it.
+    pub(crate) blocks_own_multicast: bool,
 }
 
 fn opcode(op: &Op) -> WcOpcode {
@@ -102,6 +104,7 @@ impl SendQueue {
             timeout: None,
             retries: 0,
             rnr_retries: None,
+            blocks_own_multicast: false,
         }
     }
 

@@ -135,7 +135,11 @@ numbers! { "", NUMBERS:
 
     /// `enum ibv_qp_init_attr_mask`.
     pub(crate) const QP_INIT_ATTR_PD: u32 = 1;
+    pub(crate) const QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
     pub(crate) const QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
+
+    /// `enum ibv_qp_create_flags`.
+    pub(crate) const QP_CREATE_BLOCK_SELF_MCAST_LB: u32 = 1 << 1;
 
     /// `enum ibv_create_cq_wc_flags`: length, immediate data, queue pairs' numbers, and what an InfiniBand path has.
     pub(crate) const WC_STANDARD_FLAGS: u64 = 0x7f;

@@ -23,7 +23,7 @@ impl SendQueue {
         route: Route,
         datagram: &Datagram,
     ) -> Outcome {
-        let members = match adapter.membership.members(route.to) {
+        let mut members = match adapter.membership.members(route.to) {
             Ok(members) => members,
             Err(error) => {
                 tracing::warn!(%error, "a datagram to a multicast group of which the members are unknown");
@@ -31,6 +31,10 @@ impl SendQueue {
                 return Outcome::Done;
             }
         };
+        if self.blocks_own_multicast {
+            let us = self.us;
+            members.retain(|member| (member.gid, member.qpn) != (us.gid, us.qpn));
+        }
         self.dests.keep_members(route.to, &members);
         let mut waits = false;
         for member in &members {

@@ -888,6 +888,56 @@ static void on_demand(void)
 	OK(ibv_dereg_mr(mr));
 }
 
+/* A member of a group that does not hear itself. */
+static void group(void)
+{
+	struct end a = begun(IBV_QPT_UD, 16, ALL, NULL), b = begun(IBV_QPT_UD, 16, ALL, NULL);
+	union ibv_gid group = { .raw = { [10] = 0xff, 0xff, 239, 1, 1, 1 } };
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1, .grh = { .dgid = group, .hop_limit = 1 } };
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = a.cq, .recv_cq = a.cq, .qp_type = IBV_QPT_UD, .pd = a.pd, .cap = { 16, 16, 1, 1, 32 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS,
+		.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB,
+	};
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE, .num_sge = 1,
+		.sg_list = &(struct ibv_sge) { (uintptr_t) "to all", 6, 0 }, .wr.ud = { NULL, 0xffffff, 7 } };
+	struct ibv_wc wc;
+
+	wr.wr.ud.ah = ibv_create_ah(a.pd, &to);
+	CHECK(wr.wr.ud.ah);
+	for (int blocks = 0; blocks < 2; blocks++) {
+		init.create_flags = blocks ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
+		a.qp = ibv_create_qp_ex(a.context, &init);
+		CHECK(a.qp);
+		connected(&a, &b, IBV_QPT_UD);
+		OK(ibv_attach_mcast(a.qp, &group, 0));
+		OK(ibv_attach_mcast(b.qp, &group, 0));
+		received(&a, 20);
+		received(&b, 21);
+		wr.wr_id = 22;
+		OK(posted(&a, &wr));
+		wc = completion(&b, &a);
+		CHECK(wc.wr_id == 21 && wc.src_qp == a.qp->qp_num && !memcmp(b.bytes + 512 + 40, "to all", 6));
+		wc = completion(&a, &b);
+		if (!blocks) {
+			CHECK(wc.status == IBV_WC_SUCCESS);
+			wc.wr_id += completion(&a, &b).wr_id - 20;
+		}
+		CHECK(wc.wr_id == 22 && wc.status == IBV_WC_SUCCESS);
+		/* It has been where it would have been heard. */
+		CHECK(!ibv_poll_cq(a.cq, 1, &wc));
+		OK(ibv_detach_mcast(a.qp, &group, 0));
+		OK(ibv_detach_mcast(b.qp, &group, 0));
+		OK(ibv_destroy_qp(a.qp));
+	}
+	/* Only datagrams go to groups, and other flags are for other devices. */
+	init.qp_type = IBV_QPT_RC;
+	REFUSED(ibv_create_qp_ex(a.context, &init), EINVAL);
+	init.qp_type = IBV_QPT_UD;
+	init.create_flags |= IBV_QP_CREATE_SCATTER_FCS;
+	REFUSED(ibv_create_qp_ex(a.context, &init), EOPNOTSUPP);
+}
+
 /* The Ethernet address behind a GID. */
 static void ethernet(void)
 {
@@ -921,7 +971,7 @@ int main(int argc, char **argv)
 	const struct { const char *name; void (*part)(void); } parts[] = {
 		{ "whole", whole }, { "first", first }, { "second", second }, { "under_way", under_way }, { "resize", resize }, { "limit", limit },
 		{ "rereg", rereg }, { "domains", domains }, { "stamps", stamps }, { "on_demand", on_demand },
-		{ "ethernet", ethernet },
+		{ "group", group }, { "ethernet", ethernet },
 	};
 
 	CHECK(argc == 2);
