@@ -451,7 +451,7 @@ unsafe extern "C" fn query_device_ex(
     let all = abi::ODP_SUPPORT_SEND | abi::ODP_SUPPORT_RECV | abi::ODP_SUPPORT_SRQ_RECV;
     let written = all | abi::ODP_SUPPORT_WRITE;
     full.odp_caps = abi::OdpCaps {
-        general_caps: abi::ODP_SUPPORT,
+        general_caps: abi::ODP_SUPPORT | abi::ODP_SUPPORT_IMPLICIT,
         // As the transports are numbered: RC, UC, UD.
         per_transport_caps: [
             written | abi::ODP_SUPPORT_READ | abi::ODP_SUPPORT_ATOMIC,

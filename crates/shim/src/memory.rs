@@ -1,7 +1,6 @@
 //! Memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::ops::Not as _;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,16 +95,13 @@ unsafe fn register(
         return Err(libc::EOPNOTSUPP);
     }
     let (nic, iova, access) = (&ours.opened().nic, Iova(iova), access & granted);
-    // Memory that is paged on demand is whatever the program maps at its place, and so it is reached by its place.
-    let is_on_demand = asked & abi::ACCESS_ON_DEMAND != 0;
-    if !is_on_demand {
-        present::pinnable(addr.addr(), length, access.contains(Access::LOCAL_WRITE))?;
+    if asked & abi::ACCESS_ON_DEMAND != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { register_on_demand(pd, addr.addr(), length, iova, (access, asked)) };
     }
+    present::pinnable(addr.addr(), length, access.contains(Access::LOCAL_WRITE))?;
     let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
-    let file = is_on_demand
-        .not()
-        .then(|| born::file_of(addr.addr(), length))
-        .flatten();
+    let file = born::file_of(addr.addr(), length);
     if file.is_none() && access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
         confined::tell_if_unreachable();
     }
@@ -121,18 +117,51 @@ unsafe fn register(
             None => nic.register(ours.num, start, length, iova, access),
         }
     };
-    let region = region.map_err(|error| errno_of(&error))?;
-    if is_on_demand {
-        let known = OnDemand {
-            pd: ours.num,
-            start: addr.addr(),
-            iova: iova.0,
-            len: length,
-            is_writable: access.contains(Access::LOCAL_WRITE),
-        };
-        let mut objects = ours.opened().objects();
-        objects.on_demand.insert(region.lkey().0, known);
+    Ok(Registered {
+        region: region.map_err(|error| errno_of(&error))?,
+        // SAFETY: the caller's promise.
+        domain: unsafe { DomainUse::begin(pd) },
+        access: asked,
+    })
+}
+
+/// Registers addresses, at which the program maps what it likes: a range, or all of them, which is `NULL` and `SIZE_MAX`.
+///
+/// # Safety
+/// As libibverbs' callers promise.
+unsafe fn register_on_demand(
+    pd: *mut abi::Pd,
+    start: usize,
+    len: usize,
+    iova: Iova,
+    (access, asked): (Access, c_uint),
+) -> Result<Registered, Errno> {
+    let is_everything = start == 0 && len == usize::MAX && iova == Iova(0);
+    if start == 0 && !is_everything {
+        return Err(libc::EINVAL);
     }
+    if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
+        confined::tell_if_unreachable();
+    }
+    // SAFETY: the caller's promise.
+    let ours = unsafe { Pd::of(pd) };
+    // SAFETY: what the program's own loads and stores do there is as with a real device, which this process's compiler does not
+    // see either.
+    let region = unsafe {
+        let nic = &ours.opened().nic;
+        nic.register_on_demand(ours.num, start, len, iova, access)
+    };
+    let region = region.map_err(|error| errno_of(&error))?;
+    let known = OnDemand {
+        pd: ours.num,
+        start,
+        iova: iova.0,
+        len,
+        is_writable: access.contains(Access::LOCAL_WRITE),
+    };
+    let mut objects = ours.opened().objects();
+    objects.on_demand.insert(region.lkey().0, known);
+    drop(objects);
     Ok(Registered {
         region,
         // SAFETY: the caller's promise.

@@ -100,6 +100,27 @@ pub trait Nic: Send + Sync + Debug {
         access: Access,
     ) -> Result<Arc<dyn NicMr>, VerbsError>;
 
+    /// Registers addresses of this process: a region whose pages come and go (`IBV_ACCESS_ON_DEMAND`). A request reaches what the process
+    /// has mapped there at that moment. Where nothing is mapped, or not for that use, the request fails, as for a range outside of a region.
+    /// All addresses from 0 on with a `len` of [`usize::MAX`] are the whole address space.
+    ///
+    /// # Errors
+    /// As [`Nic::register`]; `Unsupported` where pages have to stay.
+    ///
+    /// # Safety
+    /// What is mapped in the range is accessed by this process through atomics or [`mem`] only while requests use it.
+    unsafe fn register_on_demand(
+        &self,
+        _pd: PdNum,
+        _start: usize,
+        _len: usize,
+        _iova: Iova,
+        _access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        let what = "paging on demand";
+        Err(VerbsError::Unsupported { what })
+    }
+
     /// Gives two regions of one protection domain or several each other's keys, as `ibv_rereg_mr` keeps a key that names memory
     /// registered anew: what peers know and what is posted is about the other region from then on. Requests that name them
     /// meanwhile may fail.
@@ -210,7 +231,7 @@ pub unsafe trait NicMr: Send + Sync + Debug {
         false
     }
 
-    /// The memory in this process; `None` when it lives in another one.
+    /// The memory in this process; `None` when it lives in another one, or its pages come and go.
     fn base(&self) -> Option<NonNull<u8>>;
 
     /// Copies bytes out of the region.

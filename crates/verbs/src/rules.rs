@@ -129,13 +129,21 @@ pub fn check_depths(attr: &QpAttr, rd_atomic_max: u8) -> Result<(), VerbsError> 
 /// # Errors
 /// `Invalid`.
 pub fn check_iova(start: NonNull<u8>, len: usize, iova: Iova) -> Result<(), VerbsError> {
+    check_range(Iova::of(start).0, len, iova)
+}
+
+/// As [`check_iova`], of an address at which there need not be any memory.
+///
+/// # Errors
+/// `Invalid`.
+pub fn check_range(start: u64, len: usize, iova: Iova) -> Result<(), VerbsError> {
     const PAGE: u64 = 4096;
-    if Iova::of(start).0 % PAGE != iova.0 % PAGE {
+    if start % PAGE != iova.0 % PAGE {
         let why = "it is not as far from the beginning of a page as the memory";
         return Err(VerbsError::invalid("I/O address", why));
     }
-    let wraps = |addr: Iova| addr.0.checked_add(len as u64).is_none();
-    if wraps(iova) || wraps(Iova::of(start)) {
+    let wraps = |addr: u64| addr.checked_add(len as u64).is_none();
+    if wraps(iova.0) || wraps(start) {
         let why = "it wraps around the address space";
         return Err(VerbsError::invalid("memory region", why));
     }

@@ -335,6 +335,19 @@ impl Nic for SoftNic {
         Ok(Arc::new(region))
     }
 
+    unsafe fn register_on_demand(
+        &self,
+        pd: PdNum,
+        start: usize,
+        len: usize,
+        iova: Iova,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        let (pd, regions) = (self.objects.pds.begin_use(pd)?, &self.objects.regions);
+        let region = SoftMr::register_on_demand(regions, pd, (start, len), iova, access)?;
+        Ok(Arc::new(region))
+    }
+
     fn exchange_keys(&self, one: Lkey, other: Lkey) -> Result<(), VerbsError> {
         self.objects.regions.exchange([one.0, other.0])?;
         // Whoever is connected here looks at the regions anew.

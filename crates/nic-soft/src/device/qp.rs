@@ -452,8 +452,12 @@ impl SoftRecv {
 /// of.
 #[inline(always)]
 pub(crate) fn can_receive(adapter: &Adapter, pd: usize, sges: &[Sge]) -> bool {
+    let (pd, needed) = (pd as u32, Access::LOCAL_WRITE);
     sges.iter().all(|sge| {
-        sge.len == 0 || mr::local(adapter, pd as u32, sge, Access::LOCAL_WRITE).is_some()
+        sge.len == 0
+            || mr::local(adapter, pd, sge, needed).is_some()
+            // Its pages may come until they are needed.
+            || mr::on_demand(adapter, pd, sge, needed).is_ok()
     })
 }
 

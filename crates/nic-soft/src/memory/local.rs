@@ -1,6 +1,6 @@
 //! The local side of a request: where its bytes are, checked.
 
-use verbs::{Op, Payload, SendWr, Sge, mem};
+use verbs::{Access, Op, Payload, SendWr, Sge, mem};
 
 use crate::contact::adapter::Adapter;
 use crate::memory::mr;
@@ -8,6 +8,20 @@ use crate::shared::cause::Cause;
 
 /// A piece of local memory, checked.
 pub(crate) type Piece = (*mut u8, usize);
+
+/// Where an element is, checked, and there.
+#[inline]
+pub(crate) fn find(
+    adapter: &Adapter,
+    pd: u32,
+    sge: &Sge,
+    needed: Access,
+) -> Result<*mut u8, Cause> {
+    match mr::local(adapter, pd, sge, needed) {
+        Some(place) => Ok(place),
+        None => mr::local_on_demand(adapter, pd, sge, needed),
+    }
+}
 
 /// The local side of a request as checked pieces.
 #[derive(Clone, Copy)]
@@ -21,10 +35,9 @@ impl<'a> Local<'a> {
     /// Checks a payload's elements.
     #[inline]
     pub(crate) fn check(adapter: &'a Adapter, pd: u32, wr: &SendWr<'a>) -> Result<Self, Cause> {
-        let why = |sge| mr::why_refused(adapter, pd, sge);
         let needed = match wr.op {
-            Op::Send { .. } | Op::Write { .. } => verbs::Access::empty(),
-            _ => verbs::Access::LOCAL_WRITE,
+            Op::Send { .. } | Op::Write { .. } => Access::empty(),
+            _ => Access::LOCAL_WRITE,
         };
         match wr.payload {
             Payload::Inline(bytes) => Ok(Local::One((bytes.as_ptr().cast_mut(), bytes.len()))),
@@ -34,12 +47,12 @@ impl<'a> Local<'a> {
                 if sge.len == 0 {
                     return Ok(Local::Parts(&[]));
                 }
-                let at = mr::local(adapter, pd, sge, needed).ok_or_else(|| why(sge))?;
+                let at = find(adapter, pd, sge, needed)?;
                 Ok(Local::One((at, sge.len as usize)))
             }
             Payload::Gather(sges) => {
                 for sge in sges.iter().filter(|sge| sge.len > 0) {
-                    mr::local(adapter, pd, sge, needed).ok_or_else(|| why(sge))?;
+                    find(adapter, pd, sge, needed)?;
                 }
                 Ok(Local::Sges(adapter, sges))
             }

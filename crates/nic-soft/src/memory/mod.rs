@@ -4,6 +4,7 @@ pub(crate) mod atomic;
 pub(crate) mod known;
 pub(crate) mod local;
 pub(crate) mod mr;
+pub(crate) mod pages;
 pub(crate) mod pd;
 pub(crate) mod remap;
 pub(crate) mod window;

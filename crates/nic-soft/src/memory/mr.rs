@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs::nic::NicMr;
-use verbs::{Access, Iova, Lkey, Rkey, VerbsError, WindowBind, rules};
+use verbs::{Access, Iova, Lkey, Rkey, VerbsError, WindowBind, mem, rules};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::AtomicRequest;
 use crate::memory::atomic;
 use crate::memory::known::{Holder, Known, REMOTELY};
+use crate::memory::pages;
 use crate::memory::pd::PdUse;
 use crate::memory::remap::{self, Place};
 use crate::memory::windows::Windows;
@@ -151,8 +152,7 @@ impl Regions {
     fn publish(
         &self,
         pd: &PdUse,
-        start: NonNull<u8>,
-        len: usize,
+        (start, len): (Start, usize),
         iova: Iova,
         access: Access,
         (file, in_file): (Option<Arc<OwnedFd>>, u64),
@@ -178,9 +178,13 @@ impl Regions {
             kind,
             addr: iova.0,
             len: len as u64,
-            start: start.as_ptr() as u64,
+            start: match start {
+                Start::Memory(start) => start.as_ptr() as u64,
+                Start::Address(start) => start as u64,
+            },
             in_file,
             given: 0,
+            is_on_demand: matches!(start, Start::Address(_)),
             window: None,
         };
         mr_entry::announce(self.adapter.mr_entry(slot.number()), key, &region);
@@ -189,12 +193,21 @@ impl Regions {
     }
 }
 
+/// Where a region is.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    /// At memory that is there.
+    Memory(NonNull<u8>),
+    /// At an address, where pages come and go.
+    Address(usize),
+}
+
 /// A region's memory and registration. Dropping it deregisters.
 #[derive(Debug)]
 pub(crate) struct SoftMr {
     regions: Arc<Regions>,
     holder: Arc<Holder>,
-    start: NonNull<u8>,
+    start: Start,
     len: usize,
     iova: Iova,
     _pd: PdUse,
@@ -209,6 +222,8 @@ enum Backing {
     Allocated(#[allow(dead_code, reason = "kept for its drop")] Mapping),
     /// The caller's, which stays as it is until it is dropped.
     Callers(#[allow(dead_code, reason = "kept for its drop")] Place),
+    /// Whatever is there.
+    None,
 }
 
 // SAFETY: the region's memory is only touched through atomics and `verbs::mem`.
@@ -217,6 +232,13 @@ unsafe impl Send for SoftMr {}
 unsafe impl Sync for SoftMr {}
 
 impl SoftMr {
+    /// # Panics
+    /// When a range is outside the region.
+    fn check_range(&self, offset: usize, len: usize) {
+        let fits = offset <= self.len && len <= self.len - offset;
+        assert!(fits, "outside the region");
+    }
+
     fn key(&self) -> u32 {
         self.holder.key.load(Ordering::Relaxed)
     }
@@ -236,9 +258,9 @@ impl SoftMr {
                 .create("vervain-region", len, writers(access))?;
         let file = access.intersects(REACHABLE).then(|| Arc::new(file));
         advise_huge(&mapping);
-        let start = mapping.start();
-        let iova = Iova::of(start);
-        let holder = regions.publish(&pd, start, len, iova, access, (file, 0))?;
+        let start = Start::Memory(mapping.start());
+        let iova = Iova::of(mapping.start());
+        let holder = regions.publish(&pd, (start, len), iova, access, (file, 0))?;
         Ok(SoftMr {
             regions: Arc::clone(regions),
             holder,
@@ -283,6 +305,33 @@ impl SoftMr {
         SoftMr::of_caller(regions, pd, (start, len), iova, access, (file, 0), place)
     }
 
+    /// Registers addresses of this process, at which pages come and go. Peers reach what is there through the kernel, and with atomics
+    /// through our agent.
+    pub(crate) fn register_on_demand(
+        regions: &Arc<Regions>,
+        pd: PdUse,
+        (start, len): (usize, usize),
+        iova: Iova,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check(len, access)?;
+        rules::check_range(start as u64, len, iova)?;
+        if access.intersects(REACHABLE) {
+            allow_peers_to_reach_us();
+        }
+        let start = Start::Address(start);
+        let holder = regions.publish(&pd, (start, len), iova, access, (None, 0))?;
+        Ok(SoftMr {
+            regions: Arc::clone(regions),
+            holder,
+            start,
+            len,
+            iova,
+            _pd: pd,
+            _backing: Backing::None,
+        })
+    }
+
     /// Registers memory of the caller that lies in a file of the caller's, from an offset on.
     pub(crate) fn register_file(
         regions: &Arc<Regions>,
@@ -323,7 +372,8 @@ impl SoftMr {
         file: (Option<Arc<OwnedFd>>, u64),
         place: Place,
     ) -> Result<Self, VerbsError> {
-        let holder = regions.publish(&pd, start, len, iova, access, file)?;
+        let start = Start::Memory(start);
+        let holder = regions.publish(&pd, (start, len), iova, access, file)?;
         Ok(SoftMr {
             regions: Arc::clone(regions),
             holder,
@@ -411,7 +461,47 @@ unsafe impl NicMr for SoftMr {
     }
 
     fn base(&self) -> Option<NonNull<u8>> {
-        Some(self.start)
+        match self.start {
+            Start::Memory(start) => Some(start),
+            Start::Address(_) => None,
+        }
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) {
+        self.check_range(offset, bytes.len());
+        match self.start {
+            // SAFETY: the range is inside the memory, by this trait's promise.
+            Start::Memory(start) => unsafe {
+                mem::fetch(bytes.as_mut_ptr(), start.as_ptr().add(offset), bytes.len());
+            },
+            Start::Address(start) => {
+                // What is not there reads as it was.
+                let from = start.wrapping_add(offset);
+                if pages::fetch(from, bytes.len(), false) {
+                    let from = std::ptr::with_exposed_provenance(from);
+                    // SAFETY: the pages are there.
+                    unsafe { mem::fetch(bytes.as_mut_ptr(), from, bytes.len()) };
+                }
+            }
+        }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.check_range(offset, bytes.len());
+        match self.start {
+            // SAFETY: the range is inside the memory, by this trait's promise.
+            Start::Memory(start) => unsafe {
+                mem::place(start.as_ptr().add(offset), bytes.as_ptr(), bytes.len());
+            },
+            Start::Address(start) => {
+                let to = start.wrapping_add(offset);
+                if pages::fetch(to, bytes.len(), true) {
+                    let to = std::ptr::with_exposed_provenance_mut(to);
+                    // SAFETY: the pages are there.
+                    unsafe { mem::place(to, bytes.as_ptr(), bytes.len()) };
+                }
+            }
+        }
     }
 }
 
@@ -451,7 +541,8 @@ pub(crate) fn local(
         start: entry.start.load(Ordering::Relaxed),
         in_file: 0, // As little.
         given: 0,
-        window: None, // A window's domain is none.
+        is_on_demand: false, // Its domain is none either.
+        window: None,        // A window's domain is none.
     };
     let offset = region.offset(sge.addr, u64::from(sge.len))?;
     let right = region.pd == pd && region.access.contains(needed);
@@ -467,16 +558,40 @@ pub(crate) fn checked(adapter: &Adapter, sge: &verbs::Sge) -> *mut u8 {
     entry.start.load(Ordering::Relaxed).wrapping_add(offset) as *mut u8
 }
 
-/// Why [`local`] has refused a range.
+/// As [`local`], for a range that it has refused: one whose pages come and go is used when they are there.
 #[cold]
-pub(crate) fn why_refused(adapter: &Adapter, pd: u32, sge: &verbs::Sge) -> Cause {
+pub(crate) fn local_on_demand(
+    adapter: &Adapter,
+    pd: u32,
+    sge: &verbs::Sge,
+    needed: Access,
+) -> Result<*mut u8, Cause> {
+    let place = on_demand(adapter, pd, sge, needed)?;
+    let writes = needed.contains(Access::LOCAL_WRITE);
+    match pages::fetch(place, sge.len as usize, writes) {
+        true => Ok(std::ptr::with_exposed_provenance_mut(place)),
+        false => Err(Cause::LocalPages),
+    }
+}
+
+/// The address of a range whose pages come and go, or why it may not be used.
+#[cold]
+pub(crate) fn on_demand(
+    adapter: &Adapter,
+    pd: u32,
+    sge: &verbs::Sge,
+    needed: Access,
+) -> Result<usize, Cause> {
     let entry = adapter.published().mrs.get(mr_index(sge.lkey.0));
-    match entry.and_then(|entry| mr_entry::describe(entry, sge.lkey.0)) {
-        None => Cause::LocalKey,
-        Some(region) if region.pd != pd => Cause::LocalDomain,
-        Some(region) => match region.offset(sge.addr, u64::from(sge.len)) {
-            None => Cause::LocalRange,
-            Some(_) => Cause::LocalRight,
-        },
+    let region = entry.and_then(|entry| mr_entry::describe(entry, sge.lkey.0));
+    let region = region.ok_or(Cause::LocalKey)?;
+    if region.pd != pd {
+        return Err(Cause::LocalDomain);
+    }
+    let offset = region.offset(sge.addr, u64::from(sge.len));
+    let offset = offset.ok_or(Cause::LocalRange)?;
+    match region.is_on_demand && region.access.contains(needed) {
+        true => Ok(region.start.wrapping_add(offset) as usize),
+        false => Err(Cause::LocalRight),
     }
 }

@@ -162,6 +162,7 @@ impl Windows {
             start: region.start + offset,
             in_file: region.in_file + offset,
             given: state.given,
+            is_on_demand: false,
             window: Some(Window { qpn: state.qpn }),
         };
         mr_entry::announce(adapter.mr_entry(index), key, &described);

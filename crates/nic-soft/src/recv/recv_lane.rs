@@ -10,7 +10,7 @@ use verbs::{
 
 use crate::contact::adapter::Adapter;
 use crate::contact::inbox::{InboxLane, Peerage};
-use crate::memory::mr;
+use crate::memory::{local, mr};
 use crate::queue::arrival::Arrival;
 use crate::queue::qp::QpShared;
 use crate::shared::cause::Cause;
@@ -800,8 +800,7 @@ fn scatter(
             skip -= room;
             continue;
         }
-        let to = mr::local(adapter, pd, sge, Access::LOCAL_WRITE)
-            .ok_or_else(|| mr::why_refused(adapter, pd, sge))?;
+        let to = local::find(adapter, pd, sge, Access::LOCAL_WRITE)?;
         let now = len.min(room - skip);
         // SAFETY: `local` has checked the element; `skip + now` is within it, and `source` has
         // `len` bytes left.

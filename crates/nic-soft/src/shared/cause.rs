@@ -33,6 +33,8 @@ pub enum Cause {
     WindowRegion = 0x0b,
     /// What the window is to cover lies outside its region.
     WindowRange = 0x0c,
+    /// The pages of a local element are not there, or not for that use.
+    LocalPages = 0x0d,
     /// No region of the peer has the key, or none that others may reach.
     RemoteKey = 0x11,
     /// The peer's region is of another protection domain than its queue pair.
@@ -78,6 +80,7 @@ impl Cause {
             | Cause::LocalDomain
             | Cause::LocalRange
             | Cause::LocalRight
+            | Cause::LocalPages
             | Cause::RecvMemory => WcStatus::LocProtErr,
             Cause::RecvRoom => WcStatus::LocLenErr,
             Cause::WindowKey | Cause::WindowState | Cause::WindowRegion | Cause::WindowRange => {

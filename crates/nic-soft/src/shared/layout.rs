@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// `VRVNSOFT`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VRVNSOFT");
 /// Changes with every change of these layouts.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 
 /// Low bits of a queue pair number: its index in the adapter. The bits above are the instance.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -84,7 +84,7 @@ pub(crate) const FLAWED: u64 = 1 << 1;
 pub(crate) struct MrEntry {
     pub(crate) key: AtomicU32,
     pub(crate) access: AtomicU32,
-    /// The protection domain, with [`WINDOW`] for a memory window, which is no local memory.
+    /// The protection domain, with [`WINDOW`] for a memory window, which is no local memory, or [`ON_DEMAND`].
     pub(crate) pd: AtomicU32,
     /// 1: shared from birth, mapped by peers. 2: private, reached through the kernel.
     pub(crate) kind: AtomicU32,
@@ -103,6 +103,9 @@ pub(crate) struct MrEntry {
 
 /// In `MrEntry::pd`: a memory window.
 pub(crate) const WINDOW: u32 = 1 << 31;
+/// In `MrEntry::pd`: a region whose pages come and go. So it is none of the domain to those who look at this word alone, before
+/// they use memory without asking whether it is there.
+pub(crate) const ON_DEMAND: u32 = 1 << 30;
 
 /// `MrEntry::kind`: a file that peers map.
 pub(crate) const KIND_SHARED: u32 = 1;

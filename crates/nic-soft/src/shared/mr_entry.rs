@@ -5,7 +5,7 @@
 
 use verbs::Access;
 
-use crate::shared::layout::{MrEntry, WINDOW};
+use crate::shared::layout::{MrEntry, ON_DEMAND, WINDOW};
 use crate::sync::{Ordering, fence};
 
 /// A region as an entry describes it at one moment.
@@ -22,6 +22,8 @@ pub(crate) struct Described {
     pub(crate) in_file: u64,
     /// How many times the key was given to something else before, or to the same anew.
     pub(crate) given: u32,
+    /// Its pages come and go.
+    pub(crate) is_on_demand: bool,
     /// What a memory window is besides; nothing for a region.
     pub(crate) window: Option<Window>,
 }
@@ -49,7 +51,11 @@ pub(crate) fn announce(entry: &MrEntry, key: u32, region: &Described) {
     // Pairs with the fence in `describe`: who finds any of what follows finds the last key gone.
     fence(Ordering::Release);
     entry.access.store(region.access.bits(), Ordering::Relaxed);
-    let mark = if region.window.is_some() { WINDOW } else { 0 };
+    let mark = match region.window {
+        Some(_) => WINDOW,
+        None if region.is_on_demand => ON_DEMAND,
+        None => 0,
+    };
     entry.pd.store(region.pd | mark, Ordering::Relaxed);
     entry.kind.store(region.kind, Ordering::Relaxed);
     entry.addr.store(region.addr, Ordering::Relaxed);
@@ -92,13 +98,14 @@ pub(crate) fn describe(entry: &MrEntry, key: u32) -> Option<Described> {
     };
     let described = Described {
         access: Access::from_bits_truncate(entry.access.load(Ordering::Relaxed)),
-        pd: pd & !WINDOW,
+        pd: pd & !(WINDOW | ON_DEMAND),
         kind: entry.kind.load(Ordering::Relaxed),
         addr: entry.addr.load(Ordering::Relaxed),
         len: entry.len.load(Ordering::Relaxed),
         start: entry.start.load(Ordering::Relaxed),
         in_file: entry.in_file.load(Ordering::Relaxed),
         given,
+        is_on_demand: pd & ON_DEMAND != 0,
         window: (pd & WINDOW != 0).then_some(window),
     };
     // The fields belong together only if the region was there all the while: the key may have been given anew, and then it was

@@ -68,6 +68,7 @@ numbers! { "", NUMBERS:
 
     /// `enum ibv_odp_general_caps` and `enum ibv_odp_transport_cap_bits`.
     pub(crate) const ODP_SUPPORT: u64 = 1;
+    pub(crate) const ODP_SUPPORT_IMPLICIT: u64 = 1 << 1;
     pub(crate) const ODP_SUPPORT_SEND: u32 = 1;
     pub(crate) const ODP_SUPPORT_RECV: u32 = 1 << 1;
     pub(crate) const ODP_SUPPORT_WRITE: u32 = 1 << 2;

@@ -12,7 +12,7 @@ use super::state::{Pair, State, lock};
 use crate::caller::Stack;
 
 /// What the NIC says of its own about a failure, in words.
-const CAUSES: [(Cause, &str); 29] = [
+const CAUSES: [(Cause, &str); 30] = [
     (
         Cause::LocalKey,
         "no region of this context has the lkey of an element",
@@ -25,6 +25,10 @@ const CAUSES: [(Cause, &str); 29] = [
     (
         Cause::LocalRight,
         "the region of an element has no IBV_ACCESS_LOCAL_WRITE",
+    ),
+    (
+        Cause::LocalPages,
+        "nothing is mapped at an element of a region that is paged on demand, or not for this use",
     ),
     (
         Cause::RecvMemory,

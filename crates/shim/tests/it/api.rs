@@ -43,6 +43,7 @@ parts! {
     domains_are_there_as_long_as_they_are_used: "domains";
     completions_are_stamped: "stamps";
     memory_is_paged_on_demand: "on_demand";
+    a_region_is_the_whole_address_space: "implicit";
     a_member_of_a_group_need_not_hear_itself: "group";
     the_ethernet_address_of_a_peer_is_known: "ethernet";
 }

@@ -26,7 +26,7 @@ pub enum Control {
     AllocPd,
     /// [`Nic::allocate`].
     Allocate,
-    /// [`Nic::register`].
+    /// [`Nic::register`] and [`Nic::register_on_demand`].
     Register,
     /// [`Nic::alloc_window`].
     AllocWindow,
@@ -284,6 +284,21 @@ impl<L: Layer> Nic for Wrap<L> {
         self.layer.control(Control::Register)?;
         // SAFETY: the caller's promise is the one asked for.
         let mr = unsafe { self.nic.register(pd, start, len, iova, access)? };
+        self.layer.made_mr(&mr);
+        Ok(mr)
+    }
+
+    unsafe fn register_on_demand(
+        &self,
+        pd: PdNum,
+        start: usize,
+        len: usize,
+        iova: Iova,
+        access: Access,
+    ) -> Result<Arc<dyn NicMr>, VerbsError> {
+        self.layer.control(Control::Register)?;
+        // SAFETY: the caller's promise is the one asked for.
+        let mr = unsafe { self.nic.register_on_demand(pd, start, len, iova, access)? };
         self.layer.made_mr(&mr);
         Ok(mr)
     }

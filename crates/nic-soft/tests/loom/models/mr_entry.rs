@@ -21,6 +21,7 @@ fn region(number: u32) -> Described {
         in_file: u64::from(number) << 20,
         start: u64::from(number) << 16,
         given: number,
+        is_on_demand: false,
         window: None,
     }
 }
