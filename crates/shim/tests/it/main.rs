@@ -3,6 +3,7 @@
 mod answers;
 mod api;
 mod around;
+mod beside_rxe;
 mod check;
 mod cm;
 mod confined;

@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use crate::beside_rxe;
 use crate::pair::{Host, alone, leave_out, text};
 
 const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
 
 /// Whether tests of a name are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum When {
+pub(crate) enum When {
     /// All of them.
     Always,
-    /// Some, at times: it depends on the machine, or on what the tests choose at random.
+    /// Some, at times: it depends on the machine.
     Perhaps,
 }
 use When::{Always, Perhaps};
@@ -169,21 +170,6 @@ const LEFT_OUT: &[(&str, When, &str)] = &[
         "Extended QP is not supported",
     ),
     (
-        "test_odp.OdpTestCase.test_odp_implicit_async_prefetch_rc_traffic",
-        Always,
-        "ODP implicit is not supported",
-    ),
-    (
-        "test_odp.OdpTestCase.test_odp_implicit_rc_traffic",
-        Always,
-        "ODP implicit is not supported",
-    ),
-    (
-        "test_odp.OdpTestCase.test_odp_implicit_sync_prefetch_rc_traffic",
-        Always,
-        "ODP implicit is not supported",
-    ),
-    (
         "test_rdmacm.CMTestCase",
         Always,
         "doesn't have net interface",
@@ -213,17 +199,6 @@ const LEFT_OUT: &[(&str, When, &str)] = &[
         Perhaps,
         "huge pages",
     ),
-    // They ask at random for what InfiniBand alone has, or a network card's offloads.
-    (
-        "test_qp.QPTest",
-        Perhaps,
-        "QP with extended attrs is not supported",
-    ),
-    (
-        "test_qp.QPTest",
-        Perhaps,
-        "QP without extended attrs is not supported",
-    ),
 ];
 
 /// Tests that end in another way, when, and what they say of it.
@@ -250,7 +225,7 @@ const DIFFERENT: &[(&str, When, &str)] = &[
 
 /// How a test ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum End {
+pub(crate) enum End {
     Passed,
     LeftOut(String),
     Failed,
@@ -282,7 +257,7 @@ fn ends(said: &str) -> BTreeMap<String, End> {
 }
 
 /// Whether a test is one of a module, class or name.
-fn is_of(test: &str, name: &str) -> bool {
+pub(crate) fn is_of(test: &str, name: &str) -> bool {
     let rest = test.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -334,7 +309,8 @@ fn its_tests_pass_or_are_left_out_for_a_reason() {
     let output = command.current_dir(&tests).output().expect("it runs");
     let said = text(&output);
     let ends = ends(&said);
-    let surprises = surprises(&ends);
+    let mut surprises = surprises(&ends);
+    surprises.extend(beside_rxe::surprises(&ends));
     assert!(surprises.is_empty(), "{}\n{said}", surprises.join("\n"));
     let failed = DIFFERENT
         .iter()
