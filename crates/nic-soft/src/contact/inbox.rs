@@ -97,6 +97,11 @@ impl PeerInbox {
         &self.inbox().lines[lane].0
     }
 
+    /// A stage's first byte, of [`STAGE_LEN`](crate::shared::layout::STAGE_LEN).
+    pub(crate) fn stage(&self, number: usize) -> *mut u8 {
+        (&raw const self.inbox().stages[number]).cast_mut().cast()
+    }
+
     fn head(&self, lane: usize) -> &LaneHead {
         &self.inbox().heads[lane]
     }

@@ -15,13 +15,14 @@ use rustix::process::Pid;
 use verbs::{Gid, QpNum, VerbsError};
 
 use crate::contact::adapter::{Adapter, TOKEN_FIRST};
-use crate::contact::atomic::{self, AtomicRequest};
+use crate::contact::delegated::{self, Delegated};
 use crate::contact::inbox::{InboxLane, Inboxes, PeerInbox, Peerage};
 use crate::contact::listener::{Accepted, Listener};
 use crate::contact::objects::{NewLane, Objects};
 use crate::contact::protocol::{
-    self, Message, OP_ATOMIC, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, PeerSocket, STATUS_EXHAUSTED,
-    STATUS_IDENTITY, STATUS_LATER, STATUS_NO_SUCH, STATUS_OK, STATUS_REFUSED, STATUS_VERSION,
+    self, Message, OP_ATOMIC, OP_COPY, OP_HELLO, OP_LANE, OP_REGION, OP_SWEEP, PeerSocket,
+    STATUS_EXHAUSTED, STATUS_IDENTITY, STATUS_LATER, STATUS_NO_SUCH, STATUS_OK, STATUS_REFUSED,
+    STATUS_VERSION,
 };
 use crate::contact::question::QUESTIONS_MAX;
 use crate::shared::layout::{INSTANCES, LANES, VERSION, qp_instance};
@@ -49,10 +50,25 @@ const REFUSALS_MAX: u32 = 1024;
 enum Asked {
     /// For the file behind the region with a key.
     Region(u32),
-    /// For an atomic.
-    Atomic(AtomicRequest),
-    /// The answer to one that was carried out and could not be told yet: it is not carried out again.
+    /// For an operation on memory that it cannot reach.
+    Delegated(Delegated),
+    /// The answer to one that was carried out and has not been told yet: it is not carried out again.
     Carried(Message),
+}
+
+impl Asked {
+    /// Whether it takes as long as copying does. Such are carried out while nobody is kept out.
+    fn takes_long(&self) -> bool {
+        matches!(self, Asked::Delegated(Delegated::Copy(_)))
+    }
+
+    /// Carries out what is to be, for the peer with this inbox.
+    fn carry_out(&mut self, objects: &dyn Objects, inbox: &PeerInbox) {
+        if let Asked::Delegated(request) = self {
+            let outcome = objects.carry_out(request, inbox);
+            *self = Asked::Carried(delegated::answer(outcome));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -68,6 +84,9 @@ struct Connection {
     asks_to_sweep: bool,
     /// What it has asked, until the agent answers.
     asked: Vec<Asked>,
+    /// The agent is carrying out what it has asked before. What it asks meanwhile waits for that, because answers
+    /// go in order.
+    is_answering: bool,
     /// A lane that its process has one too many for, until the agent has looked which were closed. What
     /// comes behind it is not read.
     held: Option<Message>,
@@ -83,6 +102,7 @@ impl Connection {
             sweeps: SWEEPS_MAX,
             asks_to_sweep: false,
             asked: Vec::new(),
+            is_answering: false,
             held: None,
         }
     }
@@ -91,14 +111,24 @@ impl Connection {
     fn asks(&self) -> bool {
         self.asks_to_sweep || !self.asked.is_empty() || self.held.is_some()
     }
+
+    /// Whether it is in the agent's hands, or waits for it.
+    fn is_noted(&self) -> bool {
+        self.is_answering || self.asks()
+    }
 }
 
-/// What the agent does for a connection when it has given the lock back: giving pages back takes long.
+/// What the agent does for a connection when it has given the lock back: giving pages back takes long, and copying.
 #[derive(Debug)]
-struct Sweep {
+struct Turn {
     token: u64,
+    inbox: Arc<PeerInbox>,
+    /// What the connection has asked, if any of that takes long. It is answered afterwards.
+    asked: Vec<Asked>,
     /// Where it looks for lanes that were closed.
     inboxes: Vec<Arc<PeerInbox>>,
+    /// The connection's lane that is held is opened afterwards.
+    opens_held: bool,
 }
 
 /// How an answer is sent.
@@ -213,19 +243,21 @@ impl Incoming {
     pub(crate) fn answer_all(&self, objects: &dyn Objects) -> bool {
         let count = self.lock().asking.len();
         for _ in 0..count {
-            let sweep = self.lock().answer_first(objects);
-            if let Some(sweep) = sweep {
-                sweep.carry_out();
-                self.lock().open_held(objects, sweep.token);
+            let turn = self.lock().answer_first(objects);
+            if let Some(mut turn) = turn {
+                turn.carry_out(objects);
+                self.lock().end_turn(objects, turn);
             }
         }
         self.lock().asking.is_empty()
     }
 }
 
-impl Sweep {
-    fn carry_out(&self) {
+impl Turn {
+    fn carry_out(&mut self, objects: &dyn Objects) {
         self.inboxes.iter().for_each(|inbox| inbox.sweep());
+        let asked = self.asked.iter_mut();
+        asked.for_each(|question| question.carry_out(objects, &self.inbox));
     }
 }
 
@@ -401,10 +433,10 @@ impl Connections {
         match (request.code, known) {
             (OP_HELLO, None) => self.hello(token, request),
             (OP_REGION, Some(_)) => self.note_question(token, Asked::Region(request.a)),
-            (OP_ATOMIC, Some(_)) => {
-                let atomic =
-                    AtomicRequest::of(request).ok_or("it asked for an atomic that is none")?;
-                self.note_question(token, Asked::Atomic(atomic))
+            (OP_ATOMIC | OP_COPY, Some(_)) => {
+                let request = Delegated::of(request);
+                let request = request.ok_or("it asked for an operation that is none")?;
+                self.note_question(token, Asked::Delegated(request))
             }
             (OP_LANE, Some(inbox)) => {
                 if let Some(connection) = self.connections.get_mut(&token) {
@@ -418,7 +450,7 @@ impl Connections {
             }
             (OP_SWEEP, Some(_)) => self.note_sweep(token),
             (OP_HELLO, Some(_)) => Err("it introduced itself twice"),
-            (OP_REGION | OP_LANE | OP_SWEEP | OP_ATOMIC, None) => {
+            (OP_REGION | OP_LANE | OP_SWEEP | OP_ATOMIC | OP_COPY, None) => {
                 Err("it did not introduce itself")
             }
             _ => Err("it asked for something unknown"),
@@ -522,7 +554,7 @@ impl Connections {
         };
         let left = connection.sweeps.checked_sub(1);
         connection.sweeps = left.ok_or("it keeps asking to look for closed lanes")?;
-        let asked = connection.asks();
+        let asked = connection.is_noted();
         connection.asks_to_sweep = true;
         if !asked {
             self.has_asked(token);
@@ -535,7 +567,7 @@ impl Connections {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let asked = connection.asks();
+        let asked = connection.is_noted();
         connection.held = Some(*announcement);
         if !asked {
             self.has_asked(token);
@@ -568,10 +600,10 @@ impl Connections {
         let Some(connection) = self.connections.get_mut(&token) else {
             return Ok(());
         };
-        if connection.asked.len() == QUESTIONS_MAX {
+        if connection.asked.len() >= QUESTIONS_MAX {
             return Err("it asks more than it may at once");
         }
-        let asked = connection.asks();
+        let asked = connection.is_noted();
         connection.asked.push(question);
         if !asked {
             self.has_asked(token);
@@ -579,49 +611,92 @@ impl Connections {
         Ok(())
     }
 
-    /// Answers what one connection has asked by now, and says where to look for closed lanes. What it
+    /// Answers what one connection has asked by now, and says what is to be done for it without the lock. What it
     /// asks from here on has it wait for the agent anew, as does what cannot be answered just now.
-    fn answer_first(&mut self, objects: &dyn Objects) -> Option<Sweep> {
+    fn answer_first(&mut self, objects: &dyn Objects) -> Option<Turn> {
         let token = self.asking.pop_front()?;
         let connection = self.connections.get_mut(&token)?;
         let mut asked = std::mem::take(&mut connection.asked);
         let sweeps = std::mem::take(&mut connection.asks_to_sweep);
         let (inbox, pid) = (connection.inbox.clone()?, connection.pid);
-        let inboxes = match connection.held.is_some() {
+        let opens_held = connection.held.is_some();
+        let inboxes = match opens_held {
             true => self.inboxes.of(pid),
             false if sweeps => vec![Arc::clone(&inbox)],
             false => Vec::new(),
         };
-        let mut answered = 0;
-        let mut answers = asked.iter_mut().map(|question| {
-            let told = match *question {
-                Asked::Region(key) => self.region(objects, token, inbox.peer, key)?,
-                Asked::Atomic(request) => {
-                    let answer = atomic::answer(objects.atomic(&request, inbox.peer));
-                    *question = Asked::Carried(answer);
-                    self.carried(token, &answer)?
-                }
-                Asked::Carried(answer) => self.carried(token, &answer)?,
-            };
-            answered += usize::from(told);
-            Ok(told)
-        });
-        let ended = answers.find(|told| !matches!(told, Ok(true)));
-        match ended {
-            None => {}
-            Some(Ok(_)) => self.put_back(token, &asked[answered..]),
-            Some(Err(why)) => {
-                self.refuse(why, Some(pid));
-                self.end(objects, token);
-            }
+        connection.is_answering = asked.iter().any(Asked::takes_long);
+        if !connection.is_answering {
+            asked
+                .iter_mut()
+                .for_each(|one| one.carry_out(objects, &inbox));
+            self.tell(objects, token, (&inbox, pid), &asked);
+            asked.clear();
         }
-        (!inboxes.is_empty()).then_some(Sweep { token, inboxes })
+        let has_work = !asked.is_empty() || !inboxes.is_empty();
+        has_work.then_some(Turn {
+            token,
+            inbox,
+            asked,
+            inboxes,
+            opens_held,
+        })
     }
 
-    /// Keeps what could not be answered for the agent's next turn.
+    /// Ends what was begun by [`Self::answer_first`].
+    fn end_turn(&mut self, objects: &dyn Objects, turn: Turn) {
+        let token = turn.token;
+        if let Some(connection) = self.connections.get_mut(&token)
+            && !turn.asked.is_empty()
+        {
+            connection.is_answering = false;
+            let (asks, pid) = (connection.asks(), connection.pid);
+            let is_told = self.tell(objects, token, (&turn.inbox, pid), &turn.asked);
+            // What it has asked meanwhile; or else it waits already.
+            if asks && is_told && self.connections.contains_key(&token) {
+                self.has_asked(token);
+            }
+        }
+        if turn.opens_held {
+            self.open_held(objects, token);
+        }
+    }
+
+    /// Answers a connection what it has asked, of which all else was carried out; false when some has to wait for the
+    /// agent's next turn.
+    fn tell(
+        &mut self,
+        objects: &dyn Objects,
+        token: u64,
+        (inbox, pid): (&PeerInbox, Pid),
+        asked: &[Asked],
+    ) -> bool {
+        for (answered, question) in asked.iter().enumerate() {
+            let told = match question {
+                Asked::Region(key) => self.region(objects, token, inbox.peer, *key),
+                Asked::Carried(answer) => self.carried(token, answer),
+                Asked::Delegated(_) => Err("it was asked and not carried out"),
+            };
+            match told {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.put_back(token, &asked[answered..]);
+                    return false;
+                }
+                Err(why) => {
+                    self.refuse(why, Some(pid));
+                    self.end(objects, token);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Keeps what could not be answered for the agent's next turn, before what has been asked since.
     fn put_back(&mut self, token: u64, asked: &[Asked]) {
         if let Some(connection) = self.connections.get_mut(&token) {
-            connection.asked = asked.to_vec();
+            connection.asked.splice(..0, asked.iter().copied());
             self.asking.push_back(token);
         }
     }
@@ -645,7 +720,7 @@ impl Connections {
         Ok(told)
     }
 
-    /// Tells what has become of an atomic; false when that does not succeed just now.
+    /// Tells what has become of an operation; false when that does not succeed just now.
     fn carried(&mut self, token: u64, answer: &Message) -> Result<bool, &'static str> {
         let told = self.say(token, answer, &[])?;
         if told && answer.code == STATUS_REFUSED {

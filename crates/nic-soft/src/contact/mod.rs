@@ -3,6 +3,8 @@
 pub(crate) mod adapter;
 pub(crate) mod atomic;
 pub(crate) mod contacts;
+pub(crate) mod copy;
+pub(crate) mod delegated;
 pub(crate) mod doorbell;
 pub(crate) mod foreign;
 pub(crate) mod inbox;

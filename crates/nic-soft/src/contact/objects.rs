@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::contact::atomic::AtomicRequest;
-use crate::contact::inbox::{InboxLane, Peerage};
+use crate::contact::delegated::Delegated;
+use crate::contact::inbox::{InboxLane, PeerInbox, Peerage};
 use crate::contact::peer::Peer;
 use crate::shared::cause::Cause;
 use crate::shared::route::Route;
@@ -14,8 +14,8 @@ use crate::shared::route::Route;
 pub(crate) trait Objects {
     /// The file behind a region, if there is one that this peer may have.
     fn region_file(&self, key: u32, peer: Peerage) -> Option<Arc<OwnedFd>>;
-    /// Carries out what a peer asks for on memory that is not shared: the word before.
-    fn atomic(&self, request: &AtomicRequest, peer: Peerage) -> Result<u64, Cause>;
+    /// Carries out what the peer with this inbox asks for on memory that is not shared: the word before an atomic.
+    fn carry_out(&self, request: &Delegated, inbox: &PeerInbox) -> Result<u64, Cause>;
     /// A peer has opened a lane.
     fn lane_opened(&self, lane: NewLane);
     /// A peer that was called has gone.

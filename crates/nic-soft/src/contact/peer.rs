@@ -13,7 +13,8 @@ use rustix::process::Pid;
 use verbs::{Gid, VerbsError};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::atomic::AtomicQuestion;
+use crate::contact::copy::{Staged, Stages};
+use crate::contact::delegated::DelegatedQuestion;
 use crate::contact::doorbell::Doorbell;
 use crate::contact::foreign::Foreign;
 use crate::contact::protocol::{self, Message, PeerSocket, STATUS_OK};
@@ -35,7 +36,7 @@ const WRONG_MAX: u32 = 64;
 #[derive(Clone, Debug)]
 enum Asked {
     Region(Arc<Question>),
-    Atomic(Arc<AtomicQuestion>),
+    Delegated(Arc<DelegatedQuestion>),
 }
 
 /// The process that a connection was opened to.
@@ -60,6 +61,9 @@ pub(crate) struct Peer {
     /// What the peer has made for us to write.
     inbox: Mapping,
     allotment: Allotment,
+    stages: Arc<Stages>,
+    /// The kernel does not copy to and from its memory for this process.
+    out_of_reach: AtomicBool,
     /// Lanes were closed since the peer was last asked to look for such.
     any_closed: AtomicBool,
     /// Its channels, while some lane of ours rings them.
@@ -102,6 +106,8 @@ impl Peer {
             published: map(published, size_of::<Published>(), false)?,
             inbox: map(inbox, size_of::<Inbox>(), true)?,
             allotment: Allotment::default(),
+            stages: Arc::default(),
+            out_of_reach: AtomicBool::new(false),
             any_closed: AtomicBool::new(false),
             doorbells: Mutex::new(HashMap::new()),
             asked: Mutex::new(VecDeque::new()),
@@ -132,6 +138,30 @@ impl Peer {
 
     pub(crate) fn mr_entry(&self, index: usize) -> Option<&MrEntry> {
         self.published().mrs.get(index)
+    }
+
+    /// Takes a stage of our inbox there, if any is free.
+    pub(crate) fn take_stage(&self) -> Option<Staged> {
+        self.stages.take()
+    }
+
+    /// The first byte of a stage, of [`STAGE_LEN`](crate::shared::layout::STAGE_LEN).
+    pub(crate) fn stage(&self, stage: &Staged) -> *mut u8 {
+        let stage = &self.inbox().stages[stage.number()];
+        std::ptr::from_ref(stage).cast_mut().cast()
+    }
+
+    /// Whether the kernel was found not to copy to and from its memory for this process.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        self.out_of_reach.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the kernel does not copy to and from its memory for this process.
+    pub(crate) fn note_out_of_reach(&self) {
+        if !self.out_of_reach.swap(true, Ordering::Relaxed) {
+            let pid = self.pid.as_raw_nonzero();
+            tracing::debug!(pid, "the kernel does not copy: a peer's process does");
+        }
     }
 
     /// Names the connection to the agent.
@@ -274,9 +304,9 @@ impl Peer {
         }
     }
 
-    /// Sends an atomic, unless it was sent or the peer takes no more questions: then later. Waits for
-    /// nobody; the agent takes the answer.
-    pub(crate) fn ask_atomic(&self, adapter: &Adapter, question: &Arc<AtomicQuestion>) {
+    /// Sends what the peer is to carry out, unless it was sent or the peer takes no more questions: then
+    /// later. Waits for nobody; the agent takes the answer.
+    pub(crate) fn delegate(&self, adapter: &Adapter, question: &Arc<DelegatedQuestion>) {
         if self.unwatched.load(Ordering::Relaxed) {
             self.set_watched(adapter, true);
         }
@@ -290,9 +320,9 @@ impl Peer {
         match self.tell(&question.message()) {
             Ok(()) => {
                 question.note_sent();
-                asked.push_back(Asked::Atomic(Arc::clone(question)));
+                asked.push_back(Asked::Delegated(Arc::clone(question)));
             }
-            Err(error) => tracing::debug!(%error, "a peer takes no atomic"),
+            Err(error) => tracing::debug!(%error, "a peer takes no request"),
         }
     }
 
@@ -335,7 +365,7 @@ impl Peer {
                             question.note_answered();
                             is_right
                         }
-                        Asked::Atomic(question) => question.take(&reply) && fds.is_empty(),
+                        Asked::Delegated(question) => question.take(&reply) && fds.is_empty(),
                     };
                     // Only now: whoever finds none left has them all answered.
                     self.asked().pop_front();

@@ -40,6 +40,10 @@ pub(crate) const OP_SWEEP: u32 = 4;
 /// bits); what it does is above these and in the GID's place (`contact/atomic.rs`). The answer carries the
 /// word before in `c`.
 pub(crate) const OP_ATOMIC: u32 = 5;
+/// Asks for a copy between a stage of the inbox and the memory from address `c` on in the region with key `a`, over
+/// queue pair `b` (low 24 bits); which way is above these, and which stage and how many bytes in the GID's place
+/// (`contact/copy.rs`). Answered as an atomic is.
+pub(crate) const OP_COPY: u32 = 6;
 
 /// The answer's status: as asked.
 pub(crate) const STATUS_OK: u32 = 0;
@@ -53,7 +57,7 @@ pub(crate) const STATUS_IDENTITY: u32 = 3;
 pub(crate) const STATUS_EXHAUSTED: u32 = 4;
 /// The answer's status: who the asker is cannot be found out just now. It is to ask again.
 pub(crate) const STATUS_LATER: u32 = 5;
-/// The answer's status: an atomic was not carried out; `a` says why, as a completion does.
+/// The answer's status: an atomic or a copy was not carried out; `a` says why, as a completion does.
 pub(crate) const STATUS_REFUSED: u32 = 6;
 
 /// A request or an answer.

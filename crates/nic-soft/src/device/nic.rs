@@ -52,8 +52,8 @@ pub struct SoftOptions {
     pub aliases: Vec<GidEntry>,
     /// What the device is called.
     pub name: String,
-    /// How long to wait for another process's answers: the first one, and the file of a region that a request
-    /// names first. Connecting a queue pair waits so long at most, or twice when somebody else's attempt
+    /// How long to wait for another process's answers: the first one, the file of a region that a request
+    /// names first, and an operation that only that process can carry out. Connecting a queue pair waits so long at most, or twice when somebody else's attempt
     /// has failed meanwhile.
     pub contact_timeout: Duration,
     /// Whether shared memory comes from memfd, where the kernel has it. Otherwise it lies in
@@ -61,7 +61,8 @@ pub struct SoftOptions {
     pub memfd: bool,
     /// Whether registering page-aligned private memory moves it into shared memory, in place, so
     /// that peers reach it without the kernel. Registering other memory leaves it where it is; peers
-    /// reach it by process_vm_readv and process_vm_writev, and by asking this NIC's thread for atomics.
+    /// reach it by process_vm_readv and process_vm_writev, and by asking this NIC's thread for atomics, and for copies
+    /// where the kernel makes none.
     pub remap: bool,
     /// Whether a reliable connection fails at once when its peer's process has ended, so that who waits for nothing but its
     /// messages hears of it. Hardware does not notice: there, and without this, RECVs stay posted, and what is sent

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use verbs::{Access, ChannelNum, CqNum, Gid, SrqNum, Transport, VerbsError};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::atomic::AtomicRequest;
 use crate::contact::contacts::Contacts;
-use crate::contact::inbox::Peerage;
+use crate::contact::delegated::Delegated;
+use crate::contact::inbox::{PeerInbox, Peerage};
 use crate::contact::incoming::Incoming;
 use crate::contact::objects::{NewLane, Objects};
 use crate::contact::peer::Peer;
@@ -122,16 +122,21 @@ impl Registry {
         QpShared::enter_error_all(&self.adapter, all);
     }
 
-    /// The protection domain of a queue pair that a peer sends an atomic to, if the peer may: as its entry
-    /// tells those who carry atomics out themselves.
-    fn responder(&self, qpn: u32, peer: Peerage) -> Result<u32, Cause> {
+    /// The protection domain of a queue pair over which a peer asks for an operation that needs a right, if the peer may:
+    /// as its entry tells those who carry operations out themselves.
+    fn responder(&self, qpn: u32, peer: Peerage, needed: Access) -> Result<u32, Cause> {
         let index = qp_index(qpn);
         if self.adapter.qpn(index) != qpn {
             return Err(Cause::PeerNotReady);
         }
         let entry = self.adapter.qp_entry(index);
         let word = entry.word.load(Ordering::Acquire);
-        let takes = word & RECEIVES != 0 && qp_entry::transport(word) == Some(Transport::Rc);
+        let takes = word & RECEIVES != 0
+            && match qp_entry::transport(word) {
+                Some(Transport::Rc) => true,
+                Some(Transport::Uc) => needed == Access::REMOTE_WRITE,
+                _ => false,
+            };
         let pair = qp_entry::read(entry, word).filter(|_| takes);
         let pair = pair.ok_or(Cause::PeerNotReady)?;
         let leads_there =
@@ -139,7 +144,7 @@ impl Registry {
         if !leads_there {
             return Err(Cause::PeerNotReady);
         }
-        match qp_entry::access(word).contains(Access::REMOTE_ATOMIC) {
+        match qp_entry::access(word).contains(needed) {
             true => Ok(pair.pd),
             false => Err(Cause::QueuePairRight),
         }
@@ -165,9 +170,17 @@ impl Objects for Registry {
         is_used.then_some(file)
     }
 
-    fn atomic(&self, request: &AtomicRequest, peer: Peerage) -> Result<u64, Cause> {
-        let pd = self.responder(request.qpn, peer)?;
-        self.regions.atomic(pd, request)
+    fn carry_out(&self, request: &Delegated, inbox: &PeerInbox) -> Result<u64, Cause> {
+        match request {
+            Delegated::Atomic(request) => {
+                let pd = self.responder(request.qpn, inbox.peer, Access::REMOTE_ATOMIC)?;
+                self.regions.atomic(pd, request)
+            }
+            Delegated::Copy(request) => {
+                let pd = self.responder(request.qpn, inbox.peer, request.needed())?;
+                self.regions.copy(pd, request, inbox).map(|()| 0)
+            }
+        }
     }
 
     fn lane_opened(&self, lane: NewLane) {

@@ -6,33 +6,25 @@ use verbs::Access;
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::AtomicRequest;
+use crate::memory::named::Named;
 use crate::memory::pages;
 use crate::shared::cause::Cause;
-use crate::shared::layout::mr_index;
-use crate::shared::mr_entry::{self, Window};
 
-/// Carries an atomic out that has come over a queue pair of a protection domain, with the checks that a
-/// sender makes who maps the memory, in their order. The caller is inside an operation that the
-/// quiescence knows of.
+/// Carries an atomic out that has come over a queue pair of a protection domain. The caller is inside an
+/// operation that the quiescence knows of.
 pub(crate) fn carry_out(adapter: &Adapter, pd: u32, request: &AtomicRequest) -> Result<u64, Cause> {
     if !request.addr.is_multiple_of(8) {
         return Err(Cause::Misaligned);
     }
-    let entry = adapter.published().mrs.get(mr_index(request.key));
-    let region = entry.and_then(|entry| mr_entry::describe(entry, request.key));
-    let region = region.ok_or(Cause::RemoteKey)?;
-    if region.pd != pd {
-        return Err(Cause::RemoteDomain);
-    }
-    let is_its = |window: Window| window.qpn == 0 || window.qpn == request.qpn;
-    if !region.window.is_none_or(is_its) {
-        return Err(Cause::RemoteKey);
-    }
-    if !region.access.contains(Access::REMOTE_ATOMIC) {
-        return Err(Cause::RemoteRight);
-    }
-    let offset = region.offset(request.addr, 8).ok_or(Cause::RemoteRange)?;
-    let place = region.start.wrapping_add(offset) as usize;
+    let named = Named {
+        qpn: request.qpn,
+        pd,
+        key: request.key,
+        addr: request.addr,
+        len: 8,
+        needed: Access::REMOTE_ATOMIC,
+    };
+    let place = named.place(adapter)?;
     if !place.is_multiple_of(8) {
         return Err(Cause::OutOfAtomics);
     }

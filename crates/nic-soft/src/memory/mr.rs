@@ -10,12 +10,14 @@ use verbs::{Access, Iova, Lkey, Rkey, VerbsError, WindowBind, mem, rules};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::AtomicRequest;
-use crate::memory::atomic;
+use crate::contact::copy::CopyRequest;
+use crate::contact::inbox::PeerInbox;
 use crate::memory::known::{Holder, Known, REMOTELY};
 use crate::memory::pages;
 use crate::memory::pd::PdUse;
 use crate::memory::remap::{self, Place};
 use crate::memory::windows::Windows;
+use crate::memory::{atomic, copy};
 use crate::shared::cause::Cause;
 use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, mr_index};
 use crate::shared::mr_entry::{self, Described};
@@ -30,7 +32,7 @@ pub(crate) struct Regions {
     known: Table<Known>,
     /// Changes with every registration, so that an old key does not fit a new region.
     variant: AtomicU16,
-    /// Held by whoever carries an atomic of a peer out.
+    /// Held by whoever carries out what a peer has asked for.
     activity: Mutex<Arc<Activity>>,
     windows: Windows,
 }
@@ -94,6 +96,19 @@ impl Regions {
         let activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
         let _active = activity.enter();
         atomic::carry_out(&self.adapter, pd, request)
+    }
+
+    /// Copies for a peer that has asked for it over a queue pair of a protection domain, through a stage of the inbox
+    /// made for it.
+    pub(crate) fn copy(
+        &self,
+        pd: u32,
+        request: &CopyRequest,
+        inbox: &PeerInbox,
+    ) -> Result<(), Cause> {
+        let activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
+        let _active = activity.enter();
+        copy::carry_out(&self.adapter, pd, request, inbox)
     }
 
     fn next_variant(&self) -> u16 {
@@ -273,8 +288,8 @@ impl SoftMr {
     }
 
     /// Registers memory of the caller. Page-aligned private memory under no other region is moved into
-    /// shared memory in place; other memory stays, and peers reach it through the kernel, and with atomics
-    /// through our agent.
+    /// shared memory in place; other memory stays, and peers reach it through the kernel, and with atomics, or
+    /// where that is refused, through our agent.
     pub(crate) fn register(
         regions: &Arc<Regions>,
         pd: PdUse,

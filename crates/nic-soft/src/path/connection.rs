@@ -6,20 +6,21 @@
 //!
 //! The usual operations go a short way of their own (`path/connection/usual.rs`).
 
-use std::sync::Arc;
-
 use verbs::{Access, Op, RemoteAddr, SendFlags, SendWr, Transport, mem, rules};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::atomic::{AtomicQuestion, AtomicRequest, Change};
+use crate::contact::atomic::{AtomicRequest, Change};
+use crate::contact::delegated::Delegated;
 use crate::memory::local::Local;
+use crate::path::connection::delegation::Delegation;
 use crate::path::link::{Link, NoLane, Us};
-use crate::path::remote::{Place, Region, RemoteMemory, Unresolved};
+use crate::path::remote::{Place, Region, RemoteMemory, Unmoved, Unresolved};
 use crate::shared::cause::Cause;
 use crate::shared::credit::Ready;
 use crate::shared::lane::PIECE_MAX;
 use crate::shared::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
 
+mod delegation;
 mod usual;
 
 /// What an operation waits for.
@@ -31,7 +32,7 @@ pub(crate) enum Wait {
     Room,
     /// For the peer's queue pair to take messages, or to be known gone.
     Peer,
-    /// For the peer's process to say where its memory is, or to carry an atomic out.
+    /// For the peer's process to say where its memory is, or to carry out what it alone can.
     Answer,
     /// For contact with the process of a datagram's receiver.
     Contact,
@@ -58,11 +59,18 @@ pub(crate) enum Progress {
     Unconfirmed,
     /// The peer's process was asked for an atomic.
     Asked,
+    /// So many bytes of a WRITE or a READ were copied by the peer's process, which may have been asked for more.
+    Copied(usize),
 }
 
 impl Progress {
     pub(crate) fn has_begun(self) -> bool {
         self != Progress::Nothing
+    }
+
+    /// Whether the peer's process was asked to do it, or some of it.
+    fn is_delegated(self) -> bool {
+        matches!(self, Progress::Asked | Progress::Copied(_))
     }
 }
 
@@ -71,6 +79,17 @@ impl Progress {
 enum Refused {
     Failed(Cause),
     Wait(Wait),
+    /// Only the peer's process can carry it out.
+    Delegate,
+}
+
+impl From<Unmoved> for Refused {
+    fn from(why: Unmoved) -> Self {
+        match why {
+            Unmoved::Failed(cause) => Refused::Failed(cause),
+            Unmoved::Refused => Refused::Delegate,
+        }
+    }
 }
 
 /// What led to a peer that has gone. Its memory goes with it.
@@ -88,8 +107,7 @@ pub(crate) struct Connection {
     /// The peer that the queue pair was connected to has gone, and the link with it.
     peer_gone: bool,
     memory: RemoteMemory,
-    /// The atomic that the peer's process was asked for.
-    atomic: Option<Arc<AtomicQuestion>>,
+    delegation: Delegation,
     /// How often the window had been bound whose key the request under way takes away.
     revokes: u32,
 }
@@ -102,7 +120,7 @@ impl Connection {
             link: None,
             peer_gone: false,
             memory: RemoteMemory::default(),
-            atomic: None,
+            delegation: Delegation::default(),
             revokes: 0,
         }
     }
@@ -164,8 +182,10 @@ impl Connection {
         len: usize,
         progress: &mut Progress,
     ) -> Outcome {
-        if *progress == Progress::Asked {
-            return self.go_on_asking(adapter, local, progress);
+        if progress.is_delegated()
+            && let Some(outcome) = self.take_up(adapter, wr, local, len, progress)
+        {
+            return outcome;
         }
         let us = self.us;
         let nobody = |is_gone: bool| {
@@ -225,9 +245,11 @@ impl Connection {
                 remote,
                 imm: Some(imm),
             } => {
-                // Asked once: with a shared queue, others may take the RECV at any time.
-                let has_recv = progress.has_begun() || link.ready() != Ready::No;
-                if !has_recv && us.transport == Transport::Rc {
+                // Asked once: with a shared queue, others may take the RECV at any time. An unreliable message
+                // that finds none has begun all the same.
+                let reliable = us.transport == Transport::Rc;
+                let has_recv = (reliable && progress.has_begun()) || link.ready() != Ready::No;
+                if !has_recv && reliable {
                     return Outcome::Wait(Wait::Recv);
                 }
                 let written = match *progress {
@@ -260,7 +282,7 @@ impl Connection {
                         // SAFETY: the pieces were checked for local writing, and the place for
                         // their length in all.
                         let read = unsafe { place.read(local.pieces()) };
-                        read.map_err(Refused::Failed)
+                        read.map_err(Refused::from)
                     }
                     None => Ok(()),
                 })
@@ -280,6 +302,7 @@ impl Connection {
         };
         match (carried, us.transport) {
             (Ok(()), _) => Outcome::Done,
+            (Err(Refused::Delegate), _) => self.delegate(adapter, wr, local, len, progress),
             (Err(Refused::Wait(wait)), Transport::Rc) => Outcome::Wait(wait),
             // It has not been sent yet.
             (Err(Refused::Wait(Wait::Answer)), _) => Outcome::Wait(Wait::Answer),
@@ -309,6 +332,7 @@ impl Connection {
             Ok(place) => place,
             Err(Refused::Wait(wait)) => return Outcome::Wait(wait),
             Err(Refused::Failed(cause)) => return Outcome::Failed(cause),
+            Err(Refused::Delegate) => None,
         };
         if let Some(word) = place.as_ref().and_then(Place::word) {
             put_word(local, change.make(word));
@@ -323,45 +347,8 @@ impl Connection {
             addr: remote.addr,
             change,
         };
-        self.atomic = Some(Arc::new(AtomicQuestion::new(request)));
         *progress = Progress::Asked;
-        self.go_on_asking(adapter, local, progress)
-    }
-
-    /// Looks what has become of the atomic that the peer's process is to carry out. What it has answered
-    /// counts, whatever has become of its queue pair since.
-    #[cold]
-    fn go_on_asking(
-        &mut self,
-        adapter: &Adapter,
-        local: &Local<'_>,
-        progress: &mut Progress,
-    ) -> Outcome {
-        let Some(question) = &self.atomic else {
-            return Outcome::Failed(Cause::ConnectionEnded);
-        };
-        let outcome = match (question.outcome(), &self.link) {
-            (Some(Ok(before)), _) => {
-                put_word(local, before);
-                Outcome::Done
-            }
-            // Nothing was done. It may be ready later.
-            (Some(Err(Cause::PeerNotReady)), _) => {
-                *progress = Progress::Nothing;
-                Outcome::Wait(Wait::Peer)
-            }
-            (Some(Err(cause)), _) => Outcome::Failed(cause),
-            // Nobody knows whether it was carried out.
-            (None, _) if self.is_peer_gone() => return Outcome::Wait(Wait::Peer),
-            (None, _) if question.is_overdue(adapter) => Outcome::Failed(Cause::NoAnswer),
-            (None, Some(link)) => {
-                link.peer.ask_atomic(adapter, question);
-                return Outcome::Wait(Wait::Answer);
-            }
-            (None, None) => Outcome::Failed(Cause::NotConnected),
-        };
-        self.atomic = None;
-        outcome
+        self.ask(adapter, Delegated::Atomic(request))
     }
 }
 
@@ -425,7 +412,7 @@ fn write(
             _ => place.write(local.pieces()),
         }
     };
-    written.map_err(Refused::Failed)
+    written.map_err(Refused::from)
 }
 
 /// Puts the word that an atomic has found where its request says.

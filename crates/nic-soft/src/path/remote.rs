@@ -133,13 +133,21 @@ impl Window {
 pub(crate) enum Place {
     /// Mapped here.
     Mapped(*mut u8),
-    /// Reached through the kernel.
+    /// Reached through the kernel, or by the peer's process alone.
     Private {
-        /// The peer's process.
-        pid: i32,
+        /// The peer's process; `None` where the kernel is known not to copy.
+        pid: Option<i32>,
         /// The address there.
         addr: u64,
     },
+}
+
+/// Why bytes were not moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unmoved {
+    Failed(Cause),
+    /// The kernel does not copy to and from the peer's memory for this process.
+    Refused,
 }
 
 impl RemoteMemory {
@@ -271,7 +279,8 @@ impl RemoteMemory {
             // time after the process has ended.
             None if !region.peer.is_connected() => return Err(Cause::PeerGone.into()),
             None => Place::Private {
-                pid: region.peer.pid.as_raw_nonzero().get(),
+                pid: (!region.peer.is_out_of_reach())
+                    .then(|| region.peer.pid.as_raw_nonzero().get()),
                 addr: described.start.wrapping_add(offset),
             },
         })
@@ -451,7 +460,7 @@ impl Place {
     pub(crate) unsafe fn write(
         &self,
         pieces: impl Iterator<Item = Piece> + Clone,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Unmoved> {
         match *self {
             Place::Mapped(mut to) => {
                 for (from, len) in pieces {
@@ -462,6 +471,7 @@ impl Place {
                 Ok(())
             }
             Place::Private { pid, addr } => {
+                let pid = pid.ok_or(Unmoved::Refused)?;
                 write_private(pid, addr, pieces, libc::process_vm_writev)
             }
         }
@@ -475,7 +485,7 @@ impl Place {
     pub(crate) unsafe fn read(
         &self,
         pieces: impl Iterator<Item = Piece> + Clone,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Unmoved> {
         match *self {
             Place::Mapped(mut from) => {
                 for (to, len) in pieces {
@@ -485,7 +495,10 @@ impl Place {
                 }
                 Ok(())
             }
-            Place::Private { pid, addr } => transfer(pid, addr, pieces, libc::process_vm_readv),
+            Place::Private { pid, addr } => {
+                let pid = pid.ok_or(Unmoved::Refused)?;
+                transfer(pid, addr, pieces, libc::process_vm_readv)
+            }
         }
     }
 
@@ -517,7 +530,7 @@ fn write_private(
     addr: u64,
     pieces: impl Iterator<Item = Piece> + Clone,
     call: Transfer,
-) -> Result<(), Cause> {
+) -> Result<(), Unmoved> {
     let len: usize = pieces.clone().map(|(_, len)| len).sum();
     let head = len - mem::last_word_len(addr as usize + len, len);
     transfer(pid, addr, part(pieces.clone(), 0..head), call)?;
@@ -525,7 +538,7 @@ fn write_private(
 }
 
 /// Some of the bytes in pieces.
-fn part(
+pub(crate) fn part(
     pieces: impl Iterator<Item = Piece> + Clone,
     bytes: Range<usize>,
 ) -> impl Iterator<Item = Piece> + Clone {
@@ -545,7 +558,7 @@ fn transfer(
     addr: u64,
     pieces: impl Iterator<Item = Piece> + Clone,
     call: Transfer,
-) -> Result<(), Cause> {
+) -> Result<(), Unmoved> {
     let mut at = addr;
     for (start, len) in pieces {
         let mut done = 0;
@@ -564,9 +577,11 @@ fn transfer(
                 let error = std::io::Error::last_os_error();
                 tracing::debug!(%error, pid, "cannot reach a peer's private memory");
                 return Err(match error.raw_os_error() {
-                    Some(libc::ESRCH) => Cause::PeerGone,
-                    Some(libc::EFAULT) => Cause::RemotePages,
-                    _ => Cause::Kernel,
+                    // Yama, a filter of system calls, or a kernel built without.
+                    Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => Unmoved::Refused,
+                    Some(libc::ESRCH) => Unmoved::Failed(Cause::PeerGone),
+                    Some(libc::EFAULT) => Unmoved::Failed(Cause::RemotePages),
+                    _ => Unmoved::Failed(Cause::Kernel),
                 });
             }
             done += moved as usize;

@@ -58,13 +58,13 @@ pub enum Cause {
     PeerRecvRoom = 0x1a,
     /// The peer's RECV names memory that it may not write.
     PeerRecvMemory = 0x1b,
-    /// The kernel does not let this process reach the peer's memory.
+    /// The kernel failed to copy to or from the peer's memory, though it does so for this process.
     Kernel = 0x1c,
     /// The peer's process has gone.
     PeerGone = 0x21,
     /// The peer's queue pair takes no messages from this one.
     PeerNotReady = 0x22,
-    /// The peer's process does not say where its memory is.
+    /// The peer's process does not say where its memory is, or what has become of an operation that it alone can carry out.
     NoAnswer = 0x23,
     /// The connection on which the message began has ended.
     ConnectionEnded = 0x24,

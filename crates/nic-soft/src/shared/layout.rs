@@ -35,6 +35,10 @@ pub(crate) const LEFT_MAX: usize = if cfg!(loom) { 1 } else { 1 << 8 };
 pub(crate) const LINE: usize = 64;
 /// Lines of a lane.
 pub(crate) const LANE_LINES: usize = if cfg!(loom) { 4 } else { 4096 };
+/// Stages of an inbox.
+pub(crate) const STAGES: usize = 16;
+/// Bytes of a stage.
+pub(crate) const STAGE_LEN: usize = 128 << 10;
 /// Bytes of a message at most (RC and UC).
 pub(crate) const MESSAGE_LEN_MAX: u32 = 1 << 30;
 /// RECVs that can be posted to a queue pair.
@@ -109,7 +113,7 @@ pub(crate) const ON_DEMAND: u32 = 1 << 30;
 
 /// `MrEntry::kind`: a file that peers map.
 pub(crate) const KIND_SHARED: u32 = 1;
-/// `MrEntry::kind`: private memory, reached with process_vm_readv and process_vm_writev.
+/// `MrEntry::kind`: private memory, reached with process_vm_readv and process_vm_writev, or by its owner alone.
 pub(crate) const KIND_PRIVATE: u32 = 2;
 
 /// A completion queue as peers see it.
@@ -195,11 +199,17 @@ pub(crate) struct Inbox {
     pub(crate) heads: [LaneHead; LANES],
     pub(crate) tails: [LaneTail; LANES],
     pub(crate) lines: [LaneLines; LANES],
+    pub(crate) stages: [Stage; STAGES],
 }
 
 /// A lane's ring. Whole pages, so that a lane's memory can be given back.
 #[repr(C, align(4096))]
 pub(crate) struct LaneLines(pub(crate) [Line; LANE_LINES]);
+
+/// Where bytes lie between a peer and memory that only its owner, who is also the inbox's, can reach. Written by
+/// either, one at a time: the peer until it asks for a copy, the owner until it answers.
+#[repr(C, align(4096))]
+pub(crate) struct Stage(pub(crate) [AtomicU64; STAGE_LEN / 8]);
 
 /// What a message in a lane is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -277,6 +287,7 @@ const _: () = {
     assert!(size_of::<LaneTail>() == 64);
     assert!(size_of::<LaneLines>() == LANE_LINES * LINE);
     assert!(size_of::<Line>() == LINE);
+    assert!(size_of::<Stage>() == STAGE_LEN);
     assert!(MRS <= 1 << 16);
     assert!(cfg!(target_endian = "little"));
 };

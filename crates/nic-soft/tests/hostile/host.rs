@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbs::{Access, Transport};
 
-use crate::layout::{KIND_SHARED, MrEntry, Published, QpEntry, RECEIVES};
+use crate::layout::{KIND_PRIVATE, KIND_SHARED, MrEntry, Published, QpEntry, RECEIVES};
 use crate::speaker::{Message, Speaker, home, receive};
 
 /// The thread; it ends when this is dropped.
@@ -116,11 +116,20 @@ pub(crate) fn publish_credits(published: &Published, index: usize) {
 
 /// Publishes a shared region with all rights.
 pub(crate) fn publish_region(entry: &MrEntry, key: u32, len: u64) {
+    publish(entry, KIND_SHARED, key, len);
+}
+
+/// The same of one that is not shared.
+pub(crate) fn publish_private(entry: &MrEntry, key: u32, len: u64) {
+    publish(entry, KIND_PRIVATE, key, len);
+}
+
+fn publish(entry: &MrEntry, kind: u32, key: u32, len: u64) {
     entry
         .access
         .store(Access::EVERYTHING.bits(), Ordering::Relaxed);
     entry.pd.store(1, Ordering::Relaxed);
-    entry.kind.store(KIND_SHARED, Ordering::Relaxed);
+    entry.kind.store(kind, Ordering::Relaxed);
     entry.addr.store(0x10_0000, Ordering::Relaxed);
     entry.len.store(len, Ordering::Relaxed);
     entry.key.store(key, Ordering::Release);

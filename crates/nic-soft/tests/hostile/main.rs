@@ -24,6 +24,8 @@ mod layout;
 #[path = "../it/pair.rs"]
 #[allow(dead_code, reason = "shared with the other tests")]
 mod pair;
+#[path = "../it/refuse.rs"]
+mod refuse;
 
 mod departure;
 mod descriptors;

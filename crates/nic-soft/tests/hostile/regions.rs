@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nic_soft::Cause;
 use rustix::fs::{Mode, OFlags};
@@ -12,8 +13,10 @@ use verbs::typed::{ConnectOptions, Context, Endpoint, MemoryRegion, QpOptions, Q
 use verbs::{Psn, QpNum};
 
 use crate::host::Host;
+use crate::layout::{STAGE_LEN, STAGES};
 use crate::speaker::{
-    ATOMIC, HELLO, Message, NO_SUCH, OK, REFUSED, REGION, Shared, Speaker, ask, home, qpn, send,
+    ATOMIC, COPY, HELLO, Message, NO_SUCH, OK, REFUSED, REGION, Shared, Speaker, ask, home, qpn,
+    send,
 };
 
 const INSTANCE: u32 = 100;
@@ -223,4 +226,227 @@ fn an_atomic_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
     drop(rc);
     assert_eq!(add(&met.socket, to, key, addr), no(Cause::PeerNotReady));
     drop(host);
+}
+
+/// A copy, asked for by hand.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    to: u32,
+    kind: u32,
+    key: u32,
+    addr: u64,
+    stage: usize,
+    len: usize,
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+
+impl Copy {
+    /// What becomes of it: nothing that is told, if it ends the connection.
+    fn ask(self, socket: &OwnedFd) -> Option<Result<(), u32>> {
+        let mut request = Message::new(COPY, self.key, self.to | self.kind << 24, self.addr);
+        request.gid.0 = [0; 16];
+        request.gid.0[..4].copy_from_slice(&(self.stage as u32).to_le_bytes());
+        request.gid.0[4..8].copy_from_slice(&(self.len as u32).to_le_bytes());
+        let (answer, fds) = ask(socket, &request).ok()?;
+        assert!(fds.is_empty());
+        match answer.code {
+            OK => Some(Ok(())),
+            REFUSED => Some(Err(answer.a)),
+            code => panic!("answered {code}"),
+        }
+    }
+}
+
+#[test]
+fn a_copy_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
+    let _alone = crate::victim::alone();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let context = Context::new(crate::pair::open(run_dir.path()));
+    let (pd, other) = (
+        context.alloc_pd().expect("a domain"),
+        context.alloc_pd().expect("a domain"),
+    );
+    let all = pd.allocate(4096, Access::EVERYTHING).expect("memory");
+    let reads = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    let reads = pd.allocate(4096, reads).expect("memory");
+    let elsewhere = other.allocate(4096, Access::EVERYTHING).expect("memory");
+
+    let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
+    let segments = speaker.segments();
+    let host = {
+        let speaks = Arc::clone(&speaker);
+        Host::start(&speaker, move |socket, request| {
+            if request.code == HELLO {
+                let fds = [segments.published_file.as_fd(), segments.inbox_file.as_fd()];
+                send(socket, &speaks.answer(OK), &fds).expect("sent");
+            }
+        })
+    };
+    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
+    let stranger = Speaker::new(run_dir.path(), INSTANCE + 1);
+    let met_by_stranger = stranger.meet(0).map_err(|_| "refused").expect("met");
+
+    let cq = context.create_cq(4).expect("a queue");
+    let mut rc: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let mut uc: QueuePair<Uc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let mut careful: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
+    let there = |index| Endpoint {
+        gid: home(),
+        qpn: QpNum(qpn(INSTANCE, index)),
+        psn: Psn(0),
+    };
+    let usual = Copy {
+        to: rc.num().0,
+        kind: WRITE,
+        key: all.rkey().0,
+        addr: all.remote(61).addr,
+        stage: STAGES - 1,
+        len: 9,
+    };
+    let no = |cause: Cause| Some(Err(cause as u32));
+    assert_eq!(usual.ask(&met.socket), no(Cause::PeerNotReady));
+    let options = ConnectOptions::default();
+    rc.connect(&there(2), &options).expect("connected");
+    uc.connect(&there(3), &options).expect("connected");
+    let options = ConnectOptions {
+        access: Access::REMOTE_READ,
+        ..options
+    };
+    careful.connect(&there(4), &options).expect("connected");
+
+    let stage = &met.inbox.stages[STAGES - 1].0;
+    stage[0].store(u64::from_le_bytes(*b"somebody"), Ordering::Relaxed);
+    stage[1].store(u64::from_le_bytes(*b"'s bytes"), Ordering::Relaxed);
+    assert_eq!(usual.ask(&met.socket), Some(Ok(())));
+    let mut found = [0; 11];
+    all.read(60, &mut found);
+    assert_eq!(&found, b"\0somebody'\0");
+    // Back, by another stage.
+    let back = Copy {
+        kind: READ,
+        stage: 0,
+        addr: usual.addr + 1,
+        len: 8,
+        ..usual
+    };
+    assert_eq!(back.ask(&met.socket), Some(Ok(())));
+    let word = met.inbox.stages[0].0[0].load(Ordering::Relaxed);
+    assert_eq!(&word.to_le_bytes(), b"omebody'");
+    let over_uc = Copy {
+        to: uc.num().0,
+        ..usual
+    };
+    assert_eq!(over_uc.ask(&met.socket), Some(Ok(())), "a WRITE it may");
+
+    stage[0].store(0, Ordering::Relaxed);
+    let (read_only, strange) = (reads.rkey().0, elsewhere.rkey().0);
+    let refused = [
+        (
+            Copy {
+                key: usual.key + 1,
+                ..usual
+            },
+            Cause::RemoteKey,
+        ),
+        (
+            Copy {
+                key: u32::MAX,
+                ..usual
+            },
+            Cause::RemoteKey,
+        ),
+        (Copy { key: 0, ..usual }, Cause::RemoteKey),
+        (
+            Copy {
+                addr: all.remote(0).addr + 4088,
+                ..usual
+            },
+            Cause::RemoteRange,
+        ),
+        (
+            Copy {
+                len: STAGE_LEN,
+                ..usual
+            },
+            Cause::RemoteRange,
+        ),
+        (
+            Copy {
+                addr: u64::MAX - 3,
+                ..usual
+            },
+            Cause::RemoteRange,
+        ),
+        (Copy { addr: 0, ..usual }, Cause::RemoteRange),
+        (
+            Copy {
+                key: read_only,
+                addr: reads.remote(0).addr,
+                ..usual
+            },
+            Cause::RemoteRight,
+        ),
+        (
+            Copy {
+                key: strange,
+                addr: elsewhere.remote(0).addr,
+                ..usual
+            },
+            Cause::RemoteDomain,
+        ),
+        (
+            Copy {
+                kind: READ,
+                ..over_uc
+            },
+            Cause::PeerNotReady,
+        ),
+        (
+            Copy {
+                to: careful.num().0,
+                ..usual
+            },
+            Cause::QueuePairRight,
+        ),
+        (
+            Copy {
+                to: qpn(0, 1000),
+                ..usual
+            },
+            Cause::PeerNotReady,
+        ),
+        (
+            Copy {
+                to: qpn(77, usual.to),
+                ..usual
+            },
+            Cause::PeerNotReady,
+        ),
+    ];
+    for (copy, cause) in refused {
+        assert_eq!(copy.ask(&met.socket), no(cause), "{copy:?}");
+    }
+    let by_stranger = usual.ask(&met_by_stranger.socket);
+    assert_eq!(by_stranger, no(Cause::PeerNotReady));
+    all.read(60, &mut found);
+    assert_eq!(&found, b"\0somebody'\0", "nothing was written");
+    // What can be no copy ends the connection.
+    for wrong in [
+        Copy {
+            stage: STAGES,
+            ..usual
+        },
+        Copy {
+            len: STAGE_LEN + 1,
+            ..usual
+        },
+        Copy { len: 0, ..usual },
+        Copy { kind: 3, ..usual },
+    ] {
+        let met = speaker.meet(0).map_err(|_| "refused").expect("met");
+        assert_eq!(wrong.ask(&met.socket), None, "{wrong:?}");
+    }
+    drop((rc, uc, careful, host));
 }

@@ -17,8 +17,9 @@ use verbs::{
     Psn, QpAttr, QpNum, QpState, RecvWr, RemoteAddr, Rkey, Transport, VerbsError, Wc, WcStatus,
 };
 
-use crate::host::{Host, publish_credits, publish_qp, publish_region};
-use crate::speaker::{HELLO, OK, REGION, Segments, Speaker, home, memfd, qpn, send};
+use crate::host::{Host, publish_credits, publish_private, publish_qp, publish_region};
+use crate::layout::STAGES;
+use crate::speaker::{COPY, HELLO, OK, REGION, Segments, Speaker, home, memfd, qpn, send};
 use crate::victim::{Honest, QKEY, until};
 
 const INSTANCE: u32 = 100;
@@ -62,7 +63,7 @@ impl Scene {
                     let fds = [hands.published_file.as_fd(), hands.inbox_file.as_fd()];
                     send(socket, &speaks.answer(OK), &fds).expect("sent");
                 }
-                REGION => {
+                REGION | COPY => {
                     let socket = socket.try_clone().expect("a copy");
                     let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
                     asked.push(socket);
@@ -260,6 +261,73 @@ fn no_more_is_asked_than_answers_find_room() {
     write(&mut qps[39], 2 << 16 | 7);
     scene.answer(1);
     assert_eq!(scene.sleep().1, WcStatus::Success);
+}
+
+#[test]
+fn a_copy_that_is_never_made_fails_and_its_stage_is_kept_until_it_is_answered() {
+    let _alone = crate::victim::alone();
+    crate::refuse::refuse_copying();
+    // Its connections are made in this time, too.
+    let mut scene = Scene::new(Duration::from_secs(4));
+    publish_private(&scene.segments.published.mrs[2], 2 << 16 | 7, LEN);
+    let private = RemoteAddr {
+        rkey: Rkey(2 << 16 | 7),
+        ..place()
+    };
+    let count = STAGES as u32;
+    let mut qps: Vec<QueuePair<Rc>> = (0..=count)
+        .map(|index| scene.connect(2 + index, Transport::Rc))
+        .collect();
+    let mut uc: QueuePair<Uc> = scene.connect(40, Transport::Uc);
+    let (last, first) = qps.split_last_mut().expect("there are some");
+    for qp in first {
+        let write = [
+            Wr::write_inline(b"first", private).id(1),
+            Wr::send_inline(b"behind").id(2),
+        ];
+        qp.post_send(&write).expect("posted");
+    }
+    let ended = |scene: &mut Scene, count: u32| {
+        let mut ended: Vec<_> = (0..count).map(|_| scene.sleep()).collect();
+        ended.sort_by_key(|(id, _)| *id);
+        ended
+    };
+    let failed = ended(&mut scene, 2 * count);
+    let (failed, flushed) = failed.split_at(STAGES);
+    assert!(failed.iter().all(|one| *one == (1, WcStatus::RetryExcErr)));
+    assert!(flushed.iter().all(|one| *one == (2, WcStatus::WrFlushErr)));
+    // No stage is left, and nobody waits longer for one than for an answer.
+    last.post_send(&[Wr::write_inline(b"none", private).id(3)])
+        .expect("posted");
+    assert_eq!(scene.sleep(), (3, WcStatus::RetryExcErr));
+    // Over an unreliable connection it is lost.
+    uc.post_send(&[Wr::write_inline(b"lost", private).id(4)])
+        .expect("posted");
+    assert_eq!(scene.sleep(), (4, WcStatus::Success));
+    // What comes late has each stage be free again.
+    let bytes = |stage: usize| {
+        let words = &scene.segments.inbox.stages[stage].0;
+        words[0]
+            .load(std::sync::atomic::Ordering::Relaxed)
+            .to_le_bytes()
+    };
+    assert_eq!(&bytes(STAGES - 1)[..5], b"first");
+    let sockets = until("the silent one to be asked", || {
+        let mut asked = scene.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        (asked.len() == STAGES).then(|| std::mem::take(&mut *asked))
+    });
+    for socket in sockets {
+        send(&socket, &scene.speaker.answer(OK), &[]).expect("sent");
+    }
+    until("a stage to be free", || {
+        last.modify(&QpAttr::to(QpState::Reset)).expect("reset");
+        scene.connect_again(last, 2 + count, Transport::Rc);
+        last.post_send(&[Wr::write_inline(b"again", private).id(5)])
+            .expect("posted");
+        let asked = scene.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        (!asked.is_empty()).then_some(())
+    });
+    assert_eq!(scene.nic.usage().peers, 1, "it has broken no rule");
 }
 
 /// A process that stands still, until this is dropped.

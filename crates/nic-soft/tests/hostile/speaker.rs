@@ -27,6 +27,7 @@ pub(crate) const REGION: u32 = 2;
 pub(crate) const LANE: u32 = 3;
 pub(crate) const SWEEP: u32 = 4;
 pub(crate) const ATOMIC: u32 = 5;
+pub(crate) const COPY: u32 = 6;
 
 pub(crate) const OK: u32 = 0;
 pub(crate) const NO_SUCH: u32 = 1;

@@ -16,11 +16,11 @@ use rustix::fs::SealFlags;
 use verbs::Transport;
 
 use crate::host::{Host, publish_credits, publish_qp, publish_region};
-use crate::layout::{Inbox, LANE_LINES, LANES, MRS, Published};
+use crate::layout::{Inbox, LANE_LINES, LANES, MRS, Published, STAGE_LEN, STAGES};
 use crate::pair::Process;
 use crate::speaker::{
-    ATOMIC, HELLO, LANE, MESSAGE_LEN, Message, Met, NO_SUCH, OK, OTHER_VERSION, REFUSED, REGION,
-    SWEEP, Segments, Speaker, memfd, plain_file, qpn, send,
+    ATOMIC, COPY, HELLO, LANE, MESSAGE_LEN, Message, Met, NO_SUCH, OK, OTHER_VERSION, REFUSED,
+    REGION, SWEEP, Segments, Speaker, memfd, plain_file, qpn, send,
 };
 
 /// Tells a child process that it is to storm: run directory, seed, the victim's queue pairs.
@@ -463,8 +463,8 @@ impl Attacker {
         }
     }
 
-    /// An atomic on any region of the victim, over any of its queue pairs.
-    fn spoil_atomic(&mut self, message: &mut Message) {
+    /// An atomic on any region of the victim, or a copy, over any of its queue pairs.
+    fn spoil_operation(&mut self, message: &mut Message) {
         let kind = self.random.u32(..4);
         message.b = kind << 24 | self.random.u32(..16);
         if let (Some(met), true) = (&self.met, self.random.bool()) {
@@ -473,6 +473,13 @@ impl Attacker {
             message.c = entry.addr.load(Ordering::Relaxed) + self.random.u64(..8192);
         }
         message.gid.0.fill_with(|| self.random.u8(..));
+        if message.code == COPY && self.random.u32(..4) > 0 {
+            // A stage that there is, or the one behind the last, and so many bytes.
+            let stage = self.random.u32(..=STAGES as u32);
+            let len = self.random.u32(..=STAGE_LEN as u32 + 1);
+            message.gid.0[..4].copy_from_slice(&stage.to_le_bytes());
+            message.gid.0[4..8].copy_from_slice(&len.to_le_bytes());
+        }
     }
 
     /// Requests that nobody answers well, with lengths and descriptors that do not belong there.
@@ -482,10 +489,10 @@ impl Attacker {
             _ => self.speaker.dial(0).map_err(std::io::Error::from),
         };
         let Ok(socket) = socket else { return };
-        let (code, key) = (self.random.u32(..7), self.edge() as u32);
+        let (code, key) = (self.random.u32(..8), self.edge() as u32);
         let mut message = Message::new(code, key, 0, self.edge());
-        if code == ATOMIC {
-            self.spoil_atomic(&mut message);
+        if matches!(code, ATOMIC | COPY) {
+            self.spoil_operation(&mut message);
         }
         if self.random.u32(..4) == 0 {
             message.version = self.edge() as u32;

@@ -303,6 +303,44 @@ fn an_atomic_that_a_dying_peer_was_asked_for_completes_with_an_error() {
 }
 
 #[test]
+fn a_copy_that_a_dying_peer_was_asked_for_completes_with_an_error() {
+    crate::refuse::refuse_copying();
+    for is_read in [false, true] {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let mut here = End::new(Context::new(pair::open(run_dir.path())));
+        let (mut process, there) = steer(pair::refused_child(run_dir.path()));
+        let mut there = End::new(there);
+        here.connect(&there);
+        there.connect(&here);
+        let (place, sges) = (there.memory.remote(64), [here.memory.sge(0..8)]);
+        let ask = |id| match is_read {
+            true => Wr::read(&sges, place).id(id),
+            false => Wr::write(&sges, place).id(id),
+        };
+        here.rc.post_send(&[ask(4)]).expect("posted");
+        let done = next(&mut here.cq, "the copy");
+        assert_eq!((done.id, done.status), (4, WcStatus::Success));
+        // It stands still, and cannot copy anything.
+        let pid = rustix::process::Pid::from_child(&process.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("told");
+        let stops = rustix::process::WaitOptions::UNTRACED;
+        rustix::process::waitpid(Some(pid), stops).expect("stopped");
+        here.rc.post_send(&[ask(5), ask(6)]).expect("posted");
+        let mut out = [Wc::default()];
+        for _ in 0..1000 {
+            assert_eq!(here.cq.poll(&mut out), Ok(0));
+        }
+        process.0.kill().expect("killed");
+        process.0.wait().expect("ended");
+        keep(there);
+        let failed = next(&mut here.cq, "the error");
+        assert_eq!((failed.id, failed.status), (5, WcStatus::RetryExcErr));
+        let flushed = next(&mut here.cq, "the flush");
+        assert_eq!((flushed.id, flushed.status), (6, WcStatus::WrFlushErr));
+    }
+}
+
+#[test]
 fn a_dead_peer_that_never_spoke_is_noticed() {
     let run_dir = tempfile::tempdir().expect("a directory");
     let mut here = End::new(Context::new(pair::open(run_dir.path())));

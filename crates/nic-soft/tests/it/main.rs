@@ -9,6 +9,8 @@ mod farewell;
 mod memory;
 mod names;
 mod pair;
+mod refuse;
+mod refused;
 mod reset;
 mod room;
 mod sending;
@@ -31,6 +33,11 @@ mod callers_memory {
 mod callers_memory_across_processes {
     use super::pair;
     conformance::conformance_tests!(pair::callers_memory_across_processes());
+}
+
+mod refused_across_processes {
+    use super::pair;
+    conformance::conformance_tests!(pair::refused_across_processes());
 }
 
 mod across_processes {

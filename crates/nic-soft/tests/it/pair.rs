@@ -19,6 +19,8 @@ use verbs::nic::Nic;
 const CHILD: &str = "NIC_SOFT_TEST_CHILD";
 /// Says to it that its memory is to be the caller's.
 const CALLERS: &str = "NIC_SOFT_TEST_CALLERS";
+/// Says to it that the kernel is not to copy for it.
+const REFUSED: &str = "NIC_SOFT_TEST_REFUSED";
 
 fn readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -126,6 +128,21 @@ pub(crate) fn callers_memory_across_processes() -> Fixture {
     by_the_kernel(fixture)
 }
 
+/// The same, where the kernel copies for neither.
+pub(crate) fn refused_across_processes() -> Fixture {
+    crate::refuse::refuse_copying();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let (process, stream) = refused_child(run_dir.path());
+    let reader = stream.try_clone().expect("cloned");
+    let b = Arc::new(RemoteNic::new(reader, stream));
+    let path = run_dir.path().to_owned();
+    let a = CallersMemory(open_in_place(run_dir.path()));
+    Fixture::new(Arc::new(a), b)
+        .waiting_with(readable)
+        .with_mortals(move || killed(refused_child(&path)))
+        .keeping((process, run_dir))
+}
+
 /// Of nodes whose memory the kernel copies to, byte by byte.
 fn by_the_kernel(fixture: Fixture) -> Fixture {
     Fixture {
@@ -142,6 +159,11 @@ pub(crate) fn child(run_dir: &Path) -> (Process, UnixStream) {
 /// The same, with all of its memory the caller's.
 pub(crate) fn callers_child(run_dir: &Path) -> (Process, UnixStream) {
     child_that(run_dir, &[(CALLERS, "1")])
+}
+
+/// The same, for which the kernel does not copy.
+pub(crate) fn refused_child(run_dir: &Path) -> (Process, UnixStream) {
+    child_that(run_dir, &[(CALLERS, "1"), (REFUSED, "1")])
 }
 
 /// The same, with something in its environment.
@@ -168,6 +190,9 @@ fn node_of_another_process() {
     let Some(run_dir) = std::env::var_os(CHILD) else {
         return;
     };
+    if std::env::var_os(REFUSED).is_some() {
+        crate::refuse::refuse_copying();
+    }
     let run_dir = Path::new(&run_dir);
     let stream = UnixStream::connect(run_dir.join("child.sock")).expect("the parent listens");
     let reader = stream.try_clone().expect("cloned");

@@ -7,7 +7,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tempfile::TempDir;
 
 use super::*;
-use crate::contact::atomic::Change;
+use crate::contact::atomic::{AtomicRequest, Change};
+use crate::contact::copy::{CopyRequest, Way};
 use crate::contact::membership::Membership;
 use crate::contact::peer::Peer;
 use crate::shared::cause::Cause;
@@ -28,7 +29,7 @@ impl Objects for Nothing {
     fn region_file(&self, _key: u32, _peer: Peerage) -> Option<Arc<OwnedFd>> {
         None
     }
-    fn atomic(&self, _request: &AtomicRequest, _peer: Peerage) -> Result<u64, Cause> {
+    fn carry_out(&self, _request: &Delegated, _inbox: &PeerInbox) -> Result<u64, Cause> {
         Err(Cause::RemoteKey)
     }
     fn lane_opened(&self, _lane: NewLane) {}
@@ -69,9 +70,9 @@ fn connect(incoming: &mut Connections, token: u64) -> PeerSocket {
 /// What the agent does, without its lock.
 fn answer_all(incoming: &mut Connections) {
     for _ in 0..incoming.asking.len() {
-        if let Some(sweep) = incoming.answer_first(&Nothing) {
-            sweep.carry_out();
-            incoming.open_held(&Nothing, sweep.token);
+        if let Some(mut turn) = incoming.answer_first(&Nothing) {
+            turn.carry_out(&Nothing);
+            incoming.end_turn(&Nothing, turn);
         }
     }
 }
@@ -285,8 +286,11 @@ impl Objects for Word {
     fn region_file(&self, _key: u32, _peer: Peerage) -> Option<Arc<OwnedFd>> {
         None
     }
-    fn atomic(&self, request: &AtomicRequest, _peer: Peerage) -> Result<u64, Cause> {
-        Ok(request.change.make(&self.0))
+    fn carry_out(&self, request: &Delegated, _inbox: &PeerInbox) -> Result<u64, Cause> {
+        match request {
+            Delegated::Atomic(request) => Ok(request.change.make(&self.0)),
+            Delegated::Copy(_) => Ok(0),
+        }
     }
     fn lane_opened(&self, _lane: NewLane) {}
     fn peer_gone(&self, _peer: &Peer) {}
@@ -326,6 +330,66 @@ fn an_atomic_is_carried_out_once_however_often_its_answer_is_sent() {
     protocol::send(theirs.as_fd(), &none, &[]).expect("sent");
     incoming.serve_all_known(&word);
     assert_eq!((incoming.connections.len(), incoming.refused), (0, 1));
+}
+
+#[test]
+fn what_is_asked_while_the_agent_copies_is_answered_behind_the_copy() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let mut incoming = connections(&run_dir);
+    let theirs = connect(&mut incoming, 7);
+    let word = Word(AtomicU64::new(40));
+    let copy = CopyRequest {
+        qpn: 2,
+        key: 1 << 16 | 1,
+        addr: 8,
+        len: 100,
+        stage: 3,
+        way: Way::Read,
+    };
+    let add = AtomicRequest {
+        qpn: 2,
+        key: 1 << 16 | 1,
+        addr: 8,
+        change: Change::FetchAdd { add: 1 },
+    };
+    let say = |incoming: &mut Connections, message: Message| {
+        protocol::send(theirs.as_fd(), &message, &[]).expect("sent");
+        incoming.serve_all_known(&word);
+    };
+    let heard = || -> Vec<u64> {
+        let answers = std::iter::from_fn(|| theirs.receive().ok()?);
+        answers.map(|(answer, _)| answer.c).collect()
+    };
+    say(&mut incoming, copy.message());
+    let mut turn = incoming.answer_first(&word).expect("it takes long");
+    // The agent copies now, without the lock.
+    say(&mut incoming, add.message());
+    assert_eq!(incoming.asking.len(), 0, "that waits for the copy");
+    assert!(heard().is_empty());
+    turn.carry_out(&word);
+    // Neither can be told just now; what was asked since is still behind it.
+    incoming.send = |_, _, _| Err(Errno::NOBUFS);
+    incoming.end_turn(&word, turn);
+    assert_eq!(incoming.asking.len(), 1);
+    incoming.send = protocol::send;
+    assert!(incoming.answer_first(&word).is_none());
+    assert_eq!(heard(), [0, 40]);
+    // Without a hindrance the same.
+    say(&mut incoming, copy.message());
+    let mut turn = incoming.answer_first(&word).expect("it takes long");
+    say(&mut incoming, add.message());
+    turn.carry_out(&word);
+    incoming.end_turn(&word, turn);
+    assert_eq!((heard(), incoming.asking.len()), (vec![0], 1));
+    assert!(incoming.answer_first(&word).is_none());
+    assert_eq!(heard(), [41]);
+    // A process that goes meanwhile is answered nothing.
+    say(&mut incoming, copy.message());
+    let mut turn = incoming.answer_first(&word).expect("it takes long");
+    incoming.end(&word, 7);
+    turn.carry_out(&word);
+    incoming.end_turn(&word, turn);
+    assert_eq!((incoming.connections.len(), incoming.asking.len()), (0, 0));
 }
 
 #[test]
