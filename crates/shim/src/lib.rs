@@ -22,7 +22,6 @@
 //! | `domain` | protection domains, parent domains, thread domains |
 //! | `memory` | memory regions |
 //! | `present` | whether memory is there |
-//! | `confined` | what the process may not do, told once |
 //! | `born` | memory that is shared from birth: libc's functions that map and allocate pages |
 //! | `window` | memory windows |
 //! | `cq` | completion channels, completion queues, polling |
@@ -57,7 +56,6 @@ mod caller;
 mod check;
 mod cm;
 mod compose;
-mod confined;
 mod cq;
 mod cq_ex;
 mod device;

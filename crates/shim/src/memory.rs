@@ -14,7 +14,7 @@ use crate::device::Opened;
 use crate::domain::{DomainUse, Pd};
 use crate::errno::{Errno, code, errno_of, pointer, set_errno};
 use crate::theirs::Theirs;
-use crate::{check, confined, present};
+use crate::{check, present};
 
 /// A program's memory region.
 #[repr(C)]
@@ -102,9 +102,6 @@ unsafe fn register(
     present::pinnable(addr.addr(), length, access.contains(Access::LOCAL_WRITE))?;
     let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
     let file = born::file_of(addr.addr(), length);
-    if file.is_none() && access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
-        confined::tell_if_unreachable();
-    }
     let in_file = ours.opened().soft.as_ref().zip(file.as_ref());
     // SAFETY: the memory stays, it is not moved, and it is this file's. What the program's own loads and stores do there is
     // as with a real device, which this process's compiler does not see either.
@@ -139,9 +136,6 @@ unsafe fn register_on_demand(
     let is_everything = start == 0 && len == usize::MAX && iova == Iova(0);
     if start == 0 && !is_everything {
         return Err(libc::EINVAL);
-    }
-    if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
-        confined::tell_if_unreachable();
     }
     // SAFETY: the caller's promise.
     let ours = unsafe { Pd::of(pd) };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::pair::{Host, has, installed, leave_out};
-use crate::programs::compile;
+use crate::programs::{can_compile, compile};
 
 /// A host, and the program that starts others under a filter.
 fn confined() -> Option<(Host, PathBuf)> {
@@ -42,6 +42,9 @@ const PINGPONG: &[&str] = &["ibv_rc_pingpong", "-g", "0", "-c", "-n", "100"];
 const WRITES: &[&str] = &["ib_write_lat", "-n", "100"];
 const READS: &[&str] = &["ib_read_bw", "-n", "100"];
 const ATOMICS: &[&str] = &["ib_atomic_lat", "-n", "100"];
+const ALL_ATOMICS: &[&str] = &["ib_atomic_bw", "-n", "100", "-q", "2"];
+/// Of several megabytes a request.
+const LONG_WRITES: &[&str] = &["ib_write_bw", "-n", "10", "-s", "3000001"];
 
 #[test]
 fn dockers_default_profile_takes_nothing_away() {
@@ -79,19 +82,28 @@ fn without_memfd_libibverbs_is_opened_from_a_file() {
 }
 
 #[test]
-fn memory_that_nobody_can_reach_is_told_in_a_sentence() {
-    let Some((host, launcher)) = confined().filter(|_| has(READS[0])) else {
+fn where_nobody_else_can_the_owner_copies() {
+    let programs = [PINGPONG, WRITES, READS, ATOMICS, ALL_ATOMICS, LONG_WRITES];
+    for program in programs {
+        works("docker,process_vm", "none", program);
+    }
+    for program in [WRITES, READS, ATOMICS] {
+        works("docker,process_vm,memfd", "pages", program);
+    }
+}
+
+#[test]
+fn memory_of_every_kind_is_reached_under_every_filter() {
+    let Some((host, launcher)) = confined().filter(|_| can_compile()) else {
         return;
     };
-    let host = host.with_variable("VERVAIN_SHARE", "none");
-    let launcher = launcher.to_str().expect("a path");
-    let sides = host.pair_with(launcher, &[&["docker,process_vm"], READS].concat(), &[]);
-    for side in sides {
-        let said = programs::host::text(&side);
-        assert!(!side.status.success(), "{said}");
-        // It is not `timeout` that ends it.
-        assert_ne!(side.status.code(), Some(124), "{said}");
-        let told = said.matches("refuses process_vm_readv, so other programs cannot READ");
-        assert_eq!(told.count(), 1, "{said}");
+    let program = compile("kinds", host.run_dir(), &["-libverbs"]);
+    let (launcher, program) = (launcher.to_str().expect("a path"), program.to_str());
+    let program = program.expect("a path");
+    let kinds = ["bss", "stack", "heap", "private file", "shared file"];
+    let works = kinds.map(|kind| format!("{kind}: written, read, counted\n"));
+    for calls in ["docker", "docker,process_vm", "docker,process_vm,memfd"] {
+        let said = host.say(launcher, &[calls, program]);
+        assert_eq!(said, works.concat(), "{calls}");
     }
 }
