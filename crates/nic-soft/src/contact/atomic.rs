@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use verbs::{Gid, QpNum};
 
-use crate::contact::delegated::{KIND_SHIFT, to_qp};
-use crate::contact::protocol::{Message, OP_ATOMIC};
+use crate::contact::protocol::{KIND_SHIFT, Message, OP_ATOMIC, to_qp};
 
 /// What becomes of the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

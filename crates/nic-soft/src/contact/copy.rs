@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use verbs::{Access, Gid, QpNum};
 
-use crate::contact::delegated::{KIND_SHIFT, to_qp};
-use crate::contact::protocol::{Message, OP_COPY};
+use crate::contact::protocol::{KIND_SHIFT, Message, OP_COPY, to_qp};
 use crate::shared::layout::{STAGE_LEN, STAGES};
 
 /// Which way the bytes go.

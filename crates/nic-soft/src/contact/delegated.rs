@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use verbs::{Gid, QpNum};
+use verbs::Gid;
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::AtomicRequest;
@@ -20,15 +20,6 @@ use crate::shared::layout::STAGES;
 
 // Whoever may ask for one more copy finds a stage for it, but for those whose answers nobody has taken up yet.
 const _: () = assert!(STAGES >= QUESTIONS_MAX);
-
-/// Above the queue pair's number in a message: which operation of its kind it is.
-pub(crate) const KIND_SHIFT: u32 = 24;
-const _: () = assert!(QpNum::MAX.0 >> KIND_SHIFT == 0);
-
-/// A queue pair and the operation that goes to it, as a message says them.
-pub(crate) fn to_qp(qpn: u32, kind: u32) -> u32 {
-    qpn | kind << KIND_SHIFT
-}
 
 /// What a peer is asked to carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

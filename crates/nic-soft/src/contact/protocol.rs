@@ -18,7 +18,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, sockopt,
 };
 use rustix::process::Pid;
-use verbs::Gid;
+use verbs::{Gid, QpNum};
 
 use crate::contact::foreign::{self, Foreign};
 use crate::shared::layout::VERSION;
@@ -44,6 +44,15 @@ pub(crate) const OP_ATOMIC: u32 = 5;
 /// queue pair `b` (low 24 bits); which way is above these, and which stage and how many bytes in the GID's place
 /// (`contact/copy.rs`). Answered as an atomic is.
 pub(crate) const OP_COPY: u32 = 6;
+
+/// Above the queue pair's number in [`OP_ATOMIC`] and [`OP_COPY`]: which operation of its kind it is.
+pub(crate) const KIND_SHIFT: u32 = 24;
+const _: () = assert!(QpNum::MAX.0 >> KIND_SHIFT == 0);
+
+/// A queue pair and the operation that goes to it, as such a message says them.
+pub(crate) fn to_qp(qpn: u32, kind: u32) -> u32 {
+    qpn | kind << KIND_SHIFT
+}
 
 /// The answer's status: as asked.
 pub(crate) const STATUS_OK: u32 = 0;
