@@ -1,4 +1,4 @@
-//! Makes the library that programs get who open libibverbs by `dlopen` (`src/facade`): Rust's own libraries have no
+//! Makes the library that has libibverbs' symbols with their versions (`src/facade`): Rust's own libraries have no
 //! versions of symbols, so a C compiler links it.
 
 use std::fmt::Write as _;
@@ -7,6 +7,8 @@ use std::process::Command;
 use std::{env, fs};
 
 const SYMBOLS: &str = "src/facade/symbols";
+/// The symbol that is no function: the source has it. Its version is the last.
+const DATA: (&str, &str) = ("verbs_allow_disassociate_destroy", "IBVERBS_PRIVATE_34");
 const SOURCE: &str = "src/facade/facade.c";
 
 fn main() {
@@ -20,6 +22,7 @@ fn main() {
         .map(|line| line.split_once(' ').expect("a name and a version"))
         .collect();
     fs::write(out.join("symbols.h"), header(&symbols)).expect("written");
+    let symbols = [&symbols[..], &[DATA]].concat();
     fs::write(out.join("symbols.map"), map(&symbols)).expect("written");
     link(&out);
 }

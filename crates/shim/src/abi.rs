@@ -586,6 +586,31 @@ structure! {
 pub(crate) const SEND_OPS_KNOWN: u64 = 0x3ff;
 
 structure! {
+    /// `struct ibv_sa_path_rec`, of `infiniband/sa.h`.
+    SaPathRec {
+        dgid: [u64; 2],
+        sgid: [u64; 2],
+        dlid: u16,
+        slid: u16,
+        raw_traffic: c_int,
+        flow_label: u32,
+        hop_limit: u8,
+        traffic_class: u8,
+        reversible: c_int,
+        numb_path: u8,
+        pkey: u16,
+        sl: u8,
+        mtu_selector: u8,
+        mtu: u8,
+        rate_selector: u8,
+        rate: u8,
+        packet_life_time_selector: u8,
+        packet_life_time: u8,
+        preference: u8,
+    }
+}
+
+structure! {
     /// `struct ibv_comp_channel`.
     CompChannel {
         context: *mut Context,
@@ -799,6 +824,7 @@ pub const LAYOUTS: &[Layout] = &[
     CqInitAttrEx::LAYOUT,
     PollCqAttr::LAYOUT,
     Ah::LAYOUT,
+    SaPathRec::LAYOUT,
     Context::LAYOUT,
     ContextOps::LAYOUT,
     VerbsContext::LAYOUT,

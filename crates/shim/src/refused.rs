@@ -25,6 +25,10 @@ refused! {
     ibv_unimport_mr(*mut Mr) -> () = ();
     ibv_unimport_dm(*mut c_void) -> () = ();
     ibv_reg_dmabuf_mr(*mut Pd, u64, usize, u64, c_int, c_int) -> *mut Mr = pointer(Err(libc::EOPNOTSUPP));
+    // Of rdma-core 59: regions with attributes, and hints to a card about where what it writes is to go.
+    ibv_reg_mr_ex(*mut Pd, *mut c_void) -> *mut Mr = pointer(Err(libc::EOPNOTSUPP));
+    ibv_alloc_dmah(*mut Context, *mut c_void) -> *mut c_void = pointer(Err(libc::EOPNOTSUPP));
+    ibv_dealloc_dmah(*mut c_void) -> c_int = libc::EOPNOTSUPP;
     // Of a message's bytes only the last word is known to be written last.
     ibv_query_qp_data_in_order(*mut Qp, c_int, u32) -> c_int = 0;
     ibv_set_ece(*mut Qp, *mut c_void) -> c_int = libc::EOPNOTSUPP;

@@ -1,11 +1,14 @@
 /*
- * What programs get that open libibverbs by dlopen: its symbols with its versions, which they ask for by dlvsym. Each goes to
- * the function of the same name, without a version, in the library that is loaded before the program's own.
+ * libibverbs' symbols with its versions: for programs that open it by dlopen and ask for them by dlvsym, and for programs that
+ * are linked with it on machines that have none. Each goes to the function of the same name, without a version, in the library
+ * that is loaded before the program's own.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "symbols.h"
 
@@ -36,10 +39,20 @@ __attribute__((visibility("hidden"), used)) void *facade_slots[COUNT];
 
 __asm__(".text\n" CODE);
 
+/* Drivers' libraries (libmlx5) look here when an object of theirs is destroyed, and there are none. */
+__attribute__((used)) bool facade_disassociate;
+__asm__(".symver facade_disassociate, verbs_allow_disassociate_destroy@@IBVERBS_PRIVATE_34, remove");
+
+/* What only drivers call, for devices of theirs; or the library is another one, or was not loaded before the program's own. */
 static void missing(void)
 {
-	fputs("vervain: this function of libibverbs is not there\n", stderr);
+	fputs("vervain: this function of libibverbs is not there: is the program started by `vervain run`?\n", stderr);
 	abort();
+}
+
+/* Drivers' libraries tell of themselves when they are loaded. */
+static void nothing(void)
+{
 }
 
 __attribute__((constructor)) static void fill(void)
@@ -54,7 +67,7 @@ __attribute__((constructor)) static void fill(void)
 		function = dlsym(RTLD_DEFAULT, names[index]);
 		/* This library's own would go to itself for ever. */
 		if (!function || !dladdr(function, &found) || found.dli_fbase == own.dli_fbase)
-			function = missing;
+			function = strstr(names[index], "register_driver") ? nothing : missing;
 		facade_slots[index] = function;
 	}
 }

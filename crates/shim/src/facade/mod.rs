@@ -1,9 +1,24 @@
-//! Programs that open libibverbs by `dlopen`, as NCCL does, and ask for its symbols with their versions (`dlvsym`).
+//! libibverbs' symbols with their versions, which the functions here do not have.
 //!
-//! The functions here have no versions, which serves the dynamic linker and not `dlvsym`. So `dlopen` of libibverbs'
-//! name leads to a small library of our own (`facade.c`, linked by `build.rs`), which has the symbols of `infiniband/verbs.h`
-//! with their current versions, and goes on to the functions here. It lies in this library, and is loaded from a memfd, or
-//! from a file without a name where there are no memfds. Its own name is another one, so that libraries that need libibverbs itself, with its private symbols, get that.
+//! A small library in C (`facade.c`, linked by `build.rs`) has them, and goes on to the functions here. It lies in this
+//! library, in a section of its own. It is for two kinds of programs:
+//!
+//! - Those that open libibverbs by `dlopen`, as NCCL does, and ask for its symbols with their versions (`dlvsym`): `dlopen` of libibverbs'
+//!   name leads to it. It is loaded from a memfd, or from a file without a name where there are no memfds.
+//! - Those that are linked with libibverbs, on a machine that has none: `vervain run` takes it out of the section, and puts it where the
+//!   dynamic linker looks for libibverbs.
+//!
+//! Its own name is another one, so that where there is a libibverbs, libraries that need its private symbols get that. Under
+//! which name a library was looked for is as good as its own to the dynamic linker, so that it need not have both.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `symbols` | the symbols and their versions: of rdma-core 44 all but those of before 2007 (`IBVERBS_1.0`'s structures), and what rdma-core 59 has more in public |
+//! | `words` | functions that need no device |
+//! | `records` | what librdmacm asks of libibverbs beside them |
+//!
+//! Symbols of `IBVERBS_PRIVATE_34` are for drivers' libraries: programs may be linked with libmlx5, which loads only where they are
+//! all there. No device is a driver's here, so that nobody calls them.
 //!
 //! What `dlopen` looks for depends on who calls it. All other names go on to the next library's, as if
 //! called from where this was: that needs a few instructions.
@@ -20,9 +35,18 @@ use crate::device::complain;
 use crate::interpose::{Next, next};
 use crate::settings;
 
+mod records;
 mod words;
 
-const FACADE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/facade.so"));
+const FILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/facade.so"));
+/// Where `vervain run` looks for it in this library (`crates/vervain/src/programs/libibverbs.rs`).
+#[used]
+#[unsafe(link_section = ".vervain.ibverbs")]
+static FACADE: [u8; FILE.len()] = {
+    let mut bytes = [0; FILE.len()];
+    bytes.copy_from_slice(FILE);
+    bytes
+};
 /// What it calls itself.
 const FACADE_NAME: &CStr = c"libvervain_ibverbs.so.1";
 /// What programs call libibverbs.
@@ -97,7 +121,7 @@ fn nameless() -> io::Result<File> {
 /// Writes the facade to a file and loads it from there.
 fn load(file: io::Result<File>, flags: c_int) -> io::Result<*mut c_void> {
     let mut file = file?;
-    file.write_all(FACADE)?;
+    file.write_all(&FACADE)?;
     // The dynamic linker takes a library of the same name for the same one without opening it. Others load theirs from
     // `/proc/self/fd/N`, and may have closed it since, so that the number is ours now. Nobody else spells it so.
     let path = format!("/proc/self/fd/../fd/{}\0", file.as_raw_fd());

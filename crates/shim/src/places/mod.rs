@@ -71,6 +71,10 @@ impl Translated {
     pub(crate) fn as_ptr(&self) -> *const c_char {
         self.0.as_ptr()
     }
+
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        &self.0
+    }
 }
 
 /// What a program calls a file of the tree.

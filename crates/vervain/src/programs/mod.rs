@@ -8,10 +8,12 @@
 //! | `flags` | what a program's device is like |
 //! | `forms` | how variables are written for shells and CI |
 //! | `library` | where the library is |
+//! | `libibverbs` | a libibverbs for machines that have none |
 //! | `program` | whether a program can be started so |
 
 mod flags;
 mod forms;
+mod libibverbs;
 mod library;
 mod program;
 
@@ -34,8 +36,11 @@ pub(crate) use flags::{DevicesFlags, EnvFlags, RunFlags};
 
 use flags::DeviceFlags;
 
-/// What a program is started with, and whatever it starts.
-fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+/// What a program of this dynamic linker is started with, and whatever it starts.
+fn environment(
+    flags: &DeviceFlags,
+    loader: &Path,
+) -> anyhow::Result<Vec<(&'static str, OsString)>> {
     let library = library::find()?;
     let shown = library.to_string_lossy();
     if shown.contains([' ', ':']) {
@@ -57,6 +62,10 @@ fn environment(flags: &DeviceFlags) -> anyhow::Result<Vec<(&'static str, OsStrin
         ("LD_PRELOAD", preload),
         ("VERVAIN_RUN_DIR", absolute(&run_dir)?),
     ];
+    let run_dir = PathBuf::from(absolute(&run_dir)?);
+    if let Some(dir) = libibverbs::ours(loader, &library, &run_dir) {
+        variables.push((libibverbs::SEARCH, libibverbs::put(&dir, &library)?));
+    }
     if let Some(gid) = flags.gid {
         variables.push(("VERVAIN_GID", gid.to_string().into()));
     }
@@ -106,8 +115,19 @@ pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<bool> {
         anyhow::bail!("there is no program to run");
     };
     let path = program::find(name)?;
-    program::check(&path)?;
-    let variables = environment(&flags.device)?;
+    // A script's interpreter has this program's.
+    let own = program::check(&path)?;
+    let loader = match &own {
+        Some(loader) => loader.clone(),
+        None => program::loader()?,
+    };
+    let variables = environment(&flags.device, &loader)?;
+    let is_bare = variables
+        .iter()
+        .any(|(name, _)| *name == libibverbs::SEARCH);
+    if is_bare && own.is_some() {
+        libibverbs::check(&loader, &path, &variables)?;
+    }
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments).envs(variables);
     Err(anyhow::Error::new(command.exec()).context(format!("cannot start {}", path.display())))
@@ -121,7 +141,9 @@ pub(crate) fn env(flags: &EnvFlags, as_json: bool) -> anyhow::Result<bool> {
             anyhow::anyhow!("{name} would be {}, which is no text", value.display())
         })
     };
-    let variables = environment(&flags.device)?.into_iter().map(text);
+    let variables = environment(&flags.device, &program::loader()?)?
+        .into_iter()
+        .map(text);
     let variables = variables.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
     let lines = (variables.iter()).map(|(name, value)| flags.format.line(name, value));
     let lines = lines.collect::<anyhow::Result<Vec<_>>>()?;
@@ -147,6 +169,8 @@ struct Seen {
     inline_max: u32,
     rd_atomic_max: u8,
     run_dir: PathBuf,
+    /// What programs get that are linked with it: the machine's, or ours where that has none.
+    libibverbs: &'static str,
     /// None when programs would not find it.
     library: Option<PathBuf>,
 }
@@ -165,6 +189,10 @@ pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<boo
     })?;
     let (device, port) = (nic.device(), nic.port(1)?);
     let library = library::find();
+    let loader = program::loader()?;
+    let run_dir = PathBuf::from(absolute(&options.run_dir)?);
+    let is_ours = (library.as_ref())
+        .is_ok_and(|library| libibverbs::ours(&loader, library, &run_dir).is_some());
     let seen = Seen {
         name: "vervain0",
         firmware: device.firmware,
@@ -181,6 +209,11 @@ pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<boo
         inline_max: device.inline_max,
         rd_atomic_max: device.rd_atomic_max,
         run_dir: options.run_dir,
+        libibverbs: if is_ours {
+            "vervain's"
+        } else {
+            "the machine's"
+        },
         library: library.as_ref().ok().cloned(),
     };
     show(&[seen], as_json, |[seen], out| {
@@ -200,6 +233,7 @@ pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<boo
         writeln!(out, "  inline           {} bytes", seen.inline_max)?;
         writeln!(out, "  READs, atomics   {} under way", seen.rd_atomic_max)?;
         writeln!(out, "  programs meet in {}", seen.run_dir.display())?;
+        writeln!(out, "  libibverbs       {}", seen.libibverbs)?;
         match &seen.library {
             Some(library) => writeln!(out, "  library          {}", library.display()),
             None => Ok(()),

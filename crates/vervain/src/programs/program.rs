@@ -1,8 +1,9 @@
 //! Whether a library can be put before a program's own.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -36,8 +37,18 @@ pub(super) fn find(name: &OsStr) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("there is no program {} in $PATH", path.display()))
 }
 
+/// The dynamic linker of this process.
+pub(super) fn loader() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe().context("where this program is")?;
+    // A process that was started as `ld.so PROGRAM` is its dynamic linker's.
+    Ok(check(&path).ok().flatten().unwrap_or(path))
+}
+
+/// The program's dynamic linker; none of what another program carries out.
+///
+/// # Errors
 /// Says in a sentence what to do where the library would not be loaded, and the program would see no device.
-pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+pub(super) fn check(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     let shown = path.display();
     let mut file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
     let known = file
@@ -72,7 +83,7 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
                 "{shown} is a 32-bit program, and the library is of 64 bits: build the program for 64 bits"
             )
         }
-        _ => return Ok(()),
+        _ => return Ok(None),
     }
     let header = elf::FileHeader64::<Endianness>::parse(&*bytes)
         .with_context(|| format!("{shown} is no program of this machine"))?;
@@ -91,13 +102,16 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
         read.map_or_else(|_| Vec::new(), |()| name)
     });
     match name {
-        None if segments.is_empty() => Ok(()),
+        None if segments.is_empty() => Ok(None),
         None => bail!(
             "{shown} is statically linked, so no library can be put before its own: link it dynamically with libibverbs"
         ),
         Some(loader) if loader.windows(4).any(|part| part == b"musl") => {
             bail!("{shown} is built for musl, and the library for glibc: run a glibc build of it")
         }
-        Some(_) => Ok(()),
+        Some(mut loader) => {
+            loader.truncate(loader.iter().position(|byte| *byte == 0).unwrap_or(0));
+            Ok(Some(PathBuf::from(OsString::from_vec(loader))))
+        }
     }
 }

@@ -1,0 +1,184 @@
+//! Machines without rdma-core: a `libibverbs.so.1` for programs that are linked with it.
+//!
+//! Our library answers in libibverbs' place, but the dynamic linker starts no program before it has found each library that
+//! the program names. Where it finds no libibverbs, it gets what lies in our library for that (`crates/shim/src/facade`): a file in the
+//! run directory, which `LD_LIBRARY_PATH` names.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, Permissions};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, bail};
+use object::Endianness;
+use object::read::elf::ElfFile64;
+use object::read::{Object as _, ObjectSection as _};
+
+const NAME: &str = "libibverbs.so.1";
+/// Where it lies in our library.
+const SECTION: &str = ".vervain.ibverbs";
+/// Its directory in the run directory.
+const DIR: &str = "libibverbs";
+/// Where the dynamic linker looks for libraries.
+pub(super) const SEARCH: &str = "LD_LIBRARY_PATH";
+
+/// The rest of rdma-core that programs are linked with: libraries, and the packages that have them.
+const OTHERS: &[(&str, &str)] = &[
+    (
+        "librdmacm.so.",
+        "librdmacm1 (Debian, Ubuntu) or librdmacm (Fedora, RHEL)",
+    ),
+    (
+        "libibumad.so.",
+        "libibumad3 (Debian, Ubuntu) or libibumad (Fedora, RHEL)",
+    ),
+    ("libmlx4.so.", DRIVERS),
+    ("libmlx5.so.", DRIVERS),
+    ("libefa.so.", DRIVERS),
+    ("libmana.so.", DRIVERS),
+    ("libhns.so.", DRIVERS),
+];
+const DRIVERS: &str = "ibverbs-providers (Debian, Ubuntu) or libibverbs (Fedora, RHEL)";
+
+/// Where the dynamic linker finds libibverbs with this process's environment.
+///
+/// It is asked itself, by having it list what our library would be loaded with: caches and directories are its own business. One that
+/// cannot be asked is taken to find it, so that programs get what they always got.
+fn found(loader: &Path, library: &Path) -> Option<PathBuf> {
+    let mut asked = Command::new(loader);
+    let asked = asked.args(["--preload", NAME, "--list"]).arg(library);
+    let Ok(said) = asked.env_remove("LD_PRELOAD").output() else {
+        return Some(PathBuf::from(NAME));
+    };
+    if !said.status.success() {
+        return Some(PathBuf::from(NAME));
+    }
+    let mut lines = said.stdout.split(|byte| *byte == b'\n');
+    let line = lines.find_map(|line| {
+        let line = line.trim_ascii_start().strip_prefix(NAME.as_bytes())?;
+        line.strip_prefix(b" => /")
+    })?;
+    let len = line.iter().position(|byte| *byte == b' ');
+    let path = &line[..len.unwrap_or(line.len())];
+    Some(Path::new("/").join(OsStr::from_bytes(path)))
+}
+
+/// The directory of the libibverbs that lies in our library; none where the machine has one of its own.
+pub(super) fn ours(loader: &Path, library: &Path, run_dir: &Path) -> Option<PathBuf> {
+    let dir = run_dir.join(DIR);
+    match found(loader, library) {
+        // Of a shell that has our variables already.
+        Some(path) if path.parent() == Some(dir.as_path()) => Some(dir),
+        Some(_) => None,
+        None => Some(dir),
+    }
+}
+
+/// Puts the libibverbs that lies in our library there, and gives the `LD_LIBRARY_PATH` with which it is found.
+///
+/// # Errors
+/// It cannot be put there, would not be loaded from there, or could be changed by others.
+pub(super) fn put(dir: &Path, library: &Path) -> anyhow::Result<OsString> {
+    let shown = dir.display();
+    let why = "which programs need here because the machine has none: say another directory with --run-dir, or install libibverbs1 (Debian, Ubuntu) or libibverbs (Fedora, RHEL)";
+    if dir
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| b":;$".contains(byte))
+    {
+        bail!(
+            "the dynamic linker takes no {SEARCH} with a colon, semicolon or dollar sign, as {shown}: say another directory with --run-dir"
+        );
+    }
+    write(dir, library).with_context(|| format!("cannot put a {NAME} into {shown}, {why}"))?;
+    let flags = rustix::fs::statvfs(dir).with_context(|| format!("where {shown} is"))?;
+    if flags.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
+        bail!(
+            "nothing may be executed from {shown} (noexec), so no program can load the {NAME} in it, {why}"
+        );
+    }
+    let mut search = std::env::var_os(SEARCH).unwrap_or_default();
+    let is_separator = |byte: &u8| matches!(byte, b':' | b';');
+    let mut others = search.as_bytes().split(is_separator);
+    if !others.any(|other| other == dir.as_os_str().as_bytes()) {
+        if !search.is_empty() {
+            search.push(":");
+        }
+        search.push(dir);
+    }
+    Ok(search)
+}
+
+fn write(dir: &Path, library: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.context("making the directory")?;
+    let known = dir.symlink_metadata().context("looking at the directory")?;
+    let is_private = known.uid() == rustix::process::geteuid().as_raw()
+        && known.is_dir()
+        && known.mode() & 0o022 == 0;
+    if !is_private {
+        bail!("others may write there");
+    }
+    let bytes = std::fs::read(library).with_context(|| format!("reading {}", library.display()))?;
+    let parsed = ElfFile64::<Endianness>::parse(&*bytes)?;
+    let section = parsed.section_by_name(SECTION);
+    let section =
+        section.with_context(|| format!("{} is of another version", library.display()))?;
+    let content = section.data()?;
+    let path = dir.join(NAME);
+    if std::fs::read(&path).is_ok_and(|there| there == content) {
+        return Ok(());
+    }
+    // Programs that have the one that is there keep it; others find one or the other whole.
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(content)?;
+    file.as_file()
+        .set_permissions(Permissions::from_mode(0o500))?;
+    file.persist(&path)?;
+    Ok(())
+}
+
+/// Says in a sentence what else of rdma-core a program needs that is not there. It is asked of the program's own dynamic linker, with the
+/// environment that the program would get.
+pub(super) fn check(
+    loader: &Path,
+    program: &Path,
+    variables: &[(&'static str, OsString)],
+) -> anyhow::Result<()> {
+    let mut asked = Command::new(loader);
+    let asked = asked.arg("--list").arg(program);
+    // What cannot be asked says by itself what is wrong, when it is started.
+    let Ok(said) = asked.envs(variables.iter().cloned()).output() else {
+        return Ok(());
+    };
+    match sentence(&said) {
+        Some(why) => bail!("{} {why}", program.display()),
+        None => Ok(()),
+    }
+}
+
+fn sentence(said: &Output) -> Option<String> {
+    let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
+    let missing = text.lines().find_map(|line| {
+        let name = line.trim_start().strip_suffix(" => not found")?;
+        let known = OTHERS.iter().find(|(other, _)| name.starts_with(other));
+        known.map(|(_, package)| (name, package))
+    });
+    if let Some((name, package)) = missing {
+        return Some(format!(
+            "needs {name} of rdma-core, which this machine does not have, and Vervain has a libibverbs alone: install {package}"
+        ));
+    }
+    // A driver's library goes with the libibverbs that it was built with.
+    let other = text
+        .lines()
+        .find(|line| line.contains(&format!("{NAME}: version `")) && line.contains("not found"))?;
+    Some(format!(
+        "needs the libibverbs of another rdma-core, which this machine does not have ({}): install libibverbs1 (Debian, Ubuntu) or libibverbs (Fedora, RHEL)",
+        other.trim()
+    ))
+}
