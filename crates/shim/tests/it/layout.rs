@@ -36,13 +36,23 @@ fn field_in_c(layout: &Layout, field: &str) -> Option<String> {
 }
 
 /// What is to be asked of C about a structure, and what is the answer here.
-fn facts(layout: &Layout) -> Vec<(String, usize)> {
+fn facts(layout: &Layout) -> Vec<(String, i64)> {
     let name = in_c(layout.name);
-    let mut facts = vec![(format!("sizeof(struct {name})"), layout.len)];
+    let mut facts = vec![(format!("sizeof(struct {name})"), layout.len as i64)];
     for (field, at) in layout.fields {
-        if let Some(field) = field_in_c(layout, field) {
-            facts.push((format!("offsetof(struct {name}, {field})"), *at));
-        }
+        let Some(field) = field_in_c(layout, field) else {
+            continue;
+        };
+        let at = *at as i64;
+        let place = format!("offsetof(struct {name}, {field})");
+        facts.push(match name.as_str() {
+            // It grows at its beginning: programs count from its end.
+            "verbs_context" => (
+                format!("(long){place} - (long)sizeof(struct {name})"),
+                at - layout.len as i64,
+            ),
+            _ => (place, at),
+        });
     }
     facts
 }
@@ -98,32 +108,28 @@ fn shared_numbers() -> Vec<(&'static str, i64)> {
     access.into_iter().chain(statuses).chain(states).collect()
 }
 
-#[test]
-fn structures_and_numbers_are_those_of_the_header() {
-    if !Path::new(HEADER).exists() {
-        assert!(
-            std::env::var_os("VERVAIN_TEST_PEERS").is_none(),
-            "{HEADER} is missing: install libibverbs-dev"
-        );
-        eprintln!("left out: {HEADER} is missing (libibverbs-dev)");
-        return;
-    }
+/// What is to be asked of C, and what is the answer here.
+fn all_facts() -> BTreeMap<String, i64> {
     // In C the parts of a union are structures without names.
     let unnamed = ["RemoteRdma", "RemoteAtomic", "RemoteUd"];
     let layouts = LAYOUTS
         .iter()
         .filter(|layout| !unnamed.contains(&layout.name));
-    let fields = layouts
-        .flat_map(facts)
-        .map(|(question, at)| (question, at as i64));
+    let fields = layouts.flat_map(facts);
     let numbers = [NUMBERS, qp_attr::NUMBERS].concat().into_iter();
     let numbers = numbers
         .chain(shared_numbers())
         .map(|(name, number)| (name.to_owned(), number));
     let facts: BTreeMap<String, i64> = fields.chain(numbers).collect();
     assert!(facts.len() > 400, "{} only", facts.len());
+    facts
+}
+
+/// Facts for which the compiler has another answer with the headers that it finds with these flags: fact, here, there.
+pub(crate) fn differing(flags: &[&str]) -> Vec<(String, i64, i64)> {
+    let facts = all_facts();
     let mut program = String::from(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\nint main(void) {\n",
+        "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <infiniband/sa.h>\nint main(void) {\n",
     );
     for question in facts.keys() {
         writeln!(program, "printf(\"%lld\\n\", (long long)({question}));").expect("a string");
@@ -133,6 +139,7 @@ fn structures_and_numbers_are_those_of_the_header() {
     let (source, binary) = (dir.path().join("layout.c"), dir.path().join("layout"));
     std::fs::write(&source, program).expect("written");
     let compiled = Command::new("cc")
+        .args(flags)
         .arg(&source)
         .arg("-o")
         .arg(&binary)
@@ -150,11 +157,28 @@ fn structures_and_numbers_are_those_of_the_header() {
         .map(|line| line.parse().expect("a number"))
         .collect();
     assert_eq!(answers.len(), facts.len());
-    let mut wrong = Vec::new();
-    for ((question, here), there) in facts.iter().zip(answers) {
-        if *here != there {
-            wrong.push(format!("{question}: {here} here, {there} in C"));
-        }
+    let both = facts.into_iter().zip(answers);
+    let both = both.map(|((question, here), there)| (question, here, there));
+    both.filter(|(_, here, there)| here != there).collect()
+}
+
+/// Whether there is a header to compare with.
+pub(crate) fn has_header() -> bool {
+    if !Path::new(HEADER).exists() {
+        assert!(
+            std::env::var_os("VERVAIN_TEST_PEERS").is_none(),
+            "{HEADER} is missing: install libibverbs-dev"
+        );
+        eprintln!("left out: {HEADER} is missing (libibverbs-dev)");
+        return false;
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    true
+}
+
+#[test]
+fn structures_and_numbers_are_those_of_the_header() {
+    if !has_header() {
+        return;
+    }
+    assert_eq!(differing(&[]), []);
 }

@@ -15,6 +15,7 @@ mod libfabric;
 mod matrix;
 mod memory;
 mod mpi;
+mod newer;
 mod own;
 mod pair;
 mod places;
