@@ -150,7 +150,8 @@ pub(super) fn check(
     variables: &[(&'static str, OsString)],
 ) -> anyhow::Result<()> {
     let mut asked = Command::new(loader);
-    let asked = asked.arg("--list").arg(program);
+    // As `ldd` does; with `--list` it would stop at the first that is missing.
+    let asked = asked.arg(program).env("LD_TRACE_LOADED_OBJECTS", "1");
     // What cannot be asked says by itself what is wrong, when it is started.
     let Ok(said) = asked.envs(variables.iter().cloned()).output() else {
         return Ok(());

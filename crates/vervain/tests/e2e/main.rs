@@ -9,6 +9,7 @@
 //! | `ci_examples` | what strangers copy into their CI, run in a clean directory |
 //! | `cli` | the command line as a stranger uses it |
 //! | `programs` | other people's verbs programs, started with `vervain run` |
+//! | `without_libibverbs` | the same on a machine that has no libibverbs |
 //! | `refusals` | what is said when something cannot be done |
 //! | `door` | the Memcache door over raw sockets |
 //! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
@@ -48,3 +49,4 @@ mod soak;
 mod store;
 mod store_door;
 mod wheel;
+mod without_libibverbs;

@@ -1,0 +1,326 @@
+//! `vervain run` on a machine that has no libibverbs.
+//!
+//! The machine is a dynamic linker that knows no directory but those of `LD_LIBRARY_PATH`, a directory with all libraries of the
+//! programs but libibverbs, and copies of programs that name this dynamic linker. That needs no privileges.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use programs::host::{Listens, until_listening};
+use programs::matrix::figures;
+use programs::{Running, alone, find, free_port};
+use tempfile::TempDir;
+
+use crate::foreign::leave_out;
+use crate::harness::{Said, run, vervain};
+use crate::programs::library;
+
+/// Where programs for x86-64 say that their dynamic linker is. What is put there instead is no longer.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+
+struct Machine {
+    dir: TempDir,
+}
+
+impl Machine {
+    /// With these programs, and all libraries that they need but libibverbs; none where a program is not there to be copied.
+    fn with(programs: &[&str]) -> Option<Machine> {
+        let paths: Vec<PathBuf> = programs.iter().filter_map(|name| find(name)).collect();
+        if paths.len() < programs.len() || !Path::new(LOADER).is_file() {
+            leave_out(&format!("one of {programs:?}, or {LOADER}, is missing"));
+            return None;
+        }
+        // A short path, whatever this process's is.
+        let dir = tempfile::Builder::new().prefix("v").tempdir_in("/tmp");
+        let machine = Machine {
+            dir: dir.expect("a directory"),
+        };
+        std::fs::create_dir(machine.path("lib")).expect("a directory");
+        std::fs::create_dir(machine.path("bin")).expect("a directory");
+        machine.make_loader();
+        machine.link_libraries(&library());
+        for path in paths {
+            machine.link_libraries(&path);
+            machine.copy(&path);
+        }
+        Some(machine)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn loader(&self) -> PathBuf {
+        self.path("l")
+    }
+
+    /// The system's, with other names for what it searches without being told.
+    fn make_loader(&self) {
+        let mut bytes = std::fs::read(LOADER).expect("readable");
+        for text in bytes.split_mut(|byte| *byte == 0) {
+            let is_dir = text.starts_with(b"/lib") || text.starts_with(b"/usr/lib");
+            if (is_dir && text.ends_with(b"/")) || text == b"/etc/ld.so.cache" {
+                text[1] = b'-';
+            }
+        }
+        write_program(&self.loader(), &bytes);
+    }
+
+    fn link_libraries(&self, of: &Path) {
+        let listed = Command::new(LOADER).arg("--list").arg(of).output();
+        let listed = String::from_utf8(listed.expect("a list").stdout).expect("text");
+        for line in listed.lines() {
+            let Some((name, path)) = line.trim().split_once(" => ") else {
+                continue;
+            };
+            let path = path.split(" (").next().expect("a path");
+            let link = self.path("lib").join(name);
+            if !name.starts_with("libibverbs.so") && !link.exists() {
+                std::os::unix::fs::symlink(path, link).expect("a link");
+            }
+        }
+    }
+
+    /// A copy of a program with this machine's dynamic linker.
+    fn copy(&self, program: &Path) -> PathBuf {
+        let mut bytes = std::fs::read(program).expect("readable");
+        let here = bytes
+            .windows(LOADER.len())
+            .position(|part| part == LOADER.as_bytes());
+        let here = here.expect("the name of its dynamic linker");
+        let loader = self.loader().into_os_string().into_encoded_bytes();
+        let room = &mut bytes[here..here + LOADER.len()];
+        room.fill(0);
+        room[..loader.len()].copy_from_slice(&loader);
+        let copy = self.path("bin").join(program.file_name().expect("a name"));
+        write_program(&copy, &bytes);
+        copy
+    }
+
+    /// A command with this machine's libraries.
+    fn on(&self, mut command: Command) -> Command {
+        command
+            .env("LD_LIBRARY_PATH", self.path("lib"))
+            .env("VERVAIN_VERBS_LIBRARY", library())
+            .env_remove("LD_PRELOAD");
+        command
+    }
+
+    /// `vervain run` of a program of this machine, which ends in bounded time.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", "120"]);
+        command.arg(vervain().get_program());
+        command.args(["run", "--run-dir"]).arg(self.path("run"));
+        command.arg("--").arg(self.path("bin").join(words[0]));
+        command.args(&words[1..]);
+        self.on(command)
+    }
+
+    fn say(&self, words: &[&str]) -> Said {
+        run(&mut self.command(words), b"")
+    }
+
+    /// Another verb, by a `vervain` that this machine's dynamic linker has started.
+    fn ask(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.loader());
+        command.arg(vervain().get_program()).args(words);
+        command.arg("--run-dir").arg(self.path("run"));
+        self.on(command)
+    }
+
+    /// What a server and its client say, which succeed.
+    #[track_caller]
+    fn pair(&self, words: &[&str]) -> [String; 2] {
+        let _alone = alone();
+        let port = free_port();
+        let port_text = port.to_string();
+        let words = [words, &["-p", &port_text]].concat();
+        let mut server = Running::start(&mut self.command(&words));
+        let listens = match words.contains(&"-R") {
+            true => Listens::Manager,
+            false => Listens::Tcp(port),
+        };
+        if let Err(why) = until_listening(&mut server, listens) {
+            panic!("{why}: {}", server.text());
+        }
+        let mut client = self.command(&[&words[..], &["127.0.0.1"]].concat());
+        let client = Running::start(&mut client).end();
+        if !client.status.success() {
+            server.terminate();
+        }
+        let (client, server) = (client.expect(""), server.end().expect(""));
+        [server.text(), client.text()]
+    }
+}
+
+fn write_program(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("written");
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("our own");
+}
+
+#[test]
+fn a_program_that_is_linked_with_it_starts() {
+    let Some(machine) = Machine::with(&["ibv_devinfo"]) else {
+        return;
+    };
+    let plain = Command::new(machine.path("bin/ibv_devinfo"));
+    let plain = run(&mut machine.on(plain), b"");
+    let why = "libibverbs.so.1: cannot open shared object file";
+    assert!(
+        plain.code == Some(127) && plain.err.contains(why),
+        "{plain:?}"
+    );
+    // Again, when what it needs is there already.
+    for _ in 0..2 {
+        let said = machine.say(&["ibv_devinfo", "-v"]);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+        assert!(
+            said.text().starts_with("hca_id:\tvervain0\n"),
+            "{}",
+            said.text()
+        );
+        assert!(
+            said.text().contains("atomic_cap:\t\t\tATOMIC_HCA"),
+            "{}",
+            said.text()
+        );
+    }
+}
+
+#[test]
+fn programs_of_rdma_core_and_perftest_reach_each_other() {
+    if let Some(machine) = Machine::with(&["ibv_rc_pingpong"]) {
+        for said in machine.pair(&["ibv_rc_pingpong", "-g", "0", "-n", "300", "-c"]) {
+            assert!(said.contains("300 iters in"), "{said}");
+        }
+    }
+    // This one needs librdmacm and drivers' libraries, which need libibverbs' private symbols.
+    if let Some(machine) = Machine::with(&["ib_write_lat"]) {
+        for connected in [&[][..], &["-R"]] {
+            let words = [&["ib_write_lat", "-F", "-n", "100"], connected].concat();
+            let [_, client] = machine.pair(&words);
+            let figures = figures(&client);
+            let is_measured = figures
+                .iter()
+                .any(|row| row[..2] == [2.0, 100.0] && row[4] > 0.0);
+            assert!(is_measured, "{client}");
+        }
+    }
+}
+
+#[test]
+fn shells_get_it_too() {
+    let Some(machine) = Machine::with(&["ibv_devices"]) else {
+        return;
+    };
+    // All that `vervain` itself needs.
+    machine.link_libraries(Path::new(vervain().get_program()));
+    let variables = |command: &mut Command| -> serde_json::Value {
+        let said = run(command, b"");
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        serde_json::from_slice(&said.out).expect("JSON")
+    };
+    let once = variables(&mut machine.ask(&["env", "--json"]));
+    let (lib, own) = (machine.path("lib"), machine.path("run/libibverbs"));
+    let search = format!("{}:{}", lib.display(), own.display());
+    assert_eq!(once["LD_LIBRARY_PATH"], search);
+    let mut again = machine.ask(&["env", "--json"]);
+    let again = variables(again.env("LD_LIBRARY_PATH", &search));
+    assert_eq!(again, once, "a shell that has read its variables");
+    let mut listed = Command::new(machine.path("bin/ibv_devices"));
+    let given = once.as_object().expect("an object").iter();
+    listed.envs(given.map(|(name, value)| (name, value.as_str().expect("text"))));
+    let listed = run(&mut listed, b"");
+    assert!(listed.text().contains("vervain0"), "{listed:?}");
+    let seen = variables(&mut machine.ask(&["devices", "--json"]));
+    assert_eq!(seen[0]["libibverbs"], "vervain's");
+}
+
+#[test]
+fn a_machine_that_has_one_keeps_it() {
+    let Some(machine) = Machine::with(&["ibv_devices"]) else {
+        return;
+    };
+    // Wherever `LD_LIBRARY_PATH` leads to one.
+    let found = Command::new(LOADER)
+        .args(["--preload", "libibverbs.so.1", "--list"])
+        .arg(library())
+        .output();
+    let found = String::from_utf8(found.expect("a list").stdout).expect("text");
+    let path = found
+        .split("libibverbs.so.1 => ")
+        .nth(1)
+        .and_then(|rest| rest.split(" (").next());
+    std::os::unix::fs::symlink(path.expect("a path"), machine.path("lib/libibverbs.so.1"))
+        .expect("a link");
+    // Which needs others again.
+    machine.link_libraries(Path::new(path.expect("a path")));
+    let said = machine.say(&["ibv_devices"]);
+    assert!(
+        said.code == Some(0) && said.text().contains("vervain0"),
+        "{said:?}"
+    );
+    assert!(!machine.path("run/libibverbs").exists());
+}
+
+#[test]
+fn what_else_of_rdma_core_is_missing_is_told_in_a_sentence() {
+    let Some(machine) = Machine::with(&["ib_write_lat"]) else {
+        return;
+    };
+    let refused = |why: &str| {
+        let said = machine.say(&["ib_write_lat"]);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains(why), "{why:?} is not in {}", said.err);
+    };
+    let drivers = machine.path("lib/libmlx5.so.1");
+    std::fs::remove_file(&drivers).expect("it is there");
+    refused(
+        "needs libmlx5.so.1 of rdma-core, which this machine does not have, and Vervain has a libibverbs alone: install ibverbs-providers",
+    );
+    // A driver's library of another rdma-core, in its place.
+    let compile = |output: &Path, more: &[&str]| {
+        let mut command = Command::new("cc");
+        command
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(output)
+            .args(more);
+        assert!(command.status().expect("cc, of gcc").success());
+    };
+    let text = |name: &str, text: &str| {
+        let path = machine.path(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    let versions = text("versions", "IBVERBS_PRIVATE_99 { global: verbs_later; };\n");
+    let later = text("later.c", "void verbs_later(void) { }\n");
+    let driver = text(
+        "driver.c",
+        "void verbs_later(void);\nvoid driver(void) { verbs_later(); }\n",
+    );
+    let other = machine.path("other.so");
+    let flags = [
+        format!("-Wl,--version-script={versions}"),
+        "-Wl,-soname,libibverbs.so.1".into(),
+    ];
+    compile(&other, &[&later, &flags[0], &flags[1]]);
+    compile(
+        &drivers,
+        &[
+            &driver,
+            &other.display().to_string(),
+            "-Wl,-soname,libmlx5.so.1",
+        ],
+    );
+    refused("needs the libibverbs of another rdma-core");
+    std::fs::remove_file(machine.path("lib/librdmacm.so.1")).expect("it is there");
+    refused(
+        "needs librdmacm.so.1 of rdma-core, which this machine does not have, and Vervain has a libibverbs alone: install librdmacm1",
+    );
+    // Nobody else may put another library into its place.
+    let own = machine.path("run/libibverbs");
+    std::fs::set_permissions(&own, PermissionsExt::from_mode(0o777)).expect("our own");
+    refused("others may write there");
+}
