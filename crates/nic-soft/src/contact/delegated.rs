@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbs::Gid;
 
@@ -53,6 +53,23 @@ pub(crate) fn answer(outcome: Result<u64, Cause>) -> Message {
     match outcome {
         Ok(before) => Message::operands(STATUS_OK, 0, 0, before, Gid::default()),
         Err(cause) => Message::operands(STATUS_REFUSED, cause as u32, 0, 0, Gid::default()),
+    }
+}
+
+/// How long a queue pair waits for what its peer's process is to carry out: as its attributes say, and for the contact
+/// time-out at least, because processes take longer to answer than cards do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    AtLeast(Duration),
+    ForEver,
+}
+
+impl Patience {
+    pub(crate) fn is_over(self, adapter: &Adapter, since: Instant) -> bool {
+        match self {
+            Patience::AtLeast(time) => since.elapsed() >= time.max(adapter.contact_timeout),
+            Patience::ForEver => false,
+        }
     }
 }
 
@@ -118,8 +135,8 @@ impl DelegatedQuestion {
     }
 
     /// Whether whoever asked has waited long enough.
-    pub(crate) fn is_overdue(&self, adapter: &Adapter) -> bool {
-        self.since.elapsed() >= adapter.contact_timeout
+    pub(crate) fn is_overdue(&self, adapter: &Adapter, patience: Patience) -> bool {
+        patience.is_over(adapter, self.since)
     }
 }
 
@@ -144,6 +161,22 @@ fn refusal(number: u32) -> Option<Cause> {
 mod tests {
     use super::*;
     use crate::contact::atomic::Change;
+
+    #[test]
+    fn patience_is_the_longer_of_two_times() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let adapter = crate::testing::adapter_without_agent(run_dir.path());
+        let second = adapter.contact_timeout;
+        let before = |time| Instant::now().checked_sub(time).expect("the machine runs");
+        let is_over = |patience: Patience, time| patience.is_over(&adapter, before(time));
+        let at_once = Patience::AtLeast(Duration::ZERO);
+        assert!(is_over(at_once, second));
+        // Nobody stands still for so long.
+        assert!(!at_once.is_over(&adapter, Instant::now() + 3600 * second));
+        let longer = Patience::AtLeast(10_000 * second);
+        assert!(!is_over(longer, second));
+        assert!(!is_over(Patience::ForEver, second));
+    }
 
     #[test]
     fn answers_read_back_and_other_answers_are_refusals() {

@@ -6,11 +6,13 @@
 //!
 //! The usual operations go a short way of their own (`path/connection/usual.rs`).
 
+use std::time::Duration;
+
 use verbs::{Access, Op, RemoteAddr, SendFlags, SendWr, Transport, mem, rules};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::{AtomicRequest, Change};
-use crate::contact::delegated::Delegated;
+use crate::contact::delegated::{Delegated, Patience};
 use crate::memory::local::Local;
 use crate::path::connection::delegation::Delegation;
 use crate::path::link::{Link, NoLane, Us};
@@ -108,6 +110,8 @@ pub(crate) struct Connection {
     peer_gone: bool,
     memory: RemoteMemory,
     delegation: Delegation,
+    /// How long it waits for what the peer's process is to carry out.
+    pub(crate) patience: Patience,
     /// How often the window had been bound whose key the request under way takes away.
     revokes: u32,
 }
@@ -121,6 +125,7 @@ impl Connection {
             peer_gone: false,
             memory: RemoteMemory::default(),
             delegation: Delegation::default(),
+            patience: Patience::AtLeast(Duration::ZERO),
             revokes: 0,
         }
     }

@@ -19,6 +19,7 @@ use verbs::{
 
 use crate::contact::adapter::Adapter;
 use crate::contact::contacts::Contacts;
+use crate::contact::delegated::Patience;
 use crate::memory::local::Local;
 use crate::memory::mr::Regions;
 use crate::path::connection::{self, Connection, Outcome, Progress, Wait, message_flags};
@@ -132,6 +133,12 @@ impl SendQueue {
         self.timeout = attr.timeout.filter(|code| *code != 0).map(ns);
         self.retries = u32::from(attr.retry_count.unwrap_or(0));
         self.rnr_retries = attr.rnr_retry.filter(|count| *count != 7).map(u32::from);
+        let reliable = self.us.transport == Transport::Rc;
+        self.connection.patience = match self.timeout {
+            Some(timeout) => Patience::AtLeast(timeout * (self.retries + 1)),
+            None if reliable => Patience::ForEver,
+            None => Patience::AtLeast(Duration::ZERO),
+        };
     }
 
     /// How many requests find room now, which grows as completions are polled.
@@ -421,5 +428,21 @@ mod tests {
         assert_eq!(timeout(1), Some(Duration::from_nanos(8192)));
         assert_eq!(timeout(14), Some(Duration::from_nanos(4096 << 14)));
         assert_eq!(timeout(31), Some(Duration::from_nanos(4096 << 31)));
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_as_long_as_all_tries_take() {
+        let mut sender = send_queue(&Host::new().open());
+        let mut patience = |timeout, count| {
+            let mut attr = QpAttr::default();
+            attr.timeout = Some(timeout);
+            attr.retry_count = Some(count);
+            sender.set_attributes(&attr);
+            sender.connection.patience
+        };
+        let tries = |count| Patience::AtLeast(count * Duration::from_nanos(4096 << 20));
+        assert_eq!(patience(20, 0), tries(1));
+        assert_eq!(patience(20, 7), tries(8));
+        assert_eq!(patience(0, 7), Patience::ForEver);
     }
 }

@@ -65,7 +65,7 @@ impl Connection {
         let since = *self.delegation.since.get_or_insert_with(Instant::now);
         let Some(stage) = link.peer.take_stage() else {
             // Those of requests that were given up come back when the peer has answered.
-            if since.elapsed() < adapter.contact_timeout {
+            if !self.patience.is_over(adapter, since) {
                 return Outcome::Wait(Wait::Answer);
             }
             self.delegation.since = None;
@@ -160,7 +160,9 @@ impl Connection {
             (None, _) if self.is_peer_gone() => {
                 return Some(self.unless_lost(Outcome::Wait(Wait::Peer)));
             }
-            (None, _) if question.is_overdue(adapter) => Outcome::Failed(Cause::NoAnswer),
+            (None, _) if question.is_overdue(adapter, self.patience) => {
+                Outcome::Failed(Cause::NoAnswer)
+            }
             (None, Some(link)) => {
                 link.peer.delegate(adapter, &question);
                 return Some(Outcome::Wait(Wait::Answer));
