@@ -38,6 +38,7 @@ mod pages;
 mod table;
 
 use lock::locked;
+pub(crate) use os::duplicate;
 use table::{File, Piece};
 
 /// Mappings of no more bytes stay private: arenas of allocators have so many, and there are many of them.

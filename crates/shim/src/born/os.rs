@@ -135,7 +135,7 @@ pub(super) fn close(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
-pub(super) fn duplicate(fd: RawFd) -> Option<OwnedFd> {
+pub(crate) fn duplicate(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: a descriptor of ours.
     let made = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, high_descriptors()) };
     // SAFETY: a new descriptor, which nobody else knows.

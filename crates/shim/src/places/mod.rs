@@ -6,7 +6,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `text` | what the files say, from the NIC's attributes |
-//! | `tree` | writing them, once |
+//! | `tree` | writing them, once, and removing those that nobody has |
 //!
 //! Other paths cost a look at their first bytes. A real device of the machine is not seen: nobody here reaches it.
 
@@ -36,7 +36,10 @@ fn tree() -> Option<&'static Path> {
         made.map_err(|why| complain("the device has no place in /sys and /dev", &why))
             .ok()
     });
-    tree.as_ref().map(tree::Tree::path)
+    let tree = tree.as_ref()?;
+    // Where it cannot be made, its files are missing, of which the program hears.
+    let _ = tree.restore();
+    Some(tree.path())
 }
 
 fn is_ours(path: &[u8]) -> bool {

@@ -1,18 +1,30 @@
 //! A tree of files that says what a device is like.
 
 use std::ffi::CStr;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::fs::{FlockOperation, flock};
 
 use super::text::{Entry, entries};
-use crate::{device as own, settings};
+use crate::{born, device as own, settings};
 
-/// It stays in the run directory, for whoever runs there next.
-pub(super) struct Tree(PathBuf);
+/// What the names of trees begin with.
+const NAME: &str = "places-";
+
+/// It stays in the run directory for whoever runs there next, until another one is made while nobody has it.
+pub(super) struct Tree {
+    root: PathBuf,
+    entries: Vec<(String, Entry)>,
+    /// Its lock says that this process looks there, or a child of it.
+    held: Mutex<Option<OwnedFd>>,
+}
 
 impl Tree {
     /// Of the device that this process would open. Errors are sentences.
@@ -20,30 +32,102 @@ impl Tree {
         let options = settings::device_options()?;
         let (device, port) = options.attributes();
         let entries = entries(&device, &port, own::PORT_CAPS, &interfaces());
-        Tree::with(&options.run_dir, &entries)
+        Tree::with(&options.run_dir, entries)
             .map_err(|error| format!("{}: {error}", options.run_dir.display()))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.root
+    }
+
+    /// Makes it anew if it has gone: a program that has closed all descriptors has given its lock up.
+    pub(super) fn restore(&self) -> io::Result<()> {
+        match self.root.exists() {
+            true => Ok(()),
+            false => self.make(),
+        }
     }
 
     /// Finds it, or makes what is missing: a file that is there is whole. What is in the tree says its name, so that nobody ever
     /// changes one.
-    fn with(run_dir: &Path, entries: &[(String, Entry)]) -> io::Result<Tree> {
+    fn with(run_dir: &Path, entries: Vec<(String, Entry)>) -> io::Result<Tree> {
         let mut hasher = DefaultHasher::new();
         entries.hash(&mut hasher);
-        let name = format!("places-{:016x}", hasher.finish());
+        let name = format!("{NAME}{:016x}", hasher.finish());
         // As the NIC makes it, which may be opened only later.
         let mut maker = fs::DirBuilder::new();
         maker.recursive(true).mode(0o700).create(run_dir)?;
         // A path in it is given back without links.
         let root = run_dir.canonicalize()?.join(&name);
-        for (path, entry) in entries {
-            entry.ensure(&root, &root.join(path))?;
-        }
-        Ok(Tree(root))
+        let held = Mutex::default();
+        let tree = Tree {
+            root,
+            entries,
+            held,
+        };
+        tree.make()?;
+        Ok(tree)
     }
+
+    fn run_dir(&self) -> &Path {
+        self.root.parent().unwrap_or(&self.root)
+    }
+
+    /// Of several processes one at a time: nobody removes what another one is about to have.
+    fn make(&self) -> io::Result<()> {
+        let alone = File::open(self.run_dir())?;
+        // Not every file system locks directories; nothing is removed there.
+        let is_alone = lock(&alone, FlockOperation::LockExclusive).is_ok();
+        let is_new = !self.root.exists();
+        let made = self.make_alone();
+        if is_alone && is_new && made.is_ok() {
+            self.remove_others();
+        }
+        // Not by closing it, which a child that was forked meanwhile has not done.
+        if is_alone {
+            lock(&alone, FlockOperation::Unlock)?;
+        }
+        made
+    }
+
+    fn make_alone(&self) -> io::Result<()> {
+        for (path, entry) in &self.entries {
+            entry.ensure(&self.root, &self.root.join(path))?;
+        }
+        let root = File::open(&self.root)?;
+        let is_held = lock(&root, FlockOperation::NonBlockingLockShared).is_ok();
+        // Where programs have no descriptor of their own; without one it is made anew when it is missing.
+        let high = is_held.then(|| born::duplicate(root.as_raw_fd())).flatten();
+        // Another thread that has it, perhaps in the process that this one was forked from, keeps a lock of its own.
+        if let Ok(mut held) = self.held.try_lock() {
+            *held = high;
+        }
+        Ok(())
+    }
+
+    /// Removes the trees that nobody has any more, as those of addresses that the host had before.
+    fn remove_others(&self) {
+        let Ok(entries) = fs::read_dir(self.run_dir()) else {
+            return;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            if !name.starts_with(NAME.as_bytes()) || path == self.root {
+                continue;
+            }
+            let Ok(tree) = File::open(&path) else {
+                continue;
+            };
+            if lock(&tree, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                // What stays is tried again with the next tree.
+                let _ = fs::remove_dir_all(&path);
+            }
+        }
+    }
+}
+
+fn lock(file: &File, operation: FlockOperation) -> rustix::io::Result<()> {
+    rustix::io::retry_on_intr(|| flock(file, operation))
 }
 
 impl Entry {
@@ -108,7 +192,7 @@ mod tests {
     #[test]
     fn what_is_the_same_is_shared_and_what_differs_is_not() {
         let run_dir = tempfile::tempdir().expect("a directory");
-        let make = |text| Tree::with(run_dir.path(), &one(text)).expect("made");
+        let make = |text| Tree::with(run_dir.path(), one(text)).expect("made");
         let first = make("x");
         assert_eq!(
             fs::read_to_string(first.path().join("c")).expect("text"),
@@ -122,9 +206,47 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_goes_when_nobody_has_it_and_another_is_made() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let make = |text| Tree::with(run_dir.path(), one(text)).expect("made");
+        let count = || fs::read_dir(run_dir.path()).expect("listed").count();
+        fs::create_dir(run_dir.path().join("other")).expect("a directory");
+        let (first, again) = (make("x"), make("x"));
+        let second = make("y");
+        drop(first);
+        let third = make("z");
+        assert_eq!(count(), 4, "two have the first");
+        drop((again, second));
+        // One that is there already looks at no others.
+        drop(make("z"));
+        assert_eq!(count(), 4);
+        let fourth = make("w");
+        assert_eq!(count(), 3);
+        assert!(third.path().exists() && fourth.path().exists());
+    }
+
+    #[test]
+    fn one_whose_lock_a_program_has_closed_comes_back() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let make = |text| Tree::with(run_dir.path(), one(text)).expect("made");
+        let first = make("x");
+        first.held.lock().expect("not poisoned").take();
+        let second = make("y");
+        assert!(!first.path().exists());
+        first.restore().expect("made");
+        let text = fs::read_to_string(first.path().join("c"));
+        assert_eq!(text.expect("text"), "x");
+        // It has its lock again.
+        drop(second);
+        let third = make("z");
+        assert!(first.path().exists() && third.path().exists());
+        assert_eq!(fs::read_dir(run_dir.path()).expect("listed").count(), 2);
+    }
+
+    #[test]
     fn what_a_cleaner_has_taken_is_made_anew() {
         let run_dir = tempfile::tempdir().expect("a directory");
-        let make = || Tree::with(run_dir.path(), &one("x")).expect("made");
+        let make = || Tree::with(run_dir.path(), one("x")).expect("made");
         let (file, link) = (make().path().join("a/b"), make().path().join("c"));
         let text = || fs::read_to_string(&link).expect("text");
         fs::remove_file(&file).expect("removed");

@@ -1,5 +1,8 @@
 //! The device's place in `/sys` and `/dev`.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use crate::pair::Host;
 use crate::programs::compile;
 
@@ -56,19 +59,40 @@ fn programs_of_one_device_share_it_and_another_has_its_own() {
     let host = Host::new();
     let gid = "/sys/class/infiniband/vervain0/ports/1/gids/0";
     let first = host.say("cat", &[gid]);
-    assert_eq!(host.say("cat", &[gid]), first);
-    let mut other = host.command("cat", &[gid]);
-    let other = other.env("VERVAIN_GID", "10.9.8.7").output().expect("cat");
-    let other = String::from_utf8_lossy(&other.stdout);
+    // A shell that has looked there, until its input ends.
+    let mut stays = host.command(
+        "sh",
+        &["-c", &format!("read gid < {gid}; echo $gid; read end")],
+    );
+    let stays = stays.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut stays = stays.expect("sh");
+    let mut seen = String::new();
+    let said = stays.stdout.take().expect("a pipe");
+    BufReader::new(said).read_line(&mut seen).expect("a line");
+    assert_eq!(seen, first);
+    let of = |address: &str| {
+        let mut other = host.command("cat", &[gid]);
+        let other = other.env("VERVAIN_GID", address).output().expect("cat");
+        String::from_utf8_lossy(&other.stdout).into_owned()
+    };
+    let other = of("10.9.8.7");
     assert_eq!(first, "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
     assert_eq!(other, "0000:0000:0000:0000:0000:ffff:0a09:0807\n");
     let is_tree = |entry: &std::fs::DirEntry| {
         let name = entry.file_name();
         name.to_string_lossy().starts_with("places-")
     };
-    let entries = std::fs::read_dir(host.run_dir()).expect("listed");
-    let trees = entries
-        .map(|entry| entry.expect("an entry"))
-        .filter(is_tree);
-    assert_eq!(trees.count(), 2);
+    let trees = || {
+        let entries = std::fs::read_dir(host.run_dir()).expect("listed");
+        let entries = entries.map(|entry| entry.expect("an entry"));
+        entries.filter(is_tree).count()
+    };
+    assert_eq!(trees(), 2);
+    // Nobody has the second one any more, and nobody the first when the shell has ended.
+    of("10.9.8.6");
+    assert_eq!(trees(), 2);
+    drop(stays.stdin.take());
+    stays.wait().expect("sh");
+    of("10.9.8.5");
+    assert_eq!(trees(), 1);
 }
