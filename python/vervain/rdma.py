@@ -27,7 +27,7 @@ class Rdma:
 
     `Rdma()` may be used in a `with`, at whose end everything that it started is killed.
 
-    gid     the device's address: an IP address or any name (127.0.0.1)
+    gid     the device's IP address (127.0.0.1, and the host's others)
     faults  what goes wrong in programs that are started from now on, as `vervain run --faults` takes it: "rc-error@7"
     seed    has faults with shares happen again
     traced  whether programs that are started from now on leave lines for `trace()`. It costs microseconds a request.

@@ -56,8 +56,7 @@ impl Rdma {
         })
     }
 
-    /// Another host, which programs of this one reach: the same run directory, and another address, an IP address or any name. It
-    /// has no faults.
+    /// Another host, which programs of this one reach: the same run directory, and another IP address. It has no faults.
     #[must_use]
     pub fn host(&self, gid: impl AsRef<OsStr>) -> Self {
         Rdma {

@@ -12,7 +12,9 @@ pub(crate) use flags::{
     SoakClient, SoakFlags, StatsFlags, TouchFlags,
 };
 pub use place::{OpenedNic, open_nic};
-pub(crate) use place::{on_a_line, parse_gid, run_dir, run_dir_of, told_run_dir};
+pub(crate) use place::{
+    on_a_line, parse_gid, parse_host_address, run_dir, run_dir_of, told_run_dir,
+};
 pub(crate) use store_flags::{
     StoreCreate, StoreFlags, StoreInspect, StoreKeys, StoreRepair, StoreSet, StoreWhat,
 };

@@ -18,10 +18,7 @@ use super::NicFlags;
 /// A name becomes an address of its own in fd00::/8, the same on every machine.
 pub(crate) fn parse_gid(text: &str) -> Result<Gid, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(match address {
-            IpAddr::V4(address) => Gid::from_ipv4(address),
-            IpAddr::V6(address) => Gid(address.octets()),
-        });
+        return Ok(gid_of(address));
     }
     if text.is_empty() || text.contains(['/', '\0', ' ']) {
         return Err(format!("`{text}` is neither an IP address nor a name"));
@@ -39,6 +36,24 @@ pub(crate) fn parse_gid(text: &str) -> Result<Gid, String> {
         gid[half].copy_from_slice(&hash.to_be_bytes()[8 - len..]);
     }
     Ok(Gid(gid))
+}
+
+fn gid_of(address: IpAddr) -> Gid {
+    match address {
+        IpAddr::V4(address) => Gid::from_ipv4(address),
+        IpAddr::V6(address) => Gid(address.octets()),
+    }
+}
+
+/// A host's address, as programs know it: they resolve names themselves, and would look for another one.
+pub(crate) fn parse_host_address(text: &str) -> Result<Gid, String> {
+    let address = text.parse::<IpAddr>();
+    let address =
+        address.map_err(|_| format!("`{text}` is no IP address; write 10.0.0.1 or fd00::1"))?;
+    match address.is_unspecified() || address.to_canonical().is_multicast() {
+        true => Err(format!("`{text}` is not the address of a host")),
+        false => Ok(gid_of(address)),
+    }
 }
 
 /// The run directory: as given, else in the user's runtime directory, else in /tmp.

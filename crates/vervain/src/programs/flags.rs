@@ -8,14 +8,14 @@ use verbs::Gid;
 use verbs::decorate::FaultPlan;
 
 use super::forms::Form;
-use crate::cli::{parse_gid, run_dir};
+use crate::cli::{parse_host_address, run_dir};
 
 /// The device that programs see.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct DeviceFlags {
-    /// The device's address: an IP address or any name. Programs with different ones are like
-    /// programs of different hosts [default: 127.0.0.1].
-    #[arg(long, value_name = "NAME", value_parser = parse_gid)]
+    /// The device's address, an IP address. Programs with different ones are like programs of different
+    /// hosts [default: those of this host, and 127.0.0.1 first].
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_host_address)]
     pub(crate) gid: Option<Gid>,
     /// Where the programs of this host meet [default: $XDG_RUNTIME_DIR/vervain, or
     /// /tmp/vervain-UID].

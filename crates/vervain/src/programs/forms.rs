@@ -12,7 +12,7 @@ pub(crate) enum Form {
     Fish,
     /// `NAME=VALUE` as it is, for files that take a variable a line: GitHub's $GITHUB_ENV, GitLab's
     /// dotenv reports, `docker run --env-file`.
-    #[value(alias = "github")]
+    #[value(name = "github", alias = "dotenv")]
     Dotenv,
 }
 
@@ -61,6 +61,17 @@ mod tests {
         let mut read = String::from_utf8(read.expect("a shell").stdout).expect("UTF-8");
         assert_eq!(read.pop(), Some('\n'), "printenv ends its line");
         read
+    }
+
+    #[test]
+    fn the_forms_are_those_that_the_readme_names() {
+        let names = Form::value_variants().iter().map(|form| {
+            let value = form.to_possible_value().expect("none is hidden");
+            value.get_name().to_string()
+        });
+        let flag = format!("`--format {}`", names.collect::<Vec<_>>().join(" "));
+        let readme = include_str!("../../../../README.md");
+        assert!(readme.contains(&flag), "{flag}");
     }
 
     #[test]

@@ -295,6 +295,15 @@ fn exit_codes_tell_a_no_from_a_wrong_call() {
             "neither an IP address nor a name",
         ),
         (
+            &["run", "--gid", "localhost", "true"],
+            "`localhost` is no IP address; write 10.0.0.1 or fd00::1",
+        ),
+        (&["env", "--gid", "::"], "`::` is not the address of a host"),
+        (
+            &["devices", "--gid", "224.0.0.1"],
+            "`224.0.0.1` is not the address of a host",
+        ),
+        (
             &["serve", "--memory", "lots"],
             "is no size; write 4096, 64K, 100M or 1.5G",
         ),
