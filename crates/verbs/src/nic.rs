@@ -132,6 +132,16 @@ pub trait Nic: Send + Sync + Debug {
         Err(VerbsError::Unsupported { what })
     }
 
+    /// Has what peers do here wait, as if this NIC did not answer them, or lets it go on: their reliable connections try again until
+    /// their time-outs say otherwise, and their unreliable messages are lost. For whoever lets things go wrong.
+    ///
+    /// # Errors
+    /// `Unsupported` where peers cannot be kept waiting.
+    fn keep_peers_waiting(&self, _waiting: bool) -> Result<(), VerbsError> {
+        let what = "keeping peers waiting";
+        Err(VerbsError::Unsupported { what })
+    }
+
     /// Makes a memory window, which is bound to nothing.
     ///
     /// # Errors

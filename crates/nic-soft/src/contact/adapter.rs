@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -73,6 +73,8 @@ pub(crate) struct Adapter {
     /// Messages that were dropped for want of room, and of RECVs.
     unsent: AtomicU64,
     unreceived: AtomicU64,
+    /// Peers find no queue pair here that takes anything, though some do.
+    pub(crate) keeps_peers_waiting: AtomicBool,
     /// The last number that changed with an object's description.
     generation: AtomicU32,
     /// The agent's epoll descriptor, to which connections are added.
@@ -132,6 +134,7 @@ impl Adapter {
             quiescence,
             fails_with_peers,
             datagrams_wait,
+            keeps_peers_waiting: AtomicBool::new(false),
             generation: AtomicU32::new((incarnation >> 32) as u32 | 1),
             agent_epoll,
             agent_wake,

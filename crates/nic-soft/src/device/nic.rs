@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use verbs::nic::{
@@ -355,6 +356,14 @@ impl Nic for SoftNic {
         let sides = self.objects.sides();
         sides.iter().for_each(|side| side.qp.publish_anew());
         self.adapter().quiescence.wait();
+        Ok(())
+    }
+
+    fn keep_peers_waiting(&self, waiting: bool) -> Result<(), VerbsError> {
+        let keeps_waiting = &self.adapter().keeps_peers_waiting;
+        keeps_waiting.store(waiting, Ordering::Release);
+        let sides = self.objects.sides();
+        sides.iter().for_each(|side| side.qp.publish_anew());
         Ok(())
     }
 

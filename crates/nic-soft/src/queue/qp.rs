@@ -465,7 +465,9 @@ impl QpShared {
                 machine.access()
             };
             let generation = self.adapter.next_generation();
-            let word = qp_entry::word(generation, self.transport, access, machine.receives());
+            let is_kept_back = self.adapter.keeps_peers_waiting.load(Ordering::Acquire);
+            let receives = machine.receives() && !is_kept_back;
+            let word = qp_entry::word(generation, self.transport, access, receives);
             match self.is_flawed.load(Ordering::Acquire) {
                 true => word | FLAWED,
                 false => word,

@@ -114,6 +114,11 @@ fn a_device_fails_or_stands_still_or_is_small() {
         "a device that stands still",
     );
     suffers(
+        "frozen-peer",
+        "qp0: freeze@1:2000",
+        "a peer that stands still",
+    );
+    suffers(
         "small",
         "small",
         "a queue that is longer than the device allows",

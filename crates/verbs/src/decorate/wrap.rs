@@ -309,6 +309,10 @@ impl<L: Layer> Nic for Wrap<L> {
         Ok(())
     }
 
+    fn keep_peers_waiting(&self, waiting: bool) -> Result<(), VerbsError> {
+        self.nic.keep_peers_waiting(waiting)
+    }
+
     fn alloc_window(&self, pd: PdNum, kind: WindowKind) -> Result<Box<dyn NicWindow>, VerbsError> {
         self.layer.control(Control::AllocWindow)?;
         self.nic.alloc_window(pd, kind)

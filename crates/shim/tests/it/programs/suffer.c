@@ -324,6 +324,60 @@ static void frozen(struct rc *rc)
 	CHECK(done(rc, 2) == IBV_WC_SUCCESS);
 }
 
+/* A WRITE into the memory of another device. */
+static int writes_to(struct rc *from, struct rc *to, int at, uint64_t id)
+{
+	struct ibv_sge sge = { (uintptr_t) from->memory, 8, from->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad;
+
+	wr.send_flags = IBV_SEND_SIGNALED;
+	wr.wr.rdma.remote_addr = (uintptr_t) to->memory + LEN - 8;
+	wr.wr.rdma.rkey = to->mr->rkey;
+	*(volatile uint64_t *) from->memory = id;
+	return ibv_post_send(from->qp[at], &wr, &bad);
+}
+
+/* A peer writes into the memory of a device that stands still. */
+static void frozen_peer(struct rc *rc)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct rc peer = rc_open(), *both[] = { rc, &peer };
+	volatile uint64_t *last = (volatile uint64_t *) (rc->memory + LEN - 8);
+	union ibv_gid gid;
+	struct ibv_wc wc;
+
+	for (int at = 0; at < 4; at++)
+		CHECK(ibv_modify_qp(both[at / 2]->qp[at % 2], &attr, IBV_QP_STATE) == 0);
+	for (int at = 0; at < 4; at++) {
+		struct rc *to = both[!(at / 2)];
+		struct ibv_qp *qp = both[at / 2]->qp[at % 2];
+
+		CHECK(ibv_query_gid(to->context, 1, 0, &gid) == 0);
+		rc_to_rtr(qp, &gid, to->qp[at % 2]->qp_num);
+		/* It is given up after half a second, or never. */
+		attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_RTS, .timeout = careless ? 16 : 0, .retry_cnt = 1, .max_rd_atomic = 1 };
+		CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT
+				    | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+	}
+	CHECK(writes_to(rc, &peer, 0, 0) == 0 && done(rc, 0) == IBV_WC_SUCCESS);
+	CHECK(writes_to(&peer, rc, 1, 7) == 0);
+	wc = rc_poll(peer.cq);
+	CHECK(wc.wr_id == 7 && (careless || wc.status == IBV_WC_SUCCESS));
+	/* At this one it stops. */
+	CHECK(writes_to(rc, &peer, 0, 1) == 0);
+	CHECK(writes_to(&peer, rc, 1, 8) == 0);
+	if (careless) {
+		if (rc_poll(peer.cq).status == IBV_WC_RETRY_EXC_ERR)
+			found("a peer that stands still");
+		return;
+	}
+	for (int polls = 0; polls < 1000; polls++)
+		CHECK(ibv_poll_cq(peer.cq, 1, &wc) == 0 && *last == 7);
+	CHECK(done(rc, 1) == IBV_WC_SUCCESS);
+	wc = rc_poll(peer.cq);
+	CHECK(wc.wr_id == 8 && wc.status == IBV_WC_SUCCESS && *last == 8);
+}
+
 static void small(struct rc *rc)
 {
 	struct ibv_qp_init_attr init = { .send_cq = rc->cq, .recv_cq = rc->cq, .qp_type = IBV_QPT_RC };
@@ -433,7 +487,7 @@ static const struct {
 	{ "reply-first", reply_first }, { "late", late }, { "qp-fatal", qp_fatal }, { "rnr", not_ready },
 	{ "post-enomem", no_memory }, { "placement", placement }, { "port-down", port_down }, { "port-gone", port_gone },
 	{ "device-fatal", device_fatal }, { "revoke", revoked }, { "spurious", spurious }, { "freeze", frozen },
-	{ "small", small }, { "late-rtr", late_rtr },
+	{ "small", small }, { "late-rtr", late_rtr }, { "frozen-peer", frozen_peer },
 	{ "refuse-mr", refuse_mr }, { "chatter", chatter },
 };
 

@@ -155,25 +155,29 @@ impl Condition {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Time passes.
-    pub(super) fn tick(&self) {
+    /// Time passes; true when the NIC stands still no longer.
+    pub(super) fn tick(&self) -> bool {
         let less = |calls: u32| (calls > 0 && calls < FOR_GOOD).then(|| calls - 1);
         let (order, place) = (Ordering::Relaxed, &self.port_down);
         // Where nothing is to be counted, nothing is.
-        let _ = self.frozen.fetch_update(order, order, less);
+        let goes_on =
+            self.frozen.load(order) > 0 && self.frozen.fetch_update(order, order, less) == Ok(1);
         if place.load(order) > 0 && place.fetch_update(order, order, less) == Ok(1) {
             self.raise(AsyncEvent::PortUp(PORT));
         }
+        goes_on
     }
 
-    /// Somebody is about to sleep: what lasts for so many calls ends, because there may be none.
-    pub(super) fn end_waiting(&self) {
-        self.frozen.store(0, Ordering::Relaxed);
+    /// Somebody is about to sleep: what lasts for so many calls ends, because there may be none. True when the NIC stands still no
+    /// longer.
+    pub(super) fn end_waiting(&self) -> bool {
+        let goes_on = self.frozen.swap(0, Ordering::Relaxed) > 0;
         let less = |calls: u32| (calls > 0 && calls < FOR_GOOD).then_some(0);
         let (order, place) = (Ordering::Relaxed, &self.port_down);
         if place.fetch_update(order, order, less).is_ok() {
             self.raise(AsyncEvent::PortUp(PORT));
         }
+        goes_on
     }
 
     /// Somebody may sleep on a completion queue from now on.

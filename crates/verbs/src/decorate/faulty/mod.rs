@@ -94,6 +94,7 @@ impl Faulty {
                 mrs_asked: AtomicU64::new(0),
                 rtrs_asked: AtomicU64::new(0),
                 living: Mutex::default(),
+                peers_wait: Mutex::default(),
                 plan,
                 foreign,
                 control: Mutex::new(control),
@@ -136,6 +137,8 @@ struct Shared {
     rtrs_asked: AtomicU64,
     /// What there is of a small device's objects: queue pairs, completion queues, shared receive queues.
     living: Mutex<[Living; 3]>,
+    /// Whether peers were told to wait, as long as the NIC stands still.
+    peers_wait: Mutex<bool>,
     replies_first: bool,
     /// Whether completions may be kept back.
     late_completions: bool,
@@ -278,10 +281,37 @@ impl Shared {
         }
     }
 
+    /// The NIC stands still for so many calls.
+    fn freeze(&self, calls: u32) {
+        self.condition.freeze(calls);
+        self.keep_peers();
+    }
+
+    /// A call was made.
+    fn pass_time(&self) {
+        if self.condition.tick() {
+            self.keep_peers();
+        }
+    }
+
+    /// Has peers wait, or go on, as the NIC stands still or does not.
+    #[cold]
+    fn keep_peers(&self) {
+        let mut peers_wait = lock(&self.peers_wait);
+        let is_frozen = self.condition.is_frozen();
+        if *peers_wait != is_frozen {
+            *peers_wait = is_frozen;
+            // Where the NIC cannot, its peers go on.
+            let _ = self.foreign.nic.keep_peers_waiting(is_frozen);
+        }
+    }
+
     /// Whoever made these calls is about to sleep: nothing waits for further ones.
     fn end_waiting(&self, cq: CqNum) {
         self.condition.sleeps_on(cq);
-        self.condition.end_waiting();
+        if self.condition.end_waiting() {
+            self.keep_peers();
+        }
         for qp in self.cores() {
             let mut core = lock(&qp);
             if core.completes_on(cq) {
@@ -292,7 +322,7 @@ impl Shared {
 
     /// Time passes for the queue pairs of a completion queue.
     fn tick(&self, cq: CqNum) {
-        self.condition.tick();
+        self.pass_time();
         for qp in self.cores() {
             let mut core = lock(&qp);
             if core.completes_on(cq) {

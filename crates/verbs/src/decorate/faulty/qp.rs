@@ -310,7 +310,7 @@ impl Core {
         for (index, wr) in batch.iter().enumerate() {
             let posted = self.post_one(&wr);
             posted.map_err(|reason| PostError { index, reason })?;
-            self.shared.condition.tick();
+            self.shared.pass_time();
             self.tick();
         }
         Ok(())
@@ -353,7 +353,7 @@ impl Core {
             Fault::NoMemory => return Err(PostReason::QueueFull),
             Fault::Revoke => self.revokes = true,
             Fault::Kill => condition.kill(),
-            Fault::Freeze(calls) => condition.freeze(calls),
+            Fault::Freeze(calls) => self.shared.freeze(calls),
             Fault::PortDown(calls) => condition.port_down(calls),
             Fault::DeviceFatal => self.shared.fail(),
             Fault::QpFatal => {
