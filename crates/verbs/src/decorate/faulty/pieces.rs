@@ -17,7 +17,7 @@ const WORD: usize = 8;
 pub(super) fn pieces(len: usize, random: &mut Random) -> Vec<Range<usize>> {
     let words = len.div_ceil(WORD);
     if words < 2 {
-        return Vec::from([0..len]);
+        return std::iter::once(0..len).collect();
     }
     let count = 2 + random.below(PIECES_MAX.min(words) - 1);
     let mut cuts = BTreeSet::from([0]);
