@@ -10,6 +10,7 @@ mod confined;
 mod dlopen;
 mod faults;
 mod gids;
+mod last_words;
 mod layout;
 mod libfabric;
 mod matrix;
