@@ -13,7 +13,7 @@ use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
     Rc, Uc, Ud, Wr,
 };
-use verbs::{Access, Qkey, QpState, RecvWr, Wc, WcStatus};
+use verbs::{Access, Qkey, QpState, RecvWr, RemoteAddr, Sge, Wc, WcStatus};
 
 use crate::pair::{self, Process};
 
@@ -273,22 +273,47 @@ fn a_request_under_way_to_a_dying_peer_completes_with_an_error() {
 #[test]
 fn an_atomic_that_a_dying_peer_was_asked_for_completes_with_an_error() {
     let run_dir = tempfile::tempdir().expect("a directory");
-    let mut here = End::new(Context::new(pair::open(run_dir.path())));
-    let (mut process, there) = steer(pair::callers_child(run_dir.path()));
+    let child = pair::callers_child(run_dir.path());
+    asks_a_dying_peer(run_dir.path(), child, |result, place, id| {
+        Wr::fetch_add(result, place, 1).id(id)
+    });
+}
+
+#[test]
+fn a_copy_that_a_dying_peer_was_asked_for_completes_with_an_error() {
+    crate::refuse::refuse_copying();
+    for is_read in [false, true] {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let child = pair::refused_child(run_dir.path());
+        asks_a_dying_peer(run_dir.path(), child, |sges, place, id| match is_read {
+            true => Wr::read(sges, place).id(id),
+            false => Wr::write(sges, place).id(id),
+        });
+    }
+}
+
+/// A peer's process answers the first request that it alone can carry out, and dies when it is asked for two more.
+fn asks_a_dying_peer(
+    run_dir: &Path,
+    child: (Process, UnixStream),
+    ask: impl for<'a> Fn(&'a [Sge; 1], RemoteAddr, u64) -> Wr<'a, Rc>,
+) {
+    let mut here = End::new(Context::new(pair::open(run_dir)));
+    let (mut process, there) = steer(child);
     let mut there = End::new(there);
     here.connect(&there);
     there.connect(&here);
-    let (word, result) = (there.memory.remote(64), [here.memory.sge(0..8)]);
-    let add = |id| Wr::fetch_add(&result, word, 1).id(id);
-    here.rc.post_send(&[add(4)]).expect("posted");
-    let done = next(&mut here.cq, "the addition");
+    let (place, sges) = (there.memory.remote(64), [here.memory.sge(0..8)]);
+    let ask = |id| ask(&sges, place, id);
+    here.rc.post_send(&[ask(4)]).expect("posted");
+    let done = next(&mut here.cq, "the first answer");
     assert_eq!((done.id, done.status), (4, WcStatus::Success));
     // It stands still, and cannot carry anything out.
     let pid = rustix::process::Pid::from_child(&process.0);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("told");
     let stops = rustix::process::WaitOptions::UNTRACED;
     rustix::process::waitpid(Some(pid), stops).expect("stopped");
-    here.rc.post_send(&[add(5), add(6)]).expect("posted");
+    here.rc.post_send(&[ask(5), ask(6)]).expect("posted");
     let mut out = [Wc::default()];
     for _ in 0..1000 {
         assert_eq!(here.cq.poll(&mut out), Ok(0));
@@ -300,44 +325,6 @@ fn an_atomic_that_a_dying_peer_was_asked_for_completes_with_an_error() {
     assert_eq!((failed.id, failed.status), (5, WcStatus::RetryExcErr));
     let flushed = next(&mut here.cq, "the flush");
     assert_eq!((flushed.id, flushed.status), (6, WcStatus::WrFlushErr));
-}
-
-#[test]
-fn a_copy_that_a_dying_peer_was_asked_for_completes_with_an_error() {
-    crate::refuse::refuse_copying();
-    for is_read in [false, true] {
-        let run_dir = tempfile::tempdir().expect("a directory");
-        let mut here = End::new(Context::new(pair::open(run_dir.path())));
-        let (mut process, there) = steer(pair::refused_child(run_dir.path()));
-        let mut there = End::new(there);
-        here.connect(&there);
-        there.connect(&here);
-        let (place, sges) = (there.memory.remote(64), [here.memory.sge(0..8)]);
-        let ask = |id| match is_read {
-            true => Wr::read(&sges, place).id(id),
-            false => Wr::write(&sges, place).id(id),
-        };
-        here.rc.post_send(&[ask(4)]).expect("posted");
-        let done = next(&mut here.cq, "the copy");
-        assert_eq!((done.id, done.status), (4, WcStatus::Success));
-        // It stands still, and cannot copy anything.
-        let pid = rustix::process::Pid::from_child(&process.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("told");
-        let stops = rustix::process::WaitOptions::UNTRACED;
-        rustix::process::waitpid(Some(pid), stops).expect("stopped");
-        here.rc.post_send(&[ask(5), ask(6)]).expect("posted");
-        let mut out = [Wc::default()];
-        for _ in 0..1000 {
-            assert_eq!(here.cq.poll(&mut out), Ok(0));
-        }
-        process.0.kill().expect("killed");
-        process.0.wait().expect("ended");
-        keep(there);
-        let failed = next(&mut here.cq, "the error");
-        assert_eq!((failed.id, failed.status), (5, WcStatus::RetryExcErr));
-        let flushed = next(&mut here.cq, "the flush");
-        assert_eq!((flushed.id, flushed.status), (6, WcStatus::WrFlushErr));
-    }
 }
 
 #[test]
