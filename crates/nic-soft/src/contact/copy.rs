@@ -1,8 +1,9 @@
 //! Copies to and from memory that only its owner can reach, as they are asked for: its agent makes them
 //! ([`crate::contact::delegated`]), through a stage of the inbox that it has made for whoever asks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use verbs::{Access, Gid, QpNum};
 
@@ -84,23 +85,71 @@ impl CopyRequest {
 pub(crate) struct Stages {
     /// A bit for each that is.
     taken: AtomicU32,
+    /// Those who wait for one.
+    waiting: AtomicU32,
+    /// When one was last given back: the peer answers.
+    freed: Mutex<Option<Instant>>,
 }
 
 const _: () = assert!(STAGES <= u32::BITS as usize);
 
 impl Stages {
-    /// Takes one, if any is free.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Staged> {
+    /// Takes one, if any is free. Whoever gets none waits, and comes before those who have not waited: one that gives its
+    /// stage back, and wants one again, does not take it from under the others.
+    pub(crate) fn take(self: &Arc<Self>, waits: &mut Option<Waits>) -> Option<Staged> {
         let free = |taken: u32| {
             let number = taken.trailing_ones();
             ((number as usize) < STAGES).then_some(taken | 1 << number)
         };
+        let free_count = STAGES - self.taken.load(Ordering::Relaxed).count_ones() as usize;
+        let comes_after = self.waiting.load(Ordering::Relaxed) as usize >= free_count;
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-        let before = self.taken.fetch_update(success, failure, free).ok()?;
+        let before = match waits.is_none() && comes_after {
+            true => None,
+            false => self.taken.fetch_update(success, failure, free).ok(),
+        };
+        let Some(before) = before else {
+            waits.get_or_insert_with(|| Waits::for_one_of(self));
+            return None;
+        };
+        *waits = None;
         Some(Staged {
             stages: Arc::clone(self),
             number: before.trailing_ones() as usize,
         })
+    }
+
+    fn freed(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for a stage, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    stages: Arc<Stages>,
+    since: Instant,
+}
+
+impl Waits {
+    fn for_one_of(stages: &Arc<Stages>) -> Self {
+        stages.waiting.fetch_add(1, Ordering::Relaxed);
+        Waits {
+            stages: Arc::clone(stages),
+            since: Instant::now(),
+        }
+    }
+
+    /// Since when the peer has answered nobody, as far as this one has waited.
+    pub(crate) fn since(&self) -> Instant {
+        let freed = *self.stages.freed();
+        freed.map_or(self.since, |freed| freed.max(self.since))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.stages.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -119,6 +168,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
+        *self.stages.freed() = Some(Instant::now());
         let others = !(1u32 << self.number);
         self.stages.taken.fetch_and(others, Ordering::Release);
     }
@@ -165,12 +215,38 @@ mod tests {
     #[test]
     fn a_stage_is_taken_once_until_it_is_dropped() {
         let stages = Arc::new(Stages::default());
-        let mut taken: Vec<_> = std::iter::from_fn(|| stages.take()).collect();
+        let take = || stages.take(&mut None);
+        let mut taken: Vec<_> = std::iter::from_fn(take).collect();
         let numbers: Vec<_> = taken.iter().map(Staged::number).collect();
         assert_eq!(numbers, Vec::from_iter(0..STAGES));
         drop(taken.remove(5));
-        assert_eq!(stages.take().map(|one| one.number()), Some(5));
+        assert_eq!(take().map(|one| one.number()), Some(5));
         drop(taken);
-        assert_eq!(stages.take().map(|one| one.number()), Some(0));
+        assert_eq!(take().map(|one| one.number()), Some(0));
+    }
+
+    #[test]
+    fn who_has_waited_for_a_stage_comes_before_who_gives_one_back() {
+        let stages = Arc::new(Stages::default());
+        let mut taken: Vec<_> = std::iter::from_fn(|| stages.take(&mut None)).collect();
+        let (mut first, mut second) = (None, None);
+        assert!(stages.take(&mut first).is_none() && first.is_some());
+        let began = first.as_ref().expect("it waits").since();
+        while Instant::now() == began {}
+        drop(taken.pop());
+        let since = first.as_ref().expect("it waits").since();
+        assert!(since > began, "the peer answers");
+        // Whoever has given it back.
+        assert!(stages.take(&mut second).is_none() && second.is_some());
+        assert!(stages.take(&mut first).is_some() && first.is_none());
+        assert!(stages.take(&mut second).is_some());
+        // Who gives up holds nobody up.
+        taken.clear();
+        let held: Vec<_> = (1..STAGES).map(|_| stages.take(&mut None)).collect();
+        assert!(held.iter().all(Option::is_some));
+        first = Some(Waits::for_one_of(&stages));
+        assert!(stages.take(&mut None).is_none());
+        drop(first);
+        assert!(stages.take(&mut None).is_some());
     }
 }

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use verbs::{Gid, VerbsError};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::copy::{Staged, Stages};
+use crate::contact::copy::{Staged, Stages, Waits};
 use crate::contact::delegated::DelegatedQuestion;
 use crate::contact::doorbell::Doorbell;
 use crate::contact::foreign::Foreign;
@@ -141,8 +141,8 @@ impl Peer {
     }
 
     /// Takes a stage of our inbox there, if any is free.
-    pub(crate) fn take_stage(&self) -> Option<Staged> {
-        self.stages.take()
+    pub(crate) fn take_stage(&self, waits: &mut Option<Waits>) -> Option<Staged> {
+        self.stages.take(waits)
     }
 
     /// The first byte of a stage, of [`STAGE_LEN`](crate::shared::layout::STAGE_LEN).

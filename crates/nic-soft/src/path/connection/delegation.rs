@@ -10,7 +10,7 @@ use std::time::Instant;
 use verbs::{Op, SendWr, Transport, mem};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::copy::{CopyRequest, Way};
+use crate::contact::copy::{CopyRequest, Waits, Way};
 use crate::contact::delegated::{Delegated, DelegatedQuestion};
 use crate::memory::local::Local;
 use crate::path::connection::{Connection, Outcome, Progress, Wait, put_word};
@@ -22,11 +22,16 @@ use crate::shared::layout::STAGE_LEN;
 #[derive(Debug, Default)]
 pub(super) struct Delegation {
     question: Option<Arc<DelegatedQuestion>>,
-    /// Since when a piece has waited for a stage, if it does.
-    since: Option<Instant>,
+    /// A piece waits for a stage.
+    waits: Option<Waits>,
 }
 
 impl Connection {
+    /// Leaves what the peer's process was asked for alone: the request has been flushed, or given up.
+    pub(crate) fn forget_asked(&mut self) {
+        self.delegation = Delegation::default();
+    }
+
     /// Asks the peer's process for an atomic.
     #[cold]
     pub(super) fn ask(&mut self, adapter: &Adapter, request: Delegated) -> Outcome {
@@ -62,13 +67,14 @@ impl Connection {
             Progress::Copied(done) => done,
             _ => 0,
         };
-        let since = *self.delegation.since.get_or_insert_with(Instant::now);
-        let Some(stage) = link.peer.take_stage() else {
+        let waits = &mut self.delegation.waits;
+        let Some(stage) = link.peer.take_stage(waits) else {
             // Those of requests that were given up come back when the peer has answered.
-            if !self.patience.is_over(adapter, since) {
+            let is_over = |waits: &Waits| self.patience.is_over(adapter, waits.since());
+            if !waits.as_ref().is_some_and(is_over) {
                 return Outcome::Wait(Wait::Answer);
             }
-            self.delegation.since = None;
+            *waits = None;
             return self.unless_lost(Outcome::Failed(Cause::NoAnswer));
         };
         let piece = (len - done).min(STAGE_LEN);
@@ -88,12 +94,13 @@ impl Connection {
         // From here on it goes on over this connection alone.
         link.has_begun();
         *progress = Progress::Copied(done);
-        let question = DelegatedQuestion::new(Delegated::Copy(request), Some(stage), since);
+        let question =
+            DelegatedQuestion::new(Delegated::Copy(request), Some(stage), Instant::now());
         let question = Arc::new(question);
         link.peer.delegate(adapter, &question);
         self.delegation = Delegation {
             question: Some(question),
-            since: None,
+            waits: None,
         };
         Outcome::Wait(Wait::Answer)
     }

@@ -44,6 +44,7 @@ impl SendQueue {
     /// died.
     pub(crate) fn flush(&mut self, qp: &Arc<QpShared>) {
         self.dests.end_waiting();
+        self.connection.forget_asked();
         let dead = self.connection.is_peer_gone();
         while let Some(kept) = self.kept.pop_front() {
             let cause = kept.waiting.filter(|_| dead).map(|_| Cause::PeerGone);
