@@ -616,6 +616,10 @@ impl Connections {
     fn answer_first(&mut self, objects: &dyn Objects) -> Option<Turn> {
         let token = self.asking.pop_front()?;
         let connection = self.connections.get_mut(&token)?;
+        if connection.is_answering {
+            // Answers go in order: whoever carries the first ones out has it wait anew.
+            return None;
+        }
         let mut asked = std::mem::take(&mut connection.asked);
         let sweeps = std::mem::take(&mut connection.asks_to_sweep);
         let (inbox, pid) = (connection.inbox.clone()?, connection.pid);
@@ -650,7 +654,11 @@ impl Connections {
             && !turn.asked.is_empty()
         {
             connection.is_answering = false;
-            let (asks, pid) = (connection.asks(), connection.pid);
+            // What it holds is taken up below.
+            let asks = connection.asks_to_sweep
+                || !connection.asked.is_empty()
+                || (connection.held.is_some() && !turn.opens_held);
+            let pid = connection.pid;
             let is_told = self.tell(objects, token, (&turn.inbox, pid), &turn.asked);
             // What it has asked meanwhile; or else it waits already.
             if asks && is_told && self.connections.contains_key(&token) {

@@ -16,6 +16,7 @@ use crate::contact::peer::Peer;
 use crate::device::unfinished::Unfinished;
 use crate::memory::mr::Regions;
 use crate::memory::pd::Pds;
+use crate::memory::{atomic, copy};
 use crate::queue::channel::ChannelShared;
 use crate::queue::cq::Completes;
 use crate::queue::events::Events;
@@ -171,16 +172,17 @@ impl Objects for Registry {
     }
 
     fn carry_out(&self, request: &Delegated, inbox: &PeerInbox) -> Result<u64, Cause> {
-        match request {
+        // The queue pair is looked at inside, so that none that has left RTR or RTS is taken for one that has not.
+        self.regions.active(|| match request {
             Delegated::Atomic(request) => {
                 let pd = self.responder(request.qpn, inbox.peer, Access::REMOTE_ATOMIC)?;
-                self.regions.atomic(pd, request)
+                atomic::carry_out(&self.adapter, pd, request)
             }
             Delegated::Copy(request) => {
                 let pd = self.responder(request.qpn, inbox.peer, request.needed())?;
-                self.regions.copy(pd, request, inbox).map(|()| 0)
+                copy::carry_out(&self.adapter, pd, request, inbox).map(|()| 0)
             }
-        }
+        })
     }
 
     fn lane_opened(&self, lane: NewLane) {

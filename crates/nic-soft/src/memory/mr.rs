@@ -9,15 +9,11 @@ use verbs::nic::NicMr;
 use verbs::{Access, Iova, Lkey, Rkey, VerbsError, WindowBind, mem, rules};
 
 use crate::contact::adapter::Adapter;
-use crate::contact::atomic::AtomicRequest;
-use crate::contact::copy::CopyRequest;
-use crate::contact::inbox::PeerInbox;
 use crate::memory::known::{Holder, Known, REMOTELY};
 use crate::memory::pages;
 use crate::memory::pd::PdUse;
 use crate::memory::remap::{self, Place};
 use crate::memory::windows::Windows;
-use crate::memory::{atomic, copy};
 use crate::shared::cause::Cause;
 use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, mr_index};
 use crate::shared::mr_entry::{self, Described};
@@ -91,24 +87,11 @@ impl Regions {
         Some((known.pd, known.file?))
     }
 
-    /// Carries an atomic out that a peer has asked for over a queue pair of a protection domain.
-    pub(crate) fn atomic(&self, pd: u32, request: &AtomicRequest) -> Result<u64, Cause> {
+    /// Works on regions for a peer: who takes regions or rights away waits for the end of it.
+    pub(crate) fn active<R>(&self, work: impl FnOnce() -> R) -> R {
         let activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
         let _active = activity.enter();
-        atomic::carry_out(&self.adapter, pd, request)
-    }
-
-    /// Copies for a peer that has asked for it over a queue pair of a protection domain, through a stage of the inbox
-    /// made for it.
-    pub(crate) fn copy(
-        &self,
-        pd: u32,
-        request: &CopyRequest,
-        inbox: &PeerInbox,
-    ) -> Result<(), Cause> {
-        let activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
-        let _active = activity.enter();
-        copy::carry_out(&self.adapter, pd, request, inbox)
+        work()
     }
 
     fn next_variant(&self) -> u16 {
