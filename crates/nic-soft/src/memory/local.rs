@@ -1,5 +1,7 @@
 //! The local side of a request: where its bytes are, checked.
 
+use std::ops::Range;
+
 use verbs::{Access, Op, Payload, SendWr, Sge, mem};
 
 use crate::contact::adapter::Adapter;
@@ -23,6 +25,29 @@ pub(crate) fn find(
     }
 }
 
+/// Where some bytes of an element are, of which all has been checked, and they are there.
+#[inline]
+pub(crate) fn part(
+    adapter: &Adapter,
+    pd: u32,
+    sge: &Sge,
+    bytes: Range<usize>,
+    needed: Access,
+) -> Result<*mut u8, Cause> {
+    match mr::local(adapter, pd, sge, needed) {
+        Some(place) => Ok(place.wrapping_add(bytes.start)),
+        None => {
+            mr::on_demand(adapter, pd, sge, needed)?;
+            let part = Sge {
+                addr: sge.addr.wrapping_add(bytes.start as u64),
+                len: bytes.len() as u32,
+                ..*sge
+            };
+            mr::local_on_demand(adapter, pd, &part, needed)
+        }
+    }
+}
+
 /// The local side of a request as checked pieces.
 #[derive(Clone, Copy)]
 pub(crate) enum Local<'a> {
@@ -36,7 +61,7 @@ impl<'a> Local<'a> {
     #[inline]
     pub(crate) fn check(adapter: &'a Adapter, pd: u32, wr: &SendWr<'a>) -> Result<Self, Cause> {
         let needed = match wr.op {
-            Op::Send { .. } | Op::Write { .. } => Access::empty(),
+            Op::Send { .. } | Op::SendInvalidate { .. } | Op::Write { .. } => Access::empty(),
             _ => Access::LOCAL_WRITE,
         };
         match wr.payload {

@@ -631,12 +631,11 @@ fn scatter(
             skip -= room;
             continue;
         }
-        let to = local::find(adapter, pd, sge, Access::LOCAL_WRITE)?;
         let now = len.min(room - skip);
-        // SAFETY: `local` has checked the element; `skip + now` is within it, and `source` has
-        // `len` bytes left.
+        let to = local::part(adapter, pd, sge, skip..skip + now, Access::LOCAL_WRITE)?;
+        // SAFETY: the part was checked, and `source` has `len` bytes left.
         unsafe {
-            verbs::mem::fetch(to.add(skip), source, now);
+            verbs::mem::fetch(to, source, now);
             source = source.add(now);
         }
         len -= now;

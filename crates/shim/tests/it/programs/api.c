@@ -341,6 +341,7 @@ static void second(void)
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(b.qp);
 	struct ibv_sge sge = { (uintptr_t) a.bytes, 16, a.mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = 9, .opcode = IBV_WR_LOCAL_INV, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_mr *readable;
 	struct ibv_wc wc;
 	uint32_t rkey;
 
@@ -374,6 +375,9 @@ static void second(void)
 	CHECK(written(&a, 56, rkey, "zero....") == IBV_WC_SUCCESS && !memcmp(b.bytes + 256 + 56, "zero....", 8));
 	/* Taken away by the peer: what it sends behind that fails, though nobody has polled. */
 	received(&b, 11);
+	readable = ibv_reg_mr(a.pd, a.bytes, 64, 0);
+	CHECK(readable);
+	sge.lkey = readable->lkey;
 	wr = (struct ibv_send_wr) { .wr_id = 12, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_INV,
 		.send_flags = IBV_SEND_SIGNALED, .invalidate_rkey = rkey };
 	memcpy(a.bytes, "with a farewell", 16);
@@ -449,6 +453,7 @@ static void second(void)
 		OK(ibv_dealloc_mw(one));
 	}
 	CHECK(ibv_dealloc_pd(b.pd) == EBUSY);
+	OK(ibv_dereg_mr(readable));
 	OK(ibv_dealloc_mw(mw));
 }
 
@@ -975,6 +980,7 @@ static void on_demand(void)
 	char *bytes = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *again;
 	struct ibv_mr *mr, *readable;
 	struct ibv_sge sge;
+	struct ibv_recv_wr recv = { .wr_id = 30, .sg_list = &sge, .num_sge = 1 }, *bad;
 	unsigned char there;
 
 	OK(ibv_query_device_ex(a.context, NULL, &device));
@@ -1015,6 +1021,14 @@ static void on_demand(void)
 	CHECK(ibv_advise_mr(b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &sge, 1) == EPERM);
 	OK(ibv_advise_mr(b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
 	nowhere(&b, &a, (uintptr_t) bytes + 2 * page, mr->lkey);
+	/* A message takes the pages that its bytes go to, and no others of its RECV. */
+	connected(&a, &b, IBV_QPT_RC);
+	sge = (struct ibv_sge) { (uintptr_t) bytes + page, len - page, mr->lkey };
+	OK(ibv_post_recv(b.qp, &recv, &bad));
+	memcpy(a.bytes, "in a part of it", 16);
+	CHECK(asked(&a, &b, IBV_WR_SEND, (uintptr_t) a.bytes + 8, a.mr->lkey) == IBV_WC_SUCCESS);
+	CHECK(completion(&b, &a).status == IBV_WC_SUCCESS && !memcmp(bytes + page, "in a part of it", 16));
+	CHECK(!mincore(bytes + 300 * page, page, &there) && !(there & 1));
 	OK(ibv_dereg_mr(readable));
 	OK(ibv_dereg_mr(mr));
 }
