@@ -216,6 +216,15 @@ static void placement(struct rc *rc)
 		if (torn)
 			found(holes ? "a last word before the others, which came in no order" : "a last word before the others");
 	}
+	/* Whoever hears of a WRITE hears of all its bytes. */
+	CHECK(rc_recv(rc, 1, 70) == 0);
+	CHECK(rc_post(rc, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 71, 64) == 0);
+	for (int two = 0; two < 2; two++) {
+		struct ibv_wc wc = rc_poll(rc->cq);
+
+		CHECK(wc.status == IBV_WC_SUCCESS && (wc.wr_id == 70 || wc.wr_id == 71));
+		CHECK(wc.wr_id == 71 || (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 64));
+	}
 	/* What fails says why, although it went out in pieces. */
 	struct ibv_sge sge = { (uintptr_t) rc->memory, 64, rc->mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = 77, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad;

@@ -465,11 +465,15 @@ impl Core {
             })?;
             (0..PAUSE_YIELDS).for_each(|_| std::thread::yield_now());
         }
-        let part = Part::of(wr.payload, &last);
-        let mut op = wr.op;
-        if let Op::Write { remote, .. } = &mut op {
-            *remote = to(&last);
+        if let Op::Write { imm: Some(_), .. } = wr.op {
+            // Its completion says how long all of it is; by now the bytes have been placed out of order.
+            return self.pass(wr);
         }
+        let part = Part::of(wr.payload, &last);
+        let op = Op::Write {
+            remote: to(&last),
+            imm: None,
+        };
         let payload = part.payload();
         self.pass(&SendWr { op, payload, ..*wr })
     }
