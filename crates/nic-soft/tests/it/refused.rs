@@ -1,6 +1,7 @@
 //! Memory that only its owner can reach, because the kernel does not copy: the owner's NIC does.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nic_soft::{Cause, SoftNic};
 use verbs::typed::{
@@ -46,8 +47,9 @@ impl Side {
     }
 
     fn next(&mut self) -> Wc {
-        let mut out = [Wc::default()];
+        let (mut out, began) = ([Wc::default()], Instant::now());
         while self.cq.poll(&mut out).expect("no overrun") == 0 {
+            assert!(began.elapsed() < Duration::from_secs(120), "no completion");
             std::thread::yield_now();
         }
         out[0]
