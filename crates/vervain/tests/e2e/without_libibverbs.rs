@@ -3,9 +3,10 @@
 //! The machine is a dynamic linker that knows no directory but those of `LD_LIBRARY_PATH`, a directory with all libraries of the
 //! programs but libibverbs, and copies of programs that name this dynamic linker. That needs no privileges.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use programs::host::{Listens, until_listening};
 use programs::matrix::figures;
@@ -155,9 +156,17 @@ impl Machine {
     }
 }
 
+/// By a child: whatever another thread forks meanwhile would hold a descriptor of this process until it has become its program, and
+/// a file that somebody may write to cannot be started (ETXTBSY).
 fn write_program(path: &Path, bytes: &[u8]) {
-    std::fs::write(path, bytes).expect("written");
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("our own");
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"cat >"$1" && chmod 755 "$1""#, "sh"]);
+    command.arg(path).stdin(Stdio::piped());
+    let mut child = command.spawn().expect("sh");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(bytes).expect("taken");
+    drop(input);
+    assert!(child.wait().expect("it ends").success());
 }
 
 #[test]
