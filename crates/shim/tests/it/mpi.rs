@@ -20,6 +20,8 @@ fn has_mpi4py() -> bool {
 /// With nothing but the device, and what a rank sends itself.
 fn host() -> Host {
     Host::new()
+        // Hundreds of tests in one run, on a machine that may be busy.
+        .with_patience(600)
         .with_variable("UCX_TLS", "rc_v,self")
         .with_variable("UCX_NET_DEVICES", "vervain0:1")
         // Windows go the same way. UCX complains of each atomic of one or two bytes, before it asks any device.
@@ -37,13 +39,23 @@ fn ranks(host: &Host, program: &[&str]) -> [String; 2] {
     let dir = format!("{}:nojobid,nocopy", said.display());
     let start = "mpirun --allow-run-as-root --oversubscribe -n 2 --mca pml ucx --mca btl self";
     let words = [&["--output-filename", &dir, PYTHON], program].concat();
-    host.call(&[start.split(' ').collect(), words].concat())
-        .expect("");
-    [0, 1].map(|rank| {
-        let of = |stream| std::fs::read_to_string(said.join(format!("rank.{rank}/{stream}")));
-        let streams = ["stdout", "stderr"].map(|stream| of(stream).expect("what a rank says"));
-        streams.concat()
-    })
+    let started = host.call(&[start.split(' ').collect(), words].concat());
+    let each = [0, 1].map(|rank| {
+        let of = |stream| {
+            let path = said.join(format!("rank.{rank}/{stream}"));
+            // Ranks that were never started have said nothing.
+            std::fs::read_to_string(&path)
+                .unwrap_or_else(|error| format!("(no {}: {error})\n", path.display()))
+        };
+        ["stdout", "stderr"].map(of).concat()
+    });
+    assert!(
+        started.status.success(),
+        "{started:?}\nrank 0:\n{}\nrank 1:\n{}",
+        each[0],
+        each[1]
+    );
+    each
 }
 
 #[test]

@@ -70,12 +70,14 @@ static char *map(const char *path, int flags)
 
 int main(void)
 {
-	char stack[MUCH + 8], path[] = "/tmp/kinds-XXXXXX";
+	char stack[MUCH + 8], path[4096];
+	const char *run_dir = getenv("VERVAIN_RUN_DIR");
 	struct rc rc = rc_open();
 	struct ibv_mr *mine = ibv_reg_mr(rc.pd, local, sizeof local, IBV_ACCESS_LOCAL_WRITE);
 	char *heap = malloc(MUCH + 40);
 
-	CHECK(mine && heap);
+	CHECK(mine && heap && run_dir);
+	CHECK((size_t) snprintf(path, sizeof path, "%s/kinds-XXXXXX", run_dir) < sizeof path);
 	use(&rc, mine, "bss", bss);
 	use(&rc, mine, "stack", stack);
 	use(&rc, mine, "heap", heap + 24);
