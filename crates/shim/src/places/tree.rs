@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -17,6 +18,9 @@ use crate::{born, device as own, settings};
 
 /// What the names of trees begin with.
 const NAME: &str = "places-";
+/// How often a lock is tried that is held for some writes of small files.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// It stays in the run directory for whoever runs there next, until another one is made while nobody has it.
 pub(super) struct Tree {
@@ -76,8 +80,8 @@ impl Tree {
     /// Of several processes one at a time: nobody removes what another one is about to have.
     fn make(&self) -> io::Result<()> {
         let alone = File::open(self.run_dir())?;
-        // Not every file system locks directories; nothing is removed there.
-        let is_alone = lock(&alone, FlockOperation::LockExclusive).is_ok();
+        // Not every file system locks directories; nothing is removed there, nor where somebody stays who has the lock.
+        let is_alone = lock_soon(&alone);
         let is_new = !self.root.exists();
         let made = self.make_alone();
         if is_alone && is_new && made.is_ok() {
@@ -100,7 +104,9 @@ impl Tree {
         let high = is_held.then(|| born::duplicate(root.as_raw_fd())).flatten();
         // Another thread that has it, perhaps in the process that this one was forked from, keeps a lock of its own.
         if let Ok(mut held) = self.held.try_lock() {
-            *held = high;
+            // A program that has closed all descriptors, as daemons do, may have another file of that number by now, and closing is
+            // not ours then. Where it has not, a descriptor stays until the process ends.
+            std::mem::forget(std::mem::replace(&mut *held, high));
         }
         Ok(())
     }
@@ -124,6 +130,18 @@ impl Tree {
             }
         }
     }
+}
+
+/// Waits for a lock, but not for a process that was stopped with it.
+fn lock_soon(file: &File) -> bool {
+    for _ in 0..LOCK_TRIES {
+        match lock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return true,
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 fn lock(file: &File, operation: FlockOperation) -> rustix::io::Result<()> {
