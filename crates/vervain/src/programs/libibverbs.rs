@@ -113,16 +113,37 @@ pub(super) fn put(dir: &Path, library: &Path) -> anyhow::Result<OsString> {
     Ok(search)
 }
 
-fn write(dir: &Path, library: &Path) -> anyhow::Result<()> {
+/// Makes a directory that only its owner can enter, or closes the one that is there to others; as the NIC does it
+/// (`nic_soft`'s membership), which comes only when the program runs: by then its libraries are loaded.
+///
+/// # Errors
+/// It is a link, no directory, or another user's, who could put a library there that programs of this one would load.
+pub(super) fn make_private(dir: &Path) -> anyhow::Result<()> {
+    // A link with a slash behind it would be followed.
+    let dir = &dir.components().collect::<PathBuf>();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.context("making the directory")?;
     let known = dir.symlink_metadata().context("looking at the directory")?;
-    let is_private = known.uid() == rustix::process::geteuid().as_raw()
-        && known.is_dir()
-        && known.mode() & 0o022 == 0;
-    if !is_private {
+    let uid = rustix::process::geteuid().as_raw();
+    if !known.is_dir() || known.uid() != uid {
+        bail!("{} is not a directory of user {uid}", dir.display());
+    }
+    if known.mode() & 0o077 != 0 {
+        std::fs::set_permissions(dir, Permissions::from_mode(0o700))
+            .context("closing the directory to others")?;
+    }
+    Ok(())
+}
+
+fn write(dir: &Path, library: &Path) -> anyhow::Result<()> {
+    // Whatever others have put there would be found as well.
+    if dir
+        .symlink_metadata()
+        .is_ok_and(|known| known.mode() & 0o022 != 0 && known.is_dir())
+    {
         bail!("others may write there");
     }
+    make_private(dir)?;
     let bytes = std::fs::read(library).with_context(|| format!("reading {}", library.display()))?;
     let parsed = ElfFile64::<Endianness>::parse(&*bytes)?;
     let section = parsed.section_by_name(SECTION);

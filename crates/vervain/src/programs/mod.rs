@@ -19,8 +19,10 @@ mod program;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,11 +54,19 @@ fn environment(
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let preload = before(&library, &others);
     let run_dir = flags.run_dir();
-    std::fs::create_dir_all(&run_dir)
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&run_dir)
         .with_context(|| format!("cannot make {}, where programs meet: say another directory with --run-dir, such as one on a tmpfs", run_dir.display()))?;
     rustix::fs::access(&run_dir, Access::WRITE_OK | Access::EXEC_OK).with_context(|| {
         let run_dir = run_dir.display();
         format!("cannot write into {run_dir}, where programs meet: say another directory with --run-dir, such as one on a tmpfs")
+    })?;
+    // Libraries are loaded from there, before the NIC looks at it.
+    libibverbs::make_private(&run_dir).with_context(|| {
+        let run_dir = run_dir.display();
+        format!("cannot have {run_dir} for this user alone, where programs meet: say another directory with --run-dir")
     })?;
     let mut variables = vec![
         ("LD_PRELOAD", preload),

@@ -286,6 +286,15 @@ fn a_place_that_cannot_be_written_is_told_in_a_sentence() {
         said.contains("cannot make /proc/vervain, ") && said.contains(sentence),
         "{said}"
     );
+    // Whoever may change a link says what programs find in their run directory.
+    let (link, to) = (place.path("link"), place.path("elsewhere"));
+    std::fs::create_dir(&to).expect("a directory");
+    std::os::unix::fs::symlink(&to, &link).expect("a link");
+    for link in [link.display().to_string(), format!("{}/", link.display())] {
+        let said = asked(&link);
+        let is_told = said.contains("is not a directory of user ") && said.contains(sentence);
+        assert!(is_told, "{said}");
+    }
     // A file system that is only read, in a namespace of our own.
     let script = format!(
         "mount -t tmpfs -o ro none {0} && exec \"$@\" --run-dir {0} true",
