@@ -5,17 +5,20 @@ use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 use super::report;
 
-/// Longer than anything takes that is done here.
+/// Longer than anything takes that is done here; a context's summing up has as long for itself ([`again`]).
 const PATIENCE_S: libc::time_t = 5;
 /// For what the program has printed.
 const FLUSH_S: libc::time_t = 1;
 
 /// What the process would exit with.
 static CODE: AtomicI32 = AtomicI32::new(0);
+/// When the time is out, in ms of the monotonic clock. Before that an alarm is the program's own, sent by somebody or left by a timer
+/// that this one has replaced.
+static DEADLINE_MS: AtomicI64 = AtomicI64::new(i64::MAX);
 /// The time was out before.
 static IS_LATE: AtomicBool = AtomicBool::new(false);
 
@@ -44,7 +47,8 @@ pub(super) fn bounded<T>(work: impl FnOnce() -> T) -> T {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = late as extern "C" fn(c_int) as usize;
-        action.sa_flags = libc::SA_NODEFER;
+        // An alarm of the program's must not cut short what is being written.
+        action.sa_flags = libc::SA_NODEFER | libc::SA_RESTART;
         let mut alarm = MaybeUninit::uninit();
         libc::sigemptyset(alarm.as_mut_ptr());
         libc::sigaddset(alarm.as_mut_ptr(), libc::SIGALRM);
@@ -52,14 +56,37 @@ pub(super) fn bounded<T>(work: impl FnOnce() -> T) -> T {
         // None of these fails with arguments that are right.
         libc::sigaction(libc::SIGALRM, &raw const action, &raw mut before);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, alarm.as_ptr(), &raw mut mask);
-        let left = set_timer(PATIENCE_S);
+        let left = again();
         let done = work();
+        DEADLINE_MS.store(i64::MAX, Ordering::Relaxed);
         set_timer(0);
         libc::sigaction(libc::SIGALRM, &raw const before, null_mut());
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, null_mut());
         libc::setitimer(libc::ITIMER_REAL, &raw const left, null_mut());
         done
     }
+}
+
+/// Gives what is done within [`bounded`] its whole time anew. Gives the timer as it was before.
+pub(super) fn again() -> libc::itimerval {
+    start(PATIENCE_S)
+}
+
+/// The deadline comes first, so that no alarm of the timer is taken for another's.
+fn start(seconds: libc::time_t) -> libc::itimerval {
+    DEADLINE_MS.store(now_ms() + seconds * 1000, Ordering::Relaxed);
+    set_timer(seconds)
+}
+
+/// For signals' handlers, too.
+fn now_ms() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: it is this function's own.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
 /// Starts the timer, or stops it with 0 s; as it was before.
@@ -87,6 +114,17 @@ fn set_timer(seconds: libc::time_t) -> libc::itimerval {
 /// In a signal's handler, which may have interrupted anything: it takes no lock but that of the program's streams, and that
 /// not for long.
 extern "C" fn late(_signal: c_int) {
+    // SAFETY: each thread has one.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let left_ms = DEADLINE_MS.load(Ordering::Relaxed).saturating_sub(now_ms());
+    if left_ms > 0 {
+        // The timer runs on. What was interrupted may be about to look at what its call has failed with.
+        // SAFETY: as above.
+        unsafe { *errno = before };
+        return;
+    }
     let ([errors, warnings], exit_code) = report::counts();
     let code = match errors {
         0 => CODE.load(Ordering::Relaxed),
@@ -110,7 +148,7 @@ extern "C" fn late(_signal: c_int) {
         if errors + warnings > 0 {
             libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
         }
-        set_timer(FLUSH_S);
+        start(FLUSH_S);
         libc::fflush(null_mut());
         libc::_exit(code);
     }

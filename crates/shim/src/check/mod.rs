@@ -229,9 +229,11 @@ fn sum_up() {
     if !locks::are_free() {
         return;
     }
-    locks::free_contexts()
-        .iter()
-        .for_each(|state| objects::left_behind(state, "the process ends"));
+    locks::free_contexts().iter().for_each(|state| {
+        objects::left_behind(state, "the process ends");
+        // Of many contexts each may take its time.
+        deadline::again();
+    });
     if let Some(code) = report::sum_up() {
         // SAFETY: what the program has printed must not be lost, and nothing comes after this.
         unsafe {
