@@ -61,7 +61,8 @@ fn found(loader: &Path, library: &Path) -> Option<PathBuf> {
         let line = line.trim_ascii_start().strip_prefix(NAME.as_bytes())?;
         line.strip_prefix(b" => /")
     })?;
-    let len = line.iter().position(|byte| *byte == b' ');
+    // Behind it is where it would be mapped; a path may have spaces itself.
+    let len = line.windows(4).rposition(|part| part == b" (0x");
     let path = &line[..len.unwrap_or(line.len())];
     Some(Path::new("/").join(OsStr::from_bytes(path)))
 }
@@ -70,11 +71,17 @@ fn found(loader: &Path, library: &Path) -> Option<PathBuf> {
 pub(super) fn ours(loader: &Path, library: &Path, run_dir: &Path) -> Option<PathBuf> {
     let dir = run_dir.join(DIR);
     match found(loader, library) {
-        // Of a shell that has our variables already.
-        Some(path) if path.parent() == Some(dir.as_path()) => Some(dir),
+        // Of a shell that has our variables already, perhaps those of another run directory.
+        Some(path) if is_put(&path) => Some(dir),
         Some(_) => None,
         None => Some(dir),
     }
+}
+
+/// Whether a libibverbs is one that was put into some run directory, which no package's is: its mode tells them apart as well.
+fn is_put(path: &Path) -> bool {
+    path.parent().is_some_and(|dir| dir.ends_with(DIR))
+        && (path.metadata()).is_ok_and(|known| known.mode() & 0o777 == 0o500)
 }
 
 /// Puts the libibverbs that lies in our library there, and gives the `LD_LIBRARY_PATH` with which it is found.
@@ -101,15 +108,21 @@ pub(super) fn put(dir: &Path, library: &Path) -> anyhow::Result<OsString> {
             "nothing may be executed from {shown} (noexec), so no program can load the {NAME} in it, {why}"
         );
     }
-    let mut search = std::env::var_os(SEARCH).unwrap_or_default();
+    let given = std::env::var_os(SEARCH).unwrap_or_default();
     let is_separator = |byte: &u8| matches!(byte, b':' | b';');
-    let mut others = search.as_bytes().split(is_separator);
-    if !others.any(|other| other == dir.as_os_str().as_bytes()) {
-        if !search.is_empty() {
-            search.push(":");
-        }
-        search.push(dir);
+    let own = dir.as_os_str();
+    // Those of other run directories would be found before ours.
+    let mut parts: Vec<&OsStr> = (given.as_bytes().split(is_separator))
+        .map(OsStr::from_bytes)
+        .filter(|part| *part == own || !is_put(&Path::new(part).join(NAME)))
+        .collect();
+    if given.is_empty() {
+        parts.clear();
     }
+    if !parts.contains(&own) {
+        parts.push(own);
+    }
+    let search = parts.join(OsStr::new(":"));
     Ok(search)
 }
 
