@@ -11,6 +11,7 @@ const ARROWS: &str = "
     verbs:
     conformance: verbs
     engine:
+    files:
     rt:
     block: rt
     nic-soft: verbs
