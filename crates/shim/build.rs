@@ -1,4 +1,4 @@
-//! Makes the library that has libibverbs' symbols with their versions (`src/facade`): Rust's own libraries have no
+//! Makes the library that has libibverbs' symbols with their versions (`src/discovery/facade`): Rust's own libraries have no
 //! versions of symbols, so a C compiler links it.
 
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const SYMBOLS: &str = "src/facade/symbols";
+const SYMBOLS: &str = "src/discovery/facade/symbols";
 /// The symbol that is no function: the source has it. Its version is the last.
 const DATA: (&str, &str) = ("verbs_allow_disassociate_destroy", "IBVERBS_PRIVATE_34");
-const SOURCE: &str = "src/facade/facade.c";
+const SOURCE: &str = "src/discovery/facade/facade.c";
 
 fn main() {
     for file in [SYMBOLS, SOURCE] {

@@ -10,73 +10,30 @@
 //! program's pointer -> | struct ibv_qp ... | kind | QpCtl | send half, locked | receive half, locked |
 //! ```
 //!
-//! | file | what |
+//! | room | what |
 //! | --- | --- |
-//! | `abi`, `abi/numbers` | libibverbs' structures and numbers |
-//! | `settings` | what the environment says |
-//! | `around`, `trace` | what is put around the NIC: faults, a trace, checks |
+//! | `abi` | libibverbs' structures, numbers and errors, and the part of an object that the program writes to |
+//! | `process` | what this library needs of the process: the environment, the next library's functions, who called |
+//! | `context` | what all objects of a context share: events that are acknowledged, forks |
 //! | `check` | finds misuse of verbs |
-//! | `caller` | where in the program this library was called from |
-//! | `theirs` | the part of an object that the program writes to |
-//! | `device` | devices, contexts, their attributes and asynchronous events |
-//! | `domain` | protection domains, parent domains, thread domains |
-//! | `memory` | memory regions |
-//! | `present` | whether memory is there |
-//! | `born` | memory that is shared from birth: libc's functions that map and allocate pages |
-//! | `window` | memory windows |
-//! | `cq` | completion channels, completion queues, polling |
-//! | `cq_ex` | polling by `ibv_start_poll` and its like |
-//! | `srq` | shared receive queues |
-//! | `qp` | queue pairs: making, changing, asking |
-//! | `attributes` | a queue pair's attributes, there and back |
-//! | `post` | posting lists of work requests |
-//! | `compose` | posting by `ibv_wr_*` |
-//! | `address` | address handles |
-//! | `l2` | the Ethernet address behind a GID |
-//! | `refused` | what this device does not have |
-//! | `events` | events that a program acknowledges |
-//! | `faults` | what faults need of the process |
-//! | `fork` | a forked child, which must not use what it inherits |
+//! | `around` | what is put around the NIC: faults, a trace, checks |
 //! | `cm` | the connection manager, for librdmacm |
-//! | `places` | the device's place in `/sys` and `/dev` |
-//! | `facade` | libibverbs for programs that open it by `dlopen` |
-//! | `interpose` | libc's functions that take paths |
-//! | `errno` | errors |
+//! | `memory` | domains, memory regions and windows, memory that is shared from birth |
+//! | `queues` | completion queues, queue pairs, shared receive queues; posting and polling |
+//! | `device` | devices, contexts, their attributes and asynchronous events; what this device does not have |
+//! | `discovery` | how programs find the device: `/sys`, `/dev`, `dlopen` |
 //!
 //! Every function is safe to call from several threads at once, as libibverbs' are. Posting and polling take one lock each,
 //! which nobody waits for as long as a queue has one thread.
 
 #[doc(hidden)]
 pub mod abi;
-mod address;
 mod around;
-mod attributes;
-mod born;
-mod caller;
 mod check;
 mod cm;
-mod compose;
-mod cq;
-mod cq_ex;
+mod context;
 mod device;
-mod domain;
-mod errno;
-mod events;
-// In unit tests libc's `dlopen` stays libc's.
-#[cfg_attr(test, allow(dead_code))]
-mod facade;
-mod faults;
-mod fork;
-mod interpose;
-mod l2;
+mod discovery;
 mod memory;
-mod places;
-mod post;
-mod present;
-mod qp;
-mod refused;
-mod settings;
-mod srq;
-mod theirs;
-mod trace;
-mod window;
+mod process;
+mod queues;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use verbs::Sge;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::kept::Kept;
-use crate::fork;
+use crate::context::fork;
+use crate::process::Kept;
 
 /// Requests of no more bytes are read as a whole; of others so many are.
 const WHOLE: usize = 64 << 10;

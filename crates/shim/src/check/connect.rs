@@ -5,7 +5,7 @@ use verbs::{Gid, QpAttr, QpNum, QpState, Transport};
 use super::board::{self, Peer};
 use super::report::{Finding, Severity, tell};
 use super::state::{Pair, canonical, lock};
-use crate::caller::Stack;
+use crate::process::caller::Stack;
 
 /// A queue pair was changed: others are told, and its peer's attributes are looked at.
 pub(super) fn changed(pair: &Pair, attr: &QpAttr) {

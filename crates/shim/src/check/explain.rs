@@ -9,7 +9,7 @@ use super::regions::{self, Region};
 use super::report::{self, Finding};
 use super::requests::Request;
 use super::state::{Pair, State, lock};
-use crate::caller::Stack;
+use crate::process::caller::Stack;
 
 /// What the NIC says of its own about a failure, in words.
 const CAUSES: [(Cause, &str); 30] = [

@@ -11,12 +11,12 @@ use verbs::{
     SendFlags, SrqInit, VerbsError, Wc, WcOpcode, WcStatus,
 };
 
-use super::aside::aside;
 use super::report::{Finding, tell};
 use super::requests::{Request, request, take};
 use super::state::{Cq, Pair, Recvs, State, lock};
 use super::{bytes, connect, explain, regions};
-use crate::caller::Stack;
+use crate::process::aside;
+use crate::process::caller::Stack;
 
 /// The layer around a context's NIC.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::regions::{self, Regions};
 use super::report::{self, Found};
 use super::sleep;
 use super::state::{self, State, lock};
-use crate::caller::{self, Places, Stack};
+use crate::process::caller::{self, Places, Stack};
 
 /// All locks of this process's, so that a forked child's copies of what they guard are whole, and not locked for ever.
 pub(crate) struct Held {

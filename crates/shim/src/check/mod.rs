@@ -9,7 +9,6 @@
 //! | file | what |
 //! | --- | --- |
 //! | `report` | findings, and how they are told |
-//! | `aside` | what this library does for itself |
 //! | `locks` | forks and ends in the middle of something |
 //! | `layer` | what passes between the program and the NIC |
 //! | `state` | what is known of a context's objects |
@@ -20,17 +19,14 @@
 //! | `connect` | both ends of a connection compared |
 //! | `board` | what processes tell each other for that |
 //! | `deadline` | an end of the process that does not wait for ever |
-//! | `kept` | what threads keep |
 //! | `objects` | destroying, using what was destroyed, what is left behind |
 //! | `sleep` | sleeping while completions wait |
 
-mod aside;
 mod board;
 mod bytes;
 mod connect;
 mod deadline;
 mod explain;
-mod kept;
 mod layer;
 mod locks;
 mod objects;
@@ -49,15 +45,14 @@ use verbs::nic::{Nic, NicMr};
 use verbs::{Access, CqNum, PdNum, PostReason, QpNum};
 
 use crate::abi;
-use crate::caller::Stack;
-use crate::fork;
-use crate::settings::{self, CheckSettings};
+use crate::context::fork;
+use crate::process::aside;
+use crate::process::caller::Stack;
+use crate::process::settings::{self, CheckSettings};
 use layer::Checks;
 use regions::Region;
 use state::lock;
 
-pub(crate) use aside::aside;
-pub(crate) use kept::Kept;
 pub(crate) use locks::{Held, hold};
 pub(crate) use objects::{GONE, busy, destroy_cq, destroy_qp, destroy_srq, is_gone};
 pub(crate) use sleep::{armed, drained, sleeps};

@@ -8,7 +8,7 @@ use super::regions::{self, Region};
 use super::report::{Finding, tell};
 use super::requests::Request;
 use super::state::{Pair, State, lock};
-use crate::caller::Stack;
+use crate::process::caller::Stack;
 
 /// The handle of an object that was destroyed. Its memory stays, so that its use can be told.
 pub(crate) const GONE: u32 = 0xdead_0b1e;

@@ -9,11 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs::{Access, PdNum};
 
-use super::aside::{aside, is_aside};
 use super::bytes::are_mapped;
 use super::report::{Finding, Severity, tell};
-use crate::caller::Stack;
-use crate::fork;
+use crate::context::fork;
+use crate::process::caller::Stack;
+use crate::process::{aside, is_aside};
 
 /// Regions that are remembered after their end.
 const DEAD_MAX: usize = 4096;

@@ -17,10 +17,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
-use super::aside::aside;
-use crate::caller::Stack;
-use crate::fork;
-use crate::settings::CheckSettings;
+use crate::context::fork;
+use crate::process::aside;
+use crate::process::caller::Stack;
+use crate::process::settings::CheckSettings;
 
 /// Different findings that are told in full.
 const TOLD_MAX: usize = 200;

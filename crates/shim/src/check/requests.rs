@@ -8,7 +8,7 @@ use verbs::{RemoteAddr, Sge, WcOpcode};
 
 use super::regions;
 use super::report::{Finding, tell};
-use crate::caller::Stack;
+use crate::process::caller::Stack;
 
 /// A work request that was posted.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use super::report::{Finding, tell};
 use super::state::lock;
-use crate::caller::Stack;
+use crate::process::caller::Stack;
 
 /// Queues, by address, that held completions when they were armed, and have not been drained since.
 pub(super) static UNDRAINED: Mutex<Option<HashMap<usize, Stack>>> = Mutex::new(None);

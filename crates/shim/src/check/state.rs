@@ -11,8 +11,8 @@ use super::locks::is_free;
 use super::regions::Region;
 use super::report::{Finding, tell};
 use super::requests::{Posted, Request};
-use crate::caller::Stack;
-use crate::fork;
+use crate::context::fork;
+use crate::process::caller::Stack;
 
 /// Requests that were refused and are remembered, a queue pair.
 const REFUSED_MAX: usize = 4096;

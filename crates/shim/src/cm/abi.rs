@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// `RDMA_MAX_PRIVATE_DATA`.
 pub(super) const PRIVATE_MAX: usize = 256;

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use verbs::Gid;
 
-use crate::errno::Errno;
-use crate::settings;
+use crate::abi::errno::Errno;
+use crate::process::settings;
 
 /// `struct sockaddr_in`.
 const IN_LEN: usize = 16;

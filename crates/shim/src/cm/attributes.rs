@@ -3,8 +3,8 @@
 use super::abi::Writer;
 use super::events::address_vector;
 use super::ids::{Id, State};
+use crate::abi::errno::Errno;
 use crate::abi::qp_attr;
-use crate::errno::Errno;
 
 const INIT: u32 = 1;
 const RTR: u32 = 2;

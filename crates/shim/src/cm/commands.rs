@@ -13,7 +13,7 @@ use super::peers::{ANSWER, DatagramReason, Reason, private_len, random_psn, refu
 use super::service::Token;
 use super::wire::Message;
 use super::{attributes, route, user};
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// Requests that a listener takes before the program has seen any, at most; as many where it does not say.
 const BACKLOG_MAX: u32 = 1024;

@@ -9,7 +9,7 @@ use rustix::io::{Errno as Os, ReadWriteFlags};
 use verbs::Gid;
 
 use super::abi::{ConnParam, Private, Writer};
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// Where an event's parameters begin.
 const PARAM_AT: usize = 20;

@@ -14,7 +14,7 @@ use super::events::Event;
 use super::ids::{Id, State};
 use super::manager::{self, Manager, free_number};
 use super::service::Token;
-use crate::settings;
+use crate::process::settings;
 
 /// What can go wrong; each is counted over the process.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use super::attributes::UDP_QKEY;
 use super::events::{Event, Said};
 use super::ids::State;
 use super::manager::{Manager, free_number};
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// Where datagrams to a group go.
 const MULTICAST_QPN: u32 = 0xff_ffff;

@@ -11,8 +11,8 @@ use libc::{size_t, ssize_t};
 
 use super::events::Channel;
 use super::{commands, fork, manager};
-use crate::errno::{Errno, set_errno};
-use crate::interpose::next;
+use crate::abi::errno::{Errno, set_errno};
+use crate::process::next;
 
 const DEVICE: &CStr = c"/dev/infiniband/rdma_cm";
 /// Of a device that the kernel does not have: the major number of `misc` devices.

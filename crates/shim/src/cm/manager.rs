@@ -13,7 +13,7 @@ use super::ids::{Id, State};
 use super::peers::{Caller, Reached, Reason};
 use super::service::{Service, Token};
 use super::wire::Message;
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 pub(super) struct Manager {
     pub(super) ids: BTreeMap<u32, Id>,

@@ -18,8 +18,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use verbs::Gid;
 
 use super::{addresses, interpose};
-use crate::errno::Errno;
-use crate::settings;
+use crate::abi::errno::Errno;
+use crate::process::settings;
 
 /// What Linux takes from when it chooses.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32768..=60999;

@@ -17,7 +17,7 @@ use super::names::{Place, is_this_users};
 use super::service::Token;
 use super::wire::{LEN_MAX, Message, Side};
 use super::{addresses, interpose, names};
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// How long an answer may take, which a program gives: about what InfiniBand's connection manager allows.
 pub(super) const ANSWER: Duration = Duration::from_secs(60);

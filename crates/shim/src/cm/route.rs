@@ -10,7 +10,7 @@ use super::attributes::MTU;
 use super::ids::{Id, State};
 use super::manager::Manager;
 use super::names::Place;
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// `RDMA_USER_CM_QUERY_*`.
 const QUERY_ADDR: u32 = 0;

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno as Os;
 
 use super::manager;
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// Whom a socket or a time is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

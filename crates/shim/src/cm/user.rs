@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::errno::Errno;
+use crate::abi::errno::Errno;
 
 /// Copies from the program's memory.
 ///

@@ -32,7 +32,7 @@ const LONGER: &[(&str, &str)] = &[
 /// Names that are new in its headers, and what becomes of them.
 const NEW: &[(&str, &[&str])] = &[
     (
-        "refused with EOPNOTSUPP by `crates/shim/src/refused.rs`, as by drivers that do not have them: regions with attributes",
+        "refused with EOPNOTSUPP by `crates/shim/src/device/refused.rs`, as by drivers that do not have them: regions with attributes",
         &[
             "ibv_reg_mr_ex",
             "ibv_mr_init_attr",
@@ -181,7 +181,7 @@ fn what_is_new_is_known_here() {
 
 /// The symbols that we have with versions.
 fn exported() -> BTreeSet<(String, String)> {
-    let listed = include_str!("../../src/facade/symbols").lines();
+    let listed = include_str!("../../src/discovery/facade/symbols").lines();
     let pairs = listed.map(|line| line.split_once(' ').expect("a name and a version"));
     pairs
         .map(|(name, version)| (name.into(), version.into()))

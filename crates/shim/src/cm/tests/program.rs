@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::abi::errno::Errno;
 use crate::cm::abi::{ConnParam, Private, Writer};
 use crate::cm::{addresses, interpose};
-use crate::errno::Errno;
 
 /// No test waits longer for what has to come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -61,7 +61,7 @@ impl Program {
         in_a_directory_of_the_tests();
         let path = c"/dev/infiniband/rdma_cm".as_ptr();
         // SAFETY: a path.
-        let fd = unsafe { crate::interpose::paths::open(path, libc::O_RDWR, 0) };
+        let fd = unsafe { crate::discovery::paths::open(path, libc::O_RDWR, 0) };
         assert!(fd >= 0, "no channel");
         Program { fd }
     }
