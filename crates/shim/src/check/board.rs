@@ -30,7 +30,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use verbs::{Access, Gid, Mtu, QpAttr, QpNum, QpState};
 
 use super::regions::Region;
-use crate::context::fork::generation;
+use crate::process::generation;
 
 /// "vervchk1", which is this version.
 const MARK: u64 = u64::from_le_bytes(*b"vervchk1");

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use verbs::Sge;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::context::fork;
 use crate::process::Kept;
+use crate::process::generation;
 
 /// Requests of no more bytes are read as a whole; of others so many are.
 const WHOLE: usize = 64 << 10;
@@ -24,7 +24,7 @@ thread_local! {
 /// This process's number, which costs a system call to ask for. A child has another one.
 fn this_process() -> libc::pid_t {
     static KNOWN: AtomicU64 = AtomicU64::new(0);
-    let generation = u64::from(fork::generation()) << 32;
+    let generation = u64::from(generation()) << 32;
     let known = KNOWN.load(Ordering::Relaxed);
     if known != 0 && known & !u64::from(u32::MAX) == generation {
         return known as u32 as libc::pid_t;

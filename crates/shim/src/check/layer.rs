@@ -246,7 +246,7 @@ impl Checks {
         for number in 0..request.elements.len() {
             let sge = request.elements[number];
             if let Some(region) = regions::live(self.state.number, sge.lkey.0) {
-                regions::look_posted(&region, request);
+                request.look_lost(&region);
                 if region.holds(sge.addr, sge.len.into()) {
                     request.places[number].addr = region.place(sge.addr);
                 }

@@ -1,14 +1,13 @@
 //! The locks of checks: over a fork, and when the process ends in the middle of something.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard, Weak};
 
 use super::objects::{self, Grave};
 use super::regions::{self, Regions};
 use super::report::{self, Found};
 use super::sleep;
-use super::state::{self, State, lock};
+use super::state::{self, State, is_free, lock};
 use crate::process::caller::{self, Places, Stack};
 
 /// All locks of this process's, so that a forked child's copies of what they guard are whole, and not locked for ever.
@@ -31,17 +30,6 @@ pub(crate) fn hold() -> Held {
         _places: caller::hold(),
         _regions: lock(&regions::REGIONS),
     }
-}
-
-/// Whether a lock is given back soon. It is not where the one who has it is what a signal's handler has interrupted.
-pub(super) fn is_free<T>(mutex: &Mutex<T>) -> bool {
-    const TRIES: usize = 100;
-    (0..TRIES).any(|number| {
-        if number > 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        !matches!(mutex.try_lock(), Err(TryLockError::WouldBlock))
-    })
 }
 
 /// Whether findings can be told, and contexts be looked at.

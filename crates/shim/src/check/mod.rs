@@ -45,9 +45,9 @@ use verbs::nic::{Nic, NicMr};
 use verbs::{Access, CqNum, PdNum, PostReason, QpNum};
 
 use crate::abi;
-use crate::context::fork;
 use crate::process::aside;
 use crate::process::caller::Stack;
+use crate::process::generation;
 use crate::process::settings::{self, CheckSettings};
 use layer::Checks;
 use regions::Region;
@@ -131,7 +131,7 @@ pub(crate) fn resized(state: &State, cq: CqNum, depth: u32) {
 pub(crate) fn registered(state: &State, pd: PdNum, start: usize, mr: &dyn NicMr, access: Access) {
     aside(|| {
         let region = Region {
-            generation: fork::generation(),
+            generation: generation(),
             context: state.number,
             pd,
             lkey: mr.lkey().0,

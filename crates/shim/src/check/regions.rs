@@ -11,8 +11,8 @@ use verbs::{Access, PdNum};
 
 use super::bytes::are_mapped;
 use super::report::{Finding, Severity, tell};
-use crate::context::fork;
 use crate::process::caller::Stack;
+use crate::process::generation;
 use crate::process::{aside, is_aside};
 
 /// Regions that are remembered after their end.
@@ -53,7 +53,7 @@ impl Region {
         );
         let is_block = matches!(call, "free" | "realloc");
         // What a child does with its copy is its own affair.
-        let is_ours = self.generation == fork::generation();
+        let is_ours = self.generation == generation();
         is_ours && !self.is_on_demand && from < to && (!is_block || to - from >= self.len / 2)
     }
 
@@ -260,23 +260,5 @@ fn tell_lost(region: &Region, is_posted: bool) {
         .at("registered", region.registered)
         .at(call, by)
         .advice("call ibv_dereg_mr before the memory goes");
-    tell(&finding);
-}
-
-/// Tells when a request that is being posted names a region whose memory has gone.
-pub(super) fn look_posted(region: &Region, request: &super::requests::Request) {
-    let Some((call, by)) = region.lost else {
-        return;
-    };
-    let (name, id) = (request.name(), request.id);
-    let what = format!(
-        "{name} {id} names a region whose memory has gone: {}",
-        region.describe()
-    );
-    let finding = Finding::error("lost-memory", what)
-        .at("posted", request.posted)
-        .at("registered", region.registered)
-        .at(call, by)
-        .advice("call ibv_dereg_mr before the memory goes, and register the new memory");
     tell(&finding);
 }

@@ -17,9 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
-use crate::context::fork;
 use crate::process::aside;
 use crate::process::caller::Stack;
+use crate::process::generation;
 use crate::process::settings::CheckSettings;
 
 /// Different findings that are told in full.
@@ -173,9 +173,9 @@ thread_local! {
 fn found() -> MutexGuard<'static, Option<Found>> {
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = &mut *found
-        && found.generation != fork::generation()
+        && found.generation != generation()
     {
-        found.generation = fork::generation();
+        found.generation = generation();
         found.seen.clear();
         for count in &COUNTS {
             count.store(0, Ordering::Relaxed);
@@ -193,7 +193,7 @@ pub(super) fn begin(settings: &CheckSettings) -> io::Result<()> {
     let opened = file.map(|path| File::options().create(true).append(true).open(path));
     let extension = file.and_then(|path| path.extension());
     let begun = Found {
-        generation: fork::generation(),
+        generation: generation(),
         seen: HashMap::new(),
         file: opened.transpose()?,
         as_json: extension.is_some_and(|it| it == "json" || it == "jsonl"),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs::{RemoteAddr, Sge, WcOpcode};
 
-use super::regions;
+use super::regions::{self, Region};
 use super::report::{Finding, tell};
 use crate::process::caller::Stack;
 
@@ -52,6 +52,24 @@ impl Request {
 
     pub(super) fn names(&self, lkey: u32) -> bool {
         self.elements.iter().any(|sge| sge.lkey.0 == lkey)
+    }
+
+    /// Tells where it names a region whose memory has gone, as it is posted.
+    pub(super) fn look_lost(&self, region: &Region) {
+        let Some((call, by)) = region.lost else {
+            return;
+        };
+        let (name, id) = (self.name(), self.id);
+        let what = format!(
+            "{name} {id} names a region whose memory has gone: {}",
+            region.describe()
+        );
+        let finding = Finding::error("lost-memory", what)
+            .at("posted", self.posted)
+            .at("registered", region.registered)
+            .at(call, by)
+            .advice("call ibv_dereg_mr before the memory goes, and register the new memory");
+        tell(&finding);
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::Duration;
 
 use verbs::{CqInit, Gid, PdNum, QpAttr, QpInit, QpNum, Transport};
 
 use super::board;
-use super::locks::is_free;
 use super::regions::Region;
 use super::report::{Finding, tell};
 use super::requests::{Posted, Request};
-use crate::context::fork;
 use crate::process::caller::Stack;
+use crate::process::generation;
 
 /// Requests that were refused and are remembered, a queue pair.
 const REFUSED_MAX: usize = 4096;
@@ -22,6 +22,17 @@ pub(super) static CONTEXTS: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a lock is given back soon. It is not where the one who has it is what a signal's handler has interrupted.
+pub(super) fn is_free<T>(mutex: &Mutex<T>) -> bool {
+    const TRIES: usize = 100;
+    (0..TRIES).any(|number| {
+        if number > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        !matches!(mutex.try_lock(), Err(TryLockError::WouldBlock))
+    })
 }
 
 /// Tells that a child uses what its parent has opened.
@@ -46,7 +57,7 @@ pub(super) fn contexts() -> Vec<Arc<State>> {
         return Vec::new();
     };
     let ours = contexts.iter().filter_map(Weak::upgrade);
-    ours.filter(|state| state.generation == fork::generation())
+    ours.filter(|state| state.generation == generation())
         .collect()
 }
 
@@ -233,7 +244,7 @@ impl State {
         let state = Arc::new(State {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             gids,
-            generation: fork::generation(),
+            generation: generation(),
             made: Stack::here(),
             posted: Posted::default(),
             pairs: Mutex::default(),

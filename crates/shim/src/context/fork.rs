@@ -12,16 +12,13 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use crate::abi;
 use crate::abi::errno::set_errno;
 use crate::check;
-use crate::device::complain;
-
-/// Counts the forks that this process comes from, as far as they were noticed.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+use crate::process::{complain, forked};
 
 /// Whether this process was told that what it has inherited is of no use.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
@@ -64,11 +61,6 @@ unsafe fn held() -> Option<Held> {
 
 fn own() -> MutexGuard<'static, Own> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What an object notes when it is made; whoever asks later finds another number in a child.
-pub(crate) fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
 }
 
 /// A context was made, which a child is not to use.
@@ -123,7 +115,7 @@ unsafe extern "C" fn after() {
 }
 
 unsafe extern "C" fn in_child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    forked();
     IS_TOLD.store(false, Ordering::Relaxed);
     // SAFETY: this thread's double has taken it in the parent.
     let Some(Held { mut own, .. }) = (unsafe { held() }) else {

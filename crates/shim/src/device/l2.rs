@@ -3,9 +3,10 @@
 use std::ffi::{CStr, c_int};
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::gids::gid;
 use crate::abi;
 use crate::abi::errno::{Errno, code};
-use crate::device::{Opened, gid};
+use crate::context::opened::Opened;
 
 /// There is none.
 const NO_VLAN: u16 = 0xffff;

@@ -11,7 +11,7 @@ use crate::abi;
 use crate::abi::errno::{Errno, code, errno_of, pointer};
 use crate::abi::theirs::Theirs;
 use crate::check;
-use crate::device::Opened;
+use crate::context::opened::Opened;
 
 /// A program's protection domain, or a parent domain, which is another name for one.
 #[repr(C)]

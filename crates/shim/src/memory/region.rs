@@ -6,13 +6,14 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs::nic::NicMr;
-use verbs::{Access, Iova, PdNum};
+use verbs::{Access, Iova};
 
 use crate::abi;
 use crate::abi::errno::{Errno, code, errno_of, pointer, set_errno};
 use crate::abi::theirs::Theirs;
 use crate::check;
-use crate::device::Opened;
+use crate::context::on_demand::OnDemand;
+use crate::context::opened::Opened;
 use crate::memory::born;
 use crate::memory::domain::{DomainUse, Pd};
 use crate::memory::present;
@@ -30,16 +31,6 @@ struct Registered {
     domain: DomainUse,
     /// As it was asked for.
     access: c_uint,
-}
-
-/// A region whose pages may come and go, for `ibv_advise_mr`.
-#[derive(Clone, Copy)]
-pub(crate) struct OnDemand {
-    pd: PdNum,
-    start: usize,
-    iova: u64,
-    len: usize,
-    is_writable: bool,
 }
 
 impl Drop for Registered {
@@ -415,17 +406,4 @@ unsafe fn advise(
         }
     }
     Ok(())
-}
-
-impl OnDemand {
-    /// Where an element's bytes are, if they may be fetched for a domain.
-    fn place(&self, pd: PdNum, sge: &abi::Sge, writes: bool) -> Result<(usize, usize), Errno> {
-        if self.pd != pd || (writes && !self.is_writable) {
-            return Err(libc::EPERM);
-        }
-        let (offset, len) = (sge.addr.wrapping_sub(self.iova), sge.length as usize);
-        let lies_inside = offset <= self.len as u64 && len as u64 <= self.len as u64 - offset;
-        let place = || (self.start + offset as usize, len);
-        lies_inside.then(place).ok_or(libc::EFAULT)
-    }
 }

@@ -1,4 +1,4 @@
-//! Memory windows. Both kinds are bound by requests of a send queue; for the first kind, `ibv_bind_mw` is the call that posts it.
+//! Memory windows. Both kinds are bound by requests of a send queue.
 
 use std::ffi::c_int;
 
@@ -6,12 +6,10 @@ use verbs::nic::{NicWindow, WindowKind};
 use verbs::{Access, Lkey, Op, PostReason, Rkey, WindowBind};
 
 use crate::abi;
-use crate::abi::errno::{Errno, code, errno_of, errno_of_post, pointer};
+use crate::abi::errno::{Errno, errno_of, pointer};
 use crate::abi::theirs::Theirs;
-use crate::device::Opened;
+use crate::context::opened::Opened;
 use crate::memory::domain::{DomainUse, Pd};
-use crate::queues::post::post_alone;
-use crate::queues::qp::Qp;
 
 /// A program's memory window.
 #[repr(C)]
@@ -71,7 +69,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut abi::Mw) -> c_int {
 ///
 /// # Safety
 /// As libibverbs' callers promise.
-unsafe fn bind(rkey: u32, info: &abi::MwBindInfo) -> Op {
+pub(crate) unsafe fn bind(rkey: u32, info: &abi::MwBindInfo) -> Op {
     let lkey = match info.mr.is_null() {
         true => 0,
         // SAFETY: the caller's promise.
@@ -104,34 +102,4 @@ pub(crate) unsafe fn second(
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { bind(rkey, info) })
-}
-
-/// `ibv_bind_mw`, which has looked at the window's kind and domain.
-pub(crate) unsafe extern "C" fn bind_mw(
-    qp: *mut abi::Qp,
-    mw: *mut abi::Mw,
-    asked: *mut abi::MwBind,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    code(unsafe { bind_first(qp, mw, &*asked) })
-}
-
-/// # Safety
-/// As libibverbs' callers promise.
-unsafe fn bind_first(qp: *mut abi::Qp, mw: *mut abi::Mw, asked: &abi::MwBind) -> Result<(), Errno> {
-    let info = asked.bind_info;
-    if info.mw_access_flags & abi::ACCESS_ZERO_BASED != 0 {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: the caller's promise; the key is changed as a program reads it that has asked for it.
-    unsafe {
-        let old = (*mw).rkey;
-        // As `ibv_inc_rkey` does.
-        let new = (old & !0xff) | (old.wrapping_add(1) & 0xff);
-        let request = (asked.wr_id, asked.send_flags);
-        let posted = post_alone(Qp::of(qp), bind(new, &info), request);
-        posted.map_err(errno_of_post)?;
-        (*mw).rkey = new;
-    }
-    Ok(())
 }

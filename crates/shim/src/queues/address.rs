@@ -4,12 +4,12 @@ use std::ffi::c_int;
 
 use verbs::{AhNum, Gid};
 
+use super::attributes::ah_attr;
 use crate::abi;
 use crate::abi::errno::{Errno, errno_of, minus_one, pointer};
 use crate::abi::theirs::Theirs;
-use crate::device::Opened;
+use crate::context::opened::Opened;
 use crate::memory::domain::Pd;
-use crate::queues::attributes::ah_attr;
 
 /// A program's address handle.
 #[repr(C)]

@@ -3,172 +3,16 @@
 
 use std::ffi::{c_int, c_void};
 
-use verbs::nic::SendHalf;
-use verbs::{Dest, Op, PostReason, RemoteAddr, Rkey, SendBatch, Sge, Transport};
+use verbs::{Op, PostReason, RemoteAddr, Rkey};
 
+use super::qp::Qp;
+use super::request::{dest, elements, imm};
+use super::sender::Sender;
 use crate::abi;
 use crate::abi::errno::errno_of_post;
 use crate::check;
 use crate::context::fork;
 use crate::memory::window;
-use crate::queues::post::{dest, imm, send_flags};
-use crate::queues::qp::Qp;
-
-/// Requests of a list that are composed before they are posted.
-const LIST: u32 = 256;
-
-/// A send queue, and what is composed for it.
-pub(crate) struct Sender {
-    half: Box<dyn SendHalf>,
-    pub(crate) batch: SendBatch,
-    /// What `ibv_wr_*` have begun.
-    begun: Option<Begun>,
-    /// What a datagram is about whose address comes after that.
-    early: Early,
-    /// The first thing that was wrong since `ibv_wr_start`.
-    wrong: Option<PostReason>,
-    /// Requests that the queue has room for at least.
-    room: u32,
-}
-
-/// The bytes of a datagram that were told before its address, which is unusual.
-#[derive(Default)]
-enum Early {
-    #[default]
-    Nothing,
-    Elements(Vec<Sge>),
-    Bytes(Vec<u8>),
-}
-
-/// A request of which nobody has said yet what bytes it is about.
-struct Begun {
-    op: Op,
-    to: Option<Dest>,
-    id: u64,
-    flags: u32,
-}
-
-impl Sender {
-    /// One that `ibv_wr_*` compose for has room for all that the queue has, as nothing is posted before `ibv_wr_complete`.
-    pub(crate) fn new(half: Box<dyn SendHalf>, send_wr_max: u32, is_extended: bool) -> Self {
-        let most = if is_extended { u32::MAX } else { LIST };
-        let capacity = send_wr_max.clamp(1, most) as usize;
-        let batch = SendBatch::new(half.limits(), capacity);
-        Sender {
-            half,
-            batch,
-            begun: None,
-            early: Early::Nothing,
-            wrong: None,
-            room: 0,
-        }
-    }
-
-    /// What lists are posted with.
-    pub(crate) fn parts(&mut self) -> (&mut dyn SendHalf, &mut SendBatch) {
-        self.room = 0;
-        (&mut *self.half, &mut self.batch)
-    }
-
-    /// Whether a post would find room for some of the requests and not for all.
-    fn has_no_room(&mut self) -> bool {
-        let wanted = self.batch.len() as u32;
-        if wanted > 1 && self.room < wanted {
-            self.room = self.half.room();
-        }
-        let has_room = wanted <= self.room.max(1);
-        self.room = self.room.saturating_sub(wanted);
-        !has_room
-    }
-
-    /// Posts what is composed, for all of which there is room.
-    fn post(&mut self) -> Result<(), PostReason> {
-        let posted = self.half.post(&self.batch);
-        posted.map_err(|error| error.reason)
-    }
-
-    fn note(&mut self, done: Result<(), PostReason>) {
-        if let Err(reason) = done {
-            self.wrong.get_or_insert(reason);
-        }
-    }
-
-    /// Whether a datagram was begun of which nobody has said yet where it goes.
-    fn waits_for_address(&self) -> bool {
-        let is_datagram = self.batch.limits().transport == Transport::Ud;
-        is_datagram && self.begun.as_ref().is_some_and(|begun| begun.to.is_none())
-    }
-
-    /// Ends the request that was begun, with these elements.
-    fn gather(&mut self, sges: &[Sge]) {
-        if self.waits_for_address() && !sges.is_empty() {
-            self.early = Early::Elements(sges.to_vec());
-            return;
-        }
-        let Some(Begun { op, to, id, flags }) = self.begun.take() else {
-            return self.note(Err(PostReason::Payload));
-        };
-        let done = self.batch.gather(op, to, sges).map(|draft| {
-            draft.id(id).flags(send_flags(flags)).commit_gathered();
-        });
-        self.note(done);
-    }
-
-    /// Ends it with these bytes.
-    fn inline<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]> + Clone) {
-        if self.waits_for_address() {
-            self.early = Early::Bytes(parts.flatten().copied().collect());
-            return;
-        }
-        let Some(Begun { op, to, id, flags }) = self.begun.take() else {
-            return self.note(Err(PostReason::Payload));
-        };
-        let len = parts.clone().map(<[u8]>::len).sum();
-        let pushed = self.batch.push_inline(op, to, len, (id, send_flags(flags)));
-        let done = pushed.map(|mut room| {
-            for part in parts {
-                let (now, rest) = room.split_at_mut(part.len());
-                now.copy_from_slice(part);
-                room = rest;
-            }
-        });
-        self.note(done);
-    }
-
-    /// Says where the datagram goes that was begun, and ends it if its bytes are known.
-    fn address(&mut self, to: Option<Dest>) {
-        let Some(begun) = &mut self.begun else {
-            return self.note(Err(PostReason::Address));
-        };
-        begun.to = to;
-        match std::mem::take(&mut self.early) {
-            Early::Nothing => {}
-            Early::Elements(sges) => self.gather(&sges),
-            Early::Bytes(bytes) => self.inline(std::iter::once(&bytes[..])),
-        }
-    }
-
-    /// Ends the one that was begun without a word on its bytes: it has none.
-    fn end(&mut self) {
-        if !matches!(self.early, Early::Nothing) {
-            self.early = Early::Nothing;
-            self.note(Err(PostReason::Address));
-        }
-        if self.begun.is_some() {
-            self.gather(&[]);
-        }
-    }
-
-    fn begin(&mut self, op: Op, id: u64, flags: u32) {
-        self.end();
-        self.begun = Some(Begun {
-            op,
-            to: None,
-            id,
-            flags,
-        });
-    }
-}
 
 /// Lets a program use `ibv_wr_*` on a queue pair.
 pub(crate) fn offer(qp: &mut abi::QpEx) {
@@ -272,9 +116,7 @@ unsafe extern "C" fn start(qp: *mut abi::QpEx) {
         return;
     }
     let mut sender = ours.send.lock();
-    sender.batch.clear();
-    (sender.begun, sender.wrong) = (None, None);
-    sender.early = Early::Nothing;
+    sender.restart();
     // It is given back by `complete` or `abort`.
     std::mem::forget(sender);
 }
@@ -288,22 +130,13 @@ unsafe extern "C" fn complete(qp: *mut abi::QpEx) -> c_int {
     }
     // SAFETY: as `sender` says.
     let sender = unsafe { sender(qp) };
-    sender.end();
-    // What the NIC refuses, it is seen to refuse; for anything else none of them are posted.
-    let (done, is_told) = if let Some(reason) = sender.wrong {
-        (Err(reason), false)
-    } else if sender.has_no_room() {
-        (Err(PostReason::QueueFull), false)
-    } else {
-        (sender.post(), true)
-    };
+    let (done, is_told) = sender.complete();
     // SAFETY: the caller's promise.
     let ours = unsafe { Qp::of(qp.cast()) };
     if let (Err(reason), Some(state)) = (done, &ours.opened().check)
         && !is_told
     {
-        let ids = sender.batch.wqes().iter().map(verbs::batch::Wqe::id);
-        check::refused(state, ours.num(), ids, Some(reason));
+        check::refused(state, ours.num(), sender.ids(), Some(reason));
     }
     // SAFETY: this thread has it.
     unsafe { ours.send.force_unlock() };
@@ -440,5 +273,5 @@ unsafe extern "C" fn set_sge(qp: *mut abi::QpEx, lkey: u32, addr: u64, length: u
 
 unsafe extern "C" fn set_sge_list(qp: *mut abi::QpEx, count: usize, list: *const abi::Sge) {
     // SAFETY: the caller's promise.
-    unsafe { sender(qp).gather(crate::queues::post::elements(list, count as c_int)) };
+    unsafe { sender(qp).gather(elements(list, count as c_int)) };
 }

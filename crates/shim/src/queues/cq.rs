@@ -1,218 +1,29 @@
-//! Completion channels, completion queues, and polling.
+//! Completion queues: making, changing, arming, polling.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Not as _;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::time::ClockId;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
-use verbs::nic::{NicChannel, NicCq};
-use verbs::{CqError, CqInit, CqNum, Polled, VerbsError, Wc, WcFlags, WcOpcode};
+use verbs::nic::NicCq;
+use verbs::{CqError, CqInit, CqNum, Polled, VerbsError, Wc};
 
+use super::channel::Channel;
+use super::completion::completion;
 use crate::abi;
-use crate::abi::errno::{Errno, code, errno_of, minus_one, pointer};
+use crate::abi::errno::{Errno, code, errno_of, pointer};
 use crate::abi::theirs::Theirs;
-use crate::around::faults::Alarm;
 use crate::check;
 use crate::cm;
-use crate::context::events::{acknowledge, wait};
-use crate::context::fork;
-use crate::device::{Opened, is_readable, readable_with, wait_for, wait_within};
+use crate::context::events::wait;
+use crate::context::opened::Opened;
 use crate::memory::domain::DomainUse;
 
 /// Completions that a poll takes from the NIC at once; a program may ask for more.
 const POLLED: usize = 32;
-
-/// How long a program that may have seen its channel readable waits for a completion, before it gets an event without one.
-const GRACE_MS: c_int = 10;
-
-/// A program's completion channel.
-#[repr(C)]
-pub(crate) struct Channel {
-    c: Theirs<abi::CompChannel>,
-    nic: Mutex<Box<dyn NicChannel>>,
-    /// What the program sleeps on.
-    readable: OwnedFd,
-    /// Events for nothing, on purpose.
-    alarm: Option<Alarm>,
-    /// Completion queues on it.
-    cqs: AtomicU32,
-}
-
-impl Channel {
-    /// # Safety
-    /// `channel` is one of ours that is not destroyed meanwhile.
-    unsafe fn of<'a>(channel: *mut abi::CompChannel) -> &'a Channel {
-        // SAFETY: ours begin with what the program holds.
-        unsafe { &*channel.cast::<Channel>() }
-    }
-
-    /// A completion queue on this channel, which counts one event more.
-    fn any_queue(&self, opened: &Opened) -> Option<*mut Cq> {
-        let objects = opened.objects();
-        // SAFETY: one that is in the table is there, and waits for what it has reported when it goes.
-        let is_here = |cq: &*mut Cq| unsafe { (**cq).channel() } == self.c.at();
-        let found = objects.cqs.values().copied().find(is_here)?;
-        // SAFETY: as above.
-        unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
-        Some(found)
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_comp_channel(context: *mut abi::Context) -> *mut abi::CompChannel {
-    // SAFETY: the caller's promise.
-    let opened = unsafe { Opened::of(context) };
-    let made = opened.checked().and_then(|opened| {
-        let made = opened.nic.create_channel();
-        made.map_err(|error| errno_of(&error))
-    });
-    let made = made.and_then(|nic| {
-        let readable = readable_with(nic.fd())?;
-        let plan = opened
-            .faults
-            .as_ref()
-            .filter(|plan| !plan.spurious.is_never());
-        let alarm = plan.map(|plan| Alarm::on(&readable, plan.seed, &plan.spurious));
-        let alarm = alarm.transpose().map_err(|error| error.raw_os_error())?;
-        Ok((readable, alarm, nic))
-    });
-    pointer(made.map(|(readable, alarm, nic)| {
-        fork::sleeps_on(readable.as_raw_fd());
-        let c = abi::CompChannel {
-            context,
-            fd: readable.as_raw_fd(),
-            refcnt: 0,
-        };
-        let channel = Channel {
-            c: Theirs::new(c),
-            nic: Mutex::new(nic),
-            readable,
-            alarm,
-            cqs: AtomicU32::new(0),
-        };
-        Box::into_raw(Box::new(channel)).cast()
-    }))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut abi::CompChannel) -> c_int {
-    // SAFETY: a context outlives what was made from it.
-    if unsafe { Opened::of((*channel).context) }.is_inherited() {
-        return 0;
-    }
-    // SAFETY: the caller's promise.
-    let ours = unsafe { Channel::of(channel) };
-    if ours.cqs.load(Ordering::Acquire) > 0 {
-        return libc::EBUSY;
-    }
-    fork::forget(ours.readable.as_raw_fd());
-    // SAFETY: made by `ibv_create_comp_channel`, and of no more use to anybody.
-    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
-    0
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn ibv_get_cq_event(
-    channel: *mut abi::CompChannel,
-    cq: *mut *mut abi::CqEx,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let channel = unsafe { Channel::of(channel) };
-    // SAFETY: a context outlives what was made from it.
-    let opened = unsafe { Opened::of((*channel.c.at()).context) };
-    let mut next = || {
-        while let Some(num) = channel.alarm.as_ref().and_then(Alarm::take) {
-            if let Some(&found) = opened.objects().cqs.get(&num.0) {
-                // SAFETY: as below.
-                unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
-                return Ok(Some(found));
-            }
-        }
-        loop {
-            let mut nic = channel.nic.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(num) = nic.event().map_err(|error| errno_of(&error))? else {
-                return Ok(None);
-            };
-            drop(nic);
-            let objects = opened.objects();
-            // Of one that is being destroyed nobody hears any more.
-            let Some(&found) = objects.cqs.get(&num.0) else {
-                continue;
-            };
-            // SAFETY: it is taken out before it is destroyed, which waits for the acknowledgement of this event.
-            unsafe { (*found).reported.fetch_add(1, Ordering::Relaxed) };
-            // Whoever polls may be at an object's end.
-            drop(objects);
-            // SAFETY: as above.
-            unsafe {
-                if (*found).has_completed() {
-                    return Ok(Some(found));
-                }
-                ibv_ack_cq_events(found.cast(), 1);
-            }
-        }
-    };
-    let fd = channel.readable.as_fd();
-    let found = opened.checked().and_then(|_| {
-        // A program that waits by `poll` calls this when the descriptor is readable, and is not to be kept then. What made it
-        // readable may be for no completion; one most likely follows, and if not, an event that finds none is allowed.
-        if is_readable(fd) {
-            let found = wait_within(fd, &mut next, GRACE_MS)?;
-            if let Some(found) = found.or_else(|| channel.any_queue(opened)) {
-                return Ok(found);
-            }
-        }
-        if check::is_on() {
-            look_before_sleep(channel, opened);
-        }
-        wait_for(fd, next)
-    });
-    minus_one(found.map(|found| {
-        // SAFETY: the caller's room, and a queue that is there until the event is acknowledged.
-        unsafe {
-            cq.write(found.cast());
-            cq_context.write((*found.cast::<abi::CqEx>()).cq_context);
-        }
-    }))
-}
-
-/// Has checks look whether completions wait in a queue of the channel, of which no event will tell.
-fn look_before_sleep(channel: &Channel, opened: &Opened) {
-    let flags = rustix::fs::fcntl_getfl(&channel.readable);
-    if flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
-        return;
-    }
-    let objects = opened.objects();
-    let ours = channel.c.at();
-    // SAFETY: those in the table are there as long as it is locked.
-    let on_it = objects
-        .cqs
-        .values()
-        .filter(|cq| unsafe { (***cq).channel() } == ours);
-    let cqs: Vec<usize> = on_it.map(|cq| cq.addr()).collect();
-    check::sleeps(&cqs, |cq| {
-        let mut found = objects.cqs.values().filter(|one| one.addr() == cq);
-        // SAFETY: as above. Who polls at the moment sees what is there.
-        let poller = found
-            .next()
-            .and_then(|cq| unsafe { (**cq).poller.try_lock() });
-        poller.is_some_and(|mut poller| poller.has_some())
-    });
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_ack_cq_events(cq: *mut abi::CqEx, events: u32) {
-    // SAFETY: the caller's promise; nobody but us and the program knows of these, and it leaves them alone.
-    unsafe {
-        let (mutex, cond) = (&raw mut (*cq).mutex, &raw mut (*cq).cond);
-        acknowledge(mutex, cond, &raw mut (*cq).comp_events_completed, events);
-    }
-}
 
 /// A program's completion queue.
 #[repr(C)]
@@ -303,7 +114,7 @@ impl Poller {
     }
 
     /// Whether there is a completion, or an overrun to tell of.
-    fn has_some(&mut self) -> bool {
+    pub(super) fn has_some(&mut self) -> bool {
         self.waiting(POLLED)
             .is_ok_and(|waiting| waiting.is_empty())
             .not()
@@ -355,17 +166,22 @@ impl Cq {
     }
 
     /// The channel that it was made with, if any.
-    fn channel(&self) -> *mut abi::CompChannel {
+    pub(super) fn channel(&self) -> *mut abi::CompChannel {
         // SAFETY: it stays as it was made.
         unsafe { (*self.c.at()).channel }
     }
 
     /// Whether an event is for a completion. The NIC wakes pollers for other reasons too, as when a peer begins to send; programs
     /// take an event for a completion, and so the queue is armed again then.
-    fn has_completed(&self) -> bool {
+    pub(super) fn has_completed(&self) -> bool {
         let mut poller = self.poller.lock();
         let solicited_only = self.armed_solicited.load(Ordering::Relaxed);
         poller.is_due() || poller.arm(solicited_only).is_err() || poller.is_due()
+    }
+
+    /// Notes that the program is told of completions.
+    pub(super) fn tell(&self) {
+        self.reported.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that the program is told of an overrun.
@@ -464,7 +280,7 @@ pub(crate) unsafe fn create(
         is_stamped: options.is_stamped,
         _domain: options.domain,
     }));
-    opened.objects().cqs.insert(num.0, cq);
+    opened.objects().cqs.insert(num.0, cq.cast());
     Ok(cq.cast())
 }
 
@@ -610,92 +426,5 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
             }
             return count as c_int;
         }
-    }
-}
-
-/// `enum ibv_wc_opcode`.
-pub(crate) fn opcode(opcode: WcOpcode) -> c_int {
-    match opcode {
-        WcOpcode::Send => abi::WC_SEND,
-        WcOpcode::Write => abi::WC_RDMA_WRITE,
-        WcOpcode::Read => abi::WC_RDMA_READ,
-        WcOpcode::CompareSwap => abi::WC_COMP_SWAP,
-        WcOpcode::FetchAdd => abi::WC_FETCH_ADD,
-        WcOpcode::Recv => abi::WC_RECV,
-        WcOpcode::RecvWriteImm => abi::WC_RECV_RDMA_WITH_IMM,
-        WcOpcode::BindWindow => abi::WC_BIND_MW,
-        WcOpcode::LocalInvalidate => abi::WC_LOCAL_INV,
-    }
-}
-
-/// `enum ibv_wc_flags`.
-pub(crate) fn flags(flags: WcFlags) -> u32 {
-    let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
-    bit(WcFlags::GRH, abi::WC_GRH)
-        | bit(WcFlags::WITH_IMM, abi::WC_WITH_IMM)
-        | bit(WcFlags::WITH_INV, abi::WC_WITH_INV)
-}
-
-/// `imm_data`, in network byte order, or `invalidated_rkey` in its place, in the host's.
-#[inline]
-pub(crate) fn imm_or_key(wc: &Wc) -> u32 {
-    match wc.flags.contains(WcFlags::WITH_INV) {
-        true => wc.imm,
-        false => wc.imm.to_be(),
-    }
-}
-
-/// What kind of header is before a datagram, if it is one: with a UDP header (8), of IPv4 (2) or IPv6 (1). Cards that speak RoCE
-/// say it where InfiniBand has the service level, and UCX looks for it there.
-#[inline]
-pub(crate) fn service_level(wc: &Wc) -> u8 {
-    if !wc.flags.contains(WcFlags::GRH) {
-        return 0;
-    }
-    match wc.flags.contains(WcFlags::GRH_IPV6) {
-        true => 8 | 1,
-        false => 8 | 2,
-    }
-}
-
-/// With checks, what an error leaves undefined shows when it is used.
-#[cold]
-fn poisoned(wc: &Wc) -> abi::Wc {
-    abi::Wc {
-        wr_id: wc.id,
-        status: wc.status as c_int,
-        opcode: check::POISON as c_int,
-        vendor_err: wc.vendor_err.0,
-        byte_len: check::POISON,
-        imm_data: check::POISON,
-        qp_num: wc.qpn.0,
-        src_qp: check::POISON,
-        wc_flags: check::POISON,
-        pkey_index: check::POISON as u16,
-        slid: check::POISON as u16,
-        sl: check::POISON as u8,
-        dlid_path_bits: check::POISON as u8,
-    }
-}
-
-#[inline]
-fn completion(wc: &Wc) -> abi::Wc {
-    if !wc.is_ok() && check::is_on() {
-        return poisoned(wc);
-    }
-    abi::Wc {
-        wr_id: wc.id,
-        status: wc.status as c_int,
-        opcode: opcode(wc.opcode),
-        vendor_err: wc.vendor_err.0,
-        byte_len: wc.byte_len,
-        imm_data: imm_or_key(wc),
-        qp_num: wc.qpn.0,
-        src_qp: wc.src_qpn.0,
-        wc_flags: flags(wc.flags),
-        pkey_index: 0,
-        slid: 0,
-        sl: service_level(wc),
-        dlid_path_bits: 0,
     }
 }

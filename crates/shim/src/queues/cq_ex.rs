@@ -4,12 +4,13 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use super::completion;
+use super::cq::{self, Cq, Options, Stamp};
 use crate::abi;
 use crate::abi::errno::{Errno, pointer};
 use crate::check::{self, POISON};
 use crate::context::fork;
 use crate::memory::domain::{DomainUse, Pd};
-use crate::queues::cq::{self, Cq, Options, Stamp};
 
 /// `ibv_create_cq_ex`.
 pub(crate) unsafe extern "C" fn create_cq_ex(
@@ -229,7 +230,7 @@ unsafe fn current(cq: *mut abi::CqEx) -> verbs::Wc {
 
 unsafe extern "C" fn opcode(cq: *mut abi::CqEx) -> c_int {
     // SAFETY: as the caller of `ibv_wc_read_*` promises, here and below.
-    unsafe { field(cq, |wc| cq::opcode(wc.opcode) as u32) as c_int }
+    unsafe { field(cq, |wc| completion::opcode(wc.opcode) as u32) as c_int }
 }
 
 unsafe extern "C" fn vendor_err(cq: *mut abi::CqEx) -> u32 {
@@ -239,7 +240,7 @@ unsafe extern "C" fn vendor_err(cq: *mut abi::CqEx) -> u32 {
 
 unsafe extern "C" fn wc_flags(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
-    unsafe { field(cq, |wc| cq::flags(wc.flags)) }
+    unsafe { field(cq, |wc| completion::flags(wc.flags)) }
 }
 
 unsafe extern "C" fn byte_len(cq: *mut abi::CqEx) -> u32 {
@@ -249,7 +250,7 @@ unsafe extern "C" fn byte_len(cq: *mut abi::CqEx) -> u32 {
 
 unsafe extern "C" fn imm_data(cq: *mut abi::CqEx) -> u32 {
     // SAFETY: as above.
-    unsafe { field(cq, cq::imm_or_key) }
+    unsafe { field(cq, completion::imm_or_key) }
 }
 
 unsafe extern "C" fn qp_num(cq: *mut abi::CqEx) -> u32 {
@@ -264,7 +265,7 @@ unsafe extern "C" fn src_qp(cq: *mut abi::CqEx) -> u32 {
 
 unsafe extern "C" fn service_level(cq: *mut abi::CqEx) -> u8 {
     // SAFETY: as above.
-    unsafe { cq::service_level(&current(cq)) }
+    unsafe { completion::service_level(&current(cq)) }
 }
 
 unsafe extern "C" fn completion_ts(cq: *mut abi::CqEx) -> u64 {

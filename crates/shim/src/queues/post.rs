@@ -2,80 +2,14 @@
 
 use std::ffi::c_int;
 
-use verbs::{
-    Dest, Lkey, Op, PostError, PostReason, Qkey, QpNum, RecvBatch, RemoteAddr, Rkey, SendBatch,
-    SendFlags, Sge, UdDest,
-};
+use verbs::{Op, PostError, PostReason, RemoteAddr, Rkey, SendBatch};
 
+use super::qp::Qp;
+use super::request::{dest, elements, imm, post_recvs, send_flags};
 use crate::abi;
 use crate::abi::errno::errno_of_post;
 use crate::check;
 use crate::memory::window;
-use crate::queues::address::Ah;
-use crate::queues::cq;
-use crate::queues::qp::{Qp, has_dest};
-use crate::queues::srq;
-
-const _: () = assert!(
-    size_of::<Sge>() == size_of::<abi::Sge>()
-        && std::mem::offset_of!(Sge, addr) == std::mem::offset_of!(abi::Sge, addr)
-        && std::mem::offset_of!(Sge, len) == std::mem::offset_of!(abi::Sge, length)
-        && std::mem::offset_of!(Sge, lkey) == std::mem::offset_of!(abi::Sge, lkey)
-        && size_of::<Lkey>() == 4,
-    "a program's elements are ours"
-);
-
-/// What programs call by way of their context.
-pub(crate) fn context_ops() -> abi::ContextOps {
-    abi::ContextOps {
-        _before_alloc_mw: [None; 7],
-        alloc_mw: Some(window::alloc_mw),
-        bind_mw: Some(window::bind_mw),
-        dealloc_mw: Some(window::dealloc_mw),
-        _compat_create_cq: None,
-        poll_cq: Some(cq::poll),
-        req_notify_cq: Some(cq::req_notify),
-        _before_post_srq_recv: [None; 7],
-        post_srq_recv: Some(srq::post_srq_recv),
-        _before_post_send: [None; 4],
-        post_send: Some(post_send),
-        post_recv: Some(post_recv),
-        _after_post_recv: [None; 5],
-    }
-}
-
-/// A request's elements.
-///
-/// # Safety
-/// There are so many.
-#[inline]
-pub(crate) unsafe fn elements<'a>(list: *const abi::Sge, count: c_int) -> &'a [Sge] {
-    if list.is_null() || count <= 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise, and both are laid out the same.
-    unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count as usize) }
-}
-
-#[inline]
-pub(crate) fn send_flags(flags: u32) -> SendFlags {
-    let bit = |bit, flag| {
-        if flags & bit != 0 {
-            flag
-        } else {
-            SendFlags::empty()
-        }
-    };
-    bit(abi::SEND_SIGNALED, SendFlags::SIGNALED)
-        | bit(abi::SEND_FENCE, SendFlags::FENCE)
-        | bit(abi::SEND_SOLICITED, SendFlags::SOLICITED)
-}
-
-/// Immediate data is in network byte order where a program has it.
-#[inline]
-pub(crate) fn imm(data: u32) -> Option<u32> {
-    Some(u32::from_be(data))
-}
 
 /// # Safety
 /// The request's union is that of its operation.
@@ -130,22 +64,6 @@ unsafe fn operation(wr: &abi::SendWr) -> Result<Op, PostReason> {
     })
 }
 
-/// # Safety
-/// Its address handle is there.
-#[inline]
-pub(crate) unsafe fn dest(ah: *mut abi::Ah, qpn: u32, qkey: u32) -> Option<Dest> {
-    if ah.is_null() {
-        return None;
-    }
-    let to = UdDest {
-        // SAFETY: the caller's promise.
-        ah: unsafe { Ah::of(ah) }.num,
-        qpn: QpNum(qpn),
-        qkey: Qkey(qkey),
-    };
-    Some(to.into())
-}
-
 /// Composes a request.
 ///
 /// # Safety
@@ -182,17 +100,8 @@ unsafe fn compose(
     }
 }
 
-/// Posts a request without bytes that a call stands for.
-pub(crate) fn post_alone(qp: &Qp, op: Op, (id, flags): (u64, u32)) -> Result<(), PostReason> {
-    let mut sender = qp.send.lock();
-    let (half, batch) = sender.parts();
-    batch.clear();
-    let draft = batch.gather(op, None, &[])?;
-    draft.id(id).flags(send_flags(flags)).commit_gathered();
-    half.post(batch).map_err(|error| error.reason)
-}
-
-unsafe extern "C" fn post_send(
+/// `ibv_post_send`.
+pub(crate) unsafe extern "C" fn post_send(
     qp: *mut abi::Qp,
     list: *mut abi::SendWr,
     bad: *mut *mut abi::SendWr,
@@ -206,7 +115,7 @@ unsafe extern "C" fn post_send(
     // SAFETY: the caller's promise.
     let ours = unsafe { Qp::of(qp) };
     let mut sender = ours.send.lock();
-    let is_datagram = has_dest(&sender);
+    let is_datagram = sender.has_dest();
     let (half, batch) = sender.parts();
     // The first request of the batch, and the next one to compose.
     let (mut first, mut next) = (list, list);
@@ -259,40 +168,8 @@ fn tell_refused(qp: &Qp, first: *mut abi::SendWr, reason: Option<PostReason>) {
     }
 }
 
-/// Posts a list of RECVs.
-///
-/// # Safety
-/// As libibverbs' callers promise.
-pub(crate) unsafe fn post_recvs(
-    batch: &mut RecvBatch,
-    list: *mut abi::RecvWr,
-    bad: *mut *mut abi::RecvWr,
-    post: impl FnOnce(&RecvBatch) -> Result<(), PostError>,
-) -> c_int {
-    batch.clear();
-    let mut next = list;
-    while !next.is_null() {
-        // SAFETY: the caller's list.
-        unsafe {
-            let wr = &*next;
-            batch.push(wr.wr_id, elements(wr.sg_list, wr.num_sge));
-            next = wr.next;
-        }
-    }
-    let Err(PostError { index, reason }) = post(batch) else {
-        return 0;
-    };
-    let mut at = list;
-    for _ in 0..index {
-        // SAFETY: as above.
-        at = unsafe { (*at).next };
-    }
-    // SAFETY: the caller's.
-    unsafe { bad.write(at) };
-    errno_of_post(reason)
-}
-
-unsafe extern "C" fn post_recv(
+/// `ibv_post_recv`.
+pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut abi::Qp,
     list: *mut abi::RecvWr,
     bad: *mut *mut abi::RecvWr,

@@ -7,21 +7,19 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use verbs::nic::{QpCtl, RecvHalf};
-use verbs::{Gid, QpInit, QpNum, RecvBatch, Transport};
+use verbs::{Gid, QpInit, QpNum, RecvBatch};
 
+use super::attributes::{caps, granted, qp_attr, qp_attr_back, state, state_number, transport};
+use super::cq::Cq;
+use super::sender::Sender;
+use super::srq::Srq;
 use crate::abi;
 use crate::abi::errno::{Errno, code, errno_of, pointer};
 use crate::abi::theirs::Theirs;
 use crate::check;
 use crate::context::events::wait;
-use crate::device::Opened;
+use crate::context::opened::Opened;
 use crate::memory::domain::{DomainUse, Pd};
-use crate::queues::attributes::{
-    caps, granted, qp_attr, qp_attr_back, state, state_number, transport,
-};
-use crate::queues::compose::{self, Sender};
-use crate::queues::cq::Cq;
-use crate::queues::srq::Srq;
 
 /// A program's queue pair.
 #[repr(C)]
@@ -35,7 +33,7 @@ pub(crate) struct Qp {
     /// Events that the program was told of.
     reported: AtomicU32,
     /// Whether the program may use `ibv_wr_*` on it.
-    is_extended: bool,
+    pub(super) is_extended: bool,
     _domain: DomainUse,
 }
 
@@ -108,50 +106,15 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut abi::Pd, init: *mut abi::QpInitAttr)
     pointer(unsafe { create(pd, &mut *init, None, false) })
 }
 
-/// `ibv_create_qp_ex`, of which a `struct ibv_qp_init_attr` is the beginning.
-pub(crate) unsafe extern "C" fn create_qp_ex(
-    _context: *mut abi::Context,
-    init: *mut abi::QpInitAttrEx,
-) -> *mut abi::Qp {
-    let known =
-        abi::QP_INIT_ATTR_PD | abi::QP_INIT_ATTR_CREATE_FLAGS | abi::QP_INIT_ATTR_SEND_OPS_FLAGS;
-    // SAFETY: the caller's promise.
-    let asked = unsafe { &mut *init };
-    if asked.comp_mask & !known != 0 {
-        return pointer(Err(libc::EOPNOTSUPP));
-    }
-    if asked.comp_mask & abi::QP_INIT_ATTR_PD == 0 {
-        return pointer(Err(libc::EINVAL));
-    }
-    let has_ops = asked.comp_mask & abi::QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-    let ops = has_ops.then_some(asked.send_ops_flags);
-    if ops.is_some_and(|ops| ops & !abi::SEND_OPS_KNOWN != 0) {
-        return pointer(Err(libc::EOPNOTSUPP));
-    }
-    let flags = match asked.comp_mask & abi::QP_INIT_ATTR_CREATE_FLAGS {
-        0 => 0,
-        _ => asked.create_flags,
-    };
-    if flags & !abi::QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
-        return pointer(Err(libc::EOPNOTSUPP));
-    }
-    // Only datagrams go to groups.
-    if flags != 0 && asked.qp_type != abi::QPT_UD {
-        return pointer(Err(libc::EINVAL));
-    }
-    // SAFETY: the caller's promise; the one structure begins with the other.
-    pointer(unsafe {
-        let base = &mut *init.cast::<abi::QpInitAttr>();
-        create(asked.pd, base, ops, flags != 0)
-    })
-}
+/// Puts the functions into a queue pair's structure that it has besides.
+pub(super) type Offer = fn(&mut abi::QpEx);
 
 /// # Safety
 /// As libibverbs' callers promise.
-unsafe fn create(
+pub(super) unsafe fn create(
     pd: *mut abi::Pd,
     asked: &mut abi::QpInitAttr,
-    send_ops: Option<u64>,
+    extended: Option<Offer>,
     blocks_own_multicast: bool,
 ) -> Result<*mut abi::Qp, Errno> {
     if asked.send_cq.is_null() || asked.recv_cq.is_null() {
@@ -197,8 +160,8 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
-    if send_ops.is_some() {
-        compose::offer(&mut c);
+    if let Some(offer) = extended {
+        offer(&mut c);
     }
     send_cq.add_user();
     recv_cq.add_user();
@@ -212,7 +175,7 @@ unsafe fn create(
         send: SpinMutex::new(Sender::new(
             parts.send,
             caps.send_wr_max,
-            send_ops.is_some(),
+            extended.is_some(),
         )),
         recv: SpinMutex::new((
             parts.recv,
@@ -220,21 +183,12 @@ unsafe fn create(
         )),
         signals_all: AtomicI32::new(asked.sq_sig_all),
         reported: AtomicU32::new(0),
-        is_extended: send_ops.is_some(),
+        is_extended: extended.is_some(),
         // SAFETY: the caller's promise.
         _domain: unsafe { DomainUse::begin(pd) },
     }));
-    opened.objects().qps.insert(num.0, qp);
+    opened.objects().qps.insert(num.0, qp.cast());
     Ok(qp.cast())
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut abi::Qp) -> *mut abi::QpEx {
-    // SAFETY: the caller's promise.
-    match unsafe { Qp::of(qp) }.is_extended {
-        true => qp.cast(),
-        false => std::ptr::null_mut(),
-    }
 }
 
 #[unsafe(no_mangle)]
@@ -368,9 +322,4 @@ unsafe extern "C" fn ibv_detach_mcast(qp: *mut abi::Qp, gid: *const [u8; 16], _l
     }
     let detached = ours.ctl.detach_mcast(group);
     code(detached.map_err(|error| errno_of(&error)))
-}
-
-/// Datagrams have a destination each, other requests none.
-pub(crate) fn has_dest(sender: &Sender) -> bool {
-    sender.batch.limits().transport == Transport::Ud
 }

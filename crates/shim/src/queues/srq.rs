@@ -8,14 +8,14 @@ use spin::relax::Yield;
 use verbs::nic::NicSrq;
 use verbs::{RecvBatch, SrqInit, SrqNum};
 
+use super::request::post_recvs;
 use crate::abi;
 use crate::abi::errno::{code, errno_of, pointer};
 use crate::abi::theirs::Theirs;
 use crate::check;
 use crate::context::events::wait;
-use crate::device::Opened;
+use crate::context::opened::Opened;
 use crate::memory::domain::{DomainUse, Pd};
-use crate::queues::post::post_recvs;
 
 /// A program's shared receive queue.
 #[repr(C)]
@@ -100,7 +100,7 @@ unsafe extern "C" fn ibv_create_srq(
             _domain: unsafe { DomainUse::begin(pd) },
         };
         let (num, srq) = (srq.num, Box::into_raw(Box::new(srq)));
-        domain.opened().objects().srqs.insert(num.0, srq);
+        domain.opened().objects().srqs.insert(num.0, srq.cast());
         srq.cast()
     }))
 }

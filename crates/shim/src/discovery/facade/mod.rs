@@ -31,7 +31,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
-use crate::device::complain;
+use crate::process::complain;
 use crate::process::settings;
 use crate::process::{Next, next};
 

@@ -17,7 +17,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::device::complain;
+use crate::process::complain;
 
 /// What is answered from the tree: these, and all below them.
 const PLACES: &[&str] = &[

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 
 use super::text::{Entry, entries};
-use crate::device as own;
+use crate::device::PORT_CAPS;
 use crate::memory::born;
 use crate::process::settings;
 
@@ -37,7 +37,7 @@ impl Tree {
     pub(super) fn of_this_device() -> Result<Tree, String> {
         let options = settings::device_options()?;
         let (device, port) = options.attributes();
-        let entries = entries(&device, &port, own::PORT_CAPS, &interfaces());
+        let entries = entries(&device, &port, PORT_CAPS, &interfaces());
         Tree::with(&options.run_dir, entries)
             .map_err(|error| format!("{}: {error}", options.run_dir.display()))
     }
