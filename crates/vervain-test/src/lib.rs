@@ -7,6 +7,7 @@
 //! | `installed` | where `vervain` is, and how this process itself comes onto the software NIC |
 //! | `rdma` | hosts, and programs on them |
 //! | `server` | programs that are killed in the end, and waiting for them |
+//! | `port` | TCP ports: one that is free, and whether somebody listens |
 //!
 //! A test that starts programs:
 //!
@@ -29,9 +30,11 @@
 //! a `main` of its own (`harness = false`) calls [`reexec`] first.
 
 mod installed;
+mod port;
 mod rdma;
 mod server;
 
 pub use installed::{Vervain, is_on_software_nic, reexec};
+pub use port::{free_port, is_listening};
 pub use rdma::Rdma;
-pub use server::{Server, free_port};
+pub use server::Server;

@@ -1,11 +1,12 @@
 //! Programs that are killed in the end, and waiting for them.
 
 use std::io;
-use std::net::TcpListener;
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::is_listening;
 
 /// Nothing that tests start takes longer, on the busiest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -64,25 +65,4 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A TCP port that nobody listens on now, for programs that exchange their addresses over TCP.
-///
-/// # Errors
-/// If there is none.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-}
-
-fn is_listening(port: u16) -> bool {
-    const LISTEN: &str = "0A";
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        // A machine without IPv6 has only the first.
-        let table = std::fs::read_to_string(table).unwrap_or_default();
-        table.lines().skip(1).any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            let (local, state) = (words.next().unwrap_or(""), words.nth(1).unwrap_or(""));
-            local.ends_with(&format!(":{port:04X}")) && state == LISTEN
-        })
-    })
 }

@@ -27,8 +27,8 @@ const ARROWS: &str = "
     fuzz: verbs conformance nic-soft rt block engine cache checker memcache store lab vervain
     sim: verbs conformance rt block
     simulation: verbs engine conformance rt sim cache checker
-    programs:
     vervain-test:
+    programs: vervain-test
     xtask: programs
 ";
 
