@@ -13,6 +13,9 @@ use crate::running::{Running, Said};
 /// No program takes longer, on the busiest machine.
 pub const PATIENCE_S: u32 = 120;
 
+/// How the files begin in which a sanitizer says what it has found.
+const FINDINGS: &str = "sanitizer.";
+
 /// librdmacm's library that makes TCP sockets rsockets, where Debian has it.
 pub const RSPRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
@@ -29,6 +32,12 @@ pub fn library() -> Option<PathBuf> {
         program.with_file_name("deps").join(NAME),
     ];
     beside.into_iter().find(|library| library.is_file())
+}
+
+/// The sanitizer's library that the library was built for and that has to come before it: what `VERVAIN_TEST_ASAN` names, as
+/// `cargo x asan shim` sets it.
+fn sanitizer() -> Option<OsString> {
+    std::env::var_os("VERVAIN_TEST_ASAN").filter(|name| !name.is_empty())
 }
 
 /// Where `$PATH` has a program.
@@ -56,7 +65,8 @@ pub enum Listens {
 
 /// A host of its own: programs of one meet.
 ///
-/// Methods panic where the system does not let them begin: without room for a directory or a file, or without coreutils.
+/// Methods panic where the system does not let them begin: without room for a directory or a file, or without coreutils. Where
+/// programs run under a sanitizer, dropping this panics if it has found something.
 #[derive(Debug)]
 pub struct Host {
     dir: TempDir,
@@ -73,11 +83,12 @@ impl Host {
     /// There is no [`library`].
     pub fn new() -> Self {
         let library = library().expect("libvervain_verbs.so, which `cargo build -p shim` makes");
-        Host {
-            dir: tempfile::tempdir().expect("a directory"),
-            preload: library.into(),
-            variables: Vec::new(),
-            patience_s: PATIENCE_S,
+        match sanitizer() {
+            None => Host::without_library().with_library(&library),
+            Some(sanitizer) => Host::without_library()
+                .with_library(Path::new(&sanitizer))
+                .with_library(&library)
+                .sanitized(),
         }
     }
 
@@ -106,6 +117,16 @@ impl Host {
     pub fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_string(), value.to_string()));
         self
+    }
+
+    /// With a sanitizer's findings in files. What programs leave behind is their own affair.
+    fn sanitized(self) -> Self {
+        let findings = self.run_dir().join(FINDINGS);
+        let options = format!(
+            "detect_leaks=0:allocator_may_return_null=1:log_path={}",
+            findings.display()
+        );
+        self.with_variable("ASAN_OPTIONS", &options)
     }
 
     /// With programs that are ended after so many seconds, and not after [`PATIENCE_S`].
@@ -227,6 +248,25 @@ impl Host {
             server.terminate();
         }
         [server.end().into_output(), client]
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let entries = std::fs::read_dir(self.run_dir()).into_iter().flatten();
+        let paths = entries.flatten().map(|entry| entry.path());
+        let is_finding = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            name.to_string_lossy().starts_with(FINDINGS)
+        };
+        for path in paths.filter(is_finding) {
+            let text = std::fs::read_to_string(&path).unwrap_or_else(|error| error.to_string());
+            if std::thread::panicking() {
+                eprintln!("{text}");
+            } else {
+                panic!("{text}");
+            }
+        }
     }
 }
 

@@ -40,13 +40,61 @@ const PURE: [Selection; 3] = [
     ("cache", &["--lib", "bytes::"]),
 ];
 
+/// The package whose library is loaded into programs, whose tests are therefore not built for the sanitizer: the library is.
+const LOADED: &str = "shim";
+
+/// Its tests of programs that are compiled for them, but for those that rely on what the sanitizer has in libc's place.
+const LOADED_TESTS: [&str; 20] = [
+    "answers::",
+    "api::",
+    "check::",
+    "confined::",
+    "dlopen::",
+    "memory::",
+    "own::",
+    "places::",
+    // The sanitizer's allocator comes before ours: no memory of it is born shared, and nobody hears what is freed.
+    "--skip",
+    "memory::programs_see_private_memory",
+    "--skip",
+    "check::memory_that_goes_while_it_is_registered_is_told",
+    // It knows no `mallopt`.
+    "--skip",
+    "check::a_process_that_is_interrupted_in_the_allocator_ends",
+    // It calls `dlopen` for the program, and so is who asks.
+    "--skip",
+    "dlopen::what_dlopen_looks_for_still_depends_on_who_asks",
+    // Debian's programs, of which the same calls are made by those that are compiled.
+    "--skip",
+    "check::debians_programs_make_no_errors",
+    "--skip",
+    "memory::perftest_measures_atomics_and_one_sided_operations",
+];
+
+/// The variables with which the compiler puts AddressSanitizer in: it is part of the stable compiler; only its flag asks for the
+/// first one.
+const ASAN: [(&str, &str); 3] = [
+    ("RUSTC_BOOTSTRAP", "1"),
+    ("RUSTFLAGS", "-Zsanitizer=address"),
+    ("CARGO_TARGET_DIR", "target/asan"),
+];
+
 /// Runs tests under AddressSanitizer, which finds accesses out of bounds, after free and leaks.
 pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
-    // The sanitizer is part of the stable compiler; only its flag asks for the variable.
-    let environment = [
-        ("RUSTC_BOOTSTRAP", "1"),
-        ("RUSTFLAGS", "-Zsanitizer=address"),
-        ("CARGO_TARGET_DIR", "target/asan"),
+    let (loaded, tested): (Vec<String>, Vec<String>) =
+        packages.iter().cloned().partition(|name| name == LOADED);
+    if packages.is_empty() || !tested.is_empty() {
+        asan_tests(&tested)?;
+    }
+    if packages.is_empty() || !loaded.is_empty() {
+        asan_loaded()?;
+    }
+    Ok(())
+}
+
+/// Those of packages that are built for it, tests and all.
+fn asan_tests(packages: &[String]) -> anyhow::Result<()> {
+    let others = [
         (
             "ASAN_OPTIONS",
             "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
@@ -54,6 +102,7 @@ pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
         // Each cut does what all others do with memory.
         ("VERVAIN_STORE_SEEDS", "0..1"),
     ];
+    let environment = [&ASAN[..], &others].concat();
     // With a target named, build scripts and macros are left as they are.
     let host = host()?;
     let mut test = vec!["test", "--target", &host, "--lib", "--test", "it"];
@@ -61,6 +110,40 @@ pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
         test.extend(["--package", package.0]);
     }
     cargo(&test, &environment)
+}
+
+/// Those that start programs with our library in them: it alone is built for the sanitizer, whose own library goes before it.
+fn asan_loaded() -> anyhow::Result<()> {
+    let host = host()?;
+    cargo(&["build", "--target", &host, "--package", LOADED], &ASAN)?;
+    let library = std::env::current_dir()?
+        .join("target/asan")
+        .join(&host)
+        .join("debug/libvervain_verbs.so");
+    let library = library.to_str().context("a path that is no UTF-8")?;
+    let environment = [
+        ("VERVAIN_VERBS_LIBRARY", library),
+        ("VERVAIN_TEST_ASAN", &sanitizer()?),
+    ];
+    let test = ["test", "--package", LOADED, "--test", "it", "--"];
+    cargo(&[&test[..], &LOADED_TESTS].concat(), &environment)
+}
+
+/// The sanitizer's library, which comes with the C compiler.
+fn sanitizer() -> anyhow::Result<String> {
+    const NAME: &str = "libasan.so.8";
+    let output = Command::new("cc")
+        .arg(format!("-print-file-name={NAME}"))
+        .output()
+        .context("starting cc, of gcc")?;
+    let path = String::from_utf8(output.stdout).context("reading cc's answer")?;
+    let path = path.trim();
+    // It says only the name of what it does not find.
+    ensure!(
+        path.contains('/'),
+        "{NAME} is not installed (Debian's package is called `libasan8`)"
+    );
+    Ok(path.to_owned())
 }
 
 /// Runs unit tests under valgrind, which finds what AddressSanitizer does and decisions that hang
