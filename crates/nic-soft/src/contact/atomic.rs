@@ -4,9 +4,10 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use verbs::{Gid, QpNum};
+use verbs::Gid;
 
-use crate::contact::protocol::{KIND_SHIFT, Message, OP_ATOMIC, to_qp};
+use crate::contact::over::Over;
+use crate::contact::protocol::{Message, OP_ATOMIC};
 
 /// What becomes of the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,8 +33,8 @@ impl Change {
 /// An atomic as its sender asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AtomicRequest {
-    /// The queue pair that it goes to.
-    pub(crate) qpn: u32,
+    /// The connection over which it is asked for.
+    pub(crate) over: Over,
     /// The region's key.
     pub(crate) key: u32,
     /// The word's address, as work requests name it.
@@ -41,7 +42,7 @@ pub(crate) struct AtomicRequest {
     pub(crate) change: Change,
 }
 
-/// Above the queue pair's number in a message: which change it is.
+/// Which change it is, as a message says it.
 const COMPARE_SWAP: u32 = 1;
 const FETCH_ADD: u32 = 2;
 
@@ -55,14 +56,16 @@ impl AtomicRequest {
         let (first, second) = gid.0.split_at_mut(8);
         first.copy_from_slice(&operands[0].to_le_bytes());
         second.copy_from_slice(&operands[1].to_le_bytes());
-        Message::operands(OP_ATOMIC, self.key, to_qp(self.qpn, kind), self.addr, gid)
+        let request = Message::operands(OP_ATOMIC, self.key, 0, self.addr, gid);
+        self.over.put(kind, request)
     }
 
     /// `None` for a message that asks for no atomic.
     pub(crate) fn of(message: &Message) -> Option<Self> {
         let operand =
             |at: usize| u64::from_le_bytes(std::array::from_fn(|i| message.gid.0[at + i]));
-        let change = match message.b >> KIND_SHIFT {
+        let (over, kind) = Over::of(message);
+        let change = match kind {
             COMPARE_SWAP => Change::CompareSwap {
                 expect: operand(0),
                 swap: operand(8),
@@ -71,7 +74,7 @@ impl AtomicRequest {
             _ => return None,
         };
         Some(AtomicRequest {
-            qpn: message.b & QpNum::MAX.0,
+            over,
             key: message.a,
             addr: message.c,
             change,
@@ -81,7 +84,10 @@ impl AtomicRequest {
 
 #[cfg(test)]
 mod tests {
+    use verbs::QpNum;
+
     use super::*;
+    use crate::contact::over::KIND_SHIFT;
 
     #[test]
     fn requests_read_back() {
@@ -94,7 +100,11 @@ mod tests {
         ];
         for change in changes {
             let request = AtomicRequest {
-                qpn: QpNum::MAX.0,
+                over: Over {
+                    qpn: QpNum::MAX.0,
+                    epoch: 0,
+                    from_epoch: u16::MAX,
+                },
                 key: 7 << 16 | 3,
                 addr: u64::MAX - 7,
                 change,

@@ -16,6 +16,7 @@ use verbs::{Gid, VerbsError};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::foreign::Foreign;
+use crate::contact::inbox::Peerage;
 use crate::contact::objects::Objects;
 use crate::contact::peer::{Called, Peer};
 use crate::contact::protocol::{
@@ -276,6 +277,14 @@ impl Contacts {
         // The agent is to know the deadline.
         self.adapter.wake_agent();
         Ok((Approach::UnderWay(contact), true))
+    }
+
+    /// An adapter that has called this one, if this one has called it, too.
+    pub(crate) fn met(&self, caller: Peerage) -> Option<Arc<Peer>> {
+        let peers = self.peers();
+        let peer = peers.get(&(caller.gid, caller.instance));
+        peer.filter(|peer| peer.incarnation == caller.incarnation)
+            .cloned()
     }
 
     fn known(&self, gid: Gid, instance: u32) -> Option<Arc<Peer>> {

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use verbs::{Access, Gid, QpNum};
+use verbs::{Access, Gid};
 
-use crate::contact::protocol::{KIND_SHIFT, Message, OP_COPY, to_qp};
+use crate::contact::over::Over;
+use crate::contact::protocol::{Message, OP_COPY};
 use crate::shared::layout::{STAGE_LEN, STAGES};
 
 /// Which way the bytes go.
@@ -22,8 +23,8 @@ pub(crate) enum Way {
 /// A copy as its sender asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CopyRequest {
-    /// The queue pair over which it is asked for.
-    pub(crate) qpn: u32,
+    /// The connection over which it is asked for.
+    pub(crate) over: Over,
     /// The region's key.
     pub(crate) key: u32,
     /// The first byte's address, as work requests name it.
@@ -55,7 +56,8 @@ impl CopyRequest {
         let mut gid = Gid::default();
         gid.0[..4].copy_from_slice(&(self.stage as u32).to_le_bytes());
         gid.0[4..8].copy_from_slice(&(self.len as u32).to_le_bytes());
-        Message::operands(OP_COPY, self.key, to_qp(self.qpn, kind), self.addr, gid)
+        let request = Message::operands(OP_COPY, self.key, 0, self.addr, gid);
+        self.over.put(kind, request)
     }
 
     /// `None` for a message that asks for no copy that there could be.
@@ -63,14 +65,15 @@ impl CopyRequest {
         let word =
             |at: usize| u32::from_le_bytes(std::array::from_fn(|i| message.gid.0[at + i])) as usize;
         let (stage, len) = (word(0), word(4));
-        let way = match message.b >> KIND_SHIFT {
+        let (over, kind) = Over::of(message);
+        let way = match kind {
             WRITE => Way::Write,
             READ => Way::Read,
             _ => return None,
         };
         let can_be = stage < STAGES && (1..=STAGE_LEN).contains(&len);
         can_be.then_some(CopyRequest {
-            qpn: message.b & QpNum::MAX.0,
+            over,
             key: message.a,
             addr: message.c,
             len,
@@ -176,10 +179,17 @@ impl Drop for Staged {
 
 #[cfg(test)]
 mod tests {
+    use verbs::QpNum;
+
     use super::*;
+    use crate::contact::over::KIND_SHIFT;
 
     const REQUEST: CopyRequest = CopyRequest {
-        qpn: QpNum::MAX.0,
+        over: Over {
+            qpn: QpNum::MAX.0,
+            epoch: u16::MAX,
+            from_epoch: 7,
+        },
         key: 7 << 16 | 3,
         addr: u64::MAX - 7,
         len: STAGE_LEN,

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use verbs::Gid;
+use verbs::{Access, Gid};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::AtomicRequest;
 use crate::contact::copy::{CopyRequest, Staged};
+use crate::contact::over::Over;
 use crate::contact::protocol::{Message, OP_ATOMIC, OP_COPY, STATUS_OK, STATUS_REFUSED};
 use crate::contact::question::QUESTIONS_MAX;
 use crate::shared::cause::Cause;
@@ -35,6 +36,22 @@ impl Delegated {
         match self {
             Delegated::Atomic(request) => request.message(),
             Delegated::Copy(request) => request.message(),
+        }
+    }
+
+    /// The connection over which it is asked for.
+    pub(crate) fn over(&self) -> Over {
+        match self {
+            Delegated::Atomic(request) => request.over,
+            Delegated::Copy(request) => request.over,
+        }
+    }
+
+    /// The right that it needs.
+    pub(crate) fn needed(&self) -> Access {
+        match self {
+            Delegated::Atomic(_) => Access::REMOTE_ATOMIC,
+            Delegated::Copy(request) => request.needed(),
         }
     }
 
@@ -181,7 +198,11 @@ mod tests {
     #[test]
     fn answers_read_back_and_other_answers_are_refusals() {
         let request = Delegated::Atomic(AtomicRequest {
-            qpn: 2,
+            over: Over {
+                qpn: 2,
+                epoch: 0,
+                from_epoch: 0,
+            },
             key: 1 << 16 | 1,
             addr: 8,
             change: Change::FetchAdd { add: 1 },

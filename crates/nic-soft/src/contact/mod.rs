@@ -12,6 +12,7 @@ pub(crate) mod incoming;
 mod listener;
 pub(crate) mod membership;
 pub(crate) mod objects;
+pub(crate) mod over;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod question;

@@ -21,9 +21,10 @@ use crate::contact::protocol::{self, Message, PeerSocket, STATUS_OK};
 use crate::contact::question::{QUESTIONS_MAX, Question};
 use crate::shared::allotment::Allotment;
 use crate::shared::layout::{
-    CHANNELS, Inbox, LANE_LINES, LaneHead, Line, MrEntry, Published, mr_index,
+    CHANNELS, Inbox, LANE_LINES, LaneHead, Line, MrEntry, Published, mr_index, qp_index,
 };
 use crate::shared::mr_entry::Described;
+use crate::shared::qp_entry;
 use crate::shared::route::Route;
 use crate::shared::segment::Mapping;
 
@@ -138,6 +139,12 @@ impl Peer {
 
     pub(crate) fn mr_entry(&self, index: usize) -> Option<&MrEntry> {
         self.published().mrs.get(index)
+    }
+
+    /// The epoch of one of its queue pairs.
+    pub(crate) fn epoch_of(&self, qpn: u32) -> u16 {
+        let entry = &self.published().qps[qp_index(qpn)];
+        qp_entry::epoch(entry.epoch_and_timer.load(Ordering::Relaxed))
     }
 
     /// Takes a stage of our inbox there, if any is free.

@@ -18,7 +18,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, sockopt,
 };
 use rustix::process::Pid;
-use verbs::{Gid, QpNum};
+use verbs::Gid;
 
 use crate::contact::foreign::{self, Foreign};
 use crate::shared::layout::VERSION;
@@ -36,23 +36,14 @@ pub(crate) const OP_REGION: u32 = 2;
 pub(crate) const OP_LANE: u32 = 3;
 /// Asks to look for lanes that were closed since this was last asked. Has no answer.
 pub(crate) const OP_SWEEP: u32 = 4;
-/// Asks for an atomic on the word at address `c` in the region with key `a`, over queue pair `b` (low 24
-/// bits); what it does is above these and in the GID's place (`contact/atomic.rs`). The answer carries the
-/// word before in `c`.
+/// Asks for an atomic on the word at address `c` in the region with key `a`, over the connection in `b` and `from`
+/// (`contact/over.rs`); what it does is there, too, and in the GID's place (`contact/atomic.rs`). The answer carries
+/// the word before in `c`.
 pub(crate) const OP_ATOMIC: u32 = 5;
 /// Asks for a copy between a stage of the inbox and the memory from address `c` on in the region with key `a`, over
-/// queue pair `b` (low 24 bits); which way is above these, and which stage and how many bytes in the GID's place
-/// (`contact/copy.rs`). Answered as an atomic is.
+/// a connection as for an atomic; which stage and how many bytes stand in the GID's place (`contact/copy.rs`).
+/// Answered as an atomic is.
 pub(crate) const OP_COPY: u32 = 6;
-
-/// Above the queue pair's number in [`OP_ATOMIC`] and [`OP_COPY`]: which operation of its kind it is.
-pub(crate) const KIND_SHIFT: u32 = 24;
-const _: () = assert!(QpNum::MAX.0 >> KIND_SHIFT == 0);
-
-/// A queue pair and the operation that goes to it, as such a message says them.
-pub(crate) fn to_qp(qpn: u32, kind: u32) -> u32 {
-    qpn | kind << KIND_SHIFT
-}
 
 /// The answer's status: as asked.
 pub(crate) const STATUS_OK: u32 = 0;

@@ -12,6 +12,7 @@ use crate::contact::delegated::Delegated;
 use crate::contact::inbox::{PeerInbox, Peerage};
 use crate::contact::incoming::Incoming;
 use crate::contact::objects::{NewLane, Objects};
+use crate::contact::over::Over;
 use crate::contact::peer::Peer;
 use crate::device::unfinished::Unfinished;
 use crate::memory::mr::Regions;
@@ -124,10 +125,11 @@ impl Registry {
     }
 
     /// The protection domain of a queue pair over which a peer asks for an operation that needs a right, if the peer may:
-    /// as its entry tells those who carry operations out themselves.
-    fn responder(&self, qpn: u32, peer: Peerage, needed: Access) -> Result<u32, Cause> {
-        let index = qp_index(qpn);
-        if self.adapter.qpn(index) != qpn {
+    /// as its entry tells those who carry operations out themselves. What was asked over an earlier connection of the
+    /// same two queue pairs may not.
+    fn responder(&self, over: Over, peer: Peerage, needed: Access) -> Result<u32, Cause> {
+        let index = qp_index(over.qpn);
+        if self.adapter.qpn(index) != over.qpn {
             return Err(Cause::PeerNotReady);
         }
         let entry = self.adapter.qp_entry(index);
@@ -142,7 +144,12 @@ impl Registry {
         let pair = pair.ok_or(Cause::PeerNotReady)?;
         let leads_there =
             pair.peer_gid == gid_words(peer.gid) && qp_instance(pair.peer_qpn) == peer.instance;
-        if !leads_there {
+        let asker_epoch = || {
+            let asker = self.contacts.met(peer)?;
+            Some(asker.epoch_of(pair.peer_qpn))
+        };
+        let is_same = pair.epoch() == over.epoch && asker_epoch() == Some(over.from_epoch);
+        if !leads_there || !is_same {
             return Err(Cause::PeerNotReady);
         }
         match qp_entry::access(word).contains(needed) {
@@ -173,14 +180,13 @@ impl Objects for Registry {
 
     fn carry_out(&self, request: &Delegated, inbox: &PeerInbox) -> Result<u64, Cause> {
         // The queue pair is looked at inside, so that none that has left RTR or RTS is taken for one that has not.
-        self.regions.active(|| match request {
-            Delegated::Atomic(request) => {
-                let pd = self.responder(request.qpn, inbox.peer, Access::REMOTE_ATOMIC)?;
-                atomic::carry_out(&self.adapter, pd, request)
-            }
-            Delegated::Copy(request) => {
-                let pd = self.responder(request.qpn, inbox.peer, request.needed())?;
-                copy::carry_out(&self.adapter, pd, request, inbox).map(|()| 0)
+        self.regions.active(|| {
+            let pd = self.responder(request.over(), inbox.peer, request.needed())?;
+            match request {
+                Delegated::Atomic(request) => atomic::carry_out(&self.adapter, pd, request),
+                Delegated::Copy(request) => {
+                    copy::carry_out(&self.adapter, pd, request, inbox).map(|()| 0)
+                }
             }
         })
     }
@@ -214,10 +220,14 @@ impl Objects for Registry {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use verbs::QpState;
     use verbs::typed::{QpOptions, QueuePair, Rc};
+    use verbs::{Access, QpAttr, QpState};
 
+    use crate::contact::atomic::{AtomicRequest, Change};
+    use crate::contact::delegated::Delegated;
     use crate::contact::objects::Objects;
+    use crate::contact::over::Over;
+    use crate::shared::cause::Cause;
     use crate::testing::{Host, Side, peer};
 
     #[test]
@@ -266,5 +276,51 @@ mod tests {
         for qp in others.iter().chain([&first.qp]) {
             assert_eq!(qp.state(), QpState::Err);
         }
+    }
+
+    #[test]
+    fn what_was_asked_over_an_earlier_connection_is_refused() {
+        let host = Host::new();
+        let (us, them) = (host.open(), host.open());
+        let (mut ours, mut theirs) = (Side::on(&us), Side::on(&them));
+        let (here, there) = (ours.qp.endpoint(), theirs.qp.endpoint());
+        let (here, there) = (here.expect("a GID"), there.expect("a GID"));
+        ours.connect(&there);
+        theirs.connect(&here);
+        let memory = theirs.pd.allocate(64, Access::EVERYTHING).expect("memory");
+        let inboxes = them.objects.incoming.inboxes.of(rustix::process::getpid());
+        let is_ours = |one: &&std::sync::Arc<_>| is_of(one, us.adapter().incarnation);
+        let inbox = inboxes.iter().find(is_ours).expect("an inbox");
+        let now = |ours: &Side, theirs: &Side| Over {
+            qpn: theirs.qp.num().0,
+            epoch: theirs.shared(&them).epoch(),
+            from_epoch: ours.shared(&us).epoch(),
+        };
+        let add = |over| {
+            let request = AtomicRequest {
+                over,
+                key: memory.rkey().0,
+                addr: memory.remote(0).addr,
+                change: Change::FetchAdd { add: 1 },
+            };
+            them.objects.carry_out(&Delegated::Atomic(request), inbox)
+        };
+        let mut before = now(&ours, &theirs);
+        assert_eq!(add(before), Ok(0));
+        for word in 1..9 {
+            let (side, to) = match word % 2 {
+                0 => (&mut ours, &there),
+                _ => (&mut theirs, &here),
+            };
+            side.qp.modify(&QpAttr::to(QpState::Reset)).expect("reset");
+            side.connect(to);
+            assert_eq!(add(before), Err(Cause::PeerNotReady));
+            before = now(&ours, &theirs);
+            assert_eq!(add(before), Ok(word));
+        }
+    }
+
+    fn is_of(inbox: &crate::contact::inbox::PeerInbox, incarnation: u64) -> bool {
+        inbox.peer.incarnation == incarnation
     }
 }

@@ -202,7 +202,7 @@ impl QpCtl for SoftCtl {
             // Before RTS nobody posts, but it may fail at any time, and then takes posts at once.
             side.interrupt(&activity, |_, sender| {
                 if let Some(link) = opened {
-                    sender.connect(link);
+                    sender.connect(link, shared.epoch());
                 }
                 sender.set_attributes(&attr);
             });

@@ -17,7 +17,7 @@ pub(crate) fn carry_out(adapter: &Adapter, pd: u32, request: &AtomicRequest) -> 
         return Err(Cause::Misaligned);
     }
     let named = Named {
-        qpn: request.qpn,
+        qpn: request.over.qpn,
         pd,
         key: request.key,
         addr: request.addr,

@@ -19,7 +19,7 @@ pub(crate) fn carry_out(
 ) -> Result<(), Cause> {
     let len = request.len;
     let named = Named {
-        qpn: request.qpn,
+        qpn: request.over.qpn,
         pd,
         key: request.key,
         addr: request.addr,

@@ -112,6 +112,8 @@ pub(crate) struct Connection {
     delegation: Delegation,
     /// How long it waits for what the peer's process is to carry out.
     pub(crate) patience: Patience,
+    /// The queue pair's own epoch.
+    epoch: u16,
     /// How often the window had been bound whose key the request under way takes away.
     revokes: u32,
 }
@@ -127,10 +129,13 @@ impl Connection {
             delegation: Delegation::default(),
             patience: Patience::AtLeast(Duration::ZERO),
             revokes: 0,
+            epoch: 0,
         }
     }
 
-    pub(crate) fn connect(&mut self, link: Link) {
+    /// Leads to another queue pair from the epoch on that ours has begun.
+    pub(crate) fn connect(&mut self, link: Link, epoch: u16) {
+        self.epoch = epoch;
         // One that went before this was not found here by those who take out what leads to it.
         self.peer_gone = link.peer.is_dead();
         self.link = (!self.peer_gone).then_some(link);
@@ -347,7 +352,7 @@ impl Connection {
             return Outcome::Failed(Cause::OutOfAtomics);
         }
         let request = AtomicRequest {
-            qpn: link.qpn,
+            over: link.over(self.epoch),
             key: remote.rkey.0,
             addr: remote.addr,
             change,

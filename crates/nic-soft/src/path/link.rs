@@ -7,6 +7,7 @@ use verbs::{Access, Gid, Qkey, Transport, VerbsError, mem};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::doorbell::Doorbell;
+use crate::contact::over::Over;
 use crate::contact::peer::Peer;
 use crate::shared::arming;
 use crate::shared::credit::{self, Ready};
@@ -187,7 +188,7 @@ impl Link {
         if us.transport != Transport::Ud && !ours {
             return false;
         }
-        let epoch = (pair.epoch_and_timer >> 16) as u16;
+        let epoch = pair.epoch();
         self.qkey = pair.qkey;
         self.is_flawed = word & FLAWED != 0;
         self.plain_qkey = match Qkey(pair.qkey).is_controlled() || self.is_flawed {
@@ -330,6 +331,15 @@ impl Link {
         // Whoever carries the request out looks again.
         self.has_begun();
         false
+    }
+
+    /// The connection to the peer's queue pair as it was looked at last, by the epoch of our queue pair.
+    pub(crate) fn over(&self, from_epoch: u16) -> Over {
+        Over {
+            qpn: self.qpn,
+            epoch: self.epoch.unwrap_or_default(),
+            from_epoch,
+        }
     }
 
     /// Notes that a message has begun and has to wait.

@@ -113,8 +113,8 @@ impl SendQueue {
         !self.kept.is_empty() || self.dests.is_waiting()
     }
 
-    pub(crate) fn connect(&mut self, link: Link) {
-        self.connection.connect(link);
+    pub(crate) fn connect(&mut self, link: Link, epoch: u16) {
+        self.connection.connect(link, epoch);
     }
 
     /// Takes out what leads to peers that have gone.

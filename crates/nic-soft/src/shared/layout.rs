@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// `VRVNSOFT`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VRVNSOFT");
 /// Changes with every change of these layouts.
-pub(crate) const VERSION: u32 = 9;
+pub(crate) const VERSION: u32 = 10;
 
 /// Low bits of a queue pair number: its index in the adapter. The bits above are the instance.
 pub(crate) const QP_INDEX_BITS: u32 = 14;

@@ -23,6 +23,17 @@ pub(crate) struct Pair {
     pub(crate) epoch_and_timer: u32,
 }
 
+impl Pair {
+    pub(crate) fn epoch(&self) -> u16 {
+        epoch(self.epoch_and_timer)
+    }
+}
+
+/// The epoch that an entry says.
+pub(crate) fn epoch(epoch_and_timer: u32) -> u16 {
+    (epoch_and_timer >> 16) as u16
+}
+
 /// Says what the queue pair is now. `word` is one that the entry never had, or 0 for a queue pair
 /// that peers are to leave alone. Where the word alone changes, it is never missing: a peer that finds
 /// none takes the queue pair for one that takes no messages.

@@ -9,17 +9,76 @@ use std::sync::atomic::Ordering;
 use nic_soft::Cause;
 use rustix::fs::{Mode, OFlags};
 use verbs::Access;
-use verbs::typed::{ConnectOptions, Context, Endpoint, MemoryRegion, QpOptions, QueuePair, Rc, Uc};
+use verbs::typed::{
+    ConnectOptions, Context, Endpoint, MemoryRegion, ProtectionDomain, QpOptions, QueuePair, Rc, Uc,
+};
 use verbs::{Psn, QpNum};
 
 use crate::host::Host;
 use crate::layout::{STAGE_LEN, STAGES};
 use crate::speaker::{
-    ATOMIC, COPY, HELLO, Message, NO_SUCH, OK, REFUSED, REGION, Shared, Speaker, ask, home, qpn,
-    send,
+    ATOMIC, COPY, HELLO, Message, Met, NO_SUCH, OK, REFUSED, REGION, Shared, Speaker, ask, home,
+    qpn, send,
 };
 
 const INSTANCE: u32 = 100;
+
+/// A NIC, and two hostile ones that it has met: one to which its queue pairs may lead, and a stranger.
+struct Scene {
+    context: Context,
+    met: [Met; 2],
+    speaker: Arc<Speaker>,
+    _host: Host,
+    _run_dir: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let context = Context::new(crate::pair::open(run_dir.path()));
+        let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
+        let segments = speaker.segments();
+        let host = {
+            let speaks = Arc::clone(&speaker);
+            Host::start(&speaker, move |socket, request| {
+                if request.code == HELLO {
+                    let fds = [segments.published_file.as_fd(), segments.inbox_file.as_fd()];
+                    send(socket, &speaks.answer(OK), &fds).expect("sent");
+                }
+            })
+        };
+        let stranger = Speaker::new(run_dir.path(), INSTANCE + 1);
+        Scene {
+            context,
+            met: [&*speaker, &stranger].map(meet),
+            speaker,
+            _host: host,
+            _run_dir: run_dir,
+        }
+    }
+
+    fn domain(&self) -> ProtectionDomain {
+        self.context.alloc_pd().expect("a domain")
+    }
+
+    /// Another connection of the first hostile NIC.
+    fn meet_again(&self) -> Met {
+        meet(&self.speaker)
+    }
+}
+
+fn meet(speaker: &Speaker) -> Met {
+    speaker.meet(0).map_err(|_| "refused").expect("met")
+}
+
+/// A queue pair of the first hostile NIC.
+fn there(index: u32) -> Endpoint {
+    Endpoint {
+        gid: home(),
+        qpn: QpNum(qpn(INSTANCE, index)),
+        psn: Psn(0),
+    }
+}
 
 /// Asks for a region's file.
 fn file_of(socket: &OwnedFd, region: &MemoryRegion) -> Option<OwnedFd> {
@@ -43,12 +102,8 @@ fn is_read_only(file: &OwnedFd) -> bool {
 #[test]
 fn a_region_goes_where_a_queue_pair_of_its_domain_leads_and_nowhere_else() {
     let _alone = crate::victim::alone();
-    let run_dir = tempfile::tempdir().expect("a directory");
-    let context = Context::new(crate::pair::open(run_dir.path()));
-    let (pd, other) = (
-        context.alloc_pd().expect("a domain"),
-        context.alloc_pd().expect("a domain"),
-    );
+    let scene = Scene::new();
+    let (pd, other) = (scene.domain(), scene.domain());
     let all = pd.allocate(4096, Access::EVERYTHING).expect("memory");
     let local = pd.allocate(4096, Access::LOCAL_WRITE).expect("memory");
     let reads = Access::LOCAL_WRITE | Access::REMOTE_READ;
@@ -60,20 +115,7 @@ fn a_region_goes_where_a_queue_pair_of_its_domain_leads_and_nowhere_else() {
     // SAFETY: the memory outlives the region, and nobody else uses it.
     let moved = unsafe { pd.register(own, 4096, reads) }.expect("registered");
 
-    let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
-    let segments = speaker.segments();
-    let host = {
-        let speaks = Arc::clone(&speaker);
-        Host::start(&speaker, move |socket, request| {
-            if request.code == HELLO {
-                let fds = [segments.published_file.as_fd(), segments.inbox_file.as_fd()];
-                send(socket, &speaks.answer(OK), &fds).expect("sent");
-            }
-        })
-    };
-    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
-    let stranger = Speaker::new(run_dir.path(), INSTANCE + 1);
-    let met_by_stranger = stranger.meet(0).map_err(|_| "refused").expect("met");
+    let [met, met_by_stranger] = &scene.met;
     let regions = [&all, &local, &readable, &elsewhere, &moved];
     for region in regions {
         assert!(
@@ -82,14 +124,9 @@ fn a_region_goes_where_a_queue_pair_of_its_domain_leads_and_nowhere_else() {
         );
     }
 
-    let cq = context.create_cq(4).expect("a queue");
+    let cq = scene.context.create_cq(4).expect("a queue");
     let mut qp: QueuePair<Uc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
-    let there = Endpoint {
-        gid: home(),
-        qpn: QpNum(qpn(INSTANCE, 2)),
-        psn: Psn(0),
-    };
-    qp.connect(&there, &ConnectOptions::default())
+    qp.connect(&there(2), &ConnectOptions::default())
         .expect("connected");
     for region in regions {
         assert!(file_of(&met_by_stranger.socket, region).is_none());
@@ -116,18 +153,23 @@ fn a_region_goes_where_a_queue_pair_of_its_domain_leads_and_nowhere_else() {
         "nothing leads there any more"
     );
 
-    drop((moved, host));
+    drop(moved);
     // SAFETY: allocated with this layout, and the region has gone.
     unsafe { dealloc(own.as_ptr(), layout) };
 }
 
 /// Asks for an addition: the word before, or why there is none.
-fn add(socket: &OwnedFd, qpn: u32, key: u32, addr: u64) -> Result<u64, u32> {
+fn add(met: &Met, qpn: u32, key: u32, addr: u64) -> Result<u64, u32> {
+    add_over(met, (qpn, met.epoch_of(qpn)), key, addr)
+}
+
+/// The same over a connection of a queue pair's, by its epoch.
+fn add_over(met: &Met, (qpn, epoch): (u32, u16), key: u32, addr: u64) -> Result<u64, u32> {
     const FETCH_ADD: u32 = 2 << 24;
-    let mut request = Message::new(ATOMIC, key, qpn | FETCH_ADD, addr);
+    let mut request = Message::new(ATOMIC, key, qpn | FETCH_ADD, addr).over(epoch);
     request.gid.0 = [0; 16];
     request.gid.0[0] = 3;
-    let (answer, fds) = ask(socket, &request).expect("an answer");
+    let (answer, fds) = ask(&met.socket, &request).expect("an answer");
     assert!(fds.is_empty());
     match answer.code {
         OK => Ok(answer.c),
@@ -139,45 +181,23 @@ fn add(socket: &OwnedFd, qpn: u32, key: u32, addr: u64) -> Result<u64, u32> {
 #[test]
 fn an_atomic_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
     let _alone = crate::victim::alone();
-    let run_dir = tempfile::tempdir().expect("a directory");
-    let context = Context::new(crate::pair::open(run_dir.path()));
-    let (pd, other) = (
-        context.alloc_pd().expect("a domain"),
-        context.alloc_pd().expect("a domain"),
-    );
+    let scene = Scene::new();
+    let (pd, other) = (scene.domain(), scene.domain());
     let all = pd.allocate(4096, Access::EVERYTHING).expect("memory");
     let bytes = Access::EVERYTHING - Access::REMOTE_ATOMIC;
     let bytes = pd.allocate(4096, bytes).expect("memory");
     let elsewhere = other.allocate(4096, Access::EVERYTHING).expect("memory");
 
-    let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
-    let segments = speaker.segments();
-    let host = {
-        let speaks = Arc::clone(&speaker);
-        Host::start(&speaker, move |socket, request| {
-            if request.code == HELLO {
-                let fds = [segments.published_file.as_fd(), segments.inbox_file.as_fd()];
-                send(socket, &speaks.answer(OK), &fds).expect("sent");
-            }
-        })
-    };
-    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
-    let stranger = Speaker::new(run_dir.path(), INSTANCE + 1);
-    let met_by_stranger = stranger.meet(0).map_err(|_| "refused").expect("met");
+    let [met, met_by_stranger] = &scene.met;
 
-    let cq = context.create_cq(4).expect("a queue");
+    let cq = scene.context.create_cq(4).expect("a queue");
     let mut rc: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
     let mut uc: QueuePair<Uc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
     let mut careful: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
     let (key, addr) = (all.rkey().0, all.remote(64).addr);
     let no = |cause: Cause| Err(cause as u32);
     let to = rc.num().0;
-    assert_eq!(add(&met.socket, to, key, addr), no(Cause::PeerNotReady));
-    let there = |index| Endpoint {
-        gid: home(),
-        qpn: QpNum(qpn(INSTANCE, index)),
-        psn: Psn(0),
-    };
+    assert_eq!(add(met, to, key, addr), no(Cause::PeerNotReady));
     let options = ConnectOptions::default();
     rc.connect(&there(2), &options).expect("connected");
     uc.connect(&there(3), &options).expect("connected");
@@ -187,8 +207,8 @@ fn an_atomic_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
     };
     careful.connect(&there(4), &options).expect("connected");
 
-    assert_eq!(add(&met.socket, to, key, addr), Ok(0));
-    assert_eq!(add(&met.socket, to, key, addr), Ok(3));
+    assert_eq!(add(met, to, key, addr), Ok(0));
+    assert_eq!(add(met, to, key, addr), Ok(3));
     let refused = [
         (to, key + 1, addr, Cause::RemoteKey),
         (to, u32::MAX, addr, Cause::RemoteKey),
@@ -210,22 +230,18 @@ fn an_atomic_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
         (qpn(77, to), key, addr, Cause::PeerNotReady),
     ];
     for (to, key, addr, cause) in refused {
-        assert_eq!(
-            add(&met.socket, to, key, addr),
-            no(cause),
-            "{to} {key} {addr}"
-        );
+        assert_eq!(add(met, to, key, addr), no(cause), "{to} {key} {addr}");
     }
-    let by_stranger = add(&met_by_stranger.socket, to, key, addr);
+    let epoch = met.epoch_of(to);
+    for other in [epoch.wrapping_sub(1), epoch.wrapping_add(1), !epoch] {
+        let refused = add_over(met, (to, other), key, addr);
+        assert_eq!(refused, no(Cause::PeerNotReady), "of another connection");
+    }
+    let by_stranger = add(met_by_stranger, to, key, addr);
     assert_eq!(by_stranger, no(Cause::PeerNotReady));
-    assert_eq!(
-        add(&met.socket, to, key, addr),
-        Ok(6),
-        "nothing else has counted"
-    );
+    assert_eq!(add(met, to, key, addr), Ok(6), "nothing else has counted");
     drop(rc);
-    assert_eq!(add(&met.socket, to, key, addr), no(Cause::PeerNotReady));
-    drop(host);
+    assert_eq!(add(met, to, key, addr), no(Cause::PeerNotReady));
 }
 
 /// A copy, asked for by hand.
@@ -244,12 +260,13 @@ const READ: u32 = 2;
 
 impl Copy {
     /// What becomes of it: nothing that is told, if it ends the connection.
-    fn ask(self, socket: &OwnedFd) -> Option<Result<(), u32>> {
-        let mut request = Message::new(COPY, self.key, self.to | self.kind << 24, self.addr);
+    fn ask(self, met: &Met) -> Option<Result<(), u32>> {
+        let request = Message::new(COPY, self.key, self.to | self.kind << 24, self.addr);
+        let mut request = request.over(met.epoch_of(self.to));
         request.gid.0 = [0; 16];
         request.gid.0[..4].copy_from_slice(&(self.stage as u32).to_le_bytes());
         request.gid.0[4..8].copy_from_slice(&(self.len as u32).to_le_bytes());
-        let (answer, fds) = ask(socket, &request).ok()?;
+        let (answer, fds) = ask(&met.socket, &request).ok()?;
         assert!(fds.is_empty());
         match answer.code {
             OK => Some(Ok(())),
@@ -262,41 +279,19 @@ impl Copy {
 #[test]
 fn a_copy_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
     let _alone = crate::victim::alone();
-    let run_dir = tempfile::tempdir().expect("a directory");
-    let context = Context::new(crate::pair::open(run_dir.path()));
-    let (pd, other) = (
-        context.alloc_pd().expect("a domain"),
-        context.alloc_pd().expect("a domain"),
-    );
+    let scene = Scene::new();
+    let (pd, other) = (scene.domain(), scene.domain());
     let all = pd.allocate(4096, Access::EVERYTHING).expect("memory");
     let reads = Access::LOCAL_WRITE | Access::REMOTE_READ;
     let reads = pd.allocate(4096, reads).expect("memory");
     let elsewhere = other.allocate(4096, Access::EVERYTHING).expect("memory");
 
-    let speaker = Arc::new(Speaker::new(run_dir.path(), INSTANCE));
-    let segments = speaker.segments();
-    let host = {
-        let speaks = Arc::clone(&speaker);
-        Host::start(&speaker, move |socket, request| {
-            if request.code == HELLO {
-                let fds = [segments.published_file.as_fd(), segments.inbox_file.as_fd()];
-                send(socket, &speaks.answer(OK), &fds).expect("sent");
-            }
-        })
-    };
-    let met = speaker.meet(0).map_err(|_| "refused").expect("met");
-    let stranger = Speaker::new(run_dir.path(), INSTANCE + 1);
-    let met_by_stranger = stranger.meet(0).map_err(|_| "refused").expect("met");
+    let [met, met_by_stranger] = &scene.met;
 
-    let cq = context.create_cq(4).expect("a queue");
+    let cq = scene.context.create_cq(4).expect("a queue");
     let mut rc: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
     let mut uc: QueuePair<Uc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
     let mut careful: QueuePair<Rc> = pd.create_qp(&QpOptions::on(&cq)).expect("a queue pair");
-    let there = |index| Endpoint {
-        gid: home(),
-        qpn: QpNum(qpn(INSTANCE, index)),
-        psn: Psn(0),
-    };
     let usual = Copy {
         to: rc.num().0,
         kind: WRITE,
@@ -306,7 +301,7 @@ fn a_copy_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
         len: 9,
     };
     let no = |cause: Cause| Some(Err(cause as u32));
-    assert_eq!(usual.ask(&met.socket), no(Cause::PeerNotReady));
+    assert_eq!(usual.ask(met), no(Cause::PeerNotReady));
     let options = ConnectOptions::default();
     rc.connect(&there(2), &options).expect("connected");
     uc.connect(&there(3), &options).expect("connected");
@@ -319,7 +314,7 @@ fn a_copy_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
     let stage = &met.inbox.stages[STAGES - 1].0;
     stage[0].store(u64::from_le_bytes(*b"somebody"), Ordering::Relaxed);
     stage[1].store(u64::from_le_bytes(*b"'s bytes"), Ordering::Relaxed);
-    assert_eq!(usual.ask(&met.socket), Some(Ok(())));
+    assert_eq!(usual.ask(met), Some(Ok(())));
     let mut found = [0; 11];
     all.read(60, &mut found);
     assert_eq!(&found, b"\0somebody'\0");
@@ -331,14 +326,14 @@ fn a_copy_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
         len: 8,
         ..usual
     };
-    assert_eq!(back.ask(&met.socket), Some(Ok(())));
+    assert_eq!(back.ask(met), Some(Ok(())));
     let word = met.inbox.stages[0].0[0].load(Ordering::Relaxed);
     assert_eq!(&word.to_le_bytes(), b"omebody'");
     let over_uc = Copy {
         to: uc.num().0,
         ..usual
     };
-    assert_eq!(over_uc.ask(&met.socket), Some(Ok(())), "a WRITE it may");
+    assert_eq!(over_uc.ask(met), Some(Ok(())), "a WRITE it may");
 
     stage[0].store(0, Ordering::Relaxed);
     let (read_only, strange) = (reads.rkey().0, elsewhere.rkey().0);
@@ -426,9 +421,9 @@ fn a_copy_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
         ),
     ];
     for (copy, cause) in refused {
-        assert_eq!(copy.ask(&met.socket), no(cause), "{copy:?}");
+        assert_eq!(copy.ask(met), no(cause), "{copy:?}");
     }
-    let by_stranger = usual.ask(&met_by_stranger.socket);
+    let by_stranger = usual.ask(met_by_stranger);
     assert_eq!(by_stranger, no(Cause::PeerNotReady));
     all.read(60, &mut found);
     assert_eq!(&found, b"\0somebody'\0", "nothing was written");
@@ -445,8 +440,6 @@ fn a_copy_is_for_those_whose_queue_pair_may_and_for_nobody_else() {
         Copy { len: 0, ..usual },
         Copy { kind: 3, ..usual },
     ] {
-        let met = speaker.meet(0).map_err(|_| "refused").expect("met");
-        assert_eq!(wrong.ask(&met.socket), None, "{wrong:?}");
+        assert_eq!(wrong.ask(&scene.meet_again()), None, "{wrong:?}");
     }
-    drop((rc, uc, careful, host));
 }

@@ -48,6 +48,7 @@ pub(crate) struct Message {
     pub(crate) b: u32,
     pub(crate) c: u64,
     pub(crate) gid: Gid,
+    pub(crate) from: Gid,
 }
 
 impl Message {
@@ -60,7 +61,14 @@ impl Message {
             b,
             c,
             gid,
+            from: Gid([0; 16]),
         }
+    }
+
+    /// Says that it comes from a queue pair that has no epoch to one of this epoch.
+    pub(crate) fn over(mut self, epoch: u16) -> Self {
+        self.from.0[..2].copy_from_slice(&epoch.to_le_bytes());
+        self
     }
 
     pub(crate) fn bytes(&self) -> [u8; MESSAGE_LEN] {
@@ -71,6 +79,7 @@ impl Message {
         }
         bytes[16..24].copy_from_slice(&self.c.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.gid.0);
+        bytes[40..56].copy_from_slice(&self.from.0);
         bytes
     }
 
@@ -84,6 +93,7 @@ impl Message {
             b: word(12),
             c: u64::from_le_bytes(std::array::from_fn(|i| bytes[16 + i])),
             gid: Gid(std::array::from_fn(|i| bytes[24 + i])),
+            from: Gid(std::array::from_fn(|i| bytes[40 + i])),
         })
     }
 }
@@ -215,6 +225,15 @@ pub(crate) struct Met {
     pub(crate) inbox: Shared<Inbox>,
     pub(crate) inbox_file: OwnedFd,
     pub(crate) published_file: OwnedFd,
+}
+
+impl Met {
+    /// The epoch of a queue pair of the adapter, or of the one that has its place.
+    pub(crate) fn epoch_of(&self, qpn: u32) -> u16 {
+        let index = qpn & ((1 << QP_INDEX_BITS) - 1);
+        let entry = &self.published.qps[index as usize];
+        (entry.epoch_and_timer.load(Ordering::Acquire) >> 16) as u16
+    }
 }
 
 /// The hostile NIC: an instance number, and who it says it is.

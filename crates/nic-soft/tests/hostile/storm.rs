@@ -472,6 +472,9 @@ impl Attacker {
             message.a = entry.key.load(Ordering::Acquire);
             message.c = entry.addr.load(Ordering::Relaxed) + self.random.u64(..8192);
         }
+        if let (Some(met), true) = (&self.met, self.random.u32(..4) > 0) {
+            *message = message.over(met.epoch_of(message.b));
+        }
         message.gid.0.fill_with(|| self.random.u8(..));
         if message.code == COPY && self.random.u32(..4) > 0 {
             // A stage that there is, or the one behind the last, and so many bytes.

@@ -43,7 +43,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn next(cq: &mut CompletionQueue, what: &str) -> Wc {
+pub(crate) fn next(cq: &mut CompletionQueue, what: &str) -> Wc {
     let mut out = [Wc::default()];
     until(what, || {
         (cq.poll(&mut out).expect("no overrun") == 1).then_some(out[0])

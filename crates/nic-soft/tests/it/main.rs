@@ -6,6 +6,7 @@ mod causes;
 mod death;
 mod events;
 mod farewell;
+mod late;
 mod memory;
 mod names;
 mod pair;

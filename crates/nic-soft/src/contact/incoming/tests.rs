@@ -10,6 +10,7 @@ use super::*;
 use crate::contact::atomic::{AtomicRequest, Change};
 use crate::contact::copy::{CopyRequest, Way};
 use crate::contact::membership::Membership;
+use crate::contact::over::Over;
 use crate::contact::peer::Peer;
 use crate::shared::cause::Cause;
 use crate::shared::layout::QP_INDEX_BITS;
@@ -279,6 +280,13 @@ fn a_peer_that_cannot_be_answered_just_now_is_answered_later() {
     assert_eq!((incoming.connections.len(), incoming.refused), (0, 1));
 }
 
+/// The connection over which everything is asked for.
+const OVER: Over = Over {
+    qpn: 2,
+    epoch: 0,
+    from_epoch: 0,
+};
+
 /// An adapter's objects when it has one word.
 struct Word(AtomicU64);
 
@@ -304,7 +312,7 @@ fn an_atomic_is_carried_out_once_however_often_its_answer_is_sent() {
     let theirs = connect(&mut incoming, 7);
     let word = Word(AtomicU64::new(40));
     let add = AtomicRequest {
-        qpn: 2,
+        over: OVER,
         key: 1 << 16 | 1,
         addr: 8,
         change: Change::FetchAdd { add: 1 },
@@ -339,7 +347,7 @@ fn what_is_asked_while_the_agent_copies_is_answered_behind_the_copy() {
     let theirs = connect(&mut incoming, 7);
     let word = Word(AtomicU64::new(40));
     let copy = CopyRequest {
-        qpn: 2,
+        over: OVER,
         key: 1 << 16 | 1,
         addr: 8,
         len: 100,
@@ -347,7 +355,7 @@ fn what_is_asked_while_the_agent_copies_is_answered_behind_the_copy() {
         way: Way::Read,
     };
     let add = AtomicRequest {
-        qpn: 2,
+        over: OVER,
         key: 1 << 16 | 1,
         addr: 8,
         change: Change::FetchAdd { add: 1 },

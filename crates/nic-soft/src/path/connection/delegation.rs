@@ -84,7 +84,7 @@ impl Connection {
             unsafe { local.gather(done, link.peer.stage(&stage), piece) };
         }
         let request = CopyRequest {
-            qpn: link.qpn,
+            over: link.over(self.epoch),
             key: remote.rkey.0,
             addr: remote.addr.wrapping_add(done as u64),
             len: piece,
