@@ -15,7 +15,7 @@ use crate::memory::pd::PdUse;
 use crate::memory::remap::{self, Place};
 use crate::memory::windows::Windows;
 use crate::shared::cause::Cause;
-use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, mr_index};
+use crate::shared::layout::{KIND_PRIVATE, KIND_SHARED, MRS, ON_DEMAND, mr_index};
 use crate::shared::mr_entry::{self, Described};
 use crate::shared::segment::{Mapping, Writers};
 use crate::sync::quiescence::Activity;
@@ -554,6 +554,13 @@ pub(crate) fn checked(adapter: &Adapter, sge: &verbs::Sge) -> *mut u8 {
     let entry = adapter.mr_entry(mr_index(sge.lkey.0));
     let offset = sge.addr.wrapping_sub(entry.addr.load(Ordering::Relaxed));
     entry.start.load(Ordering::Relaxed).wrapping_add(offset) as *mut u8
+}
+
+/// Whether the pages of a range come and go that was checked in the same operation.
+#[cold]
+pub(crate) fn is_on_demand(adapter: &Adapter, sge: &verbs::Sge) -> bool {
+    let entry = adapter.mr_entry(mr_index(sge.lkey.0));
+    entry.pd.load(Ordering::Relaxed) & ON_DEMAND != 0
 }
 
 /// As [`local`], for a range that it has refused: one whose pages come and go is used when they are there.

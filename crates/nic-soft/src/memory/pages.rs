@@ -9,6 +9,8 @@ use rustix::mm::{Advice, MsyncFlags};
 ///
 /// Cost: a system call.
 pub(crate) fn fetch(start: usize, len: usize, writes: bool) -> bool {
+    #[cfg(test)]
+    asked::note(start, len);
     let advice = match writes {
         true => Advice::LinuxPopulateWrite,
         false => Advice::LinuxPopulateRead,
@@ -51,6 +53,27 @@ fn are_mapped(start: usize, len: usize) -> bool {
     let (pages, len) = pages(start, len);
     // SAFETY: changes nothing: Linux only looks whether all of it is mapped.
     unsafe { rustix::mm::msync(pages, len, MsyncFlags::ASYNC) }.is_ok()
+}
+
+/// What was asked for in this process, for tests that count.
+#[cfg(test)]
+pub(crate) mod asked {
+    use std::ops::Range;
+    use std::sync::{Mutex, PoisonError};
+
+    static ASKED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+
+    pub(super) fn note(start: usize, len: usize) {
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.push(start..start.saturating_add(len));
+    }
+
+    /// What was asked for inside a range, in its order.
+    pub(crate) fn inside(range: &Range<usize>) -> Vec<Range<usize>> {
+        let asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_inside = |one: &&Range<usize>| range.start <= one.start && one.end <= range.end;
+        asked.iter().filter(is_inside).cloned().collect()
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::path::remote::{Place, Region, RemoteMemory, Unmoved, Unresolved};
 use crate::shared::cause::Cause;
 use crate::shared::credit::Ready;
 use crate::shared::lane::PIECE_MAX;
-use crate::shared::layout::{FIRST, IMM, Kind, LAST, SOLICITED};
+use crate::shared::layout::{FIRST, IMM, Kind, LANE_LINES, LAST, LINE, SOLICITED};
 
 mod delegation;
 mod usual;
@@ -80,6 +80,8 @@ impl Progress {
 #[derive(Clone, Copy, Debug)]
 enum Refused {
     Failed(Cause),
+    /// For a cause on this side, which is told whatever the transport.
+    Here(Cause),
     Wait(Wait),
     /// Only the peer's process can carry it out.
     Delegate,
@@ -110,10 +112,10 @@ pub(crate) struct Connection {
     peer_gone: bool,
     memory: RemoteMemory,
     delegation: Delegation,
-    /// How long it waits for what the peer's process is to carry out.
-    pub(crate) patience: Patience,
     /// The queue pair's own epoch.
     epoch: u16,
+    /// How long it waits for what the peer's process is to carry out.
+    pub(crate) patience: Patience,
     /// How often the window had been bound whose key the request under way takes away.
     revokes: u32,
 }
@@ -127,9 +129,9 @@ impl Connection {
             peer_gone: false,
             memory: RemoteMemory::default(),
             delegation: Delegation::default(),
+            epoch: 0,
             patience: Patience::AtLeast(Duration::ZERO),
             revokes: 0,
-            epoch: 0,
         }
     }
 
@@ -289,6 +291,7 @@ impl Connection {
                 let place = access(adapter, memory, link, remote, len, needed);
                 place.and_then(|place| match place {
                     Some(place) => {
+                        fetch_for(&place, local, len)?;
                         // SAFETY: the pieces were checked for local writing, and the place for
                         // their length in all.
                         let read = unsafe { place.read(local.pieces()) };
@@ -317,6 +320,7 @@ impl Connection {
             // It has not been sent yet.
             (Err(Refused::Wait(Wait::Answer)), _) => Outcome::Wait(Wait::Answer),
             (Err(Refused::Failed(cause)), Transport::Rc) => Outcome::Failed(cause),
+            (Err(Refused::Here(cause)), _) => Outcome::Failed(cause),
             // Nobody tells an unreliable connection what became of its message.
             (Err(_), _) => Outcome::Done,
         }
@@ -341,9 +345,13 @@ impl Connection {
         let place = match access(adapter, &mut self.memory, link, remote, 8, needed) {
             Ok(place) => place,
             Err(Refused::Wait(wait)) => return Outcome::Wait(wait),
-            Err(Refused::Failed(cause)) => return Outcome::Failed(cause),
+            Err(Refused::Failed(cause) | Refused::Here(cause)) => return Outcome::Failed(cause),
             Err(Refused::Delegate) => None,
         };
+        // Where the word before cannot be put, nothing is done.
+        if let Err(cause) = local.fetch(0..8) {
+            return Outcome::Failed(cause);
+        }
         if let Some(word) = place.as_ref().and_then(Place::word) {
             put_word(local, change.make(word));
             return Outcome::Done;
@@ -415,6 +423,7 @@ fn write(
 ) -> Result<(), Refused> {
     let place = access(adapter, memory, link, remote, len, Access::REMOTE_WRITE)?;
     let Some(place) = place else { return Ok(()) };
+    fetch_for(&place, local, len)?;
     // SAFETY: the pieces were checked, and the place for their length in all.
     let written = unsafe {
         match *local {
@@ -423,6 +432,16 @@ fn write(
         }
     };
     written.map_err(Refused::from)
+}
+
+/// Has the pages of a payload be there, of which all is copied from or to a place now. What the peer's process copies goes in
+/// pieces, each of which asks for its own.
+#[inline]
+fn fetch_for(place: &Place, local: &Local<'_>, len: usize) -> Result<(), Refused> {
+    match place {
+        Place::Private { pid: None, .. } => Ok(()),
+        _ => local.fetch(0..len).map_err(Refused::Here),
+    }
 }
 
 /// Puts the word that an atomic has found where its request says.
@@ -511,6 +530,10 @@ fn send<const INVALIDATES: bool>(
             };
         }
     }
+    let mut there = match local {
+        Local::OnDemand(_) => sent,
+        _ => len,
+    };
     loop {
         let now = (len - sent).min(PIECE_MAX);
         let is_end = INVALIDATES && sent == len;
@@ -528,7 +551,19 @@ fn send<const INVALIDATES: bool>(
             unsafe { local.gather(from, to, now) };
         };
         let piece_flags = message_flags | first | last;
-        match link.push(adapter, us, kind, piece_flags, imm, now as u32, now, fill) {
+        let has_room = there >= sent + now || link.finds_room(us, now);
+        if there < sent + now && has_room {
+            // No more goes into a lane at once.
+            there = len.min(sent + LANE_LINES * LINE);
+            if let Err(cause) = local.fetch(sent..there) {
+                return Outcome::Failed(cause);
+            }
+        }
+        let pushed = match has_room {
+            true => link.push(adapter, us, kind, piece_flags, imm, now as u32, now, fill),
+            false => Err(NoLane::Full),
+        };
+        match pushed {
             Ok(_) => sent += now,
             Err(no_lane) => {
                 if sent > 0 {

@@ -460,6 +460,20 @@ impl Link {
         self.ring();
     }
 
+    /// Whether a message, or a piece of one, of so many bytes finds room now. If not, the peer's poller is to be woken, because nobody
+    /// else makes any. What is unreliable goes on in another lane.
+    #[cold]
+    pub(crate) fn finds_room(&mut self, us: &Us, len: usize) -> bool {
+        let Some(lane) = self.lane.as_mut().filter(|_| us.transport == Transport::Rc) else {
+            return true;
+        };
+        let has_room = lane.writer.finds_room(len);
+        if !has_room {
+            (lane.unrung, lane.solicited) = (true, true);
+        }
+        has_room
+    }
+
     /// Sends one message through the lane.
     #[allow(clippy::too_many_arguments)] // One call a message; the parts have nothing in common.
     pub(crate) fn push(

@@ -16,6 +16,7 @@ use crate::contact::peer::Peer;
 use crate::memory::local::Local;
 use crate::path::connection::message_flags;
 use crate::path::link::{Link, Us};
+use crate::shared::cause::Cause;
 use crate::shared::layout::RECVS;
 use crate::shared::route::Route;
 
@@ -33,22 +34,26 @@ pub(crate) struct Datagram {
 
 impl Datagram {
     /// Of so many bytes of a request, with its key, its immediate data and its flags.
+    ///
+    /// # Errors
+    /// `LocalPages`, if there is no memory where the request says.
     #[cold]
     #[inline(never)]
     pub(crate) fn gathered(
         local: &Local<'_>,
         len: usize,
         (qkey, imm, flags): (Qkey, Option<u32>, SendFlags),
-    ) -> Self {
+    ) -> Result<Self, Cause> {
+        local.fetch(0..len)?;
         let mut bytes = vec![0; len].into_boxed_slice();
         // SAFETY: there is room for `len` bytes, which the payload has.
         unsafe { local.gather(0, bytes.as_mut_ptr(), len) };
-        Datagram {
+        Ok(Datagram {
             qkey,
             flags: message_flags(imm, flags),
             imm: imm.unwrap_or(0),
             bytes,
-        }
+        })
     }
 
     /// Sends it, unless its receiver does not take it.

@@ -393,15 +393,22 @@ impl SendQueue {
                 if self.dests.waits_for(adapter, &contact) {
                     return Outcome::Wait(Wait::Contact);
                 }
-                let datagram = Datagram::gathered(local, len, (qkey, imm, flags));
-                self.dests.keep(adapter, contact, to.qpn.0, route, datagram);
-                return Outcome::Done;
+                return match Datagram::gathered(local, len, (qkey, imm, flags)) {
+                    Ok(datagram) => {
+                        self.dests.keep(adapter, contact, to.qpn.0, route, datagram);
+                        Outcome::Done
+                    }
+                    Err(cause) => Outcome::Failed(cause),
+                };
             }
             Err(Missing::Group(route)) => {
-                let datagram = Datagram::gathered(local, len, (qkey, imm, flags));
-                return self.multicast(adapter, route, &datagram);
+                let gather = || Datagram::gathered(local, len, (qkey, imm, flags));
+                return self.multicast(adapter, route, gather);
             }
         };
+        if let Err(cause) = local.fetch(0..len) {
+            return Outcome::Failed(cause);
+        }
         // SAFETY: the lane has room for `len` bytes, which the payload has.
         let fill = |to: *mut u8| unsafe { local.gather(0, to, len) };
         let (flags, imm) = (message_flags(imm, flags), imm.unwrap_or(0));

@@ -196,6 +196,16 @@ impl Writer {
         has_room
     }
 
+    /// Whether a message with so many bytes of payload finds room; then the next push does.
+    #[inline(always)]
+    pub(crate) fn finds_room(&mut self, len: usize) -> bool {
+        debug_assert!(len <= PIECE_MAX);
+        let lines = lines_of(len);
+        // One line stays free, so that the lane can always be closed.
+        let fits = self.tip.index() as u64 + lines <= LINES && self.has_room(lines + 1);
+        fits || self.make_room(lines)
+    }
+
     /// Writes one message. `fill` gets the place of its `len` payload bytes and must write all of
     /// them.
     #[inline(always)]
@@ -208,11 +218,8 @@ impl Writer {
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Result<(), Full> {
-        debug_assert!(len <= PIECE_MAX);
         let lines = lines_of(len);
-        // One line stays free, so that the lane can always be closed.
-        let fits = self.tip.index() as u64 + lines <= LINES && self.has_room(lines + 1);
-        if !fits && !self.make_room(lines) {
+        if !self.finds_room(len) {
             return Err(Full);
         }
         let index = self.tip.index();

@@ -79,6 +79,9 @@ impl Connection {
         };
         let piece = (len - done).min(STAGE_LEN);
         if way == Way::Write {
+            if let Err(cause) = local.fetch(done..done + piece) {
+                return Outcome::Failed(cause);
+            }
             // SAFETY: a stage is as long as a piece at most, ours until the question is dropped, and the range
             // lies inside the payload, which was checked.
             unsafe { local.gather(done, link.peer.stage(&stage), piece) };
@@ -130,6 +133,10 @@ impl Connection {
                         _ => 0,
                     };
                     if request.way == Way::Read {
+                        if let Err(cause) = local.fetch(done..done + request.len) {
+                            self.delegation.question = None;
+                            return Some(Outcome::Failed(cause));
+                        }
                         let mut from = link.peer.stage(stage).cast_const();
                         for (to, len) in part(local.pieces(), done..done + request.len) {
                             // SAFETY: the pieces were checked for local writing, and the stage has as many
@@ -150,10 +157,13 @@ impl Connection {
                         _ => Some(Outcome::Done),
                     };
                 }
-                _ => {
-                    put_word(local, before);
-                    Outcome::Done
-                }
+                _ => match local.fetch(0..8) {
+                    Ok(()) => {
+                        put_word(local, before);
+                        Outcome::Done
+                    }
+                    Err(cause) => Outcome::Failed(cause),
+                },
             },
             // Nothing was done. It may be ready later.
             (Some(Err(Cause::PeerNotReady)), _) => {

@@ -230,10 +230,18 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use verbs::QpAttr;
+    use std::ops::Range;
+
+    use rustix::mm::{MapFlags, ProtFlags};
+    use verbs::nic::{Nic, NicMr};
+    use verbs::typed::Wr;
+    use verbs::{Access, Iova, QpAttr, RecvWr, VendorErr, Wc, WcStatus};
 
     use super::*;
-    use crate::testing::{Host, send_queue};
+    use crate::SoftNic;
+    use crate::memory::pages::asked;
+    use crate::shared::layout::{LANE_LINES, LINE};
+    use crate::testing::{Host, Side, send_queue};
 
     fn kept() -> Kept {
         Kept {
@@ -279,5 +287,128 @@ mod tests {
             assert_eq!(waits(&sender, Wait::Peer, timeout), Some(count + 1));
             assert_eq!(waits(&sender, Wait::Room, timeout), None);
         }
+    }
+
+    /// Memory of its own mapping, whose pages come and go.
+    struct OnDemand {
+        region: Arc<dyn NicMr>,
+        range: Range<usize>,
+    }
+
+    impl OnDemand {
+        fn new(nic: &SoftNic, side: &Side, len: usize) -> Self {
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let start =
+                unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags) };
+            let start = start.expect("memory").expose_provenance();
+            let (pd, iova) = (side.pd.num(), Iova(start as u64));
+            // SAFETY: nobody uses the memory but requests.
+            let region =
+                unsafe { nic.register_on_demand(pd, start, len, iova, Access::EVERYTHING) };
+            OnDemand {
+                region: region.expect("registered"),
+                range: start..start + len,
+            }
+        }
+
+        fn sge(&self) -> [Sge; 1] {
+            [Sge {
+                addr: self.range.start as u64,
+                len: self.range.len() as u32,
+                lkey: self.region.lkey(),
+            }]
+        }
+
+        fn unmap(&self) {
+            let start = std::ptr::with_exposed_provenance_mut(self.range.start);
+            // SAFETY: the mapping's own range.
+            unsafe { rustix::mm::munmap(start, self.range.len()) }.expect("unmapped");
+        }
+    }
+
+    /// Two sides that are connected.
+    fn sides(host: &Host) -> (Arc<SoftNic>, Side, Side) {
+        let (us, them) = (host.open(), host.open());
+        let (mut ours, mut theirs) = (Side::on(&us), Side::on(&them));
+        ours.connect(&theirs.qp.endpoint().expect("a GID"));
+        theirs.connect(&ours.qp.endpoint().expect("a GID"));
+        (us, ours, theirs)
+    }
+
+    fn next(side: &mut Side) -> Wc {
+        let mut out = [Wc::default()];
+        while side.cq.poll(&mut out).expect("no overrun") == 0 {
+            std::thread::yield_now();
+        }
+        out[0]
+    }
+
+    fn wait_in_vain(side: &mut Side) {
+        for _ in 0..500 {
+            assert_eq!(side.cq.poll(&mut [Wc::default()]), Ok(0));
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_request_that_waits_asks_for_no_pages_however_often_it_is_tried() {
+        let host = Host::new();
+        let (us, mut ours, mut theirs) = sides(&host);
+        let lane = LANE_LINES * LINE;
+        let memory = OnDemand::new(&us, &ours, 2 * lane);
+        let room = theirs
+            .pd
+            .allocate(4 * lane, Access::EVERYTHING)
+            .expect("memory");
+        let sges = memory.sge();
+        let asked = || asked::inside(&memory.range);
+        // For a RECV, and then for room in the lane.
+        ours.qp.post_send(&[Wr::send(&sges).id(1)]).expect("posted");
+        wait_in_vain(&mut ours);
+        assert_eq!(asked(), []);
+        let recv = [room.sge(0..2 * lane)];
+        let recv = RecvWr { id: 2, sges: &recv };
+        theirs.qp.post_recv(&[recv]).expect("posted");
+        wait_in_vain(&mut ours);
+        let first = memory.range.start..memory.range.start + lane;
+        assert_eq!(asked(), [first]);
+        std::thread::scope(|scope| {
+            let received = scope.spawn(|| next(&mut theirs).status);
+            assert_eq!(next(&mut ours).status, WcStatus::Success);
+            assert_eq!(received.join().expect("received"), WcStatus::Success);
+        });
+        // For the answer where the peer's memory is.
+        let before = asked().len();
+        let write = Wr::write(&sges, room.remote(0)).id(3);
+        ours.qp.post_send(&[write]).expect("posted");
+        assert_eq!(next(&mut ours).status, WcStatus::Success);
+        assert_eq!(asked()[before..], [memory.range.clone()]);
+        let read = Wr::read(&sges, room.remote(0)).id(4);
+        ours.qp.post_send(&[read]).expect("posted");
+        assert_eq!(next(&mut ours).status, WcStatus::Success);
+        assert_eq!(asked().len(), before + 2);
+        memory.unmap();
+    }
+
+    #[test]
+    fn pages_that_go_while_a_request_waits_fail_it() {
+        let host = Host::new();
+        let (us, mut ours, mut theirs) = sides(&host);
+        let memory = OnDemand::new(&us, &ours, 4096);
+        let room = theirs
+            .pd
+            .allocate(4096, Access::EVERYTHING)
+            .expect("memory");
+        let sges = memory.sge();
+        ours.qp.post_send(&[Wr::send(&sges).id(1)]).expect("posted");
+        wait_in_vain(&mut ours);
+        memory.unmap();
+        let recv = [room.sge(0..4096)];
+        let recv = RecvWr { id: 2, sges: &recv };
+        theirs.qp.post_recv(&[recv]).expect("posted");
+        let failed = next(&mut ours);
+        assert_eq!((failed.id, failed.status), (1, WcStatus::LocProtErr));
+        assert_eq!(failed.vendor_err, VendorErr::from(Cause::LocalPages));
     }
 }

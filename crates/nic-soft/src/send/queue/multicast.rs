@@ -10,6 +10,7 @@ use crate::send::address::Address;
 use crate::send::dests::Missing;
 use crate::send::early::Datagram;
 use crate::send::queue::SendQueue;
+use crate::shared::cause::Cause;
 use crate::shared::route::Route;
 
 impl SendQueue {
@@ -21,7 +22,7 @@ impl SendQueue {
         &mut self,
         adapter: &Arc<Adapter>,
         route: Route,
-        datagram: &Datagram,
+        gather: impl FnOnce() -> Result<Datagram, Cause>,
     ) -> Outcome {
         let mut members = match adapter.membership.members(route.to) {
             Ok(members) => members,
@@ -49,6 +50,10 @@ impl SendQueue {
         if waits {
             return Outcome::Wait(Wait::Contact);
         }
+        let datagram = match gather() {
+            Ok(datagram) => datagram,
+            Err(cause) => return Outcome::Failed(cause),
+        };
         for member in members {
             let to = Address {
                 gid: member.gid,
