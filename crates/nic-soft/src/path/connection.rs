@@ -6,12 +6,11 @@
 //!
 //! The usual operations go a short way of their own (`path/connection/usual.rs`).
 
-use std::time::Duration;
-
 use verbs::{Access, Op, RemoteAddr, SendFlags, SendWr, Transport, mem, rules};
 
 use crate::contact::adapter::Adapter;
 use crate::contact::atomic::{AtomicRequest, Change};
+use crate::contact::copy::Way;
 use crate::contact::delegated::{Delegated, Patience};
 use crate::memory::local::Local;
 use crate::path::connection::delegation::Delegation;
@@ -70,6 +69,14 @@ impl Progress {
         self != Progress::Nothing
     }
 
+    /// So many bytes were copied by the peer's process.
+    fn copied(self) -> usize {
+        match self {
+            Progress::Copied(done) => done,
+            _ => 0,
+        }
+    }
+
     /// Whether the peer's process was asked to do it, or some of it.
     fn is_delegated(self) -> bool {
         matches!(self, Progress::Asked | Progress::Copied(_))
@@ -83,15 +90,16 @@ enum Refused {
     /// For a cause on this side, which is told whatever the transport.
     Here(Cause),
     Wait(Wait),
-    /// Only the peer's process can carry it out.
-    Delegate,
+    /// Only the peer's process can copy, from or to this address.
+    Delegate(RemoteAddr, Way),
 }
 
-impl From<Unmoved> for Refused {
-    fn from(why: Unmoved) -> Self {
+impl Refused {
+    /// Why bytes were not moved from or to an address.
+    fn to_move(why: Unmoved, remote: RemoteAddr, way: Way) -> Self {
         match why {
             Unmoved::Failed(cause) => Refused::Failed(cause),
-            Unmoved::Refused => Refused::Delegate,
+            Unmoved::Refused => Refused::Delegate(remote, way),
         }
     }
 }
@@ -114,8 +122,6 @@ pub(crate) struct Connection {
     delegation: Delegation,
     /// The queue pair's own epoch.
     epoch: u16,
-    /// How long it waits for what the peer's process is to carry out.
-    pub(crate) patience: Patience,
     /// How often the window had been bound whose key the request under way takes away.
     revokes: u32,
 }
@@ -128,9 +134,8 @@ impl Connection {
             link: None,
             peer_gone: false,
             memory: RemoteMemory::default(),
-            delegation: Delegation::default(),
+            delegation: Delegation::of(us.transport),
             epoch: 0,
-            patience: Patience::AtLeast(Duration::ZERO),
             revokes: 0,
         }
     }
@@ -141,6 +146,22 @@ impl Connection {
         // One that went before this was not found here by those who take out what leads to it.
         self.peer_gone = link.peer.is_dead();
         self.link = (!self.peer_gone).then_some(link);
+    }
+
+    /// Has it wait so long for what the peer's process is to carry out.
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.delegation.patience = patience;
+    }
+
+    /// How long it waits for what the peer's process is to carry out.
+    #[cfg(test)]
+    pub(crate) fn patience(&self) -> Patience {
+        self.delegation.patience
+    }
+
+    /// Leaves what the peer's process was asked for alone: the request has been flushed, or given up.
+    pub(crate) fn forget_asked(&mut self) {
+        self.delegation.forget();
     }
 
     /// Leads nowhere again.
@@ -195,7 +216,11 @@ impl Connection {
         progress: &mut Progress,
     ) -> Outcome {
         if progress.is_delegated()
-            && let Some(outcome) = self.take_up(adapter, wr, local, len, progress)
+            && let Some(outcome) = {
+                let link = self.link.as_ref();
+                self.delegation
+                    .take_up(adapter, link, wr, local, len, progress)
+            }
         {
             return outcome;
         }
@@ -295,7 +320,7 @@ impl Connection {
                         // SAFETY: the pieces were checked for local writing, and the place for
                         // their length in all.
                         let read = unsafe { place.read(local.pieces()) };
-                        read.map_err(Refused::from)
+                        read.map_err(|why| Refused::to_move(why, remote, Way::Read))
                     }
                     None => Ok(()),
                 })
@@ -315,7 +340,11 @@ impl Connection {
         };
         match (carried, us.transport) {
             (Ok(()), _) => Outcome::Done,
-            (Err(Refused::Delegate), _) => self.delegate(adapter, wr, local, len, progress),
+            (Err(Refused::Delegate(remote, way)), _) => {
+                let (epoch, delegation) = (self.epoch, &mut self.delegation);
+                let piece = (remote, way);
+                delegation.ask_for_piece(adapter, link, epoch, piece, local, len, progress)
+            }
             (Err(Refused::Wait(wait)), Transport::Rc) => Outcome::Wait(wait),
             // It has not been sent yet.
             (Err(Refused::Wait(Wait::Answer)), _) => Outcome::Wait(Wait::Answer),
@@ -346,7 +375,7 @@ impl Connection {
             Ok(place) => place,
             Err(Refused::Wait(wait)) => return Outcome::Wait(wait),
             Err(Refused::Failed(cause) | Refused::Here(cause)) => return Outcome::Failed(cause),
-            Err(Refused::Delegate) => None,
+            Err(Refused::Delegate(..)) => None,
         };
         // Where the word before cannot be put, nothing is done.
         if let Err(cause) = local.fetch(0..8) {
@@ -366,7 +395,8 @@ impl Connection {
             change,
         };
         *progress = Progress::Asked;
-        self.ask(adapter, Delegated::Atomic(request))
+        self.delegation
+            .ask(adapter, link, Delegated::Atomic(request))
     }
 }
 
@@ -431,7 +461,7 @@ fn write(
             _ => place.write(local.pieces()),
         }
     };
-    written.map_err(Refused::from)
+    written.map_err(|why| Refused::to_move(why, remote, Way::Write))
 }
 
 /// Has the pages of a payload be there, of which all is copied from or to a place now. What the peer's process copies goes in

@@ -134,11 +134,12 @@ impl SendQueue {
         self.retries = u32::from(attr.retry_count.unwrap_or(0));
         self.rnr_retries = attr.rnr_retry.filter(|count| *count != 7).map(u32::from);
         let reliable = self.us.transport == Transport::Rc;
-        self.connection.patience = match self.timeout {
+        let patience = match self.timeout {
             Some(timeout) => Patience::AtLeast(timeout * (self.retries + 1)),
             None if reliable => Patience::ForEver,
             None => Patience::AtLeast(Duration::ZERO),
         };
+        self.connection.set_patience(patience);
     }
 
     /// How many requests find room now, which grows as completions are polled.
@@ -445,7 +446,7 @@ mod tests {
             attr.timeout = Some(timeout);
             attr.retry_count = Some(count);
             sender.set_attributes(&attr);
-            sender.connection.patience
+            sender.connection.patience()
         };
         let tries = |count| Patience::AtLeast(count * Duration::from_nanos(4096 << 20));
         assert_eq!(patience(20, 0), tries(1));
