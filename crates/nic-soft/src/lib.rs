@@ -73,6 +73,7 @@ mod sync;
 #[cfg(test)]
 mod testing;
 
+pub use contact::private::make_private;
 pub use device::host::{HostAddress, host_addresses};
 pub use device::nic::{Counters, SoftNic, SoftOptions, Usage};
 pub use shared::cause::Cause;

@@ -5,9 +5,9 @@
 //! process, however it ends, so that a crash frees the number. (A process that was forked, and has
 //! not started another program, shares the lock and keeps it after a crash.)
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use verbs::{Gid, VerbsError};
 
 use crate::contact::doorbell::refuse_descriptors;
+use crate::contact::private::make_private;
 use crate::shared::layout::INSTANCES;
 
 pub(crate) mod groups;
@@ -157,24 +158,4 @@ fn directory_of(run_dir: &Path, gid: Gid) -> PathBuf {
         None => gid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     run_dir.join(name)
-}
-
-/// Makes a directory that only its owner can enter, or checks that it is one.
-fn make_private(path: &Path) -> Result<(), VerbsError> {
-    match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-        Ok(()) => {}
-        Err(e) => return Err(VerbsError::io("creating the run directory", e)),
-    }
-    let meta = std::fs::symlink_metadata(path)
-        .map_err(|e| VerbsError::io("looking at the run directory", e))?;
-    let uid = rustix::process::geteuid().as_raw();
-    if !meta.is_dir() || meta.uid() != uid {
-        let why = format!("{} is not a directory of user {uid}", path.display());
-        return Err(VerbsError::invalid("run directory", why));
-    }
-    if meta.permissions().mode() & 0o077 != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
-            .map_err(|e| VerbsError::io("closing the run directory to others", e))?;
-    }
-    Ok(())
 }

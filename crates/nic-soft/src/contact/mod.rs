@@ -14,5 +14,6 @@ pub(crate) mod membership;
 pub(crate) mod objects;
 pub(crate) mod over;
 pub(crate) mod peer;
+pub(crate) mod private;
 pub(crate) mod protocol;
 pub(crate) mod question;

@@ -5,14 +5,15 @@
 //! run directory, which `LD_LIBRARY_PATH` names.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, Permissions};
+use std::fs::Permissions;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, bail};
+use nic_soft::make_private;
 use object::Endianness;
 use object::read::elf::ElfFile64;
 use object::read::{Object as _, ObjectSection as _};
@@ -124,28 +125,6 @@ pub(super) fn put(dir: &Path, library: &Path) -> anyhow::Result<OsString> {
     }
     let search = parts.join(OsStr::new(":"));
     Ok(search)
-}
-
-/// Makes a directory that only its owner can enter, or closes the one that is there to others; as the NIC does it
-/// (`nic_soft`'s membership), which comes only when the program runs: by then its libraries are loaded.
-///
-/// # Errors
-/// It is a link, no directory, or another user's, who could put a library there that programs of this one would load.
-pub(super) fn make_private(dir: &Path) -> anyhow::Result<()> {
-    // A link with a slash behind it would be followed.
-    let dir = &dir.components().collect::<PathBuf>();
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.context("making the directory")?;
-    let known = dir.symlink_metadata().context("looking at the directory")?;
-    let uid = rustix::process::geteuid().as_raw();
-    if !known.is_dir() || known.uid() != uid {
-        bail!("{} is not a directory of user {uid}", dir.display());
-    }
-    if known.mode() & 0o077 != 0 {
-        std::fs::set_permissions(dir, Permissions::from_mode(0o700))
-            .context("closing the directory to others")?;
-    }
-    Ok(())
 }
 
 fn write(dir: &Path, library: &Path) -> anyhow::Result<()> {

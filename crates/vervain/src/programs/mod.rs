@@ -64,7 +64,7 @@ fn environment(
         format!("cannot write into {run_dir}, where programs meet: say another directory with --run-dir, such as one on a tmpfs")
     })?;
     // Libraries are loaded from there, before the NIC looks at it.
-    libibverbs::make_private(&run_dir).with_context(|| {
+    nic_soft::make_private(&run_dir).with_context(|| {
         let run_dir = run_dir.display();
         format!("cannot have {run_dir} for this user alone, where programs meet: say another directory with --run-dir")
     })?;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use verbs::{Gid, QpNum, VerbsError};
 
-use super::{Membership, make_private};
+use super::Membership;
+use crate::contact::private::make_private;
 use crate::shared::layout::qp_instance;
 
 /// Members of a group that a sender looks for at most.
