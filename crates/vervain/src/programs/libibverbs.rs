@@ -44,38 +44,59 @@ const OTHERS: &[(&str, &str)] = &[
 ];
 const DRIVERS: &str = "ibverbs-providers (Debian, Ubuntu) or libibverbs (Fedora, RHEL)";
 
+/// What the dynamic linker says of libibverbs.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    At(PathBuf),
+    Nowhere,
+    /// It cannot be asked.
+    Unknown,
+}
+
 /// Where the dynamic linker finds libibverbs with this process's environment.
 ///
-/// It is asked itself, by having it list what our library would be loaded with: caches and directories are its own business. One that
-/// cannot be asked is taken to find it, so that programs get what they always got.
-fn found(loader: &Path, library: &Path) -> Option<PathBuf> {
+/// It is asked itself, by having it list what our library would be loaded with: caches and directories are its own business.
+fn found(loader: &Path, library: &Path) -> Found {
     let mut asked = Command::new(loader);
     let asked = asked.args(["--preload", NAME, "--list"]).arg(library);
-    let Ok(said) = asked.env_remove("LD_PRELOAD").output() else {
-        return Some(PathBuf::from(NAME));
+    let said = match asked.env_remove("LD_PRELOAD").output() {
+        Ok(said) if said.status.success() => said,
+        Ok(_) | Err(_) => return Found::Unknown,
     };
-    if !said.status.success() {
-        return Some(PathBuf::from(NAME));
-    }
     let mut lines = said.stdout.split(|byte| *byte == b'\n');
     let line = lines.find_map(|line| {
         let line = line.trim_ascii_start().strip_prefix(NAME.as_bytes())?;
         line.strip_prefix(b" => /")
-    })?;
+    });
+    let Some(line) = line else {
+        return Found::Nowhere;
+    };
     // Behind it is where it would be mapped; a path may have spaces itself.
     let len = line.windows(4).rposition(|part| part == b" (0x");
     let path = &line[..len.unwrap_or(line.len())];
-    Some(Path::new("/").join(OsStr::from_bytes(path)))
+    Found::At(Path::new("/").join(OsStr::from_bytes(path)))
 }
 
-/// The directory of the libibverbs that lies in our library; none where the machine has one of its own.
-pub(super) fn ours(loader: &Path, library: &Path, run_dir: &Path) -> Option<PathBuf> {
-    let dir = run_dir.join(DIR);
-    match found(loader, library) {
-        // Of a shell that has our variables already, perhaps those of another run directory.
-        Some(path) if is_put(&path) => Some(dir),
-        Some(_) => None,
-        None => Some(dir),
+/// Whose libibverbs programs get that are linked with one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Machines,
+    /// What lies in our library, and is put into this directory.
+    Ours(PathBuf),
+    /// The dynamic linker cannot be asked. Programs get what they always got.
+    Unknown,
+}
+
+impl Whose {
+    pub(super) fn of(loader: &Path, library: &Path, run_dir: &Path) -> Self {
+        let dir = run_dir.join(DIR);
+        match found(loader, library) {
+            // Of a shell that has our variables already, perhaps those of another run directory.
+            Found::At(path) if is_put(&path) => Whose::Ours(dir),
+            Found::At(_) => Whose::Machines,
+            Found::Nowhere => Whose::Ours(dir),
+            Found::Unknown => Whose::Unknown,
+        }
     }
 }
 
@@ -155,6 +176,27 @@ fn write(dir: &Path, library: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether a program is linked with libibverbs, itself or by another library: its own dynamic linker says so, with the environment that
+/// the program would get. What a program loads later by `dlopen` nobody knows.
+pub(super) fn is_linked_with(
+    loader: &Path,
+    program: &Path,
+    variables: &[(&'static str, OsString)],
+) -> bool {
+    let said = list(loader, program, variables);
+    let is_named = |line: &[u8]| line.trim_ascii_start().starts_with(NAME.as_bytes());
+    said.is_some_and(|said| said.stdout.split(|byte| *byte == b'\n').any(is_named))
+}
+
+/// What a program's dynamic linker lists for it; `None` if it cannot be asked, which says by itself what is wrong when the program
+/// is started.
+fn list(loader: &Path, program: &Path, variables: &[(&'static str, OsString)]) -> Option<Output> {
+    let mut asked = Command::new(loader);
+    // As `ldd` does; with `--list` it would stop at the first that is missing.
+    let asked = asked.arg(program).env("LD_TRACE_LOADED_OBJECTS", "1");
+    asked.envs(variables.iter().cloned()).output().ok()
+}
+
 /// Says in a sentence what else of rdma-core a program needs that is not there. It is asked of the program's own dynamic linker, with the
 /// environment that the program would get.
 pub(super) fn check(
@@ -162,14 +204,8 @@ pub(super) fn check(
     program: &Path,
     variables: &[(&'static str, OsString)],
 ) -> anyhow::Result<()> {
-    let mut asked = Command::new(loader);
-    // As `ldd` does; with `--list` it would stop at the first that is missing.
-    let asked = asked.arg(program).env("LD_TRACE_LOADED_OBJECTS", "1");
-    // What cannot be asked says by itself what is wrong, when it is started.
-    let Ok(said) = asked.envs(variables.iter().cloned()).output() else {
-        return Ok(());
-    };
-    match sentence(&said) {
+    let said = list(loader, program, variables);
+    match said.as_ref().and_then(sentence) {
         Some(why) => bail!("{} {why}", program.display()),
         None => Ok(()),
     }

@@ -37,12 +37,17 @@ use verbs::nic::Nic;
 pub(crate) use flags::{DevicesFlags, EnvFlags, RunFlags};
 
 use flags::DeviceFlags;
+use libibverbs::Whose;
 
-/// What a program of this dynamic linker is started with, and whatever it starts.
+/// Names of variables, and what they say.
+type Variables = Vec<(&'static str, OsString)>;
+
+/// What a program of this dynamic linker is started with, and whatever it starts. Why no libibverbs can be put where the machine has none
+/// is for the caller to judge: the variables are those without it then.
 fn environment(
     flags: &DeviceFlags,
     loader: &Path,
-) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+) -> anyhow::Result<(Variables, anyhow::Result<()>)> {
     let library = library::find()?;
     let shown = library.to_string_lossy();
     if shown.contains([' ', ':']) {
@@ -73,9 +78,11 @@ fn environment(
         ("VERVAIN_RUN_DIR", absolute(&run_dir)?),
     ];
     let run_dir = PathBuf::from(absolute(&run_dir)?);
-    if let Some(dir) = libibverbs::ours(loader, &library, &run_dir) {
-        variables.push((libibverbs::SEARCH, libibverbs::put(&dir, &library)?));
-    }
+    let put = match Whose::of(loader, &library, &run_dir) {
+        Whose::Ours(dir) => libibverbs::put(&dir, &library)
+            .map(|search| variables.push((libibverbs::SEARCH, search))),
+        Whose::Machines | Whose::Unknown => Ok(()),
+    };
     if let Some(gid) = flags.gid {
         variables.push(("VERVAIN_GID", gid.to_string().into()));
     }
@@ -96,7 +103,7 @@ fn environment(
             .map_or_else(String::new, |seed| format!(",seed={seed}"));
         variables.push(("VERVAIN_FAULTS", format!("{faults}{seed}").into()));
     }
-    Ok(variables)
+    Ok((variables, put))
 }
 
 /// The library, and whatever else was preloaded. It is there once, however often a shell has read its variables.
@@ -131,7 +138,20 @@ pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<bool> {
         Some(loader) => loader.clone(),
         None => program::loader()?,
     };
-    let variables = environment(&flags.device, &loader)?;
+    let (variables, put) = environment(&flags.device, &loader)?;
+    if let Err(why) = put {
+        let is_needed = (own.as_ref())
+            .is_some_and(|loader| libibverbs::is_linked_with(loader, &path, &variables));
+        if is_needed {
+            return Err(why);
+        }
+        // Whoever hears nothing has asked for that.
+        let _ = writeln!(
+            std::io::stderr(),
+            "vervain: warning: {why:#}; {} is not linked with it and starts, but what it loads or starts later finds none",
+            path.display()
+        );
+    }
     let is_bare = variables
         .iter()
         .any(|(name, _)| *name == libibverbs::SEARCH);
@@ -151,9 +171,10 @@ pub(crate) fn env(flags: &EnvFlags, as_json: bool) -> anyhow::Result<bool> {
             anyhow::anyhow!("{name} would be {}, which is no text", value.display())
         })
     };
-    let variables = environment(&flags.device, &program::loader()?)?
-        .into_iter()
-        .map(text);
+    let (variables, put) = environment(&flags.device, &program::loader()?)?;
+    // What the shell will start is not known.
+    put?;
+    let variables = variables.into_iter().map(text);
     let variables = variables.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
     let lines = (variables.iter()).map(|(name, value)| flags.format.line(name, value));
     let lines = lines.collect::<anyhow::Result<Vec<_>>>()?;
@@ -179,7 +200,7 @@ struct Seen {
     inline_max: u32,
     rd_atomic_max: u8,
     run_dir: PathBuf,
-    /// What programs get that are linked with it: the machine's, or ours where that has none.
+    /// What programs get that are linked with it: the machine's, or ours where that has none, or nobody can be asked.
     libibverbs: &'static str,
     /// None when programs would not find it.
     library: Option<PathBuf>,
@@ -201,8 +222,9 @@ pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<boo
     let library = library::find();
     let loader = program::loader()?;
     let run_dir = PathBuf::from(absolute(&options.run_dir)?);
-    let is_ours = (library.as_ref())
-        .is_ok_and(|library| libibverbs::ours(&loader, library, &run_dir).is_some());
+    let whose = (library.as_ref()).map_or(Whose::Unknown, |library| {
+        Whose::of(&loader, library, &run_dir)
+    });
     let seen = Seen {
         name: "vervain0",
         firmware: device.firmware,
@@ -219,10 +241,10 @@ pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<boo
         inline_max: device.inline_max,
         rd_atomic_max: device.rd_atomic_max,
         run_dir: options.run_dir,
-        libibverbs: if is_ours {
-            "vervain's"
-        } else {
-            "the machine's"
+        libibverbs: match whose {
+            Whose::Machines => "the machine's",
+            Whose::Ours(_) => "vervain's",
+            Whose::Unknown => "unknown: the dynamic linker cannot be asked",
         },
         library: library.as_ref().ok().cloned(),
     };

@@ -87,6 +87,30 @@ fn a_program_sees_one_device() {
 }
 
 #[test]
+fn whose_libibverbs_it_is_is_said_only_if_somebody_knows() {
+    let place = Place::new();
+    let seen = |library: &Path| -> (Option<i32>, serde_json::Value) {
+        let mut command = vervain();
+        command
+            .args(["devices", "--json", "--run-dir"])
+            .arg(place.path("run"))
+            .env("VERVAIN_VERBS_LIBRARY", library);
+        let said = run(&mut command, b"");
+        let seen: serde_json::Value = serde_json::from_slice(&said.out).expect("JSON");
+        (said.code, seen[0]["libibverbs"].clone())
+    };
+    let (code, whose) = seen(&library());
+    let is_known = ["the machine's", "vervain's"].map(serde_json::Value::from);
+    assert!(code == Some(0) && is_known.contains(&whose), "{whose}");
+    // The dynamic linker takes this one for no library, and says nothing of others.
+    let none = place.path("none.so");
+    std::fs::write(&none, "no library").expect("written");
+    let unknown = "unknown: the dynamic linker cannot be asked";
+    assert_eq!(seen(&none), (Some(0), unknown.into()));
+    assert_eq!(seen(&place.path("absent.so")), (Some(1), unknown.into()));
+}
+
+#[test]
 fn a_shell_gets_what_run_gives() {
     if !has("ibv_devices") {
         return;

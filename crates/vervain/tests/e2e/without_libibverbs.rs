@@ -110,10 +110,15 @@ impl Machine {
 
     /// `vervain run` of a program of this machine, which ends in bounded time.
     fn command(&self, words: &[&str]) -> Command {
+        self.command_in("run", words)
+    }
+
+    /// The same with another run directory.
+    fn command_in(&self, run_dir: &str, words: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", "120"]);
         command.arg(vervain().get_program());
-        command.args(["run", "--run-dir"]).arg(self.path("run"));
+        command.args(["run", "--run-dir"]).arg(self.path(run_dir));
         command.arg("--").arg(self.path("bin").join(words[0]));
         command.args(&words[1..]);
         self.on(command)
@@ -125,9 +130,14 @@ impl Machine {
 
     /// Another verb, by a `vervain` that this machine's dynamic linker has started.
     fn ask(&self, words: &[&str]) -> Command {
+        self.ask_in("run", words)
+    }
+
+    /// The same with another run directory.
+    fn ask_in(&self, run_dir: &str, words: &[&str]) -> Command {
         let mut command = Command::new(self.loader());
         command.arg(vervain().get_program()).args(words);
-        command.arg("--run-dir").arg(self.path("run"));
+        command.arg("--run-dir").arg(self.path(run_dir));
         self.on(command)
     }
 
@@ -219,6 +229,19 @@ fn programs_of_rdma_core_and_perftest_reach_each_other() {
     }
 }
 
+/// What a command of ours says, as JSON.
+#[track_caller]
+fn variables(command: &mut Command) -> serde_json::Value {
+    let said = run(command, b"");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    serde_json::from_slice(&said.out).expect("JSON")
+}
+
+fn pairs(variables: &serde_json::Value) -> impl Iterator<Item = (&String, &str)> {
+    let given = variables.as_object().expect("an object").iter();
+    given.map(|(name, value)| (name, value.as_str().expect("text")))
+}
+
 #[test]
 fn shells_get_it_too() {
     let Some(machine) = Machine::with(&["ibv_devices"]) else {
@@ -226,11 +249,6 @@ fn shells_get_it_too() {
     };
     // All that `vervain` itself needs.
     machine.link_libraries(Path::new(vervain().get_program()));
-    let variables = |command: &mut Command| -> serde_json::Value {
-        let said = run(command, b"");
-        assert_eq!(said.code, Some(0), "{}", said.err);
-        serde_json::from_slice(&said.out).expect("JSON")
-    };
     let once = variables(&mut machine.ask(&["env", "--json"]));
     let (lib, own) = (machine.path("lib"), machine.path("run/libibverbs"));
     let search = format!("{}:{}", lib.display(), own.display());
@@ -239,12 +257,91 @@ fn shells_get_it_too() {
     let again = variables(again.env("LD_LIBRARY_PATH", &search));
     assert_eq!(again, once, "a shell that has read its variables");
     let mut listed = Command::new(machine.path("bin/ibv_devices"));
-    let given = once.as_object().expect("an object").iter();
-    listed.envs(given.map(|(name, value)| (name, value.as_str().expect("text"))));
-    let listed = run(&mut listed, b"");
+    let listed = run(listed.envs(pairs(&once)), b"");
     assert!(listed.text().contains("vervain0"), "{listed:?}");
     let seen = variables(&mut machine.ask(&["devices", "--json"]));
     assert_eq!(seen[0]["libibverbs"], "vervain's");
+}
+
+#[test]
+fn a_shell_of_one_run_directory_runs_programs_in_another() {
+    let Some(machine) = Machine::with(&["ibv_devices"]) else {
+        return;
+    };
+    machine.link_libraries(Path::new(vervain().get_program()));
+    let shell = variables(&mut machine.ask_in("a", &["env", "--json"]));
+    // It is not taken for the machine's, and comes into no search beside the other.
+    let mut asked = machine.ask_in("b", &["env", "--json"]);
+    let other = variables(asked.envs(pairs(&shell)));
+    let (lib, own) = (machine.path("lib"), machine.path("b/libibverbs"));
+    let search = format!("{}:{}", lib.display(), own.display());
+    assert_eq!(other["LD_LIBRARY_PATH"], search);
+    assert_eq!(
+        other["VERVAIN_RUN_DIR"],
+        machine.path("b").to_str().expect("text")
+    );
+    let mut asked = machine.ask_in("b", &["devices", "--json"]);
+    let seen = variables(asked.envs(pairs(&shell)));
+    assert_eq!(seen[0]["libibverbs"], "vervain's");
+    std::fs::remove_dir_all(&own).expect("it was put there");
+    let mut command = machine.command_in("b", &["ibv_devices"]);
+    let said = run(command.envs(pairs(&shell)), b"");
+    assert!(
+        said.code == Some(0) && said.text().contains("vervain0"),
+        "{said:?}"
+    );
+    // The shell's may be removed while programs of the other go on.
+    assert!(own.join("libibverbs.so.1").is_file());
+    std::fs::remove_dir_all(machine.path("a")).expect("it was made");
+    let mut listed = Command::new(machine.path("bin/ibv_devices"));
+    let listed = run(listed.envs(pairs(&other)), b"");
+    assert!(listed.text().contains("vervain0"), "{listed:?}");
+}
+
+#[test]
+fn a_program_that_needs_none_starts_where_none_can_be_put() {
+    let Some(machine) = Machine::with(&["ibv_devices"]) else {
+        return;
+    };
+    let place = machine.path("plain");
+    std::fs::create_dir(&place).expect("a directory");
+    let (source, plain) = (place.join("plain.c"), place.join("plain"));
+    std::fs::write(&source, "int main(void) { return 7; }\n").expect("written");
+    let mut compiled = Command::new("cc");
+    compiled.arg(&source).arg("-o").arg(&plain);
+    assert!(compiled.status().expect("cc, of gcc").success());
+    machine.link_libraries(&plain);
+    machine.copy(&plain);
+    // No search can name this one.
+    let run_in = |words: &[&str]| run(&mut machine.command_in("a:b", words), b"");
+    let why = "the dynamic linker takes no LD_LIBRARY_PATH with a colon";
+    let said = run_in(&["plain"]);
+    let is_warned = said.err.starts_with("vervain: warning: ") && said.err.contains(why);
+    assert!(said.code == Some(7) && is_warned, "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "one sentence: {}", said.err);
+    let said = run_in(&["ibv_devices"]);
+    let is_refused = said.err.starts_with("vervain: ") && said.err.contains(why);
+    assert!(said.code == Some(1) && is_refused, "{said:?}");
+    assert!(!said.err.contains("warning"), "{}", said.err);
+    // From this one nothing may be executed, in a namespace of our own.
+    let run_dir = machine.path("run");
+    std::fs::create_dir(&run_dir).expect("a directory");
+    for (program, code) in [("plain", 7), ("ibv_devices", 1)] {
+        let script = format!(
+            "mount -t tmpfs -o noexec,mode=700 none {} && exec \"$@\"",
+            run_dir.display()
+        );
+        let inner = machine.command(&[program]);
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+        command.arg(inner.get_program()).args(inner.get_args());
+        let said = run(&mut machine.on(command), b"");
+        if said.err.contains("unshare") || said.err.contains("mount:") {
+            return eprintln!("left out: namespaces are not allowed here: {}", said.err);
+        }
+        let is_told = said.err.contains("(noexec)");
+        assert!(said.code == Some(code) && is_told, "{said:?}");
+    }
 }
 
 #[test]
