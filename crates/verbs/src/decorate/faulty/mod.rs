@@ -301,8 +301,9 @@ impl Shared {
         let is_frozen = self.condition.is_frozen();
         if *peers_wait != is_frozen {
             *peers_wait = is_frozen;
-            // Where the NIC cannot, its peers go on.
-            let _ = self.foreign.nic.keep_peers_waiting(is_frozen);
+            if let Err(error) = self.foreign.nic.keep_peers_waiting(is_frozen) {
+                self.condition.peers_not_told(&error);
+            }
         }
     }
 
