@@ -197,3 +197,51 @@ impl Windows {
         over_it.for_each(|state| state.unbind(adapter));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbs::nic::Nic;
+
+    use super::*;
+    use crate::testing::{Host, Side};
+
+    #[test]
+    fn the_file_of_a_region_for_windows_goes_to_those_who_reach_a_window() {
+        let host = Host::new();
+        let nic = host.open();
+        let side = Side::on(&nic);
+        let regions = &nic.objects.regions;
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+        let region = side.pd.allocate(4096, access).expect("memory");
+        let window = nic.alloc_window(side.pd.num(), WindowKind::First);
+        let window = window.expect("a window");
+        let shared = side.shared(&nic);
+        let bind = |len| {
+            let bind = WindowBind {
+                rkey: window.rkey(),
+                region: region.lkey(),
+                addr: region.remote(0).addr,
+                len,
+                access: Access::REMOTE_READ,
+                is_zero_based: false,
+            };
+            regions.bind(shared.num, shared.pd, &bind).expect("bound");
+        };
+        let (whole, part) = (region.rkey().0, window.rkey().0);
+        let is_given = |key| regions.file(key).is_some();
+        let known = regions.known(whole).expect("it is there");
+        assert!(known.file.is_some(), "a window needs it");
+        assert!(!is_given(whole) && !is_given(part));
+        for _ in 0..2 {
+            bind(64);
+            assert!(is_given(part) && !is_given(whole));
+            bind(0);
+            assert!(!is_given(part) && !is_given(whole));
+        }
+        bind(64);
+        let all = side.pd.allocate(4096, Access::EVERYTHING).expect("memory");
+        assert!(is_given(all.rkey().0));
+        drop(region);
+        assert!(!is_given(part) && !is_given(whole), "they have gone");
+    }
+}

@@ -392,4 +392,34 @@ mod tests {
             assert_eq!(shared.is_overrun(), !ignores_overrun);
         }
     }
+
+    #[test]
+    fn an_overrun_is_not_forgotten_by_a_poller_that_has_just_taken_all() {
+        let host = Host::new();
+        let nic = host.open();
+        let mut cq = nic.create_cq(&CqInit::new(1)).expect("a queue");
+        let shared = nic.objects.cq(cq.num()).expect("it is there");
+        let complete = || shared.complete(nic.adapter(), Wc::default(), 0);
+        assert!(complete());
+        std::thread::scope(|scope| {
+            // A poller that has taken what was spilled, and has found no overrun.
+            let spilled = shared.spilled();
+            let was_overrun = shared.is_overrun();
+            let overruns = scope.spawn(|| shared.overrun(nic.adapter()));
+            while !shared.is_overrun() {
+                std::thread::yield_now();
+            }
+            // If it does not wait for the poller, it has the time to go on.
+            for _ in 0..10_000 {
+                std::thread::yield_now();
+            }
+            assert!(!overruns.is_finished(), "it did not wait");
+            shared.is_odd.store(was_overrun, Ordering::Relaxed);
+            drop(spilled);
+            assert!(!overruns.join().expect("noted"), "somebody minds");
+        });
+        assert!(shared.is_odd());
+        let mut out = Polled::new(4);
+        assert!(cq.poll(&mut out).is_err(), "its poller finds it");
+    }
 }

@@ -179,10 +179,13 @@ impl SrqShared {
     /// Raises the event if there are fewer RECVs than the limit.
     fn look_at_limit(&self, entry: &SrqEntry) {
         let armed = self.armed.load(Ordering::Acquire);
-        if srq_entry::count(entry) >= u64::from(armed as u32) {
-            return;
+        if srq_entry::count(entry) < u64::from(armed as u32) {
+            self.disarm(armed);
         }
-        // Once for each arming, whoever sees it first.
+    }
+
+    /// Raises the event of an arming: once, whoever sees first that there are fewer RECVs than its limit, and not if it was armed anew since.
+    fn disarm(&self, armed: u64) {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         let rest = armed & !LIMIT;
         let disarmed = self.armed.compare_exchange(armed, rest, success, failure);
@@ -250,5 +253,45 @@ impl SrqShared {
             srq_entry::note_returned(adapter.srq_entry(self.number()));
         }
         self.ring(adapter, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs::SrqInit;
+    use verbs::nic::Nic;
+
+    use super::*;
+    use crate::testing::{Host, Side};
+
+    #[test]
+    fn a_limit_that_is_armed_anew_outlives_a_look_at_the_old_count() {
+        let host = Host::new();
+        let nic = host.open();
+        let side = Side::on(&nic);
+        let made = nic.create_srq(&SrqInit::new(side.pd.num(), 4, 1));
+        let mut srq = made.expect("a queue");
+        let shared = nic.objects.srq(srq.num()).expect("it is there");
+        let event = shared.limit_event();
+        // Armed with RECVs enough, so that nothing is raised.
+        let mut batch = RecvBatch::with_capacity(4, 0);
+        for id in 0..4 {
+            batch.push(id, &[]);
+        }
+        srq.post(&batch).expect("posted");
+        srq.arm_limit(2).expect("armed");
+        assert_eq!(nic.async_event(), None);
+        // Whoever takes a RECV has looked at the count of an earlier time, and stands still.
+        let seen = shared.armed.load(Ordering::Acquire);
+        srq.arm_limit(2).expect("armed anew");
+        shared.disarm(seen);
+        assert_eq!((shared.limit(), nic.async_event()), (2, None));
+        // The new arming has its event, once.
+        let mut recv = Recv::default();
+        for left in (0..4).rev() {
+            assert!(shared.pop(nic.adapter(), &mut recv, || {}));
+            let raised = (left == 1).then_some(event);
+            assert_eq!(nic.async_event(), raised, "{left} are left");
+        }
     }
 }

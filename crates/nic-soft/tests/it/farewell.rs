@@ -13,7 +13,7 @@ use verbs::typed::{
     AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
     Ud, Wr,
 };
-use verbs::{Access, Qkey, QpNum, RecvWr, Wc};
+use verbs::{Access, Qkey, QpAttr, QpNum, QpState, RecvWr, Wc, WcStatus};
 
 use crate::pair::{self, Process};
 
@@ -241,4 +241,41 @@ fn a_process_that_does_not_answer_holds_a_queue_up_once() {
     sender.send(asleep.ud.num(), 4);
     assert!(sender.has_completed(), "it waits a second time");
     asleep.go_on();
+}
+
+#[test]
+fn what_fails_while_it_waits_says_nothing_of_the_process_it_was_for() {
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let asleep = Receiver::start(run_dir.path());
+    asleep.stop();
+    let timeout = Duration::from_secs(2);
+    let mut sender = Sender::new(pair::options(run_dir.path()).contact_timeout(timeout));
+    let memory = sender._pd.allocate(64, Access::LOCAL_WRITE);
+    let memory = memory.expect("memory");
+    let to = asleep.ud.num();
+    let sges = [memory.sge(0..8)];
+    let gathered = Wr::send_to(&sender.ah, to, QKEY, &sges).id(1);
+    sender.ud.post_send(&[gathered]).expect("posted");
+    // Another queue pair's, which completes when the attempt that both wait for is over.
+    let made = sender._pd.create_qp(&QpOptions::on(&sender.cq));
+    let mut other: QueuePair<Ud> = made.expect("a queue pair");
+    other.activate(QKEY).expect("ready");
+    let datagram = Wr::send_inline_to(&sender.ah, to, QKEY, b"other").id(2);
+    other.post_send(&[datagram]).expect("posted");
+    drop(memory);
+    let failed = next(&mut sender.cq, "it fails");
+    assert_eq!((failed.id, failed.status), (1, WcStatus::LocProtErr));
+    let over = next(&mut sender.cq, "nobody answers");
+    assert_eq!((over.id, over.status), (2, WcStatus::Success));
+    sender
+        .ud
+        .modify(&QpAttr::to(QpState::Rts))
+        .expect("ready again");
+    sender.send(to, 3);
+    assert!(
+        !sender.has_completed(),
+        "it waits for an attempt of its own"
+    );
+    asleep.go_on();
+    drop(other);
 }

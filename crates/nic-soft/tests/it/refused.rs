@@ -1,9 +1,12 @@
 //! Memory that only its owner can reach, because the kernel does not copy: the owner's NIC does.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use conformance::remote::RemoteNic;
 use nic_soft::{Cause, SoftNic};
+use verbs::nic::Nic;
 use verbs::typed::{
     CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
     Rc, Uc, Wr,
@@ -26,19 +29,24 @@ struct Side {
 fn sides() -> (Side, Side, tempfile::TempDir) {
     refuse_copying();
     let run_dir = tempfile::tempdir().expect("a directory");
-    let side = || {
-        let mut options = pair::options(run_dir.path());
-        options.remap = false;
-        let nic: Arc<SoftNic> = SoftNic::open(&options).expect("an adapter");
-        let context = Context::new(nic);
-        let pd = context.alloc_pd().expect("a domain");
-        let cq = context.create_cq(256).expect("a queue");
-        Side { pd, cq }
-    };
+    let side = || Side::open(run_dir.path());
     (side(), side(), run_dir)
 }
 
 impl Side {
+    fn open(run_dir: &Path) -> Self {
+        let mut options = pair::options(run_dir);
+        options.remap = false;
+        Side::on(SoftNic::open(&options).expect("an adapter"))
+    }
+
+    fn on(nic: Arc<dyn Nic>) -> Self {
+        let context = Context::new(nic);
+        let pd = context.alloc_pd().expect("a domain");
+        let cq = context.create_cq(256).expect("a queue");
+        Side { pd, cq }
+    }
+
     /// Registers bytes, from the first that is not at a word's beginning.
     fn register(&self, bytes: &mut [u8]) -> MemoryRegion {
         let start = std::ptr::NonNull::from(&mut bytes[3]);
@@ -146,6 +154,47 @@ fn more_ask_than_there_are_stages_and_all_are_served() {
     let mut found = vec![0; 40 * LEN];
     remote.read(0, &mut found);
     assert!(found.chunks(LEN).all(|one| *one == from[3..]));
+}
+
+#[test]
+fn processes_with_a_queue_pair_more_than_stages_are_all_served() {
+    const QPS: usize = 17;
+    const PROCESSES: usize = 3;
+    refuse_copying();
+    let run_dir = tempfile::tempdir().expect("a directory");
+    let owner = Side::open(run_dir.path());
+    let mut to = vec![0; 3 + PROCESSES * QPS * LEN];
+    let remote = owner.register(&mut to);
+    let mut askers: Vec<_> = (0..PROCESSES)
+        .map(|number| {
+            let (process, stream) = pair::refused_child(run_dir.path());
+            let reader = stream.try_clone().expect("cloned");
+            let side = Side::on(Arc::new(RemoteNic::new(reader, stream)));
+            let memory = side.pd.allocate(LEN, Access::EVERYTHING).expect("memory");
+            memory.write(0, &pattern(LEN, 3 + number));
+            let pairs: Vec<_> = (0..QPS).map(|_| connect::<Rc>(&side, &owner)).collect();
+            // The process goes last, which has the others.
+            (pairs, memory, side, process)
+        })
+        .collect();
+    for (number, (pairs, memory, ..)) in askers.iter_mut().enumerate() {
+        let sges = [memory.sge(0..LEN)];
+        for (at, (here, _)) in pairs.iter_mut().enumerate() {
+            let write = Wr::write(&sges, remote.remote((number * QPS + at) * LEN));
+            here.post_send(&[write.id(at as u64)]).expect("posted");
+        }
+    }
+    for (_, _, side, _) in &mut askers {
+        for _ in 0..QPS {
+            assert_eq!(side.next().status, WcStatus::Success);
+        }
+    }
+    let mut found = vec![0; PROCESSES * QPS * LEN];
+    remote.read(0, &mut found);
+    for (number, of_one) in found.chunks(QPS * LEN).enumerate() {
+        let wanted = pattern(LEN, 3 + number);
+        assert!(of_one.chunks(LEN).all(|one| *one == wanted), "{number}");
+    }
 }
 
 #[test]

@@ -181,3 +181,20 @@ fn whoever_sleeps_until_a_request_fails_is_woken_though_another_producer_stands_
         }
     });
 }
+
+#[test]
+fn who_counts_them_counts_none_that_was_taken_meanwhile() {
+    loom::model(|| {
+        let queue = Arc::new(Bounded::<u64>::new(1));
+        let other = queue.clone();
+        let busy = thread::spawn(move || {
+            for number in 0..2 {
+                assert!(other.push(number).is_some(), "the last one was taken");
+                // SAFETY: no other thread takes.
+                assert_eq!(unsafe { other.take(|value| *value) }, Some(number));
+            }
+        });
+        assert!(queue.len() <= 1, "it never held two");
+        busy.join().unwrap();
+    });
+}
