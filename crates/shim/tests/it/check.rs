@@ -1,6 +1,8 @@
 //! Misuse of verbs, found: by programs that make one mistake each, and by Debian's.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
@@ -197,6 +199,28 @@ fn a_process_that_is_interrupted_in_the_allocator_ends() {
 }
 
 #[test]
+fn a_programs_own_alarms_do_not_cut_its_end_short_and_go_on() {
+    if !can_compile() {
+        return;
+    }
+    let host = Host::new();
+    let program = compile("alarms", host.run_dir(), &["-libverbs"]);
+    for _ in 0..5 {
+        let mut command = host.command(program.to_str().expect("a path"), &[]);
+        let output = command.env("VERVAIN_CHECK", "-").output().expect("it runs");
+        let said = text(&output);
+        assert!(output.status.success(), "{}: {said}", output.status);
+        for words in [
+            "warning: left-behind: the process ends with 40 queue pairs, 1 CQs",
+            "0 errors, 1 warning\n",
+            "its alarms go on\n",
+        ] {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+    }
+}
+
+#[test]
 fn sleeping_while_completions_wait_is_told() {
     let words = [
         "warning: undrained-sleep",
@@ -266,6 +290,78 @@ fn a_process_that_a_signal_ends_keeps_its_end() {
     // As a shell would tell it, or a process that ends itself so too.
     assert!(status.is_none_or(|code| code == TERMINATED), "{said}");
     assert!(said.contains("error: changed-buffer"), "{said}");
+}
+
+#[test]
+fn processes_that_begin_at_once_find_their_places_and_leave_none() {
+    if !can_compile() {
+        return;
+    }
+    let host = Host::new();
+    let program = compile("stays", host.run_dir(), &["-libverbs"]);
+    let checks = host.run_dir().join("checks");
+    let files = || {
+        let files = std::fs::read_dir(&checks).expect("the directory").flatten();
+        files.map(|file| file.file_name().into_string().expect("text"))
+    };
+    for round in 0..5 {
+        let start = |_| {
+            let mut command = host.command(program.to_str().expect("a path"), &[]);
+            command.env("VERVAIN_CHECK", "-");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().expect("it starts")
+        };
+        let mut all: Vec<Child> = (0..12).map(start).collect();
+        let mut numbers: Vec<String> = (all.iter_mut())
+            .map(|child| {
+                let mut line = String::new();
+                let said = child.stdout.as_mut().expect("a pipe");
+                BufReader::new(said).read_line(&mut line).expect("read");
+                line.trim().to_owned()
+            })
+            .collect();
+        let mut there: Vec<String> = files().collect();
+        numbers.sort();
+        there.sort();
+        assert_eq!(there, numbers, "round {round}");
+        for mut child in all {
+            drop(child.stdin.take());
+            assert!(child.wait().expect("it ends").success());
+        }
+        assert_eq!(files().count(), 0, "round {round}");
+    }
+}
+
+#[test]
+fn a_run_directory_that_is_full_is_told_and_ends_nobody() {
+    let Some(program) = misuse() else {
+        return;
+    };
+    let host = Host::new();
+    let inner = host.command(program.to_str().expect("a path"), &["use-after-destroy"]);
+    // Room for the NIC's names, and not for what checks tell each other.
+    let script = format!(
+        "mount -t tmpfs -o size=128k,mode=700 none {} && exec \"$@\"",
+        host.run_dir().display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.env("VERVAIN_CHECK", "-").output();
+    let output = output.expect("unshare");
+    let said = text(&output);
+    if said.contains("unshare:") || said.contains("mount:") {
+        return eprintln!("left out: namespaces are not allowed here: {said}");
+    }
+    assert_eq!(output.status.code(), Some(1), "{}: {said}", output.status);
+    let sentence = format!("{}/checks: No space left", host.run_dir().display());
+    assert!(said.contains(&sentence), "{said}");
 }
 
 #[test]
