@@ -16,8 +16,8 @@ use crate::pair::{self, Process};
 fn an_atomic_of_an_earlier_connection_is_not_carried_out() {
     let run_dir = tempfile::tempdir().expect("a directory");
     let child = pair::callers_child(run_dir.path());
-    asks_and_connects_anew(run_dir.path(), child, |result, place| {
-        Wr::fetch_add(result, place, 1)
+    asks_and_connects_anew(run_dir.path(), child, |result, place, number| {
+        Wr::fetch_add(result, place, u64::from(number[0]))
     });
 }
 
@@ -26,8 +26,8 @@ fn a_copy_of_an_earlier_connection_is_not_made() {
     crate::refuse::refuse_copying();
     let run_dir = tempfile::tempdir().expect("a directory");
     let child = pair::refused_child(run_dir.path());
-    asks_and_connects_anew(run_dir.path(), child, |_, place| {
-        Wr::write_inline(&[1, 0, 0, 0, 0, 0, 0, 0], place)
+    asks_and_connects_anew(run_dir.path(), child, |_, place, number| {
+        Wr::write_inline(number, place)
     });
 }
 
@@ -36,7 +36,7 @@ fn a_copy_of_an_earlier_connection_is_not_made() {
 fn asks_and_connects_anew(
     run_dir: &Path,
     (process, stream): (Process, UnixStream),
-    change: impl for<'a> Fn(&'a [Sge; 1], RemoteAddr) -> Wr<'a, Rc>,
+    change: impl for<'a> Fn(&'a [Sge; 1], RemoteAddr, &'a [u8; 8]) -> Wr<'a, Rc>,
 ) {
     let context = Context::new(pair::open(run_dir));
     let reader = stream.try_clone().expect("cloned");
@@ -71,14 +71,16 @@ fn asks_and_connects_anew(
         u64::from_ne_bytes(word)
     };
     assert_eq!(look(&mut qp, &mut cq, 1), 0);
-    qp.post_send(&[change(&sges, place).id(2)]).expect("posted");
+    qp.post_send(&[change(&sges, place, &1u64.to_le_bytes()).id(2)])
+        .expect("posted");
     assert_eq!(next(&mut cq, "the change").status, WcStatus::Success);
     assert_eq!(look(&mut qp, &mut cq, 3), 1);
 
     let pid = Pid::from_child(&process.0);
     rustix::process::kill_process(pid, Signal::STOP).expect("told");
     rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED).expect("stopped");
-    qp.post_send(&[change(&sges, place).id(4)]).expect("posted");
+    qp.post_send(&[change(&sges, place, &2u64.to_le_bytes()).id(4)])
+        .expect("posted");
     qp.modify(&QpAttr::to(QpState::Err)).expect("failed");
     let given_up = next(&mut cq, "the flush");
     assert_eq!((given_up.id, given_up.status), (4, WcStatus::WrFlushErr));
