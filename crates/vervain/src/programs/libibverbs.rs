@@ -1,7 +1,7 @@
 //! Machines without rdma-core: a `libibverbs.so.1` for programs that are linked with it.
 //!
 //! Our library answers in libibverbs' place, but the dynamic linker starts no program before it has found each library that
-//! the program names. Where it finds no libibverbs, it gets what lies in our library for that (`crates/shim/src/facade`): a file in the
+//! the program names. Where it finds no libibverbs, it gets what lies in our library for that (`crates/shim/src/discovery/facade`): a file in the
 //! run directory, which `LD_LIBRARY_PATH` names.
 
 use std::ffi::{OsStr, OsString};
