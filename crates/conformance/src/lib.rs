@@ -25,6 +25,7 @@
 //! | [`program`] | random programs against a model |
 //! | [`model`] | a reference NIC |
 //! | [`remote`] | a proxy for a NIC in another process |
+//! | [`files`](mod@files) | the same for file systems: a suite of its own |
 //!
 //! # Example
 //! ```
@@ -44,6 +45,7 @@ mod callers;
 pub mod channels;
 pub mod datagrams;
 pub mod delivery;
+pub mod files;
 mod fixture;
 pub mod flow;
 pub mod limits;

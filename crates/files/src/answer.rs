@@ -25,7 +25,7 @@ pub struct DirEntry {
     pub file: FileId,
     /// What the object is.
     pub kind: Kind,
-    /// Its attributes, if they were asked for.
+    /// Its attributes, if they were asked for and the caller may search the directory.
     pub attributes: Option<Attributes>,
 }
 
@@ -112,6 +112,8 @@ pub enum Answer {
         /// Whether there are no more.
         is_end: bool,
     },
+    /// Rows of the door's own: keys and values. None says that there are no more.
+    Records(Vec<(Vec<u8>, Vec<u8>)>),
     /// A volume's room.
     Stat(FsStat),
     /// The write verifier, to a commit.

@@ -75,8 +75,8 @@ pub enum Error {
     /// `E2BIG`: larger than the file system takes.
     #[error("too large")]
     TooLarge,
-    /// `ENXIO`: no data, or no hole, from there to the end.
-    #[error("nothing of that kind up to the end of the file")]
+    /// `ENXIO`: a seek begins at the end of the file or past it.
+    #[error("at or past the end of the file")]
     NothingThere,
     /// An open of somebody else denies it.
     #[error("denied by another open")]

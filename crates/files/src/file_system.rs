@@ -45,8 +45,8 @@ pub trait FileSystem {
         request: Request,
     ) -> Pending<'a, Result<Answer, Error>>;
 
-    /// Reads bytes of a file and appends them to `out`. A read past the end gives what there is;
-    /// holes are zeroes.
+    /// Reads bytes of a file and appends them to `out`. A read past the end gives what there is, from
+    /// wherever it begins; holes are zeroes.
     fn read<'a>(
         &'a self,
         caller: &'a Caller,
@@ -55,7 +55,8 @@ pub trait FileSystem {
         out: &'a mut Vec<u8>,
     ) -> Pending<'a, Result<ReadDone, Error>>;
 
-    /// Writes bytes of a file. Readers see all of a write's 4 KiB pages or none of each.
+    /// Writes bytes of a file. Readers see all of a write's 4 KiB pages or none of each. No bytes
+    /// change nothing. Anybody's but the superuser's take the bits by which the file runs as another.
     fn write<'a>(
         &'a self,
         caller: &'a Caller,

@@ -17,6 +17,7 @@
 //! | `holds` | [`Holder`], [`Share`], [`Lock`], [`Delegation`]: what clients hold of a file |
 //! | `error` | [`Error`]: why an operation was refused |
 //! | `file_system` | [`FileSystem`]: the trait |
+//! | [`model`] | a file system in memory, with which others are compared |
 //!
 //! Everything that a request changes or reads is named by a [`Handle`], and handles are what requests
 //! are routed by: each handle has one owner, which carries out its requests in their order.
@@ -30,6 +31,7 @@ mod error;
 mod file_system;
 mod handle;
 mod holds;
+pub mod model;
 mod name;
 mod request;
 

@@ -103,7 +103,8 @@ pub enum SetXattr {
 pub enum Request {
     /// An object's attributes. [`Answer::Attributes`](crate::Answer::Attributes).
     GetAttributes(Handle),
-    /// Changes attributes. `Attributes`: the new ones. A change of size counts as a write.
+    /// Changes attributes. `Attributes`: the new ones. A change of size counts as a write; of a
+    /// symbolic link's mode is `NotSupported`. Nothing to change changes nothing, not even times.
     SetAttributes(Handle, SetAttributes),
     /// Which of these the caller may do. `Access`. Never refused for want of permission.
     Access(Handle, Access),
@@ -178,16 +179,18 @@ pub enum Request {
         /// Under which name.
         name: Name,
     },
-    /// Makes durable what was written [`Stability::Unstable`]. `Committed`.
+    /// Makes durable what was written [`Stability::Unstable`]. `Committed`. Nobody is refused.
     Commit(Handle, Range),
-    /// Reserves room, so that writes there do not fail for want of it; extends the file. `Done`.
+    /// Reserves room, so that writes there do not fail for want of it; extends the file. `Done`. Of no
+    /// bytes: `Invalid`.
     Allocate(Handle, Range),
-    /// Makes a hole. The size stays. `Done`.
+    /// Makes a hole. The size stays. `Done`. Of no bytes: `Invalid`.
     Deallocate(Handle, Range),
-    /// Where the next data or hole is. `Seek`.
+    /// Where the next data or hole is. `Seek`: without more data, the end of the file. From the end of
+    /// the file on: `NothingThere`.
     Seek(Handle, u64, SeekFor),
     /// Copies bytes from one file to another of the same volume, as if read and written (a length of
-    /// 0: up to the end). `Copied`: how many.
+    /// 0: up to the end). `Copied`: how many there were. Over itself: `Invalid`.
     Copy {
         /// From which file.
         from: Handle,
@@ -199,7 +202,8 @@ pub enum Request {
         offset: u64,
     },
     /// The same without moving them: both share them until one is written. Offsets and length are
-    /// multiples of 4096, or the length reaches the end of the source. `Done`.
+    /// multiples of 4096, or the length reaches the end of the source and, at the target, its end.
+    /// `Done`; past the end of the source, or over itself: `Invalid`.
     Clone {
         /// From which file.
         from: Handle,
@@ -231,13 +235,15 @@ pub enum Request {
         object: Handle,
         /// After which: 0 for the first.
         cookie: u64,
-        /// Bytes of names at most, 4 more for each.
+        /// Bytes of names at most, 4 more for each; one name is told however long it is.
         bytes_max: u32,
     },
     /// A volume's room. `Stat`.
     Stat(VolumeId),
     /// Opens a file for a holder: it lives on while anybody has it open, whatever becomes of its
-    /// names. Asked again by the same holder, both are added. `Done`, or `ShareDenied`.
+    /// names. Asked again by the same holder, both are added. `Done`, or `ShareDenied`. Permission is
+    /// judged now, for as long as it is open. A door that has just made the file opens it as the
+    /// superuser, because a new file's mode does not bind its maker.
     Open {
         /// Which file.
         file: Handle,
@@ -314,4 +320,47 @@ pub enum Request {
         /// Which client.
         client: u64,
     },
+    /// The grace period is over: what was not claimed again is nobody's; files without a name that
+    /// nobody has opened again end. `Done`.
+    EndGrace,
+    /// Keeps a row of the door's own, which survives restarts. A key has 1 to 512 bytes, a value at
+    /// most 64 KiB. `Done`.
+    PutRecord {
+        /// Under which key.
+        key: Vec<u8>,
+        /// What.
+        value: Vec<u8>,
+    },
+    /// Forgets a row of the door's own, if it is there. `Done`.
+    RemoveRecord(Vec<u8>),
+    /// The door's rows after a key, in the order of keys: as many as fit into 256 KiB, at least one if
+    /// there is one. `Records`.
+    Records {
+        /// After which; the empty key is before all.
+        after: Vec<u8>,
+    },
+}
+
+impl Request {
+    /// Whether it changes what survives a restart, so that its answer is kept for
+    /// [`Once`](crate::Once). What clients hold does not survive, and a request that was refused has
+    /// changed nothing: these are carried out again when they are repeated.
+    #[must_use]
+    pub const fn is_durable_change(&self) -> bool {
+        matches!(
+            self,
+            Self::SetAttributes(..)
+                | Self::Create { .. }
+                | Self::CreateFile { .. }
+                | Self::Remove { .. }
+                | Self::Rename { .. }
+                | Self::Link { .. }
+                | Self::Allocate(..)
+                | Self::Deallocate(..)
+                | Self::Copy { .. }
+                | Self::Clone { .. }
+                | Self::SetXattr { .. }
+                | Self::RemoveXattr(..)
+        )
+    }
 }

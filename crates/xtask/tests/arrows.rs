@@ -9,7 +9,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// What each crate may depend on, as ARCHITECTURE.md draws it. Tests and benches may use more.
 const ARROWS: &str = "
     verbs:
-    conformance: verbs
+    conformance: verbs files
     engine:
     files:
     rt:
@@ -22,7 +22,7 @@ const ARROWS: &str = "
     store: rt block engine
     bench: verbs nic-soft rt block engine cache memcache store
     lab: verbs rt block cache store bench vervain gates simulation shim programs
-    vervain: verbs nic-soft rt block engine cache checker memcache store bench
+    vervain: verbs nic-soft rt block engine cache checker memcache store bench files
     gates: verbs nic-soft rt block engine cache memcache store
     fuzz: verbs conformance nic-soft rt block engine cache checker memcache store lab vervain
     sim: verbs conformance rt block

@@ -110,7 +110,7 @@ fn inline_max(fixture: &Fixture) -> usize {
     max(&*fixture.a).min(max(&*fixture.b)).min(256)
 }
 
-fn named_seeds() -> Option<Range<u64>> {
+pub(crate) fn named_seeds() -> Option<Range<u64>> {
     let text = std::env::var(SEEDS_VARIABLE).ok()?;
     let ends = text.split_once("..");
     let range = ends.and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));

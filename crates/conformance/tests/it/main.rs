@@ -2,6 +2,7 @@
 
 mod blind;
 mod decorators;
+mod files;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
