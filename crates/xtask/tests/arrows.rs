@@ -20,6 +20,7 @@ const ARROWS: &str = "
     checker: cache
     memcache: rt engine
     store: rt block engine
+    meta: rt block
     bench: verbs nic-soft rt block engine cache memcache store
     lab: verbs rt block cache store bench vervain gates simulation shim programs
     vervain: verbs nic-soft rt block engine cache checker memcache store bench files
