@@ -19,6 +19,7 @@ const ARROWS: &str = "
     cache: verbs engine
     checker: cache
     memcache: rt engine
+    nebula: meta rt block
     store: rt block engine
     meta: rt block
     bench: verbs nic-soft rt block engine cache memcache store

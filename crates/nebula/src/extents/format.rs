@@ -1,0 +1,334 @@
+//! Formatting a device, and opening it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use block::{BlockError, Device, Disk, Durable};
+use rt::Handle;
+use rt::sync::Semaphore;
+
+use super::segment::Segment;
+use super::{ExtentServer, Inner};
+use crate::error::ExtentError;
+use crate::format::entry::Entry;
+use crate::format::superblock::{SUPERBLOCKS, Superblock, check_segment_bytes};
+use crate::format::{FormatError, PAGE};
+
+/// Bytes of the table that are read or written at once.
+const PIECE: u64 = 1 << 20;
+
+/// How a device is formatted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FormatOptions {
+    /// The disk's name among all disks, drawn at random.
+    pub disk: u64,
+    /// What its checksums begin with, drawn at random: nobody who stores data can then make up a frame.
+    pub seed: u32,
+    /// Bytes of a segment, and so of the longest extent: 64 KiB to 1 TiB, a multiple of 4 KiB.
+    pub segment_bytes: u64,
+    /// Overwrite what is on the device.
+    pub force: bool,
+}
+
+impl FormatOptions {
+    /// Segments of 64 MiB, on an empty device, with these random numbers.
+    #[must_use]
+    pub fn new(disk: u64, seed: u32) -> Self {
+        Self {
+            disk,
+            seed,
+            segment_bytes: 64 << 20,
+            force: false,
+        }
+    }
+}
+
+impl ExtentServer {
+    /// Formats a device: two superblocks, and a table in two copies of segments that are all free. If it
+    /// is interrupted the device is none that can be opened, and is formatted again.
+    ///
+    /// # Errors
+    /// [`ExtentError::NotEmpty`], [`ExtentError::TooShort`], [`ExtentError::NoDisk`] for segments or blocks of
+    /// an impossible length, the device's.
+    pub async fn format(
+        device: &dyn Device,
+        disk: &Disk,
+        options: &FormatOptions,
+    ) -> Result<(), ExtentError> {
+        let (name, geometry) = (device.name(), device.geometry());
+        let is_wrong = |source| ExtentError::NoDisk {
+            device: name.clone(),
+            source,
+        };
+        check_segment_bytes(options.segment_bytes).map_err(is_wrong)?;
+        let slot = slot_of(device).map_err(is_wrong)?;
+        let segments = Superblock::segments_on(geometry.len, options.segment_bytes, slot);
+        let mut superblock = Superblock {
+            disk: options.disk,
+            seed: options.seed,
+            slot,
+            segments,
+            segment_bytes: options.segment_bytes,
+            ready: false,
+            optional_features: 0,
+        };
+        if segments == 0 {
+            let needed = Superblock {
+                segments: 1,
+                ..superblock
+            }
+            .end();
+            let len = geometry.len;
+            return Err(ExtentError::TooShort {
+                device: name,
+                len,
+                needed,
+            });
+        }
+        if !options.force
+            && let Some(at) = block::first_used(device, disk).await?
+        {
+            return Err(ExtentError::NotEmpty { device: name, at });
+        }
+        // From here on nobody takes it for what it was.
+        for at in SUPERBLOCKS {
+            write_superblock(disk, &superblock, at).await?;
+        }
+        let (mut at, end) = (superblock.entry_at(0, 0), superblock.begin());
+        while at < end {
+            let len = PIECE.min(end - at);
+            let mut zeros = disk.buffer(len as usize);
+            zeros.fill(0);
+            disk.write(zeros, at, Durable::No).await.0?;
+            at += len;
+        }
+        disk.flush().await?;
+        superblock.ready = true;
+        for at in SUPERBLOCKS.into_iter().rev() {
+            write_superblock(disk, &superblock, at).await?;
+        }
+        Ok(())
+    }
+
+    /// Opens a device that was formatted, on the core that drives `disk`. Reads the table, and mends copies
+    /// of entries whose writes were cut short.
+    ///
+    /// # Errors
+    /// [`ExtentError::NoDisk`], [`ExtentError::TooShort`], the device's.
+    pub async fn open(
+        core: &Handle,
+        device: &dyn Device,
+        disk: &Disk,
+    ) -> Result<Self, ExtentError> {
+        let superblock = read_superblock(device, disk).await?;
+        let segments = read_table(&device.name(), disk, &superblock).await?;
+        Ok(Self {
+            inner: Rc::new(Inner {
+                disk: disk.clone(),
+                device: device.name(),
+                core: core.clone(),
+                superblock,
+                segments: RefCell::new(segments),
+                next: Cell::new(0),
+                changes: Semaphore::new(1),
+            }),
+        })
+    }
+}
+
+/// What the device writes at once, and so loses at once: entries are that far apart.
+fn slot_of(device: &dyn Device) -> Result<u32, FormatError> {
+    let slot = device
+        .physical_block()
+        .max(device.geometry().block)
+        .max(512);
+    if slot as usize > PAGE {
+        return Err(FormatError::Field {
+            what: "a disk",
+            field: "the size of the device's blocks, more than 4096,",
+        });
+    }
+    Ok(slot)
+}
+
+async fn write_superblock(disk: &Disk, superblock: &Superblock, at: u64) -> Result<(), BlockError> {
+    let mut buf = disk.buffer(superblock.slot as usize);
+    buf.fill(0);
+    superblock.emit(&mut buf);
+    disk.write(buf, at, Durable::Yes).await.0
+}
+
+/// The superblock that counts: the first that is sound and ready. The other one is mended.
+async fn read_superblock(device: &dyn Device, disk: &Disk) -> Result<Superblock, ExtentError> {
+    let (name, geometry) = (device.name(), device.geometry());
+    let block = geometry.block.max(512);
+    let what = "a superblock";
+    let mut found = [Err(FormatError::Short { what }); 2];
+    for (at, found) in SUPERBLOCKS.into_iter().zip(&mut found) {
+        if at + u64::from(block) > geometry.len {
+            continue;
+        }
+        let (result, buf) = disk.read(disk.buffer(block as usize), at).await;
+        *found = match result {
+            Ok(()) => Superblock::parse(&buf).and_then(|superblock| {
+                let unfinished = FormatError::Unfinished;
+                superblock.ready.then_some(superblock).ok_or(unfinished)
+            }),
+            Err(BlockError::Io { .. }) => Err(FormatError::Unreadable { what }),
+            Err(error) => return Err(error.into()),
+        };
+    }
+    let superblock = match found {
+        [Ok(first), Ok(copy)] if first != copy => {
+            let field = "one of the superblocks, which contradict each other,";
+            let source = FormatError::Field { what, field };
+            return Err(ExtentError::NoDisk {
+                device: name,
+                source,
+            });
+        }
+        [Ok(superblock), _] | [_, Ok(superblock)] => superblock,
+        [Err(first), Err(copy)] => {
+            // What certainly was a disk's says more than that the other is none.
+            let source = if matches!(first, FormatError::Foreign { .. }) {
+                copy
+            } else {
+                first
+            };
+            return Err(ExtentError::NoDisk {
+                device: name,
+                source,
+            });
+        }
+    };
+    if superblock.end() > geometry.len {
+        return Err(ExtentError::TooShort {
+            device: name,
+            len: geometry.len,
+            needed: superblock.end(),
+        });
+    }
+    if slot_of(device).is_ok_and(|slot| slot > superblock.slot) {
+        tracing::warn!(device = %name, "the device writes more at once than it did when it was formatted");
+    }
+    for (at, found) in SUPERBLOCKS.into_iter().zip(found) {
+        if let Err(error) = found {
+            tracing::warn!(device = %name, %error, "a superblock is damaged: writing it anew");
+            if let Err(error) = write_superblock(disk, &superblock, at).await {
+                tracing::warn!(device = %name, %error, "writing a superblock anew");
+            }
+        }
+    }
+    Ok(superblock)
+}
+
+/// Reads both copies of the table.
+async fn read_table(
+    name: &Arc<str>,
+    disk: &Disk,
+    superblock: &Superblock,
+) -> Result<Vec<Segment>, ExtentError> {
+    let copies = [
+        read_copy(disk, superblock, 0).await?,
+        read_copy(disk, superblock, 1).await?,
+    ];
+    let mut segments = Vec::with_capacity(superblock.segments as usize);
+    let [first, copy] = copies;
+    for (number, pair) in (0..).zip(first.into_iter().zip(copy)) {
+        let mut segment = Segment::default();
+        match settle(pair) {
+            Ok((entry, is_same)) => {
+                segment.entry = entry;
+                if !is_same && let Err(error) = mend(disk, superblock, number, &entry).await {
+                    tracing::warn!(device = %name, segment = number, %error, "mending an entry");
+                }
+            }
+            Err(source) => {
+                tracing::error!(device = %name, segment = number, %source, "what a segment holds is unknown");
+                segment.damage = Some(source);
+            }
+        }
+        segments.push(segment);
+    }
+    Ok(segments)
+}
+
+/// Which of two copies counts, and whether both say so.
+fn settle(
+    pair: (Result<Entry, FormatError>, Result<Entry, FormatError>),
+) -> Result<(Entry, bool), FormatError> {
+    match pair {
+        (Ok(first), Ok(copy)) if first.sequence >= copy.sequence => Ok((first, first == copy)),
+        (_, Ok(copy)) => Ok((copy, false)),
+        (Ok(first), Err(_)) => Ok((first, false)),
+        (Err(first), Err(_)) => Err(first),
+    }
+}
+
+async fn mend(
+    disk: &Disk,
+    superblock: &Superblock,
+    segment: u32,
+    entry: &Entry,
+) -> Result<(), BlockError> {
+    for copy in 0..2 {
+        write_entry(disk, superblock, copy, segment, entry).await?;
+    }
+    Ok(())
+}
+
+/// Durably writes one copy of a segment's entry.
+pub(super) async fn write_entry(
+    disk: &Disk,
+    superblock: &Superblock,
+    copy: u64,
+    segment: u32,
+    entry: &Entry,
+) -> Result<(), BlockError> {
+    let mut buf = disk.buffer(superblock.slot as usize);
+    buf.fill(0);
+    entry.emit(segment, superblock.seed, &mut buf);
+    let at = superblock.entry_at(copy, segment);
+    disk.write(buf, at, Durable::Yes).await.0
+}
+
+/// Reads one copy of the table; entries that the device does not give are errors of their own.
+async fn read_copy(
+    disk: &Disk,
+    superblock: &Superblock,
+    copy: u64,
+) -> Result<Vec<Result<Entry, FormatError>>, ExtentError> {
+    let slot = superblock.slot as usize;
+    let mut entries = Vec::with_capacity(superblock.segments as usize);
+    let mut next = 0;
+    while next < superblock.segments {
+        let count = (PIECE as usize / slot).min((superblock.segments - next) as usize);
+        let at = superblock.entry_at(copy, next);
+        let (result, buf) = disk.read(disk.buffer(count * slot), at).await;
+        match result {
+            Ok(()) => {
+                let slots = (next..).zip(buf.chunks(slot));
+                entries.extend(slots.map(|(segment, bytes)| parse(superblock, segment, bytes)));
+            }
+            Err(BlockError::Io { .. }) => {
+                for segment in next..next + count as u32 {
+                    let at = superblock.entry_at(copy, segment);
+                    let (result, buf) = disk.read(disk.buffer(slot), at).await;
+                    let what = "an entry of the table of segments";
+                    let unreadable = FormatError::Unreadable { what };
+                    let entry = result.map_err(|_| unreadable);
+                    entries.push(entry.and_then(|()| parse(superblock, segment, &buf)));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        next += count as u32;
+    }
+    Ok(entries)
+}
+
+fn parse(superblock: &Superblock, segment: u32, bytes: &[u8]) -> Result<Entry, FormatError> {
+    Entry::parse(bytes, segment, superblock.segment_pages(), superblock.seed)
+}

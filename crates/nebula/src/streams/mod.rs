@@ -1,0 +1,333 @@
+//! Streams: which extents they have, and where (the article's *streamsvr*).
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod` | the server: create, delete, list |
+//! | `rows` | what stands in the metadata engine |
+//! | `change` | one change of a stream's rows, as one transaction |
+//! | `extent` | a stream's extents: new ones, sealed ones, released ones; who takes a stream over |
+//! | `map` | where a stream's extents are, for its readers and its writer |
+
+mod change;
+mod extent;
+mod map;
+mod rows;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+
+use meta::{Engine, Outcome, Transaction};
+use rt::Handle;
+
+pub use extent::ExtentInfo;
+pub(crate) use extent::Held;
+pub(crate) use map::{Located, StreamMap};
+
+use crate::error::{ExtentError, StreamError};
+use crate::extents::{ExtentServer, SegmentInfo};
+use crate::format::entry::SegmentState;
+use crate::ids::{Address, Epoch, StreamId};
+use crate::reader::Reader;
+use crate::writer::Writer;
+use change::scan;
+use rows::{ExtentRow, StreamRow};
+
+/// Ids that are taken from the engine at once; what is left of them at the end is skipped.
+const IDS_AT_ONCE: u64 = 1024;
+/// Extents of a stream that are deleted in one transaction, which has 128 writes at most.
+const DELETED_AT_ONCE: usize = 100;
+
+/// The server of streams, over a metadata engine and the disks of this process. Cloning costs one
+/// increment; not `Send`.
+#[derive(Clone)]
+pub struct StreamServer {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    core: Handle,
+    engine: Rc<dyn Engine>,
+    disks: Vec<ExtentServer>,
+    ids: RefCell<Range<u64>>,
+    maps: RefCell<HashMap<StreamId, Rc<StreamMap>>>,
+}
+
+impl StreamServer {
+    /// A server over these disks. What a crash has left is put in order: segments of extents that no
+    /// stream has are freed, and deletions go on. Reads all rows of extents.
+    ///
+    /// There must be one server for an engine and its disks.
+    ///
+    /// # Errors
+    /// The engine's and the disks'.
+    pub async fn open(
+        core: &Handle,
+        engine: Rc<dyn Engine>,
+        disks: Vec<ExtentServer>,
+    ) -> Result<Self, StreamError> {
+        let this = Self {
+            inner: Rc::new(Inner {
+                core: core.clone(),
+                engine,
+                disks,
+                ids: RefCell::new(0..0),
+                maps: RefCell::default(),
+            }),
+        };
+        this.free_what_nobody_has().await?;
+        for (stream, row) in this.rows().await? {
+            if row.is_deleted {
+                this.remove(stream).await?;
+            }
+        }
+        Ok(this)
+    }
+
+    /// Makes a stream without extents. One commit.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn create(&self) -> Result<StreamId, StreamError> {
+        loop {
+            let stream = StreamId(self.id().await?);
+            let row = StreamRow {
+                is_deleted: false,
+                epoch: Epoch(0),
+                changes: 0,
+                next: 0,
+            };
+            let mut create = Transaction::new();
+            let key = rows::stream_key(stream);
+            create
+                .absent(&key)
+                .and_then(|create| create.put(&key, row.emit()))
+                .map_err(too_long)?;
+            match self.inner.engine.commit(create).await? {
+                Outcome::Committed(_) => return Ok(stream),
+                // Nobody else knows the id.
+                Outcome::Unknown if self.inner.engine.get(&key).await?.is_some() => {
+                    return Ok(stream);
+                }
+                Outcome::Unknown | Outcome::Conflict => {}
+            }
+        }
+    }
+
+    /// The epoch in force: who takes the stream over brings a higher one.
+    ///
+    /// # Errors
+    /// [`StreamError::NoStream`], the engine's.
+    pub async fn epoch(&self, stream: StreamId) -> Result<Epoch, StreamError> {
+        Ok(self.row(stream).await?.0.epoch)
+    }
+
+    /// Takes a stream over for writing: raises its epoch, seals what was open, and gives it a new extent.
+    /// Whoever wrote before is refused from here on, and loses nothing that was acknowledged.
+    ///
+    /// # Errors
+    /// [`StreamError::Fenced`] unless `epoch` is higher than the one in force, [`StreamError::NoStream`],
+    /// [`StreamError::Full`], the engine's and the disks'. The epoch may be in force then.
+    pub async fn open_for_writing(
+        &self,
+        stream: StreamId,
+        epoch: Epoch,
+    ) -> Result<Writer, StreamError> {
+        let first = self.take_over(stream, epoch).await?;
+        Ok(Writer::start(self, stream, epoch, first))
+    }
+
+    /// What reads a stream's sealed extents, by anybody.
+    ///
+    /// # Errors
+    /// [`StreamError::NoStream`], [`StreamError::NoDisk`], the engine's.
+    pub async fn reader(&self, stream: StreamId) -> Result<Reader, StreamError> {
+        let map = self.map(stream).await?;
+        Ok(Reader::new(stream, map, None))
+    }
+
+    /// All streams that there are, ascending.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn list(&self) -> Result<Vec<StreamId>, StreamError> {
+        let rows = self.rows().await?.into_iter();
+        let there = rows.filter(|(_, row)| !row.is_deleted);
+        Ok(there.map(|(stream, _)| stream).collect())
+    }
+
+    /// Deletes a stream, whoever writes it: its rows go, 100 extents a commit, and then their segments.
+    /// What was begun is ended when the server is opened again.
+    ///
+    /// # Errors
+    /// [`StreamError::NoStream`], the engine's and the disks'.
+    pub async fn delete(&self, stream: StreamId) -> Result<(), StreamError> {
+        let delete = |row: &mut StreamRow, _: &mut Transaction| {
+            row.is_deleted = true;
+            Ok(())
+        };
+        self.change(stream, None, delete).await?;
+        self.remove(stream).await
+    }
+
+    /// The disks.
+    #[must_use]
+    pub fn disks(&self) -> &[ExtentServer] {
+        &self.inner.disks
+    }
+
+    pub(crate) fn core(&self) -> &Handle {
+        &self.inner.core
+    }
+
+    /// The map of a stream that was just taken over.
+    pub(crate) fn map_of_writer(&self, stream: StreamId) -> Rc<StreamMap> {
+        let maps = self.inner.maps.borrow();
+        maps.get(&stream).cloned().unwrap_or_default()
+    }
+
+    /// Removes what is left of a deleted stream.
+    async fn remove(&self, stream: StreamId) -> Result<(), StreamError> {
+        loop {
+            let range = meta::Range::prefix(rows::extents_of(stream));
+            let some = self.inner.engine.scan(range, DELETED_AT_ONCE).await?;
+            let mut remove = Transaction::new();
+            let mut places = Vec::new();
+            for (key, row) in &some {
+                let number = rows::number_of(key).unwrap_or(u32::MAX);
+                places.push(ExtentRow::parse(&row.value, stream, number)?.place());
+                remove.delete(key).map_err(too_long)?;
+            }
+            if some.is_empty() {
+                remove.delete(rows::stream_key(stream)).map_err(too_long)?;
+            }
+            // Whatever became of it, what is left is seen by the next round.
+            let outcome = self.inner.engine.commit(remove).await?;
+            if outcome == Outcome::Unknown {
+                continue;
+            }
+            self.forget(stream);
+            for (disk, place) in places {
+                self.free(disk, place).await?;
+            }
+            if some.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Frees segments of extents that no row has: what was created and not committed, or the other way
+    /// round.
+    async fn free_what_nobody_has(&self) -> Result<(), StreamError> {
+        let all = scan(&*self.inner.engine, rows::EXTENTS.to_vec()).await?;
+        let mut known = HashSet::new();
+        for (key, row) in &all {
+            let number = rows::number_of(key).unwrap_or(u32::MAX);
+            let (disk, place) = ExtentRow::parse(&row.value, StreamId(0), number)?.place();
+            known.insert((disk, place.segment, place.extent));
+        }
+        for disk in &self.inner.disks {
+            let is_unknown = |info: &SegmentInfo| {
+                info.state != SegmentState::Free
+                    && !info.is_damaged
+                    && !known.contains(&(disk.disk_id(), info.segment, info.extent))
+            };
+            for info in disk.list().into_iter().filter(is_unknown) {
+                let (extent, segment) = (info.extent, info.segment);
+                disk.free(crate::extents::ExtentPlace { extent, segment })
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An id that nobody has.
+    async fn id(&self) -> Result<u64, StreamError> {
+        loop {
+            if let Some(id) = self.inner.ids.borrow_mut().next() {
+                return Ok(id);
+            }
+            let row = self.inner.engine.get(rows::IDS).await?;
+            let mut take = Transaction::new();
+            let next = match &row {
+                None => take.absent(rows::IDS).map(|_| 1),
+                Some(row) => {
+                    let next = rows::parse_ids(&row.value)?;
+                    take.version(rows::IDS, row.version).map(|_| next)
+                }
+            };
+            let next = next.map_err(too_long)?;
+            let end = next + IDS_AT_ONCE;
+            take.put(rows::IDS, rows::emit_ids(end)).map_err(too_long)?;
+            // Of what is not certain nothing is used.
+            if let Outcome::Committed(_) = self.inner.engine.commit(take).await? {
+                *self.inner.ids.borrow_mut() = next..end;
+            }
+        }
+    }
+
+    async fn rows(&self) -> Result<Vec<(StreamId, StreamRow)>, StreamError> {
+        let all = scan(&*self.inner.engine, rows::STREAMS.to_vec()).await?;
+        let parsed = all.into_iter().map(|(key, row)| {
+            let stream = rows::stream_of(&key).ok_or_else(|| rows::nonsense("a stream"))?;
+            Ok((stream, StreamRow::parse(&row.value, stream)?))
+        });
+        parsed.collect()
+    }
+
+    /// A stream's row and its version.
+    async fn row(&self, stream: StreamId) -> Result<(StreamRow, u64), StreamError> {
+        let found = self.inner.engine.get(&rows::stream_key(stream)).await?;
+        let Some(found) = found else {
+            return Err(StreamError::NoStream { stream });
+        };
+        let row = StreamRow::parse(&found.value, stream)?;
+        Ok((row, found.version))
+    }
+
+    fn disk(&self, stream: StreamId, number: u32, disk: u64) -> Result<ExtentServer, StreamError> {
+        let mut disks = self.inner.disks.iter();
+        let found = disks.find(|server| server.disk_id() == disk);
+        let missing = StreamError::NoDisk {
+            stream,
+            number,
+            disk,
+        };
+        found.cloned().ok_or(missing)
+    }
+
+    /// Frees a segment whose extent no row has any more. It may be free already.
+    async fn free(&self, disk: u64, place: crate::extents::ExtentPlace) -> Result<(), StreamError> {
+        let mut disks = self.inner.disks.iter();
+        let Some(server) = disks.find(|server| server.disk_id() == disk) else {
+            return Ok(());
+        };
+        match server.free(place).await {
+            Ok(()) | Err(ExtentError::NoExtent { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Transactions here are far below the limits.
+fn too_long(error: meta::LimitError) -> StreamError {
+    rows::nonsense(&format!("a transaction: {error}"))
+}
+
+/// The address of an extent's first page.
+pub(crate) fn start_of(number: u32) -> Address {
+    Address {
+        extent: number,
+        page: 0,
+    }
+}
+
+impl fmt::Debug for StreamServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamServer")
+            .field("disks", &self.inner.disks)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,320 @@
+//! Who owns a stream: two writers, repeated seals, futures that are dropped.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use block::Durable;
+use nebula::extents::{ExtentPlace, NewExtent};
+use nebula::streams::StreamServer;
+use nebula::{Epoch, ExtentError, ExtentId, StreamError, StreamId};
+
+use super::rig::{Rig, Seen, record, replayed};
+
+#[test]
+fn the_old_writer_is_refused_and_loses_nothing_that_was_acknowledged() {
+    for turns in 0..30 {
+        let rig = Rig::new(turns, 24);
+        let server = rig.server();
+        let opened = server.clone();
+        let (stream, old) = rig.run(async move {
+            let stream = opened.create().await.unwrap();
+            (
+                stream,
+                opened.open_for_writing(stream, Epoch(5)).await.unwrap(),
+            )
+        });
+        let acknowledged = Rc::new(RefCell::new(Vec::new()));
+        let (log, writer) = (acknowledged.clone(), old.clone());
+        let writing = rig.core.handle().spawn(async move {
+            for number in 0..20 {
+                match writer
+                    .append(record(&writer, number, 1), Durable::Yes)
+                    .await
+                {
+                    Ok(appended) => log.borrow_mut().push(Seen::new(number, 1, &appended)),
+                    Err(error) => return error,
+                }
+            }
+            panic!("it was never refused");
+        });
+        for _ in 0..turns {
+            rig.core.turn();
+        }
+        let opened = server.clone();
+        let new = rig.run(async move {
+            for low in [1, 5] {
+                let refused = opened.open_for_writing(stream, Epoch(low)).await;
+                assert!(matches!(
+                    refused,
+                    Err(StreamError::Fenced { by: Epoch(5), .. })
+                ));
+            }
+            opened.open_for_writing(stream, Epoch(6)).await.unwrap()
+        });
+        let error = rig.run(async move { writing.await.unwrap() });
+        assert!(
+            matches!(error, StreamError::Fenced { by: Epoch(6), .. }),
+            "{error}"
+        );
+        rig.run(async move {
+            let append = new.append(record(&new, 100, 1), Durable::Yes);
+            let appended = append.await.unwrap();
+            let (found, damage) = replayed(&new.reader()).await;
+            assert!(damage.is_empty());
+            let acknowledged = acknowledged.take();
+            assert!(acknowledged.iter().all(|seen| found.contains(seen)));
+            let before = found.len() - 1;
+            assert!(
+                before <= acknowledged.len() + 1,
+                "at most one was under way"
+            );
+            assert_eq!(found[before], Seen::new(100, 1, &appended));
+            // The old one stays refused.
+            let late = old.append(record(&old, 101, 1), Durable::Yes).await;
+            assert!(matches!(late, Err(StreamError::Fenced { .. })), "{late:?}");
+            assert_eq!(replayed(&new.reader()).await.0, found);
+        });
+    }
+}
+
+#[test]
+fn seals_fences_and_creations_can_be_repeated() {
+    let rig = Rig::new(1, 4);
+    let server = rig.server();
+    rig.run(async move {
+        let disk = server.disks()[0].clone();
+        let new = NewExtent {
+            extent: ExtentId(9),
+            stream: StreamId(8),
+            number: 0,
+            epoch: Epoch(3),
+        };
+        let at = disk.create(new).await.unwrap();
+        assert_eq!(disk.create(new).await.unwrap(), at);
+        disk.fence(at, Epoch(4)).await.unwrap();
+        disk.fence(at, Epoch(4)).await.unwrap();
+        for low in [
+            disk.fence(at, Epoch(3)).await.err(),
+            disk.seal(at, Epoch(3), 0).await.err(),
+        ] {
+            assert!(matches!(
+                low,
+                Some(ExtentError::Fenced { by: Epoch(4), .. })
+            ));
+        }
+        let sealed = disk.seal(at, Epoch(4), 0).await.unwrap();
+        assert_eq!(sealed.pages, 0);
+        assert_eq!(disk.seal(at, Epoch(4), 0).await.unwrap(), sealed);
+        assert_eq!(disk.seal(at, Epoch(7), 0).await.unwrap(), sealed);
+        assert_eq!(disk.length(at).unwrap(), Some(0));
+        disk.free(at).await.unwrap();
+        let gone = disk.seal(at, Epoch(8), 0).await;
+        assert!(matches!(gone, Err(ExtentError::NoExtent { .. })));
+        let elsewhere = ExtentPlace { segment: 99, ..at };
+        assert!(disk.length(elsewhere).is_err());
+    });
+}
+
+#[test]
+fn appends_can_be_repeated_and_leave_no_gap() {
+    let rig = Rig::new(1, 4);
+    let server = rig.server();
+    let device = rig.device().clone();
+    let disk = rig.disks[0].clone();
+    rig.run(async move {
+        let extents = server.disks()[0].clone();
+        let new = NewExtent {
+            extent: ExtentId(9),
+            stream: StreamId(8),
+            number: 0,
+            epoch: Epoch(3),
+        };
+        let at = extents.create(new).await.unwrap();
+        let frame = |byte: u8, pages: usize| {
+            let mut frame = disk.buffer(pages * nebula::PAGE);
+            frame.fill(byte);
+            frame
+        };
+        let append = async |epoch, page, frame| {
+            let append = extents.append(at, Epoch(epoch), page, frame, Durable::Yes);
+            append.await.0
+        };
+        append(3, 0, frame(1, 2)).await.unwrap();
+        append(3, 2, frame(2, 1)).await.unwrap();
+        let writes = device.totals().writes;
+        append(3, 0, frame(1, 2)).await.unwrap();
+        append(3, 2, frame(2, 1)).await.unwrap();
+        assert_eq!(
+            device.totals().writes,
+            writes,
+            "a repeat is not written again"
+        );
+        let other = append(3, 0, frame(9, 2)).await;
+        assert!(matches!(other, Err(ExtentError::Conflict { page: 0, .. })));
+        let gap = append(3, 4, frame(9, 1)).await;
+        assert!(matches!(
+            gap,
+            Err(ExtentError::Gap {
+                page: 4,
+                end: 3,
+                ..
+            })
+        ));
+        let half = append(3, 2, frame(2, 2)).await;
+        assert!(matches!(
+            half,
+            Err(ExtentError::Gap {
+                page: 2,
+                end: 3,
+                ..
+            })
+        ));
+        let long = append(3, 3, frame(9, 14)).await;
+        assert!(matches!(long, Err(ExtentError::NoRoom { pages: 14, .. })));
+        for epoch in [2, 4] {
+            let fenced = append(epoch, 3, frame(9, 1)).await;
+            assert!(matches!(
+                fenced,
+                Err(ExtentError::Fenced { by: Epoch(3), .. })
+            ));
+        }
+        assert_eq!(extents.seal(at, Epoch(3), 0).await.unwrap().pages, 3);
+        append(3, 0, frame(1, 2)).await.unwrap();
+        let late = append(3, 3, frame(9, 1)).await;
+        assert!(matches!(late, Err(ExtentError::Sealed { .. })));
+        let beyond = extents.read(at, None, 2, 2).await;
+        assert!(matches!(beyond, Err(ExtentError::Beyond { end: 3, .. })));
+        assert!(extents.read(at, None, 1, 2).await.unwrap()[4096..] == [2; 4096]);
+    });
+}
+
+/// Polls a future so often, turning the core in between, and drops it. Whether it has ended.
+fn drop_after<T>(rig: &Rig, polls: usize, future: impl Future<Output = T>) -> bool {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let mut cx = Context::from_waker(Waker::noop());
+        if future.as_mut().poll(&mut cx).is_ready() {
+            return true;
+        }
+        rig.core.turn();
+    }
+    false
+}
+
+type Step = fn(StreamServer, StreamId, nebula::Writer) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// What is dropped after each number of polls. Its outcome is nobody's.
+const STEPS: [Step; 6] = [
+    |server, _, _| Box::pin(async move { drop(server.create().await) }),
+    |server, stream, _| {
+        Box::pin(async move { drop(server.open_for_writing(stream, Epoch(2)).await) })
+    },
+    |server, stream, _| Box::pin(async move { drop(server.release(stream, 0).await) }),
+    |_, _, writer| {
+        Box::pin(async move {
+            let append = writer.append(record(&writer, 6, 2), Durable::Yes);
+            drop(append.await);
+        })
+    },
+    |_, _, writer| {
+        Box::pin(async move {
+            let append = writer.append(record(&writer, 6, 2), Durable::No);
+            drop((append.await, writer.flush().await));
+        })
+    },
+    |_, _, writer| Box::pin(async move { drop(writer.close().await) }),
+];
+
+#[test]
+fn any_future_may_be_dropped_at_every_step() {
+    for (which, step) in STEPS.into_iter().enumerate() {
+        let mut polls = 0;
+        loop {
+            let rig = Rig::new(polls as u64, 24);
+            let server = rig.server();
+            let opened = server.clone();
+            let (stream, writer, mut seen) = rig.run(async move {
+                let stream = opened.create().await.unwrap();
+                let writer = opened.open_for_writing(stream, Epoch(1)).await.unwrap();
+                let mut seen = Vec::new();
+                for number in 0..6 {
+                    let append = writer.append(record(&writer, number, 3), Durable::Yes);
+                    seen.push(Seen::new(number, 3, &append.await.unwrap()));
+                }
+                (stream, writer, seen)
+            });
+            rig.settle();
+            let has_ended = drop_after(&rig, polls, step(server.clone(), stream, writer.clone()));
+            rig.settle();
+            if which == 2 {
+                seen.retain(|seen| seen.at.extent > 0);
+            }
+            drop(writer);
+            let again = rig.restarted();
+            for (rig, server) in [(&again, again.server()), (&rig, server)] {
+                let seen = seen.clone();
+                rig.run(async move {
+                    let open = server.open_for_writing(stream, Epoch(3)).await;
+                    let writer =
+                        open.unwrap_or_else(|error| panic!("step {which}/{polls}: {error}"));
+                    let append = writer.append(record(&writer, 9, 1), Durable::Yes);
+                    append.await.unwrap();
+                    let (found, damage) = replayed(&writer.reader()).await;
+                    assert!(damage.is_empty());
+                    let is_there = |seen: &Seen| found.contains(seen);
+                    assert!(
+                        seen.iter().all(is_there),
+                        "step {which} after {polls} polls"
+                    );
+                });
+            }
+            if has_ended {
+                break;
+            }
+            polls += 1;
+            assert!(polls < 10_000, "step {which} never ends");
+        }
+        assert!(polls > 0, "step {which} waits for something");
+    }
+}
+
+#[test]
+fn a_dropped_core_and_its_tasks_lose_nothing_that_was_acknowledged() {
+    for turns in 0..40 {
+        let rig = Rig::new(turns, 24);
+        let server = rig.server();
+        let opened = server.clone();
+        let (stream, writer) = rig.run(async move {
+            let stream = opened.create().await.unwrap();
+            (
+                stream,
+                opened.open_for_writing(stream, Epoch(1)).await.unwrap(),
+            )
+        });
+        let acknowledged = Rc::new(RefCell::new(Vec::new()));
+        let log = acknowledged.clone();
+        let _writing = rig.core.handle().spawn(async move {
+            for number in 0..30 {
+                let append = writer.append(record(&writer, number, 2), Durable::Yes);
+                let appended = append.await.unwrap();
+                log.borrow_mut().push(Seen::new(number, 2, &appended));
+            }
+        });
+        for _ in 0..turns * 3 {
+            rig.core.turn();
+        }
+        let acknowledged = acknowledged.borrow().clone();
+        let again = rig.restarted();
+        drop((server, rig));
+        let server = again.server();
+        again.run(async move {
+            let writer = server.open_for_writing(stream, Epoch(2)).await.unwrap();
+            let (found, damage) = replayed(&writer.reader()).await;
+            assert!(damage.is_empty());
+            assert_eq!(found[..acknowledged.len()], acknowledged[..]);
+        });
+    }
+}
