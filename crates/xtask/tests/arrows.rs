@@ -20,6 +20,7 @@ const ARROWS: &str = "
     checker: cache
     memcache: rt engine
     nebula: meta rt block
+    filelayer: rt block nebula
     store: rt block engine
     meta: rt block
     bench: verbs nic-soft rt block engine cache memcache store

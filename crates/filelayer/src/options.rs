@@ -1,0 +1,26 @@
+//! How a dataunit is set up.
+
+/// How a dataunit is set up. Everything can be changed from one opening to the next.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Memory for pages, in bytes; 0 for none.
+    pub cache_bytes: usize,
+    /// How much of the stream may be garbage and headers before compaction has something to do, of a
+    /// thousand parts. What the stream takes is then at most 1000 / (1000 - this) of its valid pages, and four
+    /// extents. When few segments are free it is a tenth at most.
+    pub garbage_max: u32,
+    /// Segments that are left to frees, truncations and compaction: writes are refused when no more are free.
+    pub reserve_segments: u32,
+}
+
+impl Default for Options {
+    /// 64 MiB of cache; a fifth of garbage, so at most 1.25 times the valid pages; three segments.
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            garbage_max: 200,
+            reserve_segments: 3,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Records on their way to the stream, and into the index.
+
+use std::rc::Rc;
+
+use block::Durable;
+use nebula::{Address, Record, StreamError};
+
+use super::Inner;
+use crate::cache::Page;
+use crate::error::FileError;
+use crate::format::{Entry, Head};
+use crate::ids::PAGE;
+use crate::index::Applied;
+use crate::locks::Lock;
+
+/// A record that is to be appended, and what it does to the index.
+pub(super) struct Item {
+    pub(super) head: Head,
+    pub(super) entries: Vec<Entry>,
+    pub(super) record: Record,
+}
+
+/// What is left of an item while its record is under way.
+struct Waiting {
+    head: Head,
+    entries: Vec<Entry>,
+    sums: Vec<u32>,
+    /// Pages for the cache: the first one's number in the payload, and their bytes.
+    pages: (u16, Vec<Page>),
+}
+
+impl Inner {
+    /// A record without a payload.
+    pub(super) fn bare(&self, head: Head) -> Item {
+        let record = self.writer.record(&head.emit(), 0);
+        Item {
+            head,
+            entries: Vec::new(),
+            record,
+        }
+    }
+
+    /// A record with `pages` pages, which the caller fills.
+    pub(super) fn filled(&self, head: Head, pages: u16) -> Item {
+        let record = self.writer.record(&head.emit(), pages.into());
+        Item {
+            head,
+            entries: Vec::new(),
+            record,
+        }
+    }
+
+    /// A record that says what blocks are from now on.
+    pub(super) fn maps(&self, entries: Vec<Entry>) -> Item {
+        let mut bytes = Vec::new();
+        for entry in &entries {
+            Entry::emit(&entry.owner, entry.root, &entry.map, &mut bytes);
+        }
+        let head = Head::Maps {
+            len: bytes.len() as u32,
+        };
+        let pages = bytes.len().div_ceil(PAGE) as u16;
+        let mut item = self.filled(head, pages);
+        let payload = item.record.payload_mut();
+        payload[..bytes.len()].copy_from_slice(&bytes);
+        payload[bytes.len()..].fill(0);
+        item.entries = entries;
+        item
+    }
+
+    /// Appends records, in this order and behind all that were appended before, and has the index know of
+    /// them. The locks are let go when that is done, or has failed: whoever waits here or not.
+    pub(super) async fn append(
+        self: &Rc<Self>,
+        items: Vec<Item>,
+        durable: Durable,
+        locks: Vec<Lock>,
+    ) -> Result<(), FileError> {
+        let this = self.clone();
+        let task = self.core.spawn(async move {
+            let result = this.carry_out(items, durable).await;
+            drop(locks);
+            result
+        });
+        task.await.map_err(|_| FileError::Closed)?
+    }
+
+    async fn carry_out(&self, items: Vec<Item>, durable: Durable) -> Result<(), FileError> {
+        if durable == Durable::No {
+            self.is_dirty.set(true);
+        }
+        let ticket = self.order.begin();
+        let mut under_way = Vec::with_capacity(items.len());
+        for item in items {
+            let (record, rest) = item.split(self.cache.is_on());
+            under_way.push((self.writer.append(record, durable), rest));
+        }
+        let (mut last, mut failed) = (None, None);
+        for (append, waiting) in under_way {
+            match append.await {
+                Ok(appended) => {
+                    self.take_in(appended.at, waiting);
+                    last = Some(appended.at);
+                }
+                Err(error) => {
+                    if let Some(at) = self.find_doubtful(&error, &waiting).await {
+                        self.take_in(at, waiting);
+                        last = Some(at);
+                    }
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        self.order.end(ticket, last);
+        let Some(error) = failed else {
+            return Ok(());
+        };
+        // What had been written before, and not flushed, may be on a device that fails.
+        self.doubt();
+        Err(error.into())
+    }
+
+    /// Where a record is of which the stream only says that it was written, and may not survive: the index has to
+    /// know of it, as whoever reads the stream again does. It is the last one that is the same, since its blocks
+    /// are locked.
+    async fn find_doubtful(&self, error: &StreamError, waiting: &Waiting) -> Option<Address> {
+        if !matches!(error, StreamError::NotDurable { .. }) {
+            return None;
+        }
+        let head = waiting.head.emit();
+        let from = Address {
+            extent: self.order.horizon().extent,
+            page: 0,
+        };
+        let mut replay = self.reader.replay(from);
+        let mut found = None;
+        loop {
+            match replay.next().await {
+                Ok(Some(frame)) => {
+                    for record in frame.records() {
+                        if record.head == head && record.sums().eq(waiting.sums.iter().copied()) {
+                            found = Some(record.at);
+                        }
+                    }
+                }
+                Ok(None) => return found,
+                // Damage is told to whoever reads what is damaged.
+                Err(StreamError::Damaged { .. }) => (),
+                Err(error) => {
+                    tracing::error!(%error, "looking for a record that may not survive");
+                    return found;
+                }
+            }
+        }
+    }
+
+    /// A record is in the stream.
+    fn take_in(&self, at: Address, waiting: Waiting) {
+        self.index.borrow_mut().apply(&Applied {
+            head: &waiting.head,
+            at,
+            sums: &waiting.sums,
+            entries: &waiting.entries,
+        });
+        let (first, pages) = waiting.pages;
+        for (i, page) in (u32::from(first)..).zip(pages) {
+            self.cache.put(at.plus(i), page);
+        }
+    }
+
+    /// Unstable writes may have been lost.
+    pub(super) fn doubt(&self) {
+        self.verifier.set(self.verifier.get().wrapping_add(1));
+    }
+}
+
+impl Item {
+    /// The record, and what is needed when it is in the stream.
+    fn split(mut self, is_cached: bool) -> (Record, Waiting) {
+        let first = match &self.head {
+            Head::Copy(copy) => copy.table_pages(),
+            _ => 0,
+        };
+        let is_data = matches!(self.head, Head::Change(_) | Head::Copy(_));
+        let pages = if is_cached && is_data {
+            let pages = self.record.payload().as_chunks::<PAGE>().0;
+            pages[usize::from(first)..]
+                .iter()
+                .map(|page| Box::new(*page))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let waiting = Waiting {
+            sums: self.record.sums().collect(),
+            head: self.head,
+            entries: self.entries,
+            pages: (first, pages),
+        };
+        (self.record, waiting)
+    }
+}

@@ -1,0 +1,319 @@
+//! Checkpoints: the index, written to its own stream.
+//!
+//! A checkpoint is not of one moment: each block is written as it is when its turn comes, while
+//! writers go on. It says from which extent on records may not be in it, or not all; these are read again
+//! over it, which comes to the same as having read them once (see [`crate::index`]).
+
+use std::cell::{Cell, RefCell};
+
+use block::Durable;
+use nebula::streams::StreamServer;
+use nebula::{Address, StreamError, StreamId, Writer};
+
+use super::{DataUnit, Inner};
+use crate::error::FileError;
+use crate::format::{CheckpointPart, Entry, Head, Put, Take, entries_of};
+use crate::ids::{Fid, Key, PAGE, Volume};
+use crate::index::{Applied, End, Index};
+
+/// What becomes of the index stream.
+pub(super) struct Checkpoints {
+    writer: RefCell<Writer>,
+    /// The number of the last complete one; 0 for none.
+    pub(super) number: Cell<u64>,
+    /// From where on the last complete one needs the records; the same of the one under way.
+    from: Cell<Option<u32>>,
+    begun_from: Cell<Option<u32>>,
+}
+
+impl Checkpoints {
+    pub(super) fn new(writer: Writer, last: Option<(u64, u32)>) -> Self {
+        Self {
+            writer: RefCell::new(writer),
+            number: Cell::new(last.map_or(0, |(number, _)| number)),
+            from: Cell::new(last.map(|(_, from)| from)),
+            begun_from: Cell::new(None),
+        }
+    }
+
+    pub(super) fn stream(&self) -> StreamId {
+        self.writer.borrow().stream()
+    }
+
+    /// Whether no checkpoint that may be used lacks a record of this extent.
+    pub(super) fn have(&self, extent: u32) -> bool {
+        let mut needed = [&self.from, &self.begun_from]
+            .into_iter()
+            .filter_map(Cell::get);
+        needed.all(|from| extent < from)
+    }
+}
+
+/// What a checkpoint is made of, until its last part.
+enum Next {
+    Blocks(Key),
+    Ends(Vec<([u8; 12], End)>, Vec<(Volume, u32)>),
+    Done,
+}
+
+impl DataUnit {
+    /// Writes the index to its stream, so that recovery reads only what comes after. Writers go on meanwhile.
+    /// Returns the bytes written.
+    ///
+    /// # Errors
+    /// The stream's: the checkpoint before stays in use.
+    pub async fn checkpoint(&self) -> Result<u64, FileError> {
+        self.inner.checkpoint().await
+    }
+}
+
+impl Inner {
+    async fn checkpoint(&self) -> Result<u64, FileError> {
+        let _one = self.moving.acquire().await;
+        // A record that is found later must not be missed because the power went before it was durable.
+        self.flush().await?;
+        let from = self.order.horizon().extent;
+        self.checkpoints.begun_from.set(Some(from));
+        let number = self.checkpoints.number.get() + 1;
+        let written = self.write_checkpoint(number, from).await;
+        self.checkpoints.begun_from.set(None);
+        let (first, bytes) = written?;
+        self.checkpoints.number.set(number);
+        self.checkpoints.from.set(Some(from));
+        self.release_older(first.extent).await;
+        Ok(bytes)
+    }
+
+    /// Returns where the first part is, and the bytes of all.
+    async fn write_checkpoint(&self, number: u64, from: u32) -> Result<(Address, u64), FileError> {
+        let writer = self.checkpoints.writer.borrow().clone();
+        let room = writer.record_pages_max() as usize * PAGE;
+        let mut next = Next::Blocks(Key {
+            fid: Fid(0),
+            label: 0,
+        });
+        let (mut part, mut first, mut bytes) = (0, None, 0);
+        loop {
+            let mut head = CheckpointPart {
+                len: 0,
+                number,
+                from: Address {
+                    extent: from,
+                    page: 0,
+                },
+                reserved: self.index.borrow().reserved,
+                part,
+                ends: 0,
+                snapshots: 0,
+                is_last: false,
+            };
+            let payload = self.fill(&mut head, &mut next, room);
+            let pages = payload.len().div_ceil(PAGE);
+            let mut record = writer.record(&Head::Checkpoint(head).emit(), pages as u32);
+            let to = record.payload_mut();
+            to[..payload.len()].copy_from_slice(&payload);
+            to[payload.len()..].fill(0);
+            // One part after the other: whoever writes data comes in between.
+            let appended = writer.append(record, Durable::No).await?;
+            let first = *first.get_or_insert(appended.at);
+            bytes += (pages * PAGE) as u64;
+            if head.is_last {
+                writer.flush().await?;
+                return Ok((first, bytes));
+            }
+            part += 1;
+        }
+    }
+
+    /// The payload of one part.
+    fn fill(&self, head: &mut CheckpointPart, next: &mut Next, room: usize) -> Vec<u8> {
+        let mut payload = Vec::new();
+        if let Next::Blocks(from) = *next {
+            match self.fill_blocks(from, room, &mut payload) {
+                Some(key) => *next = Next::Blocks(key),
+                None => {
+                    let index = self.index.borrow();
+                    let ends = index.ends().map(|(handle, end)| (*handle, *end)).collect();
+                    *next = Next::Ends(ends, index.snapshots().collect());
+                }
+            }
+        }
+        head.len = payload.len() as u32;
+        if let Next::Ends(ends, snapshots) = next {
+            while payload.len() + 24 <= room
+                && let Some((handle, end)) = ends.pop()
+            {
+                payload.put(&handle);
+                payload.u32(end.truncate_epoch);
+                payload.u64(end.end);
+                head.ends += 1;
+            }
+            while payload.len() + 8 <= room
+                && let Some((volume, epoch)) = snapshots.pop()
+            {
+                payload.u32(volume.0);
+                payload.u32(epoch);
+                head.snapshots += 1;
+            }
+            if ends.is_empty() && snapshots.is_empty() {
+                *next = Next::Done;
+                head.is_last = true;
+            }
+        }
+        payload
+    }
+
+    /// As many blocks as there is room for. Returns the next one.
+    fn fill_blocks(&self, from: Key, room: usize, payload: &mut Vec<u8>) -> Option<Key> {
+        let index = self.index.borrow();
+        for (key, block) in index.blocks_from(from) {
+            let len = payload.len();
+            Entry::emit(&block.owner(*key), block.root, &block.map, payload);
+            if payload.len() > room {
+                payload.truncate(len);
+                return Some(*key);
+            }
+        }
+        None
+    }
+
+    /// Gives back extents of the index stream before the last checkpoint's first.
+    async fn release_older(&self, first: u32) {
+        let stream = self.checkpoints.stream();
+        let extents = match self.streams.extents(stream).await {
+            Ok(extents) => extents,
+            Err(error) => {
+                tracing::warn!(%stream, %error, "looking for old checkpoints");
+                return;
+            }
+        };
+        for extent in extents.iter().filter(|extent| extent.number < first) {
+            // What is not given back now is the next time.
+            if let Err(error) = self.streams.release(stream, extent.number).await {
+                tracing::warn!(%stream, extent = extent.number, %error, "releasing old checkpoints");
+            }
+        }
+    }
+}
+
+/// A checkpoint that was read.
+pub(super) struct Loaded {
+    pub(super) index: Index,
+    pub(super) number: u64,
+    /// From which extent on records are to be read again.
+    pub(super) from: u32,
+}
+
+/// Reads the last complete checkpoint of a stream; `None` if it has none, or if anything in it is damaged.
+pub(super) async fn load(streams: &StreamServer, stream: StreamId) -> Option<Loaded> {
+    match try_load(streams, stream).await {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            tracing::warn!(%stream, %error, "checkpoints cannot be used: reading all of the data");
+            None
+        }
+    }
+}
+
+async fn try_load(streams: &StreamServer, stream: StreamId) -> Result<Option<Loaded>, FileError> {
+    let mut replay = streams.reader(stream).await?.replay(Address::default());
+    let (mut begun, mut complete): (Option<(Loaded, u32)>, Option<Loaded>) = (None, None);
+    while let Some(frame) = replay.next().await? {
+        for record in frame.records() {
+            let at = record.at;
+            let bad = |source| FileError::Record { stream, at, source };
+            let head = Head::parse(record.head, record.pages() as u16, record.payload);
+            let Head::Checkpoint(part) = head.map_err(bad)? else {
+                continue;
+            };
+            if part.part == 0 {
+                let loaded = Loaded {
+                    index: Index::default(),
+                    number: part.number,
+                    from: part.from.extent,
+                };
+                begun = Some((loaded, 0));
+            }
+            // A part without those before it is of a checkpoint that has gone in part.
+            let fits = |(loaded, parts): &mut (Loaded, u32)| {
+                loaded.number == part.number && *parts == part.part
+            };
+            let Some(mut running) = begun.take_if(|running| fits(running)) else {
+                continue;
+            };
+            running
+                .0
+                .index
+                .take_part(&part, record.payload)
+                .map_err(bad)?;
+            running.1 += 1;
+            if part.is_last {
+                complete = Some(running.0);
+            } else {
+                begun = Some(running);
+            }
+        }
+    }
+    Ok(complete)
+}
+
+impl Index {
+    fn take_part(
+        &mut self,
+        part: &CheckpointPart,
+        payload: &[u8],
+    ) -> Result<(), crate::FormatError> {
+        let short = crate::FormatError::Short {
+            what: "a checkpoint",
+        };
+        let mut take = Take(payload);
+        let entries = entries_of(take.bytes(part.len as usize).ok_or(short)?)?;
+        let head = Head::Maps { len: part.len };
+        self.apply(&Applied {
+            head: &head,
+            at: Address::default(),
+            sums: &[],
+            entries: &entries,
+        });
+        self.reserved = self.reserved.max(part.reserved);
+        for _ in 0..part.ends {
+            let handle = take.handle().ok_or(short)?;
+            let (truncate_epoch, end) = take.u32().zip(take.u64()).ok_or(short)?;
+            self.tell_end(
+                handle,
+                End {
+                    truncate_epoch,
+                    end,
+                },
+            );
+        }
+        for _ in 0..part.snapshots {
+            let (volume, epoch) = take.u32().zip(take.u32()).ok_or(short)?;
+            let head = Head::Snapshot {
+                volume: Volume(volume),
+                epoch,
+                is_taken: true,
+            };
+            self.apply(&Applied {
+                head: &head,
+                at: Address::default(),
+                sums: &[],
+                entries: &[],
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Whether a stream is there.
+pub(super) fn is_gone(error: &StreamError) -> bool {
+    matches!(error, StreamError::NoStream { .. })
+}
+
+impl Checkpoints {
+    /// Ends the index stream's writer.
+    pub(super) async fn close(&self) -> Result<(), StreamError> {
+        let writer = self.writer.borrow().clone();
+        writer.close().await
+    }
+}

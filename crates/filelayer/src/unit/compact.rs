@@ -1,0 +1,305 @@
+//! Compaction: extents with little that is valid are emptied and given back.
+//!
+//! A step reads some frames of the extent, has the blocks of their records stand still, appends copies of what
+//! is valid and of what still counts, durably, and only then changes the index. So a step that fails has
+//! changed nothing, and whatever it has written is garbage. When nothing in the extent is valid any
+//! more, it is released.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use block::Durable;
+use nebula::streams::ExtentInfo;
+use nebula::{Address, Frame, Replay, StreamError};
+
+use super::open::Parsed;
+use super::survey::{Needs, Old, Survey};
+use super::{DataUnit, Inner};
+use crate::error::FileError;
+use crate::format::Head;
+use crate::ids::Fid;
+use crate::locks::Lock;
+
+/// What may be garbage, of a thousand parts, when few segments are free.
+const GARBAGE_MAX_WHEN_TIGHT: u32 = 100;
+/// Removals that may be said again before the oldest extent is taken, which has them forgotten.
+const CARRIED_MAX: u64 = 4096;
+
+/// Pages that are copied with one append, about; a frame of them has four pages of header at most.
+const COPIED_AT_ONCE: u64 = 192;
+/// Records that are looked at before an append, about.
+const RECORDS_AT_ONCE: usize = 1024;
+
+/// What a step of compaction has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Pages copied.
+    pub pages: u32,
+    /// Extents given back.
+    pub released: u32,
+    /// Nothing is left to do until more is garbage.
+    pub is_idle: bool,
+}
+
+/// What a dataunit takes of its disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Extents of the data stream.
+    pub extents: u32,
+    /// Pages of their segments.
+    pub pages: u64,
+    /// Pages that blocks have; one that several share counts once.
+    pub valid: u64,
+}
+
+/// An extent that is being emptied.
+pub(super) struct Compaction {
+    extent: u32,
+    is_oldest: bool,
+    replay: Replay,
+    carried: u64,
+}
+
+impl DataUnit {
+    /// Does some compaction, if there is anything to do: until `pages` pages have been copied, or an extent
+    /// was given back. A single step may copy some hundred pages more. Writers of the same blocks wait for one read and one durable write of the
+    /// device at most; others do not wait.
+    ///
+    /// Dropping its future gives the extent up for now.
+    ///
+    /// # Errors
+    /// The stream's, [`FileError::Invariant`]: nothing has changed, and what is in the extent can be read. An extent in which
+    /// something is damaged is told once, and left alone until the dataunit is opened again.
+    pub async fn step(&self, pages: u32) -> Result<Compacted, FileError> {
+        let inner = &self.inner;
+        let _one = inner.moving.acquire().await;
+        let mut done = Compacted::default();
+        loop {
+            let running = inner.compaction.borrow_mut().take();
+            let running = match running {
+                Some(running) => Some(running),
+                None => inner.choose().await?,
+            };
+            let Some(mut running) = running else {
+                done.is_idle = true;
+                return Ok(done);
+            };
+            let extent = running.extent;
+            match inner.advance(&mut running).await {
+                Ok(Some(copied)) => {
+                    done.pages += copied;
+                    *inner.compaction.borrow_mut() = Some(running);
+                }
+                Ok(None) => {
+                    done.released += 1;
+                    return Ok(done);
+                }
+                Err(error) => {
+                    inner.leave_alone(extent, &error);
+                    return Err(error);
+                }
+            }
+            if done.pages >= pages {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// What the dataunit takes of its disks, and how much of that is valid.
+    ///
+    /// # Errors
+    /// The streams'.
+    pub async fn space(&self) -> Result<Space, FileError> {
+        let inner = &self.inner;
+        let extents = inner.streams.extents(inner.data).await?;
+        Ok(Space {
+            extents: extents.len() as u32,
+            pages: extents.len() as u64 * inner.segment_pages(),
+            valid: inner.index.borrow().all_valid_pages(),
+        })
+    }
+}
+
+impl Inner {
+    pub(super) fn segment_pages(&self) -> u64 {
+        let pages = self.streams.disks().iter().map(|disk| disk.segment_pages());
+        pages.min().unwrap_or(1).into()
+    }
+
+    /// An extent that is damaged, or does not add up, is not tried again.
+    fn leave_alone(&self, extent: u32, error: &FileError) {
+        let is_lasting = matches!(
+            error,
+            FileError::Invariant { .. }
+                | FileError::Record { .. }
+                | FileError::Stream(StreamError::Damaged { .. } | StreamError::Page { .. })
+        );
+        if is_lasting {
+            tracing::error!(extent, %error, "compaction leaves an extent alone");
+            self.damaged.borrow_mut().push(extent);
+        }
+    }
+
+    /// The extent with the least that is valid, if there is enough garbage.
+    async fn choose(&self) -> Result<Option<Compaction>, FileError> {
+        let all = self.streams.extents(self.data).await?;
+        let oldest = all.first().map(|info| info.number);
+        let horizon = self.order.horizon().extent;
+        let is_free_to_go = |info: &&ExtentInfo| {
+            info.sealed.is_some()
+                && info.number < horizon
+                && !self.damaged.borrow().contains(&info.number)
+        };
+        let sealed: Vec<u32> = all
+            .iter()
+            .filter(is_free_to_go)
+            .map(|info| info.number)
+            .collect();
+        let room = self.segment_pages();
+        let index = self.index.borrow();
+        let least = sealed
+            .iter()
+            .copied()
+            .min_by_key(|number| index.valid_pages(*number));
+        let Some(least) = least else {
+            return Ok(None);
+        };
+        // With little room left, any extent is worth it that gives back more than copying it takes.
+        let is_tight = self.free_segments() <= self.options.reserve_segments + 2;
+        let garbage_max = match is_tight {
+            true => self.options.garbage_max.min(GARBAGE_MAX_WHEN_TIGHT),
+            false => self.options.garbage_max.min(1000),
+        };
+        let kept = u64::from(1000 - garbage_max);
+        let all_room = room * sealed.len() as u64;
+        let all_valid: u64 = sealed.iter().map(|number| index.valid_pages(*number)).sum();
+        let valid = index.valid_pages(least);
+        let is_worth_it = |valid: u64, room: u64| valid * 1000 < room * kept;
+        if valid > 0 && !(is_worth_it(all_valid, all_room) && is_worth_it(valid, room)) {
+            return Ok(None);
+        }
+        drop(index);
+        // Only in the oldest extent can removals be forgotten.
+        let is_time = self.carried.get() > CARRIED_MAX;
+        let extent = if is_time { sealed[0] } else { least };
+        if is_time {
+            self.carried.set(0);
+        }
+        Ok(Some(Compaction {
+            extent,
+            is_oldest: oldest == Some(extent) && self.checkpoints.have(extent),
+            replay: self.reader.replay(Address { extent, page: 0 }),
+            carried: 0,
+        }))
+    }
+
+    /// Goes on with some frames. Returns the pages copied, or `None` once the extent is released.
+    async fn advance(self: &Rc<Self>, running: &mut Compaction) -> Result<Option<u32>, FileError> {
+        let records = self.next_records(running).await?;
+        if records.is_empty() {
+            self.finish(running).await?;
+            return Ok(None);
+        }
+        let locks = self.stand_still(&records).await;
+        let survey = Survey::new(self, running.extent, running.is_oldest);
+        let Needs {
+            items,
+            pages,
+            carried,
+        } = survey.run(&records)?;
+        if items.is_empty() {
+            return Ok(Some(0));
+        }
+        running.carried += carried;
+        self.append(items, Durable::Yes, locks).await?;
+        Ok(Some(pages))
+    }
+
+    /// Records of the extent's next frames: so many that their copies make one large frame, not one for each small
+    /// one; none at the extent's end.
+    async fn next_records(&self, running: &mut Compaction) -> Result<Vec<Old>, FileError> {
+        // A frame that is long beside a segment leaves much of the segment's end unused.
+        let pages_max = (self.segment_pages() / 16).clamp(4, COPIED_AT_ONCE);
+        let (mut records, mut pages) = (Vec::new(), 0);
+        while pages < pages_max && records.len() < RECORDS_AT_ONCE {
+            let frame = running.replay.next().await?;
+            let Some(frame) = frame.filter(|frame| frame.at().extent == running.extent) else {
+                break;
+            };
+            pages += self.take_frame(&frame, &mut records)?;
+        }
+        Ok(records)
+    }
+
+    /// Adds the records of a frame. Returns how many of its pages are valid.
+    fn take_frame(&self, frame: &Frame<'_>, records: &mut Vec<Old>) -> Result<u64, FileError> {
+        let index = self.index.borrow();
+        let mut pages = 0;
+        for record in frame.records() {
+            let mut old = Old {
+                parsed: Parsed::of(self.data, &record)?,
+                payload: Vec::new(),
+            };
+            // What is garbage now stays garbage.
+            let needed = old.needed(&index);
+            if needed > 0 {
+                old.payload = record.payload.to_vec();
+                pages += needed;
+            }
+            records.push(old);
+        }
+        Ok(pages)
+    }
+
+    /// Locks the blocks that some records are about. Nobody else waits for a block while holding another one
+    /// that is in use, so nobody waits for ever.
+    async fn stand_still(&self, records: &[Old]) -> Vec<Lock> {
+        let mut locks = Vec::new();
+        let mut locked = BTreeSet::<Fid>::new();
+        loop {
+            // A clone may have been made while this waited for its origin.
+            let blocks = self.blocks_of(records);
+            let new: Vec<Fid> = blocks.difference(&locked).copied().collect();
+            if new.is_empty() {
+                return locks;
+            }
+            for fid in new {
+                let lock = self.locks.queue_all(fid);
+                lock.turn().await;
+                locks.push(lock);
+                locked.insert(fid);
+            }
+        }
+    }
+
+    /// The blocks that some records are about.
+    fn blocks_of(&self, records: &[Old]) -> BTreeSet<Fid> {
+        let index = self.index.borrow();
+        let mut blocks = BTreeSet::new();
+        let all = records.iter();
+        all.for_each(|old| old.blocks(&index, &mut blocks));
+        blocks
+    }
+
+    /// Gives the extent back. All that was appended before is durable then: what it was copied to, and what
+    /// unstable writes have taken the place of.
+    async fn finish(self: &Rc<Self>, running: &Compaction) -> Result<(), FileError> {
+        let extent = running.extent;
+        let (valid, reserved) = {
+            let index = self.index.borrow();
+            (index.valid_pages(extent), index.reserved)
+        };
+        if valid > 0 {
+            let what = format!("{valid} valid pages were not found in it");
+            return Err(FileError::Invariant { extent, what });
+        }
+        let state = self.bare(Head::State {
+            reserved,
+            checkpoint: self.checkpoints.number.get(),
+        });
+        self.append(vec![state], Durable::Yes, Vec::new()).await?;
+        self.streams.release(self.data, extent).await?;
+        self.carried.set(self.carried.get() + running.carried);
+        Ok(())
+    }
+}

@@ -1,0 +1,9 @@
+//! Dataunits on simulated devices, against tables of bytes.
+
+mod basics;
+mod compaction;
+mod faults;
+mod index_stream;
+mod model;
+mod rig;
+mod rot;
