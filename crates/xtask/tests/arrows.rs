@@ -23,6 +23,7 @@ const ARROWS: &str = "
     filelayer: rt block nebula
     store: rt block engine
     meta: rt block
+    index: files meta rt
     bench: verbs nic-soft rt block engine cache memcache store
     lab: verbs rt block cache store bench vervain gates simulation shim programs
     vervain: verbs nic-soft rt block engine cache checker memcache store bench files

@@ -1,0 +1,211 @@
+//! What is done while nobody waits for it.
+
+use files::{Error, Handle, VolumeId};
+
+use crate::blocks::BlockId;
+use crate::commit::Draft;
+use crate::data::ROWS_A_STEP;
+use crate::format::inode::Inode;
+use crate::format::keys::{self, RowKind};
+use crate::format::rows::{Volume, decode_map};
+use crate::inner::{Inner, Stop, bad_row};
+use crate::options::Quota;
+use crate::slots::{Mode, Place};
+
+/// How often a piece is begun anew because something it had read has changed.
+const TRIES_MAX: usize = 32;
+
+/// Rows of kept answers that are deleted at once.
+const ANSWERS_A_STEP: usize = 100;
+
+impl Inner {
+    /// One piece of work. Returns whether there may be more.
+    pub(crate) async fn step(&self) -> Result<bool, Error> {
+        let garbage = self.state.borrow().garbage.first().copied();
+        if let Some(object) = garbage {
+            retry(async || self.delete_contents(object).await).await?;
+            return Ok(true);
+        }
+        let closed = self.state.borrow_mut().to_settle.pop_first();
+        if let Some(object) = closed {
+            let settled = retry(async || self.settle(object).await).await;
+            if settled.is_err() {
+                self.state.borrow_mut().to_settle.insert(object);
+            }
+            return settled.map(|()| true);
+        }
+        let oldest = {
+            let state = self.state.borrow();
+            let is_more = state.live.len() > self.live_max;
+            let oldest = state.live.iter().min_by_key(|(_, live)| live.used_at);
+            oldest.filter(|_| is_more).map(|(object, _)| *object)
+        };
+        if let Some(object) = oldest {
+            retry(async || self.settle(object).await).await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Deletes some rows of an object that has ended, and frees its blocks before. An interrupted one goes
+    /// on from what is left: the garbage row goes last.
+    async fn delete_contents(&self, object: Handle) -> Result<(), Stop> {
+        let mut draft = Draft::default();
+        draft.of(object);
+        let maps = keys::parts(RowKind::Map, object);
+        let maps = self.scan(maps, ROWS_A_STEP).await?;
+        let mut blocks = Vec::new();
+        for (key, row) in &maps {
+            let ids = decode_map(&row.value).map_err(|bad| bad_row(key, bad))?;
+            blocks.extend(ids.into_iter().filter(|id| *id != 0).map(BlockId));
+            draft.delete(key.to_vec());
+        }
+        if !blocks.is_empty() {
+            self.blocks.free(blocks).await?;
+        }
+        let xattrs = keys::parts(RowKind::Xattr, object);
+        let xattrs = self.scan(xattrs, ROWS_A_STEP).await?;
+        for (key, _) in &xattrs {
+            draft.delete(key.to_vec());
+        }
+        let is_last = maps.len() < ROWS_A_STEP && xattrs.len() < ROWS_A_STEP;
+        if is_last {
+            draft.delete(keys::task(RowKind::Cut, object));
+            draft.delete(keys::task(RowKind::Garbage, object));
+        }
+        self.commit(draft).await?;
+        if is_last {
+            self.state.borrow_mut().garbage.remove(&object);
+        }
+        Ok(())
+    }
+
+    /// Writes the row of an object as it is, and removes its mark. An orphan that nobody has open ends.
+    pub(crate) async fn settle(&self, object: Handle) -> Result<(), Stop> {
+        let held = self
+            .slots
+            .enter(&[(Place::Object(object), Mode::Exclusive)]);
+        held.ready().await;
+        if self.state.borrow().orphans.contains(&object) {
+            self.end_orphan(object).await?;
+        }
+        if !self.state.borrow().live.contains_key(&object) {
+            return Ok(());
+        }
+        if self.is_ragged(object) {
+            self.finish_cut(object).await?;
+        }
+        let loaded = match self.load(object).await {
+            Err(Error::Stale) => return Ok(()),
+            loaded => loaded?,
+        };
+        let mut draft = Draft::default();
+        draft.put_inode(object, &loaded, Inode::clone(&loaded.inode));
+        draft.unmark(object);
+        self.commit(draft).await?;
+        let mut state = self.state.borrow_mut();
+        if let Some(live) = state.live.get(&object)
+            && !live.is_unsure
+        {
+            let (inode, version) = (live.inode.clone(), live.version);
+            state.drop_live(object);
+            state.cache.keep_inode(object, inode.into(), version);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn settle_all(&self) -> Result<(), Error> {
+        let all: Vec<Handle> = self.state.borrow().live.keys().copied().collect();
+        for object in all {
+            retry(async || self.settle(object).await).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn set_quota(&self, volume: VolumeId, quota: Quota) -> Result<(), Error> {
+        retry(async || self.try_set_quota(volume, quota).await).await
+    }
+
+    async fn try_set_quota(&self, volume: VolumeId, quota: Quota) -> Result<(), Stop> {
+        let known = {
+            let state = self.state.borrow();
+            state
+                .volumes
+                .get(&volume)
+                .map(|volume| (volume.row, volume.version))
+        };
+        let key = keys::volume(volume);
+        let root = Handle::root(volume);
+        let mut draft = Draft::default();
+        draft.of(root);
+        let row = Volume {
+            bytes_max: quota.bytes,
+            files_max: quota.files,
+            snapshot_epoch: known.map_or(0, |(row, _)| row.snapshot_epoch),
+        };
+        match known {
+            Some((_, version)) => draft.version(key.clone(), version),
+            None => {
+                draft.absent(key.clone());
+                let mut state = self.state.borrow_mut();
+                let new = crate::volumes::VolumeState::new(row, 0);
+                state.volumes.insert(volume, new);
+                drop(state);
+                draft.new_inode(root, crate::recover::root_inode(self.now()));
+            }
+        }
+        draft.put(key.clone(), row.encode());
+        let committed = self.commit(draft).await;
+        match committed {
+            Ok(_) => {
+                let row = self.get(&key).await?;
+                let mut state = self.state.borrow_mut();
+                if let (Some(state), Some(row)) = (state.volumes.get_mut(&volume), row) {
+                    state.row = Volume::decode(&row.value).map_err(|bad| bad_row(&key, bad))?;
+                    state.version = row.version;
+                }
+                Ok(())
+            }
+            Err(stop) => {
+                if known.is_none() {
+                    self.state.borrow_mut().volumes.remove(&volume);
+                }
+                Err(stop)
+            }
+        }
+    }
+
+    pub(crate) async fn end_session(&self, session: [u8; 16]) -> Result<(), Error> {
+        loop {
+            let range = keys::all_of(RowKind::Once, &session);
+            let rows = self.scan(range, ANSWERS_A_STEP).await?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let is_last = rows.len() < ANSWERS_A_STEP;
+            retry(async || {
+                let mut draft = Draft::default();
+                for (key, _) in &rows {
+                    draft.delete(key.to_vec());
+                }
+                self.commit(draft).await.map(drop)
+            })
+            .await?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Begins a piece of work anew as long as what it reads changes under it.
+pub(crate) async fn retry<T>(attempt: impl AsyncFn() -> Result<T, Stop>) -> Result<T, Error> {
+    for _ in 0..TRIES_MAX {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(Stop::Refused(error)) => return Err(error),
+            Err(Stop::Again) => {}
+        }
+    }
+    Err(Error::Delay)
+}

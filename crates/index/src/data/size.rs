@@ -1,0 +1,246 @@
+//! Cuts, holes, and room that is set aside.
+
+use files::{Answer, Error, Handle, Range, Share};
+
+use super::map::place;
+use super::mark_of;
+use crate::blocks::{BLOCK_LEN, BlockId, Span};
+use crate::cache::MapRow;
+use crate::commit::Draft;
+use crate::format::inode::Inode;
+use crate::format::keys::{self, RowKind};
+use crate::format::rows::{MAP_ROW_BLOCKS, decode_map};
+use crate::inner::{BAD_KEY, Inner, Job, Stop, bad_row};
+
+/// Rows of a block map that one transaction deletes at most.
+pub(crate) const ROWS_A_STEP: usize = 32;
+
+/// Bytes that holes are made in.
+const PAGE: u64 = 4096;
+
+impl Inner {
+    /// Whether bytes behind a file's end may be stored.
+    pub(crate) fn is_ragged(&self, file: Handle) -> bool {
+        let state = self.state.borrow();
+        state.live.get(&file).is_some_and(|live| live.is_ragged)
+    }
+
+    /// Cuts off what is stored behind a file's end. The caller holds the file exclusively. Fine a second
+    /// time, so that what a crash interrupts is done again.
+    pub(crate) async fn finish_cut(&self, file: Handle) -> Result<(), Stop> {
+        let loaded = self.file(file).await?;
+        self.make_live(file, &loaded);
+        let size = loaded.inode.attributes.size;
+        let gone_from = size.div_ceil(BLOCK_LEN);
+        let mut freed = self.cut_last(file, size).await?;
+        let (mut row, _) = place(gone_from);
+        loop {
+            let range = keys::parts_from(RowKind::Map, file, row, u64::MAX);
+            let rows = self.scan(range, ROWS_A_STEP).await?;
+            let mut draft = Draft::default();
+            for (key, value) in &rows {
+                let mut ids = decode_map(&value.value).map_err(|bad| bad_row(key, bad))?;
+                let (_, number) = keys::part_of(key).ok_or_else(|| bad_row(key, BAD_KEY))?;
+                let seen = MapRow {
+                    ids: ids.into(),
+                    version: value.version,
+                };
+                let gone = take_from(&mut ids, number, gone_from);
+                for block in &gone {
+                    freed += self.blocks.used(*block).await?;
+                }
+                self.blocks.free(gone).await?;
+                if ids != *seen.ids {
+                    draft.put_map(file, number, &seen, ids);
+                }
+                row = number + 1;
+            }
+            let is_last = rows.len() < ROWS_A_STEP;
+            let loaded = self.load(file).await?;
+            let mut inode = Inode::clone(&loaded.inode);
+            let used = &mut inode.attributes.used;
+            *used = used.saturating_sub(std::mem::take(&mut freed));
+            draft.put_inode(file, &loaded, inode);
+            if is_last {
+                draft.delete(keys::task(RowKind::Cut, file));
+            }
+            self.commit(draft).await?;
+            if is_last {
+                self.with_live(file, |live| live.is_ragged = false);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes a hole of the last block's bytes behind the end. Returns how many bytes that frees.
+    async fn cut_last(&self, file: Handle, size: u64) -> Result<u64, Error> {
+        let from = size % BLOCK_LEN;
+        if from == 0 {
+            return Ok(0);
+        }
+        let Some(block) = self.block(file, size / BLOCK_LEN).await? else {
+            return Ok(0);
+        };
+        let span = Span {
+            block,
+            from: from as u32,
+            len: (BLOCK_LEN - from) as u32,
+        };
+        self.punch(span).await
+    }
+
+    /// Makes a hole. Returns how many bytes that frees.
+    async fn punch(&self, span: Span) -> Result<u64, Error> {
+        let before = self.blocks.used(span.block).await?;
+        self.blocks.punch(span).await?;
+        let after = self.blocks.used(span.block).await?;
+        Ok(before.saturating_sub(after))
+    }
+
+    /// Makes holes of a range's blocks.
+    pub(super) async fn punch_range(&self, file: Handle, from: u64, end: u64) -> Result<(), Error> {
+        let mut at = from;
+        while at < end {
+            let Some((number, block)) = self.next_mapped(file, at / BLOCK_LEN).await? else {
+                return Ok(());
+            };
+            at = at.max(number * BLOCK_LEN);
+            if at >= end {
+                return Ok(());
+            }
+            let until = end.min((number + 1) * BLOCK_LEN);
+            let span = Span {
+                block,
+                from: (at % BLOCK_LEN) as u32,
+                len: (until - at) as u32,
+            };
+            let freed = self.punch(span).await?;
+            self.change_used(file, 0, freed);
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// Notes bytes that a live file occupies more, or less.
+    pub(super) fn change_used(&self, file: Handle, more: u64, less: u64) {
+        let mut state = self.state.borrow_mut();
+        state.with_bytes(file, |live| {
+            let used = &mut live.inode.attributes.used;
+            *used = (*used + more).saturating_sub(less);
+        });
+    }
+
+    /// What each change of data begins with: it is a regular file, the range is one, the caller may.
+    async fn need_range(&self, job: &Job<'_>, file: Handle, range: Range) -> Result<u64, Stop> {
+        let loaded = self.file(file).await?;
+        if range.len == 0 {
+            return Err(Error::Invalid.into());
+        }
+        let end = range.end().ok_or(Error::FileTooLarge)?;
+        self.need_io(job.caller, file, &loaded, Share::WRITE)?;
+        if self.is_ragged(file) {
+            self.finish_cut(file).await?;
+        }
+        Ok(end)
+    }
+
+    pub(crate) async fn allocate(
+        &self,
+        job: &Job<'_>,
+        file: Handle,
+        range: Range,
+    ) -> Result<Answer, Stop> {
+        let end = self.need_range(job, file, range).await?;
+        if range.len > self.blocks.room().total {
+            return Err(Error::NoSpace.into());
+        }
+        let reserved = self.reserve(file, range).await?;
+        let filled = self.fill(job, file, range, end).await;
+        self.unreserve(file, reserved);
+        filled?;
+        let now = self.now();
+        let grow = |inode: &mut Inode| {
+            if end > inode.attributes.size {
+                inode.attributes.size = end;
+                inode.attributes.mtime = now;
+            }
+            inode.touch_attributes(now);
+        };
+        self.keep(job, file, Answer::Done, grow).await
+    }
+
+    async fn fill(&self, job: &Job<'_>, file: Handle, range: Range, end: u64) -> Result<(), Stop> {
+        let pieces = self.prepare(job, file, range).await?;
+        // Until the row says so, what is behind the end is nobody's.
+        self.with_live(file, |live| live.is_ragged = true);
+        let mark = mark_of(file, &self.load(file).await?, end);
+        for span in pieces.iter().filter_map(|piece| piece.span) {
+            let before = self.blocks.used(span.block).await?;
+            self.blocks.reserve(span, mark).await?;
+            let after = self.blocks.used(span.block).await?;
+            self.change_used(file, after, before);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn deallocate(
+        &self,
+        job: &Job<'_>,
+        file: Handle,
+        range: Range,
+    ) -> Result<Answer, Stop> {
+        let end = self.need_range(job, file, range).await?;
+        let size = self.load(file).await?.inode.attributes.size;
+        // A hole that reaches the end of the file takes the last page with it.
+        let end = match end >= size {
+            true => size.next_multiple_of(PAGE),
+            false => end,
+        };
+        self.prepare_none(job, file).await?;
+        if range.offset < size {
+            self.punch_range(file, range.offset, end).await?;
+        }
+        let now = self.now();
+        let touch = |inode: &mut Inode| {
+            inode.touch(now);
+        };
+        self.keep(job, file, Answer::Done, touch).await
+    }
+
+    /// Writes a file's row after a change of its data, with new size and times, and the answer. The caller
+    /// holds it exclusively.
+    pub(super) async fn keep(
+        &self,
+        job: &Job<'_>,
+        file: Handle,
+        answer: Answer,
+        change: impl FnOnce(&mut Inode),
+    ) -> Result<Answer, Stop> {
+        let loaded = self.load(file).await?;
+        let mut inode = Inode::clone(&loaded.inode);
+        change(&mut inode);
+        let mut draft = Draft::default();
+        draft.put_inode(file, &loaded, inode);
+        let answer = self.finish(job, draft, answer).await?;
+        self.with_live(file, |live| live.is_ragged = false);
+        Ok(answer)
+    }
+}
+
+impl MapRow {
+    /// The row that there is not.
+    pub(crate) fn none() -> Self {
+        Self {
+            ids: [0; MAP_ROW_BLOCKS].into(),
+            version: 0,
+        }
+    }
+}
+
+/// Takes blocks out of a row, from a number on.
+fn take_from(ids: &mut [u64; MAP_ROW_BLOCKS], row: u64, from: u64) -> Vec<BlockId> {
+    let first = row * MAP_ROW_BLOCKS as u64;
+    let keep = from.saturating_sub(first).min(MAP_ROW_BLOCKS as u64) as usize;
+    let gone = ids[keep..].iter_mut().map(std::mem::take);
+    gone.filter(|id| *id != 0).map(BlockId).collect()
+}

@@ -1,0 +1,440 @@
+//! Making an index, and opening one: taking virtual nodes over, and what the last owner has left.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
+
+use files::{Attributes, Error, FileId, Handle, Kind, Mode, Timestamp, VolumeId};
+use meta::{Engine, Key, LimitError, MetaError, Outcome, Row, Transaction};
+use thiserror::Error as ThisError;
+
+use crate::background::retry;
+use crate::cache::Cache;
+use crate::commit::Draft;
+use crate::counts::Counts;
+use crate::format::BadRow;
+use crate::format::inode::Inode;
+use crate::format::keys::{self, RowKind};
+use crate::format::rows::{self, Node, Super, Usage, Volume};
+use crate::holds::AllHolds;
+use crate::inner::{BAD_KEY, Inner, Loaded, State, Stop};
+use crate::names::Names;
+use crate::nodes::{FIRST_SERIAL, Nodes, OwnNode, SERIALS_AHEAD};
+use crate::options::{Format, Options};
+use crate::slots::Slots;
+use crate::volumes::{Cell as UsageCell, VolumeState, Volumes};
+
+/// Virtual nodes that one transaction takes over.
+const NODES_A_STEP: usize = 32;
+
+/// How often a take-over is begun anew because another has taken over too.
+const TRIES_MAX: usize = 8;
+
+/// Rows that are read at once.
+const SCAN_MAX: usize = 512;
+
+/// Writes of a transaction that recovers, at most.
+const WRITES_MAX: usize = 90;
+
+/// Why an index cannot be made or opened.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no index.
+    #[error("the metadata engine holds no index (format it first)")]
+    NotFormatted,
+    /// There is one already.
+    #[error("the metadata engine holds an index already")]
+    Exists,
+    /// A format that cannot be.
+    #[error("an index has 1 to 65535 virtual nodes and 1 to 55 bits of names' hashes")]
+    BadFormat,
+    /// A row that cannot be.
+    #[error("the row under {key} is damaged: {why} (check the index)")]
+    Damaged {
+        /// Its key, escaped.
+        key: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Others take the same virtual nodes over again and again.
+    #[error("another owner takes virtual node {node} over at the same time")]
+    Contended {
+        /// Which.
+        node: u16,
+    },
+    /// The metadata engine failed.
+    #[error("the metadata engine failed")]
+    Engine(#[from] MetaError),
+    /// Recovery failed; the log says what.
+    #[error("recovery failed: {0}")]
+    Recovery(#[from] Error),
+    /// A transaction that does not fit; a fault of the index.
+    #[error("a transaction that is too large")]
+    Limit(#[from] LimitError),
+}
+
+fn damaged(key: &[u8], bad: BadRow) -> OpenError {
+    OpenError::Damaged {
+        key: key.escape_ascii().to_string(),
+        why: bad.0,
+    }
+}
+
+/// The root directory of a volume.
+pub(crate) fn root_inode(now: Timestamp) -> Inode {
+    Inode {
+        attributes: Attributes {
+            file: FileId::ROOT,
+            kind: Kind::Directory,
+            mode: Mode::new(0o755),
+            links: 2,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            used: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            birth: now,
+            change: 1,
+        },
+        truncate_epoch: 0,
+        snapshot_epoch: 0,
+        parent: FileId::ROOT,
+        has_blocks: false,
+        has_xattrs: false,
+        verifier: None,
+        text: Box::default(),
+    }
+}
+
+/// Makes an index. The row of the whole index is written last: without it there is none.
+pub(crate) async fn format(engine: &dyn Engine, format: &Format) -> Result<(), OpenError> {
+    if format.virtual_nodes == 0 || !(1..=55).contains(&format.hash_bits) {
+        return Err(OpenError::BadFormat);
+    }
+    let key = keys::superblock();
+    if engine.get(&key).await?.is_some() {
+        return Err(OpenError::Exists);
+    }
+    for first in (0..format.virtual_nodes).step_by(NODES_A_STEP) {
+        let mut transaction = Transaction::new();
+        let last = first.saturating_add(NODES_A_STEP as u16);
+        for node in first..last.min(format.virtual_nodes) {
+            let free = Node { owner: 0, epoch: 0 };
+            transaction.put(keys::node(node), free.encode())?;
+            transaction.put(keys::serials(node), rows::encode_number(FIRST_SERIAL))?;
+        }
+        settle(engine, transaction).await?;
+    }
+    for (volume, quota) in &format.volumes {
+        let row = Volume {
+            bytes_max: quota.bytes,
+            files_max: quota.files,
+            snapshot_epoch: 0,
+        };
+        let one = Usage { files: 1, bytes: 0 };
+        let mut transaction = Transaction::new();
+        let root = root_inode(format.now).encode();
+        transaction
+            .put(keys::volume(*volume), row.encode())?
+            .put(keys::inode(Handle::root(*volume)), root)?
+            .put(keys::usage(*volume, 0, 0), one.encode())?;
+        settle(engine, transaction).await?;
+    }
+    let all = Super {
+        hash_bits: format.hash_bits,
+        nodes: format.virtual_nodes,
+        name_key: format.name_key,
+        secret: format.secret,
+    };
+    let mut transaction = Transaction::new();
+    transaction.put(key, all.encode())?;
+    settle(engine, transaction).await
+}
+
+/// Commits what is fine a second time.
+async fn settle(engine: &dyn Engine, transaction: Transaction) -> Result<(), OpenError> {
+    for _ in 0..TRIES_MAX {
+        if let Outcome::Committed(_) = engine.commit(transaction.clone()).await? {
+            return Ok(());
+        }
+    }
+    Err(OpenError::Recovery(Error::Io))
+}
+
+pub(crate) async fn open(options: Options) -> Result<Rc<Inner>, OpenError> {
+    let engine = options.engine.clone();
+    let key = keys::superblock();
+    let row = engine.get(&key).await?.ok_or(OpenError::NotFormatted)?;
+    let superblock = Super::decode(&row.value).map_err(|bad| damaged(&key, bad))?;
+    let wanted = options.nodes.clone();
+    let wanted = wanted.unwrap_or_else(|| (0..superblock.nodes).collect());
+    let mut nodes = Nodes::default();
+    for step in wanted.chunks(NODES_A_STEP) {
+        take_over(&*engine, options.owner, step, &mut nodes).await?;
+    }
+    let volumes = read_volumes(&*engine, &nodes).await?;
+    let state = State {
+        cache: Cache::new(options.cache_bytes),
+        live: HashMap::new(),
+        nodes,
+        volumes,
+        holds: AllHolds::default(),
+        blocks_ahead: VecDeque::new(),
+        garbage: BTreeSet::new(),
+        orphans: BTreeSet::new(),
+        to_settle: BTreeSet::new(),
+        rng: fastrand::Rng::with_seed(options.seed),
+        clock: 0,
+        applied: 0,
+    };
+    let inner = Rc::new(Inner {
+        engine,
+        blocks: options.blocks,
+        core: options.core,
+        clock: options.now,
+        superblock,
+        names: Names::new(superblock.name_key, superblock.hash_bits),
+        slots: Slots::default(),
+        state: RefCell::new(state),
+        events: RefCell::default(),
+        has_events: rt::sync::Notify::new(),
+        work: rt::sync::Notify::new(),
+        live_max: options.live_max,
+        counts: Cell::new(Counts::default()),
+    });
+    inner.recover(options.grace).await?;
+    inner.counts.set(Counts::default());
+    Ok(inner)
+}
+
+/// Takes virtual nodes over: raises their epochs, so that whatever their last owner still has under way is
+/// refused, and sets numbers of new objects aside.
+async fn take_over(
+    engine: &dyn Engine,
+    owner: u64,
+    step: &[u16],
+    nodes: &mut Nodes,
+) -> Result<(), OpenError> {
+    for _ in 0..TRIES_MAX {
+        let mut transaction = Transaction::new();
+        let mut taken = Vec::new();
+        for node in step {
+            let (node_key, serials_key) = (keys::node(*node), keys::serials(*node));
+            let (node_row, before) = read(engine, &node_key, Node::decode).await?;
+            let (serials_row, first) = read(engine, &serials_key, rows::decode_number).await?;
+            let now = Node {
+                owner,
+                epoch: before.epoch + 1,
+            };
+            let end = first + SERIALS_AHEAD;
+            transaction
+                .version(&node_key, node_row.version)?
+                .version(&serials_key, serials_row.version)?
+                .put(node_key, now.encode())?
+                .put(serials_key, rows::encode_number(end))?;
+            taken.push((*node, now, first, end));
+        }
+        let Some((first_node, first_now, ..)) = taken.first() else {
+            return Ok(());
+        };
+        let version = match engine.commit(transaction).await? {
+            Outcome::Committed(revision) => revision,
+            Outcome::Conflict => continue,
+            Outcome::Unknown => {
+                let (row, now) = read(engine, &keys::node(*first_node), Node::decode).await?;
+                if now != *first_now {
+                    continue;
+                }
+                row.version
+            }
+        };
+        for (node, _, next, end) in taken {
+            let own = OwnNode {
+                version,
+                next,
+                end,
+                serials_version: version,
+            };
+            nodes.add(node, own);
+        }
+        return Ok(());
+    }
+    Err(OpenError::Contended {
+        node: step.first().copied().unwrap_or(0),
+    })
+}
+
+async fn read<T>(
+    engine: &dyn Engine,
+    key: &[u8],
+    decode: fn(&[u8]) -> Result<T, BadRow>,
+) -> Result<(Row, T), OpenError> {
+    let row = engine.get(key).await?;
+    let row = row.ok_or_else(|| damaged(key, BadRow("it is missing")))?;
+    let decoded = decode(&row.value).map_err(|bad| damaged(key, bad))?;
+    Ok((row, decoded))
+}
+
+/// Volumes, and the cells of the virtual nodes that were taken over. A bound holds for all of a volume:
+/// cells of other owners count as they are now.
+async fn read_volumes(engine: &dyn Engine, nodes: &Nodes) -> Result<Volumes, OpenError> {
+    let mut volumes = Volumes::new();
+    for (key, row) in all(engine, keys::all(RowKind::Volume)).await? {
+        let id = keys::volume_of(&key).ok_or_else(|| damaged(&key, BAD_KEY))?;
+        let volume = Volume::decode(&row.value).map_err(|bad| damaged(&key, bad))?;
+        volumes.insert(id, VolumeState::new(volume, row.version));
+    }
+    for (key, row) in all(engine, keys::all(RowKind::Usage)).await? {
+        let (volume, node, number) = keys::usage_of(&key).ok_or_else(|| damaged(&key, BAD_KEY))?;
+        let value = Usage::decode(&row.value).map_err(|bad| damaged(&key, bad))?;
+        let Some(volume) = volumes.get_mut(&volume) else {
+            return Err(damaged(&key, BadRow("of no volume")));
+        };
+        match nodes.get(node) {
+            None => volume.used = volume.used.plus(value),
+            Some(_) => volume.add_cell(UsageCell {
+                node,
+                number,
+                value,
+                version: row.version,
+                is_unsure: false,
+            }),
+        }
+    }
+    Ok(volumes)
+}
+
+/// All rows of a range.
+pub(crate) async fn all(
+    engine: &dyn Engine,
+    mut range: meta::Range,
+) -> Result<Vec<(Key, Row)>, MetaError> {
+    let mut rows = Vec::new();
+    loop {
+        let more = engine.scan(range.clone(), SCAN_MAX).await?;
+        let is_last = more.len() < SCAN_MAX;
+        if let Some((key, _)) = more.last() {
+            range = range.after(key);
+        }
+        rows.extend(more);
+        if is_last {
+            return Ok(rows);
+        }
+    }
+}
+
+impl Inner {
+    /// Does what is left to do of the virtual nodes that were taken over.
+    async fn recover(&self, grace: bool) -> Result<(), OpenError> {
+        let garbage = self.tasks(RowKind::Garbage).await?;
+        let orphans = self.tasks(RowKind::Orphan).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            state
+                .garbage
+                .extend(garbage.into_iter().map(|(object, _)| object));
+            state
+                .orphans
+                .extend(orphans.into_iter().map(|(object, _)| object));
+            state.holds.is_grace = grace;
+            if !grace {
+                state.to_settle = state.orphans.clone();
+            }
+        }
+        let mut marked: HashMap<Handle, u64> = HashMap::new();
+        for (object, _) in self.tasks(RowKind::Cut).await? {
+            if self.state.borrow().garbage.contains(&object) {
+                continue;
+            }
+            retry(async || self.finish_cut(object).await).await?;
+            marked.insert(object, 0);
+        }
+        for (object, row) in self.tasks(RowKind::Mark).await? {
+            let key = keys::task(RowKind::Mark, object);
+            let bound = rows::decode_number(&row.value).map_err(|bad| damaged(&key, bad))?;
+            marked.insert(object, bound);
+        }
+        self.recover_marked(marked).await?;
+        let orphans: Vec<Handle> = self.state.borrow().to_settle.iter().copied().collect();
+        for object in orphans {
+            retry(async || self.settle(object).await).await?;
+        }
+        self.state.borrow_mut().to_settle.clear();
+        if !self.state.borrow().garbage.is_empty() {
+            self.work.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Objects of this owner with a row of a kind.
+    async fn tasks(&self, kind: RowKind) -> Result<Vec<(Handle, Row)>, OpenError> {
+        let mut tasks = Vec::new();
+        for (key, row) in all(&*self.engine, keys::all(kind)).await? {
+            let object = keys::task_of(&key).ok_or_else(|| damaged(&key, BAD_KEY))?;
+            if self.check_owner(object).is_ok() {
+                tasks.push((object, row));
+            }
+        }
+        Ok(tasks)
+    }
+
+    async fn recover_marked(&self, marked: HashMap<Handle, u64>) -> Result<(), OpenError> {
+        let mut left: Vec<(Handle, u64)> = marked.into_iter().collect();
+        left.sort_unstable();
+        while !left.is_empty() {
+            let volume = left[0].0.volume;
+            let is_same = |(object, _): &&(Handle, u64)| object.volume == volume;
+            let step = left.iter().take(WRITES_MAX / 2).take_while(is_same).count();
+            let step: Vec<(Handle, u64)> = left.drain(..step).collect();
+            retry(async || self.recover_step(&step, volume).await).await?;
+        }
+        Ok(())
+    }
+
+    /// Recovers objects of one volume, in one transaction.
+    async fn recover_step(&self, step: &[(Handle, u64)], _volume: VolumeId) -> Result<(), Stop> {
+        let mut draft = Draft::default();
+        for (object, bound) in step {
+            draft.of(*object);
+            match self.load(*object).await {
+                // It ended after its mark was written again.
+                Err(Error::Stale) => {}
+                Ok(loaded) => {
+                    let inode = self.recovered(*object, &loaded, *bound).await?;
+                    draft.put_inode(*object, &loaded, inode);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            draft.unmark(*object);
+        }
+        self.commit(draft).await?;
+        let mut state = self.state.borrow_mut();
+        for (object, _) in step {
+            state.drop_live(*object);
+            state.cache.forget_inode(*object);
+        }
+        Ok(())
+    }
+
+    /// An object as its row, its mark and its records say.
+    async fn recovered(&self, object: Handle, loaded: &Loaded, bound: u64) -> Result<Inode, Error> {
+        let mut inode = Inode::clone(&loaded.inode);
+        let now = self.now();
+        if inode.attributes.kind == Kind::File && inode.has_blocks {
+            let blocks = self.mapped(object, 0, u64::MAX).await?;
+            let epoch = inode.truncate_epoch;
+            let records = self.blocks.recover(object, epoch, blocks).await?;
+            let attributes = &mut inode.attributes;
+            attributes.size = attributes.size.max(records.end);
+            attributes.used = records.used;
+        }
+        let attributes = &mut inode.attributes;
+        attributes.change = attributes.change.max(bound) + 1;
+        attributes.mtime = attributes.mtime.max(now);
+        attributes.ctime = attributes.ctime.max(now);
+        Ok(inode)
+    }
+}

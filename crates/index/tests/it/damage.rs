@@ -1,0 +1,256 @@
+//! Each kind of damage is planted, and found.
+
+use files::{
+    Answer, Caller, CreateHow, FileSystem, Handle, Name, New, Request, SetAttributes, SetXattr,
+    Stability, VolumeId,
+};
+use index::Finding;
+use meta::{Key, Outcome, Transaction};
+
+use crate::harness::{Disk, check, run_alone};
+
+const ROOT: Handle = Handle::root(VolumeId(1));
+
+/// A disk with something of everything.
+fn disk() -> Disk {
+    let disk = Disk::new(3, |format| format.virtual_nodes = 1);
+    let node = disk.open();
+    let name = |text: &str| Name::new(text).expect("a name");
+    let create = |directory, text: &str| {
+        let request = Request::CreateFile {
+            directory,
+            name: name(text),
+            how: CreateHow::Guarded,
+            attributes: SetAttributes::default(),
+        };
+        match node.root(request) {
+            Ok(Answer::Created { handle, .. }) => handle,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mkdir = |directory, text: &str| {
+        let request = Request::Create {
+            directory,
+            name: name(text),
+            new: New::Directory,
+            attributes: SetAttributes::default(),
+        };
+        match node.root(request) {
+            Ok(Answer::Created { handle, .. }) => handle,
+            other => panic!("{other:?}"),
+        }
+    };
+    let file = create(ROOT, "file");
+    let outer = mkdir(ROOT, "outer");
+    let inner = mkdir(outer, "inner");
+    create(inner, "deep");
+    let fs = node.fs.clone();
+    let caller = Caller::ROOT;
+    let write = fs.write(&caller, file, 0, b"data", Stability::FileSync);
+    node.run(write).expect("a write");
+    let xattr = Request::SetXattr {
+        object: file,
+        name: name("x"),
+        value: vec![1],
+        how: SetXattr::Either,
+    };
+    node.root(xattr).expect("set");
+    node.run(node.index.settle_all()).expect("nothing fails");
+    drop(node);
+    let seen = check(&disk);
+    assert!(seen.findings.is_empty(), "{seen:?}");
+    disk
+}
+
+/// The rows of a kind.
+fn rows(disk: &Disk, kind: u8) -> Vec<(Key, Vec<u8>)> {
+    let rows = disk.rows.rows().into_iter();
+    let of_kind = rows.filter(|(key, _)| key[0] == kind);
+    of_kind
+        .map(|(key, row)| (key, row.value.to_vec()))
+        .collect()
+}
+
+fn put(disk: &Disk, key: &[u8], value: &[u8]) {
+    let mut transaction = Transaction::new();
+    transaction.put(key, value).expect("it is short");
+    let committed = run_alone(disk.rows.handle().commit(transaction));
+    assert!(matches!(committed, Ok(Outcome::Committed(_))));
+}
+
+fn delete(disk: &Disk, key: &[u8]) {
+    let mut transaction = Transaction::new();
+    transaction.delete(key).expect("it is short");
+    let committed = run_alone(disk.rows.handle().commit(transaction));
+    assert!(matches!(committed, Ok(Outcome::Committed(_))));
+}
+
+fn must_find(disk: &Disk, what: &str, is_it: impl Fn(&Finding) -> bool) {
+    let seen = check(disk);
+    assert!(
+        seen.findings.iter().any(is_it),
+        "{what}: {:?}",
+        seen.findings
+    );
+    assert!(
+        seen.findings
+            .iter()
+            .all(|finding| !finding.to_string().is_empty())
+    );
+}
+
+#[test]
+fn every_row_that_is_missing_is_missed() {
+    let whole = disk();
+    for (key, _) in whole.rows.rows() {
+        if key[0] == b'r' || key[0] == b'm' {
+            continue;
+        }
+        let disk = whole.fork(1);
+        delete(&disk, &key);
+        let seen = check(&disk);
+        // A map row or an attribute that is gone is data lost, which only the file layer can know.
+        let is_silent = matches!(key[0], b'b' | b'x');
+        assert_eq!(
+            seen.findings.is_empty(),
+            is_silent,
+            "{}: {seen:?}",
+            key.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn every_row_cut_short_or_of_another_version_is_found() {
+    let whole = disk();
+    for (key, row) in whole.rows.rows() {
+        let disk = whole.fork(1);
+        put(&disk, &key, &row.value[..0]);
+        let is_it = |finding: &Finding| matches!(finding, Finding::BadRow { .. });
+        must_find(&disk, "cut short", is_it);
+        let mut other = row.value.to_vec();
+        other[0] = 200;
+        put(&disk, &key, &other);
+        must_find(&disk, "another version", is_it);
+        // An index with such a row opens or says why not, and never panics.
+        let _ = disk.try_open(|_| {});
+    }
+}
+
+#[test]
+fn each_kind_of_damage_is_found() {
+    let whole = disk();
+    let inodes = rows(&whole, b'i');
+    let is_file = |value: &[u8]| value[1] == 1 && value[104] & 1 != 0;
+    let (file_key, file) = inodes
+        .iter()
+        .find(|(_, value)| is_file(value))
+        .expect("the file");
+    let change = |at: usize, byte: u8| {
+        let mut value = file.clone();
+        value[at] = byte;
+        value
+    };
+
+    let disk = whole.fork(1);
+    put(&disk, file_key, &change(4, 9));
+    must_find(&disk, "links", |it| {
+        matches!(
+            it,
+            Finding::Links {
+                said: 9,
+                found: 1,
+                ..
+            }
+        )
+    });
+
+    let disk = whole.fork(1);
+    put(&disk, file_key, &change(25, 99));
+    must_find(&disk, "bytes used", |it| {
+        matches!(it, Finding::Usage { .. })
+    });
+
+    let disk = whole.fork(1);
+    put(&disk, file_key, &change(104, 0));
+    let is_it = |it: &Finding| matches!(it, Finding::RowsOfNothing { .. });
+    must_find(&disk, "flags", is_it);
+
+    let disk = whole.fork(1);
+    put(&disk, file_key, &change(1, 6));
+    must_find(&disk, "kind", |it| matches!(it, Finding::BadName { .. }));
+
+    let disk = whole.fork(1);
+    let mut orphan = vec![b'o'];
+    orphan.extend_from_slice(&file_key[5..13]);
+    orphan.extend_from_slice(&file_key[1..5]);
+    put(&disk, &orphan, &[1]);
+    must_find(&disk, "an orphan with a name", |it| {
+        matches!(it, Finding::NoOrphan(_))
+    });
+    orphan[0] = b'g';
+    put(&disk, &orphan, &[1]);
+    must_find(&disk, "garbage that lives", is_it);
+    orphan[0] = b'm';
+    orphan[8] ^= 0x55;
+    put(&disk, &orphan, &[1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    must_find(&disk, "a mark of nothing", is_it);
+
+    let disk = whole.fork(1);
+    let (map_key, map) = &rows(&whole, b'b')[0];
+    let mut second = map_key.to_vec();
+    *second.last_mut().expect("a key") = 7;
+    put(&disk, &second, map);
+    must_find(&disk, "a block twice", |it| {
+        matches!(it, Finding::BlockTwice { .. })
+    });
+
+    let disk = whole.fork(1);
+    let (name_key, name) = &rows(&whole, b'd')[0];
+    let mut elsewhere = name_key.to_vec();
+    elsewhere[14] ^= 1;
+    put(&disk, &elsewhere, name);
+    must_find(&disk, "a cookie", |it| {
+        matches!(it, Finding::BadName { .. })
+    });
+
+    let disk = whole.fork(1);
+    let mut twice = name_key.to_vec();
+    *twice.last_mut().expect("a key") += 1;
+    put(&disk, &twice, name);
+    must_find(&disk, "a name twice", |it| {
+        matches!(it, Finding::BadName { .. })
+    });
+
+    let disk = whole.fork(1);
+    put(&disk, b"?", b"?");
+    must_find(&disk, "an unknown row", |it| {
+        matches!(it, Finding::BadRow { .. })
+    });
+
+    let disk = whole.fork(1);
+    for (key, _) in rows(&whole, b'a') {
+        put(&disk, &key, &[1, 3, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    must_find(&disk, "numbers", |it| {
+        matches!(it, Finding::NotHandedOut(_))
+    });
+}
+
+#[test]
+fn a_circle_of_directories_is_found() {
+    let whole = disk();
+    let mut directories = rows(&whole, b'i');
+    directories.retain(|(key, value)| value[1] == 2 && key[5..] != 1u64.to_be_bytes());
+    assert_eq!(directories.len(), 2);
+    let number = |key: &Key| u64::from_be_bytes(key[5..].try_into().expect("eight bytes"));
+    let disk = whole.fork(1);
+    let (outer, inner) = (&directories[0], &directories[1]);
+    for ((key, value), parent) in [(outer, number(&inner.0)), (inner, number(&outer.0))] {
+        let mut value = value.clone();
+        value[48..56].copy_from_slice(&parent.to_le_bytes());
+        put(&disk, key, &value);
+    }
+    must_find(&disk, "a circle", |it| matches!(it, Finding::Circle(_)));
+    must_find(&disk, "a parent", |it| matches!(it, Finding::Parent { .. }));
+}

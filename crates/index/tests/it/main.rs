@@ -1,0 +1,11 @@
+//! The index over the model engine and the model file layer.
+
+mod counts;
+mod crash;
+mod damage;
+mod differential;
+mod harness;
+mod owners;
+mod spy;
+mod suite;
+mod tree;
