@@ -11,6 +11,7 @@
 //! | [`herd::client`] | anything as an answer and from the door | each command ends once, and soon |
 //! | [`mod@memcache`] | a client's conversation | the answers are a naive reading's, however the bytes are cut |
 //! | [`mica`] | operations on a partition | what is found was written last; the accounts agree |
+//! | [`mod@nfs`] | streams of records, messages, operations, attributes | what is taken is put as it was; no cut matters |
 //! | [`nic`] | a lane's words | what is taken is what lies there, inside the lane |
 //! | [`program`] | command lines, a server's answers, files | refused with a reason, or shown |
 //! | [`mod@store`] | a store's device | refused, or a key shows what was stored for it |
@@ -24,6 +25,7 @@ pub mod cuts;
 pub mod herd;
 pub mod memcache;
 pub mod mica;
+pub mod nfs;
 pub mod nic;
 #[cfg(feature = "program")]
 pub mod program;
@@ -65,6 +67,9 @@ pub const TARGETS: &[Target] = &[
     target("herd_wire", herd::wire::run),
     target("memcache", memcache::run),
     target("mica", mica::run),
+    target("nfs_attributes", nfs::attributes),
+    target("nfs_compound", nfs::compound),
+    target("nfs_records", nfs::records),
     target("nic_lane", nic::run),
     #[cfg(feature = "program")]
     target("socket_answers", program::socket_answers),

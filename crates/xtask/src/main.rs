@@ -13,6 +13,7 @@
 //! cargo x death      processes that die at their steps; --all for all steps
 //! cargo x matrix     verbs programs that nobody here wrote, as a table
 //! cargo x programs   random programs over every NIC, from seeds: every completion checked
+//! cargo x xdr        the types of NFS, from the RFCs' descriptions
 //! cargo x wheel      the Python package with the program and its library (needs python3)
 //! ```
 //!
@@ -25,6 +26,7 @@ mod checkers;
 mod fuzz;
 mod matrix;
 mod wheel;
+mod xdr;
 
 use std::process::Command;
 
@@ -82,6 +84,8 @@ enum Chore {
     },
     /// The Python package, which carries the program and its library: a wheel for pip (needs python3).
     Wheel(wheel::Arguments),
+    /// Writes the types of NFS from the RFCs' descriptions of them.
+    Xdr,
 }
 
 #[derive(clap::Args)]
@@ -105,6 +109,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Matrix(arguments) => matrix::run(&arguments),
         Chore::Programs { seeds } => programs(&seeds),
         Chore::Wheel(arguments) => wheel::run(&arguments),
+        Chore::Xdr => xdr::run(),
     }
 }
 

@@ -15,6 +15,7 @@ const ARROWS: &str = "
     rt:
     block: rt
     nic-soft: verbs
+    nfs: rt files
     shim: verbs nic-soft
     cache: verbs engine
     checker: cache
@@ -26,14 +27,15 @@ const ARROWS: &str = "
     index: files meta rt
     bench: verbs nic-soft rt block engine cache memcache store
     lab: verbs rt block cache store bench vervain gates simulation shim programs
-    vervain: verbs nic-soft rt block engine cache checker memcache store bench files
+    vervain: verbs nic-soft rt block engine cache checker memcache store bench files nfs
     gates: verbs nic-soft rt block engine cache memcache store
-    fuzz: verbs conformance nic-soft rt block engine cache checker memcache store lab vervain
+    fuzz: verbs conformance nfs nic-soft rt block engine cache checker memcache store lab vervain
     sim: verbs conformance rt block
     simulation: verbs engine conformance rt sim cache checker
     vervain-test:
     programs: vervain-test
-    xtask: programs
+    xdrgen:
+    xtask: programs xdrgen
 ";
 
 /// The same by crate.

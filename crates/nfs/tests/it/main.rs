@@ -1,0 +1,8 @@
+//! The wire as a peer sees it.
+
+mod allocation;
+mod compound;
+mod messages;
+mod records;
+mod tshark;
+mod values;
