@@ -48,4 +48,5 @@
 pub mod xdr;
 pub mod compound;
 pub mod rpc;
+pub mod server;
 pub mod wire;

@@ -1,0 +1,307 @@
+//! One call: RPC, then a compound of 4.0, or of 4.1 and 4.2 with its slot.
+
+use std::rc::Rc;
+
+use crate::compound::CompoundArgs;
+use crate::rpc::{self, AuthSys, Call, CallError, Credential, Message, Outcome, Reply};
+use crate::wire::*;
+use crate::xdr::{Decoder, Encoder};
+
+use super::compound::{Compound, OnSlot, User, put};
+use super::connection::Connection;
+use super::sessions::Turn;
+use super::{Door, RECORD_MAX};
+
+/// The highest minor version.
+const MINOR_MAX: u32 = 2;
+
+/// What follows a record.
+pub(super) enum After<'a> {
+    /// A call of the client's.
+    Call(Call<'a>, Decoder<'a>),
+    /// An answer to a call of the server's.
+    Answer(Reply, Decoder<'a>),
+    /// This is answered at once.
+    Refuse(Reply),
+}
+
+/// What a record is.
+///
+/// # Errors
+/// It is no message: the connection is of no use.
+pub(super) fn message(record: &[u8]) -> Result<After<'_>, CallError> {
+    let mut from = Decoder::new(record);
+    match Message::take(&mut from) {
+        Ok(Message::Call(call)) => Ok(After::Call(call, from)),
+        Ok(Message::Reply(reply)) => Ok(After::Answer(reply, from)),
+        Err(CallError::Version { xid, .. }) => Ok(After::Refuse(Reply {
+            xid,
+            outcome: Outcome::RpcMismatch { low: 2, high: 2 },
+        })),
+        Err(damaged) => Err(damaged),
+    }
+}
+
+/// Carries a call out; returns its answer as a record.
+pub(super) async fn answer(door: &Door, connection: &Rc<Connection>, record: &[u8]) -> Vec<u8> {
+    let mut out = Encoder::new(Vec::with_capacity(512));
+    let marker = out.later();
+    if let Ok(After::Call(call, from)) = message(record) {
+        carry_out(door, connection, &call, from, &mut out).await;
+    }
+    let len = (out.size() - 4) as u32;
+    out.fill_in(marker, len | 1 << 31);
+    out.into_bytes()
+}
+
+async fn carry_out(
+    door: &Door,
+    connection: &Rc<Connection>,
+    call: &Call<'_>,
+    from: Decoder<'_>,
+    out: &mut Encoder,
+) {
+    let begin = out.size();
+    let reply = |outcome| Reply {
+        xid: call.xid,
+        outcome,
+    };
+    let user = match Credential::of(&call.credential) {
+        Ok(Credential::None) => None,
+        Ok(Credential::Sys(user)) => Some(User::from(&user)),
+        Err(refused) => return out.put(&reply(Outcome::AuthError(refused))),
+    };
+    let outcome = match (call.program, call.version, call.procedure) {
+        (program, _, _) if program != rpc::NFS_PROGRAM => Outcome::ProgramUnavailable,
+        (_, version, _) if version != rpc::NFS_VERSION => Outcome::ProgramMismatch {
+            low: rpc::NFS_VERSION,
+            high: rpc::NFS_VERSION,
+        },
+        (_, _, rpc::PROC_NULL | rpc::PROC_COMPOUND) => Outcome::Success,
+        _ => Outcome::ProcedureUnavailable,
+    };
+    out.put(&reply(outcome));
+    if outcome != Outcome::Success || call.procedure == rpc::PROC_NULL {
+        return;
+    }
+    let arguments = CompoundArgs::take(from);
+    let Ok(arguments) = arguments else {
+        out.truncate(begin);
+        return out.put(&reply(Outcome::GarbageArguments));
+    };
+    door.count(|counts| counts.compounds += 1);
+    compound(door, connection, user.as_ref(), arguments, out).await;
+}
+
+impl From<&AuthSys<'_>> for User {
+    fn from(user: &AuthSys<'_>) -> Self {
+        Self {
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.gids.to_vec(),
+        }
+    }
+}
+
+async fn compound(
+    door: &Door,
+    connection: &Rc<Connection>,
+    user: Option<&User>,
+    mut arguments: CompoundArgs<'_>,
+    out: &mut Encoder,
+) {
+    let status_later = out.later();
+    out.put(&arguments.tag);
+    let count_later = out.later();
+    let minor = arguments.minor_version;
+    let mut compound = Compound {
+        door,
+        connection,
+        user,
+        minor,
+        current: None,
+        saved: None,
+        current_stateid: None,
+        saved_stateid: None,
+        client: None,
+        on_slot: None,
+        operation: 0,
+        operations: arguments.left(),
+        size_max: out.size() + RECORD_MAX,
+    };
+    let status = match minor {
+        0 => compound.run(&mut arguments, out).await,
+        1..=MINOR_MAX => in_session(&mut compound, &mut arguments, out).await,
+        _ => Nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH,
+    };
+    let results = compound.operation;
+    door.count(|counts| counts.operations += u64::from(results));
+    out.fill_in(status_later, status.0);
+    out.fill_in(count_later, results);
+}
+
+/// A compound of 4.1 or later: its first operation is SEQUENCE, or it is one that needs no session.
+async fn in_session(
+    compound: &mut Compound<'_>,
+    arguments: &mut CompoundArgs<'_>,
+    out: &mut Encoder,
+) -> Nfsstat4 {
+    let mut ahead = arguments.clone();
+    let first = match ahead.next_operation() {
+        None => return Nfsstat4::NFS4_OK,
+        Some(Ok(first)) => first,
+        // That is answered where it stands.
+        Some(Err(_)) => return compound.run(arguments, out).await,
+    };
+    let NfsArgop4::Sequence(of) = first else {
+        if !stands_alone(&first) {
+            compound.operation = 1;
+            let number = super::operations::number_of(&first);
+            return put::<()>(out, number, Err(Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION));
+        }
+        if compound.operations > 1 {
+            compound.operation = 1;
+            let number = super::operations::number_of(&first);
+            return put::<()>(out, number, Err(Nfsstat4::NFS4ERR_NOT_ONLY_OP));
+        }
+        return compound.run(arguments, out).await;
+    };
+    *arguments = ahead;
+    compound.operation = 1;
+    let begin = out.size();
+    match compound.begin(&of, begin) {
+        Err(status) => put::<()>(out, NfsOpnum4::OP_SEQUENCE, Err(status)),
+        Ok(Begun::Again(answer)) => {
+            compound.door.count(|counts| counts.repeats += 1);
+            let (status, results, bytes) = kept(&answer);
+            compound.operation = results;
+            out.bytes(bytes);
+            status
+        }
+        Ok(Begun::New(resok)) => {
+            put(out, NfsOpnum4::OP_SEQUENCE, Ok(resok));
+            let status = compound.run(arguments, out).await;
+            compound.end(&of, status, begin, out);
+            status
+        }
+    }
+}
+
+/// Whether an operation needs no session (RFC 8881, section 2.10.2.1).
+fn stands_alone(operation: &NfsArgop4<'_>) -> bool {
+    matches!(
+        operation,
+        NfsArgop4::ExchangeId(_)
+            | NfsArgop4::CreateSession(_)
+            | NfsArgop4::BindConnToSession(_)
+            | NfsArgop4::DestroySession(_)
+            | NfsArgop4::DestroyClientid(_)
+    )
+}
+
+/// What becomes of a SEQUENCE.
+enum Begun {
+    New(Sequence4Resok),
+    Again(Rc<[u8]>),
+}
+
+/// An answer that is kept: status (4), results (4), their bytes.
+fn kept(answer: &[u8]) -> (Nfsstat4, u32, &[u8]) {
+    let mut from = Decoder::new(answer);
+    let status = from.take().unwrap_or(Nfsstat4::NFS4ERR_SERVERFAULT);
+    let results = from.take().unwrap_or(0);
+    (status, results, from.rest())
+}
+
+impl Compound<'_> {
+    /// SEQUENCE (RFC 8881, section 18.46).
+    fn begin(&mut self, of: &Sequence4Args, begin: usize) -> Result<Begun, Nfsstat4> {
+        let door = self.door;
+        let mut sessions = door.sessions.borrow_mut();
+        let session = sessions
+            .get_mut(&of.sa_sessionid)
+            .ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
+        let limits = session.record.limits;
+        let client = session.record.client;
+        if of.sa_highest_slotid >= limits.slots {
+            return Err(Nfsstat4::NFS4ERR_BAD_HIGH_SLOT);
+        }
+        let turn = session.begin(of.sa_slotid, of.sa_sequenceid)?;
+        session.highest = of.sa_highest_slotid;
+        // A client that has lost its connection for callbacks takes the next one for them.
+        let has_back = session
+            .back
+            .upgrade()
+            .is_some_and(|connection| connection.is_open());
+        if let Turn::Again(answer) = turn {
+            return Ok(Begun::Again(answer));
+        }
+        if self.operations > limits.operations_max {
+            session.end(of.sa_slotid, None);
+            return Err(Nfsstat4::NFS4ERR_TOO_MANY_OPS);
+        }
+        let size = if of.sa_cachethis {
+            limits.cached_max
+        } else {
+            limits.response_max
+        };
+        self.size_max = self.size_max.min(begin + size as usize);
+        self.client = Some(client);
+        self.on_slot = Some(OnSlot {
+            session: of.sa_sessionid,
+            slot: of.sa_slotid,
+            sequence: of.sa_sequenceid,
+            is_cached: of.sa_cachethis,
+        });
+        drop(sessions);
+        door.renew(client)
+            .map_err(|_| Nfsstat4::NFS4ERR_BADSESSION)?;
+        let highest = limits.slots - 1;
+        Ok(Begun::New(Sequence4Resok {
+            sr_sessionid: of.sa_sessionid,
+            sr_sequenceid: of.sa_sequenceid,
+            sr_slotid: of.sa_slotid,
+            sr_highest_slotid: highest,
+            sr_target_highest_slotid: highest,
+            sr_status_flags: door.status_flags(client, has_back),
+        }))
+    }
+
+    /// The compound is answered; the answer is kept if the client wanted that.
+    fn end(&self, of: &Sequence4Args, status: Nfsstat4, begin: usize, out: &Encoder) {
+        let mut sessions = self.door.sessions.borrow_mut();
+        // It may have ended its own session.
+        let Some(session) = sessions.get_mut(&of.sa_sessionid) else {
+            return;
+        };
+        let answer = of.sa_cachethis.then(|| {
+            let mut answer = Vec::with_capacity(8 + out.size() - begin);
+            answer.extend(status.0.to_be_bytes());
+            answer.extend(self.operation.to_be_bytes());
+            answer.extend(&out.as_bytes()[begin..]);
+            answer
+        });
+        session.end(of.sa_slotid, answer.as_deref());
+    }
+}
+
+impl Door {
+    /// What a client is told with every answer.
+    fn status_flags(&self, client: u64, has_back: bool) -> u32 {
+        let clients = self.clients.borrow();
+        let Some(client) = clients.get(client) else {
+            return 0;
+        };
+        let mut flags = 0;
+        if client.may_reclaim && !client.has_reclaimed && self.is_in_grace() {
+            flags |= SEQ4_STATUS_RESTART_RECLAIM_NEEDED;
+        }
+        if client.is_revoked {
+            flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+        }
+        if !has_back {
+            flags |= SEQ4_STATUS_CB_PATH_DOWN_SESSION;
+        }
+        flags
+    }
+}

@@ -1,0 +1,267 @@
+//! A compound: operations one after the other, on a current and a saved file handle (RFC 8881,
+//! section 16.2; RFC 7530, section 15.2).
+
+use std::rc::Rc;
+
+use files::{Answer, Caller, Handle, Holder, Name, Once, Request, Share};
+
+use crate::compound::CompoundArgs;
+use crate::wire::*;
+use crate::xdr::{Encode, Encoder};
+
+use super::connection::Connection;
+use super::handles::Place;
+use super::states::{CURRENT, ClientId, Held, Named, StateNum};
+use super::{Door, status};
+
+/// The user on whose behalf a call is made, as AUTH_SYS says; none: AUTH_NONE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) groups: Vec<u32>,
+}
+
+/// Which slot a compound came on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OnSlot {
+    pub(super) session: Sessionid4,
+    pub(super) slot: u32,
+    pub(super) sequence: u32,
+    pub(super) is_cached: bool,
+}
+
+/// What a compound has come to.
+pub(super) struct Compound<'a> {
+    pub(super) door: &'a Door,
+    pub(super) connection: &'a Rc<Connection>,
+    pub(super) user: Option<&'a User>,
+    pub(super) minor: u32,
+    pub(super) current: Option<Place>,
+    pub(super) saved: Option<Place>,
+    pub(super) current_stateid: Option<Stateid4>,
+    pub(super) saved_stateid: Option<Stateid4>,
+    /// Whose session it came in.
+    pub(super) client: Option<ClientId>,
+    pub(super) on_slot: Option<OnSlot>,
+    /// Which operation it is at, from 0.
+    pub(super) operation: u32,
+    /// How many there are.
+    pub(super) operations: u32,
+    /// Bytes that the encoder may hold at most.
+    pub(super) size_max: usize,
+}
+
+/// Puts a result in its place, and says how the operation ended.
+pub(super) fn put<T: Encode>(
+    out: &mut Encoder,
+    operation: NfsOpnum4,
+    result: Result<T, Nfsstat4>,
+) -> Nfsstat4 {
+    out.put(&operation);
+    out.put(&result);
+    result.err().unwrap_or(Nfsstat4::NFS4_OK)
+}
+
+/// A name as the protocol sends it.
+pub(super) fn name(component: &Component4<'_>) -> Result<Name, Nfsstat4> {
+    Name::new(component.to_vec()).map_err(status::of_name)
+}
+
+pub(super) const fn change(info: files::ChangeInfo) -> ChangeInfo4 {
+    ChangeInfo4 {
+        atomic: true,
+        before: info.before,
+        after: info.after,
+    }
+}
+
+impl Compound<'_> {
+    /// Carries out the operations that follow in the request, and puts their results: until one fails.
+    pub(super) async fn run(&mut self, from: &mut CompoundArgs<'_>, out: &mut Encoder) -> Nfsstat4 {
+        loop {
+            let begin = out.size();
+            let Some(status) = self.next(from, out).await else {
+                return Nfsstat4::NFS4_OK;
+            };
+            if out.size() > self.size_max {
+                return self.too_large(begin, out);
+            }
+            self.operation += 1;
+            if status != Nfsstat4::NFS4_OK {
+                return status;
+            }
+        }
+    }
+
+    /// The result is more than the client takes: it is told so in its place.
+    fn too_large(&mut self, begin: usize, out: &mut Encoder) -> Nfsstat4 {
+        let mut number = [0; 4];
+        number.copy_from_slice(&out.as_bytes()[begin..begin + 4]);
+        out.truncate(begin);
+        let is_cached = self.on_slot.is_some_and(|on| on.is_cached);
+        let status = match (self.minor, is_cached) {
+            (0, _) => Nfsstat4::NFS4ERR_RESOURCE,
+            (_, true) => Nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE,
+            _ => Nfsstat4::NFS4ERR_REP_TOO_BIG,
+        };
+        out.bytes(&number);
+        out.put(&status);
+        self.operation += 1;
+        status
+    }
+
+    /// One operation.
+    async fn next(&mut self, from: &mut CompoundArgs<'_>, out: &mut Encoder) -> Option<Nfsstat4> {
+        Some(match from.next_operation()? {
+            Ok(operation) => self.operate(operation, out).await,
+            Err(bad) => put::<()>(out, bad.operation, Err(bad.status)),
+        })
+    }
+
+    /// The current place.
+    pub(super) fn place(&self) -> Result<Place, Nfsstat4> {
+        self.current.ok_or(Nfsstat4::NFS4ERR_NOFILEHANDLE)
+    }
+
+    /// The current object; above the exports there is nothing that `otherwise` would not do.
+    pub(super) fn object_or(&self, otherwise: Nfsstat4) -> Result<Handle, Nfsstat4> {
+        match self.place()? {
+            Place::Object(handle) => Ok(handle),
+            Place::Pseudo(_) => Err(otherwise),
+        }
+    }
+
+    /// The current object, to be changed.
+    pub(super) fn object(&self) -> Result<Handle, Nfsstat4> {
+        self.object_or(Nfsstat4::NFS4ERR_ROFS)
+    }
+
+    /// The saved object, to be changed.
+    pub(super) fn saved_object(&self) -> Result<Handle, Nfsstat4> {
+        match self.saved.ok_or(Nfsstat4::NFS4ERR_NOFILEHANDLE)? {
+            Place::Object(handle) => Ok(handle),
+            Place::Pseudo(_) => Err(Nfsstat4::NFS4ERR_ROFS),
+        }
+    }
+
+    /// The current file handle is another one from now on, and the current stateid none.
+    pub(super) fn go(&mut self, place: Place) {
+        self.current = Some(place);
+        self.current_stateid = None;
+    }
+
+    /// Who asks, for an object.
+    pub(super) fn caller(&self, object: Handle) -> Result<Caller, Nfsstat4> {
+        let export = self.door.exports.of(object.volume, self.connection.peer());
+        let export = export.ok_or(Nfsstat4::NFS4ERR_ACCESS)?;
+        let caller = match self.user {
+            Some(user) => Caller {
+                groups: user.groups.clone(),
+                ..Caller::user(user.uid, user.gid)
+            },
+            None => Caller::user(export.anonymous.0, export.anonymous.1),
+        };
+        Ok(export.squash(caller))
+    }
+
+    /// Who asks for a change: one that is carried out once, however often it comes.
+    pub(super) fn changer(&self, object: Handle) -> Result<Caller, Nfsstat4> {
+        let mut caller = self.caller(object)?;
+        let export = self.door.exports.of(object.volume, self.connection.peer());
+        if export.is_some_and(|export| export.read_only) {
+            return Err(Nfsstat4::NFS4ERR_ROFS);
+        }
+        caller.once = self.on_slot.map(|on| Once {
+            session: on.session,
+            slot: on.slot,
+            sequence: on.sequence,
+            operation: self.operation,
+        });
+        Ok(caller)
+    }
+
+    /// Asks the file system.
+    pub(super) async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Nfsstat4> {
+        self.door
+            .fs
+            .call(caller, request)
+            .await
+            .map_err(status::of_error)
+    }
+
+    /// A stateid of the request, the current one in its place.
+    pub(super) fn stateid(&self, given: &Stateid4) -> Result<Stateid4, Nfsstat4> {
+        if self.minor > 0 && *given == CURRENT {
+            let current = self.current_stateid.as_ref();
+            return current.cloned().ok_or(Nfsstat4::NFS4ERR_BAD_STATEID);
+        }
+        Ok(given.clone())
+    }
+
+    /// What a client holds by a stateid, of the current file.
+    pub(super) fn held(&self, given: &Stateid4, file: Handle) -> Result<StateNum, Nfsstat4> {
+        let stateid = self.stateid(given)?;
+        let states = self.door.states.borrow();
+        match states.find(&stateid, self.client)? {
+            Named::State(num) if states.get(num).is_some_and(|state| state.file == file) => Ok(num),
+            _ => Err(Nfsstat4::NFS4ERR_BAD_STATEID),
+        }
+    }
+
+    /// For whom bytes are read or written under a stateid: none for the special ones.
+    ///
+    /// # Errors
+    /// OPENMODE: the file was not opened for that.
+    pub(super) fn holder_for(
+        &self,
+        given: &Stateid4,
+        file: Handle,
+        access: Share,
+    ) -> Result<Option<Holder>, Nfsstat4> {
+        let stateid = self.stateid(given)?;
+        let states = self.door.states.borrow();
+        let num = match states.find(&stateid, self.client)? {
+            Named::Anonymous | Named::Bypass => return Ok(None),
+            Named::State(num) => num,
+        };
+        let state = states.get(num).filter(|state| state.file == file);
+        let state = state.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+        let open = match &state.held {
+            Held::Open(open) => Some(open),
+            Held::Lock { open, .. } => match states.get(*open).map(|state| &state.held) {
+                Some(Held::Open(open)) => Some(open),
+                _ => return Err(Nfsstat4::NFS4ERR_BAD_STATEID),
+            },
+            Held::Delegation { kind, .. } => {
+                let may = access == Share::READ || *kind == files::Delegation::Write;
+                if !may {
+                    return Err(Nfsstat4::NFS4ERR_OPENMODE);
+                }
+                None
+            }
+        };
+        // Who has opened for writing may read: clients read the rest of a page that they write into.
+        if open.is_some_and(|open| access == Share::WRITE && !open.access.contains(access)) {
+            return Err(Nfsstat4::NFS4ERR_OPENMODE);
+        }
+        if open.is_some_and(|open| !open.is_confirmed) {
+            return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
+        }
+        let owner = open.map_or(0, |open| open.owner);
+        Ok(Some(Holder {
+            client: state.client,
+            owner,
+        }))
+    }
+
+    /// The client of the session, which operations on state are about.
+    pub(super) fn client(&self) -> Result<ClientId, Nfsstat4> {
+        self.client.ok_or(Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)
+    }
+
+    /// Bytes of a result that can still follow.
+    pub(super) fn room(&self, out: &Encoder) -> usize {
+        self.size_max.saturating_sub(out.size())
+    }
+}

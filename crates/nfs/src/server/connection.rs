@@ -1,0 +1,300 @@
+//! A client's connection: records in, answers out in any order, calls of the server's in between.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use rt::net::{Addr, RecvHalf, SendHalf, Stream};
+use rt::sync::{Notify, Semaphore};
+
+use crate::rpc::{
+    CALLBACK_VERSION, Call, Credential, Outcome, PROC_COMPOUND, Records, Reply, put_record,
+};
+use crate::xdr::Encoder;
+
+use super::call::{After, answer, message};
+use super::{Door, RECORD_MAX};
+
+/// Requests of one connection that are carried out at a time: more wait in its socket.
+const AT_A_TIME: usize = 256;
+
+/// Bytes of answers that wait for a client to take them: with more, its requests wait.
+const WAITING_MAX: usize = 8 << 20;
+
+/// Bytes that are received at once.
+const RECEIVE: usize = 256 << 10;
+
+/// A connection, for whoever has something to send over it.
+pub(super) struct Connection {
+    peer: IpAddr,
+    is_open: Cell<bool>,
+    outbox: RefCell<Vec<Vec<u8>>>,
+    waiting: Cell<usize>,
+    /// There is something in the outbox, or the connection has ended.
+    news: Notify,
+    /// There is less of it.
+    room: Notify,
+    /// The connection has ended.
+    ended: Notify,
+    calls: RefCell<BTreeMap<u32, Called>>,
+    xid_next: Cell<u32>,
+}
+
+/// A call of the server's.
+#[derive(Default)]
+struct Called {
+    waker: Option<Waker>,
+    /// None inside: it was refused.
+    answer: Option<Option<Vec<u8>>>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    fn new(peer: IpAddr) -> Self {
+        Self {
+            peer,
+            is_open: Cell::new(true),
+            outbox: RefCell::default(),
+            waiting: Cell::new(0),
+            news: Notify::new(),
+            room: Notify::new(),
+            ended: Notify::new(),
+            calls: RefCell::default(),
+            xid_next: Cell::new(1),
+        }
+    }
+
+    /// Where the client is.
+    pub(super) const fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// Whether anything can be sent.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.get()
+    }
+
+    fn send(&self, record: Vec<u8>) {
+        if self.is_open() {
+            self.waiting.set(self.waiting.get() + record.len());
+            self.outbox.borrow_mut().push(record);
+            self.news.notify_one();
+        }
+    }
+
+    /// Calls the client's callback program; none: it has gone, or refuses.
+    pub(super) async fn call(&self, program: u32, arguments: &[u8]) -> Option<Vec<u8>> {
+        let xid = self.xid_next.get();
+        self.xid_next.set(xid.wrapping_add(1));
+        let mut out = Encoder::default();
+        put_record(&mut out, |out| {
+            let procedure = (program, CALLBACK_VERSION, PROC_COMPOUND);
+            Call::put(out, xid, procedure, &Credential::None);
+            out.bytes(arguments);
+        });
+        let called = Outstanding { of: self, xid };
+        self.calls.borrow_mut().insert(xid, Called::default());
+        self.send(out.into_bytes());
+        poll_fn(|context| {
+            let mut calls = called.of.calls.borrow_mut();
+            match calls.get_mut(&xid) {
+                Some(Called {
+                    answer: Some(answer),
+                    ..
+                }) => Poll::Ready(answer.take()),
+                Some(call) if called.of.is_open() => {
+                    call.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                _ => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
+    /// An answer to a call of the server's has come.
+    fn answered(&self, reply: &Reply, results: &[u8]) {
+        let mut calls = self.calls.borrow_mut();
+        // Another one was given up meanwhile.
+        if let Some(call) = calls.get_mut(&reply.xid) {
+            let success = reply.outcome == Outcome::Success;
+            call.answer = Some(success.then(|| results.to_vec()));
+            if let Some(waker) = call.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// What a future gives, or none if the connection ends first.
+    async fn until_end<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        let mut end = pin!(self.ended.notified());
+        poll_fn(|context| {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            end.as_mut().poll(context).map(|()| None)
+        })
+        .await
+    }
+
+    /// Nothing comes or goes any more.
+    fn end(&self) {
+        self.is_open.set(false);
+        self.outbox.borrow_mut().clear();
+        for call in self.calls.borrow_mut().values_mut() {
+            if let Some(waker) = call.waker.take() {
+                waker.wake();
+            }
+        }
+        // Each has one that waits, or comes to wait.
+        for waiting in [&self.news, &self.room, &self.ended] {
+            waiting.notify_one();
+        }
+    }
+}
+
+/// A call that somebody waits for.
+struct Outstanding<'a> {
+    of: &'a Connection,
+    xid: u32,
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        self.of.calls.borrow_mut().remove(&self.xid);
+    }
+}
+
+/// A call that panics is never answered: its connection ends, so that its client does not wait.
+struct EndOnPanic<'a>(&'a Connection);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end();
+        }
+    }
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve(door: Rc<Door>, stream: Stream) {
+    let peer = match stream.peer_addr() {
+        Ok(Addr::Tcp(address)) => address.ip().to_canonical(),
+        // Whoever reaches the socket's path is on this machine.
+        _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
+    let connection = Rc::new(Connection::new(peer));
+    door.count(|counts| counts.connections += 1);
+    let (receiver, sender) = stream.into_split();
+    let writer = door.core.spawn(send(Rc::clone(&connection), sender));
+    let whole = EndOnPanic(&connection);
+    if let Err(why) = receive(&door, &connection, receiver).await {
+        tracing::warn!(%peer, why, "a connection was closed");
+    }
+    connection.end();
+    door.count(|counts| counts.connections -= 1);
+    drop((writer.await, whole));
+}
+
+/// Takes records until the client goes.
+///
+/// # Errors
+/// Why the connection is of no use any more.
+async fn receive(
+    door: &Rc<Door>,
+    connection: &Rc<Connection>,
+    mut receiver: RecvHalf,
+) -> Result<(), String> {
+    let mut records = Records::new(RECORD_MAX);
+    let at_a_time = Semaphore::new(AT_A_TIME);
+    loop {
+        let place = records.buffer();
+        let mut buffer = std::mem::take(place);
+        buffer.reserve(RECEIVE);
+        let Some((result, buffer)) = connection.until_end(receiver.recv(buffer)).await else {
+            return Ok(());
+        };
+        *place = buffer;
+        match result {
+            Ok(0) if records.is_between() => return Ok(()),
+            Ok(0) => return Err("it ended within a record".to_string()),
+            Ok(_) => {}
+            // The client has gone without a word.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        }
+        loop {
+            while connection.waiting.get() > WAITING_MAX && connection.is_open() {
+                connection.room.notified().await;
+            }
+            if !connection.is_open() {
+                return Ok(());
+            }
+            let permit = at_a_time.acquire().await;
+            let record = records.next_record().map_err(|error| error.to_string())?;
+            let Some(record) = record else {
+                break;
+            };
+            match message(record).map_err(|error| error.to_string())? {
+                After::Answer(reply, results) => connection.answered(&reply, results.rest()),
+                After::Refuse(reply) => {
+                    let mut out = Encoder::default();
+                    put_record(&mut out, |out| out.put(&reply));
+                    connection.send(out.into_bytes());
+                }
+                After::Call(..) => {
+                    let (door, connection) = (Rc::clone(door), Rc::clone(connection));
+                    let record = record.to_vec();
+                    let core = door.core.clone();
+                    drop(core.spawn(async move {
+                        let whole = EndOnPanic(&connection);
+                        let answer = answer(&door, &connection, &record).await;
+                        connection.send(answer);
+                        drop((permit, whole));
+                    }));
+                }
+            }
+        }
+    }
+}
+
+/// Sends what is in the outbox, until the connection ends.
+async fn send(connection: Rc<Connection>, mut sender: SendHalf) {
+    while connection.is_open() {
+        let records = std::mem::take(&mut *connection.outbox.borrow_mut());
+        if records.is_empty() {
+            connection.news.notified().await;
+            continue;
+        }
+        let mut together: Vec<u8> = Vec::new();
+        for record in records {
+            if together.is_empty() {
+                together = record;
+            } else {
+                together.extend(record);
+            }
+        }
+        let size = together.len();
+        let (result, _) = sender.send_all(together).await;
+        connection
+            .waiting
+            .set(connection.waiting.get().saturating_sub(size));
+        connection.room.notify_one();
+        if result.is_err() {
+            // The receiver's end tells why.
+            connection.end();
+        }
+    }
+}

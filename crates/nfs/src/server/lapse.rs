@@ -1,0 +1,119 @@
+//! Clients that come, go, or fall silent (RFC 8881, sections 8.3 and 8.4).
+//!
+//! A client whose lease has run out is treated with courtesy: it keeps what it holds until somebody
+//! else wants that.
+
+use std::future::Future;
+
+use files::{Caller, Handle, Request};
+
+use crate::wire::{Nfsstat4, Sessionid4};
+
+use super::states::ClientId;
+use super::{Door, clients, sessions};
+
+impl Door {
+    /// A client has confirmed itself: it is written down, and the one of its name before it is
+    /// forgotten.
+    pub(super) async fn confirm(&self, id: ClientId) -> Result<(), Nfsstat4> {
+        let row = {
+            let mut clients = self.clients.borrow_mut();
+            let client = clients
+                .get_mut(id)
+                .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+            client.renewed_ms = self.now_ms();
+            (!client.is_confirmed).then(|| client.record.to_row())
+        };
+        let Some(value) = row else {
+            return Ok(());
+        };
+        let key = clients::Record::key(id);
+        let request = Request::PutRecord { key, value };
+        let put = self.fs.call(&Caller::ROOT, request).await;
+        put.map_err(super::status::of_error)?;
+        let before = self.clients.borrow_mut().confirm(id);
+        if let Some(before) = before {
+            self.forget(before).await;
+        }
+        Ok(())
+    }
+
+    /// A client is no more, nor what it held.
+    pub(super) async fn forget(&self, id: ClientId) {
+        let Some(client) = self.clients.borrow_mut().remove(id) else {
+            return;
+        };
+        self.count(|counts| counts.forgotten += 1);
+        self.states.borrow_mut().forget_client(id);
+        let mut requests = vec![Request::Forget { client: id }];
+        for session in client.sessions {
+            self.sessions.borrow_mut().remove(&session);
+            requests.push(Request::RemoveRecord(sessions::Record::key(&session)));
+        }
+        requests.push(Request::RemoveRecord(clients::Record::key(id)));
+        for request in requests {
+            if let Err(error) = self.fs.call(&Caller::ROOT, request).await {
+                tracing::error!(%error, client = id, "a client is not wholly forgotten");
+            }
+        }
+    }
+
+    /// A session is no more.
+    pub(super) async fn end_session(&self, id: &Sessionid4) -> Result<(), Nfsstat4> {
+        let session = self.sessions.borrow_mut().remove(id);
+        let session = session.ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
+        if let Some(client) = self.clients.borrow_mut().get_mut(session.record.client) {
+            client.sessions.remove(id);
+        }
+        let request = Request::RemoveRecord(sessions::Record::key(id));
+        let removed = self.fs.call(&Caller::ROOT, request).await;
+        removed.map(drop).map_err(super::status::of_error)
+    }
+
+    /// Forgets clients without a lease that hold something of a file. Returns whether there were any:
+    /// then what was refused may succeed now.
+    pub(super) async fn settle(&self, file: Handle) -> bool {
+        let lapsed = self.clients.borrow().lapsed(self.now_ms(), self.lease_ms);
+        if lapsed.is_empty() {
+            return false;
+        }
+        let holders = self.states.borrow().holders_of(file);
+        // A directory is held by nobody: what was in the way is something in it.
+        let in_the_way = |id: &ClientId| holders.is_empty() || holders.contains(id);
+        let gone: Vec<ClientId> = lapsed.into_iter().filter(in_the_way).collect();
+        for id in &gone {
+            self.forget(*id).await;
+        }
+        !gone.is_empty()
+    }
+
+    /// Asks, and asks again if only clients without a lease were in the way.
+    pub(super) async fn settling<T, F>(
+        &self,
+        file: Handle,
+        mut ask: impl FnMut() -> F,
+    ) -> Result<T, Nfsstat4>
+    where
+        F: Future<Output = Result<T, Nfsstat4>>,
+    {
+        loop {
+            let result = ask().await;
+            let is_conflict = matches!(
+                result,
+                Err(Nfsstat4::NFS4ERR_SHARE_DENIED
+                    | Nfsstat4::NFS4ERR_LOCKED
+                    | Nfsstat4::NFS4ERR_DELAY)
+            );
+            if !is_conflict || !self.settle(file).await {
+                return result;
+            }
+        }
+    }
+
+    /// A client has acknowledged all that was taken away from it.
+    pub(super) fn acknowledged(&self, id: ClientId) {
+        if let Some(client) = self.clients.borrow_mut().get_mut(id) {
+            client.is_revoked = false;
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The door: NFSv4.0, 4.1 and 4.2 over any file system.
+//!
+//! A [`Door`] belongs to one core. It holds what the protocol has beyond files: clients, sessions,
+//! stateids, exports, signed handles. What is a matter of files, the conflicts of opens, locks and
+//! delegations included, is asked of the [`FileSystem`].
+//!
+//! | file | what is in it |
+//! | --- | --- |
+//! | `connection` | a client's connection: records in, answers out, calls back |
+//! | `call` | one call: RPC, then a compound of 4.0, or of 4.1 and 4.2 with its slot |
+//! | `compound`, `operations` | operations one after the other, one concern a file |
+//! | `clients`, `sessions`, `states` | who there is, and what they hold |
+//! | `grace`, `lapse`, `recall` | reclaiming after a restart, leases that run out, delegations wanted back |
+//! | `handles`, `exports`, `attributes`, `status` | what files are called, where and to whom they are served |
+
+mod attributes;
+mod call;
+mod clients;
+mod compound;
+mod connection;
+mod exports;
+mod grace;
+mod handles;
+mod lapse;
+mod operations;
+mod recall;
+mod sessions;
+mod states;
+mod status;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use files::{Answer, Caller, Error, FileSystem, Request};
+use rt::net::Listener;
+use thiserror::Error as ThisError;
+
+pub use exports::{Export, ExportError, Network, NotNetwork, Squash};
+
+use crate::wire;
+
+use clients::Clients;
+use exports::Exports;
+use handles::Handles;
+use sessions::Sessions;
+use states::{ClientId, States};
+
+/// Bytes of a READ or WRITE at most.
+pub(crate) const IO_MAX: u32 = 1 << 20;
+
+/// Bytes of a request or an answer at most: a WRITE of the largest size, and what surrounds it.
+pub(crate) const RECORD_MAX: usize = IO_MAX as usize + (64 << 10);
+
+/// Where the row with the server's instance is.
+const INSTANCE: &[u8] = b"instance";
+
+/// How a door is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is served.
+    pub exports: Vec<Export>,
+    /// How long a client that is silent keeps what it holds. Then it keeps it until somebody else wants
+    /// it.
+    pub lease: Duration,
+    /// Clients at most; further ones are told to come again.
+    pub clients_max: usize,
+    /// Whether files are delegated to clients.
+    pub delegations: bool,
+}
+
+impl Options {
+    /// These exports, a lease of 90 seconds, 10,000 clients, delegations.
+    #[must_use]
+    pub fn new(exports: Vec<Export>) -> Self {
+        Self {
+            exports,
+            lease: Duration::from_secs(90),
+            clients_max: 10_000,
+            delegations: true,
+        }
+    }
+}
+
+/// Why there is no door.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum DoorError {
+    /// The exports cannot be served together.
+    #[error(transparent)]
+    Exports(#[from] ExportError),
+    /// The rows of clients cannot be read or written.
+    #[error("the file system does not tell which clients it had: {0}")]
+    Rows(Error),
+    /// A row is not what a door of this version has written.
+    #[error("the row {key:?} of a client or session is damaged, or of a later version")]
+    Damaged {
+        /// Under which key.
+        key: String,
+    },
+}
+
+/// What has been done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Compounds that were carried out.
+    pub compounds: u64,
+    /// Their operations.
+    pub operations: u64,
+    /// Answers that were repeated from a slot.
+    pub repeats: u64,
+    /// Delegations that were given.
+    pub delegations: u64,
+    /// Delegations that were wanted back.
+    pub recalls: u64,
+    /// Clients that lost what they held.
+    pub forgotten: u64,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Clients.
+    pub clients: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Opens, locks and delegations.
+    pub states: u64,
+}
+
+/// A door of a core.
+pub struct Door {
+    core: rt::Handle,
+    fs: Rc<dyn FileSystem>,
+    handles: Handles,
+    exports: Exports,
+    lease_ms: u64,
+    clients_max: usize,
+    delegations: bool,
+    /// Which start of the server this is.
+    instance: u32,
+    clients: RefCell<Clients>,
+    sessions: RefCell<Sessions>,
+    states: RefCell<States>,
+    /// Until when clients claim what they held before; none: the grace period is over.
+    grace_until_ms: Cell<Option<u64>>,
+    grace_over: rt::sync::Notify,
+    counts: Cell<Counts>,
+}
+
+impl Door {
+    /// A door to a file system: reads which clients there were, and begins their grace period if there
+    /// were any.
+    ///
+    /// # Errors
+    /// [`DoorError`].
+    pub async fn open(
+        core: &rt::Handle,
+        fs: Rc<dyn FileSystem>,
+        options: Options,
+    ) -> Result<Rc<Self>, DoorError> {
+        let exports = Exports::new(options.exports)?;
+        let instance = next_instance(&*fs).await?;
+        let door = Rc::new(Self {
+            core: core.clone(),
+            handles: Handles::new(&fs.secret()),
+            exports,
+            lease_ms: options.lease.as_millis() as u64,
+            clients_max: options.clients_max,
+            delegations: options.delegations,
+            instance,
+            clients: RefCell::new(Clients::new(instance)),
+            sessions: RefCell::default(),
+            states: RefCell::new(States::new(instance)),
+            grace_until_ms: Cell::new(None),
+            grace_over: rt::sync::Notify::new(),
+            counts: Cell::default(),
+            fs,
+        });
+        door.restore().await?;
+        Ok(door)
+    }
+
+    /// Accepts connections for ever.
+    pub async fn serve(self: Rc<Self>, mut listener: Listener) {
+        loop {
+            match listener.accept().await {
+                Ok(stream) => {
+                    drop(self.core.spawn(connection::serve(Rc::clone(&self), stream)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    self.core.sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+    }
+
+    /// Keeps the door in order, for ever: ends the grace period, lapses, calls delegations back.
+    pub async fn keep(self: Rc<Self>) {
+        let grace = self.core.spawn(grace::keep(Rc::clone(&self)));
+        let recalls = self.core.spawn(recall::keep(Rc::clone(&self)));
+        // Both end with the core alone.
+        drop((grace.await, recalls.await));
+    }
+
+    /// What has been done so far, and what there is.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            clients: self.clients.borrow().len() as u64,
+            sessions: self.sessions.borrow().len() as u64,
+            states: self.states.borrow().count() as u64,
+            ..self.counts.get()
+        }
+    }
+
+    /// Whether clients are still claiming what they held before the restart.
+    #[must_use]
+    pub fn is_in_grace(&self) -> bool {
+        self.grace_until_ms.get().is_some()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.core.now().as_ns() / 1_000_000
+    }
+
+    /// What all doors of this file system are called: the second half of its secret, hashed.
+    fn owner_id(&self) -> [u8; 16] {
+        self.handles.owner_id()
+    }
+
+    /// The sequence number of a client's next CREATE_SESSION.
+    fn session_sequence(&self, id: ClientId) -> u32 {
+        let clients = self.clients.borrow();
+        clients.get(id).map_or(1, |client| client.session_sequence)
+    }
+
+    /// A client has said something.
+    fn renew(&self, id: ClientId) -> Result<(), wire::Nfsstat4> {
+        let mut clients = self.clients.borrow_mut();
+        let client = clients.get_mut(id).filter(|client| client.is_confirmed);
+        let client = client.ok_or(wire::Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        client.renewed_ms = self.now_ms();
+        client.has_returned = true;
+        Ok(())
+    }
+
+    /// The client that a stateid belongs to, where no session says so.
+    fn client_of(&self, stateid: &wire::Stateid4) -> Result<ClientId, wire::Nfsstat4> {
+        let states = self.states.borrow();
+        let found = match states.find(stateid, None)? {
+            states::Named::State(num) => states.get(num).map(|state| state.client),
+            _ => None,
+        };
+        drop(states);
+        let client = found.ok_or(wire::Nfsstat4::NFS4ERR_BAD_STATEID)?;
+        self.renew(client)?;
+        Ok(client)
+    }
+
+    /// Whether a client's lease holds and it holds something.
+    fn is_alive_with_state(&self, id: ClientId) -> bool {
+        let clients = self.clients.borrow();
+        let is_alive = clients
+            .get(id)
+            .is_some_and(|client| !client.is_lapsed(self.now_ms(), self.lease_ms));
+        is_alive && !self.states.borrow().of_client(id).is_empty()
+    }
+}
+
+/// The number of this start: one more than the last one's, kept before anything is answered.
+async fn next_instance(fs: &dyn FileSystem) -> Result<u32, DoorError> {
+    let damaged = || DoorError::Damaged {
+        key: "instance".to_string(),
+    };
+    let rows = rows(fs).await?;
+    let row = rows.iter().find(|(key, _)| key == INSTANCE);
+    let last = match row {
+        Some((_, value)) => {
+            let bytes = value.as_slice().try_into().map_err(|_| damaged())?;
+            u32::from_le_bytes(bytes)
+        }
+        None => 0,
+    };
+    let instance = last.checked_add(1).ok_or_else(damaged)?;
+    let request = Request::PutRecord {
+        key: INSTANCE.to_vec(),
+        value: instance.to_le_bytes().to_vec(),
+    };
+    fs.call(&Caller::ROOT, request)
+        .await
+        .map_err(DoorError::Rows)?;
+    Ok(instance)
+}
+
+/// All rows of doors.
+async fn rows(fs: &dyn FileSystem) -> Result<Vec<(Vec<u8>, Vec<u8>)>, DoorError> {
+    let mut all: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    loop {
+        let after = all.last().map(|(key, _)| key.clone()).unwrap_or_default();
+        let answer = fs.call(&Caller::ROOT, Request::Records { after }).await;
+        match answer.map_err(DoorError::Rows)? {
+            Answer::Records(page) if page.is_empty() => return Ok(all),
+            Answer::Records(page) => all.extend(page),
+            _ => return Err(DoorError::Rows(Error::Io)),
+        }
+    }
+}

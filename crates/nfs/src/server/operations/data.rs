@@ -1,0 +1,137 @@
+//! READ, WRITE, COMMIT.
+
+use files::{Answer, Caller, Handle, Range, Request, Share, Stability};
+
+use crate::server::compound::{Compound, put};
+use crate::server::{IO_MAX, status};
+use crate::wire::*;
+use crate::xdr::Encoder;
+
+/// Bytes of a READ's result before its data: operation, status, end of file, length.
+const READ_HEAD: usize = 16;
+
+impl Compound<'_> {
+    /// READ (RFC 8881, section 18.22). The bytes are read into the answer.
+    pub(super) async fn read(&self, of: &Read4Args, out: &mut Encoder) -> Nfsstat4 {
+        match self.reader(&of.stateid).await {
+            Ok((file, caller)) => self.read_into(file, &caller, of, out).await,
+            Err(status) => put::<()>(out, NfsOpnum4::OP_READ, Err(status)),
+        }
+    }
+
+    /// The current file, and for whom it is read.
+    async fn reader(&self, stateid: &Stateid4) -> Result<(Handle, Caller), Nfsstat4> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let mut caller = self.caller(file)?;
+        caller.holder = self.holder_for(stateid, file, Share::READ)?;
+        Ok((file, caller))
+    }
+
+    async fn read_into(
+        &self,
+        file: Handle,
+        caller: &Caller,
+        of: &Read4Args,
+        out: &mut Encoder,
+    ) -> Nfsstat4 {
+        let begin = out.size();
+        let room = self.room(out).saturating_sub(READ_HEAD + 3);
+        let len = (of.count.min(IO_MAX) as usize).min(room);
+        out.put(&NfsOpnum4::OP_READ);
+        out.put(&Nfsstat4::NFS4_OK);
+        let is_end = out.later();
+        let length = out.later();
+        let data = out.size();
+        let mut bytes = std::mem::take(out).into_bytes();
+        // What lies beyond the largest file is beyond the end.
+        let range = Range {
+            offset: of.offset,
+            len: len as u64,
+        };
+        let beyond = of.offset > i64::MAX as u64;
+        let result = if beyond {
+            Ok(files::ReadDone {
+                len: 0,
+                is_end: true,
+            })
+        } else {
+            self.door.fs.read(caller, file, range, &mut bytes).await
+        };
+        *out = Encoder::new(bytes);
+        match result {
+            Ok(done) => {
+                debug_assert_eq!(out.size(), data + done.len, "what it says it has read");
+                out.fill_in(is_end, u32::from(done.is_end));
+                out.fill_in(length, done.len as u32);
+                let padding = done.len.wrapping_neg() % 4;
+                out.bytes(&[0; 3][..padding]);
+                Nfsstat4::NFS4_OK
+            }
+            Err(error) => {
+                out.truncate(begin);
+                put::<()>(out, NfsOpnum4::OP_READ, Err(self.of_data(error)))
+            }
+        }
+    }
+
+    /// An error of reading or writing: kinds have codes of their own in 4.0, and opens of others deny
+    /// as locks do.
+    fn of_data(&self, error: files::Error) -> Nfsstat4 {
+        match error {
+            files::Error::ShareDenied => Nfsstat4::NFS4ERR_LOCKED,
+            files::Error::IsSymlink if self.minor == 0 => Nfsstat4::NFS4ERR_INVAL,
+            files::Error::WrongKind | files::Error::IsSymlink if self.minor > 0 => {
+                Nfsstat4::NFS4ERR_WRONG_TYPE
+            }
+            files::Error::WrongKind => Nfsstat4::NFS4ERR_INVAL,
+            other => status::of_error(other),
+        }
+    }
+
+    /// WRITE (RFC 8881, section 18.32).
+    pub(super) async fn write(&self, of: &Write4Args<'_>) -> Result<Write4Resok, Nfsstat4> {
+        let file = self.object()?;
+        let stability = match of.stable {
+            StableHow4::UNSTABLE4 => Stability::Unstable,
+            StableHow4::DATA_SYNC4 => Stability::DataSync,
+            StableHow4::FILE_SYNC4 => Stability::FileSync,
+            _ => return Err(Nfsstat4::NFS4ERR_INVAL),
+        };
+        // A write is not counted: it may be carried out again.
+        let mut caller = self.changer(file)?;
+        caller.once = None;
+        caller.holder = self.holder_for(&of.stateid, file, Share::WRITE)?;
+        let data = &of.data[..of.data.len().min(IO_MAX as usize)];
+        let fs = &self.door.fs;
+        let write = || async {
+            let done = fs.write(&caller, file, of.offset, data, stability).await;
+            done.map_err(|error| self.of_data(error))
+        };
+        let done = self.door.settling(file, write).await?;
+        Ok(Write4Resok {
+            count: done.len as u32,
+            committed: of.stable,
+            writeverf: done.verifier,
+        })
+    }
+
+    /// COMMIT (RFC 8881, section 18.3).
+    pub(super) async fn commit(&self, of: &Commit4Args) -> Result<Commit4Resok, Nfsstat4> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let caller = self.caller(file)?;
+        let range = Range {
+            offset: of.offset,
+            len: u64::from(of.count),
+        };
+        // No length: up to the end. A range that cannot be is the client's error.
+        if range.offset.checked_add(range.len).is_none() {
+            return Err(Nfsstat4::NFS4ERR_INVAL);
+        }
+        match self.ask(&caller, Request::Commit(file, range)).await? {
+            Answer::Committed { verifier } => Ok(Commit4Resok {
+                writeverf: verifier,
+            }),
+            _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
+        }
+    }
+}

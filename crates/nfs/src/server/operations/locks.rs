@@ -1,0 +1,296 @@
+//! LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER: byte-range locks.
+
+use files::{Conflict, Error, Handle, Holder, Lock, LockKind, LockRange, Request, Share};
+
+use crate::server::compound::Compound;
+use crate::server::states::{ClientId, Held, OwnerKind, StateNum};
+use crate::server::status;
+use crate::wire::*;
+use crate::xdr::{Encoder, Opaque};
+
+/// Why a lock was not granted.
+enum Refused {
+    Status(Nfsstat4),
+    Denied(Conflict),
+}
+
+impl From<Nfsstat4> for Refused {
+    fn from(status: Nfsstat4) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl Compound<'_> {
+    /// LOCK (RFC 8881, section 18.10). Who has to wait asks again.
+    pub(super) async fn lock(&mut self, of: &Lock4Args<'_>, out: &mut Encoder) -> Nfsstat4 {
+        let result = self.locked(of).await;
+        out.put(&NfsOpnum4::OP_LOCK);
+        match result {
+            Ok(stateid) => {
+                self.current_stateid = Some(stateid.clone());
+                out.put(&Lock4Res::Nfs4Ok(Lock4Resok {
+                    lock_stateid: stateid,
+                }));
+                Nfsstat4::NFS4_OK
+            }
+            Err(Refused::Status(status)) => {
+                out.put(&Lock4Res::Default(status));
+                status
+            }
+            Err(Refused::Denied(conflict)) => {
+                self.denied(conflict, |denied| out.put(&Lock4Res::Nfs4ErrDenied(denied)));
+                Nfsstat4::NFS4ERR_DENIED
+            }
+        }
+    }
+
+    async fn locked(&mut self, of: &Lock4Args<'_>) -> Result<Stateid4, Refused> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let lock = lock(of.locktype, of.offset, of.length)?;
+        let client = self.lock_client(&of.locker)?;
+        self.door.may_claim(client, of.reclaim)?;
+        let locker = self.locker(&of.locker, file, client)?;
+        let needs = match lock.kind {
+            LockKind::Read => Share::READ,
+            LockKind::Write => Share::WRITE,
+        };
+        if !locker.access.contains(needs) {
+            return Err(Nfsstat4::NFS4ERR_OPENMODE.into());
+        }
+        let holder = Holder {
+            client,
+            owner: locker.owner,
+        };
+        let request = Request::Lock {
+            file,
+            holder,
+            lock,
+            reclaim: of.reclaim,
+        };
+        self.ask_for_lock(file, &request).await?;
+        let mut states = self.door.states.borrow_mut();
+        // Somebody may have closed the file meanwhile; then the locks under it are gone.
+        let known = states.of_owner(locker.owner, file);
+        Ok(match known {
+            Some(num) => states.changed(num),
+            None => {
+                let held = Held::Lock {
+                    owner: locker.owner,
+                    open: locker.open,
+                };
+                let num = states.add(client, file, held);
+                states.stateid(num)
+            }
+        })
+    }
+
+    /// Whose lock it is: in 4.0 the stateid says so, since there is no session.
+    fn lock_client(&self, locker: &Locker4<'_>) -> Result<ClientId, Nfsstat4> {
+        if let Some(client) = self.client {
+            return Ok(client);
+        }
+        match locker {
+            Locker4::OpenOwner(open) => Ok(open.lock_owner.clientid),
+            Locker4::LockOwner(known) => self.door.client_of(&known.lock_stateid),
+        }
+    }
+
+    fn locker(&self, of: &Locker4<'_>, file: Handle, client: ClientId) -> Result<Locker, Nfsstat4> {
+        let (num, new_owner) = match of {
+            Locker4::OpenOwner(open) => (
+                self.held(&open.open_stateid, file)?,
+                Some(&open.lock_owner.owner),
+            ),
+            Locker4::LockOwner(known) => (self.held(&known.lock_stateid, file)?, None),
+        };
+        let mut states = self.door.states.borrow_mut();
+        let bad = Nfsstat4::NFS4ERR_BAD_STATEID;
+        let state = states
+            .get(num)
+            .filter(|state| state.client == client)
+            .ok_or(bad)?;
+        let (open, known_owner) = match (&state.held, new_owner) {
+            (Held::Open(_), Some(_)) => (num, None),
+            (Held::Lock { owner, open }, None) => (*open, Some(*owner)),
+            _ => return Err(bad),
+        };
+        let Some(Held::Open(opened)) = states.get(open).map(|state| &state.held) else {
+            return Err(bad);
+        };
+        let access = opened.access;
+        let owner = match (known_owner, new_owner) {
+            (Some(owner), _) => owner,
+            (None, Some(name)) => states.owner(client, OwnerKind::Lock, name),
+            (None, None) => return Err(bad),
+        };
+        Ok(Locker {
+            owner,
+            open,
+            access,
+        })
+    }
+
+    /// Asks for a lock; who is in the way and has lost its lease loses all it holds of the file.
+    async fn ask_for_lock(&self, file: Handle, request: &Request) -> Result<(), Refused> {
+        let caller = self.caller(file)?;
+        loop {
+            let refused = match self.door.fs.call(&caller, request.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(refused) => refused,
+            };
+            if self.door.settle(file).await {
+                continue;
+            }
+            return Err(match refused {
+                Error::Locked(conflict) => Refused::Denied(conflict),
+                other => Refused::Status(status::of_error(other)),
+            });
+        }
+    }
+
+    /// Says who is in the way.
+    fn denied(&self, conflict: Conflict, put: impl FnOnce(Lock4Denied<'_>)) {
+        let states = self.door.states.borrow();
+        let Conflict { holder, lock } = conflict;
+        let (client, name) = states
+            .owner_name(holder.owner)
+            .unwrap_or((holder.client, &[]));
+        put(Lock4Denied {
+            offset: lock.range.offset,
+            length: lock.range.len.unwrap_or(u64::MAX),
+            locktype: match lock.kind {
+                LockKind::Read => NfsLockType4::READ_LT,
+                LockKind::Write => NfsLockType4::WRITE_LT,
+            },
+            owner: StateOwner4 {
+                clientid: client,
+                owner: Opaque(name),
+            },
+        });
+    }
+
+    /// LOCKT (RFC 8881, section 18.11).
+    pub(super) async fn lockt(&self, of: &Lockt4Args<'_>, out: &mut Encoder) -> Nfsstat4 {
+        let result = self.lock_tested(of).await;
+        out.put(&NfsOpnum4::OP_LOCKT);
+        match result {
+            Ok(()) => {
+                out.put(&Lockt4Res::Nfs4Ok);
+                Nfsstat4::NFS4_OK
+            }
+            Err(Refused::Status(status)) => {
+                out.put(&Lockt4Res::Default(status));
+                status
+            }
+            Err(Refused::Denied(conflict)) => {
+                self.denied(conflict, |denied| {
+                    out.put(&Lockt4Res::Nfs4ErrDenied(denied))
+                });
+                Nfsstat4::NFS4ERR_DENIED
+            }
+        }
+    }
+
+    async fn lock_tested(&self, of: &Lockt4Args<'_>) -> Result<(), Refused> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let lock = lock(of.locktype, of.offset, of.length)?;
+        let client = self.client.unwrap_or(of.owner.clientid);
+        self.door.may_claim(client, false)?;
+        let states = self.door.states.borrow();
+        // An owner that has locked nothing is nobody's holder; 0 is no owner's number.
+        let owner = states
+            .known_owner(client, OwnerKind::Lock, &of.owner.owner)
+            .unwrap_or(0);
+        drop(states);
+        let holder = Holder { client, owner };
+        let request = Request::TestLock { file, holder, lock };
+        self.ask_for_lock(file, &request).await
+    }
+
+    /// LOCKU (RFC 8881, section 18.12).
+    pub(super) async fn locku(&mut self, of: &Locku4Args) -> Result<Stateid4, Nfsstat4> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let range = lock(of.locktype, of.offset, of.length)?.range;
+        let num = self.held(&of.lock_stateid, file)?;
+        let holder = self.lock_holder(num)?;
+        let caller = self.caller(file)?;
+        self.ask(
+            &caller,
+            Request::Unlock {
+                file,
+                holder,
+                range,
+            },
+        )
+        .await?;
+        let stateid = self.door.states.borrow_mut().changed(num);
+        self.current_stateid = Some(stateid.clone());
+        Ok(stateid)
+    }
+
+    fn lock_holder(&self, num: StateNum) -> Result<Holder, Nfsstat4> {
+        let states = self.door.states.borrow();
+        let state = states.get(num).ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+        match state.held {
+            Held::Lock { owner, .. } => Ok(Holder {
+                client: state.client,
+                owner,
+            }),
+            _ => Err(Nfsstat4::NFS4ERR_BAD_STATEID),
+        }
+    }
+
+    /// RELEASE_LOCKOWNER (RFC 7530, section 16.37).
+    pub(super) fn release_lockowner(&self, of: &LockOwner4<'_>) -> Result<(), Nfsstat4> {
+        self.door.renew(of.clientid)?;
+        let mut states = self.door.states.borrow_mut();
+        let Some(owner) = states.known_owner(of.clientid, OwnerKind::Lock, &of.owner) else {
+            return Ok(());
+        };
+        if states.held_by(owner).next().is_some() {
+            return Err(Nfsstat4::NFS4ERR_LOCKS_HELD);
+        }
+        states.forget_owner(owner);
+        Ok(())
+    }
+}
+
+/// Who locks.
+struct Locker {
+    owner: u64,
+    open: StateNum,
+    /// What the file was opened for.
+    access: Share,
+}
+
+/// A lock as the protocol says it: who would wait is told at once that somebody is in the way.
+fn lock(kind: NfsLockType4, offset: u64, length: u64) -> Result<Lock, Nfsstat4> {
+    let kind = match kind {
+        NfsLockType4::READ_LT | NfsLockType4::READW_LT => LockKind::Read,
+        NfsLockType4::WRITE_LT | NfsLockType4::WRITEW_LT => LockKind::Write,
+        _ => return Err(Nfsstat4::NFS4ERR_INVAL),
+    };
+    let range = LockRange {
+        offset,
+        len: (length != u64::MAX).then_some(length),
+    };
+    range.last().ok_or(Nfsstat4::NFS4ERR_INVAL)?;
+    Ok(Lock { range, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_of_some_bytes_that_can_be() {
+        let range =
+            |offset, length| lock(NfsLockType4::READW_LT, offset, length).map(|l| l.range.last());
+        assert_eq!(range(5, 1), Ok(Some(5)));
+        assert_eq!(range(5, u64::MAX), Ok(Some(u64::MAX)));
+        assert_eq!(range(5, 0), Err(Nfsstat4::NFS4ERR_INVAL));
+        assert_eq!(range(u64::MAX, 2), Err(Nfsstat4::NFS4ERR_INVAL));
+        let kind = lock(NfsLockType4(9), 0, 1);
+        assert_eq!(kind, Err(Nfsstat4::NFS4ERR_INVAL));
+    }
+}

@@ -1,0 +1,488 @@
+//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE.
+
+use files::{
+    Access, Answer, Attributes, Caller, CreateHow, Delegation, Handle, Holder, Kind, LockRange,
+    Request, Share, allowed,
+};
+
+use crate::server::attributes::to_set;
+use crate::server::compound::{Compound, change, name, put};
+use crate::server::handles::Place;
+use crate::server::states::{ClientId, Held, Open, OwnerKind, StateNum};
+use crate::wire::*;
+use crate::xdr::Encoder;
+
+/// A file that is there, or was made.
+struct Opened {
+    file: Handle,
+    attributes: Attributes,
+    directory: ChangeInfo4,
+    set: Bitmap4,
+    is_new: bool,
+}
+
+/// No change, of nothing.
+const UNCHANGED: ChangeInfo4 = ChangeInfo4 {
+    atomic: false,
+    before: 0,
+    after: 0,
+};
+
+impl Compound<'_> {
+    /// OPEN (RFC 8881, section 18.16).
+    pub(super) async fn open(&mut self, of: &Open4Args<'_>, out: &mut Encoder) -> Nfsstat4 {
+        match self.opened(of).await {
+            Ok((answer, place)) => {
+                let stateid = answer.stateid.clone();
+                let status = put(out, NfsOpnum4::OP_OPEN, Ok(answer));
+                self.go(place);
+                self.current_stateid = Some(stateid);
+                status
+            }
+            Err(status) => put::<()>(out, NfsOpnum4::OP_OPEN, Err(status)),
+        }
+    }
+
+    async fn opened(&self, of: &Open4Args<'_>) -> Result<(Open4Resok<'static>, Place), Nfsstat4> {
+        let client = match self.client {
+            Some(client) => client,
+            None => {
+                self.door.renew(of.owner.clientid)?;
+                of.owner.clientid
+            }
+        };
+        let (access, deny) = shares(of.share_access, of.share_deny)?;
+        let is_reclaim = matches!(of.claim, OpenClaim4::ClaimPrevious(_));
+        self.door.may_claim(client, is_reclaim)?;
+        let opened = self.locate(of, client).await?;
+        let caller = self.caller(opened.file)?;
+        self.may_open(&opened, &caller, access, is_reclaim)?;
+        let owner = self
+            .door
+            .states
+            .borrow_mut()
+            .owner(client, OwnerKind::Open, &of.owner.owner);
+        let holder = Holder { client, owner };
+        let open = || {
+            let request = Request::Open {
+                file: opened.file,
+                holder,
+                access,
+                deny,
+                reclaim: is_reclaim,
+            };
+            self.ask(&caller, request)
+        };
+        self.door.settling(opened.file, open).await?;
+        let num = self.remember(client, owner, opened.file, access, deny);
+        let delegation = self.delegate(of, client, opened.file).await;
+        let states = self.door.states.borrow();
+        let is_confirmed = match states.get(num).map(|state| &state.held) {
+            Some(Held::Open(open)) => open.is_confirmed,
+            _ => return Err(Nfsstat4::NFS4ERR_EXPIRED),
+        };
+        let mut flags = OPEN4_RESULT_LOCKTYPE_POSIX;
+        if self.minor > 0 {
+            flags |= OPEN4_RESULT_PRESERVE_UNLINKED;
+        }
+        if !is_confirmed {
+            flags |= OPEN4_RESULT_CONFIRM;
+        }
+        let answer = Open4Resok {
+            stateid: states.stateid(num),
+            cinfo: opened.directory,
+            rflags: flags,
+            attrset: opened.set,
+            delegation,
+        };
+        Ok((answer, Place::Object(opened.file)))
+    }
+
+    /// The file that is to be opened, made if it is to be.
+    async fn locate(&self, of: &Open4Args<'_>, client: ClientId) -> Result<Opened, Nfsstat4> {
+        match &of.claim {
+            OpenClaim4::ClaimNull(component) => self.by_name(component, &of.openhow).await,
+            OpenClaim4::ClaimDelegateCur(claim) => {
+                self.door
+                    .states
+                    .borrow()
+                    .find(&claim.delegate_stateid, Some(client))?;
+                self.by_name(&claim.file, &Openflag4::Default(Opentype4::OPEN4_NOCREATE))
+                    .await
+            }
+            OpenClaim4::ClaimPrevious(_) | OpenClaim4::ClaimFh => self.by_handle(&of.openhow).await,
+            OpenClaim4::ClaimDelegCurFh(stateid) => {
+                let stateid = self.stateid(stateid)?;
+                self.door.states.borrow().find(&stateid, Some(client))?;
+                self.by_handle(&of.openhow).await
+            }
+            // Delegations end with their clients.
+            OpenClaim4::ClaimDelegatePrev(_) | OpenClaim4::ClaimDelegPrevFh => {
+                Err(Nfsstat4::NFS4ERR_NOTSUPP)
+            }
+        }
+    }
+
+    async fn by_handle(&self, how: &Openflag4<'_>) -> Result<Opened, Nfsstat4> {
+        if matches!(how, Openflag4::Open4Create(_)) {
+            return Err(Nfsstat4::NFS4ERR_INVAL);
+        }
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let caller = self.caller(file)?;
+        match self.ask(&caller, Request::GetAttributes(file)).await? {
+            Answer::Attributes(attributes) => Ok(Opened {
+                file,
+                attributes,
+                directory: UNCHANGED,
+                set: Bitmap4::EMPTY,
+                is_new: false,
+            }),
+            _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
+        }
+    }
+
+    async fn by_name(
+        &self,
+        component: &Component4<'_>,
+        how: &Openflag4<'_>,
+    ) -> Result<Opened, Nfsstat4> {
+        let name = name(component)?;
+        let how = match how {
+            Openflag4::Open4Create(how) => how,
+            Openflag4::Default(_) => return self.existing(name).await,
+        };
+        let directory = self.object()?;
+        let none = || (files::SetAttributes::default(), Bitmap4::EMPTY);
+        let (how, (attributes, set)) = match how {
+            Createhow4::Unchecked4(fattr) => (CreateHow::Unchecked, to_set(fattr, self.minor)?),
+            Createhow4::Guarded4(fattr) => (CreateHow::Guarded, to_set(fattr, self.minor)?),
+            Createhow4::Exclusive4(verifier) => (CreateHow::Exclusive(*verifier), none()),
+            Createhow4::Exclusive41(with) if self.minor > 0 => {
+                let set = to_set(&with.cva_attrs, self.minor)?;
+                (CreateHow::Exclusive(with.cva_verf), set)
+            }
+            Createhow4::Exclusive41(_) => return Err(Nfsstat4::NFS4ERR_INVAL),
+        };
+        let caller = self.changer(directory)?;
+        let create = || {
+            let request = Request::CreateFile {
+                directory,
+                name: name.clone(),
+                how,
+                attributes,
+            };
+            self.ask(&caller, request)
+        };
+        let created = self.door.settling(directory, create).await;
+        let Answer::Created {
+            handle,
+            attributes: of,
+            directory: info,
+            is_new,
+        } = self.in_directory(directory, created).await?
+        else {
+            return Err(Nfsstat4::NFS4ERR_SERVERFAULT);
+        };
+        // Of the attributes for a file that was there already, only the end was set.
+        let set = match (is_new, attributes.size) {
+            (true, _) => set,
+            (false, Some(0)) => Bitmap4::of(&[FATTR4_SIZE]),
+            (false, _) => Bitmap4::EMPTY,
+        };
+        Ok(Opened {
+            file: handle,
+            attributes: of,
+            directory: change(info),
+            set,
+            is_new,
+        })
+    }
+
+    async fn existing(&self, name: files::Name) -> Result<Opened, Nfsstat4> {
+        let directory = match self.place()? {
+            Place::Object(directory) => directory,
+            Place::Pseudo(node) => {
+                let found = self.door.exports.lookup(node, &name);
+                return Err(match found {
+                    Some(_) => Nfsstat4::NFS4ERR_ISDIR,
+                    None => Nfsstat4::NFS4ERR_NOENT,
+                });
+            }
+        };
+        let caller = self.caller(directory)?;
+        let found = self.ask(&caller, Request::Lookup(directory, name)).await;
+        match self.in_directory(directory, found).await? {
+            Answer::Found(file, attributes) => Ok(Opened {
+                file,
+                attributes,
+                directory: UNCHANGED,
+                set: Bitmap4::EMPTY,
+                is_new: false,
+            }),
+            _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
+        }
+    }
+
+    async fn in_directory(
+        &self,
+        directory: Handle,
+        result: Result<Answer, Nfsstat4>,
+    ) -> Result<Answer, Nfsstat4> {
+        match result {
+            Ok(answer) => Ok(answer),
+            Err(status) => Err(self.through_symlink(directory, status).await),
+        }
+    }
+
+    /// Kinds and permissions. Whoever has made a file opens it whatever its mode.
+    fn may_open(
+        &self,
+        opened: &Opened,
+        caller: &Caller,
+        access: Share,
+        is_reclaim: bool,
+    ) -> Result<(), Nfsstat4> {
+        match opened.attributes.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Nfsstat4::NFS4ERR_ISDIR),
+            // So that a 4.0 client looks at what the name leads to.
+            _ if self.minor == 0 => return Err(Nfsstat4::NFS4ERR_SYMLINK),
+            Kind::Symlink => return Err(Nfsstat4::NFS4ERR_SYMLINK),
+            _ => return Err(Nfsstat4::NFS4ERR_WRONG_TYPE),
+        }
+        let export = self
+            .door
+            .exports
+            .of(opened.file.volume, self.connection.peer());
+        if export.is_some_and(|export| export.read_only) && access.contains(Share::WRITE) {
+            return Err(Nfsstat4::NFS4ERR_ROFS);
+        }
+        if opened.is_new || is_reclaim {
+            return Ok(());
+        }
+        let granted = allowed(caller, &opened.attributes);
+        // Who may execute a file may read it: the client's kernel has to.
+        let reads = granted.intersects(Access::READ | Access::EXECUTE);
+        let may_read = !access.contains(Share::READ) || reads;
+        let may_write = !access.contains(Share::WRITE) || granted.contains(Access::MODIFY);
+        if may_read && may_write {
+            Ok(())
+        } else {
+            Err(Nfsstat4::NFS4ERR_ACCESS)
+        }
+    }
+
+    /// The open is the door's from now on.
+    fn remember(
+        &self,
+        client: ClientId,
+        owner: u64,
+        file: Handle,
+        access: Share,
+        deny: Share,
+    ) -> StateNum {
+        let mut states = self.door.states.borrow_mut();
+        if let Some(num) = states.of_owner(owner, file) {
+            if let Some(Held::Open(open)) = states.get_mut(num).map(|state| &mut state.held) {
+                open.add(access, deny);
+            }
+            states.changed(num);
+            return num;
+        }
+        let open = Open::new(owner, access, deny, self.minor > 0);
+        states.add(client, file, Held::Open(open))
+    }
+
+    /// A delegation with the open, where the client can be told that it is wanted back and nobody is in
+    /// the way.
+    async fn delegate(
+        &self,
+        of: &Open4Args<'_>,
+        client: ClientId,
+        file: Handle,
+    ) -> OpenDelegation4<'static> {
+        let wanted = of.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
+        let is_reclaim = match &of.claim {
+            OpenClaim4::ClaimPrevious(kind) => {
+                if !matches!(
+                    *kind,
+                    OpenDelegationType4::OPEN_DELEGATE_READ
+                        | OpenDelegationType4::OPEN_DELEGATE_WRITE
+                ) {
+                    return OpenDelegation4::OpenDelegateNone;
+                }
+                true
+            }
+            OpenClaim4::ClaimNull(_) | OpenClaim4::ClaimFh => false,
+            _ => return OpenDelegation4::OpenDelegateNone,
+        };
+        let refuse = |why: OpenNoneDelegation4| {
+            if wanted == 0 || self.minor == 0 {
+                OpenDelegation4::OpenDelegateNone
+            } else {
+                OpenDelegation4::OpenDelegateNoneExt(why)
+            }
+        };
+        if wanted == OPEN4_SHARE_ACCESS_WANT_NO_DELEG || wanted == OPEN4_SHARE_ACCESS_WANT_CANCEL {
+            return refuse(OpenNoneDelegation4::Default(
+                WhyNoDelegation4::WND4_NOT_WANTED,
+            ));
+        }
+        if !self.door.can_recall(client) {
+            return refuse(OpenNoneDelegation4::Wnd4Resource(false));
+        }
+        let writes = of.share_access & OPEN4_SHARE_ACCESS_WRITE != 0;
+        let kind = match &of.claim {
+            OpenClaim4::ClaimPrevious(OpenDelegationType4::OPEN_DELEGATE_WRITE) => {
+                Delegation::Write
+            }
+            OpenClaim4::ClaimPrevious(_) => Delegation::Read,
+            _ if writes => Delegation::Write,
+            _ => Delegation::Read,
+        };
+        match self.door.delegate(client, file, kind, is_reclaim).await {
+            Some(stateid) => delegation(stateid, kind),
+            None => refuse(OpenNoneDelegation4::Wnd4Contention(false)),
+        }
+    }
+
+    /// OPEN_DOWNGRADE (RFC 8881, section 18.18).
+    pub(super) async fn open_downgrade(
+        &mut self,
+        of: &OpenDowngrade4Args,
+    ) -> Result<OpenDowngrade4Resok, Nfsstat4> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let (access, deny) = shares(of.share_access, of.share_deny)?;
+        let num = self.held(&of.open_stateid, file)?;
+        let holder = self.open_holder(num)?;
+        {
+            let mut states = self.door.states.borrow_mut();
+            let Some(Held::Open(open)) = states.get_mut(num).map(|state| &mut state.held) else {
+                return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
+            };
+            open.reduce(access, deny)?;
+        }
+        let caller = self.caller(file)?;
+        let request = Request::Downgrade {
+            file,
+            holder,
+            access,
+            deny,
+        };
+        self.ask(&caller, request).await?;
+        let open_stateid = self.door.states.borrow_mut().changed(num);
+        self.current_stateid = Some(open_stateid.clone());
+        Ok(OpenDowngrade4Resok { open_stateid })
+    }
+
+    fn open_holder(&self, num: StateNum) -> Result<Holder, Nfsstat4> {
+        let states = self.door.states.borrow();
+        match states.get(num) {
+            Some(state) => match &state.held {
+                Held::Open(open) => Ok(Holder {
+                    client: state.client,
+                    owner: open.owner,
+                }),
+                _ => Err(Nfsstat4::NFS4ERR_BAD_STATEID),
+            },
+            None => Err(Nfsstat4::NFS4ERR_BAD_STATEID),
+        }
+    }
+
+    /// CLOSE (RFC 8881, section 18.2), with the locks that were taken under the open.
+    pub(super) async fn close(&mut self, of: &Close4Args) -> Result<Stateid4, Nfsstat4> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let num = self.held(&of.open_stateid, file)?;
+        let holder = self.open_holder(num)?;
+        let caller = self.caller(file)?;
+        let locks = {
+            let mut states = self.door.states.borrow_mut();
+            let locks = states.locks_under(num);
+            let locks = locks.into_iter().filter_map(|lock| states.remove(lock));
+            let locks: Vec<_> = locks.collect();
+            states.remove(num);
+            locks
+        };
+        for state in locks {
+            let Held::Lock { owner, .. } = state.held else {
+                continue;
+            };
+            let request = Request::Unlock {
+                file,
+                holder: Holder {
+                    client: state.client,
+                    owner,
+                },
+                range: LockRange {
+                    offset: 0,
+                    len: None,
+                },
+            };
+            self.ask(&caller, request).await?;
+        }
+        let request = Request::Downgrade {
+            file,
+            holder,
+            access: Share::empty(),
+            deny: Share::empty(),
+        };
+        self.ask(&caller, request).await?;
+        // Nothing more can be done with it: the stateid that stands for none.
+        let closed = Stateid4 {
+            seqid: u32::MAX,
+            other: [0; 12],
+        };
+        self.current_stateid = Some(closed.clone());
+        Ok(closed)
+    }
+
+    /// OPEN_CONFIRM (RFC 7530, section 16.18).
+    pub(super) fn open_confirm(
+        &self,
+        of: &OpenConfirm4Args,
+    ) -> Result<OpenConfirm4Resok, Nfsstat4> {
+        let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let num = self.held(&of.open_stateid, file)?;
+        let mut states = self.door.states.borrow_mut();
+        match states.get_mut(num).map(|state| &mut state.held) {
+            Some(Held::Open(open)) if !open.is_confirmed => open.is_confirmed = true,
+            _ => return Err(Nfsstat4::NFS4ERR_BAD_STATEID),
+        }
+        Ok(OpenConfirm4Resok {
+            open_stateid: states.changed(num),
+        })
+    }
+}
+
+/// What an open is for, and what others must not.
+fn shares(access: u32, deny: u32) -> Result<(Share, Share), Nfsstat4> {
+    let access = access & OPEN4_SHARE_ACCESS_BOTH;
+    if access == 0 || deny > OPEN4_SHARE_DENY_BOTH {
+        return Err(Nfsstat4::NFS4ERR_INVAL);
+    }
+    let share = |bits: u32| Share::from_bits_truncate(bits as u8);
+    Ok((share(access), share(deny)))
+}
+
+/// A delegation for a client. Nobody is allowed anything by it: the client asks ACCESS.
+fn delegation(stateid: Stateid4, kind: Delegation) -> OpenDelegation4<'static> {
+    let permissions = Nfsace4 {
+        r#type: 0,
+        flag: 0,
+        access_mask: 0,
+        who: "".into(),
+    };
+    match kind {
+        Delegation::Read => OpenDelegation4::OpenDelegateRead(OpenReadDelegation4 {
+            stateid,
+            recall: false,
+            permissions,
+        }),
+        Delegation::Write => OpenDelegation4::OpenDelegateWrite(OpenWriteDelegation4 {
+            stateid,
+            recall: false,
+            space_limit: NfsSpaceLimit4::NfsLimitSize(u64::MAX),
+            permissions,
+        }),
+    }
+}

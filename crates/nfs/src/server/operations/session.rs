@@ -1,0 +1,332 @@
+//! EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL,
+//! DESTROY_CLIENTID, RECLAIM_COMPLETE.
+
+use std::rc::Rc;
+
+use files::{Caller, Request};
+
+use crate::server::clients::Met;
+use crate::server::compound::{Compound, put};
+use crate::server::sessions::{Limits, Record, Session};
+use crate::server::states::ClientId;
+use crate::wire::*;
+use crate::xdr::{Encoder, Opaque};
+
+/// Flags of EXCHANGE_ID that a client may send.
+const FLAGS_ASKED: u32 = EXCHGID4_FLAG_SUPP_MOVED_REFER
+    | EXCHGID4_FLAG_SUPP_MOVED_MIGR
+    | EXCHGID4_FLAG_SUPP_FENCE_OPS
+    | EXCHGID4_FLAG_BIND_PRINC_STATEID
+    | EXCHGID4_FLAG_MASK_PNFS
+    | EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
+
+impl Compound<'_> {
+    /// EXCHANGE_ID (RFC 8881, section 18.35).
+    pub(super) async fn exchange_id(
+        &self,
+        of: &ExchangeId4Args<'_>,
+        out: &mut Encoder,
+    ) -> Nfsstat4 {
+        let result = self.introduced(of).await;
+        let owner = self.door.owner_id();
+        let result = result.map(|(id, sequence, flags)| ExchangeId4Resok {
+            eir_clientid: id,
+            eir_sequenceid: sequence,
+            eir_flags: flags | EXCHGID4_FLAG_USE_NON_PNFS,
+            eir_state_protect: StateProtect4R::Sp4None,
+            eir_server_owner: ServerOwner4 {
+                so_minor_id: 0,
+                so_major_id: Opaque(&owner),
+            },
+            eir_server_scope: Opaque(&owner),
+            eir_server_impl_id: None,
+        });
+        put(out, NfsOpnum4::OP_EXCHANGE_ID, result)
+    }
+
+    async fn introduced(&self, of: &ExchangeId4Args<'_>) -> Result<(ClientId, u32, u32), Nfsstat4> {
+        if of.eia_flags & !FLAGS_ASKED != 0 {
+            return Err(Nfsstat4::NFS4ERR_INVAL);
+        }
+        if !matches!(of.eia_state_protect, StateProtect4A::Sp4None) {
+            return Err(Nfsstat4::NFS4ERR_NOTSUPP);
+        }
+        let owner = &of.eia_clientowner;
+        let (verifier, name) = (owner.co_verifier, &owner.co_ownerid.0);
+        let principal = self.user.map(|user| user.uid);
+        let now_ms = self.door.now_ms();
+        let is_update = of.eia_flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A != 0;
+        let met = self
+            .door
+            .clients
+            .borrow()
+            .meet(1, name, verifier, principal);
+        if is_update {
+            return match met {
+                Met::Same(id) => Ok((
+                    id,
+                    self.door.session_sequence(id),
+                    EXCHGID4_FLAG_CONFIRMED_R,
+                )),
+                Met::Restarted(_) => Err(Nfsstat4::NFS4ERR_NOT_SAME),
+                Met::Other(_) => Err(Nfsstat4::NFS4ERR_PERM),
+                Met::Nobody | Met::Unconfirmed(_) => Err(Nfsstat4::NFS4ERR_NOENT),
+            };
+        }
+        match met {
+            // Also a client that has asked again because it did not hear the answer.
+            Met::Same(id) => Ok((
+                id,
+                self.door.session_sequence(id),
+                EXCHGID4_FLAG_CONFIRMED_R,
+            )),
+            Met::Other(id) if self.door.is_alive_with_state(id) => {
+                Err(Nfsstat4::NFS4ERR_CLID_INUSE)
+            }
+            Met::Other(id) => {
+                self.door.forget(id).await;
+                Ok(self.introduce(name, verifier, now_ms)?)
+            }
+            Met::Nobody | Met::Unconfirmed(_) | Met::Restarted(_) => {
+                Ok(self.introduce(name, verifier, now_ms)?)
+            }
+        }
+    }
+
+    fn introduce(
+        &self,
+        name: &[u8],
+        verifier: Verifier4,
+        now_ms: u64,
+    ) -> Result<(ClientId, u32, u32), Nfsstat4> {
+        let principal = self.user.map(|user| user.uid);
+        let mut clients = self.door.clients.borrow_mut();
+        if clients.len() >= self.door.clients_max {
+            return Err(Nfsstat4::NFS4ERR_DELAY);
+        }
+        let id = clients.introduce(1, name, verifier, principal, now_ms);
+        Ok((id, 1, 0))
+    }
+
+    /// CREATE_SESSION (RFC 8881, section 18.36).
+    pub(super) async fn create_session(
+        &self,
+        of: &CreateSession4Args<'_>,
+        out: &mut Encoder,
+    ) -> Nfsstat4 {
+        let begin = out.size();
+        let result = self.session_created(of).await;
+        let answer = match result {
+            Ok(Made::Again(answer)) => {
+                out.bytes(&answer);
+                return Nfsstat4::NFS4_OK;
+            }
+            Ok(Made::New(answer)) => Ok(answer),
+            Err(status) => Err(status),
+        };
+        let status = put(out, NfsOpnum4::OP_CREATE_SESSION, answer);
+        if status == Nfsstat4::NFS4_OK {
+            let answer = out.as_bytes()[begin..].to_vec();
+            let mut clients = self.door.clients.borrow_mut();
+            if let Some(client) = clients.get_mut(of.csa_clientid) {
+                client.session_answer = Some(answer);
+            }
+        }
+        status
+    }
+
+    async fn session_created(&self, of: &CreateSession4Args<'_>) -> Result<Made, Nfsstat4> {
+        let known = CREATE_SESSION4_FLAG_PERSIST
+            | CREATE_SESSION4_FLAG_CONN_BACK_CHAN
+            | CREATE_SESSION4_FLAG_CONN_RDMA;
+        if of.csa_flags & !known != 0 {
+            return Err(Nfsstat4::NFS4ERR_INVAL);
+        }
+        let id = of.csa_clientid;
+        let limits = {
+            let mut clients = self.door.clients.borrow_mut();
+            let client = clients
+                .get_mut(id)
+                .filter(|client| client.record.family == 1);
+            let client = client.ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+            if client.session_sequence.wrapping_sub(1) == of.csa_sequence {
+                let again = client.session_answer.clone().map(Made::Again);
+                return again.ok_or(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
+            }
+            if client.session_sequence != of.csa_sequence {
+                return Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
+            }
+            if !client.is_confirmed && client.record.principal != self.user.map(|user| user.uid) {
+                return Err(Nfsstat4::NFS4ERR_CLID_INUSE);
+            }
+            Limits::agree(&of.csa_fore_chan_attrs)?
+        };
+        let back = Limits::agree(&of.csa_back_chan_attrs);
+        let wants_back = of.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0 && back.is_ok();
+        self.door.confirm(id).await?;
+        let session = {
+            let mut sessions = self.door.sessions.borrow_mut();
+            sessions.fresh_id(id, self.door.instance)
+        };
+        let record = Record {
+            id: session,
+            client: id,
+            limits,
+            callback_program: of.csa_cb_program,
+        };
+        let request = Request::PutRecord {
+            key: Record::key(&session),
+            value: record.to_row(),
+        };
+        self.ask(&Caller::ROOT, request).await?;
+        let mut made = Session::new(record, false);
+        if wants_back {
+            made.back = Rc::downgrade(self.connection);
+        }
+        self.door.sessions.borrow_mut().add(made);
+        let mut clients = self.door.clients.borrow_mut();
+        let client = clients
+            .get_mut(id)
+            .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        client.sessions.insert(session);
+        client.session_sequence = client.session_sequence.wrapping_add(1);
+        client.session_answer = None;
+        client.renewed_ms = self.door.now_ms();
+        let mut flags = CREATE_SESSION4_FLAG_PERSIST & of.csa_flags;
+        if wants_back {
+            flags |= CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
+        }
+        Ok(Made::New(CreateSession4Resok {
+            csr_sessionid: session,
+            csr_sequence: of.csa_sequence,
+            csr_flags: flags,
+            csr_fore_chan_attrs: limits.to_wire(),
+            csr_back_chan_attrs: back.map_or_else(|_| none(), Limits::to_wire),
+        }))
+    }
+
+    /// DESTROY_SESSION (RFC 8881, section 18.37).
+    pub(super) async fn destroy_session(&self, id: &Sessionid4) -> Result<(), Nfsstat4> {
+        let own = self.on_slot.filter(|on| on.session == *id);
+        // In its own session it is the last operation: its answer goes with the session.
+        if own.is_some() && self.operation + 1 != self.operations {
+            return Err(Nfsstat4::NFS4ERR_NOT_ONLY_OP);
+        }
+        {
+            let sessions = self.door.sessions.borrow();
+            let session = sessions.get(id).ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
+            if session.is_busy_but(own.map(|on| on.slot)) {
+                return Err(Nfsstat4::NFS4ERR_DELAY);
+            }
+            if session.is_back_busy {
+                return Err(Nfsstat4::NFS4ERR_BACK_CHAN_BUSY);
+            }
+        }
+        self.door.end_session(id).await
+    }
+
+    /// BIND_CONN_TO_SESSION (RFC 8881, section 18.34).
+    pub(super) fn bind_connection(
+        &self,
+        of: &BindConnToSession4Args,
+    ) -> Result<BindConnToSession4Resok, Nfsstat4> {
+        let mut sessions = self.door.sessions.borrow_mut();
+        let session = sessions
+            .get_mut(&of.bctsa_sessid)
+            .ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
+        let back = match of.bctsa_dir {
+            ChannelDirFromClient4::CDFC4_FORE => false,
+            ChannelDirFromClient4::CDFC4_BACK
+            | ChannelDirFromClient4::CDFC4_FORE_OR_BOTH
+            | ChannelDirFromClient4::CDFC4_BACK_OR_BOTH => true,
+            _ => return Err(Nfsstat4::NFS4ERR_INVAL),
+        };
+        if back {
+            session.back = Rc::downgrade(self.connection);
+        }
+        let direction = match of.bctsa_dir {
+            ChannelDirFromClient4::CDFC4_FORE => ChannelDirFromServer4::CDFS4_FORE,
+            ChannelDirFromClient4::CDFC4_BACK => ChannelDirFromServer4::CDFS4_BACK,
+            _ => ChannelDirFromServer4::CDFS4_BOTH,
+        };
+        Ok(BindConnToSession4Resok {
+            bctsr_sessid: of.bctsa_sessid,
+            bctsr_dir: direction,
+            bctsr_use_conn_in_rdma_mode: false,
+        })
+    }
+
+    /// BACKCHANNEL_CTL (RFC 8881, section 18.33).
+    pub(super) fn backchannel_ctl(&self, of: &BackchannelCtl4Args<'_>) -> Result<(), Nfsstat4> {
+        let on = self.on_slot.ok_or(Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
+        let is_known = |parms: &CallbackSecParms4<'_>| {
+            matches!(
+                parms,
+                CallbackSecParms4::AuthNone | CallbackSecParms4::AuthSys(_)
+            )
+        };
+        if !of.bca_sec_parms.iter().any(is_known) {
+            return Err(Nfsstat4::NFS4ERR_INVAL);
+        }
+        let mut sessions = self.door.sessions.borrow_mut();
+        let session = sessions
+            .get_mut(&on.session)
+            .ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
+        session.record.callback_program = of.bca_cb_program;
+        Ok(())
+    }
+
+    /// DESTROY_CLIENTID (RFC 8881, section 18.50).
+    pub(super) async fn destroy_client(&self, id: ClientId) -> Result<(), Nfsstat4> {
+        {
+            let clients = self.door.clients.borrow();
+            let client = clients.get(id).ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+            let holds = !self.door.states.borrow().of_client(id).is_empty();
+            if !client.sessions.is_empty() || holds {
+                return Err(Nfsstat4::NFS4ERR_CLIENTID_BUSY);
+            }
+        }
+        self.door.forget(id).await;
+        Ok(())
+    }
+
+    /// RECLAIM_COMPLETE (RFC 8881, section 18.51).
+    pub(super) fn reclaim_complete(&self, of: &ReclaimComplete4Args) -> Result<(), Nfsstat4> {
+        let id = self.client()?;
+        if of.rca_one_fs {
+            self.place()?;
+            return Ok(());
+        }
+        let mut clients = self.door.clients.borrow_mut();
+        let client = clients
+            .get_mut(id)
+            .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        if client.has_reclaimed {
+            return Err(Nfsstat4::NFS4ERR_COMPLETE_ALREADY);
+        }
+        client.has_reclaimed = true;
+        drop(clients);
+        self.door.reclaimed();
+        Ok(())
+    }
+}
+
+/// A session that was made.
+enum Made {
+    New(CreateSession4Resok),
+    /// The client asks again: this was answered, with the operation's number.
+    Again(Vec<u8>),
+}
+
+/// No channel.
+fn none() -> ChannelAttrs4 {
+    ChannelAttrs4 {
+        ca_headerpadsize: 0,
+        ca_maxrequestsize: 0,
+        ca_maxresponsesize: 0,
+        ca_maxresponsesize_cached: 0,
+        ca_maxoperations: 0,
+        ca_maxrequests: 0,
+        ca_rdma_ird: None,
+    }
+}

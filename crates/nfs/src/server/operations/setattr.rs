@@ -1,0 +1,37 @@
+//! SETATTR.
+
+use files::{Request, Share};
+
+use crate::server::attributes::to_set;
+use crate::server::compound::Compound;
+use crate::wire::*;
+use crate::xdr::Encoder;
+
+impl Compound<'_> {
+    /// SETATTR (RFC 8881, section 18.30). All of it is done or nothing.
+    pub(super) async fn setattr(&self, of: &Setattr4Args<'_>, out: &mut Encoder) -> Nfsstat4 {
+        let result = self.set(of).await;
+        let status = result.err().unwrap_or(Nfsstat4::NFS4_OK);
+        out.put(&NfsOpnum4::OP_SETATTR);
+        out.put(&Setattr4Res {
+            status,
+            attrsset: result.unwrap_or_default(),
+        });
+        status
+    }
+
+    async fn set(&self, of: &Setattr4Args<'_>) -> Result<Bitmap4, Nfsstat4> {
+        let object = self.object()?;
+        let (set, mask) = to_set(&of.obj_attributes, self.minor)?;
+        let mut caller = self.changer(object)?;
+        if set.size.is_some() {
+            caller.holder = self.holder_for(&of.stateid, object, Share::WRITE)?;
+        }
+        self.door
+            .settling(object, || {
+                self.ask(&caller, Request::SetAttributes(object, set))
+            })
+            .await?;
+        Ok(mask)
+    }
+}

@@ -1,0 +1,395 @@
+//! Sessions: slots that make every request's answer come exactly once (RFC 8881, section 2.10).
+//!
+//! A session's row, under `session/` and its identity (16), numbers little-endian:
+//!
+//! ```text
+//!  0         1       4        12            16             20              24
+//!  | version | zeros | client | request max | response max | cached max    |
+//!  24               28      32                  36
+//!  | operations max | slots | callback program | flags (bit 0: callbacks over its connection) |
+//! ```
+
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use crate::wire::{ChannelAttrs4, Nfsstat4, Sessionid4};
+
+use super::connection::Connection;
+use super::states::ClientId;
+
+/// Where rows of sessions begin.
+pub(super) const ROWS: &[u8] = b"session/";
+
+const VERSION: u8 = 1;
+const ROW_LEN: usize = 37;
+
+/// What a session's channels carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Bytes of a request at most.
+    pub(super) request_max: u32,
+    /// Bytes of an answer at most.
+    pub(super) response_max: u32,
+    /// Bytes of an answer that is kept, at most.
+    pub(super) cached_max: u32,
+    /// Operations of a compound at most.
+    pub(super) operations_max: u32,
+    /// Requests at a time.
+    pub(super) slots: u32,
+}
+
+/// What the server takes at most.
+const MOST: Limits = Limits {
+    request_max: super::RECORD_MAX as u32,
+    response_max: super::RECORD_MAX as u32,
+    cached_max: 16 << 10,
+    operations_max: 64,
+    slots: 64,
+};
+
+/// Below this no compound of any use goes through.
+const REQUEST_LEAST: u32 = 512;
+
+impl Limits {
+    /// What both sides agree on.
+    ///
+    /// # Errors
+    /// TOOSMALL: the client's own are of no use.
+    pub(super) fn agree(asked: &ChannelAttrs4) -> Result<Self, Nfsstat4> {
+        let least = asked.ca_maxrequestsize.min(asked.ca_maxresponsesize);
+        if least < REQUEST_LEAST || asked.ca_maxoperations < 2 {
+            return Err(Nfsstat4::NFS4ERR_TOOSMALL);
+        }
+        if asked.ca_maxrequests == 0 {
+            return Err(Nfsstat4::NFS4ERR_INVAL);
+        }
+        Ok(Self {
+            request_max: asked.ca_maxrequestsize.min(MOST.request_max),
+            response_max: asked.ca_maxresponsesize.min(MOST.response_max),
+            cached_max: asked.ca_maxresponsesize_cached.min(MOST.cached_max),
+            operations_max: asked.ca_maxoperations.min(MOST.operations_max),
+            slots: asked.ca_maxrequests.min(MOST.slots),
+        })
+    }
+
+    /// As the client is told.
+    pub(super) fn to_wire(self) -> ChannelAttrs4 {
+        ChannelAttrs4 {
+            ca_headerpadsize: 0,
+            ca_maxrequestsize: self.request_max,
+            ca_maxresponsesize: self.response_max,
+            ca_maxresponsesize_cached: self.cached_max,
+            ca_maxoperations: self.operations_max,
+            ca_maxrequests: self.slots,
+            ca_rdma_ird: None,
+        }
+    }
+}
+
+/// What is kept of a session for a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) id: Sessionid4,
+    pub(super) client: ClientId,
+    pub(super) limits: Limits,
+    pub(super) callback_program: u32,
+}
+
+impl Record {
+    pub(super) fn key(id: &Sessionid4) -> Vec<u8> {
+        [ROWS, id].concat()
+    }
+
+    pub(super) fn to_row(&self) -> Vec<u8> {
+        let mut row = vec![VERSION, 0, 0, 0];
+        row.extend(self.client.to_le_bytes());
+        let limits = &self.limits;
+        for number in [
+            limits.request_max,
+            limits.response_max,
+            limits.cached_max,
+            limits.operations_max,
+            limits.slots,
+            self.callback_program,
+        ] {
+            row.extend(number.to_le_bytes());
+        }
+        row.push(0);
+        debug_assert_eq!(row.len(), ROW_LEN);
+        row
+    }
+
+    /// None: no row of a session of this version.
+    pub(super) fn from_row(key: &[u8], row: &[u8]) -> Option<Self> {
+        let id = key.strip_prefix(ROWS)?.try_into().ok()?;
+        let row: &[u8; ROW_LEN] = row.try_into().ok()?;
+        if row[..4] != [VERSION, 0, 0, 0] || row[ROW_LEN - 1] != 0 {
+            return None;
+        }
+        let number = |at: usize| {
+            let mut bytes = [0; 4];
+            bytes.copy_from_slice(&row[at..at + 4]);
+            u32::from_le_bytes(bytes)
+        };
+        let limits = Limits {
+            request_max: number(12),
+            response_max: number(16),
+            cached_max: number(20),
+            operations_max: number(24),
+            slots: number(28),
+        };
+        if limits.slots == 0 || limits.slots > MOST.slots {
+            return None;
+        }
+        Some(Self {
+            id,
+            client: u64::from(number(4)) | u64::from(number(8)) << 32,
+            limits,
+            callback_program: number(32),
+        })
+    }
+}
+
+/// A place for one request at a time.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The sequence number of the last request; none: there was none since the restart, and any can be
+    /// the first.
+    sequence: Option<u32>,
+    is_busy: bool,
+    /// What was answered to it, if the client asked for that to be kept.
+    answer: Option<Rc<[u8]>>,
+}
+
+/// What a SEQUENCE finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// A new request.
+    New,
+    /// The last one again: this was answered.
+    Again(Rc<[u8]>),
+}
+
+/// A session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) record: Record,
+    slots: Vec<Slot>,
+    /// The highest slot that the client has used lately.
+    pub(super) highest: u32,
+    /// Over which callbacks go.
+    pub(super) back: Weak<Connection>,
+    /// The sequence number of the one slot of callbacks.
+    pub(super) back_sequence: u32,
+    /// A callback is under way.
+    pub(super) is_back_busy: bool,
+}
+
+impl Session {
+    /// A new session's slots begin with sequence number 1; one of before a restart with any.
+    pub(super) fn new(record: Record, is_restored: bool) -> Self {
+        let slot = || Slot {
+            sequence: (!is_restored).then_some(0),
+            ..Slot::default()
+        };
+        let slots = (0..record.limits.slots).map(|_| slot()).collect();
+        Self {
+            record,
+            slots,
+            highest: 0,
+            back: Weak::new(),
+            back_sequence: 0,
+            is_back_busy: false,
+        }
+    }
+
+    /// A request comes on a slot.
+    ///
+    /// # Errors
+    /// BADSLOT; SEQ_MISORDERED; DELAY: it is being carried out; RETRY_UNCACHED_REP: the client did not
+    /// want the answer kept.
+    pub(super) fn begin(&mut self, slot: u32, sequence: u32) -> Result<Turn, Nfsstat4> {
+        let place = self
+            .slots
+            .get_mut(slot as usize)
+            .ok_or(Nfsstat4::NFS4ERR_BADSLOT)?;
+        let is_next = place
+            .sequence
+            .is_none_or(|last| sequence == last.wrapping_add(1));
+        let is_last = place.sequence == Some(sequence);
+        if place.is_busy {
+            let delay = Nfsstat4::NFS4ERR_DELAY;
+            return Err(if is_last {
+                delay
+            } else {
+                Nfsstat4::NFS4ERR_SEQ_MISORDERED
+            });
+        }
+        if is_next {
+            *place = Slot {
+                sequence: Some(sequence),
+                is_busy: true,
+                answer: None,
+            };
+            return Ok(Turn::New);
+        }
+        if !is_last {
+            return Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
+        }
+        let answer = place.answer.clone();
+        // Of a slot that was never used there is nothing to repeat.
+        let missing = if sequence == 0 {
+            Nfsstat4::NFS4ERR_SEQ_MISORDERED
+        } else {
+            Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP
+        };
+        answer.map(Turn::Again).ok_or(missing)
+    }
+
+    /// The request of a slot has been answered; the answer is kept if it is given.
+    pub(super) fn end(&mut self, slot: u32, answer: Option<&[u8]>) {
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            place.is_busy = false;
+            place.answer = answer.map(Rc::from);
+        }
+    }
+
+    /// Whether a request other than that of this slot is being carried out.
+    pub(super) fn is_busy_but(&self, slot: Option<u32>) -> bool {
+        let numbered = self.slots.iter().zip(0u32..);
+        let mut others = numbered.filter(|(_, at)| Some(*at) != slot);
+        others.any(|(slot, _)| slot.is_busy)
+    }
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    by_id: BTreeMap<Sessionid4, Session>,
+    next: u32,
+}
+
+impl Sessions {
+    /// An identity that was never used before: the client's number, the server's instance, a counter.
+    pub(super) fn fresh_id(&mut self, client: ClientId, instance: u32) -> Sessionid4 {
+        self.next += 1;
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&client.to_be_bytes());
+        id[8..12].copy_from_slice(&instance.to_be_bytes());
+        id[12..].copy_from_slice(&self.next.to_be_bytes());
+        id
+    }
+
+    pub(super) fn add(&mut self, session: Session) {
+        self.by_id.insert(session.record.id, session);
+    }
+
+    pub(super) fn get(&self, id: &Sessionid4) -> Option<&Session> {
+        self.by_id.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &Sessionid4) -> Option<&mut Session> {
+        self.by_id.get_mut(id)
+    }
+
+    pub(super) fn remove(&mut self, id: &Sessionid4) -> Option<Session> {
+        self.by_id.remove(id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(slots: u32) -> Record {
+        Record {
+            id: [7; 16],
+            client: 0x1_0000_0002,
+            limits: Limits { slots, ..MOST },
+            callback_program: 0x4000_0000,
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_from_its_row_and_nothing_else_does() {
+        let record = record(3);
+        let (key, row) = (Record::key(&record.id), record.to_row());
+        assert_eq!(Record::from_row(&key, &row), Some(record));
+        assert_eq!(Record::from_row(&key[..20], &row), None);
+        assert_eq!(Record::from_row(&key, &row[1..]), None);
+        for at in [0, 1, 2, 3, 28, 29, ROW_LEN - 1] {
+            let mut other = row.clone();
+            other[at] = 99;
+            assert_eq!(Record::from_row(&key, &other), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_slot_answers_a_repeat_as_it_answered_first() {
+        let mut session = Session::new(record(2), false);
+        assert_eq!(session.begin(2, 1), Err(Nfsstat4::NFS4ERR_BADSLOT));
+        assert_eq!(session.begin(0, 2), Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED));
+        assert_eq!(session.begin(0, 0), Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED));
+        assert_eq!(session.begin(0, 1), Ok(Turn::New));
+        assert_eq!(
+            session.begin(0, 1),
+            Err(Nfsstat4::NFS4ERR_DELAY),
+            "under way"
+        );
+        assert!(session.is_busy_but(None) && !session.is_busy_but(Some(0)));
+        session.end(0, Some(b"done"));
+        assert_eq!(session.begin(0, 1), Ok(Turn::Again(Rc::from(*b"done"))));
+        assert_eq!(session.begin(0, 2), Ok(Turn::New));
+        session.end(0, None);
+        assert_eq!(
+            session.begin(0, 2),
+            Err(Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP)
+        );
+        assert_eq!(session.begin(0, 1), Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED));
+    }
+
+    #[test]
+    fn sequence_numbers_go_round() {
+        let mut session = Session::new(record(1), true);
+        assert_eq!(
+            session.begin(0, u32::MAX),
+            Ok(Turn::New),
+            "any is the first after a restart"
+        );
+        session.end(0, None);
+        assert_eq!(session.begin(0, 0), Ok(Turn::New));
+    }
+
+    #[test]
+    fn channels_are_no_larger_than_either_side_takes() {
+        let asked = ChannelAttrs4 {
+            ca_headerpadsize: 0,
+            ca_maxrequestsize: u32::MAX,
+            ca_maxresponsesize: 4096,
+            ca_maxresponsesize_cached: 100,
+            ca_maxoperations: 8,
+            ca_maxrequests: 1000,
+            ca_rdma_ird: None,
+        };
+        let limits = Limits::agree(&asked).expect("of use");
+        assert_eq!(
+            (limits.request_max, limits.response_max),
+            (MOST.request_max, 4096)
+        );
+        assert_eq!((limits.cached_max, limits.slots), (100, MOST.slots));
+        let small = ChannelAttrs4 {
+            ca_maxrequestsize: 100,
+            ..asked.clone()
+        };
+        assert_eq!(Limits::agree(&small), Err(Nfsstat4::NFS4ERR_TOOSMALL));
+        let none = ChannelAttrs4 {
+            ca_maxrequests: 0,
+            ..asked
+        };
+        assert_eq!(Limits::agree(&none), Err(Nfsstat4::NFS4ERR_INVAL));
+    }
+}

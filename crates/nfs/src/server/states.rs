@@ -1,0 +1,572 @@
+//! What clients hold, by stateid: opens, locks, delegations (RFC 8881, section 8.2; RFC 7530, section
+//! 9.1).
+//!
+//! A stateid's twelve bytes:
+//!
+//! ```text
+//!  0          4         8            12
+//!  | instance | place   | generation |      big-endian
+//! ```
+//! The instance is the server's since its start, so that stateids of an earlier one are told apart from
+//! rubbish; a place of the table has another generation each time it is used.
+//!
+//! The conflicts between clients are the file system's business ([`files::Holder`]): here is only what
+//! a client may say about its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use files::{Delegation, Handle, Share};
+
+use crate::wire::{Nfsstat4, Stateid4};
+
+/// A client, by the number that it got.
+pub(super) type ClientId = u64;
+
+/// Whose opens or locks: a client's owners have numbers, for the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OwnerKind {
+    Open,
+    Lock,
+}
+
+/// One thing that a client holds.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) client: ClientId,
+    pub(super) file: Handle,
+    /// Counts the changes of what is held.
+    sequence: u32,
+    pub(super) held: Held,
+    /// Taken away from the client, which has not acknowledged it yet.
+    pub(super) is_revoked: bool,
+}
+
+/// What is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    Open(Open),
+    Lock {
+        owner: u64,
+        /// The open under which it was taken.
+        open: StateNum,
+    },
+    Delegation {
+        kind: Delegation,
+        /// Until when it must have been given back, in the door's milliseconds.
+        recalled_until_ms: Option<u64>,
+    },
+}
+
+/// An open of a file by an owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    pub(super) owner: u64,
+    pub(super) access: Share,
+    pub(super) deny: Share,
+    /// Which combinations of access and deny it was opened with: bit `access * 4 + deny`. Only to a
+    /// union of some of them can it be reduced (RFC 8881, section 18.18).
+    with: u16,
+    /// NFSv4.0: the owner has confirmed that it is no ghost of an earlier one.
+    pub(super) is_confirmed: bool,
+}
+
+impl Open {
+    pub(super) fn new(owner: u64, access: Share, deny: Share, is_confirmed: bool) -> Self {
+        Self {
+            owner,
+            access,
+            deny,
+            with: combination(access, deny),
+            is_confirmed,
+        }
+    }
+
+    /// Opened once more.
+    pub(super) fn add(&mut self, access: Share, deny: Share) {
+        self.access |= access;
+        self.deny |= deny;
+        self.with |= combination(access, deny);
+    }
+
+    /// Reduces it.
+    ///
+    /// # Errors
+    /// INVAL: it was never opened like that.
+    pub(super) fn reduce(&mut self, access: Share, deny: Share) -> Result<(), Nfsstat4> {
+        let is_below = |at: u16| {
+            let (of_access, of_deny) = apart(at);
+            access.contains(of_access) && deny.contains(of_deny)
+        };
+        let kept = (0..16).filter(|at| self.with >> at & 1 == 1 && is_below(*at));
+        let (mut union, mut left) = ((Share::empty(), Share::empty()), 0);
+        for at in kept {
+            let (of_access, of_deny) = apart(at);
+            union = (union.0 | of_access, union.1 | of_deny);
+            left |= 1 << at;
+        }
+        if union != (access, deny) || access.is_empty() {
+            return Err(Nfsstat4::NFS4ERR_INVAL);
+        }
+        (self.access, self.deny, self.with) = (access, deny, left);
+        Ok(())
+    }
+}
+
+fn combination(access: Share, deny: Share) -> u16 {
+    1 << (access.bits() * 4 + deny.bits())
+}
+
+fn apart(at: u16) -> (Share, Share) {
+    let share = |bits: u16| Share::from_bits_truncate(bits as u8 & 3);
+    (share(at / 4), share(at % 4))
+}
+
+/// A place in the table.
+pub(super) type StateNum = u32;
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    state: Option<State>,
+}
+
+/// All that is held through this door.
+#[derive(Debug)]
+pub(super) struct States {
+    instance: u32,
+    slots: Vec<Slot>,
+    free: Vec<StateNum>,
+    of_owner: BTreeMap<(u64, Handle), StateNum>,
+    delegations: BTreeMap<(Handle, ClientId), StateNum>,
+    of_client: BTreeMap<ClientId, BTreeSet<StateNum>>,
+    of_file: BTreeMap<Handle, BTreeSet<StateNum>>,
+    owners: BTreeMap<(ClientId, OwnerKind, Box<[u8]>), u64>,
+    owner_names: BTreeMap<u64, (ClientId, OwnerKind, Box<[u8]>)>,
+    owner_next: u64,
+}
+
+/// What a stateid in a request stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// Nothing: all zeros.
+    Anonymous,
+    /// Nothing, and locks of others are no hindrance to reading: all ones.
+    Bypass,
+    /// Something that is held.
+    State(StateNum),
+}
+
+/// The stateid that stands for the compound's current one (RFC 8881, section 8.2.3).
+pub(super) const CURRENT: Stateid4 = Stateid4 {
+    seqid: 1,
+    other: [0; 12],
+};
+
+impl States {
+    /// Of a server that has started as this instance.
+    pub(super) fn new(instance: u32) -> Self {
+        Self {
+            instance,
+            slots: Vec::new(),
+            free: Vec::new(),
+            of_owner: BTreeMap::new(),
+            delegations: BTreeMap::new(),
+            of_client: BTreeMap::new(),
+            of_file: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            owner_names: BTreeMap::new(),
+            owner_next: 1,
+        }
+    }
+
+    /// The number of a client's owner, given to it if it has none.
+    pub(super) fn owner(&mut self, client: ClientId, kind: OwnerKind, name: &[u8]) -> u64 {
+        let key = (client, kind, Box::from(name));
+        if let Some(owner) = self.owners.get(&key) {
+            return *owner;
+        }
+        let owner = self.owner_next;
+        self.owner_next += 1;
+        self.owner_names.insert(owner, key.clone());
+        self.owners.insert(key, owner);
+        owner
+    }
+
+    /// The number of a client's owner, if it has one.
+    pub(super) fn known_owner(
+        &self,
+        client: ClientId,
+        kind: OwnerKind,
+        name: &[u8],
+    ) -> Option<u64> {
+        self.owners.get(&(client, kind, Box::from(name))).copied()
+    }
+
+    /// The client and the name of an owner.
+    pub(super) fn owner_name(&self, owner: u64) -> Option<(ClientId, &[u8])> {
+        let (client, _, name) = self.owner_names.get(&owner)?;
+        Some((*client, name))
+    }
+
+    /// Forgets an owner that holds nothing.
+    pub(super) fn forget_owner(&mut self, owner: u64) {
+        debug_assert!(self.held_by(owner).next().is_none(), "it holds something");
+        if let Some(key) = self.owner_names.remove(&owner) {
+            self.owners.remove(&key);
+        }
+    }
+
+    /// What an owner holds.
+    pub(super) fn held_by(&self, owner: u64) -> impl Iterator<Item = StateNum> + '_ {
+        let least = Handle::from_bytes([0; 12]);
+        let range = self.of_owner.range((owner, least)..);
+        range
+            .take_while(move |((of, _), _)| *of == owner)
+            .map(|(_, num)| *num)
+    }
+
+    /// What this owner holds of a file.
+    pub(super) fn of_owner(&self, owner: u64, file: Handle) -> Option<StateNum> {
+        self.of_owner.get(&(owner, file)).copied()
+    }
+
+    /// The delegation of a file that a client has.
+    pub(super) fn delegation(&self, client: ClientId, file: Handle) -> Option<StateNum> {
+        self.delegations.get(&(file, client)).copied()
+    }
+
+    /// What a client holds.
+    pub(super) fn of_client(&self, client: ClientId) -> Vec<StateNum> {
+        let held = self.of_client.get(&client).into_iter().flatten();
+        held.copied().collect()
+    }
+
+    /// Who holds something of a file.
+    pub(super) fn holders_of(&self, file: Handle) -> BTreeSet<ClientId> {
+        let held = self.of_file.get(&file).into_iter().flatten();
+        held.filter_map(|num| self.get(*num))
+            .map(|state| state.client)
+            .collect()
+    }
+
+    /// How much is held in all.
+    pub(super) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn get(&self, num: StateNum) -> Option<&State> {
+        self.slots.get(num as usize)?.state.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, num: StateNum) -> Option<&mut State> {
+        self.slots.get_mut(num as usize)?.state.as_mut()
+    }
+
+    /// Something new is held.
+    pub(super) fn add(&mut self, client: ClientId, file: Handle, held: Held) -> StateNum {
+        let num = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as StateNum
+        });
+        match &held {
+            Held::Open(Open { owner, .. }) | Held::Lock { owner, .. } => {
+                self.of_owner.insert((*owner, file), num);
+            }
+            Held::Delegation { .. } => {
+                self.delegations.insert((file, client), num);
+            }
+        }
+        self.of_client.entry(client).or_default().insert(num);
+        self.of_file.entry(file).or_default().insert(num);
+        let slot = &mut self.slots[num as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = Some(State {
+            client,
+            file,
+            sequence: 1,
+            held,
+            is_revoked: false,
+        });
+        num
+    }
+
+    /// It is held no more.
+    pub(super) fn remove(&mut self, num: StateNum) -> Option<State> {
+        let state = self.slots.get_mut(num as usize)?.state.take()?;
+        self.free.push(num);
+        match &state.held {
+            Held::Open(Open { owner, .. }) | Held::Lock { owner, .. } => {
+                self.of_owner.remove(&(*owner, state.file));
+            }
+            Held::Delegation { .. } => {
+                self.delegations.remove(&(state.file, state.client));
+            }
+        }
+        drop_from(&mut self.of_client, &state.client, num);
+        drop_from(&mut self.of_file, &state.file, num);
+        Some(state)
+    }
+
+    /// Locks that were taken under an open.
+    pub(super) fn locks_under(&self, open: StateNum) -> Vec<StateNum> {
+        let Some(state) = self.get(open) else {
+            return Vec::new();
+        };
+        let of_file = self.of_file.get(&state.file).into_iter().flatten().copied();
+        let is_under = |num: &StateNum| {
+            let held = self.get(*num).map(|state| &state.held);
+            matches!(held, Some(Held::Lock { open: under, .. }) if *under == open)
+        };
+        of_file.filter(is_under).collect()
+    }
+
+    /// Forgets a client with its owners; what it held is returned.
+    pub(super) fn forget_client(&mut self, client: ClientId) -> Vec<State> {
+        let held = self.of_client(client);
+        let states = held
+            .into_iter()
+            .filter_map(|num| self.remove(num))
+            .collect();
+        self.owners.retain(|(of, _, _), _| *of != client);
+        self.owner_names.retain(|_, (of, _, _)| *of != client);
+        states
+    }
+
+    /// The stateid of something held.
+    pub(super) fn stateid(&self, num: StateNum) -> Stateid4 {
+        let slot = &self.slots[num as usize];
+        let mut other = [0; 12];
+        other[..4].copy_from_slice(&self.instance.to_be_bytes());
+        other[4..8].copy_from_slice(&num.to_be_bytes());
+        other[8..].copy_from_slice(&slot.generation.to_be_bytes());
+        let seqid = slot.state.as_ref().map_or(0, |state| state.sequence);
+        Stateid4 { seqid, other }
+    }
+
+    /// What is held has changed: its stateid is another one. Zero means "the newest" and is left out.
+    pub(super) fn changed(&mut self, num: StateNum) -> Stateid4 {
+        if let Some(state) = self.get_mut(num) {
+            state.sequence = state.sequence.wrapping_add(1).max(1);
+        }
+        self.stateid(num)
+    }
+
+    /// What a client's stateid stands for.
+    ///
+    /// # Errors
+    /// STALE_STATEID: of an earlier instance. OLD_STATEID: what is held has changed since.
+    /// BAD_STATEID: none of this client's. DELEG_REVOKED, EXPIRED: it was taken away.
+    pub(super) fn find(
+        &self,
+        stateid: &Stateid4,
+        client: Option<ClientId>,
+    ) -> Result<Named, Nfsstat4> {
+        let (seqid, other) = (stateid.seqid, stateid.other);
+        match (seqid, other) {
+            (0, other) if other == [0; 12] => return Ok(Named::Anonymous),
+            (u32::MAX, other) if other == [0xff; 12] => return Ok(Named::Bypass),
+            _ => {}
+        }
+        let word = |at: usize| {
+            let mut bytes = [0; 4];
+            bytes.copy_from_slice(&other[at..at + 4]);
+            u32::from_be_bytes(bytes)
+        };
+        let (instance, num, generation) = (word(0), word(4), word(8));
+        if instance != self.instance {
+            let is_ours = other != [0; 12] && other != [0xff; 12] && instance < self.instance;
+            let stale = Nfsstat4::NFS4ERR_STALE_STATEID;
+            return Err(if is_ours {
+                stale
+            } else {
+                Nfsstat4::NFS4ERR_BAD_STATEID
+            });
+        }
+        let slot = self.slots.get(num as usize);
+        let slot = slot.filter(|slot| slot.generation == generation);
+        let state = slot.and_then(|slot| slot.state.as_ref());
+        let state = state.filter(|state| client.is_none_or(|client| client == state.client));
+        let state = state.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+        // Serial numbers: what is less than half the circle behind is old.
+        let behind = state.sequence.wrapping_sub(seqid);
+        if seqid != 0 && behind != 0 {
+            let is_old = behind < 1 << 31;
+            let old = Nfsstat4::NFS4ERR_OLD_STATEID;
+            return Err(if is_old {
+                old
+            } else {
+                Nfsstat4::NFS4ERR_BAD_STATEID
+            });
+        }
+        if state.is_revoked {
+            return Err(match state.held {
+                Held::Delegation { .. } => Nfsstat4::NFS4ERR_DELEG_REVOKED,
+                _ => Nfsstat4::NFS4ERR_EXPIRED,
+            });
+        }
+        Ok(Named::State(num))
+    }
+
+    /// As [`States::find`], also of what was revoked: which is to be freed.
+    pub(super) fn find_revoked(
+        &self,
+        stateid: &Stateid4,
+        client: ClientId,
+    ) -> Result<Named, Nfsstat4> {
+        match self.find(stateid, Some(client)) {
+            Err(Nfsstat4::NFS4ERR_DELEG_REVOKED | Nfsstat4::NFS4ERR_EXPIRED) => {
+                let mut num = [0; 4];
+                num.copy_from_slice(&stateid.other[4..8]);
+                Ok(Named::State(u32::from_be_bytes(num)))
+            }
+            found => found,
+        }
+    }
+}
+
+fn drop_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<StateNum>>, key: &K, num: StateNum) {
+    if let Some(set) = map.get_mut(key) {
+        set.remove(&num);
+        if set.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use files::VolumeId;
+
+    fn file(number: u64) -> Handle {
+        Handle {
+            volume: VolumeId(1),
+            file: files::FileId(number),
+        }
+    }
+
+    fn open(owner: u64) -> Held {
+        Held::Open(Open::new(owner, Share::READ, Share::empty(), true))
+    }
+
+    #[test]
+    fn a_stateid_names_what_is_held_until_it_is_not() {
+        let mut states = States::new(9);
+        let owner = states.owner(1, OwnerKind::Open, b"o");
+        let num = states.add(1, file(5), open(owner));
+        let first = states.stateid(num);
+        assert_eq!(states.find(&first, Some(1)), Ok(Named::State(num)));
+        assert_eq!(
+            states.find(&first, Some(2)),
+            Err(Nfsstat4::NFS4ERR_BAD_STATEID)
+        );
+        let second = states.changed(num);
+        assert_eq!(
+            states.find(&first, Some(1)),
+            Err(Nfsstat4::NFS4ERR_OLD_STATEID)
+        );
+        assert_eq!(states.find(&second, Some(1)), Ok(Named::State(num)));
+        let newest = Stateid4 { seqid: 0, ..second };
+        assert_eq!(states.find(&newest, Some(1)), Ok(Named::State(num)));
+        let ahead = Stateid4 { seqid: 3, ..second };
+        assert_eq!(
+            states.find(&ahead, Some(1)),
+            Err(Nfsstat4::NFS4ERR_BAD_STATEID)
+        );
+        states.remove(num);
+        assert_eq!(
+            states.find(&second, Some(1)),
+            Err(Nfsstat4::NFS4ERR_BAD_STATEID)
+        );
+        let again = states.add(1, file(5), open(owner));
+        assert_eq!(again, num, "the place is used again");
+        assert_eq!(
+            states.find(&second, Some(1)),
+            Err(Nfsstat4::NFS4ERR_BAD_STATEID)
+        );
+        let later = States::new(10);
+        assert_eq!(
+            later.find(&second, Some(1)),
+            Err(Nfsstat4::NFS4ERR_STALE_STATEID)
+        );
+    }
+
+    #[test]
+    fn special_stateids_are_nobodys() {
+        let states = States::new(1);
+        let zeros = Stateid4 {
+            seqid: 0,
+            other: [0; 12],
+        };
+        let ones = Stateid4 {
+            seqid: u32::MAX,
+            other: [0xff; 12],
+        };
+        assert_eq!(states.find(&zeros, None), Ok(Named::Anonymous));
+        assert_eq!(states.find(&ones, None), Ok(Named::Bypass));
+        assert_eq!(
+            states.find(&CURRENT, None),
+            Err(Nfsstat4::NFS4ERR_BAD_STATEID)
+        );
+        let invalid = Stateid4 {
+            seqid: u32::MAX,
+            other: [0; 12],
+        };
+        assert_eq!(
+            states.find(&invalid, None),
+            Err(Nfsstat4::NFS4ERR_BAD_STATEID)
+        );
+    }
+
+    #[test]
+    fn an_open_is_reduced_to_what_it_was_opened_with() {
+        let mut open = Open::new(1, Share::READ, Share::empty(), true);
+        open.add(Share::READ | Share::WRITE, Share::WRITE);
+        assert_eq!(open.access, Share::READ | Share::WRITE);
+        let write = open.reduce(Share::WRITE, Share::empty());
+        assert_eq!(
+            write,
+            Err(Nfsstat4::NFS4ERR_INVAL),
+            "never opened for writing alone"
+        );
+        assert_eq!(open.reduce(Share::READ, Share::empty()), Ok(()));
+        assert_eq!((open.access, open.deny), (Share::READ, Share::empty()));
+        let both = open.reduce(Share::READ | Share::WRITE, Share::WRITE);
+        assert_eq!(both, Err(Nfsstat4::NFS4ERR_INVAL), "that is gone");
+    }
+
+    #[test]
+    fn who_holds_what_is_known_by_owner_file_and_client() {
+        let mut states = States::new(1);
+        let owner = states.owner(1, OwnerKind::Open, b"o");
+        assert_eq!(states.owner(1, OwnerKind::Open, b"o"), owner);
+        assert_ne!(states.owner(2, OwnerKind::Open, b"o"), owner);
+        let lock_owner = states.owner(1, OwnerKind::Lock, b"o");
+        let opened = states.add(1, file(5), open(owner));
+        let held = Held::Lock {
+            owner: lock_owner,
+            open: opened,
+        };
+        let locked = states.add(1, file(5), held);
+        let kind = Delegation::Read;
+        let delegated = states.add(
+            2,
+            file(5),
+            Held::Delegation {
+                kind,
+                recalled_until_ms: None,
+            },
+        );
+        assert_eq!(states.of_owner(owner, file(5)), Some(opened));
+        assert_eq!(states.held_by(lock_owner).collect::<Vec<_>>(), [locked]);
+        assert_eq!(states.locks_under(opened), [locked]);
+        assert_eq!(states.delegation(2, file(5)), Some(delegated));
+        assert_eq!(states.holders_of(file(5)), BTreeSet::from([1, 2]));
+        assert_eq!(states.forget_client(1).len(), 2);
+        assert_eq!(
+            (states.count(), states.holders_of(file(5))),
+            (1, BTreeSet::from([2]))
+        );
+        assert_eq!(states.known_owner(1, OwnerKind::Open, b"o"), None);
+    }
+}
