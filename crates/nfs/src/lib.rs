@@ -46,6 +46,7 @@
 
 #[macro_use]
 pub mod xdr;
+pub mod client;
 pub mod compound;
 pub mod rpc;
 pub mod server;

@@ -1,0 +1,391 @@
+//! Compounds on the slots of a session (RFC 8881, section 2.10).
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use arrayvec::ArrayVec;
+use rt::net::{Addr, RecvHalf, SendHalf, Stream};
+use rt::sync::{Notify, Semaphore};
+
+use crate::compound::{CompoundCall, CompoundResults};
+use crate::rpc::{
+    AuthSys, Call, Credential, Message, NFS_PROGRAM, NFS_VERSION, Outcome, PROC_COMPOUND, Records,
+    put_record,
+};
+use crate::wire::*;
+use crate::xdr::{Decoder, Encoder, Opaque};
+
+use super::ClientError;
+
+/// Bytes of an answer at most.
+const ANSWER_MAX: usize = (1 << 20) + (64 << 10);
+
+/// How a client introduces itself.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// 1 or 2.
+    pub minor: u32,
+    /// The user and the group that calls are made for.
+    pub user: (u32, u32),
+    /// Its name: no other client has it at the same time.
+    pub name: Vec<u8>,
+    /// Another one each time it starts.
+    pub verifier: [u8; 8],
+    /// Calls at a time.
+    pub slots: u32,
+}
+
+impl Options {
+    /// NFSv4.1 as root with 16 slots.
+    #[must_use]
+    pub fn new(name: impl Into<Vec<u8>>, verifier: u64) -> Self {
+        Self {
+            minor: 1,
+            user: (0, 0),
+            name: name.into(),
+            verifier: verifier.to_be_bytes(),
+            slots: 16,
+        }
+    }
+}
+
+/// A client with a session. Cloning costs one increment.
+#[derive(Clone)]
+pub struct Client {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    options: Options,
+    outbox: RefCell<Vec<Vec<u8>>>,
+    news: Notify,
+    calls: RefCell<HashMap<u32, Called>>,
+    xid_next: Cell<u32>,
+    is_ended: Cell<bool>,
+    session: Cell<Sessionid4>,
+    client: Cell<Clientid4>,
+    /// Slots that nobody uses, with the sequence number of their next call.
+    slots: RefCell<Vec<(u32, u32)>>,
+    free: RefCell<Semaphore>,
+    highest: Cell<u32>,
+}
+
+#[derive(Default)]
+struct Called {
+    waker: Option<Waker>,
+    answer: Option<Vec<u8>>,
+}
+
+/// What a compound was answered.
+#[derive(Debug)]
+pub struct Reply {
+    record: Vec<u8>,
+    /// Where its results begin.
+    at: usize,
+    /// Results of the client's own: SEQUENCE.
+    skip: usize,
+}
+
+impl Reply {
+    /// The results of the operations that were asked for; the last one may be an error.
+    ///
+    /// # Errors
+    /// They make no sense.
+    pub fn results(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<NfsResop4<'_>, ClientError>>, ClientError> {
+        let results = CompoundResults::take(Decoder::new(&self.record[self.at..]))?;
+        let own = results.skip(self.skip);
+        Ok(own.map(|result| result.map_err(ClientError::from)))
+    }
+
+    /// How the compound ended.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`].
+    pub fn ok(&self) -> Result<&Self, ClientError> {
+        let results = CompoundResults::take(Decoder::new(&self.record[self.at..]))?;
+        match results.status {
+            Nfsstat4::NFS4_OK => Ok(self),
+            status => Err(status.into()),
+        }
+    }
+}
+
+impl Client {
+    /// Connects, introduces itself and makes a session.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn connect(
+        core: &rt::Handle,
+        addr: &Addr,
+        options: Options,
+    ) -> Result<Self, ClientError> {
+        let stream = Stream::connect(core, addr).await?;
+        let (receiver, sender) = stream.into_split();
+        let client = Self {
+            inner: Rc::new(Inner {
+                free: RefCell::new(Semaphore::new(0)),
+                options,
+                outbox: RefCell::default(),
+                news: Notify::new(),
+                calls: RefCell::default(),
+                xid_next: Cell::new(1),
+                is_ended: Cell::new(false),
+                session: Cell::default(),
+                client: Cell::default(),
+                slots: RefCell::default(),
+                highest: Cell::new(0),
+            }),
+        };
+        drop(core.spawn(send(Rc::clone(&client.inner), sender)));
+        drop(core.spawn(receive(Rc::clone(&client.inner), receiver)));
+        client.introduce().await?;
+        Ok(client)
+    }
+
+    async fn introduce(&self) -> Result<(), ClientError> {
+        let options = &self.inner.options;
+        let exchange = NfsArgop4::ExchangeId(ExchangeId4Args {
+            eia_clientowner: ClientOwner4 {
+                co_verifier: options.verifier,
+                co_ownerid: Opaque(&options.name),
+            },
+            eia_flags: 0,
+            eia_state_protect: StateProtect4A::Sp4None,
+            eia_client_impl_id: None,
+        });
+        let reply = self.alone(&exchange).await?;
+        let Some(Ok(NfsResop4::ExchangeId(Ok(met)))) = reply.ok()?.results()?.next() else {
+            return Err(ClientError::Unexpected);
+        };
+        let channel = |slots| ChannelAttrs4 {
+            ca_headerpadsize: 0,
+            ca_maxrequestsize: ANSWER_MAX as u32,
+            ca_maxresponsesize: ANSWER_MAX as u32,
+            ca_maxresponsesize_cached: 4096,
+            ca_maxoperations: 32,
+            ca_maxrequests: slots,
+            ca_rdma_ird: None,
+        };
+        let create = NfsArgop4::CreateSession(CreateSession4Args {
+            csa_clientid: met.eir_clientid,
+            csa_sequence: met.eir_sequenceid,
+            csa_flags: 0,
+            csa_fore_chan_attrs: channel(options.slots),
+            csa_back_chan_attrs: channel(1),
+            csa_cb_program: 0,
+            csa_sec_parms: vec![CallbackSecParms4::AuthNone],
+        });
+        self.inner.client.set(met.eir_clientid);
+        let reply = self.alone(&create).await?;
+        let Some(Ok(NfsResop4::CreateSession(Ok(made)))) = reply.ok()?.results()?.next() else {
+            return Err(ClientError::Unexpected);
+        };
+        self.inner.session.set(made.csr_sessionid);
+        let slots = made.csr_fore_chan_attrs.ca_maxrequests.min(options.slots);
+        self.inner.highest.set(slots.saturating_sub(1));
+        self.inner
+            .slots
+            .borrow_mut()
+            .extend((0..slots).rev().map(|slot| (slot, 1)));
+        *self.inner.free.borrow_mut() = Semaphore::new(slots as usize);
+        let complete = NfsArgop4::ReclaimComplete(ReclaimComplete4Args { rca_one_fs: false });
+        match self.call(&[complete]).await?.ok() {
+            // A client of the same name has said so before.
+            Ok(_) | Err(ClientError::Status(Nfsstat4::NFS4ERR_COMPLETE_ALREADY)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the session and the client, so that the server forgets them at once.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn close(self) -> Result<(), ClientError> {
+        let end = NfsArgop4::DestroySession(DestroySession4Args {
+            dsa_sessionid: self.inner.session.get(),
+        });
+        self.alone(&end).await?.ok()?;
+        let end = NfsArgop4::DestroyClientid(DestroyClientid4Args {
+            dca_clientid: self.inner.client.get(),
+        });
+        self.alone(&end).await?.ok()?;
+        self.inner.end();
+        Ok(())
+    }
+
+    /// The client's number at the server, which its open-owners name.
+    #[must_use]
+    pub fn id(&self) -> Clientid4 {
+        self.inner.client.get()
+    }
+
+    /// Asks for these operations in one compound, on a free slot; waits for one if there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`], but for operations that fail: [`Reply::ok`] tells.
+    pub async fn call(&self, operations: &[NfsArgop4<'_>]) -> Result<Reply, ClientError> {
+        let free = self.inner.free.borrow().clone();
+        let _one = free.acquire().await;
+        let slot = self
+            .inner
+            .slots
+            .borrow_mut()
+            .pop()
+            .ok_or(ClientError::Ended)?;
+        let (number, sequence) = slot;
+        // A call that is given up leaves its slot unusable: nobody knows whether the server has seen it.
+        let first = NfsArgop4::Sequence(Sequence4Args {
+            sa_sessionid: self.inner.session.get(),
+            sa_sequenceid: sequence,
+            sa_slotid: number,
+            sa_highest_slotid: self.inner.highest.get(),
+            sa_cachethis: false,
+        });
+        let record = self.compound(Some(&first), operations).await?;
+        let next = (number, sequence.wrapping_add(1));
+        self.inner.slots.borrow_mut().push(next);
+        self.inner.reply(record, 1)
+    }
+
+    async fn alone(&self, operation: &NfsArgop4<'_>) -> Result<Reply, ClientError> {
+        let record = self.compound(None, std::slice::from_ref(operation)).await?;
+        self.inner.reply(record, 0)
+    }
+
+    async fn compound(
+        &self,
+        first: Option<&NfsArgop4<'_>>,
+        operations: &[NfsArgop4<'_>],
+    ) -> Result<Vec<u8>, ClientError> {
+        let inner = &self.inner;
+        let xid = inner.xid_next.get();
+        inner.xid_next.set(xid.wrapping_add(1));
+        let mut out = Encoder::default();
+        put_record(&mut out, |out| {
+            let (uid, gid) = inner.options.user;
+            let credential = Credential::Sys(AuthSys {
+                stamp: 0,
+                machine_name: Opaque(b"vervain"),
+                uid,
+                gid,
+                gids: ArrayVec::new(),
+            });
+            let procedure = (NFS_PROGRAM, NFS_VERSION, PROC_COMPOUND);
+            Call::put(out, xid, procedure, &credential);
+            let mut call = CompoundCall::begin(out, Opaque(b""), inner.options.minor);
+            for operation in first.into_iter().chain(operations) {
+                call.operation(out, operation);
+            }
+            call.finish(out);
+        });
+        let waiting = Outstanding { of: inner, xid };
+        inner.calls.borrow_mut().insert(xid, Called::default());
+        inner.outbox.borrow_mut().push(out.into_bytes());
+        inner.news.notify_one();
+        poll_fn(|context| {
+            let mut calls = waiting.of.calls.borrow_mut();
+            match calls.get_mut(&xid) {
+                Some(Called {
+                    answer: Some(answer),
+                    ..
+                }) => Poll::Ready(Ok(std::mem::take(answer))),
+                Some(call) if !waiting.of.is_ended.get() => {
+                    call.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                _ => Poll::Ready(Err(ClientError::Ended)),
+            }
+        })
+        .await
+    }
+}
+
+/// A call that somebody waits for.
+struct Outstanding<'a> {
+    of: &'a Inner,
+    xid: u32,
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        self.of.calls.borrow_mut().remove(&self.xid);
+    }
+}
+
+impl Inner {
+    fn reply(&self, record: Vec<u8>, skip: usize) -> Result<Reply, ClientError> {
+        let mut from = Decoder::new(&record);
+        match Message::take(&mut from)? {
+            Message::Reply(reply) if reply.outcome == Outcome::Success => {}
+            Message::Reply(reply) => return Err(ClientError::Refused(reply.outcome)),
+            Message::Call(_) => return Err(ClientError::Unexpected),
+        }
+        let at = record.len() - from.rest().len();
+        Ok(Reply { record, at, skip })
+    }
+
+    fn end(&self) {
+        self.is_ended.set(true);
+        for call in self.calls.borrow_mut().values_mut() {
+            if let Some(waker) = call.waker.take() {
+                waker.wake();
+            }
+        }
+        self.news.notify_one();
+    }
+
+    /// An answer has come; what is none is passed over.
+    fn answered(&self, record: &[u8]) {
+        let Some(xid) = record.first_chunk().map(|xid| u32::from_be_bytes(*xid)) else {
+            return;
+        };
+        if let Some(call) = self.calls.borrow_mut().get_mut(&xid) {
+            call.answer = Some(record.to_vec());
+            if let Some(waker) = call.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+async fn send(inner: Rc<Inner>, mut sender: SendHalf) {
+    while !inner.is_ended.get() {
+        let records = std::mem::take(&mut *inner.outbox.borrow_mut());
+        if records.is_empty() {
+            inner.news.notified().await;
+            continue;
+        }
+        let (result, _) = sender.send_all(records.concat()).await;
+        if result.is_err() {
+            inner.end();
+        }
+    }
+}
+
+async fn receive(inner: Rc<Inner>, mut receiver: RecvHalf) {
+    let mut records = Records::new(ANSWER_MAX);
+    while !inner.is_ended.get() {
+        let place = records.buffer();
+        let mut buffer = std::mem::take(place);
+        buffer.reserve(256 << 10);
+        let (result, buffer) = receiver.recv(buffer).await;
+        *place = buffer;
+        if !matches!(result, Ok(1..)) {
+            break;
+        }
+        loop {
+            match records.next_record() {
+                Ok(Some(record)) => inner.answered(record),
+                Ok(None) => break,
+                Err(_) => return inner.end(),
+            }
+        }
+    }
+    inner.end();
+}
