@@ -34,6 +34,7 @@ const ARROWS: &str = "
     simulation: verbs engine conformance rt sim cache checker
     vervain-test:
     programs: vervain-test
+    guest:
     xdrgen:
     xtask: programs xdrgen
 ";

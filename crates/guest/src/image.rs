@@ -1,0 +1,224 @@
+//! The kernel, its modules, and the root directory.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// What the machine needs, and the packages of Debian that have it.
+const NEEDED: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("cpio", "cpio"),
+    ("modprobe", "kmod"),
+    ("xz", "xz-utils"),
+];
+
+/// The modules that an NFSv4 client over a virtual network card needs, and all that these need.
+const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "nfsv4"];
+
+/// What runs first: mounts, modules, the network, then the job. What the job said ends with its exit
+/// code, on a line that no job's own output has.
+const INIT: &str = r#"#!/bin/sh
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
+for module in $(cat /modules/order); do insmod /modules/$module || echo "insmod $module failed"; done
+ip link set lo up; ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0; ip route add default via 10.0.2.2
+stty -onlcr </dev/console 2>/dev/null
+echo "guest: begin"
+sh /job </dev/null 2>&1
+echo "guest: end $?"
+poweroff -f
+"#;
+
+/// The first of the packages that this machine lacks, if it lacks one.
+#[must_use]
+pub fn missing() -> Option<&'static str> {
+    let has = |program: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let directories = std::env::split_paths(&path).collect::<Vec<_>>();
+        let sbin = ["/sbin", "/usr/sbin"].map(PathBuf::from);
+        let mut places = directories.iter().chain(&sbin);
+        places.any(|directory| directory.join(program).exists())
+    };
+    let lacks = NEEDED.iter().find(|(program, _)| !has(program));
+    lacks.map(|(_, package)| *package)
+}
+
+/// A kernel and a root directory for it.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub(crate) kernel: PathBuf,
+    /// The root directory as a compressed archive, which further ones can follow.
+    pub(crate) root: PathBuf,
+}
+
+impl Image {
+    /// The image in this directory, made if it is not there. Takes some seconds, and the network, the
+    /// first time; several processes may ask at once.
+    ///
+    /// # Errors
+    /// A package is [`missing`], or one of the programs fails: what it said is in the message.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let image = Self {
+            kernel: directory.join("vmlinuz"),
+            root: directory.join("root.cpio.gz"),
+        };
+        if !image.root.exists() {
+            if let Some(package) = missing() {
+                bail!("a guest needs the package {package}: apt-get install {package}");
+            }
+            image.make(directory)?;
+        }
+        Ok(image)
+    }
+
+    /// Makes everything beside the place, and moves it there: the archive last, which says that all
+    /// is there.
+    fn make(&self, directory: &Path) -> Result<()> {
+        fs::create_dir_all(directory)?;
+        let scratch = tempfile::tempdir_in(directory)?;
+        let package = fetch_kernel(scratch.path())?;
+        let files = scratch.path().join("files");
+        output(Command::new("dpkg-deb").arg("-x").args([&package, &files]))?;
+        let release = the_only_entry(&files.join("lib/modules"))?;
+        output(
+            Command::new("/sbin/depmod")
+                .arg("-b")
+                .arg(&files)
+                .arg(&release),
+        )?;
+        let root = scratch.path().join("root");
+        make_root(&root, &files, &release)?;
+        let archive = scratch.path().join("root.cpio.gz");
+        pack(&root, &archive)?;
+        fs::rename(files.join(format!("boot/vmlinuz-{release}")), &self.kernel)?;
+        fs::rename(archive, &self.root)?;
+        Ok(())
+    }
+}
+
+/// Fetches the newest kernel that Debian makes for virtual machines; returns its package.
+fn fetch_kernel(to: &Path) -> Result<PathBuf> {
+    let names = output(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
+    let name = names
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .find(|name| name.starts_with("linux-image-"))
+        .context("apt-cache knows no linux-image-cloud-amd64: apt-get update")?;
+    output(
+        Command::new("apt-get")
+            .args(["download", "-qq", name])
+            .current_dir(to),
+    )?;
+    the_only_file(to, "deb")
+}
+
+fn the_only_file(directory: &Path, extension: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(directory)?.collect::<std::io::Result<Vec<_>>>()?;
+    let mut paths = entries.into_iter().map(|entry| entry.path());
+    paths
+        .find(|path| path.extension().is_some_and(|is| is == extension))
+        .with_context(|| format!("no .{extension} in {}", directory.display()))
+}
+
+fn the_only_entry(directory: &Path) -> Result<String> {
+    let entry = fs::read_dir(directory)
+        .with_context(|| format!("looking into {}", directory.display()))?
+        .next()
+        .context("a kernel without modules")??;
+    Ok(entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Busybox under all its names, the modules in their order, and what runs first.
+fn make_root(root: &Path, kernel: &Path, release: &str) -> Result<()> {
+    for directory in [
+        "bin", "sbin", "dev", "proc", "sys", "tmp", "etc", "mnt", "modules",
+    ] {
+        fs::create_dir_all(root.join(directory))?;
+    }
+    fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n")?;
+    fs::write(root.join("etc/group"), "root:x:0:\n")?;
+    fs::copy("/bin/busybox", root.join("bin/busybox")).context("copying busybox")?;
+    for name in output(Command::new("busybox").arg("--list"))?.lines() {
+        if name != "busybox" {
+            symlink("/bin/busybox", root.join("bin").join(name))?;
+        }
+    }
+    let mut order: Vec<String> = Vec::new();
+    for module in MODULES {
+        let mut command = Command::new("/sbin/modprobe");
+        command
+            .arg("-d")
+            .arg(kernel)
+            .args(["-S", release, "--show-depends", module]);
+        for line in output(&mut command)?.lines() {
+            // What is built into the kernel is told as `builtin NAME`.
+            let Some(path) = line.trim().strip_prefix("insmod ") else {
+                continue;
+            };
+            let path = Path::new(path.trim());
+            let name = path
+                .file_name()
+                .context("a module's path")?
+                .to_string_lossy();
+            let name = name.trim_end_matches(".xz").to_string();
+            if !order.contains(&name) {
+                unpack_module(path, &root.join("modules").join(&name))?;
+                order.push(name);
+            }
+        }
+    }
+    fs::write(root.join("modules/order"), order.join("\n"))?;
+    let init = root.join("init");
+    fs::write(&init, INIT)?;
+    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// Busybox loads no compressed modules.
+fn unpack_module(from: &Path, to: &Path) -> Result<()> {
+    if from.extension().is_some_and(|extension| extension == "xz") {
+        let unpacked = Command::new("xz").arg("-dc").arg(from).output()?;
+        ensure!(
+            unpacked.status.success(),
+            "xz cannot unpack {}",
+            from.display()
+        );
+        fs::write(to, unpacked.stdout)?;
+    } else {
+        fs::copy(from, to)?;
+    }
+    Ok(())
+}
+
+/// A directory as a compressed archive, as the kernel takes it for its first root.
+pub(crate) fn pack(directory: &Path, archive: &Path) -> Result<()> {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "find . | cpio -o -H newc --quiet | gzip -1 > \"$0\""])
+        .arg(archive)
+        .current_dir(directory);
+    output(&mut command)?;
+    Ok(())
+}
+
+/// What a program printed; an error says what it complained of.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .output()
+        .with_context(|| format!("starting {command:?}"))?;
+    let complaint = String::from_utf8_lossy(&stderr);
+    ensure!(
+        status.success(),
+        "{command:?}: {status}: {}",
+        complaint.trim()
+    );
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
