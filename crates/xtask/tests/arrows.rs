@@ -27,7 +27,8 @@ const ARROWS: &str = "
     index: files meta rt
     bench: verbs nic-soft rt block engine cache memcache store
     lab: verbs rt block cache store bench vervain gates simulation shim programs
-    vervain: verbs nic-soft rt block engine cache checker memcache store bench files nfs
+    fs: index filelayer nebula meta files rt block
+    vervain: verbs nic-soft rt block engine cache checker memcache store bench fs files nfs
     gates: verbs nic-soft rt block engine cache memcache store
     fuzz: verbs conformance nfs nic-soft rt block engine cache checker memcache store lab vervain
     sim: verbs conformance rt block

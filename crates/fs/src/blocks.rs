@@ -1,0 +1,233 @@
+//! What the index asks of the file layer.
+
+use filelayer::{BLOCK, DataUnit, Fid, FileError, PAGE, Stability};
+use files::{Error, Handle, Pending, SeekFor};
+use index::{BlockId, Blocks, CopyHow, Mark, Recovered, Room, Span};
+use nebula::extents::ExtentServer;
+
+/// Segments that writers cannot have: compaction's reserve.
+const RESERVE: u64 = 4;
+
+/// A dataunit, and the disk it is on.
+#[derive(Clone)]
+pub(crate) struct UnitBlocks {
+    pub(crate) unit: DataUnit,
+    pub(crate) disk: ExtentServer,
+}
+
+/// What a door is told of the file layer's errors; the log has the rest.
+pub(crate) fn of_data(error: FileError) -> Error {
+    match error {
+        FileError::Full => Error::NoSpace,
+        FileError::Busy => Error::Delay,
+        error => {
+            tracing::error!(%error, "the file layer failed");
+            Error::Io
+        }
+    }
+}
+
+/// The index's mark as the file layer has it.
+pub(crate) fn mark(of: Mark) -> filelayer::Mark {
+    filelayer::Mark {
+        handle: of.file.to_bytes(),
+        end: of.end,
+        truncate_epoch: of.truncate_epoch,
+        snapshot_epoch: of.snapshot_epoch,
+    }
+}
+
+/// A mark that says nothing of a file: of changes that extend none.
+const NO_MARK: filelayer::Mark = filelayer::Mark {
+    handle: [0; 12],
+    end: 0,
+    truncate_epoch: 0,
+    snapshot_epoch: 0,
+};
+
+impl UnitBlocks {
+    /// Parts of a span that are holes, or that are not.
+    fn parts(&self, span: Span, what: SeekFor) -> Vec<Span> {
+        let (fid, end) = (Fid(span.block.0), span.from + span.len);
+        let mut parts = Vec::new();
+        let mut at = span.from;
+        while at < end {
+            let begin = match what {
+                SeekFor::Hole => Some(self.unit.seek_hole(fid, at)),
+                SeekFor::Data => self.unit.seek_data(fid, at),
+            };
+            let Some(begin) = begin.filter(|begin| *begin < end) else {
+                break;
+            };
+            let stop = match what {
+                SeekFor::Hole => self.unit.seek_data(fid, begin).unwrap_or(BLOCK),
+                SeekFor::Data => self.unit.seek_hole(fid, begin),
+            };
+            at = stop.min(end);
+            parts.push(Span {
+                block: span.block,
+                from: begin,
+                len: at - begin,
+            });
+        }
+        parts
+    }
+
+    async fn write(&self, span: Span, data: &[u8], of: Mark) -> Result<(), Error> {
+        let fid = Fid(span.block.0);
+        let done = self
+            .unit
+            .write(fid, span.from, data, mark(of), Stability::Stable)
+            .await;
+        done.map(drop).map_err(of_data)
+    }
+
+    async fn punch_span(&self, span: Span) -> Result<(), Error> {
+        let range = (span.from, span.len);
+        let done = self
+            .unit
+            .punch(Fid(span.block.0), range, NO_MARK, Stability::Stable)
+            .await;
+        done.map(drop).map_err(of_data)
+    }
+}
+
+impl Blocks for UnitBlocks {
+    fn allocate(&self, count: usize) -> Pending<'_, Result<Vec<BlockId>, Error>> {
+        Box::pin(async move {
+            let fids = self.unit.allocate(count).await.map_err(of_data)?;
+            Ok(fids.into_iter().map(|fid| BlockId(fid.0)).collect())
+        })
+    }
+
+    fn free(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<(), Error>> {
+        Box::pin(async move {
+            for block in blocks {
+                let freed = self.unit.free(Fid(block.0), 0, Stability::Unstable).await;
+                freed.map_err(of_data)?;
+            }
+            // All of them are durable at once.
+            self.unit.commit(&[]).await.map(drop).map_err(of_data)
+        })
+    }
+
+    fn missing(&self, span: Span) -> Pending<'_, Result<u64, Error>> {
+        Box::pin(async move {
+            // Whole pages are stored.
+            let page = PAGE as u32;
+            let from = span.from / page * page;
+            let end = (span.from + span.len).next_multiple_of(page);
+            let pages = Span {
+                from,
+                len: end - from,
+                ..span
+            };
+            let holes = self.parts(pages, SeekFor::Hole);
+            Ok(holes.iter().map(|hole| u64::from(hole.len)).sum())
+        })
+    }
+
+    fn punch(&self, span: Span) -> Pending<'_, Result<(), Error>> {
+        Box::pin(self.punch_span(span))
+    }
+
+    fn reserve(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>> {
+        Box::pin(async move {
+            for hole in self.parts(span, SeekFor::Hole) {
+                let zeros = vec![0; hole.len as usize];
+                self.write(hole, &zeros, mark).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Shared pages are copied as well: a dataunit shares whole blocks alone.
+    fn copy(
+        &self,
+        from: Span,
+        to: Span,
+        mark: Mark,
+        _how: CopyHow,
+    ) -> Pending<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let source = Fid(from.block.0);
+            let there = |part: Span| Span {
+                block: to.block,
+                from: to.from + (part.from - from.from),
+                len: part.len,
+            };
+            // What is copied within a block is read before anything is written over it.
+            let mut parts = Vec::new();
+            for part in self.parts(from, SeekFor::Data) {
+                let mut data = Vec::with_capacity(part.len as usize);
+                let read = self.unit.read(source, part.from, part.len, &mut data).await;
+                read.map_err(of_data)?;
+                parts.push((part, data));
+            }
+            for hole in self.parts(from, SeekFor::Hole) {
+                self.punch_span(there(hole)).await?;
+            }
+            for (part, data) in parts {
+                self.write(there(part), &data, mark).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn seek(
+        &self,
+        block: BlockId,
+        from: u32,
+        what: SeekFor,
+    ) -> Pending<'_, Result<Option<u32>, Error>> {
+        Box::pin(async move {
+            let fid = Fid(block.0);
+            Ok(match what {
+                SeekFor::Data => self.unit.seek_data(fid, from),
+                SeekFor::Hole => Some(self.unit.seek_hole(fid, from)).filter(|at| *at < BLOCK),
+            })
+        })
+    }
+
+    fn used(&self, block: BlockId) -> Pending<'_, Result<u64, Error>> {
+        Box::pin(async move { Ok(u64::from(self.unit.used(Fid(block.0)))) })
+    }
+
+    fn commit(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<[u8; 8], Error>> {
+        Box::pin(async move {
+            let fids: Vec<Fid> = blocks.into_iter().map(|block| Fid(block.0)).collect();
+            let done = self.unit.commit(&fids).await.map_err(of_data)?;
+            Ok(done.verifier.to_be_bytes())
+        })
+    }
+
+    fn recover(
+        &self,
+        file: Handle,
+        truncate_epoch: u32,
+        blocks: Vec<BlockId>,
+    ) -> Pending<'_, Result<Recovered, Error>> {
+        Box::pin(async move {
+            let end = self
+                .unit
+                .end_of(&file.to_bytes(), truncate_epoch)
+                .unwrap_or(0);
+            let used = blocks
+                .iter()
+                .map(|block| u64::from(self.unit.used(Fid(block.0))));
+            Ok(Recovered {
+                end,
+                used: used.sum(),
+            })
+        })
+    }
+
+    fn room(&self) -> Room {
+        let segment = u64::from(self.disk.segment_pages()) * PAGE as u64;
+        let free = u64::from(self.disk.free_segments()).saturating_sub(RESERVE);
+        Room {
+            total: u64::from(self.disk.segments()).saturating_sub(RESERVE) * segment,
+            free: free * segment,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The roles of the file system made one: an index over a file layer, in a directory of this machine.
+//!
+//! ```text
+//!              files::FileSystem
+//!                     |
+//!   WRITE: plan ->  Local  -> blocks, marks -> data, in parallel with nothing else
+//!                  /     \
+//!        index::Index   filelayer::DataUnit
+//!               \         /       \
+//!               meta::Embedded   nebula streams over a block device
+//! ```
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `local` | [`Local`]: a file system in a directory: made, opened, closed |
+//! | `requests` | what doors ask of it |
+//! | `blocks` | what the index asks of the file layer |
+//! | `growth` | what each write adds to what a block occupies |
+//! | `unit` | the row of the dataunit |
+//! | `background` | compaction, checkpoints, deletions |
+//! | `error` | [`LocalError`] |
+#![forbid(unsafe_code)]
+
+mod background;
+mod blocks;
+mod error;
+mod growth;
+mod local;
+mod requests;
+mod unit;
+
+pub use error::LocalError;
+pub use local::{Local, LocalFormat, LocalOptions, Space};
