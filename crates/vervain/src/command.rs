@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{
-    DelFlags, GetFlags, IncrFlags, ServeFlags, SetFlags, ShellFlags, SoakClient, SoakFlags,
-    StatsFlags, StoreFlags, TouchFlags, explain,
+    DelFlags, FsFlags, GetFlags, IncrFlags, ServeFlags, SetFlags, ShellFlags, SoakClient,
+    SoakFlags, StatsFlags, StoreFlags, TouchFlags, explain,
 };
 use crate::measure::BenchFlags;
 use crate::programs::{DevicesFlags, EnvFlags, RunFlags};
@@ -59,6 +59,8 @@ enum Command {
     Shell(ShellFlags),
     /// Keys and values in a file or on a drive: make one, use it, look into it, mend it.
     Store(StoreFlags),
+    /// A file system in a directory, served over NFSv4.
+    Fs(FsFlags),
     /// Run a verbs program on the software NIC, as it is.
     Run(RunFlags),
     /// Print what a shell sets to have all of its programs run so.
@@ -102,6 +104,7 @@ pub fn run() -> ExitCode {
         Command::Devices(devices) => crate::programs::devices(&devices, flags.json),
         Command::Bench(bench) => crate::measure::run(&bench, flags.json),
         Command::Soak(soak) => crate::soak::run(&soak, flags.json),
+        Command::Fs(fs) => crate::filesystem::run(&fs, flags.json),
         Command::Store(store) => crate::stores::run(&store, flags.json),
         Command::SoakClient(client) => crate::soak::run_client(&client),
     };

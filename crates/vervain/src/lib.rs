@@ -9,6 +9,7 @@
 //! | `measure` | `bench`: the cache, the store, verbs |
 //! | `soak` | a server and its clients under faults, every answer checked |
 //! | `programs` | other people's verbs programs on the software NIC |
+//! | `filesystem` | a file system in a directory, served over NFSv4 |
 //! | `stores` | stores in files and on drives |
 //! | `outside` | what reads bytes from outside, for fuzz targets |
 //!
@@ -20,6 +21,7 @@
 pub mod cli;
 mod client;
 mod command;
+mod filesystem;
 pub mod measure;
 #[cfg(feature = "fuzz")]
 pub mod outside;

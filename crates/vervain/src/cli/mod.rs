@@ -1,6 +1,7 @@
 //! What the commands share: flags, where things are, how errors read.
 
 mod flags;
+mod fs_flags;
 mod place;
 mod store_flags;
 
@@ -11,6 +12,7 @@ pub(crate) use flags::{
     DelFlags, Durable, EngineKind, GetFlags, IncrFlags, Io, ServeFlags, SetFlags, ShellFlags,
     SoakClient, SoakFlags, StatsFlags, TouchFlags,
 };
+pub(crate) use fs_flags::{FsData, FsFlags, FsGet, FsPaths, FsPut, FsServe, FsWhat, SquashKind};
 pub use place::{OpenedNic, open_nic};
 pub(crate) use place::{
     on_a_line, parse_gid, parse_host_address, run_dir, run_dir_of, told_run_dir,

@@ -466,7 +466,8 @@ fn is_left_over(path: &Path) -> bool {
             .is_err_and(|refused| refused.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
-fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
+/// Triggers the signal to stop at SIGINT and SIGTERM.
+pub(crate) fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals =
         signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;

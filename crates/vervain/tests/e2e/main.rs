@@ -12,6 +12,7 @@
 //! | `without_libibverbs` | the same on a machine that has no libibverbs |
 //! | `refusals` | what is said when something cannot be done |
 //! | `door` | the Memcache door over raw sockets |
+//! | `filesystem` | a file system behind NFS, mounted by a kernel |
 //! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
 //! | `idle` | what a server without work costs |
 //! | `memcached` | memcached itself, to compare with |
@@ -33,6 +34,7 @@ mod bugs_page;
 mod ci_examples;
 mod cli;
 mod door;
+mod filesystem;
 mod foreign;
 #[path = "../harness/mod.rs"]
 mod harness;

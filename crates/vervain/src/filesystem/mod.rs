@@ -1,0 +1,78 @@
+//! `vervain fs`: a file system in a directory, served over NFSv4.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod` | making one |
+//! | `serve` | the process that serves |
+//! | `remote` | files of a served one, without a mount |
+
+mod remote;
+mod serve;
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use files::Timestamp;
+use fs::{Local, LocalFormat};
+use serde_json::json;
+
+use crate::cli::{FsData, FsFlags, FsWhat, show_size};
+
+/// Runs a `vervain fs` command; false for no.
+pub(crate) fn run(flags: &FsFlags, as_json: bool) -> anyhow::Result<bool> {
+    match &flags.what {
+        FsWhat::Format(of) => format(&of.data, as_json).map(|()| true),
+        FsWhat::Serve(of) => serve::run(of, as_json).map(|()| true),
+        FsWhat::Ls(of) => remote::ls(of, as_json).map(|()| true),
+        FsWhat::Put(of) => remote::put(of, as_json).map(|()| true),
+        FsWhat::Get(of) => remote::get(of).map(|()| true),
+        FsWhat::Mkdir(of) => remote::mkdir(of).map(|()| true),
+        FsWhat::Rm(of) => remote::rm(of),
+        FsWhat::Df(of) => remote::df(of, as_json).map(|()| true),
+    }
+}
+
+/// The date, of this machine.
+fn now() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp {
+        seconds: since.as_secs() as i64,
+        nanoseconds: since.subsec_nanos(),
+    }
+}
+
+/// The date as the file system asks for it.
+fn clock() -> Rc<dyn Fn() -> Timestamp> {
+    Rc::new(now)
+}
+
+fn format(data: &FsData, as_json: bool) -> anyhow::Result<()> {
+    let mut core = rt::Core::new(rt::Config::default())?;
+    let handle = core.handle();
+    core.block_on(make(&handle, data))?;
+    if as_json {
+        println!("{}", json!({ "data": data.data, "bytes": data.size }));
+    } else {
+        println!(
+            "{}: a file system of {}",
+            data.data.display(),
+            show_size(data.size)
+        );
+    }
+    Ok(())
+}
+
+async fn make(core: &rt::Handle, data: &FsData) -> anyhow::Result<()> {
+    let format = LocalFormat::new(data.size as u64, fastrand::u64(..), now());
+    let made = Local::format(core, &data.data, &format).await;
+    made.with_context(|| format!("cannot make a file system in {}", data.data.display()))
+}
+
+/// Whether a directory is empty, or not there.
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
+}
