@@ -143,7 +143,7 @@ impl Local {
         let mut random = fastrand::Rng::with_seed(format.seed);
         let rows = Embedded::open(dir.join(ROWS), &meta::Options::create(random.u128(..)))?;
         let data_bytes = format.data_bytes / format.segment_bytes * format.segment_bytes;
-        let device = FileDevice::open(&dir.join(DATA), &block::Options::create(data_bytes))?;
+        let device = FileDevice::open(dir.join(DATA), &block::Options::create(data_bytes))?;
         let disk = Disk::open(&device, DEPTH)?;
         let _polled = core.register_poller(disk.poller());
         let mut extents = FormatOptions::new(random.u64(..), random.u32(..));
@@ -183,7 +183,7 @@ impl Local {
             return Err(LocalError::NoFileSystem(PathBuf::from(dir)));
         }
         let rows = Embedded::open(dir.join(ROWS), &meta::Options::existing())?;
-        let device = FileDevice::open(&dir.join(DATA), &block::Options::existing())?;
+        let device = FileDevice::open(dir.join(DATA), &block::Options::existing())?;
         let disk = Disk::open(&device, DEPTH)?;
         let polled = core.register_poller(disk.poller());
         let extents = ExtentServer::open(core, &device, &disk).await?;

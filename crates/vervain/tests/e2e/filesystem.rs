@@ -158,7 +158,7 @@ fn files_come_and_go_without_a_mount() {
     let place = Place::new();
     let mut server = FsServer::start(&place, "127.0.0.1:0", &[]);
     let local = place.path("local");
-    let content: Vec<u8> = (0..3_000_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let content: Vec<u8> = (0..3_000_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
     std::fs::write(&local, &content).expect("written");
     let local = local.to_str().expect("a plain path");
     ask(&server, &["mkdir", "/a", "/a/b"], b"").expect(0, "");

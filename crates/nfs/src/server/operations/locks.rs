@@ -38,7 +38,9 @@ impl Compound<'_> {
                 status
             }
             Err(Refused::Denied(conflict)) => {
-                self.denied(conflict, |denied| out.put(&Lock4Res::Nfs4ErrDenied(denied)));
+                self.denied(conflict, |denied| {
+                    out.put(&Lock4Res::Nfs4ErrDenied(denied));
+                });
                 Nfsstat4::NFS4ERR_DENIED
             }
         }
@@ -184,7 +186,7 @@ impl Compound<'_> {
             }
             Err(Refused::Denied(conflict)) => {
                 self.denied(conflict, |denied| {
-                    out.put(&Lockt4Res::Nfs4ErrDenied(denied))
+                    out.put(&Lockt4Res::Nfs4ErrDenied(denied));
                 });
                 Nfsstat4::NFS4ERR_DENIED
             }
@@ -196,12 +198,13 @@ impl Compound<'_> {
         let lock = lock(of.locktype, of.offset, of.length)?;
         let client = self.client.unwrap_or(of.owner.clientid);
         self.door.may_claim(client, false)?;
-        let states = self.door.states.borrow();
         // An owner that has locked nothing is nobody's holder; 0 is no owner's number.
-        let owner = states
-            .known_owner(client, OwnerKind::Lock, &of.owner.owner)
-            .unwrap_or(0);
-        drop(states);
+        let owner = {
+            let states = self.door.states.borrow();
+            states
+                .known_owner(client, OwnerKind::Lock, &of.owner.owner)
+                .unwrap_or(0)
+        };
         let holder = Holder { client, owner };
         let request = Request::TestLock { file, holder, lock };
         self.ask_for_lock(file, &request).await
