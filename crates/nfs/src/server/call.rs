@@ -7,7 +7,7 @@ use crate::rpc::{self, AuthSys, Call, CallError, Credential, Message, Outcome, R
 use crate::wire::*;
 use crate::xdr::{Decoder, Encoder};
 
-use super::compound::{Compound, OnSlot, User, put};
+use super::compound::{Compound, OnSlot, User, put, put_failed};
 use super::connection::Connection;
 use super::sessions::Turn;
 use super::{Door, RECORD_MAX};
@@ -47,7 +47,8 @@ pub(super) async fn answer(door: &Door, connection: &Rc<Connection>, record: &[u
     let mut out = Encoder::new(Vec::with_capacity(512));
     let marker = out.later();
     if let Ok(After::Call(call, from)) = message(record) {
-        carry_out(door, connection, &call, from, &mut out).await;
+        let size = record.len();
+        carry_out(door, connection, &call, (from, size), &mut out).await;
     }
     let len = (out.size() - 4) as u32;
     out.fill_in(marker, len | 1 << 31);
@@ -58,7 +59,7 @@ async fn carry_out(
     door: &Door,
     connection: &Rc<Connection>,
     call: &Call<'_>,
-    from: Decoder<'_>,
+    (from, request_size): (Decoder<'_>, usize),
     out: &mut Encoder,
 ) {
     let begin = out.size();
@@ -85,12 +86,28 @@ async fn carry_out(
         return;
     }
     let arguments = CompoundArgs::take(from);
-    let Ok(arguments) = arguments else {
+    let Ok(mut arguments) = arguments else {
         out.truncate(begin);
         return out.put(&reply(Outcome::GarbageArguments));
     };
     door.count(|counts| counts.compounds += 1);
-    compound(door, connection, user.as_ref(), arguments, out).await;
+    let compound = Compound {
+        door,
+        connection,
+        user: user.as_ref(),
+        minor: arguments.minor_version,
+        current: None,
+        saved: None,
+        current_stateid: None,
+        saved_stateid: None,
+        client: None,
+        on_slot: None,
+        operation: 0,
+        operations: arguments.left(),
+        request_size,
+        size_max: 0,
+    };
+    carry_out_compound(compound, &mut arguments, out).await;
 }
 
 impl From<&AuthSys<'_>> for User {
@@ -103,39 +120,23 @@ impl From<&AuthSys<'_>> for User {
     }
 }
 
-async fn compound(
-    door: &Door,
-    connection: &Rc<Connection>,
-    user: Option<&User>,
-    mut arguments: CompoundArgs<'_>,
+async fn carry_out_compound(
+    mut compound: Compound<'_>,
+    arguments: &mut CompoundArgs<'_>,
     out: &mut Encoder,
 ) {
     let status_later = out.later();
     out.put(&arguments.tag);
     let count_later = out.later();
-    let minor = arguments.minor_version;
-    let mut compound = Compound {
-        door,
-        connection,
-        user,
-        minor,
-        current: None,
-        saved: None,
-        current_stateid: None,
-        saved_stateid: None,
-        client: None,
-        on_slot: None,
-        operation: 0,
-        operations: arguments.left(),
-        size_max: out.size() + RECORD_MAX,
-    };
-    let status = match minor {
-        0 => compound.run(&mut arguments, out).await,
-        1..=MINOR_MAX => in_session(&mut compound, &mut arguments, out).await,
+    compound.size_max = out.size() + RECORD_MAX;
+    let status = match compound.minor {
+        0 => compound.run(arguments, out).await,
+        1..=MINOR_MAX => in_session(&mut compound, arguments, out).await,
         _ => Nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH,
     };
     let results = compound.operation;
-    door.count(|counts| counts.operations += u64::from(results));
+    let counted = u64::from(results);
+    compound.door.count(|counts| counts.operations += counted);
     out.fill_in(status_later, status.0);
     out.fill_in(count_later, results);
 }
@@ -157,12 +158,12 @@ async fn in_session(
         if !stands_alone(&first) {
             compound.operation = 1;
             let number = super::operations::number_of(&first);
-            return put::<()>(out, number, Err(Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION));
+            return put_failed(out, number, Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION);
         }
         if compound.operations > 1 {
             compound.operation = 1;
             let number = super::operations::number_of(&first);
-            return put::<()>(out, number, Err(Nfsstat4::NFS4ERR_NOT_ONLY_OP));
+            return put_failed(out, number, Nfsstat4::NFS4ERR_NOT_ONLY_OP);
         }
         return compound.run(arguments, out).await;
     };
@@ -179,6 +180,8 @@ async fn in_session(
             status
         }
         Ok(Begun::New(resok)) => {
+            let door = compound.door;
+            let _in_any_case = Busy { door, of: &of };
             put(out, NfsOpnum4::OP_SEQUENCE, Ok(resok));
             let status = compound.run(arguments, out).await;
             compound.end(&of, status, begin, out);
@@ -197,6 +200,23 @@ fn stands_alone(operation: &NfsArgop4<'_>) -> bool {
             | NfsArgop4::DestroySession(_)
             | NfsArgop4::DestroyClientid(_)
     )
+}
+
+/// A slot with a request on it: if that panics, or is given up, the slot is free all the same.
+struct Busy<'a> {
+    door: &'a Door,
+    of: &'a Sequence4Args,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        // Whoever panics may have them borrowed: a second panic would end the process.
+        if let Ok(mut sessions) = self.door.sessions.try_borrow_mut()
+            && let Some(session) = sessions.get_mut(&self.of.sa_sessionid)
+        {
+            session.give_up(self.of.sa_slotid, self.of.sa_sequenceid);
+        }
+    }
 }
 
 /// What becomes of a SEQUENCE.
@@ -226,19 +246,21 @@ impl Compound<'_> {
         if of.sa_highest_slotid >= limits.slots {
             return Err(Nfsstat4::NFS4ERR_BAD_HIGH_SLOT);
         }
+        // Neither of these takes the slot's turn: the client sends something else with the same number.
+        if self.operations > limits.operations_max {
+            return Err(Nfsstat4::NFS4ERR_TOO_MANY_OPS);
+        }
+        if self.request_size > limits.request_max as usize {
+            return Err(Nfsstat4::NFS4ERR_REQ_TOO_BIG);
+        }
+        door.renew(client)
+            .map_err(|_| Nfsstat4::NFS4ERR_BADSESSION)?;
         let turn = session.begin(of.sa_slotid, of.sa_sequenceid)?;
         session.highest = of.sa_highest_slotid;
-        // A client that has lost its connection for callbacks takes the next one for them.
-        let has_back = session
-            .back
-            .upgrade()
-            .is_some_and(|connection| connection.is_open());
+        // Without a connection for callbacks the client is told so, and binds one.
+        let back_flags = session.back_flags();
         if let Turn::Again(answer) = turn {
             return Ok(Begun::Again(answer));
-        }
-        if self.operations > limits.operations_max {
-            session.end(of.sa_slotid, None);
-            return Err(Nfsstat4::NFS4ERR_TOO_MANY_OPS);
         }
         let size = if of.sa_cachethis {
             limits.cached_max
@@ -254,8 +276,6 @@ impl Compound<'_> {
             is_cached: of.sa_cachethis,
         });
         drop(sessions);
-        door.renew(client)
-            .map_err(|_| Nfsstat4::NFS4ERR_BADSESSION)?;
         let highest = limits.slots - 1;
         Ok(Begun::New(Sequence4Resok {
             sr_sessionid: of.sa_sessionid,
@@ -263,7 +283,7 @@ impl Compound<'_> {
             sr_slotid: of.sa_slotid,
             sr_highest_slotid: highest,
             sr_target_highest_slotid: highest,
-            sr_status_flags: door.status_flags(client, has_back),
+            sr_status_flags: door.status_flags(client) | back_flags,
         }))
     }
 
@@ -287,7 +307,7 @@ impl Compound<'_> {
 
 impl Door {
     /// What a client is told with every answer.
-    fn status_flags(&self, client: u64, has_back: bool) -> u32 {
+    fn status_flags(&self, client: u64) -> u32 {
         let clients = self.clients.borrow();
         let Some(client) = clients.get(client) else {
             return 0;
@@ -298,9 +318,6 @@ impl Door {
         }
         if client.is_revoked {
             flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
-        }
-        if !has_back {
-            flags |= SEQ4_STATUS_CB_PATH_DOWN_SESSION;
         }
         flags
     }

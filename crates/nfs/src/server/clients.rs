@@ -78,8 +78,10 @@ pub(super) struct Client {
     pub(super) sessions: BTreeSet<Sessionid4>,
     /// The sequence number that its next CREATE_SESSION has.
     pub(super) session_sequence: u32,
-    /// The answer to its last CREATE_SESSION, for a repeat.
-    pub(super) session_answer: Option<Vec<u8>>,
+    /// It was known before a restart: the first CREATE_SESSION may have any sequence number.
+    pub(super) takes_any_sequence: bool,
+    /// What has become of its last CREATE_SESSION, for a repeat.
+    pub(super) session_made: Option<SessionMade>,
     /// It was known before the restart, and the grace period is its to reclaim in.
     pub(super) may_reclaim: bool,
     /// It has said that it reclaims nothing more.
@@ -88,6 +90,15 @@ pub(super) struct Client {
     pub(super) has_returned: bool,
     /// Some of what it held was taken away, which it has not acknowledged.
     pub(super) is_revoked: bool,
+}
+
+/// What has become of a CREATE_SESSION.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SessionMade {
+    /// It is being carried out.
+    UnderWay,
+    /// This was answered.
+    Answered(Vec<u8>),
 }
 
 /// What an EXCHANGE_ID or SETCLIENTID meets.
@@ -202,7 +213,21 @@ impl Clients {
             self.unconfirmed.remove(&key);
         }
         let before = self.confirmed.insert(key, id);
-        before.filter(|before| *before != id)
+        let before = before.filter(|before| *before != id)?;
+        self.hand_over(before, id);
+        Some(before)
+    }
+
+    /// After a restart of the server a 4.0 client gets another number, and reclaims what it held by the
+    /// one before, unless it has restarted itself.
+    fn hand_over(&mut self, before: ClientId, id: ClientId) {
+        let of = self.by_id.get(&before);
+        let verifier = of
+            .filter(|of| of.record.family == 0 && of.may_reclaim)
+            .map(|of| of.record.verifier);
+        if let Some(client) = self.by_id.get_mut(&id) {
+            client.may_reclaim |= verifier == Some(client.record.verifier);
+        }
     }
 
     /// A client of before the restart.
@@ -213,6 +238,7 @@ impl Clients {
         let mut client = Client::new(record, now_ms);
         client.is_confirmed = true;
         client.may_reclaim = true;
+        client.takes_any_sequence = true;
         self.by_id.insert(id, client);
     }
 
@@ -227,7 +253,7 @@ impl Clients {
         Some(client)
     }
 
-    /// Confirmed clients whose lease has run out.
+    /// Clients whose lease has run out, confirmed or not.
     pub(super) fn lapsed(&self, now_ms: u64, lease_ms: u64) -> Vec<ClientId> {
         let clients = self.by_id.values();
         let lapsed = clients.filter(|client| client.is_lapsed(now_ms, lease_ms));
@@ -243,7 +269,8 @@ impl Client {
             renewed_ms: now_ms,
             sessions: BTreeSet::new(),
             session_sequence: 1,
-            session_answer: None,
+            takes_any_sequence: false,
+            session_made: None,
             may_reclaim: false,
             has_reclaimed: false,
             has_returned: false,

@@ -48,6 +48,8 @@ pub(super) struct Compound<'a> {
     pub(super) operation: u32,
     /// How many there are.
     pub(super) operations: u32,
+    /// Bytes of the request, RPC's header among them.
+    pub(super) request_size: usize,
     /// Bytes that the encoder may hold at most.
     pub(super) size_max: usize,
 }
@@ -61,6 +63,16 @@ pub(super) fn put<T: Encode>(
     out.put(&operation);
     out.put(&result);
     result.err().unwrap_or(Nfsstat4::NFS4_OK)
+}
+
+/// Puts the result of an operation that has failed, whatever it is.
+pub(super) fn put_failed(out: &mut Encoder, operation: NfsOpnum4, status: Nfsstat4) -> Nfsstat4 {
+    put::<()>(out, operation, Err(status));
+    // The only result that has something behind every status: which attributes were set.
+    if operation == NfsOpnum4::OP_SETATTR {
+        out.put(&Bitmap4::EMPTY);
+    }
+    status
 }
 
 /// A name as the protocol sends it.
@@ -105,17 +117,15 @@ impl Compound<'_> {
             (_, true) => Nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE,
             _ => Nfsstat4::NFS4ERR_REP_TOO_BIG,
         };
-        out.bytes(&number);
-        out.put(&status);
         self.operation += 1;
-        status
+        put_failed(out, NfsOpnum4(u32::from_be_bytes(number)), status)
     }
 
     /// One operation.
     async fn next(&mut self, from: &mut CompoundArgs<'_>, out: &mut Encoder) -> Option<Nfsstat4> {
         Some(match from.next_operation()? {
             Ok(operation) => self.operate(operation, out).await,
-            Err(bad) => put::<()>(out, bad.operation, Err(bad.status)),
+            Err(bad) => put_failed(out, bad.operation, bad.status),
         })
     }
 
@@ -172,6 +182,8 @@ impl Compound<'_> {
         if export.is_some_and(|export| export.read_only) {
             return Err(Nfsstat4::NFS4ERR_ROFS);
         }
+        // What a client changes is no reason to have its own delegations back.
+        caller.holder = self.own_holder();
         caller.once = self.on_slot.map(|on| Once {
             session: on.session,
             slot: on.slot,
@@ -179,6 +191,11 @@ impl Compound<'_> {
             operation: self.operation,
         });
         Ok(caller)
+    }
+
+    /// A client that asks for no owner in particular; none: no session says which.
+    fn own_holder(&self) -> Option<Holder> {
+        self.client.map(|client| Holder { client, owner: 0 })
     }
 
     /// Asks the file system.
@@ -203,10 +220,23 @@ impl Compound<'_> {
     pub(super) fn held(&self, given: &Stateid4, file: Handle) -> Result<StateNum, Nfsstat4> {
         let stateid = self.stateid(given)?;
         let states = self.door.states.borrow();
-        match states.find(&stateid, self.client)? {
-            Named::State(num) if states.get(num).is_some_and(|state| state.file == file) => Ok(num),
-            _ => Err(Nfsstat4::NFS4ERR_BAD_STATEID),
+        let Named::State(num) = states.find(&stateid, self.client)? else {
+            return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
+        };
+        let state = states.get(num).filter(|state| state.file == file);
+        let state = state.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+        self.heard_of(state.client)?;
+        Ok(num)
+    }
+
+    /// A request of a client, which a stateid has named. Where no SEQUENCE has renewed its lease, each
+    /// such request does (RFC 7530, section 9.5).
+    fn heard_of(&self, client: ClientId) -> Result<(), Nfsstat4> {
+        if self.client.is_some() {
+            return Ok(());
         }
+        let renewed = self.door.renew_without_session(client);
+        renewed.map_err(|_| Nfsstat4::NFS4ERR_BAD_STATEID)
     }
 
     /// For whom bytes are read or written under a stateid: none for the special ones.
@@ -222,24 +252,20 @@ impl Compound<'_> {
         let stateid = self.stateid(given)?;
         let states = self.door.states.borrow();
         let num = match states.find(&stateid, self.client)? {
-            Named::Anonymous | Named::Bypass => return Ok(None),
+            Named::Anonymous | Named::Bypass => return Ok(self.own_holder()),
             Named::State(num) => num,
         };
         let state = states.get(num).filter(|state| state.file == file);
         let state = state.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+        self.heard_of(state.client)?;
         let open = match &state.held {
             Held::Open(open) => Some(open),
             Held::Lock { open, .. } => match states.get(*open).map(|state| &state.held) {
                 Some(Held::Open(open)) => Some(open),
                 _ => return Err(Nfsstat4::NFS4ERR_BAD_STATEID),
             },
-            Held::Delegation { kind, .. } => {
-                let may = access == Share::READ || *kind == files::Delegation::Write;
-                if !may {
-                    return Err(Nfsstat4::NFS4ERR_OPENMODE);
-                }
-                None
-            }
+            Held::Delegation { .. } if access == Share::READ => None,
+            Held::Delegation { .. } => return Err(Nfsstat4::NFS4ERR_OPENMODE),
         };
         // Who has opened for writing may read: clients read the rest of a page that they write into.
         if open.is_some_and(|open| access == Share::WRITE && !open.access.contains(access)) {

@@ -94,13 +94,18 @@ impl Connection {
     }
 
     /// Calls the client's callback program; none: it has gone, or refuses.
-    pub(super) async fn call(&self, program: u32, arguments: &[u8]) -> Option<Vec<u8>> {
+    pub(super) async fn call(
+        &self,
+        program: u32,
+        credential: &Credential<'_>,
+        arguments: &[u8],
+    ) -> Option<Vec<u8>> {
         let xid = self.xid_next.get();
         self.xid_next.set(xid.wrapping_add(1));
         let mut out = Encoder::default();
         put_record(&mut out, |out| {
             let procedure = (program, CALLBACK_VERSION, PROC_COMPOUND);
-            Call::put(out, xid, procedure, &Credential::None);
+            Call::put(out, xid, procedure, credential);
             out.bytes(arguments);
         });
         let called = Outstanding { of: self, xid };

@@ -18,6 +18,7 @@ impl Door {
             key: key.escape_ascii().to_string(),
         };
         let now_ms = self.now_ms();
+        let mut orphans = Vec::new();
         for (key, row) in rows(&*self.fs).await? {
             if key.starts_with(clients::ROWS) {
                 let record = clients::Record::from_row(&key, &row).ok_or_else(|| damaged(&key))?;
@@ -27,6 +28,7 @@ impl Door {
                 let mut clients = self.clients.borrow_mut();
                 // Its client was forgotten when the server died: so is the session.
                 let Some(client) = clients.get_mut(record.client) else {
+                    orphans.push(key);
                     continue;
                 };
                 client.sessions.insert(record.id);
@@ -34,6 +36,11 @@ impl Door {
                     .borrow_mut()
                     .add(sessions::Session::new(record, true));
             }
+        }
+        for key in orphans {
+            let request = Request::RemoveRecord(key);
+            let removed = self.fs.call(&Caller::ROOT, request).await;
+            removed.map_err(DoorError::Rows)?;
         }
         if self.clients.borrow().len() > 0 {
             self.grace_until_ms.set(Some(now_ms + self.lease_ms));

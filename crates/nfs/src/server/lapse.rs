@@ -22,6 +22,7 @@ impl Door {
                 .get_mut(id)
                 .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
             client.renewed_ms = self.now_ms();
+            client.has_returned = true;
             (!client.is_confirmed).then(|| client.record.to_row())
         };
         let Some(value) = row else {
@@ -34,6 +35,25 @@ impl Door {
         let before = self.clients.borrow_mut().confirm(id);
         if let Some(before) = before {
             self.forget(before).await;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that there is room for one more client: of those whose lease has run out one goes
+    /// that never confirmed itself, or else one that holds nothing, or else any.
+    ///
+    /// # Errors
+    /// DELAY: all are alive.
+    pub(super) async fn make_room(&self) -> Result<(), Nfsstat4> {
+        while self.clients.borrow().len() >= self.clients_max {
+            let lapsed = self.clients.borrow().lapsed(self.now_ms(), self.lease_ms);
+            let worth = |id: &ClientId| {
+                let clients = self.clients.borrow();
+                let is_confirmed = clients.get(*id).is_some_and(|of| of.is_confirmed);
+                (is_confirmed, self.states.borrow().holds_something(*id))
+            };
+            let least = lapsed.into_iter().min_by_key(worth);
+            self.forget(least.ok_or(Nfsstat4::NFS4ERR_DELAY)?).await;
         }
         Ok(())
     }

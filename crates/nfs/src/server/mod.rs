@@ -249,6 +249,26 @@ impl Door {
         Ok(())
     }
 
+    /// A client of 4.0 has said something. One of before a restart has to introduce itself again: it
+    /// learns by this that it has to reclaim (RFC 7530, section 9.6.2).
+    ///
+    /// # Errors
+    /// STALE_CLIENTID.
+    fn renew_without_session(&self, id: ClientId) -> Result<(), wire::Nfsstat4> {
+        let clients = self.clients.borrow();
+        let client = clients.get(id).filter(|client| client.record.family == 0);
+        if client.is_none() || !self.is_of_this_start(id) {
+            return Err(wire::Nfsstat4::NFS4ERR_STALE_CLIENTID);
+        }
+        drop(clients);
+        self.renew(id)
+    }
+
+    /// Whether a client has got its number since the server started.
+    fn is_of_this_start(&self, id: ClientId) -> bool {
+        id >> 32 == u64::from(self.instance)
+    }
+
     /// The client that a stateid belongs to, where no session says so.
     fn client_of(&self, stateid: &wire::Stateid4) -> Result<ClientId, wire::Nfsstat4> {
         let states = self.states.borrow();
@@ -258,7 +278,7 @@ impl Door {
         };
         drop(states);
         let client = found.ok_or(wire::Nfsstat4::NFS4ERR_BAD_STATEID)?;
-        self.renew(client)?;
+        self.renew_without_session(client)?;
         Ok(client)
     }
 

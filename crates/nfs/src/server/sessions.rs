@@ -5,14 +5,23 @@
 //! ```text
 //!  0         1       4        12            16             20              24
 //!  | version | zeros | client | request max | response max | cached max    |
-//!  24               28      32                  36
-//!  | operations max | slots | callback program | flags (bit 0: callbacks over its connection) |
+//!  24               28      32                 36           37
+//!  | operations max | slots | callback program | flavor (1) | authsys_parms of callbacks |
 //! ```
+//! The flavor is that of callbacks' credentials: 0 none allowed, 1 AUTH_NONE, 2 AUTH_SYS, whose body
+//! follows as the client gave it (RFC 5531, appendix A).
 
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use crate::wire::{ChannelAttrs4, Nfsstat4, Sessionid4};
+use crate::rpc::{AuthSys, Credential};
+use rt::sync::Semaphore;
+
+use crate::wire::{
+    CallbackSecParms4, ChannelAttrs4, Nfsstat4, SEQ4_STATUS_BACKCHANNEL_FAULT,
+    SEQ4_STATUS_CB_PATH_DOWN_SESSION, Sessionid4,
+};
+use crate::xdr::{Decoder, to_bytes};
 
 use super::connection::Connection;
 use super::states::ClientId;
@@ -20,8 +29,8 @@ use super::states::ClientId;
 /// Where rows of sessions begin.
 pub(super) const ROWS: &[u8] = b"session/";
 
-const VERSION: u8 = 1;
-const ROW_LEN: usize = 37;
+const VERSION: u8 = 2;
+const ROW_LEN_MIN: usize = 37;
 
 /// What a session's channels carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +102,39 @@ pub(super) struct Record {
     pub(super) client: ClientId,
     pub(super) limits: Limits,
     pub(super) callback_program: u32,
+    pub(super) callback_credential: CallbackCredential,
+}
+
+/// Whom the server says that it is when it calls a client back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CallbackCredential {
+    /// The client takes nothing that is served: it is not called.
+    Impossible,
+    /// AUTH_NONE.
+    None,
+    /// AUTH_SYS with this body, as the client asked for.
+    Sys(Vec<u8>),
+}
+
+impl CallbackCredential {
+    /// The first that is served of those a client takes (RFC 8881, section 18.36.3).
+    pub(super) fn choose(of: &[CallbackSecParms4<'_>]) -> Self {
+        let served = of.iter().find_map(|parms| match parms {
+            CallbackSecParms4::AuthNone => Some(Self::None),
+            CallbackSecParms4::AuthSys(user) => Some(Self::Sys(to_bytes(user))),
+            CallbackSecParms4::RpcsecGss(_) => None,
+        });
+        served.unwrap_or(Self::Impossible)
+    }
+
+    /// None: there is no credential that the client takes.
+    pub(super) fn credential(&self) -> Option<Credential<'_>> {
+        match self {
+            Self::Impossible => None,
+            Self::None => Some(Credential::None),
+            Self::Sys(body) => Decoder::new(body).take().ok().map(Credential::Sys),
+        }
+    }
 }
 
 impl Record {
@@ -114,18 +156,35 @@ impl Record {
         ] {
             row.extend(number.to_le_bytes());
         }
-        row.push(0);
-        debug_assert_eq!(row.len(), ROW_LEN);
+        let (flavor, body) = match &self.callback_credential {
+            CallbackCredential::Impossible => (0, &[][..]),
+            CallbackCredential::None => (1, &[][..]),
+            CallbackCredential::Sys(body) => (2, body.as_slice()),
+        };
+        row.push(flavor);
+        debug_assert_eq!(row.len(), ROW_LEN_MIN);
+        row.extend(body);
         row
     }
 
     /// None: no row of a session of this version.
     pub(super) fn from_row(key: &[u8], row: &[u8]) -> Option<Self> {
         let id = key.strip_prefix(ROWS)?.try_into().ok()?;
-        let row: &[u8; ROW_LEN] = row.try_into().ok()?;
-        if row[..4] != [VERSION, 0, 0, 0] || row[ROW_LEN - 1] != 0 {
+        let (row, body) = row.split_first_chunk::<ROW_LEN_MIN>()?;
+        if row[..4] != [VERSION, 0, 0, 0] {
             return None;
         }
+        let callback_credential = match (row[ROW_LEN_MIN - 1], body) {
+            (0, []) => CallbackCredential::Impossible,
+            (1, []) => CallbackCredential::None,
+            (2, body) => {
+                let mut from = Decoder::new(body);
+                from.take::<AuthSys<'_>>().ok()?;
+                from.end().ok()?;
+                CallbackCredential::Sys(body.to_vec())
+            }
+            _ => return None,
+        };
         let number = |at: usize| {
             let mut bytes = [0; 4];
             bytes.copy_from_slice(&row[at..at + 4]);
@@ -146,6 +205,7 @@ impl Record {
             client: u64::from(number(4)) | u64::from(number(8)) << 32,
             limits,
             callback_program: number(32),
+            callback_credential,
         })
     }
 }
@@ -171,7 +231,6 @@ pub(super) enum Turn {
 }
 
 /// A session.
-#[derive(Debug)]
 pub(super) struct Session {
     pub(super) record: Record,
     slots: Vec<Slot>,
@@ -179,10 +238,40 @@ pub(super) struct Session {
     pub(super) highest: u32,
     /// Over which callbacks go.
     pub(super) back: Weak<Connection>,
-    /// The sequence number of the one slot of callbacks.
-    pub(super) back_sequence: u32,
-    /// A callback is under way.
-    pub(super) is_back_busy: bool,
+    /// The one slot of callbacks: who calls has it.
+    pub(super) back_slot: Semaphore,
+    /// What that slot is at.
+    pub(super) back_turn: BackTurn,
+}
+
+/// What a client's slot of callbacks is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BackTurn {
+    /// The next callback has this number.
+    Next(u32),
+    /// The callback of this number was not answered: whether the client has seen it is open.
+    Unanswered(u32),
+    /// The two sides do not agree. Nothing mends that but a new session.
+    Broken,
+}
+
+impl BackTurn {
+    /// CB_SEQUENCE was answered like this. An error leaves the client's slot as it was (RFC 8881,
+    /// section 20.9.3).
+    pub(super) fn after(self, status: Nfsstat4) -> Self {
+        let (Self::Next(number) | Self::Unanswered(number)) = self else {
+            return self;
+        };
+        match status {
+            Nfsstat4::NFS4_OK
+            // The client has seen this number before.
+            | Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP
+            | Nfsstat4::NFS4ERR_SEQ_FALSE_RETRY => Self::Next(number.wrapping_add(1)),
+            // It may be busy with this number, or not have begun.
+            Nfsstat4::NFS4ERR_DELAY => Self::Unanswered(number),
+            _ => Self::Broken,
+        }
+    }
 }
 
 impl Session {
@@ -198,8 +287,33 @@ impl Session {
             slots,
             highest: 0,
             back: Weak::new(),
-            back_sequence: 0,
-            is_back_busy: false,
+            back_slot: Semaphore::new(1),
+            // How far a session of before a restart had come, the client alone knows.
+            back_turn: if is_restored {
+                BackTurn::Broken
+            } else {
+                BackTurn::Next(1)
+            },
+        }
+    }
+
+    /// The connection that callbacks go over, if there can be any.
+    pub(super) fn back_connection(&self) -> Option<Rc<Connection>> {
+        if self.back_turn == BackTurn::Broken {
+            return None;
+        }
+        self.back
+            .upgrade()
+            .filter(|connection| connection.is_open())
+    }
+
+    /// What SEQUENCE says of the session's way back (RFC 8881, section 18.46.3).
+    pub(super) fn back_flags(&self) -> u32 {
+        let can_be = self.record.callback_credential != CallbackCredential::Impossible;
+        match self.back_turn {
+            BackTurn::Broken if can_be => SEQ4_STATUS_BACKCHANNEL_FAULT,
+            _ if self.back_connection().is_none() => SEQ4_STATUS_CB_PATH_DOWN_SESSION,
+            _ => 0,
         }
     }
 
@@ -254,6 +368,14 @@ impl Session {
         }
     }
 
+    /// Nothing will be answered to this request, if nothing was yet.
+    pub(super) fn give_up(&mut self, slot: u32, sequence: u32) {
+        let place = self.slots.get(slot as usize);
+        if place.is_some_and(|place| place.is_busy && place.sequence == Some(sequence)) {
+            self.end(slot, None);
+        }
+    }
+
     /// Whether a request other than that of this slot is being carried out.
     pub(super) fn is_busy_but(&self, slot: Option<u32>) -> bool {
         let numbered = self.slots.iter().zip(0u32..);
@@ -263,7 +385,7 @@ impl Session {
 }
 
 /// All sessions.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Sessions {
     by_id: BTreeMap<Sessionid4, Session>,
     next: u32,
@@ -311,17 +433,35 @@ mod tests {
             client: 0x1_0000_0002,
             limits: Limits { slots, ..MOST },
             callback_program: 0x4000_0000,
+            callback_credential: CallbackCredential::None,
         }
     }
 
     #[test]
     fn a_record_comes_back_from_its_row_and_nothing_else_does() {
+        let user = AuthSys {
+            uid: 7,
+            ..AuthSys::default()
+        };
+        for callback_credential in [
+            CallbackCredential::Impossible,
+            CallbackCredential::Sys(to_bytes(&user)),
+        ] {
+            let record = Record {
+                callback_credential,
+                ..record(3)
+            };
+            let (key, mut row) = (Record::key(&record.id), record.to_row());
+            assert_eq!(Record::from_row(&key, &row), Some(record));
+            row.push(0);
+            assert_eq!(Record::from_row(&key, &row), None, "a byte too many");
+        }
         let record = record(3);
         let (key, row) = (Record::key(&record.id), record.to_row());
         assert_eq!(Record::from_row(&key, &row), Some(record));
         assert_eq!(Record::from_row(&key[..20], &row), None);
         assert_eq!(Record::from_row(&key, &row[1..]), None);
-        for at in [0, 1, 2, 3, 28, 29, ROW_LEN - 1] {
+        for at in [0, 1, 2, 3, 28, 29, ROW_LEN_MIN - 1] {
             let mut other = row.clone();
             other[at] = 99;
             assert_eq!(Record::from_row(&key, &other), None, "byte {at}");

@@ -15,9 +15,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use files::{Delegation, Handle, Share};
+use files::{Handle, Share};
 
-use crate::wire::{Nfsstat4, Stateid4};
+use crate::wire::{Nfsstat4, ReferringCall4, Sessionid4, Stateid4};
 
 /// A client, by the number that it got.
 pub(super) type ClientId = u64;
@@ -50,12 +50,18 @@ pub(super) enum Held {
         /// The open under which it was taken.
         open: StateNum,
     },
+    /// For reading.
     Delegation {
-        kind: Delegation,
-        /// Until when it must have been given back, in the door's milliseconds.
-        recalled_until_ms: Option<u64>,
+        /// It is wanted back, and the client is being told so.
+        is_recalled: bool,
+        /// The request whose answer gave it.
+        referring: Option<Referring>,
     },
 }
+
+/// A request in a session: a client that is asked about what its answer gave may not have seen that
+/// answer (RFC 8881, section 2.10.6.3).
+pub(super) type Referring = (Sessionid4, ReferringCall4);
 
 /// An open of a file by an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +144,8 @@ pub(super) struct States {
     free: Vec<StateNum>,
     of_owner: BTreeMap<(u64, Handle), StateNum>,
     delegations: BTreeMap<(Handle, ClientId), StateNum>,
+    /// Delegations that the file system was asked for, and whether they are wanted back already.
+    granting: BTreeMap<(Handle, ClientId), bool>,
     of_client: BTreeMap<ClientId, BTreeSet<StateNum>>,
     of_file: BTreeMap<Handle, BTreeSet<StateNum>>,
     owners: BTreeMap<(ClientId, OwnerKind, Box<[u8]>), u64>,
@@ -171,6 +179,7 @@ impl States {
             free: Vec::new(),
             of_owner: BTreeMap::new(),
             delegations: BTreeMap::new(),
+            granting: BTreeMap::new(),
             of_client: BTreeMap::new(),
             of_file: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -233,6 +242,33 @@ impl States {
     /// The delegation of a file that a client has.
     pub(super) fn delegation(&self, client: ClientId, file: Handle) -> Option<StateNum> {
         self.delegations.get(&(file, client)).copied()
+    }
+
+    /// A delegation is about to be asked for; returns whether none was before.
+    pub(super) fn begin_grant(&mut self, client: ClientId, file: Handle) -> bool {
+        let key = (file, client);
+        if self.delegations.contains_key(&key) || self.granting.contains_key(&key) {
+            return false;
+        }
+        self.granting.insert(key, false);
+        true
+    }
+
+    /// A delegation is wanted back: it is not to be given, if it was only asked for so far.
+    pub(super) fn wanted_in_grant(&mut self, client: ClientId, file: Handle) {
+        if let Some(is_wanted) = self.granting.get_mut(&(file, client)) {
+            *is_wanted = true;
+        }
+    }
+
+    /// It was answered; returns whether the delegation is wanted back already.
+    pub(super) fn end_grant(&mut self, client: ClientId, file: Handle) -> bool {
+        self.granting.remove(&(file, client)).unwrap_or(false)
+    }
+
+    /// Whether a client holds anything.
+    pub(super) fn holds_something(&self, client: ClientId) -> bool {
+        self.of_client.contains_key(&client)
     }
 
     /// What a client holds.

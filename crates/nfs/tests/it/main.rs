@@ -2,6 +2,7 @@
 
 mod allocation;
 mod compound;
+mod door;
 mod messages;
 mod records;
 mod tshark;

@@ -13,7 +13,7 @@ impl Compound<'_> {
         of: &Setclientid4Args<'_>,
         out: &mut Encoder,
     ) -> Nfsstat4 {
-        let result = self.client_set(of);
+        let result = self.client_set(of).await;
         let status = result.as_ref().err().copied().unwrap_or(Nfsstat4::NFS4_OK);
         out.put(&NfsOpnum4::OP_SETCLIENTID);
         out.put(&match result {
@@ -27,22 +27,25 @@ impl Compound<'_> {
         status
     }
 
-    fn client_set(&self, of: &Setclientid4Args<'_>) -> Result<Setclientid4Resok, Nfsstat4> {
+    async fn client_set(&self, of: &Setclientid4Args<'_>) -> Result<Setclientid4Resok, Nfsstat4> {
         let principal = self.user.map(|user| user.uid);
         let now_ms = self.door.now_ms();
         let (name, verifier) = (&of.client.id, of.client.verifier);
-        let met = self
-            .door
-            .clients
-            .borrow()
-            .meet(0, name, verifier, principal);
+        let meet = || {
+            let clients = self.door.clients.borrow();
+            clients.meet(0, name, verifier, principal)
+        };
+        let is_known = |met| matches!(met, Met::Same(id) if self.door.is_of_this_start(id));
+        if !is_known(meet()) {
+            self.door.make_room().await?;
+        }
+        let met = meet();
+        if matches!(met, Met::Other(id) if self.door.is_alive_with_state(id)) {
+            return Err(Nfsstat4::NFS4ERR_CLID_INUSE);
+        }
         let mut clients = self.door.clients.borrow_mut();
         let id = match met {
-            Met::Other(id) if self.door.is_alive_with_state(id) => {
-                return Err(Nfsstat4::NFS4ERR_CLID_INUSE);
-            }
-            Met::Same(id) => id,
-            _ if clients.len() >= self.door.clients_max => return Err(Nfsstat4::NFS4ERR_DELAY),
+            Met::Same(id) if self.door.is_of_this_start(id) => id,
             _ => clients.introduce(0, name, verifier, principal, now_ms),
         };
         Ok(Setclientid4Resok {
@@ -75,7 +78,7 @@ impl Compound<'_> {
 
     /// RENEW (RFC 7530, section 16.28).
     pub(super) fn renew(&self, client: ClientId) -> Result<(), Nfsstat4> {
-        self.door.renew(client)
+        self.door.renew_without_session(client)
     }
 }
 

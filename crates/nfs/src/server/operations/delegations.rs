@@ -11,18 +11,21 @@ impl Compound<'_> {
     pub(super) async fn delegreturn(&self, of: &Delegreturn4Args) -> Result<(), Nfsstat4> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let num = self.held(&of.deleg_stateid, file)?;
-        let client = {
-            let mut states = self.door.states.borrow_mut();
-            let held = states.get(num).map(|state| &state.held);
-            if !matches!(held, Some(Held::Delegation { .. })) {
-                return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
-            }
-            states.remove(num).map(|state| state.client)
+        let (client, other) = {
+            let states = self.door.states.borrow();
+            let state = states.get(num);
+            let state = state.filter(|state| matches!(state.held, Held::Delegation { .. }));
+            let state = state.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+            (state.client, states.stateid(num).other)
         };
-        let client = client.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
         let caller = self.caller(file)?;
         self.ask(&caller, Request::ReturnDelegation { file, client })
-            .await
-            .map(drop)
+            .await?;
+        let mut states = self.door.states.borrow_mut();
+        // The client may have been forgotten meanwhile, and the place be another one's.
+        if states.get(num).is_some() && states.stateid(num).other == other {
+            states.remove(num);
+        }
+        Ok(())
     }
 }

@@ -92,7 +92,11 @@ impl Compound<'_> {
             return Ok(client);
         }
         match locker {
-            Locker4::OpenOwner(open) => Ok(open.lock_owner.clientid),
+            Locker4::OpenOwner(open) => {
+                let client = open.lock_owner.clientid;
+                self.door.renew_without_session(client)?;
+                Ok(client)
+            }
             Locker4::LockOwner(known) => self.door.client_of(&known.lock_stateid),
         }
     }
@@ -196,7 +200,13 @@ impl Compound<'_> {
     async fn lock_tested(&self, of: &Lockt4Args<'_>) -> Result<(), Refused> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let lock = lock(of.locktype, of.offset, of.length)?;
-        let client = self.client.unwrap_or(of.owner.clientid);
+        let client = match self.client {
+            Some(client) => client,
+            None => {
+                self.door.renew_without_session(of.owner.clientid)?;
+                of.owner.clientid
+            }
+        };
         self.door.may_claim(client, false)?;
         // An owner that has locked nothing is nobody's holder; 0 is no owner's number.
         let owner = {
@@ -245,7 +255,7 @@ impl Compound<'_> {
 
     /// RELEASE_LOCKOWNER (RFC 7530, section 16.37).
     pub(super) fn release_lockowner(&self, of: &LockOwner4<'_>) -> Result<(), Nfsstat4> {
-        self.door.renew(of.clientid)?;
+        self.door.renew_without_session(of.clientid)?;
         let mut states = self.door.states.borrow_mut();
         let Some(owner) = states.known_owner(of.clientid, OwnerKind::Lock, &of.owner) else {
             return Ok(());

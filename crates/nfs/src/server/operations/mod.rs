@@ -87,7 +87,7 @@ impl Compound<'_> {
                 put(out, Op::OP_BIND_CONN_TO_SESSION, self.bind_connection(&of))
             }
             NfsArgop4::BackchannelCtl(of) => {
-                put(out, Op::OP_BACKCHANNEL_CTL, self.backchannel_ctl(&of))
+                put(out, Op::OP_BACKCHANNEL_CTL, self.backchannel_ctl(&of).await)
             }
             NfsArgop4::DestroyClientid(of) => put(
                 out,

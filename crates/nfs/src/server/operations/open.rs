@@ -1,14 +1,14 @@
 //! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE.
 
 use files::{
-    Access, Answer, Attributes, Caller, CreateHow, Delegation, Handle, Holder, Kind, LockRange,
-    Request, Share, allowed,
+    Access, Answer, Attributes, Caller, CreateHow, Handle, Holder, Kind, LockRange, Request, Share,
+    allowed,
 };
 
 use crate::server::attributes::to_set;
 use crate::server::compound::{Compound, change, name, put};
 use crate::server::handles::Place;
-use crate::server::states::{ClientId, Held, Open, OwnerKind, StateNum};
+use crate::server::states::{ClientId, Held, Named, Open, OwnerKind, StateNum};
 use crate::wire::*;
 use crate::xdr::Encoder;
 
@@ -47,7 +47,7 @@ impl Compound<'_> {
         let client = match self.client {
             Some(client) => client,
             None => {
-                self.door.renew(of.owner.clientid)?;
+                self.door.renew_without_session(of.owner.clientid)?;
                 of.owner.clientid
             }
         };
@@ -103,24 +103,40 @@ impl Compound<'_> {
         match &of.claim {
             OpenClaim4::ClaimNull(component) => self.by_name(component, &of.openhow).await,
             OpenClaim4::ClaimDelegateCur(claim) => {
-                self.door
-                    .states
-                    .borrow()
-                    .find(&claim.delegate_stateid, Some(client))?;
-                self.by_name(&claim.file, &Openflag4::Default(Opentype4::OPEN4_NOCREATE))
-                    .await
+                let how = Openflag4::Default(Opentype4::OPEN4_NOCREATE);
+                let opened = self.by_name(&claim.file, &how).await?;
+                self.has_delegation(&claim.delegate_stateid, client, opened.file)?;
+                Ok(opened)
             }
             OpenClaim4::ClaimPrevious(_) | OpenClaim4::ClaimFh => self.by_handle(&of.openhow).await,
             OpenClaim4::ClaimDelegCurFh(stateid) => {
-                let stateid = self.stateid(stateid)?;
-                self.door.states.borrow().find(&stateid, Some(client))?;
-                self.by_handle(&of.openhow).await
+                let opened = self.by_handle(&of.openhow).await?;
+                self.has_delegation(stateid, client, opened.file)?;
+                Ok(opened)
             }
             // Delegations end with their clients.
             OpenClaim4::ClaimDelegatePrev(_) | OpenClaim4::ClaimDelegPrevFh => {
                 Err(Nfsstat4::NFS4ERR_NOTSUPP)
             }
         }
+    }
+
+    /// Whether a stateid is that of a client's delegation of a file.
+    fn has_delegation(
+        &self,
+        given: &Stateid4,
+        client: ClientId,
+        file: Handle,
+    ) -> Result<(), Nfsstat4> {
+        let stateid = self.stateid(given)?;
+        let states = self.door.states.borrow();
+        let Named::State(num) = states.find(&stateid, Some(client))? else {
+            return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
+        };
+        let is_it = states.get(num).is_some_and(|state| {
+            state.file == file && matches!(state.held, Held::Delegation { .. })
+        });
+        is_it.then_some(()).ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)
     }
 
     async fn by_handle(&self, how: &Openflag4<'_>) -> Result<Opened, Nfsstat4> {
@@ -304,11 +320,7 @@ impl Compound<'_> {
         let wanted = of.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
         let is_reclaim = match &of.claim {
             OpenClaim4::ClaimPrevious(kind) => {
-                if !matches!(
-                    *kind,
-                    OpenDelegationType4::OPEN_DELEGATE_READ
-                        | OpenDelegationType4::OPEN_DELEGATE_WRITE
-                ) {
+                if *kind != OpenDelegationType4::OPEN_DELEGATE_READ {
                     return OpenDelegation4::OpenDelegateNone;
                 }
                 true
@@ -331,17 +343,24 @@ impl Compound<'_> {
         if !self.door.can_recall(client) {
             return refuse(OpenNoneDelegation4::Wnd4Resource(false));
         }
-        let writes = of.share_access & OPEN4_SHARE_ACCESS_WRITE != 0;
-        let kind = match &of.claim {
-            OpenClaim4::ClaimPrevious(OpenDelegationType4::OPEN_DELEGATE_WRITE) => {
-                Delegation::Write
-            }
-            OpenClaim4::ClaimPrevious(_) => Delegation::Read,
-            _ if writes => Delegation::Write,
-            _ => Delegation::Read,
-        };
-        match self.door.delegate(client, file, kind, is_reclaim).await {
-            Some(stateid) => delegation(stateid, kind),
+        // Who has a file delegated for writing keeps its size and times: others would have to be told
+        // those by CB_GETATTR, which the door does not call. So files are delegated for reading alone.
+        if !is_reclaim && of.share_access & OPEN4_SHARE_ACCESS_WRITE != 0 {
+            return refuse(OpenNoneDelegation4::Wnd4Resource(false));
+        }
+        let referring = self.on_slot.map(|on| {
+            let call = ReferringCall4 {
+                rc_sequenceid: on.sequence,
+                rc_slotid: on.slot,
+            };
+            (on.session, call)
+        });
+        match self
+            .door
+            .delegate(client, file, is_reclaim, referring)
+            .await
+        {
+            Some(stateid) => delegation(stateid),
             None => refuse(OpenNoneDelegation4::Wnd4Contention(false)),
         }
     }
@@ -465,24 +484,16 @@ fn shares(access: u32, deny: u32) -> Result<(Share, Share), Nfsstat4> {
 }
 
 /// A delegation for a client. Nobody is allowed anything by it: the client asks ACCESS.
-fn delegation(stateid: Stateid4, kind: Delegation) -> OpenDelegation4<'static> {
+fn delegation(stateid: Stateid4) -> OpenDelegation4<'static> {
     let permissions = Nfsace4 {
         r#type: 0,
         flag: 0,
         access_mask: 0,
         who: "".into(),
     };
-    match kind {
-        Delegation::Read => OpenDelegation4::OpenDelegateRead(OpenReadDelegation4 {
-            stateid,
-            recall: false,
-            permissions,
-        }),
-        Delegation::Write => OpenDelegation4::OpenDelegateWrite(OpenWriteDelegation4 {
-            stateid,
-            recall: false,
-            space_limit: NfsSpaceLimit4::NfsLimitSize(u64::MAX),
-            permissions,
-        }),
-    }
+    OpenDelegation4::OpenDelegateRead(OpenReadDelegation4 {
+        stateid,
+        recall: false,
+        permissions,
+    })
 }

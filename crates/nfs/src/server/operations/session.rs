@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use files::{Caller, Request};
 
-use crate::server::clients::Met;
-use crate::server::compound::{Compound, put};
-use crate::server::sessions::{Limits, Record, Session};
+use crate::server::clients::{Met, SessionMade};
+use crate::server::compound::{Compound, put, put_failed};
+use crate::server::sessions::{CallbackCredential, Limits, Record, Session};
 use crate::server::states::ClientId;
 use crate::wire::*;
-use crate::xdr::{Encoder, Opaque};
+use crate::xdr::{Decoder, Encoder, Opaque};
 
 /// Flags of EXCHANGE_ID that a client may send.
 const FLAGS_ASKED: u32 = EXCHGID4_FLAG_SUPP_MOVED_REFER
@@ -19,6 +19,9 @@ const FLAGS_ASKED: u32 = EXCHGID4_FLAG_SUPP_MOVED_REFER
     | EXCHGID4_FLAG_BIND_PRINC_STATEID
     | EXCHGID4_FLAG_MASK_PNFS
     | EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
+
+/// Sessions of a client at most.
+const SESSIONS_MAX: usize = 16;
 
 impl Compound<'_> {
     /// EXCHANGE_ID (RFC 8881, section 18.35).
@@ -85,25 +88,23 @@ impl Compound<'_> {
             }
             Met::Other(id) => {
                 self.door.forget(id).await;
-                Ok(self.introduce(name, verifier, now_ms)?)
+                self.introduce(name, verifier, now_ms).await
             }
             Met::Nobody | Met::Unconfirmed(_) | Met::Restarted(_) => {
-                Ok(self.introduce(name, verifier, now_ms)?)
+                self.introduce(name, verifier, now_ms).await
             }
         }
     }
 
-    fn introduce(
+    async fn introduce(
         &self,
         name: &[u8],
         verifier: Verifier4,
         now_ms: u64,
     ) -> Result<(ClientId, u32, u32), Nfsstat4> {
         let principal = self.user.map(|user| user.uid);
+        self.door.make_room().await?;
         let mut clients = self.door.clients.borrow_mut();
-        if clients.len() >= self.door.clients_max {
-            return Err(Nfsstat4::NFS4ERR_DELAY);
-        }
         let id = clients.introduce(1, name, verifier, principal, now_ms);
         Ok((id, 1, 0))
     }
@@ -119,17 +120,22 @@ impl Compound<'_> {
         let answer = match result {
             Ok(Made::Again(answer)) => {
                 out.bytes(&answer);
-                return Nfsstat4::NFS4_OK;
+                let mut words = Decoder::new(&answer[4..]);
+                return words.take().unwrap_or(Nfsstat4::NFS4ERR_SERVERFAULT);
             }
-            Ok(Made::New(answer)) => Ok(answer),
-            Err(status) => Err(status),
+            Ok(Made::New(answer)) => answer,
+            Err(status) => return put_failed(out, NfsOpnum4::OP_CREATE_SESSION, status),
         };
         let status = put(out, NfsOpnum4::OP_CREATE_SESSION, answer);
-        if status == Nfsstat4::NFS4_OK {
-            let answer = out.as_bytes()[begin..].to_vec();
-            let mut clients = self.door.clients.borrow_mut();
-            if let Some(client) = clients.get_mut(of.csa_clientid) {
-                client.session_answer = Some(answer);
+        let answer = out.as_bytes()[begin..].to_vec();
+        let mut clients = self.door.clients.borrow_mut();
+        if let Some(client) = clients.get_mut(of.csa_clientid) {
+            if status == Nfsstat4::NFS4ERR_DELAY {
+                // It is asked again with the same number.
+                client.session_sequence = of.csa_sequence;
+                client.session_made = None;
+            } else {
+                client.session_made = Some(SessionMade::Answered(answer));
             }
         }
         status
@@ -143,26 +149,54 @@ impl Compound<'_> {
             return Err(Nfsstat4::NFS4ERR_INVAL);
         }
         let id = of.csa_clientid;
-        let limits = {
+        {
             let mut clients = self.door.clients.borrow_mut();
             let client = clients
                 .get_mut(id)
                 .filter(|client| client.record.family == 1);
             let client = client.ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
-            if client.session_sequence.wrapping_sub(1) == of.csa_sequence {
-                let again = client.session_answer.clone().map(Made::Again);
-                return again.ok_or(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
+            if client.session_sequence.wrapping_sub(1) == of.csa_sequence
+                && let Some(made) = &client.session_made
+            {
+                return match made {
+                    SessionMade::Answered(answer) => Ok(Made::Again(answer.clone())),
+                    SessionMade::UnderWay => Err(Nfsstat4::NFS4ERR_DELAY),
+                };
             }
-            if client.session_sequence != of.csa_sequence {
+            if client.session_sequence != of.csa_sequence && !client.takes_any_sequence {
                 return Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
             }
             if !client.is_confirmed && client.record.principal != self.user.map(|user| user.uid) {
                 return Err(Nfsstat4::NFS4ERR_CLID_INUSE);
             }
-            Limits::agree(&of.csa_fore_chan_attrs)?
-        };
+            // Taken before anything is waited for, so that a repeat makes no second session.
+            client.session_sequence = of.csa_sequence.wrapping_add(1);
+            client.session_made = Some(SessionMade::UnderWay);
+            client.takes_any_sequence = false;
+        }
+        let made = self.make_session(of).await;
+        Ok(Made::New(made))
+    }
+
+    /// Makes a session whose sequence number is the right one.
+    async fn make_session(
+        &self,
+        of: &CreateSession4Args<'_>,
+    ) -> Result<CreateSession4Resok, Nfsstat4> {
+        let id = of.csa_clientid;
+        let limits = Limits::agree(&of.csa_fore_chan_attrs)?;
+        {
+            let clients = self.door.clients.borrow();
+            let count = clients.get(id).map_or(0, |client| client.sessions.len());
+            if count >= SESSIONS_MAX {
+                return Err(Nfsstat4::NFS4ERR_NOSPC);
+            }
+        }
         let back = Limits::agree(&of.csa_back_chan_attrs);
-        let wants_back = of.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0 && back.is_ok();
+        let credential = CallbackCredential::choose(&of.csa_sec_parms);
+        let wants_back = of.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0
+            && back.is_ok()
+            && credential != CallbackCredential::Impossible;
         self.door.confirm(id).await?;
         let session = {
             let mut sessions = self.door.sessions.borrow_mut();
@@ -173,6 +207,7 @@ impl Compound<'_> {
             client: id,
             limits,
             callback_program: of.csa_cb_program,
+            callback_credential: credential,
         };
         let request = Request::PutRecord {
             key: Record::key(&session),
@@ -183,26 +218,36 @@ impl Compound<'_> {
         if wants_back {
             made.back = Rc::downgrade(self.connection);
         }
+        if !self.has_session(id, session) {
+            // The client was forgotten meanwhile.
+            let request = Request::RemoveRecord(Record::key(&session));
+            self.ask(&Caller::ROOT, request).await?;
+            return Err(Nfsstat4::NFS4ERR_STALE_CLIENTID);
+        }
         self.door.sessions.borrow_mut().add(made);
-        let mut clients = self.door.clients.borrow_mut();
-        let client = clients
-            .get_mut(id)
-            .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
-        client.sessions.insert(session);
-        client.session_sequence = client.session_sequence.wrapping_add(1);
-        client.session_answer = None;
-        client.renewed_ms = self.door.now_ms();
-        let mut flags = CREATE_SESSION4_FLAG_PERSIST & of.csa_flags;
+        // Not PERSIST: after a restart an OPEN that is repeated is told GRACE before its kept answer is
+        // looked for. Clients then create files exclusively, which can be repeated.
+        let mut flags = 0;
         if wants_back {
             flags |= CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
         }
-        Ok(Made::New(CreateSession4Resok {
+        Ok(CreateSession4Resok {
             csr_sessionid: session,
             csr_sequence: of.csa_sequence,
             csr_flags: flags,
             csr_fore_chan_attrs: limits.to_wire(),
             csr_back_chan_attrs: back.map_or_else(|_| none(), Limits::to_wire),
-        }))
+        })
+    }
+
+    /// A client has one more session; returns whether there is such a client.
+    fn has_session(&self, id: ClientId, session: Sessionid4) -> bool {
+        let mut clients = self.door.clients.borrow_mut();
+        let Some(client) = clients.get_mut(id) else {
+            return false;
+        };
+        client.renewed_ms = self.door.now_ms();
+        client.sessions.insert(session)
     }
 
     /// DESTROY_SESSION (RFC 8881, section 18.37).
@@ -218,7 +263,7 @@ impl Compound<'_> {
             if session.is_busy_but(own.map(|on| on.slot)) {
                 return Err(Nfsstat4::NFS4ERR_DELAY);
             }
-            if session.is_back_busy {
+            if session.back_slot.available() == 0 {
                 return Err(Nfsstat4::NFS4ERR_BACK_CHAN_BUSY);
             }
         }
@@ -257,23 +302,27 @@ impl Compound<'_> {
     }
 
     /// BACKCHANNEL_CTL (RFC 8881, section 18.33).
-    pub(super) fn backchannel_ctl(&self, of: &BackchannelCtl4Args<'_>) -> Result<(), Nfsstat4> {
+    pub(super) async fn backchannel_ctl(
+        &self,
+        of: &BackchannelCtl4Args<'_>,
+    ) -> Result<(), Nfsstat4> {
         let on = self.on_slot.ok_or(Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
-        let is_known = |parms: &CallbackSecParms4<'_>| {
-            matches!(
-                parms,
-                CallbackSecParms4::AuthNone | CallbackSecParms4::AuthSys(_)
-            )
-        };
-        if !of.bca_sec_parms.iter().any(is_known) {
+        let credential = CallbackCredential::choose(&of.bca_sec_parms);
+        if credential == CallbackCredential::Impossible {
             return Err(Nfsstat4::NFS4ERR_INVAL);
         }
-        let mut sessions = self.door.sessions.borrow_mut();
-        let session = sessions
-            .get_mut(&on.session)
-            .ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
-        session.record.callback_program = of.bca_cb_program;
-        Ok(())
+        let value = {
+            let mut sessions = self.door.sessions.borrow_mut();
+            let session = sessions
+                .get_mut(&on.session)
+                .ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
+            session.record.callback_program = of.bca_cb_program;
+            session.record.callback_credential = credential;
+            session.record.to_row()
+        };
+        let key = Record::key(&on.session);
+        let request = Request::PutRecord { key, value };
+        self.ask(&Caller::ROOT, request).await.map(drop)
     }
 
     /// DESTROY_CLIENTID (RFC 8881, section 18.50).
@@ -313,8 +362,8 @@ impl Compound<'_> {
 
 /// A session that was made.
 enum Made {
-    New(CreateSession4Resok),
-    /// The client asks again: this was answered, with the operation's number.
+    New(Result<CreateSession4Resok, Nfsstat4>),
+    /// The client asks again: this was answered, with the operation's number and status.
     Again(Vec<u8>),
 }
 

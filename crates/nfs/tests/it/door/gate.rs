@@ -1,0 +1,89 @@
+//! A file system whose answers can be held back, to have requests overtake each other.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use files::model::ModelFs;
+use files::{
+    Answer, Caller, Error, Event, FileSystem, Handle, Pending, Range, ReadDone, Request, Stability,
+    WriteDone,
+};
+use rt::sync::Notify;
+
+type Which = Rc<dyn Fn(&Request) -> bool>;
+
+/// The model, with a gate behind it: a request that is chosen is carried out, and its answer waits.
+#[derive(Default)]
+pub(super) struct Gate {
+    pub(super) model: ModelFs,
+    which: RefCell<Option<Which>>,
+    held: Cell<usize>,
+    opened: Notify,
+}
+
+impl Gate {
+    /// The answers to such requests wait from now on.
+    pub(super) fn hold(&self, which: impl Fn(&Request) -> bool + 'static) {
+        *self.which.borrow_mut() = Some(Rc::new(which));
+    }
+
+    /// How many answers wait.
+    pub(super) fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// All answers that wait go on, and none waits any more.
+    pub(super) fn release(&self) {
+        *self.which.borrow_mut() = None;
+        self.opened.notify_all();
+    }
+}
+
+impl FileSystem for Gate {
+    fn call<'a>(
+        &'a self,
+        caller: &'a Caller,
+        request: Request,
+    ) -> Pending<'a, Result<Answer, Error>> {
+        Box::pin(async move {
+            let which = self.which.borrow().clone();
+            let is_held = which.is_some_and(|which| which(&request));
+            let answer = self.model.call(caller, request).await;
+            if is_held {
+                self.held.set(self.held.get() + 1);
+                self.opened.notified().await;
+                self.held.set(self.held.get() - 1);
+            }
+            answer
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        caller: &'a Caller,
+        file: Handle,
+        range: Range,
+        out: &'a mut Vec<u8>,
+    ) -> Pending<'a, Result<ReadDone, Error>> {
+        self.model.read(caller, file, range, out)
+    }
+
+    fn write<'a>(
+        &'a self,
+        caller: &'a Caller,
+        file: Handle,
+        offset: u64,
+        data: &'a [u8],
+        stability: Stability,
+    ) -> Pending<'a, Result<WriteDone, Error>> {
+        self.model.write(caller, file, offset, data, stability)
+    }
+
+    fn event(&self) -> Pending<'_, Event> {
+        self.model.event()
+    }
+
+    fn secret(&self) -> [u8; 32] {
+        self.model.secret()
+    }
+}
