@@ -260,10 +260,17 @@ impl Compound<'_> {
         self.heard_of(state.client)?;
         let open = match &state.held {
             Held::Open(open) => Some(open),
-            Held::Lock { open, .. } => match states.get(*open).map(|state| &state.held) {
-                Some(Held::Open(open)) => Some(open),
-                _ => return Err(Nfsstat4::NFS4ERR_BAD_STATEID),
-            },
+            Held::Lock { opens, .. } => {
+                let opens = opens
+                    .iter()
+                    .filter_map(|num| match &states.get(*num)?.held {
+                        Held::Open(open) => Some(open),
+                        _ => None,
+                    });
+                // The one that allows it, if there is one.
+                let open = opens.max_by_key(|open| open.access.contains(access));
+                Some(open.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?)
+            }
             Held::Delegation { .. } if access == Share::READ => None,
             Held::Delegation { .. } => return Err(Nfsstat4::NFS4ERR_OPENMODE),
         };

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use rt::net::{Addr, RecvHalf, SendHalf, Stream};
 use rt::sync::{Notify, Semaphore};
@@ -22,7 +23,8 @@ use super::{Door, RECORD_MAX};
 /// Requests of one connection that are carried out at a time: more wait in its socket.
 const AT_A_TIME: usize = 256;
 
-/// Bytes of answers that wait for a client to take them: with more, its requests wait.
+/// Bytes of requests that are carried out, and of answers that wait for a client to take them: with
+/// more, its requests wait.
 const WAITING_MAX: usize = 8 << 20;
 
 /// Bytes that are received at once.
@@ -85,9 +87,19 @@ impl Connection {
         self.is_open.get()
     }
 
+    /// So many bytes more are kept for the client.
+    fn waits(&self, size: usize) {
+        self.waiting.set(self.waiting.get() + size);
+    }
+
+    fn waits_no_more(&self, size: usize) {
+        self.waiting.set(self.waiting.get().saturating_sub(size));
+        self.room.notify_one();
+    }
+
     fn send(&self, record: Vec<u8>) {
         if self.is_open() {
-            self.waiting.set(self.waiting.get() + record.len());
+            self.waits(record.len());
             self.outbox.borrow_mut().push(record);
             self.news.notify_one();
         }
@@ -203,12 +215,16 @@ pub(super) async fn serve(door: Rc<Door>, stream: Stream) {
     let connection = Rc::new(Connection::new(peer));
     door.count(|counts| counts.connections += 1);
     let (receiver, sender) = stream.into_split();
-    let writer = door.core.spawn(send(Rc::clone(&connection), sender));
+    let patience = Duration::from_millis(door.lease_ms);
+    let sending = send(door.core.clone(), patience, Rc::clone(&connection), sender);
+    let writer = door.core.spawn(sending);
     let whole = EndOnPanic(&connection);
     if let Err(why) = receive(&door, &connection, receiver).await {
         tracing::warn!(%peer, why, "a connection was closed");
     }
     connection.end();
+    // It may be sending to a client that takes nothing.
+    writer.abort();
     door.count(|counts| counts.connections -= 1);
     drop((writer.await, whole));
 }
@@ -263,9 +279,11 @@ async fn receive(
                     let (door, connection) = (Rc::clone(door), Rc::clone(connection));
                     let record = record.to_vec();
                     let core = door.core.clone();
+                    connection.waits(record.len());
                     drop(core.spawn(async move {
                         let whole = EndOnPanic(&connection);
                         let answer = answer(&door, &connection, &record).await;
+                        connection.waits_no_more(record.len());
                         connection.send(answer);
                         drop((permit, whole));
                     }));
@@ -275,8 +293,14 @@ async fn receive(
     }
 }
 
-/// Sends what is in the outbox, until the connection ends.
-async fn send(connection: Rc<Connection>, mut sender: SendHalf) {
+/// Sends what is in the outbox, until the connection ends. A client that takes nothing for so long has
+/// gone, as far as anybody can tell.
+async fn send(
+    core: rt::Handle,
+    patience: Duration,
+    connection: Rc<Connection>,
+    mut sender: SendHalf,
+) {
     while connection.is_open() {
         let records = std::mem::take(&mut *connection.outbox.borrow_mut());
         if records.is_empty() {
@@ -292,12 +316,9 @@ async fn send(connection: Rc<Connection>, mut sender: SendHalf) {
             }
         }
         let size = together.len();
-        let (result, _) = sender.send_all(together).await;
-        connection
-            .waiting
-            .set(connection.waiting.get().saturating_sub(size));
-        connection.room.notify_one();
-        if result.is_err() {
+        let sent = core.timeout(patience, sender.send_all(together)).await;
+        connection.waits_no_more(size);
+        if !matches!(sent, Ok((Ok(()), _))) {
             // The receiver's end tells why.
             connection.end();
         }

@@ -89,8 +89,15 @@ impl Door {
                 .filter(|client| client.may_reclaim && !client.has_returned);
             silent.map(|client| client.record.id).collect()
         };
-        for client in silent {
-            self.forget(client).await;
+        for id in silent {
+            // It may have come back while another one was forgotten.
+            let is_silent = {
+                let clients = self.clients.borrow();
+                clients.get(id).is_some_and(|client| !client.has_returned)
+            };
+            if is_silent {
+                self.forget(id).await;
+            }
         }
         if let Err(error) = self.fs.call(&Caller::ROOT, Request::EndGrace).await {
             tracing::error!(%error, "the file system did not end the grace period");

@@ -78,6 +78,28 @@ impl Door {
         }
     }
 
+    /// After the file system has given a client something: whether there is that client still. If not,
+    /// that is forgotten too.
+    ///
+    /// # Errors
+    /// EXPIRED.
+    pub(super) async fn still_there(&self, id: ClientId) -> Result<(), Nfsstat4> {
+        if self.clients.borrow().get(id).is_some() {
+            return Ok(());
+        }
+        let forget = Request::Forget { client: id };
+        let forgotten = self.fs.call(&Caller::ROOT, forget).await;
+        forgotten.map_err(super::status::of_error)?;
+        Err(Nfsstat4::NFS4ERR_EXPIRED)
+    }
+
+    /// Whether a client's lease has run out.
+    fn is_lapsed(&self, id: ClientId) -> bool {
+        let clients = self.clients.borrow();
+        let client = clients.get(id);
+        client.is_some_and(|client| client.is_lapsed(self.now_ms(), self.lease_ms))
+    }
+
     /// A session is no more.
     pub(super) async fn end_session(&self, id: &Sessionid4) -> Result<(), Nfsstat4> {
         let session = self.sessions.borrow_mut().remove(id);
@@ -97,14 +119,25 @@ impl Door {
         if lapsed.is_empty() {
             return false;
         }
-        let holders = self.states.borrow().holders_of(file);
-        // A directory is held by nobody: what was in the way is something in it.
-        let in_the_way = |id: &ClientId| holders.is_empty() || holders.contains(id);
-        let gone: Vec<ClientId> = lapsed.into_iter().filter(in_the_way).collect();
-        for id in &gone {
-            self.forget(*id).await;
+        let gone: Vec<ClientId> = {
+            let states = self.states.borrow();
+            let holders = states.holders_of(file);
+            // A directory is held by nobody: what was in the way is something in it, of anybody's.
+            let in_the_way = |id: &ClientId| match holders.is_empty() {
+                true => states.holds_something(*id),
+                false => holders.contains(id),
+            };
+            lapsed.into_iter().filter(in_the_way).collect()
+        };
+        let mut is_changed = false;
+        for id in gone {
+            // It may have come back while another one was forgotten.
+            if self.is_lapsed(id) {
+                self.forget(id).await;
+                is_changed = true;
+            }
         }
-        !gone.is_empty()
+        is_changed
     }
 
     /// Asks, and asks again if only clients without a lease were in the way.

@@ -10,6 +10,7 @@
 //! | `call` | one call: RPC, then a compound of 4.0, or of 4.1 and 4.2 with its slot |
 //! | `compound`, `operations` | operations one after the other, one concern a file |
 //! | `clients`, `sessions`, `states` | who there is, and what they hold |
+//! | `turns` | requests of one owner at one file, one after the other |
 //! | `grace`, `lapse`, `recall` | reclaiming after a restart, leases that run out, delegations wanted back |
 //! | `handles`, `exports`, `attributes`, `status` | what files are called, where and to whom they are served |
 
@@ -27,6 +28,7 @@ mod recall;
 mod sessions;
 mod states;
 mod status;
+mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -65,18 +67,21 @@ pub struct Options {
     pub lease: Duration,
     /// Clients at most; further ones are told to come again.
     pub clients_max: usize,
+    /// Connections at most; further ones are closed at once.
+    pub connections_max: usize,
     /// Whether files are delegated to clients.
     pub delegations: bool,
 }
 
 impl Options {
-    /// These exports, a lease of 90 seconds, 10,000 clients, delegations.
+    /// These exports, a lease of 90 seconds, 10,000 clients and connections, delegations.
     #[must_use]
     pub fn new(exports: Vec<Export>) -> Self {
         Self {
             exports,
             lease: Duration::from_secs(90),
             clients_max: 10_000,
+            connections_max: 10_000,
             delegations: true,
         }
     }
@@ -133,12 +138,14 @@ pub struct Door {
     exports: Exports,
     lease_ms: u64,
     clients_max: usize,
+    connections_max: usize,
     delegations: bool,
     /// Which start of the server this is.
     instance: u32,
     clients: RefCell<Clients>,
     sessions: RefCell<Sessions>,
     states: RefCell<States>,
+    turns: turns::Turns,
     /// Until when clients claim what they held before; none: the grace period is over.
     grace_until_ms: Cell<Option<u64>>,
     grace_over: rt::sync::Notify,
@@ -164,11 +171,13 @@ impl Door {
             exports,
             lease_ms: options.lease.as_millis() as u64,
             clients_max: options.clients_max,
+            connections_max: options.connections_max,
             delegations: options.delegations,
             instance,
             clients: RefCell::new(Clients::new(instance)),
             sessions: RefCell::default(),
             states: RefCell::new(States::new(instance)),
+            turns: turns::Turns::default(),
             grace_until_ms: Cell::new(None),
             grace_over: rt::sync::Notify::new(),
             counts: Cell::default(),
@@ -182,6 +191,10 @@ impl Door {
     pub async fn serve(self: Rc<Self>, mut listener: Listener) {
         loop {
             match listener.accept().await {
+                Ok(stream) if self.counts.get().connections >= self.connections_max as u64 => {
+                    tracing::warn!("a connection too many was closed");
+                    drop(stream);
+                }
                 Ok(stream) => {
                     drop(self.core.spawn(connection::serve(Rc::clone(&self), stream)));
                 }

@@ -47,8 +47,8 @@ pub(super) enum Held {
     Open(Open),
     Lock {
         owner: u64,
-        /// The open under which it was taken.
-        open: StateNum,
+        /// The opens under which it was taken; at least one.
+        opens: BTreeSet<StateNum>,
     },
     /// For reading.
     Delegation {
@@ -326,6 +326,22 @@ impl States {
         num
     }
 
+    /// Whether a place is that of a stateid still.
+    pub(super) fn is_still(&self, num: StateNum, stateid: &Stateid4) -> bool {
+        self.get(num).is_some() && self.stateid(num).other == stateid.other
+    }
+
+    /// A lock is no more one under this open; returns whether it is under another one.
+    pub(super) fn leave_open(&mut self, lock: StateNum, open: StateNum) -> bool {
+        match self.get_mut(lock).map(|state| &mut state.held) {
+            Some(Held::Lock { opens, .. }) => {
+                opens.remove(&open);
+                !opens.is_empty()
+            }
+            _ => false,
+        }
+    }
+
     /// It is held no more.
     pub(super) fn remove(&mut self, num: StateNum) -> Option<State> {
         let state = self.slots.get_mut(num as usize)?.state.take()?;
@@ -351,7 +367,7 @@ impl States {
         let of_file = self.of_file.get(&state.file).into_iter().flatten().copied();
         let is_under = |num: &StateNum| {
             let held = self.get(*num).map(|state| &state.held);
-            matches!(held, Some(Held::Lock { open: under, .. }) if *under == open)
+            matches!(held, Some(Held::Lock { opens, .. }) if opens.contains(&open))
         };
         of_file.filter(is_under).collect()
     }
@@ -581,16 +597,15 @@ mod tests {
         let opened = states.add(1, file(5), open(owner));
         let held = Held::Lock {
             owner: lock_owner,
-            open: opened,
+            opens: [opened].into(),
         };
         let locked = states.add(1, file(5), held);
-        let kind = Delegation::Read;
         let delegated = states.add(
             2,
             file(5),
             Held::Delegation {
-                kind,
-                recalled_until_ms: None,
+                is_recalled: false,
+                referring: None,
             },
         );
         assert_eq!(states.of_owner(owner, file(5)), Some(opened));

@@ -11,19 +11,19 @@ impl Compound<'_> {
     pub(super) async fn delegreturn(&self, of: &Delegreturn4Args) -> Result<(), Nfsstat4> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let num = self.held(&of.deleg_stateid, file)?;
-        let (client, other) = {
+        let (client, stateid) = {
             let states = self.door.states.borrow();
             let state = states.get(num);
             let state = state.filter(|state| matches!(state.held, Held::Delegation { .. }));
             let state = state.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
-            (state.client, states.stateid(num).other)
+            (state.client, states.stateid(num))
         };
         let caller = self.caller(file)?;
         self.ask(&caller, Request::ReturnDelegation { file, client })
             .await?;
         let mut states = self.door.states.borrow_mut();
         // The client may have been forgotten meanwhile, and the place be another one's.
-        if states.get(num).is_some() && states.stateid(num).other == other {
+        if states.is_still(num, &stateid) {
             states.remove(num);
         }
         Ok(())

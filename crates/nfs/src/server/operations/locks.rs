@@ -51,6 +51,10 @@ impl Compound<'_> {
         let lock = lock(of.locktype, of.offset, of.length)?;
         let client = self.lock_client(&of.locker)?;
         self.door.may_claim(client, of.reclaim)?;
+        let before = self.locker(&of.locker, file, client)?;
+        let _open = self.door.turns.take(before.open_owner, file).await;
+        let _lock = self.door.turns.take(before.owner, file).await;
+        // The open may have been closed meanwhile.
         let locker = self.locker(&of.locker, file, client)?;
         let needs = match lock.kind {
             LockKind::Read => Share::READ,
@@ -70,15 +74,22 @@ impl Compound<'_> {
             reclaim: of.reclaim,
         };
         self.ask_for_lock(file, &request).await?;
+        self.door.still_there(client).await?;
         let mut states = self.door.states.borrow_mut();
-        // Somebody may have closed the file meanwhile; then the locks under it are gone.
         let known = states.of_owner(locker.owner, file);
         Ok(match known {
-            Some(num) => states.changed(num),
+            Some(num) => {
+                if let Some(Held::Lock { opens, .. }) =
+                    states.get_mut(num).map(|state| &mut state.held)
+                {
+                    opens.insert(locker.open);
+                }
+                states.changed(num)
+            }
             None => {
                 let held = Held::Lock {
                     owner: locker.owner,
-                    open: locker.open,
+                    opens: [locker.open].into(),
                 };
                 let num = states.add(client, file, held);
                 states.stateid(num)
@@ -117,13 +128,13 @@ impl Compound<'_> {
             .ok_or(bad)?;
         let (open, known_owner) = match (&state.held, new_owner) {
             (Held::Open(_), Some(_)) => (num, None),
-            (Held::Lock { owner, open }, None) => (*open, Some(*owner)),
+            (Held::Lock { owner, opens }, None) => (*opens.first().ok_or(bad)?, Some(*owner)),
             _ => return Err(bad),
         };
         let Some(Held::Open(opened)) = states.get(open).map(|state| &state.held) else {
             return Err(bad);
         };
-        let access = opened.access;
+        let (open_owner, access) = (opened.owner, opened.access);
         let owner = match (known_owner, new_owner) {
             (Some(owner), _) => owner,
             (None, Some(name)) => states.owner(client, OwnerKind::Lock, name),
@@ -132,6 +143,7 @@ impl Compound<'_> {
         Ok(Locker {
             owner,
             open,
+            open_owner,
             access,
         })
     }
@@ -144,7 +156,8 @@ impl Compound<'_> {
                 Ok(_) => return Ok(()),
                 Err(refused) => refused,
             };
-            if self.door.settle(file).await {
+            let is_conflict = matches!(refused, Error::Locked(_) | Error::Delay);
+            if is_conflict && self.door.settle(file).await {
                 continue;
             }
             return Err(match refused {
@@ -211,9 +224,8 @@ impl Compound<'_> {
         // An owner that has locked nothing is nobody's holder; 0 is no owner's number.
         let owner = {
             let states = self.door.states.borrow();
-            states
-                .known_owner(client, OwnerKind::Lock, &of.owner.owner)
-                .unwrap_or(0)
+            let known = states.known_owner(client, OwnerKind::Lock, &of.owner.owner);
+            known.unwrap_or(0)
         };
         let holder = Holder { client, owner };
         let request = Request::TestLock { file, holder, lock };
@@ -224,8 +236,13 @@ impl Compound<'_> {
     pub(super) async fn locku(&mut self, of: &Locku4Args) -> Result<Stateid4, Nfsstat4> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let range = lock(of.locktype, of.offset, of.length)?.range;
+        let before = self.held(&of.lock_stateid, file)?;
+        let owner = self.lock_holder(before)?.owner;
+        let _turn = self.door.turns.take(owner, file).await;
+        // The file may have been closed meanwhile.
         let num = self.held(&of.lock_stateid, file)?;
         let holder = self.lock_holder(num)?;
+        let held = self.door.states.borrow().stateid(num);
         let caller = self.caller(file)?;
         self.ask(
             &caller,
@@ -236,7 +253,13 @@ impl Compound<'_> {
             },
         )
         .await?;
-        let stateid = self.door.states.borrow_mut().changed(num);
+        let stateid = {
+            let mut states = self.door.states.borrow_mut();
+            if !states.is_still(num, &held) {
+                return Err(Nfsstat4::NFS4ERR_EXPIRED);
+            }
+            states.changed(num)
+        };
         self.current_stateid = Some(stateid.clone());
         Ok(stateid)
     }
@@ -272,6 +295,7 @@ impl Compound<'_> {
 struct Locker {
     owner: u64,
     open: StateNum,
+    open_owner: u64,
     /// What the file was opened for.
     access: Share,
 }

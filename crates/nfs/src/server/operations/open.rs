@@ -62,6 +62,7 @@ impl Compound<'_> {
             .states
             .borrow_mut()
             .owner(client, OwnerKind::Open, &of.owner.owner);
+        let _turn = self.door.turns.take(owner, opened.file).await;
         let holder = Holder { client, owner };
         let open = || {
             let request = Request::Open {
@@ -74,10 +75,13 @@ impl Compound<'_> {
             self.ask(&caller, request)
         };
         self.door.settling(opened.file, open).await?;
+        self.door.still_there(client).await?;
         let num = self.remember(client, owner, opened.file, access, deny);
+        let stateid = self.door.states.borrow().stateid(num);
         let delegation = self.delegate(of, client, opened.file).await;
         let states = self.door.states.borrow();
-        let is_confirmed = match states.get(num).map(|state| &state.held) {
+        let state = states.get(num).filter(|_| states.is_still(num, &stateid));
+        let is_confirmed = match state.map(|state| &state.held) {
             Some(Held::Open(open)) => open.is_confirmed,
             _ => return Err(Nfsstat4::NFS4ERR_EXPIRED),
         };
@@ -89,7 +93,7 @@ impl Compound<'_> {
             flags |= OPEN4_RESULT_CONFIRM;
         }
         let answer = Open4Resok {
-            stateid: states.stateid(num),
+            stateid,
             cinfo: opened.directory,
             rflags: flags,
             attrset: opened.set,
@@ -372,15 +376,21 @@ impl Compound<'_> {
     ) -> Result<OpenDowngrade4Resok, Nfsstat4> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let (access, deny) = shares(of.share_access, of.share_deny)?;
+        let before = self.held(&of.open_stateid, file)?;
+        let owner = self.open_holder(before)?.owner;
+        let _turn = self.door.turns.take(owner, file).await;
+        // It may have been closed meanwhile.
         let num = self.held(&of.open_stateid, file)?;
         let holder = self.open_holder(num)?;
-        {
-            let mut states = self.door.states.borrow_mut();
-            let Some(Held::Open(open)) = states.get_mut(num).map(|state| &mut state.held) else {
+        let (stateid, reduced) = {
+            let states = self.door.states.borrow();
+            let Some(Held::Open(open)) = states.get(num).map(|state| &state.held) else {
                 return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
             };
+            let mut open = open.clone();
             open.reduce(access, deny)?;
-        }
+            (states.stateid(num), open)
+        };
         let caller = self.caller(file)?;
         let request = Request::Downgrade {
             file,
@@ -389,7 +399,16 @@ impl Compound<'_> {
             deny,
         };
         self.ask(&caller, request).await?;
-        let open_stateid = self.door.states.borrow_mut().changed(num);
+        let open_stateid = {
+            let mut states = self.door.states.borrow_mut();
+            if !states.is_still(num, &stateid) {
+                return Err(Nfsstat4::NFS4ERR_EXPIRED);
+            }
+            if let Some(state) = states.get_mut(num) {
+                state.held = Held::Open(reduced);
+            }
+            states.changed(num)
+        };
         self.current_stateid = Some(open_stateid.clone());
         Ok(OpenDowngrade4Resok { open_stateid })
     }
@@ -411,41 +430,32 @@ impl Compound<'_> {
     /// CLOSE (RFC 8881, section 18.2), with the locks that were taken under the open.
     pub(super) async fn close(&mut self, of: &Close4Args) -> Result<Stateid4, Nfsstat4> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
+        let before = self.held(&of.open_stateid, file)?;
+        let owner = self.open_holder(before)?.owner;
+        let _turn = self.door.turns.take(owner, file).await;
+        // It may have been closed, or opened once more, meanwhile.
         let num = self.held(&of.open_stateid, file)?;
         let holder = self.open_holder(num)?;
+        let stateid = self.door.states.borrow().stateid(num);
+        self.unlock_under(num, file).await?;
         let caller = self.caller(file)?;
-        let locks = {
-            let mut states = self.door.states.borrow_mut();
-            let locks = states.locks_under(num);
-            let locks = locks.into_iter().filter_map(|lock| states.remove(lock));
-            let locks: Vec<_> = locks.collect();
-            states.remove(num);
-            locks
-        };
-        for state in locks {
-            let Held::Lock { owner, .. } = state.held else {
-                continue;
-            };
-            let request = Request::Unlock {
-                file,
-                holder: Holder {
-                    client: state.client,
-                    owner,
-                },
-                range: LockRange {
-                    offset: 0,
-                    len: None,
-                },
-            };
-            self.ask(&caller, request).await?;
-        }
         let request = Request::Downgrade {
             file,
             holder,
             access: Share::empty(),
             deny: Share::empty(),
         };
-        self.ask(&caller, request).await?;
+        match self.ask(&caller, request).await {
+            // What the file system does not have is not open here either.
+            Ok(_) | Err(Nfsstat4::NFS4ERR_BAD_STATEID) => {}
+            Err(status) => return Err(status),
+        }
+        {
+            let mut states = self.door.states.borrow_mut();
+            if states.is_still(num, &stateid) {
+                states.remove(num);
+            }
+        }
         // Nothing more can be done with it: the stateid that stands for none.
         let closed = Stateid4 {
             seqid: u32::MAX,
@@ -453,6 +463,49 @@ impl Compound<'_> {
         };
         self.current_stateid = Some(closed.clone());
         Ok(closed)
+    }
+
+    /// Gives up the locks that were taken under an open, and under no other.
+    async fn unlock_under(&self, open: StateNum, file: Handle) -> Result<(), Nfsstat4> {
+        let locks = self.door.states.borrow().locks_under(open);
+        for lock in locks {
+            let (stateid, holder) = {
+                let states = self.door.states.borrow();
+                match states.get(lock) {
+                    Some(state) => match state.held {
+                        Held::Lock { owner, .. } => {
+                            let client = state.client;
+                            (states.stateid(lock), Holder { client, owner })
+                        }
+                        _ => continue,
+                    },
+                    None => continue,
+                }
+            };
+            let _turn = self.door.turns.take(holder.owner, file).await;
+            {
+                let mut states = self.door.states.borrow_mut();
+                if !states.is_still(lock, &stateid) || states.leave_open(lock, open) {
+                    continue;
+                }
+            }
+            let range = LockRange {
+                offset: 0,
+                len: None,
+            };
+            let request = Request::Unlock {
+                file,
+                holder,
+                range,
+            };
+            let caller = self.caller(file)?;
+            self.ask(&caller, request).await?;
+            let mut states = self.door.states.borrow_mut();
+            if states.is_still(lock, &stateid) {
+                states.remove(lock);
+            }
+        }
+        Ok(())
     }
 
     /// OPEN_CONFIRM (RFC 7530, section 16.18).

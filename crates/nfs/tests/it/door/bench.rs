@@ -21,7 +21,7 @@ use super::gate::Gate;
 /// How long a lease is here.
 pub(super) const LEASE: Duration = Duration::from_secs(90);
 
-const PORT: u16 = 2049;
+pub(super) const PORT: u16 = 2049;
 
 /// The program that clients are called back by.
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
@@ -71,6 +71,10 @@ impl Rig {
         self.fs.model.restart();
         self.world.restart(0);
         self.pass(Duration::from_millis(1));
+    }
+
+    pub(super) fn door(&self) -> Rc<Door> {
+        self.door.borrow().clone().expect("it serves")
     }
 
     pub(super) fn pass(&mut self, time: Duration) {
@@ -366,6 +370,12 @@ impl Wire {
         self.is_open.get()
     }
 
+    /// Nothing is received any more.
+    fn has_ended(&self) -> bool {
+        let receiving = self.receiving.borrow();
+        receiving.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Sends a compound; returns its number.
     pub(super) async fn ask(&self, minor: u32, operations: &[NfsArgop4<'_>]) -> u32 {
         let xid = self.xid.get();
@@ -398,11 +408,9 @@ impl Wire {
                 let status = results.take().expect("a status");
                 return Some(Done { status, bytes });
             }
-            let receiving = self.receiving.borrow();
-            if !receiving.as_ref().is_some_and(|task| !task.is_finished()) {
+            if self.has_ended() {
                 return None;
             }
-            drop(receiving);
             self.core.sleep(Duration::from_micros(100)).await;
         }
     }

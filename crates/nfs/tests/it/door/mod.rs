@@ -2,6 +2,8 @@
 
 mod bench;
 mod clients;
+mod connections;
 mod gate;
 mod recalls;
 mod sessions;
+mod state;
