@@ -253,6 +253,21 @@ pub enum StreamError {
         /// The disk.
         disk: u64,
     },
+    /// A disk has an extent that these rows can never have known: they are another system's, or older than the
+    /// disk. Nothing was changed.
+    #[error(
+        "segment {segment} of disk {disk:#x} has extent {}, which is newer than the metadata engine's rows (are \
+         they of this disk, and the latest?)",
+        extent.0
+    )]
+    NotOurs {
+        /// The disk.
+        disk: u64,
+        /// The segment.
+        segment: u32,
+        /// The extent.
+        extent: ExtentId,
+    },
     /// The writer was closed, or its core shut down.
     #[error("the writer of {stream} is closed")]
     Closed {

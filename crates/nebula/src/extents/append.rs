@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use block::{Buf, Durable, Transfer};
+use block::{BlockError, Buf, Durable, Transfer};
 
 use super::segment::{Flight, Segment, Stage};
 use super::{ExtentPlace, ExtentServer, Inner};
@@ -72,27 +72,26 @@ impl ExtentServer {
     /// Makes durable what has ended of an extent so far. Returns how many of its pages are on the medium.
     ///
     /// # Errors
-    /// The device's: what it was to cover is then in doubt for good.
+    /// The device's: what has ended and was not durable is then in doubt for good, in this extent and in all
+    /// others of the disk, and each flush of one of them tells it again.
     pub async fn flush(&self, at: ExtentPlace, epoch: Epoch) -> Result<u32, ExtentError> {
         let inner = &self.inner;
         let ended = inner.with(at, |segment| {
             segment.check_epoch(epoch)?;
             Ok(segment.pages().unwrap_or(0))
         })?;
-        let flushed = inner.disk.flush().await;
+        if let Err(error) = inner.disk.flush().await {
+            inner.doubt_all(&error);
+            return Err(error.into());
+        }
         inner.with(at, |segment| {
             let Some(written) = &mut segment.written else {
                 return Ok(ended);
             };
-            match flushed {
-                Ok(()) => {
-                    written.flushed(ended);
-                    Ok(written.durable)
-                }
-                Err(error) => {
-                    written.is_doubtful |= written.durable < ended;
-                    Err(error.into())
-                }
+            written.flushed(ended);
+            match &written.doubt {
+                Some(error) if written.durable < ended => Err(error.clone().into()),
+                _ => Ok(written.durable),
             }
         })
     }
@@ -146,6 +145,17 @@ impl Inner {
             });
             Ok(Verdict::Go { flight })
         })
+    }
+
+    /// A flush has failed: the kernel tells an error of the device once, whoever's pages it was about.
+    pub(super) fn doubt_all(&self, error: &BlockError) {
+        for segment in self.segments.borrow_mut().iter_mut() {
+            if let Some(written) = &mut segment.written
+                && written.durable < written.ended
+            {
+                written.doubt.get_or_insert_with(|| error.clone());
+            }
+        }
     }
 
     /// Takes note of how an append has ended. The extent may have gone meanwhile.

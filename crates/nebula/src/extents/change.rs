@@ -152,19 +152,22 @@ async fn seal(
         return Ok(sealed);
     }
     landed(inner, at).await?;
-    let written = match inner.with(at, |segment| Ok(segment.written))? {
+    let written = match inner.with(at, |segment| Ok(segment.written.clone()))? {
         Some(written) if written.durable < written.ended => {
             // What a flush that fails leaves in doubt is written down as such.
             if let Err(error) = server.flush(at, epoch).await {
                 tracing::warn!(%error, extent = at.extent.0, "sealing what is not known to be durable");
             }
-            inner.with(at, |segment| Ok(segment.written))?
+            inner.with(at, |segment| Ok(segment.written.clone()))?
         }
         Some(written) => Some(written),
         None => {
             let ended = recovered_length(server, at, known).await?;
             // It may be in the device's cache only.
-            inner.disk.flush().await?;
+            if let Err(error) = inner.disk.flush().await {
+                inner.doubt_all(&error);
+                return Err(error.into());
+            }
             Some(Written {
                 issued: ended,
                 ended,

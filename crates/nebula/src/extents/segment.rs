@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use block::Transfer;
+use block::{BlockError, Transfer};
 use rt::sync::Notify;
 
 use super::SegmentInfo;
@@ -33,7 +33,7 @@ pub(super) struct Segment {
 }
 
 /// How far an open extent was written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Written {
     /// The end of the last append that has begun.
     pub(super) issued: u32,
@@ -45,8 +45,8 @@ pub(super) struct Written {
     pub(super) volatile: u32,
     /// An append has failed or was given up: what is behind `ended` is lost.
     pub(super) has_failed: bool,
-    /// A flush has failed: what it was to cover is in doubt for good.
-    pub(super) is_doubtful: bool,
+    /// A flush of the disk has failed, this way: what is not durable is in doubt for good.
+    pub(super) doubt: Option<BlockError>,
 }
 
 /// An append under way.
@@ -78,7 +78,7 @@ impl Segment {
     pub(super) fn pages(&self) -> Option<u32> {
         match self.entry.state {
             SegmentState::Sealed => Some(self.entry.length),
-            SegmentState::Open => self.written.map(|written| written.ended),
+            SegmentState::Open => self.written.as_ref().map(|written| written.ended),
             SegmentState::Free => None,
         }
     }
@@ -88,7 +88,9 @@ impl Segment {
         let is_writer = writer == Some(self.entry.epoch);
         match self.entry.state {
             SegmentState::Sealed => self.entry.length,
-            SegmentState::Open if is_writer => self.written.map_or(0, |written| written.ended),
+            SegmentState::Open if is_writer => {
+                self.written.as_ref().map_or(0, |written| written.ended)
+            }
             SegmentState::Open | SegmentState::Free => 0,
         }
     }
@@ -165,7 +167,7 @@ impl Segment {
 impl Written {
     /// A flush that began when `ended` was this has ended well.
     pub(super) fn flushed(&mut self, ended: u32) {
-        if !self.is_doubtful {
+        if self.doubt.is_none() {
             self.durable = self.durable.max(ended);
             self.settle();
         }
@@ -173,7 +175,7 @@ impl Written {
 
     /// What was written durably behind what is durable is so too.
     fn settle(&mut self) {
-        if self.durable >= self.volatile && !self.is_doubtful {
+        if self.durable >= self.volatile && self.doubt.is_none() {
             self.durable = self.ended;
         }
     }

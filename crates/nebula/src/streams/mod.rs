@@ -27,7 +27,7 @@ pub(crate) use extent::Held;
 pub(crate) use map::{Located, StreamMap};
 
 use crate::error::{ExtentError, StreamError};
-use crate::extents::{ExtentServer, SegmentInfo};
+use crate::extents::{ExtentPlace, ExtentServer, SegmentInfo};
 use crate::format::entry::SegmentState;
 use crate::ids::{Address, Epoch, StreamId};
 use crate::reader::Reader;
@@ -62,6 +62,7 @@ impl StreamServer {
     /// There must be one server for an engine and its disks.
     ///
     /// # Errors
+    /// [`StreamError::NotOurs`] if the disks have extents that the rows can never have known: nothing was changed.
     /// The engine's and the disks'.
     pub async fn open(
         core: &Handle,
@@ -219,8 +220,12 @@ impl StreamServer {
     }
 
     /// Frees segments of extents that no row has: what was created and not committed, or the other way
-    /// round.
+    /// round. All are looked at before one is freed: rows that are older than the disk, or another disk's,
+    /// must not have it emptied.
     async fn free_what_nobody_has(&self) -> Result<(), StreamError> {
+        let streams: HashMap<_, _> = self.rows().await?.into_iter().collect();
+        let ids = self.inner.engine.get(rows::IDS).await?;
+        let next = ids.map_or(Ok(1), |row| rows::parse_ids(&row.value))?;
         let all = scan(&*self.inner.engine, rows::EXTENTS.to_vec()).await?;
         let mut known = HashSet::new();
         for (key, row) in &all {
@@ -228,6 +233,7 @@ impl StreamServer {
             let (disk, place) = ExtentRow::parse(&row.value, StreamId(0), number)?.place();
             known.insert((disk, place.segment, place.extent));
         }
+        let mut unknown = Vec::new();
         for disk in &self.inner.disks {
             let is_unknown = |info: &SegmentInfo| {
                 info.state != SegmentState::Free
@@ -235,10 +241,21 @@ impl StreamServer {
                     && !known.contains(&(disk.disk_id(), info.segment, info.extent))
             };
             for info in disk.list().into_iter().filter(is_unknown) {
+                // Ids and epochs are in the rows before anything is written with them.
+                let stream = streams.get(&info.stream);
+                if info.extent.0 >= next || stream.is_some_and(|row| row.epoch < info.epoch) {
+                    return Err(StreamError::NotOurs {
+                        disk: disk.disk_id(),
+                        segment: info.segment,
+                        extent: info.extent,
+                    });
+                }
                 let (extent, segment) = (info.extent, info.segment);
-                disk.free(crate::extents::ExtentPlace { extent, segment })
-                    .await?;
+                unknown.push((disk, ExtentPlace { extent, segment }));
             }
+        }
+        for (disk, place) in unknown {
+            disk.free(place).await?;
         }
         Ok(())
     }
@@ -299,7 +316,7 @@ impl StreamServer {
     }
 
     /// Frees a segment whose extent no row has any more. It may be free already.
-    async fn free(&self, disk: u64, place: crate::extents::ExtentPlace) -> Result<(), StreamError> {
+    async fn free(&self, disk: u64, place: ExtentPlace) -> Result<(), StreamError> {
         let mut disks = self.inner.disks.iter();
         let Some(server) = disks.find(|server| server.disk_id() == disk) else {
             return Ok(());

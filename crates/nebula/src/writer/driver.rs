@@ -407,6 +407,7 @@ impl Driver {
 
     /// A flush has failed: tells all who wait for what is written to become durable.
     pub(super) fn doubt(&mut self, error: ExtentError) {
+        self.count_doubt();
         let error = match error {
             ExtentError::Device(source) => {
                 self.doubt = Some(source.clone());
@@ -415,6 +416,12 @@ impl Driver {
             error => self.told(error),
         };
         self.fail_durable(&error);
+    }
+
+    /// What was written and not flushed may be lost: whoever looks later sees it by the count.
+    pub(super) fn count_doubt(&self) {
+        let mut state = self.shared.state.borrow_mut();
+        state.doubts = state.doubts.wrapping_add(1);
     }
 
     /// What is written and not known to be durable, and why.

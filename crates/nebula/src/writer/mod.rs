@@ -126,8 +126,8 @@ impl Writer {
     /// Makes durable all that was appended before.
     ///
     /// # Errors
-    /// [`StreamError::NotDurable`] names what is in doubt: it can be read, and may be lost with the power. It
-    /// is told once. An append before this that has failed.
+    /// [`StreamError::NotDurable`] names what is in doubt: it can be read, and may be lost with the power. Those
+    /// who wait then are told, and nobody later: [`Writer::doubts`] counts. An append before this that has failed.
     pub fn flush(&self) -> impl Future<Output = Result<(), StreamError>> + use<> {
         let wait = self.ask(|slot| Asked::Flush { slot });
         async move { wait.await.map(drop) }
@@ -146,6 +146,14 @@ impl Writer {
     #[must_use]
     pub fn end(&self) -> Address {
         self.shared.state.borrow().end
+    }
+
+    /// How often something that was written, and not made durable yet, came to be in doubt: because a flush
+    /// has failed, also one that nobody waited for. Who has written something with [`Durable::No`] and finds
+    /// another number after the flush behind it cannot rely on what was written.
+    #[must_use]
+    pub fn doubts(&self) -> u32 {
+        self.shared.state.borrow().doubts
     }
 
     /// What reads all that is acknowledged.

@@ -61,6 +61,8 @@ pub(super) struct State {
     over: Option<StreamError>,
     /// Where the acknowledged part ends.
     pub(super) end: Address,
+    /// How often what was written came to be in doubt.
+    pub(super) doubts: u32,
     /// What is written now.
     held: Held,
 }
@@ -91,6 +93,7 @@ impl Shared {
                 is_left: false,
                 over: None,
                 end: start_of(first.number),
+                doubts: 0,
                 held: first.clone(),
             }),
         })

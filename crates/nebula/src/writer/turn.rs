@@ -15,7 +15,14 @@ impl Driver {
             return;
         };
         let moved = match turn {
-            Turn::Full => self.go_on_when_full().await,
+            Turn::Full => {
+                self.flush_before_turn().await;
+                // What is in doubt is sealed as such, durably, before anything goes to the next one.
+                match self.turn {
+                    Some(Turn::Failed) => self.go_on_after_failure().await,
+                    _ => self.go_on_when_full().await,
+                }
+            }
             Turn::Failed => self.go_on_after_failure().await,
         };
         match moved {
@@ -28,9 +35,24 @@ impl Driver {
             Err(error) => {
                 let error = self.replaced().await.unwrap_or(error);
                 tracing::warn!(stream = self.shared.stream.0, %error, "no extent to go on with");
-                self.fail_all(&error);
+                if matches!(self.turn, Some(Turn::Full))
+                    && matches!(error, StreamError::Full { .. })
+                {
+                    self.refuse_first(&error);
+                } else {
+                    self.fail_all(&error);
+                }
             }
         }
+    }
+
+    /// There is room in this extent, but not for what was asked for first: what is behind it may fit.
+    fn refuse_first(&mut self, error: &StreamError) {
+        let asked = self.shared.state.borrow_mut().asked.pop_front();
+        if let Some(asked) = asked {
+            self.shared.answer(asked.slot(), Err(error.clone()));
+        }
+        self.turn = None;
     }
 
     /// Whether the stream has another owner, or has gone: that says more than what its extents say.
@@ -43,9 +65,9 @@ impl Driver {
         }
     }
 
-    /// The extent is full. What is in it is made durable first, so that no frame of the next one is on the
-    /// medium without all of this one; it is sealed while the next one is written.
-    async fn go_on_when_full(&mut self) -> Result<Held, StreamError> {
+    /// What is in a full extent is made durable first, so that no frame of the next one is on the medium
+    /// without all of this one.
+    async fn flush_before_turn(&mut self) {
         if self.durable < self.written {
             let flushed = self
                 .held
@@ -54,10 +76,17 @@ impl Driver {
                 .await;
             match flushed {
                 Ok(durable) => self.durable = durable,
-                Err(error) => self.doubt(error),
+                Err(error) => {
+                    self.turn = Some(Turn::Failed);
+                    self.doubt(error);
+                }
             }
         }
         self.acknowledge();
+    }
+
+    /// The extent is full, and durable: it is sealed while the next one is written.
+    async fn go_on_when_full(&mut self) -> Result<Held, StreamError> {
         let next = self.next_extent().await?;
         let full = self.held.clone();
         self.seal_aside(full);
@@ -91,6 +120,9 @@ impl Driver {
     /// The extent has its length: who waits for something that is in it is told.
     fn settle(&mut self, sealed: Sealed) {
         self.durable = sealed.durable;
+        if sealed.durable < sealed.pages {
+            self.count_doubt();
+        }
         self.acknowledge();
         let error = self.in_doubt();
         self.fail_durable(&error);

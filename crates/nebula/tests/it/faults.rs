@@ -161,3 +161,66 @@ fn commits_that_fail_or_whose_outcome_is_unknown_lose_nothing() {
         assert!(nth > 5, "{nth}");
     }
 }
+
+#[test]
+fn a_flush_that_nobody_waited_for_is_counted() {
+    let rig = Rig::new(1, 24);
+    let server = rig.server();
+    let device = rig.device().clone();
+    let stream = rig.run(async move {
+        let stream = server.create().await.unwrap();
+        let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+        device.fail(Kind::Flush, 0, Errno::IO);
+        // Until the writer has gone on with another extent, for which it flushes the full one.
+        let mut number = 0;
+        while device.faults_to_come() > 0 {
+            assert_eq!(writer.doubts(), 0);
+            let append = writer.append(record(&writer, number, 3), Durable::No);
+            append.await.unwrap();
+            number += 1;
+        }
+        assert!(number > 3, "the first extent is full before");
+        writer.flush().await.unwrap();
+        assert!(writer.doubts() > 0, "what was written first is in doubt");
+        let doubts = writer.doubts();
+        let append = writer.append(record(&writer, number, 3), Durable::No);
+        append.await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(writer.doubts(), doubts);
+        writer.close().await.unwrap();
+        let extents = server.extents(stream).await.unwrap();
+        let first = extents[0].sealed.unwrap();
+        assert!(first.durable < first.pages, "{first:?}");
+        stream
+    });
+    assert_eq!(rig.device().faults_to_come(), 0, "{stream}");
+}
+
+#[test]
+fn a_failed_flush_is_told_to_all_streams_of_the_disk() {
+    let rig = Rig::new(1, 24);
+    let server = rig.server();
+    let device = rig.device().clone();
+    rig.run(async move {
+        let mut writers = Vec::new();
+        for _ in 0..2 {
+            let stream = server.create().await.unwrap();
+            let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+            let append = writer.append(record(&writer, 1, 1), Durable::No);
+            append.await.unwrap();
+            writers.push(writer);
+        }
+        // The device tells the error once.
+        device.fail(Kind::Flush, 0, Errno::IO);
+        for writer in &writers {
+            let flushed = writer.flush().await;
+            let is_told = matches!(flushed, Err(StreamError::NotDurable { .. }));
+            assert!(is_told, "{flushed:?}");
+        }
+        for writer in &writers {
+            let append = writer.append(record(writer, 2, 1), Durable::No);
+            append.await.unwrap();
+            writer.flush().await.unwrap();
+        }
+    });
+}

@@ -318,3 +318,41 @@ fn a_dropped_core_and_its_tasks_lose_nothing_that_was_acknowledged() {
         });
     }
 }
+
+#[test]
+fn a_disk_that_is_newer_than_the_rows_is_left_as_it_is() {
+    let rig = Rig::new(1, 24);
+    let server = rig.server();
+    let rows_without = rig.model.fork(1);
+    let (stream, seen) = rig.run(async move {
+        let stream = server.create().await.unwrap();
+        let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+        let append = writer.append(record(&writer, 1, 2), Durable::Yes);
+        (stream, Seen::new(1, 2, &append.await.unwrap()))
+    });
+    let old_rows = rig.model.fork(1);
+    let server = rig.server();
+    rig.run(async move {
+        // Another owner, whose epoch the old rows do not know.
+        let writer = server.open_for_writing(stream, Epoch(2)).await.unwrap();
+        let append = writer.append(record(&writer, 2, 2), Durable::Yes);
+        append.await.unwrap();
+    });
+    for rows in [rows_without, old_rows] {
+        let older = rig.after(rig.device().image(), rows);
+        let opened = older.try_server().err();
+        let is_refused = matches!(opened, Some(StreamError::NotOurs { .. }));
+        assert!(is_refused, "{opened:?}");
+        let whole = older.after(older.device().image(), rig.model.fork(2));
+        let server = whole.server();
+        let seen = seen.clone();
+        whole.run(async move {
+            let writer = server.open_for_writing(stream, Epoch(3)).await.unwrap();
+            let (found, damage) = replayed(&writer.reader()).await;
+            assert!(
+                damage.is_empty() && found.first() == Some(&seen),
+                "{found:?}"
+            );
+        });
+    }
+}
