@@ -70,5 +70,5 @@ pub use error::FileError;
 pub use format::FormatError;
 pub use ids::{BLOCK, BLOCK_PAGES, Fid, Mark, PAGE, Stability, UnitId, Volume};
 pub use index::Difference;
-pub use options::Options;
+pub use options::{Options, RESERVE_SEGMENTS};
 pub use unit::{Compacted, DataUnit, Recovery, Space, UnitStreams, Verified, WriteDone};

@@ -14,13 +14,16 @@ pub struct Options {
     pub reserve_segments: u32,
 }
 
+/// The default of [`Options::reserve_segments`].
+pub const RESERVE_SEGMENTS: u32 = 3;
+
 impl Default for Options {
     /// 64 MiB of cache; a fifth of garbage, so at most 1.25 times the valid pages; three segments.
     fn default() -> Self {
         Self {
             cache_bytes: 64 << 20,
             garbage_max: 200,
-            reserve_segments: 3,
+            reserve_segments: RESERVE_SEGMENTS,
         }
     }
 }

@@ -112,6 +112,10 @@ impl Index {
         self.ends.remove(handle);
     }
 
+    pub(crate) fn forget_ends(&mut self) {
+        self.ends.clear();
+    }
+
     pub(crate) fn ends(&self) -> impl Iterator<Item = (&[u8; 12], &End)> {
         self.ends.iter()
     }

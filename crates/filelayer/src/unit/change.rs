@@ -68,8 +68,9 @@ impl DataUnit {
             to.copy_from_slice(bytes);
         }
         items.push(item);
+        let done = inner.done();
         inner.append(items, durable(stability), vec![lock]).await?;
-        Ok(inner.done())
+        Ok(done)
     }
 
     /// Ends a block. What snapshots keep of it stays, and so do its clones. Goes on when the dataunit is full.

@@ -24,6 +24,8 @@ pub(super) struct Checkpoints {
     /// From where on the last complete one needs the records; the same of the one under way.
     from: Cell<Option<u32>>,
     begun_from: Cell<Option<u32>>,
+    /// Where the data ended when the last one was begun, of this owner's.
+    data_end: Cell<Option<Address>>,
 }
 
 impl Checkpoints {
@@ -33,6 +35,7 @@ impl Checkpoints {
             number: Cell::new(last.map_or(0, |(number, _)| number)),
             from: Cell::new(last.map(|(_, from)| from)),
             begun_from: Cell::new(None),
+            data_end: Cell::new(None),
         }
     }
 
@@ -58,10 +61,10 @@ enum Next {
 
 impl DataUnit {
     /// Writes the index to its stream, so that recovery reads only what comes after. Writers go on meanwhile.
-    /// Returns the bytes written.
+    /// Returns the bytes written: none if nothing was changed since the last one.
     ///
     /// # Errors
-    /// The stream's: the checkpoint before stays in use.
+    /// [`FileError::Full`] if it would need the reserve. The stream's. The checkpoint before stays in use.
     pub async fn checkpoint(&self) -> Result<u64, FileError> {
         self.inner.checkpoint().await
     }
@@ -72,6 +75,11 @@ impl Inner {
         let _one = self.moving.acquire().await;
         // A record that is found later must not be missed because the power went before it was durable.
         self.flush().await?;
+        let data_end = self.writer.end();
+        if self.checkpoints.data_end.get() == Some(data_end) {
+            return Ok(0);
+        }
+        self.check_room_for_checkpoint()?;
         let from = self.order.horizon().extent;
         self.checkpoints.begun_from.set(Some(from));
         let number = self.checkpoints.number.get() + 1;
@@ -80,8 +88,19 @@ impl Inner {
         let (first, bytes) = written?;
         self.checkpoints.number.set(number);
         self.checkpoints.from.set(Some(from));
+        self.checkpoints.data_end.set(Some(data_end));
         self.release_older(first.extent).await;
         Ok(bytes)
+    }
+
+    /// A checkpoint does without the reserve, which compaction may need: the one before goes only behind it.
+    fn check_room_for_checkpoint(&self) -> Result<(), FileError> {
+        let bytes = self.index.borrow().memory_bytes() as u64;
+        let segments = bytes / PAGE as u64 / self.segment_pages();
+        if self.free_segments() < u64::from(self.options.reserve_segments) + segments {
+            return Err(FileError::Full);
+        }
+        Ok(())
     }
 
     /// Returns where the first part is, and the bytes of all.
@@ -308,6 +327,17 @@ impl Index {
 /// Whether a stream is there.
 pub(super) fn is_gone(error: &StreamError) -> bool {
     matches!(error, StreamError::NoStream { .. })
+}
+
+/// Whether a stream that cannot be opened for this reason cannot be opened later either, or only at the cost of data.
+pub(super) fn is_lost(error: &StreamError) -> bool {
+    matches!(
+        error,
+        StreamError::NoStream { .. }
+            | StreamError::Row { .. }
+            | StreamError::Damaged { .. }
+            | StreamError::Full { .. }
+    )
 }
 
 impl Checkpoints {

@@ -165,7 +165,7 @@ impl Inner {
             return Ok(None);
         };
         // With little room left, any extent is worth it that gives back more than copying it takes.
-        let is_tight = self.free_segments() <= self.options.reserve_segments + 2;
+        let is_tight = self.free_segments() <= u64::from(self.options.reserve_segments) + 2;
         let garbage_max = match is_tight {
             true => self.options.garbage_max.min(GARBAGE_MAX_WHEN_TIGHT),
             false => self.options.garbage_max.min(1000),
@@ -175,7 +175,9 @@ impl Inner {
         let all_valid: u64 = sealed.iter().map(|number| index.valid_pages(*number)).sum();
         let valid = index.valid_pages(least);
         let is_worth_it = |valid: u64, room: u64| valid * 1000 < room * kept;
-        if valid > 0 && !(is_worth_it(all_valid, all_room) && is_worth_it(valid, room)) {
+        // Writers that are refused do not care how much garbage there is elsewhere.
+        let is_due = self.is_tight() || is_worth_it(all_valid, all_room);
+        if valid > 0 && !(is_due && is_worth_it(valid, room)) {
             return Ok(None);
         }
         drop(index);

@@ -28,7 +28,6 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use nebula::extents::ExtentServer;
 use nebula::streams::StreamServer;
 use nebula::{Reader, StreamId, Writer};
 use rt::Handle;
@@ -78,6 +77,8 @@ struct Inner {
     verifier: Cell<u64>,
     /// Whether anything was written since the last flush that a flush would make durable.
     is_dirty: Cell<bool>,
+    /// Pages of writes under way.
+    taken: Cell<u64>,
     /// One compaction or verification at a time.
     moving: Semaphore,
     compaction: RefCell<Option<Compaction>>,
@@ -87,6 +88,15 @@ struct Inner {
     damaged: RefCell<Vec<u32>>,
     checkpoints: Checkpoints,
     recovery: Recovery,
+}
+
+/// Room that a write takes while it is under way: segments are handed out only when it comes to them.
+struct Taken<'a>(&'a Inner, u64);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.taken.set(self.0.taken.get() - self.1);
+    }
 }
 
 impl DataUnit {
@@ -154,6 +164,11 @@ impl DataUnit {
         self.inner.index.borrow_mut().forget_end(handle);
     }
 
+    /// The ends of all files stand in their rows, durably.
+    pub fn forget_ends(&self) {
+        self.inner.index.borrow_mut().forget_ends();
+    }
+
     /// Bytes of the index in memory: of maps exactly, of trees and tables by their entries.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
@@ -194,15 +209,28 @@ impl Inner {
 
     /// Whether there is room for who has no claim to the reserve.
     fn check_room(&self) -> Result<(), FileError> {
-        if self.free_segments() <= self.options.reserve_segments {
+        if self.is_tight() {
             return Err(FileError::Full);
         }
         Ok(())
     }
 
-    fn free_segments(&self) -> u32 {
+    /// Takes room for a record of so many pages, until it is written.
+    fn take_room(&self, pages: u64) -> Result<Taken<'_>, FileError> {
+        self.check_room()?;
+        self.taken.set(self.taken.get() + pages);
+        Ok(Taken(self, pages))
+    }
+
+    /// Whether only the reserve is free, once all is written that is under way.
+    fn is_tight(&self) -> bool {
+        let taken = self.taken.get() / self.segment_pages();
+        self.free_segments() <= u64::from(self.options.reserve_segments) + taken
+    }
+
+    fn free_segments(&self) -> u64 {
         let disks = self.streams.disks().iter();
-        disks.map(ExtentServer::free_segments).sum()
+        disks.map(|disk| u64::from(disk.free_segments())).sum()
     }
 }
 

@@ -64,7 +64,7 @@ impl DataUnit {
         epoch: Epoch,
         options: Options,
     ) -> Result<Self, FileError> {
-        let writer = streams.open_for_writing(of.data, epoch).await?;
+        let writer = open_data(streams, of, epoch).await?;
         let (index_writer, loaded) = open_index(streams, of.index, epoch).await?;
         let reader = writer.reader();
         let horizon = writer.end();
@@ -92,6 +92,7 @@ impl DataUnit {
             reserving: Semaphore::new(1),
             verifier: Cell::new(epoch.0 << 32),
             is_dirty: Cell::new(false),
+            taken: Cell::new(0),
             moving: Semaphore::new(1),
             compaction: RefCell::new(None),
             carried: Cell::new(0),
@@ -117,6 +118,25 @@ impl DataUnit {
     }
 }
 
+/// Takes the data stream over. Both streams get an extent: if there is no room for that, the index stream goes, which
+/// can be made anew.
+async fn open_data(
+    streams: &StreamServer,
+    of: UnitStreams,
+    epoch: Epoch,
+) -> Result<Writer, FileError> {
+    let disks = streams.disks().iter();
+    let free: u32 = disks.map(|disk| disk.free_segments()).sum();
+    if free < 2 {
+        tracing::warn!(free, "the disk is full: the index stream is made anew");
+        match streams.delete(of.index).await {
+            Ok(()) | Err(StreamError::NoStream { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(streams.open_for_writing(of.data, epoch).await?)
+}
+
 /// Takes the index stream over and reads its last checkpoint; makes another stream if it is gone.
 async fn open_index(
     streams: &StreamServer,
@@ -128,7 +148,8 @@ async fn open_index(
             let loaded = checkpoint::load(streams, stream).await;
             Ok((writer, loaded))
         }
-        Err(error @ StreamError::Fenced { .. }) => Err(error.into()),
+        // Whether there are checkpoints is not known after an error that may pass.
+        Err(error) if !checkpoint::is_lost(&error) => Err(error.into()),
         Err(error) => {
             tracing::warn!(%stream, %error, "the index stream cannot be used: making another one");
             if !checkpoint::is_gone(&error)

@@ -63,13 +63,15 @@ impl DataUnit {
         if data.is_empty() {
             return Ok(inner.done());
         }
-        inner.check_room()?;
         let (from, to) = pages_of(offset, data.len());
+        let _room = inner.take_room((to - from).into())?;
         let (lock, mut items) = inner.begin(fid, from, to, mark.snapshot_epoch).await;
         let edges = inner.edges(fid, offset, data.len()).await?;
         items.extend(inner.records_of(fid, offset, data, mark, &edges));
+        // What is lost while this is under way, the commit behind it has to tell.
+        let done = inner.done();
         inner.append(items, durable(stability), vec![lock]).await?;
-        Ok(inner.done())
+        Ok(done)
     }
 
     /// Makes all changes durable that had ended before, of these blocks and of all others: one flush, if there
@@ -88,7 +90,10 @@ impl DataUnit {
 impl Inner {
     pub(super) fn done(&self) -> WriteDone {
         WriteDone {
-            verifier: self.verifier.get(),
+            verifier: self
+                .verifier
+                .get()
+                .wrapping_add(self.writer.doubts().into()),
         }
     }
 
