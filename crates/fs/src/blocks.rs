@@ -1,12 +1,16 @@
 //! What the index asks of the file layer.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
 use filelayer::{BLOCK, DataUnit, Fid, FileError, PAGE, Stability};
 use files::{Error, Handle, Pending, SeekFor};
 use index::{BlockId, Blocks, CopyHow, Mark, Recovered, Room, Span};
 use nebula::extents::ExtentServer;
 
 /// Segments that writers cannot have: compaction's reserve.
-const RESERVE: u64 = 4;
+const RESERVE: u64 = filelayer::RESERVE_SEGMENTS as u64;
 
 /// A dataunit, and the disk it is on.
 #[derive(Clone)]
@@ -36,14 +40,6 @@ pub(crate) fn mark(of: Mark) -> filelayer::Mark {
         snapshot_epoch: of.snapshot_epoch,
     }
 }
-
-/// A mark that says nothing of a file: of changes that extend none.
-const NO_MARK: filelayer::Mark = filelayer::Mark {
-    handle: [0; 12],
-    end: 0,
-    truncate_epoch: 0,
-    snapshot_epoch: 0,
-};
 
 impl UnitBlocks {
     /// Parts of a span that are holes, or that are not.
@@ -82,11 +78,11 @@ impl UnitBlocks {
         done.map(drop).map_err(of_data)
     }
 
-    async fn punch_span(&self, span: Span) -> Result<(), Error> {
+    async fn punch_span(&self, span: Span, of: Mark) -> Result<(), Error> {
         let range = (span.from, span.len);
         let done = self
             .unit
-            .punch(Fid(span.block.0), range, NO_MARK, Stability::Stable)
+            .punch(Fid(span.block.0), range, mark(of), Stability::Stable)
             .await;
         done.map(drop).map_err(of_data)
     }
@@ -100,12 +96,12 @@ impl Blocks for UnitBlocks {
         })
     }
 
-    fn free(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<(), Error>> {
+    fn free(&self, blocks: Vec<BlockId>, mark: Mark) -> Pending<'_, Result<(), Error>> {
         Box::pin(async move {
-            for block in blocks {
-                let freed = self.unit.free(Fid(block.0), 0, Stability::Unstable).await;
-                freed.map_err(of_data)?;
-            }
+            let epoch = mark.snapshot_epoch;
+            let free = |block: BlockId| self.unit.free(Fid(block.0), epoch, Stability::Unstable);
+            // Begun in one turn, so that their records share frames.
+            all(blocks.into_iter().map(free)).await.map_err(of_data)?;
             // All of them are durable at once.
             self.unit.commit(&[]).await.map(drop).map_err(of_data)
         })
@@ -127,8 +123,8 @@ impl Blocks for UnitBlocks {
         })
     }
 
-    fn punch(&self, span: Span) -> Pending<'_, Result<(), Error>> {
-        Box::pin(self.punch_span(span))
+    fn punch(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>> {
+        Box::pin(self.punch_span(span, mark))
     }
 
     fn reserve(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>> {
@@ -165,7 +161,7 @@ impl Blocks for UnitBlocks {
                 parts.push((part, data));
             }
             for hole in self.parts(from, SeekFor::Hole) {
-                self.punch_span(there(hole)).await?;
+                self.punch_span(there(hole), mark).await?;
             }
             for (part, data) in parts {
                 self.write(there(part), &data, mark).await?;
@@ -222,6 +218,10 @@ impl Blocks for UnitBlocks {
         })
     }
 
+    fn forget(&self, file: Handle) {
+        self.unit.forget_end(&file.to_bytes());
+    }
+
     fn room(&self) -> Room {
         let segment = u64::from(self.disk.segment_pages()) * PAGE as u64;
         let free = u64::from(self.disk.free_segments()).saturating_sub(RESERVE);
@@ -230,4 +230,29 @@ impl Blocks for UnitBlocks {
             free: free * segment,
         }
     }
+}
+
+/// Begins all of these at once, and waits until all have ended: the first error, if there is one.
+async fn all<E>(
+    futures: impl Iterator<Item = impl Future<Output = Result<(), E>>>,
+) -> Result<(), E> {
+    let mut running: Vec<Pin<Box<_>>> = futures.map(Box::pin).collect();
+    let mut result = Ok(());
+    poll_fn(|cx| {
+        running.retain_mut(|future| match future.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(ended) => {
+                if result.is_ok() {
+                    result = ended;
+                }
+                false
+            }
+        });
+        if running.is_empty() {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    })
+    .await;
+    result
 }

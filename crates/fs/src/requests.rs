@@ -1,11 +1,13 @@
 //! What doors ask of it.
 
+use std::future::ready;
+
 use filelayer::{Fid, Stability as Durability};
 use files::{
     Answer, Caller, Error, Event, FileSystem, Handle, Pending, Range, ReadDone, Request, Stability,
     WriteDone,
 };
-use index::Written;
+use index::{WritePlan, Written};
 
 use crate::Local;
 use crate::blocks::{mark, of_data};
@@ -16,7 +18,14 @@ impl FileSystem for Local {
         caller: &'a Caller,
         request: Request,
     ) -> Pending<'a, Result<Answer, Error>> {
-        self.inner.index.call(caller, request)
+        match self.inner.gate.enter() {
+            Some(pass) => Box::pin(async move {
+                let answer = self.inner.index.call(caller, request).await;
+                drop(pass);
+                answer
+            }),
+            None => Box::pin(ready(Err(Error::Delay))),
+        }
     }
 
     fn read<'a>(
@@ -27,6 +36,7 @@ impl FileSystem for Local {
         out: &'a mut Vec<u8>,
     ) -> Pending<'a, Result<ReadDone, Error>> {
         Box::pin(async move {
+            let _pass = self.inner.gate.enter().ok_or(Error::Delay)?;
             let begin = out.len();
             let plan = self.inner.index.begin_read(caller, file, range).await?;
             for piece in &plan.pieces {
@@ -57,6 +67,7 @@ impl FileSystem for Local {
         stability: Stability,
     ) -> Pending<'a, Result<WriteDone, Error>> {
         Box::pin(async move {
+            let _pass = self.inner.gate.enter().ok_or(Error::Delay)?;
             let range = Range {
                 offset,
                 len: data.len() as u64,
@@ -66,52 +77,26 @@ impl FileSystem for Local {
                 Stability::DataSync | Stability::FileSync => Durability::Stable,
             };
             let plan = self.inner.index.begin_write(caller, file, range).await?;
-            let unit = &self.inner.blocks.unit;
-            let (mut rest, mut grown, mut len) = (data, 0, 0);
-            let mut verifier = None;
-            let mut failed = None;
-            for piece in &plan.pieces {
-                let (part, after) = rest.split_at(piece.len as usize);
-                rest = after;
-                let Some(span) = piece.span else {
-                    failed = Some(Error::Io);
-                    break;
-                };
-                let fid = Fid(span.block.0);
-                let growing = self.inner.growth.begin(fid, u64::from(unit.used(fid)));
-                let done = unit
-                    .write(fid, span.from, part, mark(plan.mark), durability)
-                    .await;
-                grown += growing.grown(u64::from(unit.used(fid)));
-                match done {
-                    Ok(done) => verifier = Some(done.verifier),
-                    Err(error) => {
-                        failed = Some(of_data(error));
-                        break;
-                    }
-                }
-                len += part.len();
-            }
+            let stored = self.store(&plan, data, durability).await;
             plan.end(Written {
-                len: len as u64,
-                grown,
+                len: stored.len as u64,
+                grown: stored.grown,
+                is_whole: stored.failed.is_none(),
             });
-            match (failed, verifier) {
+            let verifier = match (stored.failed, stored.verifier) {
                 // What was written so far counts.
-                (Some(error), _) if len == 0 => Err(error),
-                (_, Some(verifier)) => Ok(WriteDone {
-                    len,
-                    verifier: verifier.to_be_bytes(),
-                }),
-                _ => {
-                    // Nothing to write: the verifier alone.
-                    let done = unit.commit(&[]).await.map_err(of_data)?;
-                    Ok(WriteDone {
-                        len,
-                        verifier: done.verifier.to_be_bytes(),
-                    })
+                (Some(error), _) if stored.len == 0 => return Err(error),
+                (_, Some(verifier)) => verifier,
+                // Nothing to write: the verifier alone.
+                (_, None) => {
+                    let done = self.inner.blocks.unit.commit(&[]).await;
+                    done.map_err(of_data)?.verifier
                 }
-            }
+            };
+            Ok(WriteDone {
+                len: stored.len,
+                verifier: verifier.to_be_bytes(),
+            })
         })
     }
 
@@ -121,5 +106,46 @@ impl FileSystem for Local {
 
     fn secret(&self) -> [u8; 32] {
         self.inner.index.secret()
+    }
+}
+
+/// What was stored of a write.
+#[derive(Default)]
+struct Stored {
+    len: usize,
+    grown: u64,
+    /// The first piece's: what is lost later, a commit tells by another one.
+    verifier: Option<u64>,
+    /// Why it is not all.
+    failed: Option<Error>,
+}
+
+impl Local {
+    /// Stores a write's data, piece by piece, until one fails.
+    async fn store(&self, plan: &WritePlan, data: &[u8], durability: Durability) -> Stored {
+        let unit = &self.inner.blocks.unit;
+        let (mut rest, mut stored) = (data, Stored::default());
+        for piece in &plan.pieces {
+            let (part, after) = rest.split_at(piece.len as usize);
+            rest = after;
+            let Some(span) = piece.span else {
+                stored.failed = Some(Error::Io);
+                break;
+            };
+            let fid = Fid(span.block.0);
+            let growing = self.inner.growth.begin(fid, u64::from(unit.used(fid)));
+            let mark = mark(plan.mark_of(piece));
+            let done = unit.write(fid, span.from, part, mark, durability).await;
+            stored.grown += growing.grown(u64::from(unit.used(fid)));
+            match done {
+                Ok(done) => stored.verifier = stored.verifier.or(Some(done.verifier)),
+                Err(error) => {
+                    stored.failed = Some(of_data(error));
+                    break;
+                }
+            }
+            stored.len += part.len();
+        }
+        stored
     }
 }

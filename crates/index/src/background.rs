@@ -2,7 +2,7 @@
 
 use files::{Error, Handle, VolumeId};
 
-use crate::blocks::BlockId;
+use crate::blocks::{BlockId, Mark};
 use crate::commit::Draft;
 use crate::data::ROWS_A_STEP;
 use crate::format::inode::Inode;
@@ -61,7 +61,7 @@ impl Inner {
             draft.delete(key.to_vec());
         }
         if !blocks.is_empty() {
-            self.blocks.free(blocks).await?;
+            self.blocks.free(blocks, self.mark_of_ended(object)).await?;
         }
         let xattrs = keys::parts(RowKind::Xattr, object);
         let xattrs = self.scan(xattrs, ROWS_A_STEP).await?;
@@ -75,9 +75,22 @@ impl Inner {
         }
         self.commit(draft).await?;
         if is_last {
+            self.blocks.forget(object);
             self.state.borrow_mut().garbage.remove(&object);
         }
         Ok(())
+    }
+
+    /// What records carry of an object whose row is no more: the snapshot epoch is its volume's.
+    fn mark_of_ended(&self, file: Handle) -> Mark {
+        let state = self.state.borrow();
+        let volume = state.volumes.get(&file.volume);
+        Mark {
+            file,
+            end: 0,
+            truncate_epoch: 0,
+            snapshot_epoch: volume.map_or(0, |volume| volume.row.snapshot_epoch),
+        }
     }
 
     /// Writes the row of an object as it is, and removes its mark. An orphan that nobody has open ends.
@@ -103,6 +116,9 @@ impl Inner {
         draft.put_inode(object, &loaded, Inode::clone(&loaded.inode));
         draft.unmark(object);
         self.commit(draft).await?;
+        if loaded.inode.has_blocks {
+            self.blocks.forget(object);
+        }
         let mut state = self.state.borrow_mut();
         if let Some(live) = state.live.get(&object)
             && !live.is_unsure

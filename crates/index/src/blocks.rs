@@ -14,7 +14,7 @@ pub const BLOCK_LEN: u64 = 4 << 20;
 pub struct Mark {
     /// Of which file.
     pub file: Handle,
-    /// Where the file ends after it, at least.
+    /// Where the file ends after it, at least; 0 says nothing.
     pub end: u64,
     /// Records of an older epoch do not extend the file: it was cut since.
     pub truncate_epoch: u32,
@@ -69,14 +69,14 @@ pub trait Blocks {
     /// Numbers of new blocks, which occupy nothing. What is not used before a crash is never used.
     fn allocate(&self, count: usize) -> Pending<'_, Result<Vec<BlockId>, Error>>;
 
-    /// Drops blocks, some of which may be dropped already.
-    fn free(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<(), Error>>;
+    /// Drops blocks of one file, some of which may be dropped already. The mark says in which snapshot epoch.
+    fn free(&self, blocks: Vec<BlockId>, mark: Mark) -> Pending<'_, Result<(), Error>>;
 
     /// Bytes of room that writing all of these would take besides what the block occupies.
     fn missing(&self, span: Span) -> Pending<'_, Result<u64, Error>>;
 
     /// Makes holes of these bytes. A block that was never written is one already.
-    fn punch(&self, span: Span) -> Pending<'_, Result<(), Error>>;
+    fn punch(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>>;
 
     /// Keeps room for these bytes: zeroes where holes are, the rest stays.
     fn reserve(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>>;
@@ -111,6 +111,10 @@ pub trait Blocks {
         truncate_epoch: u32,
         blocks: Vec<BlockId>,
     ) -> Pending<'_, Result<Recovered, Error>>;
+
+    /// The file's size stands in its row, durably, or the file has ended: what records say of its end is not
+    /// asked for any more.
+    fn forget(&self, file: Handle);
 
     /// The devices' room.
     fn room(&self) -> Room;

@@ -33,6 +33,10 @@ pub(crate) struct Live {
     pub(crate) bound: u64,
     /// Whether bytes behind the end may be stored, and have to be cut off before the file grows.
     pub(crate) is_ragged: bool,
+    /// Whether records may tell an end that is not the file's: of a write that was not carried out as a whole.
+    pub(crate) has_stray_ends: bool,
+    /// Writes under way: each may still change the change number once.
+    pub(crate) plans: u64,
     /// When it was last changed, in an order of its own.
     pub(crate) used_at: u64,
 }
@@ -47,19 +51,33 @@ impl Live {
             is_open_ended: false,
             bound: 0,
             is_ragged: false,
+            has_stray_ends: false,
+            plans: 0,
             used_at: 0,
         }
     }
 
     /// Whether a mark is needed for what comes next.
     pub(crate) fn needs_mark(&self) -> bool {
-        self.bound < self.inode.attributes.change + CHANGES_LEFT_MIN
+        self.bound < self.inode.attributes.change + self.plans + CHANGES_LEFT_MIN
+    }
+
+    /// Whether the mark is good for so many more changes.
+    pub(crate) fn has_change_for(&self, more: u64) -> bool {
+        self.inode.attributes.change + more <= self.bound
     }
 
     /// The bound of the next mark.
     pub(crate) fn next_bound(&self) -> u64 {
-        let bound = self.inode.attributes.change + CHANGES_A_MARK;
+        let bound = self.inode.attributes.change + self.plans + CHANGES_A_MARK;
         bound.max(self.bound)
+    }
+
+    /// A write was not carried out as a whole: part of it may be stored, also behind the end.
+    pub(crate) fn cut_short(&mut self, now: Timestamp) {
+        self.is_ragged = true;
+        self.has_stray_ends = true;
+        self.touch(now);
     }
 
     /// Changes its contents: data, or entries.

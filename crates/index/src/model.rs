@@ -204,7 +204,7 @@ impl Blocks for ModelBlocks {
         })
     }
 
-    fn free(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<(), Error>> {
+    fn free(&self, blocks: Vec<BlockId>, _mark: Mark) -> Pending<'_, Result<(), Error>> {
         self.answer(|state| {
             for block in blocks {
                 state.blocks.remove(&block);
@@ -222,10 +222,11 @@ impl Blocks for ModelBlocks {
         })
     }
 
-    fn punch(&self, span: Span) -> Pending<'_, Result<(), Error>> {
+    fn punch(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>> {
         self.answer(|state| {
             if let Some(block) = state.blocks.get_mut(&span.block) {
                 block.punch(span);
+                block.note(mark);
             }
         })
     }
@@ -306,6 +307,9 @@ impl Blocks for ModelBlocks {
             })
         })
     }
+
+    /// Ends are told from the blocks' records each time: nothing is remembered of a file.
+    fn forget(&self, _file: Handle) {}
 
     fn room(&self) -> Room {
         let state = self.0.borrow();

@@ -4,18 +4,19 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
-use files::{Attributes, Error, FileId, Handle, Kind, Mode, Timestamp, VolumeId};
+use files::{Attributes, Error, FileId, Handle, Kind, Mode, SeekFor, Timestamp, VolumeId};
 use meta::{Engine, Key, LimitError, MetaError, Outcome, Row, Transaction};
 use thiserror::Error as ThisError;
 
 use crate::background::retry;
+use crate::blocks::BLOCK_LEN;
 use crate::cache::Cache;
 use crate::commit::Draft;
 use crate::counts::Counts;
 use crate::format::BadRow;
 use crate::format::inode::Inode;
 use crate::format::keys::{self, RowKind};
-use crate::format::rows::{self, Node, Super, Usage, Volume};
+use crate::format::rows::{self, Node, Super, Usage, Volume, encode_nothing};
 use crate::holds::AllHolds;
 use crate::inner::{BAD_KEY, Inner, Loaded, State, Stop};
 use crate::names::Names;
@@ -387,16 +388,26 @@ impl Inner {
         while !left.is_empty() {
             let volume = left[0].0.volume;
             let is_same = |(object, _): &&(Handle, u64)| object.volume == volume;
-            let step = left.iter().take(WRITES_MAX / 2).take_while(is_same).count();
+            let step = left.iter().take(WRITES_MAX / 3).take_while(is_same).count();
             let step: Vec<(Handle, u64)> = left.drain(..step).collect();
-            retry(async || self.recover_step(&step, volume).await).await?;
+            let cut = retry(async || self.recover_step(&step, volume).await).await?;
+            for object in cut {
+                retry(async || self.finish_cut(object).await).await?;
+                self.state.borrow_mut().drop_live(object);
+            }
         }
         Ok(())
     }
 
-    /// Recovers objects of one volume, in one transaction.
-    async fn recover_step(&self, step: &[(Handle, u64)], _volume: VolumeId) -> Result<(), Stop> {
+    /// Recovers objects of one volume, in one transaction. Returns those behind whose end something may be
+    /// stored: a row says that this is still to be cut off.
+    async fn recover_step(
+        &self,
+        step: &[(Handle, u64)],
+        _volume: VolumeId,
+    ) -> Result<Vec<Handle>, Stop> {
         let mut draft = Draft::default();
+        let mut cut = Vec::new();
         for (object, bound) in step {
             draft.of(*object);
             match self.load(*object).await {
@@ -404,6 +415,13 @@ impl Inner {
                 Err(Error::Stale) => {}
                 Ok(loaded) => {
                     let inode = self.recovered(*object, &loaded, *bound).await?;
+                    if inode.attributes.kind == Kind::File
+                        && inode.has_blocks
+                        && self.has_more(*object, inode.attributes.size).await?
+                    {
+                        draft.put(keys::task(RowKind::Cut, *object), encode_nothing());
+                        cut.push(*object);
+                    }
                     draft.put_inode(*object, &loaded, inode);
                 }
                 Err(error) => return Err(error.into()),
@@ -416,7 +434,27 @@ impl Inner {
             state.drop_live(*object);
             state.cache.forget_inode(*object);
         }
-        Ok(())
+        drop(state);
+        step.iter()
+            .for_each(|(object, _)| self.blocks.forget(*object));
+        Ok(cut)
+    }
+
+    /// Whether anything may be stored behind a file's end. Of the page that the end is in, that is not known.
+    async fn has_more(&self, file: Handle, size: u64) -> Result<bool, Error> {
+        let Some((number, block)) = self.next_mapped(file, size / BLOCK_LEN).await? else {
+            return Ok(false);
+        };
+        if number > size / BLOCK_LEN {
+            return Ok(true);
+        }
+        let from = (size % BLOCK_LEN) as u32;
+        let is_stored = self
+            .blocks
+            .seek(block, from, SeekFor::Data)
+            .await?
+            .is_some();
+        Ok(is_stored || self.next_mapped(file, number + 1).await?.is_some())
     }
 
     /// An object as its row, its mark and its records say.

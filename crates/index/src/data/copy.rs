@@ -3,7 +3,7 @@
 use files::{Answer, Error, Handle, Range, Share};
 
 use super::{first_part, mark_of};
-use crate::blocks::{BLOCK_LEN, CopyHow, Mark, Span};
+use crate::blocks::{BLOCK_LEN, CopyHow, Span};
 use crate::commit::Draft;
 use crate::format::inode::Inode;
 use crate::inner::{Inner, Job, Stop};
@@ -129,7 +129,7 @@ impl Inner {
         }
         // Until the row says so, what is behind the end is nobody's.
         self.with_live(to, |live| live.is_ragged = true);
-        let copied = self.copy_parts(job, &copying, end).await;
+        let copied = self.copy_parts(job, &copying).await;
         self.unreserve(to, reserved);
         copied?;
         let now = self.now();
@@ -173,7 +173,7 @@ impl Inner {
         Ok(total)
     }
 
-    async fn copy_parts(&self, job: &Job<'_>, copying: &Copying, end: u64) -> Result<(), Stop> {
+    async fn copy_parts(&self, job: &Job<'_>, copying: &Copying) -> Result<(), Stop> {
         let mut done = 0;
         while done < copying.len {
             let from = copying.at + done;
@@ -193,7 +193,7 @@ impl Inner {
             let (_, from, len) = first_part(from, copying.len - done);
             let (_, _, len) = first_part(to, u64::from(len));
             let source = Span { block, from, len };
-            self.copy_part(job, copying, source, (to, end)).await?;
+            self.copy_part(job, copying, source, to).await?;
             done += u64::from(len);
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Inner {
         job: &Job<'_>,
         copying: &Copying,
         source: Span,
-        (to, end): (u64, u64),
+        to: u64,
     ) -> Result<(), Stop> {
         let range = Range {
             offset: to,
@@ -212,7 +212,8 @@ impl Inner {
         };
         let pieces = self.prepare(job, copying.to, range).await?;
         let loaded = self.load(copying.to).await?;
-        let mark: Mark = mark_of(copying.to, &loaded, end);
+        // The row says where the file ends once all of it is copied.
+        let mark = mark_of(copying.to, &loaded);
         for target in pieces.iter().filter_map(|piece| piece.span) {
             let before = self.blocks.used(target.block).await?;
             self.blocks.copy(source, target, mark, copying.how).await?;

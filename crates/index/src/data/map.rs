@@ -72,7 +72,7 @@ impl Inner {
     }
 
     /// The next block from a number on that is there.
-    pub(super) async fn next_mapped(
+    pub(crate) async fn next_mapped(
         &self,
         file: Handle,
         number: u64,

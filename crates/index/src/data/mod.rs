@@ -58,12 +58,13 @@ pub struct ReadPlan {
 pub struct WritePlan {
     /// In the order of the file.
     pub pieces: Vec<Piece>,
-    /// What each record has to carry; its `end` is the write's.
-    pub mark: Mark,
+    /// What each record carries, but for its end.
+    mark: Mark,
     file: Handle,
     offset: u64,
     reserved: Cell<u64>,
     is_ended: bool,
+    is_counted: bool,
     inner: Rc<Inner>,
     _held: Held,
 }
@@ -75,9 +76,21 @@ pub struct Written {
     pub len: u64,
     /// Bytes that the file's blocks occupy now and did not before.
     pub grown: u64,
+    /// Whether that is all of the write. If it is not, more may be stored than is told here.
+    pub is_whole: bool,
 }
 
 impl WritePlan {
+    /// What the records of a piece have to carry: the file ends behind this piece at least, and not yet where
+    /// the whole write does.
+    #[must_use]
+    pub fn mark_of(&self, piece: &Piece) -> Mark {
+        Mark {
+            end: piece.offset + u64::from(piece.len),
+            ..self.mark
+        }
+    }
+
     /// The data is stored, as far as was asked for: size, times and the change number show it from now on.
     pub fn end(mut self, written: Written) {
         self.is_ended = true;
@@ -88,6 +101,10 @@ impl WritePlan {
             if written.len > 0 {
                 let attributes = &mut live.inode.attributes;
                 attributes.size = attributes.size.max(end);
+            }
+            if !written.is_whole {
+                live.cut_short(now);
+            } else if written.len > 0 {
                 live.touch(now);
             }
             live.inode.attributes.used += written.grown;
@@ -97,15 +114,16 @@ impl WritePlan {
 
 impl Drop for WritePlan {
     fn drop(&mut self) {
+        let now = self.inner.now();
         let mut state = self.inner.state.borrow_mut();
         if let Some(volume) = state.volumes.get_mut(&self.file.volume) {
             volume.reserved.bytes -= self.reserved.get() as i64;
         }
-        if !self.is_ended
-            && let Some(live) = state.live.get_mut(&self.file)
-        {
-            // Part of it may be stored behind the end.
-            live.is_ragged = true;
+        if let Some(live) = state.live.get_mut(&self.file) {
+            live.plans = live.plans.saturating_sub(self.is_counted.into());
+            if !self.is_ended {
+                live.cut_short(now);
+            }
         }
     }
 }
@@ -165,6 +183,10 @@ impl Inner {
         held.ready().await;
         for _ in 0..TRIES_MAX {
             match self.try_begin_write(caller, file, range, &held).await {
+                // Others have begun meanwhile: the mark has to be renewed.
+                Ok((_, _, reserved)) if range.len > 0 && !self.count_plan(file) => {
+                    self.unreserve(file, reserved);
+                }
                 Ok((pieces, mark, reserved)) => {
                     held.give_up(Place::Map(file));
                     return Ok(WritePlan {
@@ -174,6 +196,7 @@ impl Inner {
                         offset: range.offset,
                         reserved: Cell::new(reserved),
                         is_ended: range.len == 0,
+                        is_counted: range.len > 0,
                         inner: self,
                         _held: held,
                     });
@@ -185,6 +208,17 @@ impl Inner {
         Err(Error::Delay)
     }
 
+    /// Counts a write as under way, if its change number is within the mark's bound.
+    fn count_plan(&self, file: Handle) -> bool {
+        let mut state = self.state.borrow_mut();
+        let Some(live) = state.live.get_mut(&file) else {
+            return false;
+        };
+        let is_within = live.has_change_for(live.plans + 1);
+        live.plans += u64::from(is_within);
+        is_within
+    }
+
     async fn try_begin_write(
         &self,
         caller: &Caller,
@@ -193,11 +227,10 @@ impl Inner {
         held: &Held,
     ) -> Result<(Vec<Piece>, Mark, u64), Stop> {
         let loaded = self.file(file).await?;
-        let end = range.end().ok_or(Error::FileTooLarge)?;
+        range.end().ok_or(Error::FileTooLarge)?;
         self.need_io(caller, file, &loaded, Share::WRITE)?;
         if range.len == 0 {
-            let mark = mark_of(file, &loaded, end);
-            return Ok((Vec::new(), mark, 0));
+            return Ok((Vec::new(), mark_of(file, &loaded), 0));
         }
         if self.is_ragged(file) {
             let alone = [(Place::Object(file), Mode::Exclusive)];
@@ -221,7 +254,7 @@ impl Inner {
             Err(stop) => Err(stop),
         };
         match prepared {
-            Ok((pieces, now)) => Ok((pieces, mark_of(file, &now, end), reserved)),
+            Ok((pieces, now)) => Ok((pieces, mark_of(file, &now), reserved)),
             Err(stop) => {
                 self.unreserve(file, reserved);
                 Err(stop)
@@ -333,11 +366,11 @@ impl Inner {
     }
 }
 
-/// What records of a file carry.
-pub(crate) fn mark_of(file: Handle, loaded: &Loaded, end: u64) -> Mark {
+/// What records of a file carry that do not say where it ends.
+pub(crate) fn mark_of(file: Handle, loaded: &Loaded) -> Mark {
     Mark {
         file,
-        end,
+        end: 0,
         truncate_epoch: loaded.inode.truncate_epoch,
         snapshot_epoch: loaded.inode.snapshot_epoch,
     }

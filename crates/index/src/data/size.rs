@@ -4,13 +4,13 @@ use files::{Answer, Error, Handle, Range, Share};
 
 use super::map::place;
 use super::mark_of;
-use crate::blocks::{BLOCK_LEN, BlockId, Span};
+use crate::blocks::{BLOCK_LEN, BlockId, Mark, Span};
 use crate::cache::MapRow;
 use crate::commit::Draft;
 use crate::format::inode::Inode;
 use crate::format::keys::{self, RowKind};
-use crate::format::rows::{MAP_ROW_BLOCKS, decode_map};
-use crate::inner::{BAD_KEY, Inner, Job, Stop, bad_row};
+use crate::format::rows::{MAP_ROW_BLOCKS, decode_map, encode_nothing};
+use crate::inner::{BAD_KEY, Inner, Job, Loaded, Stop, bad_row};
 
 /// Rows of a block map that one transaction deletes at most.
 pub(crate) const ROWS_A_STEP: usize = 32;
@@ -30,9 +30,14 @@ impl Inner {
     pub(crate) async fn finish_cut(&self, file: Handle) -> Result<(), Stop> {
         let loaded = self.file(file).await?;
         self.make_live(file, &loaded);
+        if self.with_live(file, |live| live.has_stray_ends) {
+            self.raise_truncate_epoch(file, &loaded).await?;
+        }
+        let loaded = self.file(file).await?;
         let size = loaded.inode.attributes.size;
+        let mark = mark_of(file, &loaded);
         let gone_from = size.div_ceil(BLOCK_LEN);
-        let mut freed = self.cut_last(file, size).await?;
+        let mut freed = self.cut_last(file, size, mark).await?;
         let (mut row, _) = place(gone_from);
         loop {
             let range = keys::parts_from(RowKind::Map, file, row, u64::MAX);
@@ -49,7 +54,7 @@ impl Inner {
                 for block in &gone {
                     freed += self.blocks.used(*block).await?;
                 }
-                self.blocks.free(gone).await?;
+                self.blocks.free(gone, mark).await?;
                 if ids != *seen.ids {
                     draft.put_map(file, number, &seen, ids);
                 }
@@ -72,8 +77,21 @@ impl Inner {
         }
     }
 
+    /// Has the ends that records have told so far not count any more: one of a write that has failed may be
+    /// behind the file's.
+    async fn raise_truncate_epoch(&self, file: Handle, loaded: &Loaded) -> Result<(), Stop> {
+        let mut inode = Inode::clone(&loaded.inode);
+        inode.truncate_epoch = inode.truncate_epoch.wrapping_add(1);
+        let mut draft = Draft::default();
+        draft.put(keys::task(RowKind::Cut, file), encode_nothing());
+        draft.put_inode(file, loaded, inode);
+        self.commit(draft).await?;
+        self.with_live(file, |live| live.has_stray_ends = false);
+        Ok(())
+    }
+
     /// Makes a hole of the last block's bytes behind the end. Returns how many bytes that frees.
-    async fn cut_last(&self, file: Handle, size: u64) -> Result<u64, Error> {
+    async fn cut_last(&self, file: Handle, size: u64, mark: Mark) -> Result<u64, Error> {
         let from = size % BLOCK_LEN;
         if from == 0 {
             return Ok(0);
@@ -86,19 +104,20 @@ impl Inner {
             from: from as u32,
             len: (BLOCK_LEN - from) as u32,
         };
-        self.punch(span).await
+        self.punch(span, mark).await
     }
 
     /// Makes a hole. Returns how many bytes that frees.
-    async fn punch(&self, span: Span) -> Result<u64, Error> {
+    async fn punch(&self, span: Span, mark: Mark) -> Result<u64, Error> {
         let before = self.blocks.used(span.block).await?;
-        self.blocks.punch(span).await?;
+        self.blocks.punch(span, mark).await?;
         let after = self.blocks.used(span.block).await?;
         Ok(before.saturating_sub(after))
     }
 
     /// Makes holes of a range's blocks.
     pub(super) async fn punch_range(&self, file: Handle, from: u64, end: u64) -> Result<(), Error> {
+        let mark = mark_of(file, &self.load(file).await?);
         let mut at = from;
         while at < end {
             let Some((number, block)) = self.next_mapped(file, at / BLOCK_LEN).await? else {
@@ -114,7 +133,7 @@ impl Inner {
                 from: (at % BLOCK_LEN) as u32,
                 len: (until - at) as u32,
             };
-            let freed = self.punch(span).await?;
+            let freed = self.punch(span, mark).await?;
             self.change_used(file, 0, freed);
             at = until;
         }
@@ -155,7 +174,7 @@ impl Inner {
             return Err(Error::NoSpace.into());
         }
         let reserved = self.reserve(file, range).await?;
-        let filled = self.fill(job, file, range, end).await;
+        let filled = self.fill(job, file, range).await;
         self.unreserve(file, reserved);
         filled?;
         let now = self.now();
@@ -169,11 +188,11 @@ impl Inner {
         self.keep(job, file, Answer::Done, grow).await
     }
 
-    async fn fill(&self, job: &Job<'_>, file: Handle, range: Range, end: u64) -> Result<(), Stop> {
+    async fn fill(&self, job: &Job<'_>, file: Handle, range: Range) -> Result<(), Stop> {
         let pieces = self.prepare(job, file, range).await?;
         // Until the row says so, what is behind the end is nobody's.
         self.with_live(file, |live| live.is_ragged = true);
-        let mark = mark_of(file, &self.load(file).await?, end);
+        let mark = mark_of(file, &self.load(file).await?);
         for span in pieces.iter().filter_map(|piece| piece.span) {
             let before = self.blocks.used(span.block).await?;
             self.blocks.reserve(span, mark).await?;

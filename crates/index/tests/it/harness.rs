@@ -230,9 +230,13 @@ impl FileSystem for IndexFs {
                 let from = (piece.offset - offset) as usize;
                 let data = &data[from..from + piece.len as usize];
                 let span = piece.span.expect("a write goes to blocks");
-                grown += self.blocks.write(span, data, plan.mark)?;
+                grown += self.blocks.write(span, data, plan.mark_of(piece))?;
             }
-            plan.end(Written { len, grown });
+            plan.end(Written {
+                len,
+                grown,
+                is_whole: true,
+            });
             Ok(WriteDone {
                 len: data.len(),
                 verifier: self.blocks.verifier(),

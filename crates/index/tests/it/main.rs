@@ -6,6 +6,7 @@ mod damage;
 mod differential;
 mod harness;
 mod owners;
+mod short;
 mod spy;
 mod suite;
 mod tree;
