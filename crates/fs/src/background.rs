@@ -1,5 +1,8 @@
 //! What goes on beside requests: contents of deleted files, compaction, checkpoints.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::Local;
@@ -13,37 +16,83 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often the index in memory is written down: what is younger is read again after a crash.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 
+/// How long the index's work rests after an error.
+const PAUSE: Duration = Duration::from_secs(1);
+
 impl Local {
-    /// Does all of it, for ever.
+    /// Does all of it, until the file system is closed. Dropping the future ends it at once.
     pub async fn keep(&self) {
-        let core = &self.inner.core;
-        let own = self.clone();
-        let deletions = core.spawn(async move { own.inner.index.work().await });
-        let own = self.clone();
-        let compaction = core.spawn(async move { own.compact().await });
-        let own = self.clone();
-        let checkpoints = core.spawn(async move { own.checkpoint().await });
-        // They end with the core alone.
-        drop((deletions.await, compaction.await, checkpoints.await));
+        let mut deletions = pin!(self.delete());
+        let mut compaction = pin!(self.compact());
+        let mut checkpoints = pin!(self.checkpoint());
+        let mut closing = pin!(self.inner.gate.closing());
+        poll_fn(|cx| {
+            // None of them ends by itself.
+            let works = [
+                deletions.as_mut().poll(cx),
+                compaction.as_mut().poll(cx),
+                checkpoints.as_mut().poll(cx),
+            ];
+            debug_assert!(works.iter().all(Poll::is_pending));
+            closing.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    async fn delete(&self) {
+        let inner = &self.inner;
+        loop {
+            // A task of its own: a piece that was begun is ended, whoever goes away.
+            let own = self.clone();
+            let piece = inner.core.spawn(async move {
+                match own.inner.gate.enter() {
+                    Some(_pass) => own.inner.index.step().await,
+                    None => Ok(false),
+                }
+            });
+            match piece.await {
+                Ok(Ok(true)) => inner.core.yield_now().await,
+                Ok(Ok(false)) => inner.index.wait_for_work().await,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "background work of the index waits");
+                    inner.core.sleep(PAUSE).await;
+                }
+                Err(error) => {
+                    tracing::error!(?error, "background work of the index has ended by a fault");
+                    inner.core.sleep(PAUSE).await;
+                }
+            }
+        }
     }
 
     async fn compact(&self) {
+        let inner = &self.inner;
         loop {
-            match self.inner.blocks.unit.step(PAGES_A_STEP).await {
-                Ok(done) if done.is_idle => self.inner.core.sleep(LOOK_EVERY).await,
-                Ok(_) => self.inner.core.yield_now().await,
+            let done = {
+                let Some(_pass) = inner.gate.enter() else {
+                    return std::future::pending().await;
+                };
+                inner.blocks.unit.step(PAGES_A_STEP).await
+            };
+            match done {
+                Ok(done) if done.is_idle => inner.core.sleep(LOOK_EVERY).await,
+                Ok(_) => inner.core.yield_now().await,
                 Err(error) => {
                     tracing::error!(%error, "an extent was not compacted");
-                    self.inner.core.sleep(LOOK_EVERY).await;
+                    inner.core.sleep(LOOK_EVERY).await;
                 }
             }
         }
     }
 
     async fn checkpoint(&self) {
+        let inner = &self.inner;
         loop {
-            self.inner.core.sleep(CHECKPOINT_EVERY).await;
-            if let Err(error) = self.inner.blocks.unit.checkpoint().await {
+            inner.core.sleep(CHECKPOINT_EVERY).await;
+            let Some(_pass) = inner.gate.enter() else {
+                return std::future::pending().await;
+            };
+            if let Err(error) = inner.blocks.unit.checkpoint().await {
                 tracing::error!(%error, "the index of the data was not written down");
             }
         }

@@ -14,6 +14,12 @@ pub enum LocalError {
     /// There is no file system in the directory.
     #[error("{dir} holds no file system: make one with `vervain fs format`", dir = .0.display())]
     NoFileSystem(PathBuf),
+    /// Another process makes a file system in the directory.
+    #[error("another process is making a file system in {dir}", dir = .0.display())]
+    InUse(PathBuf),
+    /// The data is not that of the rows: files of two file systems were mixed up. Nothing was changed in it.
+    #[error("{path} belongs to another file system", path = .0.display())]
+    OtherDisk(PathBuf),
     /// A directory or file cannot be read or written.
     #[error("{path}: {source}", path = .path.display())]
     Io {
@@ -49,4 +55,9 @@ pub enum LocalError {
     /// Another process has taken the dataunit over meanwhile.
     #[error("another process has taken the file system over")]
     Taken,
+    /// It is not known whether a row was written.
+    #[error(
+        "it is not known whether the row of the dataunit was written (open the file system again)"
+    )]
+    Unknown,
 }

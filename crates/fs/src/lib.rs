@@ -3,7 +3,7 @@
 //! ```text
 //!              files::FileSystem
 //!                     |
-//!   WRITE: plan ->  Local  -> blocks, marks -> data, in parallel with nothing else
+//!                    Local     WRITE: a plan of the index, then its data
 //!                  /     \
 //!        index::Index   filelayer::DataUnit
 //!               \         /       \
@@ -15,6 +15,7 @@
 //! | `local` | [`Local`]: a file system in a directory: made, opened, closed |
 //! | `requests` | what doors ask of it |
 //! | `blocks` | what the index asks of the file layer |
+//! | `gate` | who is at work: closing waits for them |
 //! | `growth` | what each write adds to what a block occupies |
 //! | `unit` | the row of the dataunit |
 //! | `background` | compaction, checkpoints, deletions |
@@ -24,6 +25,7 @@
 mod background;
 mod blocks;
 mod error;
+mod gate;
 mod growth;
 mod local;
 mod requests;

@@ -3,13 +3,15 @@
 //! ```text
 //! DIR/rows/    the metadata engine: a journal and a database
 //! DIR/data     segments of streams
+//! DIR/vervain.making   there only until the file system is made: whatever else is there then is of no use
 //! ```
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
-use block::{Disk, FileDevice};
+use block::{BlockError, Disk, FileDevice};
 use filelayer::{DataUnit, UnitId};
 use files::{Timestamp, VolumeId};
 use index::{Index, Quota};
@@ -18,13 +20,21 @@ use nebula::extents::{ExtentServer, FormatOptions};
 use nebula::streams::StreamServer;
 
 use crate::blocks::UnitBlocks;
+use crate::gate::Gate;
 use crate::growth::Growth;
+use crate::unit::UnitRow;
 use crate::{LocalError, unit};
 
 /// The metadata engine's directory.
 const ROWS: &str = "rows";
 /// The device of the data.
 const DATA: &str = "data";
+/// Says that the file system is not made yet, and is locked while it is.
+const MAKING: &str = "vervain.making";
+
+/// How often, and how long, opening waits for the end of a killed process's last write: 30 s in all.
+const ATTEMPTS_MAX: u32 = 3000;
+const ATTEMPT: Duration = Duration::from_millis(10);
 
 /// Whose rows are under which byte.
 const INDEX: u8 = b'i';
@@ -77,6 +87,8 @@ pub struct LocalOptions {
     pub cache_bytes: usize,
     /// Bytes of rows that are kept in memory.
     pub rows_bytes: u64,
+    /// Whether clients that had opens and locks before may claim them first: false only where there was none.
+    pub grace: bool,
 }
 
 impl LocalOptions {
@@ -88,6 +100,7 @@ impl LocalOptions {
             seed,
             cache_bytes: 256 << 20,
             rows_bytes: 64 << 20,
+            grace: true,
         }
     }
 }
@@ -114,6 +127,7 @@ pub(crate) struct Inner {
     pub(crate) index: Index,
     pub(crate) blocks: UnitBlocks,
     pub(crate) growth: Growth,
+    pub(crate) gate: Gate,
     rows: Embedded,
     _disk: rt::PollerGuard,
 }
@@ -122,38 +136,45 @@ impl Local {
     /// The volume that every file system has.
     pub const VOLUME: VolumeId = VolumeId(1);
 
-    /// Makes a file system in an empty directory, or one that is not there. The index is made last: if
-    /// it is interrupted, there is none, and the directory is emptied and made again.
+    /// Makes a file system in an empty directory, or one that is not there, or one where making it was
+    /// interrupted: what that has left is removed.
     ///
     /// # Errors
-    /// [`LocalError::NotEmpty`], no room, the device's.
+    /// [`LocalError::NotEmpty`], [`LocalError::InUse`], no room, the device's.
     pub async fn format(
         core: &rt::Handle,
         dir: &Path,
         format: &LocalFormat,
     ) -> Result<(), LocalError> {
-        let io = |source| LocalError::Io {
-            path: dir.to_path_buf(),
-            source,
-        };
-        fs::create_dir_all(dir).map_err(io)?;
-        if fs::read_dir(dir).map_err(io)?.next().is_some() {
-            return Err(LocalError::NotEmpty(dir.to_path_buf()));
+        fs::create_dir_all(dir).map_err(failed(dir))?;
+        let making = begin_making(dir)?;
+        Self::make(core, dir, format).await?;
+        sync(dir)?;
+        fs::remove_file(dir.join(MAKING)).map_err(failed(&dir.join(MAKING)))?;
+        sync(dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            sync(parent)?;
         }
+        drop(making);
+        Ok(())
+    }
+
+    async fn make(core: &rt::Handle, dir: &Path, format: &LocalFormat) -> Result<(), LocalError> {
         let mut random = fastrand::Rng::with_seed(format.seed);
         let rows = Embedded::open(dir.join(ROWS), &meta::Options::create(random.u128(..)))?;
         let data_bytes = format.data_bytes / format.segment_bytes * format.segment_bytes;
-        let device = FileDevice::open(dir.join(DATA), &block::Options::create(data_bytes))?;
+        let device = FileDevice::open(&dir.join(DATA), &block::Options::create(data_bytes))?;
         let disk = Disk::open(&device, DEPTH)?;
         let _polled = core.register_poller(disk.poller());
         let mut extents = FormatOptions::new(random.u64(..), random.u32(..));
         extents.segment_bytes = format.segment_bytes;
         ExtentServer::format(&device, &disk, &extents).await?;
         let extents = ExtentServer::open(core, &device, &disk).await?;
+        let disk = extents.disk_id();
         let engine = rows.handle();
         let streams = StreamServer::open(core, scope(&engine, STREAMS), vec![extents]).await?;
-        let of_unit = DataUnit::create(&streams).await?;
-        unit::create(&*scope(&engine, UNITS), of_unit).await?;
+        let streams = DataUnit::create(&streams).await?;
+        unit::create(&*scope(&engine, UNITS), streams, disk).await?;
         let (mut name_key, mut secret) = ([0; 16], [0; 32]);
         random.fill(&mut name_key);
         random.fill(&mut secret);
@@ -167,7 +188,15 @@ impl Local {
     /// Whether there is something in a directory that can be opened.
     #[must_use]
     pub fn is_there(dir: &Path) -> bool {
-        dir.join(ROWS).is_dir() && dir.join(DATA).exists()
+        dir.join(ROWS).is_dir() && dir.join(DATA).exists() && !dir.join(MAKING).exists()
+    }
+
+    /// Whether a file system can be made in a directory: it is empty, not there, or has what is left of an
+    /// interrupted making.
+    #[must_use]
+    pub fn can_make(dir: &Path) -> bool {
+        let is_empty = fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
+        is_empty || dir.join(MAKING).exists()
     }
 
     /// Opens the file system of a directory: nobody else can at the same time.
@@ -183,15 +212,23 @@ impl Local {
             return Err(LocalError::NoFileSystem(PathBuf::from(dir)));
         }
         let rows = Embedded::open(dir.join(ROWS), &meta::Options::existing())?;
-        let device = FileDevice::open(dir.join(DATA), &block::Options::existing())?;
+        let device = open_device(core, &dir.join(DATA)).await?;
         let disk = Disk::open(&device, DEPTH)?;
         let polled = core.register_poller(disk.poller());
         let extents = ExtentServer::open(core, &device, &disk).await?;
         let engine = rows.handle();
+        let units = scope(&engine, UNITS);
+        // Segments that the rows do not know are freed next: those of another disk must not be.
+        let UnitRow {
+            streams: of_unit,
+            epoch,
+            disk,
+        } = unit::take(&*units).await?;
+        if disk != extents.disk_id() {
+            return Err(LocalError::OtherDisk(dir.join(DATA)));
+        }
         let of_streams = scope(&engine, STREAMS);
         let streams = StreamServer::open(core, of_streams, vec![extents.clone()]).await?;
-        let units = scope(&engine, UNITS);
-        let (of_unit, epoch) = unit::take(&*units).await?;
         let mut of_layer = filelayer::Options::default();
         of_layer.cache_bytes = options.cache_bytes;
         let number = UnitId::new(1).expect("a small number");
@@ -209,35 +246,52 @@ impl Local {
         );
         of_index.seed = options.seed;
         of_index.cache_bytes = options.rows_bytes;
-        of_index.grace = true;
+        of_index.grace = options.grace;
         let index = Index::open(of_index).await?;
+        // What marks were needed for is in the rows now.
+        blocks.unit.forget_ends();
         Ok(Self {
             inner: Rc::new(Inner {
                 core: core.clone(),
                 index,
                 blocks,
                 growth: Growth::default(),
+                gate: Gate::default(),
                 rows,
                 _disk: polled,
             }),
         })
     }
 
-    /// Writes down what is in memory alone, so that the next start has little to recover. Nothing else may
-    /// be under way; what is asked afterwards may fail.
+    /// Answers [`files::Error::Delay`] to whatever is asked from now on, waits for what is under way, and
+    /// writes down what is in memory alone, so that the next start has little to recover. Ends
+    /// [`Local::keep`].
+    ///
+    /// It waits for futures of requests that somebody holds and does not poll: drop them before.
     ///
     /// # Errors
-    /// Those of the parts: the next start does what was left.
+    /// The first of the parts': the others are closed all the same, and the next start does what was left.
     pub async fn close(self) -> Result<(), LocalError> {
-        let settled = self.inner.index.settle_all().await;
-        if let Err(error) = settled {
+        self.inner.gate.close().await;
+        if let Err(error) = self.inner.index.settle_all().await {
             tracing::warn!(%error, "sizes and times are recovered at the next start");
         }
         let unit = self.inner.blocks.unit.clone();
-        unit.checkpoint().await?;
-        unit.close().await?;
-        self.inner.rows.checkpoint().await?;
-        Ok(())
+        if let Err(error) = unit.checkpoint().await {
+            tracing::warn!(%error, "the next start reads more of the data");
+        }
+        let unit = unit.close().await;
+        let rows = self.inner.rows.checkpoint().await;
+        unit?;
+        Ok(rows?)
+    }
+
+    /// Makes a volume, or sets the bounds of one.
+    ///
+    /// # Errors
+    /// The metadata engine's.
+    pub async fn set_quota(&self, volume: VolumeId, quota: Quota) -> Result<(), files::Error> {
+        self.inner.index.set_quota(volume, quota).await
     }
 
     /// What the directory holds.
@@ -277,4 +331,54 @@ impl Local {
 
 fn scope(engine: &Rc<dyn Engine>, of: u8) -> Rc<dyn Engine> {
     Rc::new(Scoped::new(Rc::clone(engine), of))
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> LocalError {
+    let path = path.to_path_buf();
+    move |source| LocalError::Io { path, source }
+}
+
+/// Has names in a directory survive the loss of power.
+fn sync(dir: &Path) -> Result<(), LocalError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(failed(dir))
+}
+
+/// Says in a directory that a file system is being made there, and removes what is left of an interrupted
+/// making. The lock holds as long as the file is open.
+fn begin_making(dir: &Path) -> Result<File, LocalError> {
+    let path = dir.join(MAKING);
+    if !Local::can_make(dir) {
+        return Err(LocalError::NotEmpty(dir.to_path_buf()));
+    }
+    let making = File::create(&path).map_err(failed(&path))?;
+    match making.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(LocalError::InUse(dir.to_path_buf())),
+        Err(TryLockError::Error(error)) => return Err(failed(&path)(error)),
+    }
+    sync(dir)?;
+    let is_gone = |removed: std::io::Result<()>| match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let (rows, data) = (dir.join(ROWS), dir.join(DATA));
+    is_gone(fs::remove_dir_all(&rows)).map_err(failed(&rows))?;
+    is_gone(fs::remove_file(&data)).map_err(failed(&data))?;
+    Ok(making)
+}
+
+/// Opens the device of the data. The rows are locked, so that only what is left of a killed process can hold
+/// it: the kernel takes its time to end a ring, whose last write may be under way until then.
+async fn open_device(core: &rt::Handle, path: &Path) -> Result<FileDevice, LocalError> {
+    let mut attempts = 1;
+    loop {
+        match FileDevice::open(path, &block::Options::existing()) {
+            Err(BlockError::InUse { .. }) if attempts < ATTEMPTS_MAX => {
+                attempts += 1;
+                core.sleep(ATTEMPT).await;
+            }
+            opened => return Ok(opened?),
+        }
+    }
 }

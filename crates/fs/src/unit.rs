@@ -1,8 +1,11 @@
-//! The row of the dataunit: its streams, and who owns it.
+//! The row of the dataunit: its streams, who owns it, and on which disk it is.
 //!
 //! ```text
-//!  0         1       8             16             24      32
-//!  | version | zeros | data stream | index stream | epoch |      little-endian
+//!  0         1       8             16             24      32     40
+//!  +---------+-------+-------------+--------------+-------+------+
+//!  | version | zeros | data stream | index stream | epoch | disk |      little-endian
+//!  +---------+-------+-------------+--------------+-------+------+
+//!  disk: the id in the superblock of the disk that the streams are on
 //! ```
 
 use filelayer::UnitStreams;
@@ -11,73 +14,101 @@ use nebula::{Epoch, StreamId};
 
 use crate::LocalError;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const KEY: &[u8] = b"unit/1";
 
-fn to_row(streams: UnitStreams, epoch: Epoch) -> [u8; 32] {
-    let mut row = [0; 32];
-    row[0] = VERSION;
-    row[8..16].copy_from_slice(&streams.data.0.to_le_bytes());
-    row[16..24].copy_from_slice(&streams.index.0.to_le_bytes());
-    row[24..].copy_from_slice(&epoch.0.to_le_bytes());
-    row
+/// What stands in the row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnitRow {
+    pub(crate) streams: UnitStreams,
+    /// That of the owner.
+    pub(crate) epoch: Epoch,
+    /// Which disk the streams are on.
+    pub(crate) disk: u64,
 }
 
-fn from_row(row: &Row) -> Option<(UnitStreams, Epoch)> {
-    let row: &[u8; 32] = row.value[..].try_into().ok()?;
-    if row[..8] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
-        return None;
+impl UnitRow {
+    fn emit(&self) -> [u8; 40] {
+        let mut row = [0; 40];
+        row[0] = VERSION;
+        row[8..16].copy_from_slice(&self.streams.data.0.to_le_bytes());
+        row[16..24].copy_from_slice(&self.streams.index.0.to_le_bytes());
+        row[24..32].copy_from_slice(&self.epoch.0.to_le_bytes());
+        row[32..].copy_from_slice(&self.disk.to_le_bytes());
+        row
     }
-    let number = |at: usize| {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&row[at..at + 8]);
-        u64::from_le_bytes(bytes)
-    };
-    let streams = UnitStreams {
-        data: StreamId(number(8)),
-        index: StreamId(number(16)),
-    };
-    Some((streams, Epoch(number(24))))
+
+    fn parse(row: &Row) -> Option<Self> {
+        let row: &[u8; 40] = row.value[..].try_into().ok()?;
+        if row[..8] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
+            return None;
+        }
+        let number = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&row[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let streams = UnitStreams {
+            data: StreamId(number(8)),
+            index: StreamId(number(16)),
+        };
+        Some(Self {
+            streams,
+            epoch: Epoch(number(24)),
+            disk: number(32),
+        })
+    }
 }
 
 /// Writes down the streams of a new dataunit, which nobody owns yet.
-pub(crate) async fn create(engine: &dyn Engine, streams: UnitStreams) -> Result<(), LocalError> {
+pub(crate) async fn create(
+    engine: &dyn Engine,
+    streams: UnitStreams,
+    disk: u64,
+) -> Result<(), LocalError> {
+    let epoch = Epoch(0);
+    let row = UnitRow {
+        streams,
+        epoch,
+        disk,
+    };
     let mut put = Transaction::new();
-    let put_row = put
-        .absent(KEY)
-        .and_then(|put| put.put(KEY, to_row(streams, Epoch(0))));
+    let put_row = put.absent(KEY).and_then(|put| put.put(KEY, row.emit()));
     put_row.expect("one row is within the limits");
     finish(engine, put).await
 }
 
 /// Takes the dataunit over: its streams, and an epoch that nobody had before.
-pub(crate) async fn take(engine: &dyn Engine) -> Result<(UnitStreams, Epoch), LocalError> {
-    let row = engine.get(KEY).await?.ok_or(LocalError::BadUnit)?;
-    let (streams, epoch) = from_row(&row).ok_or(LocalError::BadUnit)?;
-    let epoch = Epoch(epoch.0.checked_add(1).ok_or(LocalError::BadUnit)?);
-    put(engine, &row, streams, epoch).await?;
-    Ok((streams, epoch))
+pub(crate) async fn take(engine: &dyn Engine) -> Result<UnitRow, LocalError> {
+    let (seen, row) = read(engine).await?;
+    let epoch = row.epoch.0.checked_add(1).ok_or(LocalError::BadUnit)?;
+    let row = UnitRow {
+        epoch: Epoch(epoch),
+        ..row
+    };
+    put(engine, &seen, row).await?;
+    Ok(row)
 }
 
 /// Another index stream, since the one in the row was gone.
 pub(crate) async fn rename(engine: &dyn Engine, to: UnitStreams) -> Result<(), LocalError> {
-    let row = engine.get(KEY).await?.ok_or(LocalError::BadUnit)?;
-    let (streams, epoch) = from_row(&row).ok_or(LocalError::BadUnit)?;
-    if streams == to {
+    let (seen, row) = read(engine).await?;
+    if row.streams == to {
         return Ok(());
     }
-    put(engine, &row, to, epoch).await
+    put(engine, &seen, UnitRow { streams: to, ..row }).await
 }
 
-async fn put(
-    engine: &dyn Engine,
-    seen: &Row,
-    streams: UnitStreams,
-    epoch: Epoch,
-) -> Result<(), LocalError> {
+async fn read(engine: &dyn Engine) -> Result<(Row, UnitRow), LocalError> {
+    let seen = engine.get(KEY).await?.ok_or(LocalError::BadUnit)?;
+    let row = UnitRow::parse(&seen).ok_or(LocalError::BadUnit)?;
+    Ok((seen, row))
+}
+
+async fn put(engine: &dyn Engine, seen: &Row, row: UnitRow) -> Result<(), LocalError> {
     let mut put = Transaction::new();
     let put_row = put.unchanged(KEY, Some(seen));
-    let put_row = put_row.and_then(|put| put.put(KEY, to_row(streams, epoch)));
+    let put_row = put_row.and_then(|put| put.put(KEY, row.emit()));
     put_row.expect("one row is within the limits");
     finish(engine, put).await
 }
@@ -85,8 +116,9 @@ async fn put(
 async fn finish(engine: &dyn Engine, put: Transaction) -> Result<(), LocalError> {
     match engine.commit(put).await? {
         Outcome::Committed(_) => Ok(()),
+        Outcome::Conflict => Err(LocalError::Taken),
         // Whatever became of it: the next start finds out.
-        Outcome::Conflict | Outcome::Unknown => Err(LocalError::Taken),
+        Outcome::Unknown => Err(LocalError::Unknown),
     }
 }
 
@@ -107,19 +139,24 @@ mod tests {
                 matches!(take(&*engine).await, Err(LocalError::BadUnit)),
                 "none yet"
             );
-            create(&*engine, streams).await.expect("made");
+            create(&*engine, streams, 5).await.expect("made");
             assert!(matches!(
-                create(&*engine, streams).await,
+                create(&*engine, streams, 5).await,
                 Err(LocalError::Taken)
             ));
-            assert_eq!(take(&*engine).await.expect("taken"), (streams, Epoch(1)));
-            assert_eq!(take(&*engine).await.expect("taken"), (streams, Epoch(2)));
+            let row = |streams, epoch| UnitRow {
+                streams,
+                epoch: Epoch(epoch),
+                disk: 5,
+            };
+            assert_eq!(take(&*engine).await.expect("taken"), row(streams, 1));
+            assert_eq!(take(&*engine).await.expect("taken"), row(streams, 2));
             let other = UnitStreams {
                 index: StreamId(9),
                 ..streams
             };
             rename(&*engine, other).await.expect("written down");
-            assert_eq!(take(&*engine).await.expect("taken"), (other, Epoch(3)));
+            assert_eq!(take(&*engine).await.expect("taken"), row(other, 3));
         });
     }
 }

@@ -9,7 +9,6 @@
 mod remote;
 mod serve;
 
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -70,9 +69,4 @@ async fn make(core: &rt::Handle, data: &FsData) -> anyhow::Result<()> {
     let format = LocalFormat::new(data.size as u64, fastrand::u64(..), now());
     let made = Local::format(core, &data.data, &format).await;
     made.with_context(|| format!("cannot make a file system in {}", data.data.display()))
-}
-
-/// Whether a directory is empty, or not there.
-fn is_empty(dir: &Path) -> bool {
-    std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
 }

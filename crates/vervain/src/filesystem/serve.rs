@@ -35,7 +35,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let (listener, address) = listen(core, flags)?;
     let dir = &flags.data.data;
-    if !Local::is_there(dir) && super::is_empty(dir) {
+    if !Local::is_there(dir) && Local::can_make(dir) {
         super::make(core, &flags.data).await?;
     }
     let mut options = LocalOptions::new(super::clock(), fastrand::u64(..));
@@ -65,6 +65,8 @@ async fn serve(
         Poll::Pending
     })
     .await;
+    // Connections that are open yet are told to come again.
+    tasks.iter().for_each(rt::JoinHandle::abort);
     drop(tasks);
     // The next start recovers what cannot be written down now.
     let closed = fs.close().await.context("closing the file system");

@@ -1,0 +1,6 @@
+//! File systems in directories of this machine.
+
+mod again;
+mod making;
+mod rig;
+mod suite;
