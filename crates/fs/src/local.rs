@@ -1,9 +1,9 @@
 //! A file system in a directory of this machine.
 //!
 //! ```text
-//! DIR/rows/    the metadata engine: a journal and a database
-//! DIR/data     segments of streams
-//! DIR/vervain.making   there only until the file system is made: whatever else is there then is of no use
+//! DIR/rows/            the metadata engine: a journal and a database
+//! DIR/data             segments of streams
+//! DIR/vervain.making   there only until the file system is made: the rest is of no use then
 //! ```
 
 use std::fs::{self, File, TryLockError};
@@ -163,7 +163,7 @@ impl Local {
         let mut random = fastrand::Rng::with_seed(format.seed);
         let rows = Embedded::open(dir.join(ROWS), &meta::Options::create(random.u128(..)))?;
         let data_bytes = format.data_bytes / format.segment_bytes * format.segment_bytes;
-        let device = FileDevice::open(&dir.join(DATA), &block::Options::create(data_bytes))?;
+        let device = FileDevice::open(dir.join(DATA), &block::Options::create(data_bytes))?;
         let disk = Disk::open(&device, DEPTH)?;
         let _polled = core.register_poller(disk.poller());
         let mut extents = FormatOptions::new(random.u64(..), random.u32(..));
