@@ -345,7 +345,6 @@ fn a_disk_that_is_newer_than_the_rows_is_left_as_it_is() {
         assert!(is_refused, "{opened:?}");
         let whole = older.after(older.device().image(), rig.model.fork(2));
         let server = whole.server();
-        let seen = seen.clone();
         whole.run(async move {
             let writer = server.open_for_writing(stream, Epoch(3)).await.unwrap();
             let (found, damage) = replayed(&writer.reader()).await;
