@@ -1,7 +1,5 @@
 //! What each record does.
 
-use std::collections::btree_map::Entry as MapEntry;
-
 use nebula::Address;
 
 use super::{Block, End, Index, PageMap, Run};
