@@ -32,4 +32,4 @@ mod requests;
 mod unit;
 
 pub use error::LocalError;
-pub use local::{Local, LocalFormat, LocalOptions, Space};
+pub use local::{Local, LocalFormat, LocalOptions};

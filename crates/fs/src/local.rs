@@ -105,17 +105,6 @@ impl LocalOptions {
     }
 }
 
-/// What the directory holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes of data in all.
-    pub total: u64,
-    /// Bytes of segments in use.
-    pub taken: u64,
-    /// Bytes of pages that files have.
-    pub valid: u64,
-}
-
 /// A file system in a directory: cloning costs one increment.
 #[derive(Clone)]
 pub struct Local {
@@ -292,40 +281,6 @@ impl Local {
     /// The metadata engine's.
     pub async fn set_quota(&self, volume: VolumeId, quota: Quota) -> Result<(), files::Error> {
         self.inner.index.set_quota(volume, quota).await
-    }
-
-    /// What the directory holds.
-    ///
-    /// # Errors
-    /// The streams'.
-    pub async fn space(&self) -> Result<Space, LocalError> {
-        let space = self.inner.blocks.unit.space().await?;
-        let disk = &self.inner.blocks.disk;
-        let segment = u64::from(disk.segment_pages()) * filelayer::PAGE as u64;
-        let free = u64::from(disk.free_segments());
-        Ok(Space {
-            total: u64::from(disk.segments()) * segment,
-            taken: (u64::from(disk.segments()) - free) * segment,
-            valid: space.valid * filelayer::PAGE as u64,
-        })
-    }
-
-    /// What the index has done.
-    #[must_use]
-    pub fn index_counts(&self) -> index::Counts {
-        self.inner.index.counts()
-    }
-
-    /// What the metadata engine has done.
-    #[must_use]
-    pub fn rows_counts(&self) -> meta::Counts {
-        self.inner.rows.counts()
-    }
-
-    /// Pages found in memory, and not found there.
-    #[must_use]
-    pub fn cache_counts(&self) -> (u64, u64) {
-        self.inner.blocks.unit.cache_counts()
     }
 }
 

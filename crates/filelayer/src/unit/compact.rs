@@ -65,7 +65,7 @@ impl DataUnit {
     /// was given back. A single step may copy some hundred pages more. Writers of the same blocks wait for one read and one durable write of the
     /// device at most; others do not wait.
     ///
-    /// Dropping its future gives the extent up for now.
+    /// Dropping its future gives the extent up: it stays as it is, and a later step may choose it again.
     ///
     /// # Errors
     /// The stream's, [`FileError::Invariant`]: nothing has changed, and what is in the extent can be read. An extent in which
