@@ -260,7 +260,7 @@ impl Committer {
         match &result {
             Ok(()) => self.unapplied = None,
             Err(error) => {
-                tracing::warn!(%error, "metadata's rows stay in the journal until they can be brought to the database")
+                tracing::warn!(%error, "metadata's rows stay in the journal until they can be brought to the database");
             }
         }
         result
