@@ -48,17 +48,22 @@ fn pieces(elements: &[Sge]) -> Vec<libc::iovec> {
     let mut pieces = Vec::with_capacity(PIECES);
     // Where the next piece begins, the last of which ends with the request.
     let starts = (0..PIECES).map(|number| (total - PIECE) * number / (PIECES - 1));
-    let mut starts = starts.chain([total]).peekable();
+    let mut starts = starts.peekable();
+    // The end of the piece that goes on in the next element.
+    let mut goes_on = 0;
     let mut before = 0;
     for sge in elements {
         let end = before + sge.len as usize;
+        let mut part = |from: usize, to: usize| {
+            let addr = sge.addr.wrapping_add((from - before) as u64);
+            pieces.push(piece(addr, to - from));
+        };
+        if goes_on > before {
+            part(before, goes_on.min(end));
+        }
         while let Some(start) = starts.next_if(|start| *start < end) {
-            let at = start - before;
-            // What goes on in the next element is left out.
-            pieces.push(piece(
-                sge.addr.wrapping_add(at as u64),
-                PIECE.min(sge.len as usize - at),
-            ));
+            goes_on = start + PIECE;
+            part(start, goes_on.min(end));
         }
         before = end;
     }
@@ -137,17 +142,29 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_long_request_count() {
+    fn both_ends_of_a_long_request_count_however_it_is_cut() {
         let mut bytes = vec![0; 3 << 20];
-        let parts = |bytes: &[u8]| [element(&bytes[..1 << 20]), element(&bytes[1 << 20..])];
-        let before = hash(&parts(&bytes)).expect("there");
         let last = bytes.len() - 1;
-        for at in [0, last] {
-            bytes[at] ^= 1;
-            assert_ne!(hash(&parts(&bytes)), Some(before), "byte {at}");
-            bytes[at] ^= 1;
+        for cuts in [
+            [1 << 20, 2 << 20],
+            // Pieces go on over elements that are shorter than they are.
+            [16, last],
+            [last - 20, last - 9],
+            [7, 30],
+        ] {
+            let parts = |bytes: &[u8]| {
+                let [first, second] = cuts;
+                let ends = [&bytes[..first], &bytes[first..second], &bytes[second..]];
+                ends.map(element)
+            };
+            let before = hash(&parts(&bytes)).expect("there");
+            for at in [0, 20, PIECE - 1, last - PIECE + 1, last - 12, last] {
+                bytes[at] ^= 1;
+                assert_ne!(hash(&parts(&bytes)), Some(before), "{cuts:?}, byte {at}");
+                bytes[at] ^= 1;
+            }
+            assert_eq!(hash(&parts(&bytes)), Some(before));
         }
-        assert_eq!(hash(&parts(&bytes)), Some(before));
     }
 
     #[test]

@@ -312,8 +312,11 @@ fn retries(pair: &Pair) -> Explained {
     let mut facts = describe_peer(pair);
     if let (Some(timeout), Some(retries)) = (attr.timeout, attr.retry_count) {
         let us = 4.096 * f64::from(1u32 << timeout.min(31));
-        facts.push(format!("With timeout {timeout} ({:.1} ms) and retry_cnt {retries} a card gives up after about {:.1} ms.",
-            us / 1000.0, us * (f64::from(retries) + 1.0) / 1000.0));
+        facts.push(match timeout {
+            0 => "With timeout 0 a card waits for ever.".into(),
+            _ => format!("With timeout {timeout} ({:.1} ms) and retry_cnt {retries} a card gives up after about {:.1} ms.",
+                us / 1000.0, us * (f64::from(retries) + 1.0) / 1000.0),
+        });
     }
     (
         facts,

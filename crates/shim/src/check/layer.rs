@@ -198,12 +198,10 @@ impl Layer for Checks {
         out: &mut Polled,
     ) -> Result<usize, CqError> {
         aside(|| {
+            // What has come is looked at when the program gets it.
             let polled = cq.poll(out);
             if polled.is_err() {
                 tell_overrun(&kept.0);
-            }
-            for wc in out.completions() {
-                self.completed(wc);
             }
             polled
         })
@@ -253,83 +251,89 @@ impl Checks {
             }
         }
     }
+}
 
-    /// A completion was polled.
-    fn completed(&self, wc: &Wc) {
-        let Some(pair) = self.state.pair(wc.qpn) else {
-            return;
-        };
-        let is_flushed = wc.status == WcStatus::WrFlushErr;
-        if !wc.is_ok() {
-            pair.fail();
-        }
-        let is_recv = matches!(wc.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
-        // What failed is not said; a send is looked for first.
-        if !is_recv && !explain::is_recvs(wc) {
-            let taken = take(&mut lock(&pair.sends).posted, wc.id, wc.is_ok(), is_flushed);
-            if let Some(last) = taken.last() {
-                if let Some(cq) = &pair.send_cq {
-                    cq.settle(taken.iter().filter(|one| one.is_signaled).count());
-                }
-                if !is_flushed {
-                    taken.iter().for_each(|one| self.look_at_bytes(&pair, one));
-                }
-                if !wc.is_ok() && !is_flushed {
-                    explain::tell(&self.state, &pair, last, wc);
-                }
-                return;
+/// The program gets completions, which the shim may have taken from the NIC before.
+pub(super) fn taken(state: &State, completions: &[Wc]) {
+    aside(|| completions.iter().for_each(|wc| completed(state, wc)));
+}
+
+/// The program gets a completion.
+fn completed(state: &State, wc: &Wc) {
+    let Some(pair) = state.pair(wc.qpn) else {
+        return;
+    };
+    let is_flushed = wc.status == WcStatus::WrFlushErr;
+    if !wc.is_ok() {
+        pair.fail();
+    }
+    let is_recv = matches!(wc.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
+    // What failed is not said; a send is looked for first.
+    if !is_recv && !explain::is_recvs(wc) {
+        let taken = take(&mut lock(&pair.sends).posted, wc.id, wc.is_ok(), is_flushed);
+        if let Some(last) = taken.last() {
+            if let Some(cq) = &pair.send_cq {
+                cq.settle(taken.iter().filter(|one| one.is_signaled).count());
             }
-        }
-        let mut recvs = lock(&pair.recvs.posted);
-        let found = recvs.iter().position(|recv| recv.id == wc.id);
-        let Some(recv) = found.and_then(|at| recvs.remove(at)) else {
+            if !is_flushed {
+                taken
+                    .iter()
+                    .for_each(|one| look_at_bytes(state, &pair, one));
+            }
+            if !wc.is_ok() && !is_flushed {
+                explain::tell(state, &pair, last, wc);
+            }
             return;
-        };
-        drop(recvs);
-        self.state.posted.remove(&recv);
-        connect::recv_completed(&pair);
-        if let (Some(cq), false) = (&pair.recv_cq, pair.recvs.is_shared) {
-            cq.settle(1);
-        }
-        if !wc.is_ok() && !is_flushed {
-            explain::tell(&self.state, &pair, &recv, wc);
         }
     }
+    let mut recvs = lock(&pair.recvs.posted);
+    let found = recvs.iter().position(|recv| recv.id == wc.id);
+    let Some(recv) = found.and_then(|at| recvs.remove(at)) else {
+        return;
+    };
+    drop(recvs);
+    state.posted.remove(&recv);
+    connect::recv_completed(&pair);
+    if let (Some(cq), false) = (&pair.recv_cq, pair.recvs.is_shared) {
+        cq.settle(1);
+    }
+    if !wc.is_ok() && !is_flushed {
+        explain::tell(state, &pair, &recv, wc);
+    }
+}
 
-    /// Whether a request's bytes are those that were posted.
-    fn look_at_bytes(&self, pair: &Pair, one: &Request) {
-        let Some(before) = one.hash else {
-            return;
-        };
-        // What is not there any more cannot be compared.
-        if bytes::hash(&one.places).is_none_or(|now| now == before) {
-            return;
-        }
-        let writers = one.elements.iter().zip(&one.places).any(|(sge, place)| {
-            // A region that has gone may have been one that others wrote to.
-            regions::live(self.state.number, sge.lkey.0).is_none()
-                || regions::is_written_by_others(place.addr, place.len.into())
-        });
-        let (name, id) = (one.name(), one.id);
-        let what = format!(
-            "qp {}: the bytes of {name} {id} changed before its completion was polled",
-            pair.num
-        );
-        let finding = match writers {
-            true => Finding::warning("changed-buffer", what).fact(
-                "It may have been a peer, or a message: its region can be written by others."
-                    .into(),
-            ),
-            false => Finding::error("changed-buffer", what)
-                .fact("Nobody but the program writes into its region.".into()),
-        };
-        let finding = finding
-            .fact("A card may read the bytes at any time until then, and again when it repeats a packet.".into())
-            .at("posted", one.posted)
-            .at("completion polled", Stack::here())
-            .advice("leave a request's bytes alone until its completion has been polled, or send them inline");
-        tell(&finding);
+/// Whether a request's bytes are those that were posted.
+fn look_at_bytes(state: &State, pair: &Pair, one: &Request) {
+    let Some(before) = one.hash else {
+        return;
+    };
+    // What is not there any more cannot be compared.
+    if bytes::hash(&one.places).is_none_or(|now| now == before) {
+        return;
     }
+    let writers = one.elements.iter().zip(&one.places).any(|(sge, place)| {
+        // A region that has gone may have been one that others wrote to.
+        regions::live(state.number, sge.lkey.0).is_none()
+            || regions::is_written_by_others(place.addr, place.len.into())
+    });
+    let (name, id) = (one.name(), one.id);
+    let what = format!(
+        "qp {}: the bytes of {name} {id} changed before its completion was polled",
+        pair.num
+    );
+    let finding = match writers {
+        true => Finding::warning("changed-buffer", what).fact(
+            "It may have been a peer, or a message: its region can be written by others.".into(),
+        ),
+        false => Finding::error("changed-buffer", what)
+            .fact("Nobody but the program writes into its region.".into()),
+    };
+    let finding = finding
+        .fact("A card may read the bytes at any time until then, and again when it repeats a packet.".into())
+        .at("posted", one.posted)
+        .at("completion polled", Stack::here())
+        .advice("leave a request's bytes alone until its completion has been polled, or send them inline");
+    tell(&finding);
 }
 
 fn tell_overrun(cq: &Cq) {

@@ -42,7 +42,7 @@ use std::sync::{Arc, OnceLock};
 
 use verbs::decorate::Wrap;
 use verbs::nic::{Nic, NicMr};
-use verbs::{Access, CqNum, PdNum, PostReason, QpNum};
+use verbs::{Access, CqNum, PdNum, PostReason, QpNum, Wc};
 
 use crate::abi;
 use crate::process::aside;
@@ -162,6 +162,14 @@ pub(crate) fn deregistered(state: &State, lkey: u32) {
         regions::remove(state.number, lkey, Stack::here());
         board::publish_region(&region, state.gid(), false);
     });
+}
+
+/// A program gets completions.
+#[inline]
+pub(crate) fn taken(state: Option<&State>, completions: &[Wc]) {
+    if let (true, Some(state)) = (is_on(), state) {
+        layer::taken(state, completions);
+    }
 }
 
 /// Whether a region may lie at or behind an address.

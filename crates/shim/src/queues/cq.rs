@@ -418,6 +418,7 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut abi::CqEx, max: c_int, to: *mut ab
             // SAFETY: the caller has room for `max` of them.
             unsafe { to.add(count + index).write(completion(wc)) };
         }
+        check::taken(cq.opened().check.as_deref(), &waiting[..found]);
         poller.taken += found;
         count += found;
         if is_new || count == max {

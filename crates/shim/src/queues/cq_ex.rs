@@ -137,6 +137,8 @@ unsafe fn advance(cq: *mut abi::CqEx) -> c_int {
         }
         match found {
             Ok(Some(wc)) => {
+                let check = Cq::of(cq).opened().check.as_deref();
+                check::taken(check, std::slice::from_ref(&wc));
                 (*cq).status = wc.status as c_int;
                 (*cq).wr_id = wc.id;
                 0

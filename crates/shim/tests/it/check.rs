@@ -481,6 +481,33 @@ fn posts_that_are_refused_or_flushed_are_told() {
 }
 
 #[test]
+fn what_the_program_has_not_seen_yet_counts_for_nothing() {
+    finds(
+        "changed-extended",
+        ERRORS,
+        &["error: changed-buffer: qp ", "the bytes of WRITE 7 changed"],
+    );
+    finds(
+        "undrained-event",
+        0,
+        &["warning: destroy-undrained", "undrained_event (misuse.c:"],
+    );
+    let Some(program) = misuse() else {
+        return;
+    };
+    // An error completion that was there before the post, and one that was polled.
+    for (words, is_told) in [
+        (&["error-extended"][..], true),
+        (&["error-extended", "right"], false),
+    ] {
+        let (status, said) = run(program, words, &[]);
+        assert_eq!(status, Some(ERRORS), "{said}");
+        assert!(said.contains("error: failed-request"), "{said}");
+        assert_eq!(said.contains("post-after-error"), is_told, "{said}");
+    }
+}
+
+#[test]
 fn a_child_that_uses_what_its_parent_has_opened_is_told() {
     finds(
         "forked",

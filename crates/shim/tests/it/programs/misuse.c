@@ -651,6 +651,87 @@ static void busy(void)
 }
 
 /* The same memory has another key, which peers may write with. */
+/* The queue of `a` by its extended interface, as which all of ours may be used. */
+static struct ibv_cq_ex *make_extended(void)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_qp_init_attr pair = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64 },
+	};
+	struct ibv_cq_ex *cq;
+
+	make_both(64, NULL);
+	CHECK(ibv_destroy_qp(a.qp) == 0 && ibv_destroy_cq(a.cq) == 0);
+	CHECK((cq = ibv_create_cq_ex(context, &init)));
+	a.cq = ibv_cq_ex_to_cq(cq);
+	pair.send_cq = pair.recv_cq = a.cq;
+	CHECK((a.qp = ibv_create_qp(pd, &pair)));
+	connect_both();
+	/* From now on requests are carried out when they are posted. */
+	CHECK(post(&a, 5, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(wait_for(&a).status == IBV_WC_SUCCESS);
+	return cq;
+}
+
+/* Two completions are there, of which the program has seen the first when it changes the bytes of the second. */
+static void changed_extended(void)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *cq = make_extended();
+
+	CHECK(post(&a, 6, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(ibv_start_poll(cq, &attr) == 0 && cq->status == IBV_WC_SUCCESS && cq->wr_id == 6);
+	if (!right)
+		a.memory[3]++;
+	CHECK(ibv_next_poll(cq) == 0 && cq->status == IBV_WC_SUCCESS && cq->wr_id == 7);
+	ibv_end_poll(cq);
+	end();
+}
+
+/* The same with an error as the second, which nobody has seen when the next is posted. */
+static void error_extended(void)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *cq = make_extended();
+
+	CHECK(post(&a, 6, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(post(&a, 9, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 2 * LEN + 8, place()) == 0);
+	CHECK(ibv_start_poll(cq, &attr) == 0 && cq->status == IBV_WC_SUCCESS);
+	if (right)
+		CHECK(post(&a, 10, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(ibv_next_poll(cq) == 0 && cq->status != IBV_WC_SUCCESS);
+	ibv_end_poll(cq);
+	if (!right)
+		CHECK(post(&a, 10, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(wait_for(&a).status == IBV_WC_WR_FLUSH_ERR);
+	end();
+}
+
+/* Woken, and gone without a look. */
+static void undrained_event(void)
+{
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	void *own;
+
+	open_device();
+	CHECK((channel = ibv_create_comp_channel(context)));
+	make(&a, access_of_a, 64, 8, channel);
+	make(&b, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, 64, 8, NULL);
+	connect_both();
+	CHECK(ibv_req_notify_cq(a.cq, 0) == 0);
+	CHECK(post(&a, 7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 64, place()) == 0);
+	CHECK(ibv_get_cq_event(channel, &cq, &own) == 0);
+	ibv_ack_cq_events(cq, 1);
+	if (right)
+		CHECK(wait_for(&a).status == IBV_WC_SUCCESS);
+	CHECK(ibv_destroy_qp(a.qp) == 0);
+	a.qp = NULL;
+	end();
+}
+
 static void changed_by_another_key(void)
 {
 	struct ibv_mr *other;
@@ -844,7 +925,8 @@ int main(int argc, char **argv)
 		{ "changed-by-another-key", changed_by_another_key }, { "resized", resized },
 		{ "connected-anew", connected_anew }, { "nowhere", nowhere }, { "same-iova", same_iova },
 		{ "freed-by-child", freed_by_child }, { "at-exit", at_exit }, { "on-signal", on_signal },
-		{ "in-malloc", in_malloc },
+		{ "in-malloc", in_malloc }, { "changed-extended", changed_extended }, { "error-extended", error_extended },
+		{ "undrained-event", undrained_event },
 	};
 	size_t at;
 
