@@ -267,19 +267,47 @@ fn describe(at: usize) -> String {
     text.unwrap_or_else(|| nearest(at))
 }
 
+/// The beginning of glibc's `struct link_map` (link.h).
+#[repr(C)]
+struct LinkMap {
+    l_addr: usize,
+}
+
+/// What is asked of `dladdr1` besides: a pointer to the [`LinkMap`] (dlfcn.h).
+const RTLD_DL_LINKMAP: c_int = 2;
+
+unsafe extern "C" {
+    fn dladdr1(
+        at: *const c_void,
+        found: *mut libc::Dl_info,
+        besides: *mut *mut c_void,
+        what: c_int,
+    ) -> c_int;
+}
+
 /// Where an address without a name lies.
 fn nearest(at: usize) -> String {
     // SAFETY: numbers and pointers, which are written.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for.
-    let is_found = unsafe { libc::dladdr(at as *mut c_void, &raw mut found) } != 0;
-    if !is_found || found.dli_fname.is_null() {
+    let mut map: *mut LinkMap = std::ptr::null_mut();
+    // SAFETY: any address may be asked for; what is written is one pointer.
+    let is_found = unsafe {
+        dladdr1(
+            at as *mut c_void,
+            &raw mut found,
+            (&raw mut map).cast(),
+            RTLD_DL_LINKMAP,
+        )
+    } != 0;
+    if !is_found || found.dli_fname.is_null() || map.is_null() {
         return format!("{at:#x}");
     }
     // SAFETY: the name of a loaded object, with a zero at its end.
     let name = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) }.to_string_lossy();
     let name = Path::new(&*name).file_name().unwrap_or_default();
-    let offset = at - found.dli_fbase as usize;
+    // What was added to the addresses of the file: nothing, if it is not position-independent.
+    // SAFETY: of a loaded object.
+    let offset = at.wrapping_sub(unsafe { (*map).l_addr });
     format!("{}+{offset:#x}", name.to_string_lossy())
 }
 
