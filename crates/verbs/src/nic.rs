@@ -133,14 +133,9 @@ pub trait Nic: Send + Sync + Debug {
     }
 
     /// Has what peers do here wait, as if this NIC did not answer them, or lets it go on: their reliable connections try again until
-    /// their time-outs say otherwise, and their unreliable messages are lost. For whoever lets things go wrong.
-    ///
-    /// # Errors
-    /// `Unsupported` where peers cannot be kept waiting.
-    fn keep_peers_waiting(&self, _waiting: bool) -> Result<(), VerbsError> {
-        let what = "keeping peers waiting";
-        Err(VerbsError::Unsupported { what })
-    }
+    /// their time-outs say otherwise, and their unreliable messages are lost. For whoever lets things go wrong. Where a NIC cannot do
+    /// that, peers go on.
+    fn keep_peers_waiting(&self, _waiting: bool) {}
 
     /// Makes a memory window, which is bound to nothing.
     ///

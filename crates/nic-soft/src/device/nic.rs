@@ -359,12 +359,11 @@ impl Nic for SoftNic {
         Ok(())
     }
 
-    fn keep_peers_waiting(&self, waiting: bool) -> Result<(), VerbsError> {
+    fn keep_peers_waiting(&self, waiting: bool) {
         let keeps_waiting = &self.adapter().keeps_peers_waiting;
         keeps_waiting.store(waiting, Ordering::Release);
         let sides = self.objects.sides();
         sides.iter().for_each(|side| side.qp.publish_anew());
-        Ok(())
     }
 
     fn alloc_window(&self, pd: PdNum, kind: WindowKind) -> Result<Box<dyn NicWindow>, VerbsError> {

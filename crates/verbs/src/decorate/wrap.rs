@@ -309,8 +309,8 @@ impl<L: Layer> Nic for Wrap<L> {
         Ok(())
     }
 
-    fn keep_peers_waiting(&self, waiting: bool) -> Result<(), VerbsError> {
-        self.nic.keep_peers_waiting(waiting)
+    fn keep_peers_waiting(&self, waiting: bool) {
+        self.nic.keep_peers_waiting(waiting);
     }
 
     fn alloc_window(&self, pd: PdNum, kind: WindowKind) -> Result<Box<dyn NicWindow>, VerbsError> {

@@ -3,14 +3,12 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Debug;
-use std::io::Write as _;
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::lock;
 use crate::attr::{PortAttr, PortState};
-use crate::error::VerbsError;
 use crate::names::{CqNum, Rkey};
 use crate::nic::AsyncEvent;
 
@@ -21,13 +19,6 @@ pub trait Outside: Debug + Send + Sync {
 
     /// Lets so many milliseconds pass. Nothing is locked meanwhile.
     fn pause(&self, ms: u32);
-
-    /// A fault of the plan did not happen as it should, because the NIC has failed at it: told once for each kind, with a sentence
-    /// on standard error unless the process knows better.
-    fn cannot(&self, what: &'static str, error: &VerbsError) {
-        // Nothing to do about a stderr that is closed.
-        let _ = writeln!(std::io::stderr(), "faults: {what} has failed: {error}");
-    }
 
     /// An event of this layer waits.
     fn event_raised(&self) {}
@@ -71,8 +62,6 @@ pub(super) struct Condition {
     /// Calls for which the port is down.
     port_down: AtomicU32,
     has_failed: AtomicBool,
-    /// It was said that peers cannot be kept waiting.
-    said_peers_go_on: AtomicBool,
     revoked: Mutex<HashSet<u32>>,
     /// Completion queues that somebody has slept on, or may have.
     sleepers: Mutex<HashSet<u32>>,
@@ -86,7 +75,6 @@ impl Condition {
             frozen: AtomicU32::new(0),
             port_down: AtomicU32::new(0),
             has_failed: AtomicBool::new(false),
-            said_peers_go_on: AtomicBool::new(false),
             revoked: Mutex::default(),
             sleepers: Mutex::default(),
         }
@@ -98,15 +86,6 @@ impl Condition {
 
     pub(super) fn pause(&self, ms: u32) {
         self.outside.pause(ms);
-    }
-
-    /// Peers could not be told to wait, or to go on, of which the first is told.
-    pub(super) fn peers_not_told(&self, error: &VerbsError) {
-        // Where no NIC of its kind can, its peers go on.
-        let is_kind = matches!(error, VerbsError::Unsupported { .. });
-        if !is_kind && !self.said_peers_go_on.swap(true, Ordering::Relaxed) {
-            self.outside.cannot("keeping peers waiting", error);
-        }
     }
 
     pub(super) fn raise(&self, event: AsyncEvent) {
@@ -217,45 +196,5 @@ impl Condition {
 
     pub(super) fn is_revoked(&self, rkey: Rkey) -> bool {
         lock(&self.revoked).contains(&rkey.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    /// A process that notes what it hears.
-    #[derive(Debug, Default)]
-    struct Hears(Arc<Mutex<Vec<String>>>);
-
-    impl Outside for Hears {
-        fn kill(&self) {}
-
-        fn pause(&self, _ms: u32) {}
-
-        fn cannot(&self, what: &'static str, error: &VerbsError) {
-            lock(&self.0).push(format!("{what}: {error}"));
-        }
-    }
-
-    #[test]
-    fn that_peers_cannot_be_told_is_said_once_and_not_where_none_can_be() {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let condition = Condition::new(Box::new(Hears(Arc::clone(&heard))));
-        let what = "keeping peers waiting";
-        condition.peers_not_told(&VerbsError::Unsupported { what });
-        assert!(lock(&heard).is_empty());
-        let broken = || {
-            VerbsError::io(
-                "asking",
-                std::io::Error::from(std::io::ErrorKind::BrokenPipe),
-            )
-        };
-        for _ in 0..3 {
-            condition.peers_not_told(&broken());
-        }
-        assert_eq!(*lock(&heard), [format!("{what}: {}", broken())]);
     }
 }

@@ -301,9 +301,7 @@ impl Shared {
         let is_frozen = self.condition.is_frozen();
         if *peers_wait != is_frozen {
             *peers_wait = is_frozen;
-            if let Err(error) = self.foreign.nic.keep_peers_waiting(is_frozen) {
-                self.condition.peers_not_told(&error);
-            }
+            self.foreign.nic.keep_peers_waiting(is_frozen);
         }
     }
 
