@@ -53,13 +53,14 @@ enum Found {
     Unknown,
 }
 
-/// Where the dynamic linker finds libibverbs with this process's environment.
+/// Where the dynamic linker finds libibverbs with this process's environment, but for those of ours that a shell has from us.
 ///
 /// It is asked itself, by having it list what our library would be loaded with: caches and directories are its own business.
 fn found(loader: &Path, library: &Path) -> Found {
     let mut asked = Command::new(loader);
     let asked = asked.args(["--preload", NAME, "--list"]).arg(library);
-    let said = match asked.env_remove("LD_PRELOAD").output() {
+    asked.env_remove("LD_PRELOAD").env(SEARCH, others(None));
+    let said = match asked.output() {
         Ok(said) if said.status.success() => said,
         Ok(_) | Err(_) => return Found::Unknown,
     };
@@ -80,7 +81,8 @@ fn found(loader: &Path, library: &Path) -> Found {
 /// Whose libibverbs programs get that are linked with one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Whose {
-    Machines,
+    /// The machine's, and the `LD_LIBRARY_PATH` with which it is found where a shell's would lead to one of ours.
+    Machines(Option<OsString>),
     /// What lies in our library, and is put into this directory.
     Ours(PathBuf),
     /// The dynamic linker cannot be asked. Programs get what they always got.
@@ -89,12 +91,12 @@ pub(super) enum Whose {
 
 impl Whose {
     pub(super) fn of(loader: &Path, library: &Path, run_dir: &Path) -> Self {
-        let dir = run_dir.join(DIR);
         match found(loader, library) {
-            // Of a shell that has our variables already, perhaps those of another run directory.
-            Found::At(path) if is_put(&path) => Whose::Ours(dir),
-            Found::At(_) => Whose::Machines,
-            Found::Nowhere => Whose::Ours(dir),
+            Found::At(_) => {
+                let (given, others) = (std::env::var_os(SEARCH), others(None));
+                Whose::Machines(given.is_some_and(|given| given != others).then_some(others))
+            }
+            Found::Nowhere => Whose::Ours(run_dir.join(DIR)),
             Found::Unknown => Whose::Unknown,
         }
     }
@@ -130,22 +132,24 @@ pub(super) fn put(dir: &Path, library: &Path) -> anyhow::Result<OsString> {
             "nothing may be executed from {shown} (noexec), so no program can load the {NAME} in it, {why}"
         );
     }
+    Ok(others(Some(dir)))
+}
+
+/// The `LD_LIBRARY_PATH` that is given without the directories of other run directories, which a shell may have from us and which
+/// would be found first; with this one, if any.
+fn others(own: Option<&Path>) -> OsString {
     let given = std::env::var_os(SEARCH).unwrap_or_default();
+    let own = own.map(Path::as_os_str);
     let is_separator = |byte: &u8| matches!(byte, b':' | b';');
-    let own = dir.as_os_str();
-    // Those of other run directories would be found before ours.
     let mut parts: Vec<&OsStr> = (given.as_bytes().split(is_separator))
         .map(OsStr::from_bytes)
-        .filter(|part| *part == own || !is_put(&Path::new(part).join(NAME)))
+        .filter(|part| Some(*part) == own || !is_put(&Path::new(part).join(NAME)))
         .collect();
     if given.is_empty() {
         parts.clear();
     }
-    if !parts.contains(&own) {
-        parts.push(own);
-    }
-    let search = parts.join(OsStr::new(":"));
-    Ok(search)
+    parts.extend(own.filter(|own| !parts.contains(own)));
+    parts.join(OsStr::new(":"))
 }
 
 fn write(dir: &Path, library: &Path) -> anyhow::Result<()> {
@@ -177,15 +181,15 @@ fn write(dir: &Path, library: &Path) -> anyhow::Result<()> {
 }
 
 /// Whether a program is linked with libibverbs, itself or by another library: its own dynamic linker says so, with the environment that
-/// the program would get. What a program loads later by `dlopen` nobody knows.
+/// the program would get; `None` if it cannot be asked. What a program loads later by `dlopen` nobody knows.
 pub(super) fn is_linked_with(
     loader: &Path,
     program: &Path,
     variables: &[(&'static str, OsString)],
-) -> bool {
-    let said = list(loader, program, variables);
+) -> Option<bool> {
+    let said = list(loader, program, variables)?;
     let is_named = |line: &[u8]| line.trim_ascii_start().starts_with(NAME.as_bytes());
-    said.is_some_and(|said| said.stdout.split(|byte| *byte == b'\n').any(is_named))
+    Some(said.stdout.split(|byte| *byte == b'\n').any(is_named))
 }
 
 /// What a program's dynamic linker lists for it; `None` if it cannot be asked, which says by itself what is wrong when the program

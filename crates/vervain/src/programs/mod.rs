@@ -42,12 +42,12 @@ use libibverbs::Whose;
 /// Names of variables, and what they say.
 type Variables = Vec<(&'static str, OsString)>;
 
-/// What a program of this dynamic linker is started with, and whatever it starts. Why no libibverbs can be put where the machine has none
-/// is for the caller to judge: the variables are those without it then.
+/// What a program of this dynamic linker is started with, and whatever it starts, and whether that has a libibverbs of ours. Why none can
+/// be put where the machine has none is for the caller to judge: the variables are those without it then.
 fn environment(
     flags: &DeviceFlags,
     loader: &Path,
-) -> anyhow::Result<(Variables, anyhow::Result<()>)> {
+) -> anyhow::Result<(Variables, anyhow::Result<bool>)> {
     let library = library::find()?;
     let shown = library.to_string_lossy();
     if shown.contains([' ', ':']) {
@@ -80,8 +80,13 @@ fn environment(
     let run_dir = PathBuf::from(absolute(&run_dir)?);
     let put = match Whose::of(loader, &library, &run_dir) {
         Whose::Ours(dir) => libibverbs::put(&dir, &library)
-            .map(|search| variables.push((libibverbs::SEARCH, search))),
-        Whose::Machines | Whose::Unknown => Ok(()),
+            .map(|search| variables.push((libibverbs::SEARCH, search)))
+            .map(|()| true),
+        Whose::Machines(search) => {
+            variables.extend(search.map(|search| (libibverbs::SEARCH, search)));
+            Ok(false)
+        }
+        Whose::Unknown => Ok(false),
     };
     if let Some(gid) = flags.gid {
         variables.push(("VERVAIN_GID", gid.to_string().into()));
@@ -139,23 +144,23 @@ pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<bool> {
         None => program::loader()?,
     };
     let (variables, put) = environment(&flags.device, &loader)?;
+    let has_ours = put.as_ref().is_ok_and(|has_ours| *has_ours);
     if let Err(why) = put {
-        let is_needed = (own.as_ref())
-            .is_some_and(|loader| libibverbs::is_linked_with(loader, &path, &variables));
-        if is_needed {
-            return Err(why);
-        }
+        let is_needed =
+            (own.as_ref()).and_then(|loader| libibverbs::is_linked_with(loader, &path, &variables));
+        let known = match is_needed {
+            Some(true) => return Err(why),
+            Some(false) => "is not linked with it and starts, but",
+            None => "starts, though nobody knows whether it is linked with it, and",
+        };
         // Whoever hears nothing has asked for that.
         let _ = writeln!(
             std::io::stderr(),
-            "vervain: warning: {why:#}; {} is not linked with it and starts, but what it loads or starts later finds none",
+            "vervain: warning: {why:#}; {} {known} what it loads or starts later finds none",
             path.display()
         );
     }
-    let is_bare = variables
-        .iter()
-        .any(|(name, _)| *name == libibverbs::SEARCH);
-    if is_bare && own.is_some() {
+    if has_ours && own.is_some() {
         libibverbs::check(&loader, &path, &variables)?;
     }
     let mut command = Command::new(&path);
@@ -242,7 +247,7 @@ pub(crate) fn devices(flags: &DevicesFlags, as_json: bool) -> anyhow::Result<boo
         rd_atomic_max: device.rd_atomic_max,
         run_dir: options.run_dir,
         libibverbs: match whose {
-            Whose::Machines => "the machine's",
+            Whose::Machines(_) => "the machine's",
             Whose::Ours(_) => "vervain's",
             Whose::Unknown => "unknown: the dynamic linker cannot be asked",
         },

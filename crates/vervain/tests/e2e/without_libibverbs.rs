@@ -349,6 +349,10 @@ fn a_machine_that_has_one_keeps_it() {
     let Some(machine) = Machine::with(&["ibv_devices"]) else {
         return;
     };
+    // Of a shell that read its variables when it had none.
+    machine.link_libraries(Path::new(vervain().get_program()));
+    let shell = variables(&mut machine.ask(&["env", "--json"]));
+    let ours = machine.path("run/libibverbs");
     // Wherever `LD_LIBRARY_PATH` leads to one.
     let found = Command::new(LOADER)
         .args(["--preload", "libibverbs.so.1", "--list"])
@@ -359,16 +363,29 @@ fn a_machine_that_has_one_keeps_it() {
         .split("libibverbs.so.1 => ")
         .nth(1)
         .and_then(|rest| rest.split(" (").next());
-    std::os::unix::fs::symlink(path.expect("a path"), machine.path("lib/libibverbs.so.1"))
+    let late = machine.path("late");
+    std::fs::create_dir(&late).expect("a directory");
+    std::os::unix::fs::symlink(path.expect("a path"), late.join("libibverbs.so.1"))
         .expect("a link");
     // Which needs others again.
     machine.link_libraries(Path::new(path.expect("a path")));
-    let said = machine.say(&["ibv_devices"]);
+    let lib = machine.path("lib");
+    let search = |dirs: &[&Path]| {
+        let dirs: Vec<_> = dirs.iter().map(|dir| dir.to_str().expect("text")).collect();
+        dirs.join(":")
+    };
+    let mut asked = machine.ask(&["env", "--json"]);
+    asked.envs(pairs(&shell));
+    let seen = variables(asked.env("LD_LIBRARY_PATH", search(&[&lib, &ours, &late])));
+    assert_eq!(seen["LD_LIBRARY_PATH"], search(&[&lib, &late]));
+    std::fs::remove_dir_all(&ours).expect("it was put there");
+    let mut command = machine.command(&["ibv_devices"]);
+    let said = run(command.env("LD_LIBRARY_PATH", search(&[&lib, &late])), b"");
     assert!(
         said.code == Some(0) && said.text().contains("vervain0"),
         "{said:?}"
     );
-    assert!(!machine.path("run/libibverbs").exists());
+    assert!(!ours.exists());
 }
 
 #[test]
