@@ -68,6 +68,12 @@ pub(crate) mod asked {
         asked.push(start..start.saturating_add(len));
     }
 
+    /// Forgets what lay at a range before.
+    pub(crate) fn forget(range: &Range<usize>) {
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.retain(|one| one.end <= range.start || range.end <= one.start);
+    }
+
     /// What was asked for inside a range, in its order.
     pub(crate) fn inside(range: &Range<usize>) -> Vec<Range<usize>> {
         let asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -302,6 +302,7 @@ mod tests {
             let start =
                 unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags) };
             let start = start.expect("memory").expose_provenance();
+            asked::forget(&(start..start + len));
             let (pd, iova) = (side.pd.num(), Iova(start as u64));
             // SAFETY: nobody uses the memory but requests.
             let region =
