@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Access, Delegation, Device, Handle, Holder, Lock, LockRange, Name, SetAttributes, Share,
+    Access, Delegation, Device, Handle, Holder, Lock, LockRange, Name, Once, SetAttributes, Share,
     VolumeId,
 };
 
@@ -315,6 +315,13 @@ pub enum Request {
         /// Whose.
         client: u64,
     },
+    /// Whether a holder has bytes locked. `Done` if it has, `NotHeld` if it has not.
+    HasLocks {
+        /// Of which file.
+        file: Handle,
+        /// Who.
+        holder: Holder,
+    },
     /// Gives up all that a client holds anywhere: it has gone, or its lease has run out. `Done`.
     Forget {
         /// Which client.
@@ -323,6 +330,11 @@ pub enum Request {
     /// The grace period is over: what was not claimed again is nobody's; files without a name that
     /// nobody has opened again end. `Done`.
     EndGrace,
+    /// The answer that is kept for an operation ([`Once`](crate::Once)), whatever it is; `NotFound`
+    /// without one.
+    KeptAnswer(Once),
+    /// Forgets the answers that are kept for a session: none of its requests comes again. `Done`.
+    EndSession([u8; 16]),
     /// Keeps a row of the door's own, which survives restarts. A key has 1 to 512 bytes, a value at
     /// most 64 KiB. `Done`.
     PutRecord {

@@ -191,6 +191,8 @@ impl Inner {
         }
     }
 
+    /// Forgets the answers that were kept for a session; what is left after an error stays until it is
+    /// asked for again.
     pub(crate) async fn end_session(&self, session: [u8; 16]) -> Result<(), Error> {
         loop {
             let range = keys::all_of(RowKind::Once, &session);

@@ -143,14 +143,6 @@ impl Index {
         self.inner.set_quota(volume, quota).await
     }
 
-    /// Forgets the answers that were kept for a session: it has ended.
-    ///
-    /// # Errors
-    /// The engine's; what is left then stays until it is asked for again.
-    pub async fn end_session(&self, session: [u8; 16]) -> Result<(), Error> {
-        self.inner.end_session(session).await
-    }
-
     /// Does one piece of what is done in the background: deletes contents of objects that have ended, 32
     /// rows at a time, writes rows of objects that nobody uses. Returns whether there is more.
     ///

@@ -89,6 +89,7 @@ macro_rules! files_tests {
             }
             promises {
                 a_repeat_gets_the_same_answer
+                kept_answers_end_with_their_session
                 the_quota_of_objects_is_exact
                 the_quota_of_bytes_holds
                 xattrs_are_kept

@@ -55,6 +55,42 @@ pub fn a_repeat_gets_the_same_answer(fixture: &Fixture) {
     );
 }
 
+/// A kept answer is told, until its slot goes on or its session ends; those of others stay.
+pub fn kept_answers_end_with_their_session(fixture: &Fixture) {
+    let root = fixture.root();
+    let once = |session, slot, sequence| Once {
+        session: [session; 16],
+        slot,
+        sequence,
+        operation: 1,
+    };
+    let kept = |of| fixture.call(&ROOT, Request::KeptAnswer(of));
+    let mut answers = Vec::new();
+    for (at, of) in [
+        ("a", once(1, 0, 1)),
+        ("b", once(1, 1, 1)),
+        ("c", once(2, 0, 1)),
+    ] {
+        assert_eq!(kept(of), Err(Error::NotFound));
+        let by = Caller {
+            once: Some(of),
+            ..Caller::ROOT
+        };
+        let made = fixture.call(&by, create_file(root, at, CreateHow::Guarded, 0o600));
+        assert_eq!(kept(of), made);
+        assert!(made.is_ok());
+        answers.push((of, made));
+    }
+    assert_eq!(kept(once(1, 0, 2)), Err(Error::NotFound), "not that one's");
+    for _ in 0..2 {
+        let ended = fixture.call(&ROOT, Request::EndSession([1; 16]));
+        assert_eq!(ended, Ok(Answer::Done));
+        assert_eq!(kept(answers[0].0), Err(Error::NotFound));
+        assert_eq!(kept(answers[1].0), Err(Error::NotFound));
+        assert_eq!(kept(answers[2].0), answers[2].1);
+    }
+}
+
 /// A volume takes as many objects as its quota says, to the last one.
 pub fn the_quota_of_objects_is_exact(fixture: &Fixture) {
     let root = Handle::root(Fixture::SMALL);

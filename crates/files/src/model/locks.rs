@@ -95,6 +95,11 @@ impl Locks {
         self.0.sort_unstable();
     }
 
+    /// Whether a holder has any.
+    pub(super) fn has(&self, holder: Holder) -> bool {
+        self.0.iter().any(|held| held.holder == holder)
+    }
+
     /// Gives up a holder's locks.
     pub(super) fn release(&mut self, is_it: impl Fn(Holder) -> bool) {
         self.0.retain(|held| !is_it(held.holder));

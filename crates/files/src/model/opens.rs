@@ -93,6 +93,10 @@ impl World {
                 let delegations = &mut self.object_mut(file)?.delegations;
                 delegations.remove(&client).ok_or(Error::NotHeld)?;
             }
+            Request::HasLocks { file, holder } => {
+                let has = self.object(file)?.locks.has(holder);
+                has.then_some(()).ok_or(Error::NotHeld)?;
+            }
             Request::Forget { client } => self.forget(client),
             _ => return Err(Error::NotSupported),
         }

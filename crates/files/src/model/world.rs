@@ -259,6 +259,11 @@ impl World {
                 self.set_grace(false);
                 Ok(Answer::Done)
             }
+            Request::KeptAnswer(once) => self.kept(once).ok_or(Error::NotFound),
+            Request::EndSession(ended) => {
+                self.kept.retain(|(session, _), _| *session != ended);
+                Ok(Answer::Done)
+            }
             Request::PutRecord { key, value } => self.put_record(key, value),
             Request::RemoveRecord(key) => self.remove_record(&key),
             Request::Records { after } => self.records_after(after),

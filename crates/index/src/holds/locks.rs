@@ -98,6 +98,11 @@ impl Locks {
         self.0 = kept;
     }
 
+    /// Whether a holder has any.
+    pub(super) fn has(&self, holder: Holder) -> bool {
+        self.0.iter().any(|lock| lock.holder == holder)
+    }
+
     /// Forgets the locks of some holders.
     pub(super) fn forget(&mut self, of: impl Fn(Holder) -> bool) {
         self.0.retain(|lock| !of(lock.holder));

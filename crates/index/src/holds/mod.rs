@@ -284,6 +284,12 @@ impl AllHolds {
         }
     }
 
+    /// Whether a holder has bytes of a file locked.
+    pub(crate) fn has_locks(&self, file: Handle, holder: Holder) -> bool {
+        let holds = self.files.get(&file);
+        holds.is_some_and(|holds| holds.locks.has(holder))
+    }
+
     /// Gives up all that a client holds. Returns the files that it was the last to have open.
     pub(crate) fn forget(&mut self, client: u64) -> Vec<Handle> {
         let mut closed = Vec::new();

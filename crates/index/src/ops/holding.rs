@@ -63,6 +63,11 @@ impl Inner {
                 let mut state = self.state.borrow_mut();
                 state.holds.give_back(*file, *client)?;
             }
+            Request::HasLocks { file, holder } => {
+                self.file(*file).await?;
+                let has = self.state.borrow().holds.has_locks(*file, *holder);
+                has.then_some(()).ok_or(Error::NotHeld)?;
+            }
             Request::Forget { client } => {
                 let closed = self.state.borrow_mut().holds.forget(*client);
                 self.closed(closed).await;

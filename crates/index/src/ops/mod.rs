@@ -22,7 +22,8 @@ mod xattrs;
 
 use std::rc::Rc;
 
-use files::{Answer, Caller, Delegation, Error, Handle, Name, New, Request, Share, allowed};
+use files::{Answer, Caller, Delegation, Error, Handle, Name, New, Once, Request, Share, allowed};
+use meta::Row;
 
 use crate::commit::Draft;
 use crate::format::keys;
@@ -109,6 +110,7 @@ impl Inner {
             | Request::Lock { file: object, .. }
             | Request::TestLock { file: object, .. }
             | Request::Unlock { file: object, .. }
+            | Request::HasLocks { file: object, .. }
             | Request::Delegate { file: object, .. }
             | Request::ReturnDelegation { file: object, .. } => look(object),
             _ => Vec::new(),
@@ -146,19 +148,27 @@ impl Inner {
             once: None,
         };
         if let Some(once) = caller.once.filter(|_| request.is_durable_change()) {
-            let key = keys::once(&once);
-            let row = self.get(&key).await?;
-            if let Some(row) = &row {
-                let (sequence, answer) =
-                    rows::decode_once(&row.value).map_err(|bad| bad_row(&key, bad))?;
-                if sequence == once.sequence {
-                    self.count(|counts| counts.repeats += 1);
-                    return Ok(answer);
-                }
+            let (row, answer) = self.kept(&once).await?;
+            if let Some(answer) = answer {
+                self.count(|counts| counts.repeats += 1);
+                return Ok(answer);
             }
             job.once = Some((once, row));
         }
         self.dispatch(&job, request).await
+    }
+
+    /// The row of an operation's slot, and the answer in it if it is that operation's.
+    async fn kept(&self, once: &Once) -> Result<(Option<Row>, Option<Answer>), Stop> {
+        let key = keys::once(once);
+        let row = self.get(&key).await?;
+        let Some(found) = &row else {
+            return Ok((None, None));
+        };
+        let (sequence, answer) =
+            rows::decode_once(&found.value).map_err(|bad| bad_row(&key, bad))?;
+        let answer = (sequence == once.sequence).then_some(answer);
+        Ok((row, answer))
     }
 
     async fn dispatch(&self, job: &Job<'_>, request: &Request) -> Result<Answer, Stop> {
@@ -243,6 +253,14 @@ impl Inner {
                 to,
                 offset,
             } => self.clone_range(job, (*from, *range), (*to, *offset)).await,
+            Request::KeptAnswer(once) => {
+                let (_, answer) = self.kept(once).await?;
+                answer.ok_or_else(|| Error::NotFound.into())
+            }
+            Request::EndSession(session) => {
+                self.end_session(*session).await?;
+                Ok(Answer::Done)
+            }
             Request::PutRecord { key, value } => self.put_record(key, value).await,
             Request::RemoveRecord(key) => self.remove_record(key).await,
             Request::Records { after } => self.records(after).await,
