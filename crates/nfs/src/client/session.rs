@@ -1,10 +1,7 @@
 //! Compounds on the slots of a session (RFC 8881, section 2.10).
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 use arrayvec::ArrayVec;
 use rt::net::{Addr, RecvHalf, SendHalf, Stream};
@@ -12,8 +9,8 @@ use rt::sync::{Notify, Semaphore};
 
 use crate::compound::{CompoundCall, CompoundResults};
 use crate::rpc::{
-    AuthSys, Call, Credential, Message, NFS_PROGRAM, NFS_VERSION, Outcome, PROC_COMPOUND, Records,
-    put_record,
+    AuthSys, Call, Calls, Credential, Message, NFS_PROGRAM, NFS_VERSION, Outcome, PROC_COMPOUND,
+    Records, put_record,
 };
 use crate::wire::*;
 use crate::xdr::{Decoder, Encoder, Opaque};
@@ -62,21 +59,13 @@ struct Inner {
     options: Options,
     outbox: RefCell<Vec<Vec<u8>>>,
     news: Notify,
-    calls: RefCell<HashMap<u32, Called>>,
-    xid_next: Cell<u32>,
-    is_ended: Cell<bool>,
+    calls: Calls<Vec<u8>>,
     session: Cell<Sessionid4>,
     client: Cell<Clientid4>,
     /// Slots that nobody uses, with the sequence number of their next call.
     slots: RefCell<Vec<(u32, u32)>>,
     free: RefCell<Semaphore>,
     highest: Cell<u32>,
-}
-
-#[derive(Default)]
-struct Called {
-    waker: Option<Waker>,
-    answer: Option<Vec<u8>>,
 }
 
 /// What a compound was answered.
@@ -133,9 +122,7 @@ impl Client {
                 options,
                 outbox: RefCell::default(),
                 news: Notify::new(),
-                calls: RefCell::default(),
-                xid_next: Cell::new(1),
-                is_ended: Cell::new(false),
+                calls: Calls::default(),
                 session: Cell::default(),
                 client: Cell::default(),
                 slots: RefCell::default(),
@@ -264,8 +251,7 @@ impl Client {
         operations: &[NfsArgop4<'_>],
     ) -> Result<Vec<u8>, ClientError> {
         let inner = &self.inner;
-        let xid = inner.xid_next.get();
-        inner.xid_next.set(xid.wrapping_add(1));
+        let waits = inner.calls.begin();
         let mut out = Encoder::default();
         put_record(&mut out, |out| {
             let (uid, gid) = inner.options.user;
@@ -277,44 +263,16 @@ impl Client {
                 gids: ArrayVec::new(),
             });
             let procedure = (NFS_PROGRAM, NFS_VERSION, PROC_COMPOUND);
-            Call::put(out, xid, procedure, &credential);
+            Call::put(out, waits.xid(), procedure, &credential);
             let mut call = CompoundCall::begin(out, Opaque(b""), inner.options.minor);
             for operation in first.into_iter().chain(operations) {
                 call.operation(out, operation);
             }
             call.finish(out);
         });
-        let waiting = Outstanding { of: inner, xid };
-        inner.calls.borrow_mut().insert(xid, Called::default());
         inner.outbox.borrow_mut().push(out.into_bytes());
         inner.news.notify_one();
-        poll_fn(|context| {
-            let mut calls = waiting.of.calls.borrow_mut();
-            match calls.get_mut(&xid) {
-                Some(Called {
-                    answer: Some(answer),
-                    ..
-                }) => Poll::Ready(Ok(std::mem::take(answer))),
-                Some(call) if !waiting.of.is_ended.get() => {
-                    call.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-                _ => Poll::Ready(Err(ClientError::Ended)),
-            }
-        })
-        .await
-    }
-}
-
-/// A call that somebody waits for.
-struct Outstanding<'a> {
-    of: &'a Inner,
-    xid: u32,
-}
-
-impl Drop for Outstanding<'_> {
-    fn drop(&mut self) {
-        self.of.calls.borrow_mut().remove(&self.xid);
+        waits.answer().await.ok_or(ClientError::Ended)
     }
 }
 
@@ -331,12 +289,7 @@ impl Inner {
     }
 
     fn end(&self) {
-        self.is_ended.set(true);
-        for call in self.calls.borrow_mut().values_mut() {
-            if let Some(waker) = call.waker.take() {
-                waker.wake();
-            }
-        }
+        self.calls.end();
         self.news.notify_one();
     }
 
@@ -345,17 +298,12 @@ impl Inner {
         let Some(xid) = record.first_chunk().map(|xid| u32::from_be_bytes(*xid)) else {
             return;
         };
-        if let Some(call) = self.calls.borrow_mut().get_mut(&xid) {
-            call.answer = Some(record.to_vec());
-            if let Some(waker) = call.waker.take() {
-                waker.wake();
-            }
-        }
+        self.calls.answered(xid, record.to_vec());
     }
 }
 
 async fn send(inner: Rc<Inner>, mut sender: SendHalf) {
-    while !inner.is_ended.get() {
+    while !inner.calls.is_ended() {
         let records = std::mem::take(&mut *inner.outbox.borrow_mut());
         if records.is_empty() {
             inner.news.notified().await;
@@ -370,7 +318,7 @@ async fn send(inner: Rc<Inner>, mut sender: SendHalf) {
 
 async fn receive(inner: Rc<Inner>, mut receiver: RecvHalf) {
     let mut records = Records::new(ANSWER_MAX);
-    while !inner.is_ended.get() {
+    while !inner.calls.is_ended() {
         let place = records.buffer();
         let mut buffer = std::mem::take(place);
         buffer.reserve(256 << 10);

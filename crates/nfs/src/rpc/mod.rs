@@ -17,10 +17,12 @@
 //! ```
 
 mod auth;
+mod calls;
 mod message;
 mod record;
 
 pub use auth::{AuthStat, AuthSys, Credential, OpaqueAuth};
+pub use calls::{Calls, Waits};
 pub use message::{Call, CallError, Message, Outcome, Reply};
 pub use record::{RecordError, Records, put_record};
 
