@@ -5,7 +5,7 @@
 //! sudo mount -t nfs4 -o port=12049 127.0.0.1:/ /mnt
 //! ```
 //!
-//! It forgets everything when it ends.
+//! It forgets everything when it ends. With `--no-delegations` behind the address, clients ask for every open.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -27,7 +27,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut core = rt::Core::new(rt::Config::default())?;
     let handle = core.handle();
     core.block_on(async {
-        let door = Door::open(&handle, Rc::new(fs), Options::new(vec![export])).await?;
+        let mut options = Options::new(vec![export]);
+        options.delegations = std::env::args().all(|word| word != "--no-delegations");
+        let door = Door::open(&handle, Rc::new(fs), options).await?;
         let listener = Listener::bind(&handle, &Addr::Tcp(addr), ListenOptions::default())?;
         println!("mount -t nfs4 -o port={} {}:/ DIR", addr.port(), addr.ip());
         let keep = handle.spawn(Rc::clone(&door).keep());

@@ -50,6 +50,17 @@ impl<'a> CompoundArgs<'a> {
         self.left
     }
 
+    /// Which operation the next one is, as its result would say; None after the last one.
+    #[must_use]
+    pub fn next_number(&self) -> Option<NfsOpnum4> {
+        self.left.checked_sub(1)?;
+        let number = self.from.clone().take().ok();
+        let known = number.filter(|number| {
+            is_operation_of(self.minor_version, *number) != Err(Nfsstat4::NFS4ERR_OP_ILLEGAL)
+        });
+        Some(known.unwrap_or(NfsOpnum4::OP_ILLEGAL))
+    }
+
     /// The next operation and its arguments; None after the last one.
     ///
     /// # Errors

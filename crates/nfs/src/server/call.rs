@@ -7,9 +7,10 @@ use crate::rpc::{self, AuthSys, Call, CallError, Credential, Message, Outcome, R
 use crate::wire::*;
 use crate::xdr::{Decoder, Encoder};
 
+use super::budget::Reserved;
 use super::compound::{Compound, OnSlot, User, put, put_failed};
 use super::connection::Connection;
-use super::sessions::Turn;
+use super::sessions::{Kept, Mark, SEQUENCE_LEN, Turn};
 use super::{Door, RECORD_MAX};
 
 /// The highest minor version.
@@ -106,6 +107,7 @@ async fn carry_out(
         operations: arguments.left(),
         request_size,
         size_max: 0,
+        reserved: Reserved::new(&door.budget),
     };
     carry_out_compound(compound, &mut arguments, out).await;
 }
@@ -174,17 +176,16 @@ async fn in_session(
         Err(status) => put::<()>(out, NfsOpnum4::OP_SEQUENCE, Err(status)),
         Ok(Begun::Again(answer)) => {
             compound.door.count(|counts| counts.repeats += 1);
-            let (status, results, bytes) = kept(&answer);
-            compound.operation = results;
-            out.bytes(bytes);
-            status
+            compound.repeat_kept(&answer, out)
         }
         Ok(Begun::New(resok)) => {
             let door = compound.door;
             let _in_any_case = Busy { door, of: &of };
             put(out, NfsOpnum4::OP_SEQUENCE, Ok(resok));
+            let second = arguments.clone();
             let status = compound.run(arguments, out).await;
-            compound.end(&of, status, begin, out);
+            compound.end(&of, (status, second), begin, out);
+            door.after_request(&of.sa_sessionid).await;
             status
         }
     }
@@ -222,7 +223,7 @@ impl Drop for Busy<'_> {
 /// What becomes of a SEQUENCE.
 enum Begun {
     New(Sequence4Resok),
-    Again(Rc<[u8]>),
+    Again(Kept),
 }
 
 /// An answer that is kept: status (4), results (4), their bytes.
@@ -243,6 +244,9 @@ impl Compound<'_> {
             .ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
         let limits = session.record.limits;
         let client = session.record.client;
+        if of.sa_slotid >= limits.slots {
+            return Err(Nfsstat4::NFS4ERR_BADSLOT);
+        }
         if of.sa_highest_slotid >= limits.slots {
             return Err(Nfsstat4::NFS4ERR_BAD_HIGH_SLOT);
         }
@@ -255,7 +259,11 @@ impl Compound<'_> {
         }
         door.renew(client)
             .map_err(|_| Nfsstat4::NFS4ERR_BADSESSION)?;
-        let turn = session.begin(of.sa_slotid, of.sa_sequenceid)?;
+        let mark = Mark {
+            principal: self.user.map(|user| user.uid),
+            operations: self.operations,
+        };
+        let turn = session.begin(of.sa_slotid, of.sa_sequenceid, mark)?;
         session.highest = of.sa_highest_slotid;
         // Without a connection for callbacks the client is told so, and binds one.
         let back_flags = session.back_flags();
@@ -287,21 +295,57 @@ impl Compound<'_> {
         }))
     }
 
-    /// The compound is answered; the answer is kept if the client wanted that.
-    fn end(&self, of: &Sequence4Args, status: Nfsstat4, begin: usize, out: &Encoder) {
+    /// Answers a request that comes again as it was answered before. What the client did not want kept is
+    /// said to be so in the place of the second operation (RFC 8881, section 2.10.6.1.3).
+    fn repeat_kept(&mut self, answer: &Kept, out: &mut Encoder) -> Nfsstat4 {
+        match answer {
+            Kept::Whole(answer) => {
+                let (status, results, bytes) = kept(answer);
+                self.operation = results;
+                out.bytes(bytes);
+                status
+            }
+            Kept::Sequence(sequence, second) => {
+                out.bytes(sequence);
+                let Some(second) = second else {
+                    return Nfsstat4::NFS4_OK;
+                };
+                self.operation = 2;
+                put_failed(out, *second, Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP)
+            }
+            // A slot says so itself.
+            Kept::Nothing => Nfsstat4::NFS4ERR_SERVERFAULT,
+        }
+    }
+
+    /// The compound is answered; the answer is kept if the client wanted that, and what its SEQUENCE said
+    /// in any case.
+    fn end(
+        &self,
+        of: &Sequence4Args,
+        (status, second): (Nfsstat4, CompoundArgs<'_>),
+        begin: usize,
+        out: &Encoder,
+    ) {
         let mut sessions = self.door.sessions.borrow_mut();
         // It may have ended its own session.
         let Some(session) = sessions.get_mut(&of.sa_sessionid) else {
             return;
         };
-        let answer = of.sa_cachethis.then(|| {
-            let mut answer = Vec::with_capacity(8 + out.size() - begin);
+        let results = &out.as_bytes()[begin..];
+        let answer = if of.sa_cachethis {
+            let mut answer = Vec::with_capacity(8 + results.len());
             answer.extend(status.0.to_be_bytes());
             answer.extend(self.operation.to_be_bytes());
-            answer.extend(&out.as_bytes()[begin..]);
-            answer
-        });
-        session.end(of.sa_slotid, answer.as_deref());
+            answer.extend(results);
+            Kept::Whole(answer.into())
+        } else {
+            let sequence = results.first_chunk::<SEQUENCE_LEN>();
+            sequence.map_or(Kept::Nothing, |sequence| {
+                Kept::Sequence(*sequence, second.next_number())
+            })
+        };
+        session.end(of.sa_slotid, answer);
     }
 }
 

@@ -4,9 +4,11 @@
 //! A client's row, under `client/` and its number (8, big-endian), numbers little-endian:
 //!
 //! ```text
-//!  0         1       2       4          12            12+n
-//!  | version | minor | zeros | verifier | owner's name | uid (4), there is one (1) |
+//!  0         1       2         3      4          12            12+n
+//!  | version | minor | revoked | zero | verifier | owner's name | uid (4), there is one (1) |
 //! ```
+//! The mark says that something was taken away from the client which it has not acknowledged: after a
+//! restart it must not reclaim what others may have had since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +22,7 @@ pub(super) type Principal = Option<u32>;
 /// Where rows of clients begin.
 pub(super) const ROWS: &[u8] = b"client/";
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What is kept of a client for a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub(super) struct Record {
     /// Another one says that the client has restarted.
     pub(super) verifier: [u8; 8],
     pub(super) principal: Principal,
+    /// Something was taken away from it.
+    pub(super) is_revoked: bool,
 }
 
 impl Record {
@@ -40,7 +44,7 @@ impl Record {
     }
 
     pub(super) fn to_row(&self) -> Vec<u8> {
-        let mut row = vec![VERSION, self.family, 0, 0];
+        let mut row = vec![VERSION, self.family, u8::from(self.is_revoked), 0];
         row.extend(self.verifier);
         row.extend(&self.owner);
         row.extend(self.principal.unwrap_or(0).to_le_bytes());
@@ -51,7 +55,8 @@ impl Record {
     /// None: no row of a client of this version.
     pub(super) fn from_row(key: &[u8], row: &[u8]) -> Option<Self> {
         let id = u64::from_be_bytes(key.strip_prefix(ROWS)?.try_into().ok()?);
-        let (&[VERSION, family @ (0 | 1), 0, 0], rest) = row.split_first_chunk()? else {
+        let (&[VERSION, family @ (0 | 1), revoked @ (0 | 1), 0], rest) = row.split_first_chunk()?
+        else {
             return None;
         };
         let (verifier, rest) = rest.split_first_chunk()?;
@@ -64,6 +69,7 @@ impl Record {
             owner: owner.to_vec(),
             verifier: *verifier,
             principal: (is_there == 1).then_some(u32::from_le_bytes([a, b, c, d])),
+            is_revoked: revoked == 1,
         })
     }
 }
@@ -84,6 +90,12 @@ pub(super) struct Client {
     pub(super) session_made: Option<SessionMade>,
     /// It was known before the restart, and the grace period is its to reclaim in.
     pub(super) may_reclaim: bool,
+    /// Before the restart something was taken away from it, which it may not have noticed: it must not
+    /// reclaim.
+    pub(super) has_lost: bool,
+    /// It is new, and locks nothing before it has said that it reclaims nothing (RFC 8881, section
+    /// 18.51.3).
+    pub(super) owes_complete: bool,
     /// It has said that it reclaims nothing more.
     pub(super) has_reclaimed: bool,
     /// It has been heard of since the start.
@@ -198,8 +210,11 @@ impl Clients {
             owner: owner.to_vec(),
             verifier,
             principal,
+            is_revoked: false,
         };
-        self.by_id.insert(id, Client::new(record, now_ms));
+        let mut client = Client::new(record, now_ms);
+        client.owes_complete = family > 0;
+        self.by_id.insert(id, client);
         id
     }
 
@@ -238,6 +253,7 @@ impl Clients {
         let mut client = Client::new(record, now_ms);
         client.is_confirmed = true;
         client.may_reclaim = true;
+        client.has_lost = client.record.is_revoked;
         client.takes_any_sequence = true;
         self.by_id.insert(id, client);
     }
@@ -272,6 +288,8 @@ impl Client {
             takes_any_sequence: false,
             session_made: None,
             may_reclaim: false,
+            has_lost: false,
+            owes_complete: false,
             has_reclaimed: false,
             has_returned: false,
             is_revoked: false,
@@ -296,6 +314,7 @@ mod tests {
                 owner: owner.to_vec(),
                 verifier: [1, 2, 3, 4, 5, 6, 7, 8],
                 principal,
+                is_revoked: principal.is_none(),
             };
             let (key, row) = (Record::key(record.id), record.to_row());
             assert_eq!(Record::from_row(&key, &row), Some(record));

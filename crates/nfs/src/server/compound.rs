@@ -3,12 +3,13 @@
 
 use std::rc::Rc;
 
-use files::{Answer, Caller, Handle, Holder, Name, Once, Request, Share};
+use files::{Answer, Caller, Delegation, Handle, Holder, Name, Once, Request, Share};
 
 use crate::compound::CompoundArgs;
 use crate::wire::*;
 use crate::xdr::{Encode, Encoder};
 
+use super::budget::Reserved;
 use super::connection::Connection;
 use super::handles::Place;
 use super::states::{CURRENT, ClientId, Held, Named, StateNum};
@@ -52,6 +53,8 @@ pub(super) struct Compound<'a> {
     pub(super) request_size: usize,
     /// Bytes that the encoder may hold at most.
     pub(super) size_max: usize,
+    /// What large results have taken of the door's memory.
+    pub(super) reserved: Reserved<'a>,
 }
 
 /// Puts a result in its place, and says how the operation ended.
@@ -184,13 +187,18 @@ impl Compound<'_> {
         }
         // What a client changes is no reason to have its own delegations back.
         caller.holder = self.own_holder();
-        caller.once = self.on_slot.map(|on| Once {
+        caller.once = self.once();
+        Ok(caller)
+    }
+
+    /// What names the operation for ever; none: it came on no slot.
+    pub(super) fn once(&self) -> Option<Once> {
+        self.on_slot.map(|on| Once {
             session: on.session,
             slot: on.slot,
             sequence: on.sequence,
             operation: self.operation,
-        });
-        Ok(caller)
+        })
     }
 
     /// A client that asks for no owner in particular; none: no session says which.
@@ -271,8 +279,13 @@ impl Compound<'_> {
                 let open = opens.max_by_key(|open| open.access.contains(access));
                 Some(open.ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?)
             }
-            Held::Delegation { .. } if access == Share::READ => None,
-            Held::Delegation { .. } => return Err(Nfsstat4::NFS4ERR_OPENMODE),
+            Held::Delegation { kind, .. }
+                if access == Share::WRITE && *kind == Delegation::Read =>
+            {
+                return Err(Nfsstat4::NFS4ERR_OPENMODE);
+            }
+            // What the client was allowed when it opened the file.
+            Held::Delegation { .. } => states.open_for(state.client, file, access),
         };
         // Who has opened for writing may read: clients read the rest of a page that they write into.
         if open.is_some_and(|open| access == Share::WRITE && !open.access.contains(access)) {
@@ -291,6 +304,15 @@ impl Compound<'_> {
     /// The client of the session, which operations on state are about.
     pub(super) fn client(&self) -> Result<ClientId, Nfsstat4> {
         self.client.ok_or(Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)
+    }
+
+    /// Waits until the door has room for a large result.
+    ///
+    /// # Errors
+    /// DELAY: others do not take theirs.
+    pub(super) async fn reserve(&self, size: usize) -> Result<(), Nfsstat4> {
+        let has_room = self.reserved.add(&self.door.core, size).await;
+        has_room.then_some(()).ok_or(Nfsstat4::NFS4ERR_DELAY)
     }
 
     /// Bytes of a result that can still follow.

@@ -1,22 +1,22 @@
 //! A client's connection: records in, answers out in any order, calls of the server's in between.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use rt::net::{Addr, RecvHalf, SendHalf, Stream};
 use rt::sync::{Notify, Semaphore};
 
 use crate::rpc::{
-    CALLBACK_VERSION, Call, Credential, Outcome, PROC_COMPOUND, Records, Reply, put_record,
+    CALLBACK_VERSION, Call, Calls, Credential, Outcome, PROC_COMPOUND, Records, Reply, put_record,
 };
 use crate::xdr::Encoder;
 
+use super::budget::Budget;
 use super::call::{After, answer, message};
 use super::{Door, RECORD_MAX};
 
@@ -36,22 +36,16 @@ pub(super) struct Connection {
     is_open: Cell<bool>,
     outbox: RefCell<Vec<Vec<u8>>>,
     waiting: Cell<usize>,
+    /// Of which that is taken.
+    budget: Rc<Budget>,
     /// There is something in the outbox, or the connection has ended.
     news: Notify,
     /// There is less of it.
     room: Notify,
     /// The connection has ended.
     ended: Notify,
-    calls: RefCell<BTreeMap<u32, Called>>,
-    xid_next: Cell<u32>,
-}
-
-/// A call of the server's.
-#[derive(Default)]
-struct Called {
-    waker: Option<Waker>,
-    /// None inside: it was refused.
-    answer: Option<Option<Vec<u8>>>,
+    /// The server's own; none inside: it was refused.
+    calls: Calls<Option<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -63,17 +57,17 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    fn new(peer: IpAddr) -> Self {
+    fn new(peer: IpAddr, budget: Rc<Budget>) -> Self {
         Self {
             peer,
+            budget,
             is_open: Cell::new(true),
             outbox: RefCell::default(),
             waiting: Cell::new(0),
             news: Notify::new(),
             room: Notify::new(),
             ended: Notify::new(),
-            calls: RefCell::default(),
-            xid_next: Cell::new(1),
+            calls: Calls::default(),
         }
     }
 
@@ -90,11 +84,31 @@ impl Connection {
     /// So many bytes more are kept for the client.
     fn waits(&self, size: usize) {
         self.waiting.set(self.waiting.get() + size);
+        self.budget.take(size);
     }
 
     fn waits_no_more(&self, size: usize) {
         self.waiting.set(self.waiting.get().saturating_sub(size));
+        self.budget.give(size);
         self.room.notify_one();
+    }
+
+    /// Waits until one more request may come: until there is not too much of this connection's, nor, if
+    /// it has any under way, of all.
+    async fn has_room(&self) {
+        loop {
+            let is_full = self.waiting.get() > WAITING_MAX;
+            let is_crowded = self.waiting.get() > 0 && self.budget.is_spent();
+            if !self.is_open() || !is_full && !is_crowded {
+                return;
+            }
+            let (mut own, mut all) = (pin!(self.room.notified()), pin!(self.budget.given()));
+            poll_fn(|context| match own.as_mut().poll(context) {
+                Poll::Pending if is_crowded => all.as_mut().poll(context),
+                own => own,
+            })
+            .await;
+        }
     }
 
     fn send(&self, record: Vec<u8>) {
@@ -112,45 +126,22 @@ impl Connection {
         credential: &Credential<'_>,
         arguments: &[u8],
     ) -> Option<Vec<u8>> {
-        let xid = self.xid_next.get();
-        self.xid_next.set(xid.wrapping_add(1));
+        let call = self.calls.begin();
         let mut out = Encoder::default();
         put_record(&mut out, |out| {
             let procedure = (program, CALLBACK_VERSION, PROC_COMPOUND);
-            Call::put(out, xid, procedure, credential);
+            Call::put(out, call.xid(), procedure, credential);
             out.bytes(arguments);
         });
-        let called = Outstanding { of: self, xid };
-        self.calls.borrow_mut().insert(xid, Called::default());
         self.send(out.into_bytes());
-        poll_fn(|context| {
-            let mut calls = called.of.calls.borrow_mut();
-            match calls.get_mut(&xid) {
-                Some(Called {
-                    answer: Some(answer),
-                    ..
-                }) => Poll::Ready(answer.take()),
-                Some(call) if called.of.is_open() => {
-                    call.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-                _ => Poll::Ready(None),
-            }
-        })
-        .await
+        call.answer().await?
     }
 
-    /// An answer to a call of the server's has come.
+    /// An answer to a call of the server's has come. It may have been given up meanwhile.
     fn answered(&self, reply: &Reply, results: &[u8]) {
-        let mut calls = self.calls.borrow_mut();
-        // Another one was given up meanwhile.
-        if let Some(call) = calls.get_mut(&reply.xid) {
-            let success = reply.outcome == Outcome::Success;
-            call.answer = Some(success.then(|| results.to_vec()));
-            if let Some(waker) = call.waker.take() {
-                waker.wake();
-            }
-        }
+        let is_success = reply.outcome == Outcome::Success;
+        let answer = is_success.then(|| results.to_vec());
+        self.calls.answered(reply.xid, answer);
     }
 
     /// What a future gives, or none if the connection ends first.
@@ -170,11 +161,7 @@ impl Connection {
     fn end(&self) {
         self.is_open.set(false);
         self.outbox.borrow_mut().clear();
-        for call in self.calls.borrow_mut().values_mut() {
-            if let Some(waker) = call.waker.take() {
-                waker.wake();
-            }
-        }
+        self.calls.end();
         // Each has one that waits, or comes to wait.
         for waiting in [&self.news, &self.room, &self.ended] {
             waiting.notify_one();
@@ -182,15 +169,10 @@ impl Connection {
     }
 }
 
-/// A call that somebody waits for.
-struct Outstanding<'a> {
-    of: &'a Connection,
-    xid: u32,
-}
-
-impl Drop for Outstanding<'_> {
+impl Drop for Connection {
     fn drop(&mut self) {
-        self.of.calls.borrow_mut().remove(&self.xid);
+        // Of answers that were not sent.
+        self.budget.give(self.waiting.get());
     }
 }
 
@@ -212,7 +194,7 @@ pub(super) async fn serve(door: Rc<Door>, stream: Stream) {
         // Whoever reaches the socket's path is on this machine.
         _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
     };
-    let connection = Rc::new(Connection::new(peer));
+    let connection = Rc::new(Connection::new(peer, Rc::clone(&door.budget)));
     door.count(|counts| counts.connections += 1);
     let (receiver, sender) = stream.into_split();
     let patience = Duration::from_millis(door.lease_ms);
@@ -257,9 +239,7 @@ async fn receive(
             Err(error) => return Err(error.to_string()),
         }
         loop {
-            while connection.waiting.get() > WAITING_MAX && connection.is_open() {
-                connection.room.notified().await;
-            }
+            connection.has_room().await;
             if !connection.is_open() {
                 return Ok(());
             }

@@ -4,12 +4,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use files::{Caller, Request};
+use files::{Caller, Error, Request};
 
 use crate::wire::Nfsstat4;
 
 use super::states::ClientId;
-use super::{Door, DoorError, clients, rows, sessions};
+use super::{Door, DoorError, PAUSE, clients, rows, sessions};
 
 impl Door {
     /// Takes up the clients and sessions of before the restart.
@@ -28,7 +28,7 @@ impl Door {
                 let mut clients = self.clients.borrow_mut();
                 // Its client was forgotten when the server died: so is the session.
                 let Some(client) = clients.get_mut(record.client) else {
-                    orphans.push(key);
+                    orphans.push(record.id);
                     continue;
                 };
                 client.sessions.insert(record.id);
@@ -37,15 +37,12 @@ impl Door {
                     .add(sessions::Session::new(record, true));
             }
         }
-        for key in orphans {
-            let request = Request::RemoveRecord(key);
-            let removed = self.fs.call(&Caller::ROOT, request).await;
-            removed.map_err(DoorError::Rows)?;
+        for record in orphans {
+            self.end_rows(&record).await.map_err(DoorError::Rows)?;
         }
-        if self.clients.borrow().len() > 0 {
-            self.grace_until_ms.set(Some(now_ms + self.lease_ms));
-        } else {
-            self.end_grace().await;
+        self.grace_until_ms.set(Some(now_ms + self.lease_ms));
+        if self.clients.borrow().len() == 0 {
+            self.end_grace().await.map_err(DoorError::Rows)?;
         }
         Ok(())
     }
@@ -53,20 +50,23 @@ impl Door {
     /// Whether a client may take what is no conflict now.
     ///
     /// # Errors
-    /// GRACE: others come first. NO_GRACE: there is nothing to claim again, or not any more.
+    /// GRACE: others come first, or the client has not said yet that it reclaims nothing. NO_GRACE: there
+    /// is nothing to claim again, or not any more. RECLAIM_BAD: some of it was taken away before.
     pub(super) fn may_claim(&self, client: ClientId, is_reclaim: bool) -> Result<(), Nfsstat4> {
         let is_in_grace = self.is_in_grace();
-        if !is_reclaim {
-            let grace = Err(Nfsstat4::NFS4ERR_GRACE);
-            return if is_in_grace { grace } else { Ok(()) };
-        }
         let clients = self.clients.borrow();
-        let may = clients.get(client);
-        let may = may.is_some_and(|client| client.may_reclaim && !client.has_reclaimed);
-        if is_in_grace && may {
-            Ok(())
-        } else {
-            Err(Nfsstat4::NFS4ERR_NO_GRACE)
+        let client = clients.get(client);
+        if !is_reclaim {
+            let has_to_wait = is_in_grace || client.is_some_and(|client| client.owes_complete);
+            let grace = Err(Nfsstat4::NFS4ERR_GRACE);
+            return if has_to_wait { grace } else { Ok(()) };
+        }
+        let may = client.filter(|client| client.may_reclaim && !client.has_reclaimed);
+        match may {
+            // Others may have had what it lost (RFC 8881, section 8.4.2.1).
+            Some(client) if is_in_grace && client.has_lost => Err(Nfsstat4::NFS4ERR_RECLAIM_BAD),
+            Some(_) if is_in_grace => Ok(()),
+            _ => Err(Nfsstat4::NFS4ERR_NO_GRACE),
         }
     }
 
@@ -81,14 +81,11 @@ impl Door {
 
     /// The grace period ends. Who did not come back is forgotten, so that it cannot claim, after a
     /// later restart, what others have held since (RFC 8881, section 8.4.3).
-    async fn end_grace(&self) {
-        let silent: Vec<ClientId> = {
-            let clients = self.clients.borrow();
-            let silent = clients
-                .iter()
-                .filter(|client| client.may_reclaim && !client.has_returned);
-            silent.map(|client| client.record.id).collect()
-        };
+    ///
+    /// # Errors
+    /// The file system's: the grace period goes on, and is to be ended again.
+    async fn end_grace(&self) -> Result<(), Error> {
+        let silent = self.clients_that(|client| client.may_reclaim && !client.has_returned);
         for id in silent {
             // It may have come back while another one was forgotten.
             let is_silent = {
@@ -99,13 +96,41 @@ impl Door {
                 self.forget(id).await;
             }
         }
-        if let Err(error) = self.fs.call(&Caller::ROOT, Request::EndGrace).await {
-            tracing::error!(%error, "the file system did not end the grace period");
-        }
+        self.fs.call(&Caller::ROOT, Request::EndGrace).await?;
         self.grace_until_ms.set(None);
         for client in self.clients.borrow_mut().iter_mut() {
             client.may_reclaim = false;
         }
+        // Whoever has lost something has nothing of before from now on.
+        for id in self.clients_that(|client| client.has_lost) {
+            if let Err(error) = self.has_lost_no_more(id).await {
+                tracing::warn!(%error, client = id, "it cannot reclaim after the next restart");
+            }
+        }
+        Ok(())
+    }
+
+    fn clients_that(&self, are: impl Fn(&clients::Client) -> bool) -> Vec<ClientId> {
+        let clients = self.clients.borrow();
+        let those = clients.iter().filter(|client| are(client));
+        those.map(|client| client.record.id).collect()
+    }
+
+    /// A client holds nothing any more but what it got since the restart.
+    ///
+    /// # Errors
+    /// The file system's: its row keeps the mark.
+    pub(super) async fn has_lost_no_more(&self, id: ClientId) -> Result<(), Error> {
+        {
+            let mut clients = self.clients.borrow_mut();
+            let Some(client) = clients.get_mut(id).filter(|client| client.has_lost) else {
+                return Ok(());
+            };
+            client.has_lost = false;
+            // What was taken away since is another matter.
+            client.record.is_revoked = client.is_revoked;
+        }
+        self.write_down(id).await
     }
 }
 
@@ -119,6 +144,9 @@ pub(super) async fn keep(door: Rc<Door>) {
             .timeout(left, door.grace_over.notified())
             .await
             .is_err();
-        door.end_grace().await;
+        while let Err(error) = door.end_grace().await {
+            tracing::error!(%error, "the grace period goes on: it cannot be ended");
+            door.core.sleep(PAUSE).await;
+        }
     }
 }

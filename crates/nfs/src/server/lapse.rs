@@ -5,33 +5,34 @@
 
 use std::future::Future;
 
-use files::{Caller, Handle, Request};
+use files::{Caller, Error, Handle, Request};
 
 use crate::wire::{Nfsstat4, Sessionid4};
 
 use super::states::ClientId;
-use super::{Door, clients, sessions};
+use super::{Door, PAUSE, clients, sessions};
+
+/// Stands for a client's row, in the turns that are taken at it.
+const ROWS: [u8; 12] = [0xff; 12];
 
 impl Door {
     /// A client has confirmed itself: it is written down, and the one of its name before it is
     /// forgotten.
     pub(super) async fn confirm(&self, id: ClientId) -> Result<(), Nfsstat4> {
-        let row = {
+        let is_confirmed = {
             let mut clients = self.clients.borrow_mut();
             let client = clients
                 .get_mut(id)
                 .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
             client.renewed_ms = self.now_ms();
             client.has_returned = true;
-            (!client.is_confirmed).then(|| client.record.to_row())
+            client.is_confirmed
         };
-        let Some(value) = row else {
+        if is_confirmed {
             return Ok(());
-        };
-        let key = clients::Record::key(id);
-        let request = Request::PutRecord { key, value };
-        let put = self.fs.call(&Caller::ROOT, request).await;
-        put.map_err(super::status::of_error)?;
+        }
+        let written = self.write_down(id).await;
+        written.map_err(super::status::of_error)?;
         let before = self.clients.borrow_mut().confirm(id);
         if let Some(before) = before {
             self.forget(before).await;
@@ -58,6 +59,24 @@ impl Door {
         Ok(())
     }
 
+    /// Writes a client's row as it is now, if there is that client still.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) async fn write_down(&self, id: ClientId) -> Result<(), Error> {
+        let _turn = self.turns.take(id, Handle::from_bytes(ROWS)).await;
+        let row = {
+            let clients = self.clients.borrow();
+            clients.get(id).map(|client| client.record.to_row())
+        };
+        let Some(value) = row else {
+            return Ok(());
+        };
+        let key = clients::Record::key(id);
+        let request = Request::PutRecord { key, value };
+        self.fs.call(&Caller::ROOT, request).await.map(drop)
+    }
+
     /// A client is no more, nor what it held.
     pub(super) async fn forget(&self, id: ClientId) {
         let Some(client) = self.clients.borrow_mut().remove(id) else {
@@ -65,16 +84,30 @@ impl Door {
         };
         self.count(|counts| counts.forgotten += 1);
         self.states.borrow_mut().forget_client(id);
-        let mut requests = vec![Request::Forget { client: id }];
-        for session in client.sessions {
-            self.sessions.borrow_mut().remove(&session);
-            requests.push(Request::RemoveRecord(sessions::Record::key(&session)));
+        // Its sessions are no more for anybody who asks meanwhile.
+        for session in &client.sessions {
+            self.sessions.borrow_mut().remove(session);
         }
-        requests.push(Request::RemoveRecord(clients::Record::key(id)));
-        for request in requests {
-            if let Err(error) = self.fs.call(&Caller::ROOT, request).await {
-                tracing::error!(%error, client = id, "a client is not wholly forgotten");
+        // Before others get what it held: after a restart it must not claim that.
+        {
+            let _turn = self.turns.take(id, Handle::from_bytes(ROWS)).await;
+            let row = Request::RemoveRecord(clients::Record::key(id));
+            self.have_done(&row).await;
+        }
+        self.have_done(&Request::Forget { client: id }).await;
+        for session in client.sessions {
+            // What is left is found at the next start.
+            if let Err(error) = self.end_rows(&session).await {
+                tracing::error!(%error, client = id, "a session is not wholly forgotten");
             }
+        }
+    }
+
+    /// Asks until it is done.
+    async fn have_done(&self, request: &Request) {
+        while let Err(error) = self.fs.call(&Caller::ROOT, request.clone()).await {
+            tracing::error!(%error, ?request, "it is asked again");
+            self.core.sleep(PAUSE).await;
         }
     }
 
@@ -107,9 +140,28 @@ impl Door {
         if let Some(client) = self.clients.borrow_mut().get_mut(session.record.client) {
             client.sessions.remove(id);
         }
-        let request = Request::RemoveRecord(sessions::Record::key(id));
-        let removed = self.fs.call(&Caller::ROOT, request).await;
-        removed.map(drop).map_err(super::status::of_error)
+        self.end_rows(id).await.map_err(super::status::of_error)
+    }
+
+    /// Forgets a session's kept answers, and then its row.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) async fn end_rows(&self, id: &Sessionid4) -> Result<(), Error> {
+        let answers = Request::EndSession(*id);
+        self.fs.call(&Caller::ROOT, answers).await?;
+        let row = Request::RemoveRecord(sessions::Record::key(id));
+        self.fs.call(&Caller::ROOT, row).await.map(drop)
+    }
+
+    /// A request has ended. If its session has ended meanwhile, so does what was kept of the request.
+    pub(super) async fn after_request(&self, id: &Sessionid4) {
+        if self.sessions.borrow().get(id).is_some() {
+            return;
+        }
+        if let Err(error) = self.end_rows(id).await {
+            tracing::warn!(%error, "answers of a session that is no more stay");
+        }
     }
 
     /// Forgets clients without a lease that hold something of a file. Returns whether there were any:
@@ -163,10 +215,25 @@ impl Door {
         }
     }
 
-    /// A client has acknowledged all that was taken away from it.
-    pub(super) fn acknowledged(&self, id: ClientId) {
-        if let Some(client) = self.clients.borrow_mut().get_mut(id) {
+    /// If a client has acknowledged all that was taken away from it, it may reclaim again.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) async fn acknowledged(&self, id: ClientId) -> Result<(), Nfsstat4> {
+        {
+            let states = self.states.borrow();
+            let mut held = states.of_client(id).into_iter();
+            if held.any(|num| states.get(num).is_some_and(|state| state.is_revoked)) {
+                return Ok(());
+            }
+            let mut clients = self.clients.borrow_mut();
+            let Some(client) = clients.get_mut(id) else {
+                return Ok(());
+            };
             client.is_revoked = false;
+            client.record.is_revoked = client.has_lost;
         }
+        let written = self.write_down(id).await;
+        written.map_err(super::status::of_error)
     }
 }

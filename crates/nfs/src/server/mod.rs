@@ -6,15 +6,16 @@
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | `connection` | a client's connection: records in, answers out, calls back |
+//! | `connection`, `budget` | a client's connection: records in, answers out, calls back; and what all take |
 //! | `call` | one call: RPC, then a compound of 4.0, or of 4.1 and 4.2 with its slot |
 //! | `compound`, `operations` | operations one after the other, one concern a file |
-//! | `clients`, `sessions`, `states` | who there is, and what they hold |
+//! | `clients`, `sessions`, `states`, `owners` | who there is, and what they hold |
 //! | `turns` | requests of one owner at one file, one after the other |
 //! | `grace`, `lapse`, `recall` | reclaiming after a restart, leases that run out, delegations wanted back |
 //! | `handles`, `exports`, `attributes`, `status` | what files are called, where and to whom they are served |
 
 mod attributes;
+mod budget;
 mod call;
 mod clients;
 mod compound;
@@ -24,6 +25,7 @@ mod grace;
 mod handles;
 mod lapse;
 mod operations;
+mod owners;
 mod recall;
 mod sessions;
 mod states;
@@ -54,6 +56,9 @@ pub(crate) const IO_MAX: u32 = 1 << 20;
 /// Bytes of a request or an answer at most: a WRITE of the largest size, and what surrounds it.
 pub(crate) const RECORD_MAX: usize = IO_MAX as usize + (64 << 10);
 
+/// Before the file system is asked again for what has to be.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Where the row with the server's instance is.
 const INSTANCE: &[u8] = b"instance";
 
@@ -69,12 +74,18 @@ pub struct Options {
     pub clients_max: usize,
     /// Connections at most; further ones are closed at once.
     pub connections_max: usize,
+    /// Bytes of requests that are carried out, and of answers to them until their clients have taken
+    /// those, over all connections. Beyond that a connection has one request at a time, and data and
+    /// listings are not read before others have taken theirs: a client that does not within a lease is
+    /// disconnected.
+    pub bytes_max: usize,
     /// Whether files are delegated to clients.
     pub delegations: bool,
 }
 
 impl Options {
-    /// These exports, a lease of 90 seconds, 10,000 clients and connections, delegations.
+    /// These exports, a lease of 90 seconds, 10,000 clients and connections, 256 MiB of requests and
+    /// answers, delegations.
     #[must_use]
     pub fn new(exports: Vec<Export>) -> Self {
         Self {
@@ -82,6 +93,7 @@ impl Options {
             lease: Duration::from_secs(90),
             clients_max: 10_000,
             connections_max: 10_000,
+            bytes_max: 256 << 20,
             delegations: true,
         }
     }
@@ -122,12 +134,16 @@ pub struct Counts {
     pub forgotten: u64,
     /// Connections that are open.
     pub connections: u64,
+    /// Bytes of requests that are carried out, and of answers that wait for their clients.
+    pub bytes: u64,
     /// Clients.
     pub clients: u64,
     /// Sessions.
     pub sessions: u64,
     /// Opens, locks and delegations.
     pub states: u64,
+    /// Owners of opens and locks.
+    pub owners: u64,
 }
 
 /// A door of a core.
@@ -139,6 +155,7 @@ pub struct Door {
     lease_ms: u64,
     clients_max: usize,
     connections_max: usize,
+    budget: Rc<budget::Budget>,
     delegations: bool,
     /// Which start of the server this is.
     instance: u32,
@@ -172,6 +189,7 @@ impl Door {
             lease_ms: options.lease.as_millis() as u64,
             clients_max: options.clients_max,
             connections_max: options.connections_max,
+            budget: Rc::new(budget::Budget::new(options.bytes_max)),
             delegations: options.delegations,
             instance,
             clients: RefCell::new(Clients::new(instance)),
@@ -218,9 +236,11 @@ impl Door {
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
+            bytes: self.budget.taken() as u64,
             clients: self.clients.borrow().len() as u64,
             sessions: self.sessions.borrow().len() as u64,
             states: self.states.borrow().count() as u64,
+            owners: self.states.borrow().owners.count() as u64,
             ..self.counts.get()
         }
     }

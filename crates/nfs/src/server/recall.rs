@@ -1,4 +1,5 @@
 //! Delegations: given with an open, wanted back when others come (RFC 8881, sections 10.2 and 20.2).
+//! Who has a file delegated for writing is asked for its size and change when others want to know them.
 //!
 //! A session has one slot for callbacks. Recalls of one client take turns at it, and each is repeated
 //! until the client has taken it or its lease would have run out.
@@ -6,19 +7,20 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use files::{Caller, Delegation, Event, Handle, Request};
+use files::{Answer, Attributes, Caller, Delegation, Error, Event, Handle, Request};
 use rt::Instant;
 
 use crate::wire::{
-    CbCompound4Args, CbCompound4Res, CbRecall4Args, CbSequence4Args, NfsCbArgop4, NfsCbResop4,
-    Nfsstat4, ReferringCallList4, Sessionid4, Stateid4,
+    Attribute, Bitmap4, CbCompound4Args, CbCompound4Res, CbGetattr4Args, CbRecall4Args,
+    CbSequence4Args, FATTR4_CHANGE, FATTR4_SIZE, NfsCbArgop4, NfsCbResop4, Nfsstat4,
+    ReferringCallList4, Sessionid4, Stateid4,
 };
 use crate::xdr::{Decoder, Opaque, to_bytes};
 
-use super::Door;
 use super::handles::Place;
 use super::sessions::BackTurn;
 use super::states::{ClientId, Held, Referring, StateNum};
+use super::{Door, PAUSE};
 
 /// How long a client has for the answer to a callback, before it is called again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -50,11 +52,11 @@ impl Door {
         id.copied()
     }
 
-    /// Delegates a file to a client for reading, if nobody is in the way.
+    /// Delegates a file to a client, if nobody is in the way.
     pub(super) async fn delegate(
         &self,
         client: ClientId,
-        file: Handle,
+        (file, kind): (Handle, Delegation),
         reclaim: bool,
         referring: Option<Referring>,
     ) -> Option<Stateid4> {
@@ -64,19 +66,27 @@ impl Door {
         let request = Request::Delegate {
             file,
             client,
-            kind: Delegation::Read,
+            kind,
             reclaim,
         };
         let granted = self.fs.call(&Caller::ROOT, request).await;
+        let attributes = match &granted {
+            Ok(_) => self.attributes(file).await,
+            Err(_) => None,
+        };
         let is_wanted = self.states.borrow_mut().end_grant(client, file);
         granted.ok()?;
-        if is_wanted || self.clients.borrow().get(client).is_none() {
+        let attributes = attributes.filter(|_| !is_wanted);
+        let (true, Some(attributes)) = (self.clients.borrow().get(client).is_some(), attributes)
+        else {
             // It was wanted back, or the client forgotten, before it was recorded: it is not given.
             self.give_back(client, file).await;
             return None;
-        }
+        };
         let mut states = self.states.borrow_mut();
         let held = Held::Delegation {
+            kind,
+            change: attributes.change,
             is_recalled: false,
             referring,
         };
@@ -85,10 +95,23 @@ impl Door {
         Some(states.stateid(num))
     }
 
+    /// A file's attributes, as far as the file system knows.
+    async fn attributes(&self, file: Handle) -> Option<Attributes> {
+        let request = Request::GetAttributes(file);
+        match self.fs.call(&Caller::ROOT, request).await {
+            Ok(Answer::Attributes(attributes)) => Some(attributes),
+            _ => None,
+        }
+    }
+
     async fn give_back(&self, client: ClientId, file: Handle) {
         let request = Request::ReturnDelegation { file, client };
-        if let Err(error) = self.fs.call(&Caller::ROOT, request).await {
-            tracing::error!(%error, client, "a delegation could not be taken away");
+        loop {
+            match self.fs.call(&Caller::ROOT, request.clone()).await {
+                Ok(_) | Err(Error::NotHeld | Error::Stale) => return,
+                Err(error) => tracing::error!(%error, client, "a delegation is not yet taken away"),
+            }
+            self.core.sleep(PAUSE).await;
         }
     }
 
@@ -102,6 +125,7 @@ impl Door {
         let Held::Delegation {
             is_recalled,
             referring,
+            ..
         } = &mut states.get_mut(num)?.held
         else {
             return None;
@@ -154,49 +178,94 @@ impl Door {
         }
         if let Some(client) = self.clients.borrow_mut().get_mut(wanted.client) {
             client.is_revoked = true;
+            client.record.is_revoked = true;
+        }
+        // Before others get the file: a client that hears nothing of this must not reclaim the delegation
+        // after a restart (RFC 8881, section 8.4.2.1).
+        while let Err(error) = self.write_down(wanted.client).await {
+            tracing::error!(%error, client = wanted.client, "a revocation waits to be written down");
+            self.core.sleep(PAUSE).await;
         }
         self.give_back(wanted.client, wanted.file).await;
     }
 
-    /// CB_SEQUENCE and CB_RECALL. Returns whether the client has taken it: if not, it is told again.
+    /// CB_RECALL. Returns whether the client has taken it: if not, it is told again.
     async fn call_back(&self, wanted: &Wanted, deadline: Instant) -> bool {
-        let Some(id) = self.back_channel(wanted.client) else {
-            return false;
+        let handle = self.handles.seal(Place::Object(wanted.file));
+        let recall = NfsCbArgop4::CbRecall(CbRecall4Args {
+            stateid: wanted.stateid.clone(),
+            truncate: false,
+            fh: Opaque(&handle),
+        });
+        let call = (recall, wanted.referring.clone());
+        let answered = self.call_in_turn(wanted.client, call, deadline).await;
+        // A client that says DELAY has not begun to give it back. BADHANDLE and BAD_STATEID come from
+        // one that has not seen the answer to its OPEN (RFC 8881, section 20.2.4), or has just given
+        // the delegation back.
+        answered.is_some_and(|answered| answered.status == Nfsstat4::NFS4_OK)
+    }
+
+    /// CB_GETATTR: change and size of a file that a client has delegated for writing, as it says (RFC
+    /// 8881, section 20.1).
+    pub(super) async fn ask_writer(&self, client: ClientId, file: Handle) -> Option<(u64, u64)> {
+        let handle = self.handles.seal(Place::Object(file));
+        let getattr = NfsCbArgop4::CbGetattr(CbGetattr4Args {
+            fh: Opaque(&handle),
+            attr_request: Bitmap4::of(&[FATTR4_CHANGE, FATTR4_SIZE]),
+        });
+        let deadline = self.core.now() + ANSWER_WITHIN;
+        let referring = {
+            let states = self.states.borrow();
+            let num = states.delegation(client, file)?;
+            match &states.get(num)?.held {
+                Held::Delegation { referring, .. } => referring.clone(),
+                _ => None,
+            }
         };
-        let slot = self
-            .sessions
-            .borrow()
-            .get(&id)
-            .map(|of| of.back_slot.clone());
-        let Some(slot) = slot else {
-            return false;
+        let call = (getattr, referring);
+        let answered = self.call_in_turn(client, call, deadline).await?;
+        answered.told
+    }
+
+    /// Calls a client back when it is this call's turn. None: it was not called, or has not answered.
+    async fn call_in_turn(
+        &self,
+        client: ClientId,
+        (operation, referring): (NfsCbArgop4<'_>, Option<Referring>),
+        deadline: Instant,
+    ) -> Option<CalledBack> {
+        let id = self.back_channel(client)?;
+        let slot = {
+            let sessions = self.sessions.borrow();
+            sessions.get(&id)?.back_slot.clone()
         };
         let left = deadline - self.core.now();
         let Ok(_turn) = self.core.timeout(left, slot.acquire()).await else {
-            return false;
+            return None;
         };
         if let Some(BackTurn::Unanswered(_)) = self.back_turn(&id) {
             // Whether or not the client has seen that call, it has when this one is answered. The
             // next has another number, and so no answer to the one before is taken for its own.
-            self.call_once(&id, None).await;
+            self.call_once(&id, Vec::new(), None).await;
         }
         let Some(BackTurn::Next(_)) = self.back_turn(&id) else {
-            return false;
+            return None;
         };
-        let answered = self.call_once(&id, Some(wanted)).await;
-        // A client that says DELAY has not begun to give it back. BADHANDLE and BAD_STATEID come from
-        // one that has not seen the answer to its OPEN (RFC 8881, section 20.2.4), or has just given
-        // the delegation back.
-        answered == Some(Nfsstat4::NFS4_OK)
+        self.call_once(&id, vec![operation], referring).await
     }
 
     fn back_turn(&self, id: &Sessionid4) -> Option<BackTurn> {
         self.sessions.borrow().get(id).map(|of| of.back_turn)
     }
 
-    /// A callback on a session's slot, which the caller has: CB_SEQUENCE, and CB_RECALL if something is
-    /// wanted. Returns its status, or none without an answer.
-    async fn call_once(&self, id: &Sessionid4, wanted: Option<&Wanted>) -> Option<Nfsstat4> {
+    /// A callback on a session's slot, which the caller has: CB_SEQUENCE, and these operations behind it.
+    /// None: it was not answered.
+    async fn call_once(
+        &self,
+        id: &Sessionid4,
+        operations: Vec<NfsCbArgop4<'_>>,
+        referring: Option<Referring>,
+    ) -> Option<CalledBack> {
         let (connection, record, sequence) = {
             let mut sessions = self.sessions.borrow_mut();
             let session = sessions.get_mut(id)?;
@@ -208,7 +277,7 @@ impl Door {
             session.back_turn = BackTurn::Unanswered(sequence);
             (connection, session.record.clone(), sequence)
         };
-        let arguments = self.arguments(id, sequence, wanted);
+        let arguments = arguments(id, sequence, operations, referring);
         let credential = record.callback_credential.credential()?;
         let program = record.callback_program;
         let call = connection.call(program, &credential, &arguments);
@@ -222,40 +291,63 @@ impl Door {
         if let Some(session) = self.sessions.borrow_mut().get_mut(id) {
             session.back_turn = session.back_turn.after(at_slot);
         }
-        Some(result.status)
-    }
-
-    fn arguments(&self, id: &Sessionid4, sequence: u32, wanted: Option<&Wanted>) -> Vec<u8> {
-        let referring = wanted.and_then(|wanted| wanted.referring.clone());
-        let handle = wanted.map(|wanted| self.handles.seal(Place::Object(wanted.file)));
-        let mut argarray = vec![NfsCbArgop4::CbSequence(CbSequence4Args {
-            csa_sessionid: *id,
-            csa_sequenceid: sequence,
-            csa_slotid: 0,
-            csa_highest_slotid: 0,
-            csa_cachethis: false,
-            csa_referring_call_lists: referring
-                .into_iter()
-                .map(|(session, call)| ReferringCallList4 {
-                    rcl_sessionid: session,
-                    rcl_referring_calls: vec![call],
-                })
-                .collect(),
-        })];
-        if let (Some(wanted), Some(handle)) = (wanted, &handle) {
-            argarray.push(NfsCbArgop4::CbRecall(CbRecall4Args {
-                stateid: wanted.stateid.clone(),
-                truncate: false,
-                fh: Opaque(handle),
-            }));
-        }
-        to_bytes(&CbCompound4Args {
-            tag: Opaque(b""),
-            minorversion: 1,
-            callback_ident: 0,
-            argarray,
+        Some(CalledBack {
+            status: result.status,
+            told: result.resarray.get(1).and_then(told),
         })
     }
+}
+
+/// The answer to a callback.
+struct CalledBack {
+    status: Nfsstat4,
+    /// Change and size, if they were asked for.
+    told: Option<(u64, u64)>,
+}
+
+/// Change and size that a client has told.
+fn told(result: &NfsCbResop4<'_>) -> Option<(u64, u64)> {
+    let NfsCbResop4::CbGetattr(Ok(of)) = result else {
+        return None;
+    };
+    let (mut change, mut size) = (None, None);
+    for attribute in of.obj_attributes.attributes() {
+        match attribute.ok()? {
+            Attribute::Change(told) => change = Some(told),
+            Attribute::Size(told) => size = Some(told),
+            _ => {}
+        }
+    }
+    Some((change?, size?))
+}
+
+fn arguments(
+    id: &Sessionid4,
+    sequence: u32,
+    operations: Vec<NfsCbArgop4<'_>>,
+    referring: Option<Referring>,
+) -> Vec<u8> {
+    let mut argarray = vec![NfsCbArgop4::CbSequence(CbSequence4Args {
+        csa_sessionid: *id,
+        csa_sequenceid: sequence,
+        csa_slotid: 0,
+        csa_highest_slotid: 0,
+        csa_cachethis: false,
+        csa_referring_call_lists: referring
+            .into_iter()
+            .map(|(session, call)| ReferringCallList4 {
+                rcl_sessionid: session,
+                rcl_referring_calls: vec![call],
+            })
+            .collect(),
+    })];
+    argarray.extend(operations);
+    to_bytes(&CbCompound4Args {
+        tag: Opaque(b""),
+        minorversion: 1,
+        callback_ident: 0,
+        argarray,
+    })
 }
 
 /// Does what the file system tells of its own accord.

@@ -18,11 +18,12 @@ use crate::rpc::{AuthSys, Credential};
 use rt::sync::Semaphore;
 
 use crate::wire::{
-    CallbackSecParms4, ChannelAttrs4, Nfsstat4, SEQ4_STATUS_BACKCHANNEL_FAULT,
+    CallbackSecParms4, ChannelAttrs4, NfsOpnum4, Nfsstat4, SEQ4_STATUS_BACKCHANNEL_FAULT,
     SEQ4_STATUS_CB_PATH_DOWN_SESSION, Sessionid4,
 };
 use crate::xdr::{Decoder, to_bytes};
 
+use super::clients::Principal;
 use super::connection::Connection;
 use super::states::ClientId;
 
@@ -217,8 +218,34 @@ struct Slot {
     /// the first.
     sequence: Option<u32>,
     is_busy: bool,
-    /// What was answered to it, if the client asked for that to be kept.
-    answer: Option<Rc<[u8]>>,
+    /// What shows that another request is no repeat of it.
+    mark: Mark,
+    /// What was answered to it.
+    answer: Kept,
+}
+
+/// What is told of a request that comes again, without keeping it: whose it was, and how many operations
+/// it had (RFC 8881, section 2.10.6.1.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) principal: Principal,
+    pub(super) operations: u32,
+}
+
+/// Bytes of the result of a SEQUENCE that has succeeded.
+pub(super) const SEQUENCE_LEN: usize = 44;
+
+/// What is kept of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Nothing: the request was given up.
+    #[default]
+    Nothing,
+    /// That of its SEQUENCE; and which operation came behind that, if there was one. The client did not
+    /// ask for more.
+    Sequence([u8; SEQUENCE_LEN], Option<NfsOpnum4>),
+    /// All of it.
+    Whole(Rc<[u8]>),
 }
 
 /// What a SEQUENCE finds.
@@ -226,8 +253,8 @@ struct Slot {
 pub(super) enum Turn {
     /// A new request.
     New,
-    /// The last one again: this was answered.
-    Again(Rc<[u8]>),
+    /// The last one again: this is kept of its answer.
+    Again(Kept),
 }
 
 /// A session.
@@ -320,9 +347,9 @@ impl Session {
     /// A request comes on a slot.
     ///
     /// # Errors
-    /// BADSLOT; SEQ_MISORDERED; DELAY: it is being carried out; RETRY_UNCACHED_REP: the client did not
-    /// want the answer kept.
-    pub(super) fn begin(&mut self, slot: u32, sequence: u32) -> Result<Turn, Nfsstat4> {
+    /// BADSLOT; SEQ_MISORDERED; DELAY: it is being carried out; SEQ_FALSE_RETRY: it is another one than
+    /// that which had this number; RETRY_UNCACHED_REP: that was given up.
+    pub(super) fn begin(&mut self, slot: u32, sequence: u32, mark: Mark) -> Result<Turn, Nfsstat4> {
         let place = self
             .slots
             .get_mut(slot as usize)
@@ -343,28 +370,28 @@ impl Session {
             *place = Slot {
                 sequence: Some(sequence),
                 is_busy: true,
-                answer: None,
+                mark,
+                answer: Kept::Nothing,
             };
             return Ok(Turn::New);
         }
         if !is_last {
             return Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
         }
-        let answer = place.answer.clone();
-        // Of a slot that was never used there is nothing to repeat.
-        let missing = if sequence == 0 {
-            Nfsstat4::NFS4ERR_SEQ_MISORDERED
-        } else {
-            Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP
-        };
-        answer.map(Turn::Again).ok_or(missing)
+        match &place.answer {
+            // Of a slot that was never used there is nothing to repeat.
+            Kept::Nothing if sequence == 0 => Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED),
+            Kept::Nothing => Err(Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP),
+            _ if place.mark != mark => Err(Nfsstat4::NFS4ERR_SEQ_FALSE_RETRY),
+            kept => Ok(Turn::Again(kept.clone())),
+        }
     }
 
-    /// The request of a slot has been answered; the answer is kept if it is given.
-    pub(super) fn end(&mut self, slot: u32, answer: Option<&[u8]>) {
+    /// The request of a slot has been answered.
+    pub(super) fn end(&mut self, slot: u32, answer: Kept) {
         if let Some(place) = self.slots.get_mut(slot as usize) {
             place.is_busy = false;
-            place.answer = answer.map(Rc::from);
+            place.answer = answer;
         }
     }
 
@@ -372,7 +399,7 @@ impl Session {
     pub(super) fn give_up(&mut self, slot: u32, sequence: u32) {
         let place = self.slots.get(slot as usize);
         if place.is_some_and(|place| place.is_busy && place.sequence == Some(sequence)) {
-            self.end(slot, None);
+            self.end(slot, Kept::Nothing);
         }
     }
 
@@ -468,40 +495,53 @@ mod tests {
         }
     }
 
+    const MARK: Mark = Mark {
+        principal: Some(7),
+        operations: 3,
+    };
+
     #[test]
     fn a_slot_answers_a_repeat_as_it_answered_first() {
         let mut session = Session::new(record(2), false);
-        assert_eq!(session.begin(2, 1), Err(Nfsstat4::NFS4ERR_BADSLOT));
-        assert_eq!(session.begin(0, 2), Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED));
-        assert_eq!(session.begin(0, 0), Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED));
-        assert_eq!(session.begin(0, 1), Ok(Turn::New));
-        assert_eq!(
-            session.begin(0, 1),
-            Err(Nfsstat4::NFS4ERR_DELAY),
-            "under way"
-        );
+        let misordered = Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
+        assert_eq!(session.begin(2, 1, MARK), Err(Nfsstat4::NFS4ERR_BADSLOT));
+        assert_eq!(session.begin(0, 2, MARK), misordered);
+        assert_eq!(session.begin(0, 0, MARK), misordered);
+        assert_eq!(session.begin(0, 1, MARK), Ok(Turn::New));
+        let under_way = session.begin(0, 1, MARK);
+        assert_eq!(under_way, Err(Nfsstat4::NFS4ERR_DELAY));
         assert!(session.is_busy_but(None) && !session.is_busy_but(Some(0)));
-        session.end(0, Some(b"done"));
-        assert_eq!(session.begin(0, 1), Ok(Turn::Again(Rc::from(*b"done"))));
-        assert_eq!(session.begin(0, 2), Ok(Turn::New));
-        session.end(0, None);
-        assert_eq!(
-            session.begin(0, 2),
-            Err(Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP)
-        );
-        assert_eq!(session.begin(0, 1), Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED));
+        let done = Kept::Whole(Rc::from(*b"done"));
+        session.end(0, done.clone());
+        assert_eq!(session.begin(0, 1, MARK), Ok(Turn::Again(done)));
+        let others = [
+            Mark {
+                principal: Some(8),
+                ..MARK
+            },
+            Mark {
+                operations: 4,
+                ..MARK
+            },
+        ];
+        for mark in others {
+            let refused = session.begin(0, 1, mark);
+            assert_eq!(refused, Err(Nfsstat4::NFS4ERR_SEQ_FALSE_RETRY));
+        }
+        assert_eq!(session.begin(0, 2, MARK), Ok(Turn::New));
+        session.end(0, Kept::Nothing);
+        let given_up = session.begin(0, 2, MARK);
+        assert_eq!(given_up, Err(Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP));
+        assert_eq!(session.begin(0, 1, MARK), misordered);
     }
 
     #[test]
     fn sequence_numbers_go_round() {
         let mut session = Session::new(record(1), true);
-        assert_eq!(
-            session.begin(0, u32::MAX),
-            Ok(Turn::New),
-            "any is the first after a restart"
-        );
-        session.end(0, None);
-        assert_eq!(session.begin(0, 0), Ok(Turn::New));
+        let first = session.begin(0, u32::MAX, MARK);
+        assert_eq!(first, Ok(Turn::New), "any is the first after a restart");
+        session.end(0, Kept::Nothing);
+        assert_eq!(session.begin(0, 0, MARK), Ok(Turn::New));
     }
 
     #[test]

@@ -15,19 +15,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use files::{Handle, Share};
+use files::{Delegation, Handle, Share};
 
 use crate::wire::{Nfsstat4, ReferringCall4, Sessionid4, Stateid4};
 
+use super::owners::Owners;
+
 /// A client, by the number that it got.
 pub(super) type ClientId = u64;
-
-/// Whose opens or locks: a client's owners have numbers, for the file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum OwnerKind {
-    Open,
-    Lock,
-}
 
 /// One thing that a client holds.
 #[derive(Clone, Debug)]
@@ -50,8 +45,10 @@ pub(super) enum Held {
         /// The opens under which it was taken; at least one.
         opens: BTreeSet<StateNum>,
     },
-    /// For reading.
     Delegation {
+        kind: Delegation,
+        /// The file's change when it was given: a client that has written says another one.
+        change: u64,
         /// It is wanted back, and the client is being told so.
         is_recalled: bool,
         /// The request whose answer gave it.
@@ -148,9 +145,7 @@ pub(super) struct States {
     granting: BTreeMap<(Handle, ClientId), bool>,
     of_client: BTreeMap<ClientId, BTreeSet<StateNum>>,
     of_file: BTreeMap<Handle, BTreeSet<StateNum>>,
-    owners: BTreeMap<(ClientId, OwnerKind, Box<[u8]>), u64>,
-    owner_names: BTreeMap<u64, (ClientId, OwnerKind, Box<[u8]>)>,
-    owner_next: u64,
+    pub(super) owners: Owners,
 }
 
 /// What a stateid in a request stands for.
@@ -182,46 +177,24 @@ impl States {
             granting: BTreeMap::new(),
             of_client: BTreeMap::new(),
             of_file: BTreeMap::new(),
-            owners: BTreeMap::new(),
-            owner_names: BTreeMap::new(),
-            owner_next: 1,
+            owners: Owners::default(),
         }
     }
 
-    /// The number of a client's owner, given to it if it has none.
-    pub(super) fn owner(&mut self, client: ClientId, kind: OwnerKind, name: &[u8]) -> u64 {
-        let key = (client, kind, Box::from(name));
-        if let Some(owner) = self.owners.get(&key) {
-            return *owner;
+    /// A request is about an owner no more.
+    pub(super) fn leave_owner(&mut self, owner: u64, now_ms: u64) {
+        self.owners.leave(owner);
+        if self.held_by(owner).next().is_none() {
+            self.owners.tidy(owner, now_ms);
         }
-        let owner = self.owner_next;
-        self.owner_next += 1;
-        self.owner_names.insert(owner, key.clone());
-        self.owners.insert(key, owner);
-        owner
     }
 
-    /// The number of a client's owner, if it has one.
-    pub(super) fn known_owner(
-        &self,
-        client: ClientId,
-        kind: OwnerKind,
-        name: &[u8],
-    ) -> Option<u64> {
-        self.owners.get(&(client, kind, Box::from(name))).copied()
-    }
-
-    /// The client and the name of an owner.
-    pub(super) fn owner_name(&self, owner: u64) -> Option<(ClientId, &[u8])> {
-        let (client, _, name) = self.owner_names.get(&owner)?;
-        Some((*client, name))
-    }
-
-    /// Forgets an owner that holds nothing.
-    pub(super) fn forget_owner(&mut self, owner: u64) {
-        debug_assert!(self.held_by(owner).next().is_none(), "it holds something");
-        if let Some(key) = self.owner_names.remove(&owner) {
-            self.owners.remove(&key);
+    /// Forgets owners of 4.0 that have held nothing and said nothing for a lease.
+    pub(super) fn expire_owners(&mut self, now_ms: u64, lease_ms: u64) {
+        while let Some(owner) = self.owners.next_expired(now_ms, lease_ms) {
+            if self.held_by(owner).next().is_none() {
+                self.owners.forget(owner);
+            }
         }
     }
 
@@ -242,6 +215,38 @@ impl States {
     /// The delegation of a file that a client has.
     pub(super) fn delegation(&self, client: ClientId, file: Handle) -> Option<StateNum> {
         self.delegations.get(&(file, client)).copied()
+    }
+
+    /// Who but this client has a file delegated for writing, and the file's change when it got it.
+    pub(super) fn writer(
+        &self,
+        file: Handle,
+        but: Option<ClientId>,
+    ) -> Option<(StateNum, ClientId, u64)> {
+        let mut of_file = self.delegations.range((file, 0)..=(file, u64::MAX));
+        of_file.find_map(|((_, client), num)| {
+            let state = self.get(*num).filter(|state| !state.is_revoked)?;
+            match state.held {
+                Held::Delegation {
+                    kind: Delegation::Write,
+                    change,
+                    ..
+                } if but != Some(*client) => Some((*num, *client, change)),
+                _ => None,
+            }
+        })
+    }
+
+    /// An open of a file by a client that allows this.
+    pub(super) fn open_for(&self, client: ClientId, file: Handle, access: Share) -> Option<&Open> {
+        let of_file = self.of_file.get(&file).into_iter().flatten();
+        let mut states = of_file.filter_map(|num| self.get(*num));
+        states.find_map(|state| match &state.held {
+            Held::Open(open) if state.client == client && open.access.contains(access) => {
+                Some(open)
+            }
+            _ => None,
+        })
     }
 
     /// A delegation is about to be asked for; returns whether none was before.
@@ -379,8 +384,7 @@ impl States {
             .into_iter()
             .filter_map(|num| self.remove(num))
             .collect();
-        self.owners.retain(|(of, _, _), _| *of != client);
-        self.owner_names.retain(|_, (of, _, _)| *of != client);
+        self.owners.forget_client(client);
         states
     }
 
@@ -459,6 +463,20 @@ impl States {
         Ok(Named::State(num))
     }
 
+    /// Whose opens or locks a stateid of 4.0 is about, however old it is: also one that the owner's last
+    /// request has closed.
+    pub(super) fn owner_by(&self, stateid: &Stateid4) -> Option<u64> {
+        let num = [4, 5, 6, 7].map(|at| stateid.other[at]);
+        let num = u32::from_be_bytes(num);
+        if !self.is_still(num, stateid) {
+            return self.owners.who_closed(&stateid.other);
+        }
+        match self.get(num)?.held {
+            Held::Open(Open { owner, .. }) | Held::Lock { owner, .. } => Some(owner),
+            Held::Delegation { .. } => None,
+        }
+    }
+
     /// As [`States::find`], also of what was revoked: which is to be freed.
     pub(super) fn find_revoked(
         &self,
@@ -488,6 +506,7 @@ fn drop_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<StateNum>>, key: &K, num: St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::owners::OwnerKind;
     use files::VolumeId;
 
     fn file(number: u64) -> Handle {
@@ -504,7 +523,7 @@ mod tests {
     #[test]
     fn a_stateid_names_what_is_held_until_it_is_not() {
         let mut states = States::new(9);
-        let owner = states.owner(1, OwnerKind::Open, b"o");
+        let owner = states.owners.take(1, OwnerKind::Open, b"o");
         let num = states.add(1, file(5), open(owner));
         let first = states.stateid(num);
         assert_eq!(states.find(&first, Some(1)), Ok(Named::State(num)));
@@ -590,10 +609,10 @@ mod tests {
     #[test]
     fn who_holds_what_is_known_by_owner_file_and_client() {
         let mut states = States::new(1);
-        let owner = states.owner(1, OwnerKind::Open, b"o");
-        assert_eq!(states.owner(1, OwnerKind::Open, b"o"), owner);
-        assert_ne!(states.owner(2, OwnerKind::Open, b"o"), owner);
-        let lock_owner = states.owner(1, OwnerKind::Lock, b"o");
+        let owner = states.owners.take(1, OwnerKind::Open, b"o");
+        assert_eq!(states.owners.take(1, OwnerKind::Open, b"o"), owner);
+        assert_ne!(states.owners.take(2, OwnerKind::Open, b"o"), owner);
+        let lock_owner = states.owners.take(1, OwnerKind::Lock, b"o");
         let opened = states.add(1, file(5), open(owner));
         let held = Held::Lock {
             owner: lock_owner,
@@ -604,6 +623,8 @@ mod tests {
             2,
             file(5),
             Held::Delegation {
+                kind: Delegation::Write,
+                change: 7,
                 is_recalled: false,
                 referring: None,
             },
@@ -612,12 +633,18 @@ mod tests {
         assert_eq!(states.held_by(lock_owner).collect::<Vec<_>>(), [locked]);
         assert_eq!(states.locks_under(opened), [locked]);
         assert_eq!(states.delegation(2, file(5)), Some(delegated));
+        assert_eq!(states.writer(file(5), Some(1)), Some((delegated, 2, 7)));
+        assert_eq!(states.writer(file(5), Some(2)), None, "its own");
+        assert_eq!(states.writer(file(6), None), None);
+        assert!(states.open_for(1, file(5), Share::READ).is_some());
+        assert!(states.open_for(1, file(5), Share::WRITE).is_none());
+        assert!(states.open_for(2, file(5), Share::READ).is_none());
         assert_eq!(states.holders_of(file(5)), BTreeSet::from([1, 2]));
         assert_eq!(states.forget_client(1).len(), 2);
         assert_eq!(
             (states.count(), states.holders_of(file(5))),
             (1, BTreeSet::from([2]))
         );
-        assert_eq!(states.known_owner(1, OwnerKind::Open, b"o"), None);
+        assert_eq!(states.owners.known(1, OwnerKind::Open, b"o"), None);
     }
 }

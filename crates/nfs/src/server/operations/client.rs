@@ -65,6 +65,9 @@ impl Compound<'_> {
             let client = clients
                 .get(of.clientid)
                 .filter(|client| client.record.family == 0);
+            // Who has not confirmed itself within a lease is a stranger.
+            let (now_ms, lease_ms) = (self.door.now_ms(), self.door.lease_ms);
+            let client = client.filter(|of| of.is_confirmed || !of.is_lapsed(now_ms, lease_ms));
             let client = client.ok_or(stale)?;
             if of.setclientid_confirm != confirmation(of.clientid) {
                 return Err(stale);

@@ -1,6 +1,6 @@
 //! READ, WRITE, COMMIT.
 
-use files::{Answer, Caller, Handle, Range, Request, Share, Stability};
+use files::{Answer, Caller, Error, Handle, Range, Request, Share, Stability};
 
 use crate::server::compound::{Compound, put};
 use crate::server::{IO_MAX, status};
@@ -37,6 +37,9 @@ impl Compound<'_> {
         let begin = out.size();
         let room = self.room(out).saturating_sub(READ_HEAD + 3);
         let len = (of.count.min(IO_MAX) as usize).min(room);
+        if let Err(status) = self.reserve(len).await {
+            return put::<()>(out, NfsOpnum4::OP_READ, Err(status));
+        }
         out.put(&NfsOpnum4::OP_READ);
         out.put(&Nfsstat4::NFS4_OK);
         let is_end = out.later();
@@ -55,7 +58,13 @@ impl Compound<'_> {
                 is_end: true,
             })
         } else {
-            self.door.fs.read(caller, file, range, &mut bytes).await
+            loop {
+                match self.door.fs.read(caller, file, range, &mut bytes).await {
+                    // Whoever has lost its lease is in nobody's way.
+                    Err(Error::ShareDenied | Error::Delay) if self.door.settle(file).await => {}
+                    result => break result,
+                }
+            }
         };
         *out = Encoder::new(bytes);
         match result {

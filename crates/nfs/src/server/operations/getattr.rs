@@ -1,12 +1,24 @@
 //! GETATTR, VERIFY and NVERIFY.
 
-use files::{Answer, Attributes, FileId, FsStat, Handle, Kind, Mode, Request, Timestamp, VolumeId};
+use files::{
+    Answer, Attributes, Caller, Error, FileId, FsStat, Handle, Holder, Kind, Mode, Range, Request,
+    SetAttributes, SetTime, Timestamp, VolumeId,
+};
 
 use crate::server::attributes::{Context, OwnerTexts, supported, value, wants_room};
 use crate::server::compound::{Compound, put};
 use crate::server::handles::{HANDLE_LEN, Place};
+use crate::server::status;
 use crate::wire::*;
 use crate::xdr::{Encoder, from_bytes};
+
+/// What writing changes.
+const WRITTEN: Bitmap4 = Bitmap4::of(&[
+    FATTR4_CHANGE,
+    FATTR4_SIZE,
+    FATTR4_TIME_MODIFY,
+    FATTR4_TIME_METADATA,
+]);
 
 impl Compound<'_> {
     /// GETATTR (RFC 8881, section 18.7). The values go straight into the answer.
@@ -71,6 +83,7 @@ impl Compound<'_> {
         of: Attributes,
         wanted: &Bitmap4,
     ) -> Result<Described, Nfsstat4> {
+        let of = self.as_written(object, of, wanted).await?;
         let room = if wants_room(wanted) {
             let caller = self.caller(object)?;
             match self.ask(&caller, Request::Stat(object.volume)).await? {
@@ -88,6 +101,66 @@ impl Compound<'_> {
             of.file.0
         };
         Ok(self.described(place, of, Some(object.volume), mounted_on, room))
+    }
+
+    /// Attributes of a file with what a client knows of it that has it delegated for writing (RFC 8881,
+    /// section 10.4.3): it may have written what the file system does not have yet.
+    async fn as_written(
+        &self,
+        object: Handle,
+        of: Attributes,
+        wanted: &Bitmap4,
+    ) -> Result<Attributes, Nfsstat4> {
+        if of.kind != Kind::File || wanted.and(&WRITTEN).is_empty() {
+            return Ok(of);
+        }
+        let writer = || self.door.states.borrow().writer(object, self.client);
+        let Some((num, client, change)) = writer() else {
+            return Ok(of);
+        };
+        let told = self.door.ask_writer(client, object).await;
+        // It may have given the file back meanwhile, and all it has written before.
+        let still_has = writer().is_some_and(|found| found.0 == num);
+        let root = Caller {
+            holder: Some(Holder { client, owner: 0 }),
+            ..Caller::ROOT
+        };
+        let request = match told {
+            Some((now, _)) if still_has && now != change => {
+                let mtime = Some(SetTime::Now);
+                Request::SetAttributes(
+                    object,
+                    SetAttributes {
+                        mtime,
+                        ..SetAttributes::default()
+                    },
+                )
+            }
+            None if still_has && !self.door.settle(object).await => {
+                return Err(self.have_back(object).await);
+            }
+            _ => Request::GetAttributes(object),
+        };
+        let Answer::Attributes(mut of) = self.ask(&root, request).await? else {
+            return Err(Nfsstat4::NFS4ERR_SERVERFAULT);
+        };
+        if let Some((now, size)) = told.filter(|_| still_has)
+            && now != change
+        {
+            of.size = size;
+        }
+        Ok(of)
+    }
+
+    /// Has a file back from who does not say what it has written: whoever reads it wants that.
+    async fn have_back(&self, file: Handle) -> Nfsstat4 {
+        let range = Range { offset: 0, len: 1 };
+        let fs = &self.door.fs;
+        match fs.read(&Caller::ROOT, file, range, &mut Vec::new()).await {
+            // It has come back.
+            Ok(_) | Err(Error::Delay | Error::Grace) => Nfsstat4::NFS4ERR_DELAY,
+            Err(error) => status::of_error(error),
+        }
     }
 
     fn described(

@@ -1,9 +1,10 @@
 //! LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER: byte-range locks.
 
-use files::{Conflict, Error, Handle, Holder, Lock, LockKind, LockRange, Request, Share};
+use files::{Caller, Conflict, Error, Handle, Holder, Lock, LockKind, LockRange, Request, Share};
 
 use crate::server::compound::Compound;
-use crate::server::states::{ClientId, Held, OwnerKind, StateNum};
+use crate::server::owners::{OwnerKind, OwnerUse};
+use crate::server::states::{ClientId, Held, StateNum};
 use crate::server::status;
 use crate::wire::*;
 use crate::xdr::{Encoder, Opaque};
@@ -53,7 +54,7 @@ impl Compound<'_> {
         self.door.may_claim(client, of.reclaim)?;
         let before = self.locker(&of.locker, file, client)?;
         let _open = self.door.turns.take(before.open_owner, file).await;
-        let _lock = self.door.turns.take(before.owner, file).await;
+        let _lock = self.door.turns.take(before.owner.number, file).await;
         // The open may have been closed meanwhile.
         let locker = self.locker(&of.locker, file, client)?;
         let needs = match lock.kind {
@@ -65,7 +66,7 @@ impl Compound<'_> {
         }
         let holder = Holder {
             client,
-            owner: locker.owner,
+            owner: locker.owner.number,
         };
         let request = Request::Lock {
             file,
@@ -76,7 +77,7 @@ impl Compound<'_> {
         self.ask_for_lock(file, &request).await?;
         self.door.still_there(client).await?;
         let mut states = self.door.states.borrow_mut();
-        let known = states.of_owner(locker.owner, file);
+        let known = states.of_owner(locker.owner.number, file);
         Ok(match known {
             Some(num) => {
                 if let Some(Held::Lock { opens, .. }) =
@@ -88,7 +89,7 @@ impl Compound<'_> {
             }
             None => {
                 let held = Held::Lock {
-                    owner: locker.owner,
+                    owner: locker.owner.number,
                     opens: [locker.open].into(),
                 };
                 let num = states.add(client, file, held);
@@ -112,7 +113,12 @@ impl Compound<'_> {
         }
     }
 
-    fn locker(&self, of: &Locker4<'_>, file: Handle, client: ClientId) -> Result<Locker, Nfsstat4> {
+    fn locker(
+        &self,
+        of: &Locker4<'_>,
+        file: Handle,
+        client: ClientId,
+    ) -> Result<Locker<'_>, Nfsstat4> {
         let (num, new_owner) = match of {
             Locker4::OpenOwner(open) => (
                 self.held(&open.open_stateid, file)?,
@@ -120,7 +126,7 @@ impl Compound<'_> {
             ),
             Locker4::LockOwner(known) => (self.held(&known.lock_stateid, file)?, None),
         };
-        let mut states = self.door.states.borrow_mut();
+        let states = self.door.states.borrow();
         let bad = Nfsstat4::NFS4ERR_BAD_STATEID;
         let state = states
             .get(num)
@@ -134,10 +140,14 @@ impl Compound<'_> {
         let Some(Held::Open(opened)) = states.get(open).map(|state| &state.held) else {
             return Err(bad);
         };
+        if !opened.is_confirmed {
+            return Err(bad);
+        }
         let (open_owner, access) = (opened.owner, opened.access);
+        drop(states);
         let owner = match (known_owner, new_owner) {
-            (Some(owner), _) => owner,
-            (None, Some(name)) => states.owner(client, OwnerKind::Lock, name),
+            (Some(owner), _) => self.door.owner_of(owner),
+            (None, Some(name)) => self.door.owner(client, OwnerKind::Lock, name),
             (None, None) => return Err(bad),
         };
         Ok(Locker {
@@ -172,7 +182,8 @@ impl Compound<'_> {
         let states = self.door.states.borrow();
         let Conflict { holder, lock } = conflict;
         let (client, name) = states
-            .owner_name(holder.owner)
+            .owners
+            .name(holder.owner)
             .unwrap_or((holder.client, &[]));
         put(Lock4Denied {
             offset: lock.range.offset,
@@ -224,7 +235,9 @@ impl Compound<'_> {
         // An owner that has locked nothing is nobody's holder; 0 is no owner's number.
         let owner = {
             let states = self.door.states.borrow();
-            let known = states.known_owner(client, OwnerKind::Lock, &of.owner.owner);
+            let known = states
+                .owners
+                .known(client, OwnerKind::Lock, &of.owner.owner);
             known.unwrap_or(0)
         };
         let holder = Holder { client, owner };
@@ -237,8 +250,8 @@ impl Compound<'_> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let range = lock(of.locktype, of.offset, of.length)?.range;
         let before = self.held(&of.lock_stateid, file)?;
-        let owner = self.lock_holder(before)?.owner;
-        let _turn = self.door.turns.take(owner, file).await;
+        let owner = self.door.owner_of(self.lock_holder(before)?.owner);
+        let _turn = self.door.turns.take(owner.number, file).await;
         // The file may have been closed meanwhile.
         let num = self.held(&of.lock_stateid, file)?;
         let holder = self.lock_holder(num)?;
@@ -276,24 +289,59 @@ impl Compound<'_> {
         }
     }
 
-    /// RELEASE_LOCKOWNER (RFC 7530, section 16.37).
-    pub(super) fn release_lockowner(&self, of: &LockOwner4<'_>) -> Result<(), Nfsstat4> {
+    /// RELEASE_LOCKOWNER (RFC 7530, section 16.37): the owner's states go with it.
+    pub(super) async fn release_lockowner(&self, of: &LockOwner4<'_>) -> Result<(), Nfsstat4> {
         self.door.renew_without_session(of.clientid)?;
-        let mut states = self.door.states.borrow_mut();
-        let Some(owner) = states.known_owner(of.clientid, OwnerKind::Lock, &of.owner) else {
+        let known = {
+            let states = self.door.states.borrow();
+            states.owners.known(of.clientid, OwnerKind::Lock, &of.owner)
+        };
+        let Some(owner) = known.map(|number| self.door.owner_of(number)) else {
             return Ok(());
         };
-        if states.held_by(owner).next().is_some() {
-            return Err(Nfsstat4::NFS4ERR_LOCKS_HELD);
+        let held: Vec<StateNum> = self.door.states.borrow().held_by(owner.number).collect();
+        for num in held {
+            self.free_lock(num).await?;
         }
-        states.forget_owner(owner);
+        let mut states = self.door.states.borrow_mut();
+        if states.held_by(owner.number).next().is_none() {
+            states.owners.forget(owner.number);
+        }
+        Ok(())
+    }
+
+    /// A lock that locks no bytes is no more.
+    ///
+    /// # Errors
+    /// LOCKS_HELD: it locks some.
+    pub(super) async fn free_lock(&self, num: StateNum) -> Result<(), Nfsstat4> {
+        let holder = self.lock_holder(num)?;
+        let (file, stateid) = {
+            let states = self.door.states.borrow();
+            let state = states.get(num).ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+            (state.file, states.stateid(num))
+        };
+        let _owner = self.door.owner_of(holder.owner);
+        let _turn = self.door.turns.take(holder.owner, file).await;
+        let asked = Request::HasLocks { file, holder };
+        match self.door.fs.call(&Caller::ROOT, asked).await {
+            Ok(_) => return Err(Nfsstat4::NFS4ERR_LOCKS_HELD),
+            // Of a file that is gone nothing is locked.
+            Err(Error::NotHeld | Error::Stale) => {}
+            Err(error) => return Err(status::of_error(error)),
+        }
+        let mut states = self.door.states.borrow_mut();
+        // It may have gone meanwhile.
+        if states.is_still(num, &stateid) {
+            states.remove(num);
+        }
         Ok(())
     }
 }
 
 /// Who locks.
-struct Locker {
-    owner: u64,
+struct Locker<'a> {
+    owner: OwnerUse<'a>,
     open: StateNum,
     open_owner: u64,
     /// What the file was opened for.

@@ -12,6 +12,7 @@ mod locks;
 mod names;
 mod open;
 mod readdir;
+mod sequenced;
 mod session;
 mod setattr;
 mod space;
@@ -21,15 +22,37 @@ mod xattrs;
 use crate::wire::*;
 use crate::xdr::{Decoder, Encoder};
 
-use super::compound::{Compound, put};
+use super::compound::{Compound, put, put_failed};
+
+use sequenced::Counted;
 
 impl Compound<'_> {
-    /// Carries an operation out and puts its result.
+    /// Carries an operation out and puts its result; one that its owner has repeated in 4.0 is answered
+    /// as it was before.
     pub(super) async fn operate(
         &mut self,
         operation: NfsArgop4<'_>,
         out: &mut Encoder,
     ) -> Nfsstat4 {
+        let counted = match self.minor {
+            0 => self.count_in(&operation).await,
+            _ => Counted::New(None),
+        };
+        match counted {
+            Counted::New(request) => {
+                let begin = out.size();
+                let status = self.carry_out(operation, out).await;
+                if let Some(request) = request {
+                    self.count_out(request, status, &out.as_bytes()[begin..]);
+                }
+                status
+            }
+            Counted::Again(answered) => self.repeat(&answered, out),
+            Counted::Refused(status) => put_failed(out, number_of(&operation), status),
+        }
+    }
+
+    async fn carry_out(&mut self, operation: NfsArgop4<'_>, out: &mut Encoder) -> Nfsstat4 {
         use NfsOpnum4 as Op;
         match operation {
             NfsArgop4::Access(of) => put(out, Op::OP_ACCESS, self.access(&of).await),
@@ -94,15 +117,18 @@ impl Compound<'_> {
                 Op::OP_DESTROY_CLIENTID,
                 self.destroy_client(of.dca_clientid).await,
             ),
-            NfsArgop4::ReclaimComplete(of) => {
-                put(out, Op::OP_RECLAIM_COMPLETE, self.reclaim_complete(&of))
-            }
+            NfsArgop4::ReclaimComplete(of) => put(
+                out,
+                Op::OP_RECLAIM_COMPLETE,
+                self.reclaim_complete(&of).await,
+            ),
             // The first operation alone is one, and that was carried out before.
             NfsArgop4::Sequence(_) => {
                 put::<()>(out, Op::OP_SEQUENCE, Err(Nfsstat4::NFS4ERR_SEQUENCE_POS))
             }
             NfsArgop4::FreeStateid(of) => {
-                put(out, Op::OP_FREE_STATEID, self.free_stateid(&of.fsa_stateid))
+                let freed = self.free_stateid(&of.fsa_stateid).await;
+                put(out, Op::OP_FREE_STATEID, freed)
             }
             NfsArgop4::TestStateid(of) => put(out, Op::OP_TEST_STATEID, self.test_stateids(&of)),
 
@@ -128,7 +154,7 @@ impl Compound<'_> {
             NfsArgop4::ReleaseLockowner(of) => put(
                 out,
                 Op::OP_RELEASE_LOCKOWNER,
-                self.release_lockowner(&of.lock_owner),
+                self.release_lockowner(&of.lock_owner).await,
             ),
             // Layouts, offload, directory delegations, named attributes: none of them is offered.
             other => put::<()>(out, number_of(&other), Err(Nfsstat4::NFS4ERR_NOTSUPP)),

@@ -1,14 +1,15 @@
 //! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE.
 
 use files::{
-    Access, Answer, Attributes, Caller, CreateHow, Handle, Holder, Kind, LockRange, Request, Share,
-    allowed,
+    Access, Answer, Attributes, Caller, CreateHow, Delegation, Handle, Holder, Kind, LockRange,
+    Request, Share, allowed,
 };
 
 use crate::server::attributes::to_set;
 use crate::server::compound::{Compound, change, name, put};
 use crate::server::handles::Place;
-use crate::server::states::{ClientId, Held, Named, Open, OwnerKind, StateNum};
+use crate::server::owners::{OwnerKind, OwnerUse};
+use crate::server::states::{ClientId, Held, Named, Open, StateNum};
 use crate::wire::*;
 use crate::xdr::Encoder;
 
@@ -27,6 +28,9 @@ const UNCHANGED: ChangeInfo4 = ChangeInfo4 {
     before: 0,
     after: 0,
 };
+
+/// Into how many parts a volume's room is taken to fall, of which each delegation for writing has one.
+const WRITERS: u64 = 64;
 
 impl Compound<'_> {
     /// OPEN (RFC 8881, section 18.16).
@@ -52,18 +56,23 @@ impl Compound<'_> {
             }
         };
         let (access, deny) = shares(of.share_access, of.share_deny)?;
-        let is_reclaim = matches!(of.claim, OpenClaim4::ClaimPrevious(_));
-        self.door.may_claim(client, is_reclaim)?;
+        let is_claim = matches!(of.claim, OpenClaim4::ClaimPrevious(_));
+        // What is repeated was open before the restart, and nobody has what it would be in the way of.
+        let is_reclaim = is_claim || self.door.is_in_grace() && self.is_repeat(of).await?;
+        if is_claim || !is_reclaim {
+            self.door.may_claim(client, is_claim)?;
+        }
         let opened = self.locate(of, client).await?;
         let caller = self.caller(opened.file)?;
-        self.may_open(&opened, &caller, access, is_reclaim)?;
-        let owner = self
-            .door
-            .states
-            .borrow_mut()
-            .owner(client, OwnerKind::Open, &of.owner.owner);
-        let _turn = self.door.turns.take(owner, opened.file).await;
-        let holder = Holder { client, owner };
+        self.may_open(&opened, &caller, access, is_claim)?;
+        let owner = self.door.owner(client, OwnerKind::Open, &of.owner.owner);
+        let _turn = self.door.turns.take(owner.number, opened.file).await;
+        let holder = Holder {
+            client,
+            owner: owner.number,
+        };
+        // Permission was judged above: the mode of a new file does not bind its maker.
+        let root = Caller::ROOT;
         let open = || {
             let request = Request::Open {
                 file: opened.file,
@@ -72,11 +81,15 @@ impl Compound<'_> {
                 deny,
                 reclaim: is_reclaim,
             };
-            self.ask(&caller, request)
+            self.ask(&root, request)
         };
         self.door.settling(opened.file, open).await?;
         self.door.still_there(client).await?;
-        let num = self.remember(client, owner, opened.file, access, deny);
+        if is_claim {
+            // Who was here before the restart is no ghost.
+            self.door.states.borrow_mut().owners.confirm(owner.number);
+        }
+        let num = self.remember(client, &owner, opened.file, access, deny);
         let stateid = self.door.states.borrow().stateid(num);
         let delegation = self.delegate(of, client, opened.file).await;
         let states = self.door.states.borrow();
@@ -100,6 +113,21 @@ impl Compound<'_> {
             delegation,
         };
         Ok((answer, Place::Object(opened.file)))
+    }
+
+    /// Whether this is an OPEN again that has made its file before a restart of the server (RFC
+    /// 8881, section 2.10.6.5).
+    async fn is_repeat(&self, of: &Open4Args<'_>) -> Result<bool, Nfsstat4> {
+        let makes = matches!(of.openhow, Openflag4::Open4Create(_));
+        let is_by_name = matches!(of.claim, OpenClaim4::ClaimNull(_));
+        let Some(once) = self.once().filter(|_| makes && is_by_name) else {
+            return Ok(false);
+        };
+        match self.ask(&Caller::ROOT, Request::KeptAnswer(once)).await {
+            Ok(answer) => Ok(matches!(answer, Answer::Created { is_new: true, .. })),
+            Err(Nfsstat4::NFS4ERR_NOENT) => Ok(false),
+            Err(status) => Err(status),
+        }
     }
 
     /// The file that is to be opened, made if it is to be.
@@ -296,12 +324,13 @@ impl Compound<'_> {
     fn remember(
         &self,
         client: ClientId,
-        owner: u64,
+        owner: &OwnerUse<'_>,
         file: Handle,
         access: Share,
         deny: Share,
     ) -> StateNum {
         let mut states = self.door.states.borrow_mut();
+        let owner = owner.number;
         if let Some(num) = states.of_owner(owner, file) {
             if let Some(Held::Open(open)) = states.get_mut(num).map(|state| &mut state.held) {
                 open.add(access, deny);
@@ -309,7 +338,8 @@ impl Compound<'_> {
             states.changed(num);
             return num;
         }
-        let open = Open::new(owner, access, deny, self.minor > 0);
+        let is_confirmed = self.minor > 0 || states.owners.is_confirmed(owner);
+        let open = Open::new(owner, access, deny, is_confirmed);
         states.add(client, file, Held::Open(open))
     }
 
@@ -324,7 +354,7 @@ impl Compound<'_> {
         let wanted = of.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
         let is_reclaim = match &of.claim {
             OpenClaim4::ClaimPrevious(kind) => {
-                if *kind != OpenDelegationType4::OPEN_DELEGATE_READ {
+                if *kind == OpenDelegationType4::OPEN_DELEGATE_NONE {
                     return OpenDelegation4::OpenDelegateNone;
                 }
                 true
@@ -347,9 +377,14 @@ impl Compound<'_> {
         if !self.door.can_recall(client) {
             return refuse(OpenNoneDelegation4::Wnd4Resource(false));
         }
-        // Who has a file delegated for writing keeps its size and times: others would have to be told
-        // those by CB_GETATTR, which the door does not call. So files are delegated for reading alone.
-        if !is_reclaim && of.share_access & OPEN4_SHARE_ACCESS_WRITE != 0 {
+        let kind = match &of.claim {
+            OpenClaim4::ClaimPrevious(OpenDelegationType4::OPEN_DELEGATE_READ) => Delegation::Read,
+            OpenClaim4::ClaimPrevious(_) => Delegation::Write,
+            _ if of.share_access & OPEN4_SHARE_ACCESS_WRITE != 0 => Delegation::Write,
+            _ => Delegation::Read,
+        };
+        // To have a file for reading alone is of no use to who writes it.
+        if kind == Delegation::Write && wanted == OPEN4_SHARE_ACCESS_WANT_READ_DELEG {
             return refuse(OpenNoneDelegation4::Wnd4Resource(false));
         }
         let referring = self.on_slot.map(|on| {
@@ -361,12 +396,40 @@ impl Compound<'_> {
         });
         match self
             .door
-            .delegate(client, file, is_reclaim, referring)
+            .delegate(client, (file, kind), is_reclaim, referring)
             .await
         {
-            Some(stateid) => delegation(stateid),
+            Some(stateid) => self.delegation(stateid, file, kind).await,
             None => refuse(OpenNoneDelegation4::Wnd4Contention(false)),
         }
+    }
+
+    /// A delegation as the client is told of it. What is written under it and kept by the client has to
+    /// find room later: it may become as large as there is room for several of its kind.
+    async fn delegation(
+        &self,
+        stateid: Stateid4,
+        file: Handle,
+        kind: Delegation,
+    ) -> OpenDelegation4<'static> {
+        if kind == Delegation::Read {
+            return OpenDelegation4::OpenDelegateRead(OpenReadDelegation4 {
+                stateid,
+                recall: false,
+                permissions: nobody(),
+            });
+        }
+        let room = self.ask(&Caller::ROOT, Request::Stat(file.volume)).await;
+        let size_max = match room {
+            Ok(Answer::Stat(room)) => room.bytes_free / WRITERS,
+            _ => 0,
+        };
+        OpenDelegation4::OpenDelegateWrite(OpenWriteDelegation4 {
+            stateid,
+            recall: false,
+            space_limit: NfsSpaceLimit4::NfsLimitSize(size_max),
+            permissions: nobody(),
+        })
     }
 
     /// OPEN_DOWNGRADE (RFC 8881, section 18.18).
@@ -377,8 +440,8 @@ impl Compound<'_> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let (access, deny) = shares(of.share_access, of.share_deny)?;
         let before = self.held(&of.open_stateid, file)?;
-        let owner = self.open_holder(before)?.owner;
-        let _turn = self.door.turns.take(owner, file).await;
+        let owner = self.door.owner_of(self.open_holder(before)?.owner);
+        let _turn = self.door.turns.take(owner.number, file).await;
         // It may have been closed meanwhile.
         let num = self.held(&of.open_stateid, file)?;
         let holder = self.open_holder(num)?;
@@ -431,8 +494,8 @@ impl Compound<'_> {
     pub(super) async fn close(&mut self, of: &Close4Args) -> Result<Stateid4, Nfsstat4> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let before = self.held(&of.open_stateid, file)?;
-        let owner = self.open_holder(before)?.owner;
-        let _turn = self.door.turns.take(owner, file).await;
+        let owner = self.door.owner_of(self.open_holder(before)?.owner);
+        let _turn = self.door.turns.take(owner.number, file).await;
         // It may have been closed, or opened once more, meanwhile.
         let num = self.held(&of.open_stateid, file)?;
         let holder = self.open_holder(num)?;
@@ -454,6 +517,7 @@ impl Compound<'_> {
             let mut states = self.door.states.borrow_mut();
             if states.is_still(num, &stateid) {
                 states.remove(num);
+                states.owners.closes(owner.number, stateid.other);
             }
         }
         // Nothing more can be done with it: the stateid that stands for none.
@@ -482,6 +546,7 @@ impl Compound<'_> {
                     None => continue,
                 }
             };
+            let _owner = self.door.owner_of(holder.owner);
             let _turn = self.door.turns.take(holder.owner, file).await;
             {
                 let mut states = self.door.states.borrow_mut();
@@ -516,10 +581,14 @@ impl Compound<'_> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let num = self.held(&of.open_stateid, file)?;
         let mut states = self.door.states.borrow_mut();
-        match states.get_mut(num).map(|state| &mut state.held) {
-            Some(Held::Open(open)) if !open.is_confirmed => open.is_confirmed = true,
+        let owner = match states.get_mut(num).map(|state| &mut state.held) {
+            Some(Held::Open(open)) if !open.is_confirmed => {
+                open.is_confirmed = true;
+                open.owner
+            }
             _ => return Err(Nfsstat4::NFS4ERR_BAD_STATEID),
-        }
+        };
+        states.owners.confirm(owner);
         Ok(OpenConfirm4Resok {
             open_stateid: states.changed(num),
         })
@@ -536,17 +605,12 @@ fn shares(access: u32, deny: u32) -> Result<(Share, Share), Nfsstat4> {
     Ok((share(access), share(deny)))
 }
 
-/// A delegation for a client. Nobody is allowed anything by it: the client asks ACCESS.
-fn delegation(stateid: Stateid4) -> OpenDelegation4<'static> {
-    let permissions = Nfsace4 {
+/// Nobody is allowed anything by a delegation: the client asks ACCESS.
+fn nobody() -> Nfsace4<'static> {
+    Nfsace4 {
         r#type: 0,
         flag: 0,
         access_mask: 0,
         who: "".into(),
-    };
-    OpenDelegation4::OpenDelegateRead(OpenReadDelegation4 {
-        stateid,
-        recall: false,
-        permissions,
-    })
+    }
 }

@@ -44,6 +44,7 @@ impl Compound<'_> {
         }
         let size = (of.maxcount as usize).min(self.room(out));
         let room = size.checked_sub(FRAME).ok_or(Nfsstat4::NFS4ERR_TOOSMALL)?;
+        self.reserve(size).await?;
         out.put(&NfsOpnum4::OP_READDIR);
         out.put(&Nfsstat4::NFS4_OK);
         out.put(&VERIFIER);

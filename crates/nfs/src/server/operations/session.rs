@@ -154,6 +154,9 @@ impl Compound<'_> {
             let client = clients
                 .get_mut(id)
                 .filter(|client| client.record.family == 1);
+            // Who has not confirmed itself within a lease is a stranger (RFC 8881, section 18.35.4).
+            let (now_ms, lease_ms) = (self.door.now_ms(), self.door.lease_ms);
+            let client = client.filter(|of| of.is_confirmed || !of.is_lapsed(now_ms, lease_ms));
             let client = client.ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
             if client.session_sequence.wrapping_sub(1) == of.csa_sequence
                 && let Some(made) = &client.session_made
@@ -225,9 +228,8 @@ impl Compound<'_> {
             return Err(Nfsstat4::NFS4ERR_STALE_CLIENTID);
         }
         self.door.sessions.borrow_mut().add(made);
-        // Not PERSIST: after a restart an OPEN that is repeated is told GRACE before its kept answer is
-        // looked for. Clients then create files exclusively, which can be repeated.
-        let mut flags = 0;
+        // What changes something is answered from its kept answer after a restart too, OPEN included.
+        let mut flags = of.csa_flags & CREATE_SESSION4_FLAG_PERSIST;
         if wants_back {
             flags |= CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
         }
@@ -275,6 +277,10 @@ impl Compound<'_> {
         &self,
         of: &BindConnToSession4Args,
     ) -> Result<BindConnToSession4Resok, Nfsstat4> {
+        // It stands alone (RFC 8881, section 18.34.3).
+        if self.on_slot.is_some() {
+            return Err(Nfsstat4::NFS4ERR_NOT_ONLY_OP);
+        }
         let mut sessions = self.door.sessions.borrow_mut();
         let session = sessions
             .get_mut(&of.bctsa_sessid)
@@ -340,21 +346,26 @@ impl Compound<'_> {
     }
 
     /// RECLAIM_COMPLETE (RFC 8881, section 18.51).
-    pub(super) fn reclaim_complete(&self, of: &ReclaimComplete4Args) -> Result<(), Nfsstat4> {
+    pub(super) async fn reclaim_complete(&self, of: &ReclaimComplete4Args) -> Result<(), Nfsstat4> {
         let id = self.client()?;
         if of.rca_one_fs {
             self.place()?;
             return Ok(());
         }
-        let mut clients = self.door.clients.borrow_mut();
-        let client = clients
-            .get_mut(id)
-            .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
-        if client.has_reclaimed {
-            return Err(Nfsstat4::NFS4ERR_COMPLETE_ALREADY);
+        {
+            let mut clients = self.door.clients.borrow_mut();
+            let client = clients
+                .get_mut(id)
+                .ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+            if client.has_reclaimed {
+                return Err(Nfsstat4::NFS4ERR_COMPLETE_ALREADY);
+            }
+            client.has_reclaimed = true;
+            client.owes_complete = false;
         }
-        client.has_reclaimed = true;
-        drop(clients);
+        if let Err(error) = self.door.has_lost_no_more(id).await {
+            tracing::warn!(%error, client = id, "it cannot reclaim after the next restart");
+        }
         self.door.reclaimed();
         Ok(())
     }

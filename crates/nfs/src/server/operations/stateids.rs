@@ -23,31 +23,28 @@ impl Compound<'_> {
     }
 
     /// FREE_STATEID (RFC 8881, section 18.38): of locks that lock nothing, and of what was revoked.
-    pub(super) fn free_stateid(&self, stateid: &Stateid4) -> Result<(), Nfsstat4> {
+    pub(super) async fn free_stateid(&self, stateid: &Stateid4) -> Result<(), Nfsstat4> {
         let client = self.client()?;
         let stateid = self.stateid(stateid)?;
-        let mut states = self.door.states.borrow_mut();
-        let Named::State(num) = states.find_revoked(&stateid, client)? else {
-            return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
-        };
-        let state = states.get(num).ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
-        match &state.held {
-            _ if state.is_revoked => {}
-            // What a lock-owner has locked is known to the file system alone: the state stays until the
-            // file is closed.
-            Held::Lock { .. } | Held::Open(_) | Held::Delegation { .. } => {
-                return Err(Nfsstat4::NFS4ERR_LOCKS_HELD);
+        let (num, is_revoked) = {
+            let states = self.door.states.borrow();
+            let Named::State(num) = states.find_revoked(&stateid, client)? else {
+                return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
+            };
+            let state = states.get(num).ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)?;
+            match &state.held {
+                _ if state.is_revoked => {}
+                Held::Lock { .. } => {}
+                Held::Open(_) | Held::Delegation { .. } => {
+                    return Err(Nfsstat4::NFS4ERR_LOCKS_HELD);
+                }
             }
+            (num, state.is_revoked)
+        };
+        if !is_revoked {
+            return self.free_lock(num).await;
         }
-        states.remove(num);
-        if !states
-            .of_client(client)
-            .iter()
-            .any(|num| states.get(*num).is_some_and(|s| s.is_revoked))
-        {
-            drop(states);
-            self.door.acknowledged(client);
-        }
-        Ok(())
+        self.door.states.borrow_mut().remove(num);
+        self.door.acknowledged(client).await
     }
 }

@@ -101,8 +101,10 @@ pub(super) async fn until(env: &Env, holds: impl Fn() -> bool) {
 /// What a client does with a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
-    /// CB_RECALL is answered like this.
+    /// CB_RECALL is answered like this, or CB_GETATTR refused.
     Answer(Nfsstat4),
+    /// CB_GETATTR is answered with this change and size.
+    Tell(u64, u64),
     /// The credential is refused.
     Deny(AuthStat),
     /// The call is lost on its way: the client never sees it.
@@ -118,8 +120,10 @@ pub(super) struct Callback {
     pub(super) user: Option<u32>,
     pub(super) sequence: u32,
     pub(super) referring: Vec<ReferringCallList4>,
-    /// What is wanted back; none: CB_SEQUENCE alone.
+    /// What is wanted back; none: CB_SEQUENCE alone, or CB_GETATTR.
     pub(super) recall: Option<Stateid4>,
+    /// The file whose attributes are asked for.
+    pub(super) getattr: Option<Vec<u8>>,
     /// What the client said.
     pub(super) reaction: Reaction,
 }
@@ -169,15 +173,19 @@ impl Back {
         let Some(NfsCbArgop4::CbSequence(of)) = arguments.argarray.first() else {
             panic!("a callback without CB_SEQUENCE");
         };
-        let recall = arguments.argarray.get(1).map(|of| match of {
-            NfsCbArgop4::CbRecall(of) => of.stateid.clone(),
+        let (mut recall, mut getattr) = (None, None);
+        match arguments.argarray.get(1) {
+            Some(NfsCbArgop4::CbRecall(of)) => recall = Some(of.stateid.clone()),
+            Some(NfsCbArgop4::CbGetattr(of)) => getattr = Some(of.fh.to_vec()),
+            None => {}
             other => panic!("{other:?}"),
-        });
+        }
         let mut callback = Callback {
             user,
             sequence: of.csa_sequenceid,
             referring: of.csa_referring_call_lists.clone(),
             recall,
+            getattr,
             reaction: Reaction::Lost,
         };
         let react = self.react.borrow().clone();
@@ -190,14 +198,26 @@ impl Back {
             1 => Nfsstat4::NFS4_OK,
             _ => Nfsstat4::NFS4ERR_SEQ_MISORDERED,
         };
-        let is_seen = matches!(reaction, Reaction::Answer(_) | Reaction::Unanswered);
+        let is_seen = matches!(
+            reaction,
+            Reaction::Answer(_) | Reaction::Tell(..) | Reaction::Unanswered
+        );
         if is_seen && at == Nfsstat4::NFS4_OK {
             *last = of.csa_sequenceid;
         }
         if at != Nfsstat4::NFS4_OK && is_seen {
-            callback.recall = None;
+            (callback.recall, callback.getattr) = (None, None);
         }
         let has_recall = callback.recall.is_some();
+        let has_getattr = callback.getattr.is_some();
+        let mut values = Encoder::default();
+        if let Reaction::Tell(change, size) = reaction {
+            let told = Bitmap4::of(&[FATTR4_CHANGE, FATTR4_SIZE]);
+            put_attributes(&mut values, &told, |number| match number {
+                FATTR4_CHANGE => Some(Attribute::Change(change)),
+                _ => Some(Attribute::Size(size)),
+            });
+        }
         self.called.borrow_mut().push(callback);
         let xid = call.xid;
         rpc::put_record(&mut out, |out| match reaction {
@@ -205,7 +225,11 @@ impl Back {
                 xid,
                 outcome: Outcome::AuthError(why),
             }),
-            Reaction::Answer(status) => {
+            Reaction::Answer(_) | Reaction::Tell(..) => {
+                let status = match reaction {
+                    Reaction::Answer(status) => status,
+                    _ => Nfsstat4::NFS4_OK,
+                };
                 out.put(&Reply {
                     xid,
                     outcome: Outcome::Success,
@@ -228,6 +252,16 @@ impl Back {
                     let result = if is_ok { Ok(()) } else { Err(status) };
                     results.push(NfsCbResop4::CbRecall(result));
                 }
+                if at == Nfsstat4::NFS4_OK && has_getattr {
+                    last = status;
+                    let told = Decoder::new(values.as_bytes()).take();
+                    let result = told.map(|obj_attributes| CbGetattr4Resok { obj_attributes });
+                    // Who is not told what to say refuses.
+                    results.push(NfsCbResop4::CbGetattr(result.map_err(|_| {
+                        last = Nfsstat4::NFS4ERR_BADHANDLE;
+                        last
+                    })));
+                }
                 out.put(&CbCompound4Res {
                     status: last,
                     tag: Opaque(b""),
@@ -236,7 +270,10 @@ impl Back {
             }
             Reaction::Lost | Reaction::Unanswered => {}
         });
-        let is_answered = matches!(reaction, Reaction::Deny(_) | Reaction::Answer(_));
+        let is_answered = matches!(
+            reaction,
+            Reaction::Deny(_) | Reaction::Answer(_) | Reaction::Tell(..)
+        );
         is_answered.then(|| out.into_bytes())
     }
 }
@@ -270,11 +307,17 @@ impl Done {
 
     /// The stateid of an OPEN, which is this operation.
     pub(super) fn opened(&self, at: usize) -> (Stateid4, Option<Stateid4>) {
+        let (stateid, delegation) = self.opened_with(at);
+        (stateid, delegation.map(|(stateid, _)| stateid))
+    }
+
+    /// The same, and whether the delegation is for writing.
+    pub(super) fn opened_with(&self, at: usize) -> (Stateid4, Option<(Stateid4, bool)>) {
         match self.result(at) {
             NfsResop4::Open(Ok(of)) => {
                 let delegation = match of.delegation {
-                    OpenDelegation4::OpenDelegateRead(of) => Some(of.stateid),
-                    OpenDelegation4::OpenDelegateWrite(of) => Some(of.stateid),
+                    OpenDelegation4::OpenDelegateRead(of) => Some((of.stateid, false)),
+                    OpenDelegation4::OpenDelegateWrite(of) => Some((of.stateid, true)),
                     _ => None,
                 };
                 (of.stateid, delegation)
@@ -533,9 +576,36 @@ impl Client {
         self.call(&[NfsArgop4::ReclaimComplete(of)]).await.ok();
     }
 
+    /// One that has restarted so often, with a session that keeps answers over a restart.
+    pub(super) async fn begun(env: &Env, name: &str, verifier: u8) -> Self {
+        let back = Back::new();
+        let wire = Wire::connect(env, &back).await;
+        let id = exchange_id(&wire, name, verifier).await.eir_clientid;
+        let of = create_session(id, 1);
+        let done = wire.call(1, &[NfsArgop4::CreateSession(of)]).await.ok();
+        Self {
+            session: session_of(&done),
+            wire,
+            back,
+            id,
+            slots: RefCell::default(),
+        }
+    }
+
     /// Connects again, and has callbacks there.
     pub(super) async fn reconnect(&mut self, env: &Env) {
+        self.connect(env).await;
+        self.bind().await;
+    }
+
+    /// Connects again.
+    pub(super) async fn connect(&mut self, env: &Env) {
+        self.wire.close();
         self.wire = Wire::connect(env, &self.back).await;
+    }
+
+    /// Has callbacks over the connection that there is.
+    pub(super) async fn bind(&self) {
         let of = BindConnToSession4Args {
             bctsa_sessid: self.session,
             bctsa_dir: ChannelDirFromClient4::CDFC4_FORE_OR_BOTH,

@@ -8,7 +8,7 @@ use nfs::wire::*;
 use super::bench::*;
 
 /// A 4.0 client, confirmed.
-async fn set_client_id(wire: &Wire, name: &str, verifier: u8) -> u64 {
+pub(super) async fn set_client_id(wire: &Wire, name: &str, verifier: u8) -> u64 {
     let (id, confirm) = introduce(wire, name, verifier).await.expect("no conflict");
     let of = SetclientidConfirm4Args {
         clientid: id,
@@ -19,7 +19,11 @@ async fn set_client_id(wire: &Wire, name: &str, verifier: u8) -> u64 {
     id
 }
 
-async fn introduce(wire: &Wire, name: &str, verifier: u8) -> Result<(u64, Verifier4), Nfsstat4> {
+pub(super) async fn introduce(
+    wire: &Wire,
+    name: &str,
+    verifier: u8,
+) -> Result<(u64, Verifier4), Nfsstat4> {
     let location = || Netaddr4 {
         na_r_netid: "tcp".into(),
         na_r_addr: "".into(),
@@ -44,13 +48,18 @@ async fn introduce(wire: &Wire, name: &str, verifier: u8) -> Result<(u64, Verifi
     }
 }
 
-async fn renew(wire: &Wire, clientid: u64) -> Nfsstat4 {
+pub(super) async fn renew(wire: &Wire, clientid: u64) -> Nfsstat4 {
     let of = Renew4Args { clientid };
     wire.call(0, &[NfsArgop4::Renew(of)]).await.status
 }
 
 /// An OPEN of 4.0 for reading and writing that makes the file, or of what was open before.
-fn open_0<'a>(client: u64, name: &'a str, seqid: u32, is_reclaim: bool) -> NfsArgop4<'a> {
+pub(super) fn open_0<'a>(
+    client: u64,
+    name: &'a str,
+    seqid: u32,
+    is_reclaim: bool,
+) -> NfsArgop4<'a> {
     let NfsArgop4::Open(mut of) = create(name, "o") else {
         unreachable!()
     };
@@ -65,7 +74,7 @@ fn open_0<'a>(client: u64, name: &'a str, seqid: u32, is_reclaim: bool) -> NfsAr
 }
 
 /// Makes and opens a file, and confirms that. Its stateid, and its handle.
-async fn opened_0(wire: &Wire, client: u64, name: &str) -> (Stateid4, Vec<u8>) {
+pub(super) async fn opened_0(wire: &Wire, client: u64, name: &str) -> (Stateid4, Vec<u8>) {
     let open = open_0(client, name, 1, false);
     let done = wire
         .call(0, &[NfsArgop4::Putrootfh, open, NfsArgop4::Getfh])

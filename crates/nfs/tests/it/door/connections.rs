@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nfs::compound::CompoundCall;
 use nfs::rpc::{self, Call, Credential};
-use nfs::wire::NfsArgop4;
+use nfs::wire::*;
 use nfs::xdr::Encoder;
 use rt::net::Stream;
 use sim::Env;
@@ -75,4 +75,92 @@ fn a_connection_too_many_is_closed_and_the_others_stay() {
         assert!(!matches!(count, Ok(1..)), "{count:?}");
         assert_eq!((first.flags().await, second.flags().await), (0, 0));
     });
+}
+
+#[test]
+fn who_goes_with_many_answers_unread_is_let_go_at_once() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let stream = Stream::connect(&env.core, &env.addr(0, PORT)).await;
+        let (_receiver, mut sender) = stream.expect("a server").into_split();
+        // More than the door keeps for one client: it takes no more until it is read.
+        let sending = env.core.timeout(Duration::from_secs(1), async {
+            for _ in 0..100 {
+                let sent = sender.send_all(calls()).await.0;
+                sent.expect("it is open");
+            }
+        });
+        assert!(sending.await.is_err(), "all of it is taken");
+    });
+    let before = rig.door().counts();
+    assert_eq!(before.connections, 1);
+    assert!(before.bytes < 10 << 20, "{before:?}");
+    rig.pass(Duration::from_secs(1));
+    let after = rig.door().counts();
+    assert_eq!((after.connections, after.bytes), (0, 0));
+}
+
+/// A 4.0 request of anybody's.
+fn request(xid: u32, operations: &[NfsArgop4<'_>]) -> Vec<u8> {
+    let mut out = Encoder::default();
+    rpc::put_record(&mut out, |out| {
+        let procedure = (rpc::NFS_PROGRAM, rpc::NFS_VERSION, rpc::PROC_COMPOUND);
+        Call::put(out, xid, procedure, &Credential::None);
+        let mut call = CompoundCall::begin(out, "".into(), 0);
+        operations.iter().for_each(|of| call.operation(out, of));
+        call.finish(out);
+    });
+    out.into_bytes()
+}
+
+#[test]
+fn all_together_hold_so_much_and_no_more() {
+    const MAX: usize = 1 << 20;
+    const LEN: usize = 256 << 10;
+    let mut rig = Rig::with(|options| {
+        options.bytes_max = MAX;
+        options.exports[0].anonymous = (0, 0);
+    });
+    let door = rig.door();
+    let streams = rig.run(|env| async move {
+        let client = Client::new(&env, "c").await;
+        client.make("f").await;
+        let data = vec![7; LEN];
+        let on_file = |operation| [NfsArgop4::Putrootfh, lookup("f"), operation];
+        let write = on_file(NfsArgop4::Write(Write4Args {
+            stateid: ANONYMOUS,
+            offset: 0,
+            stable: StableHow4::UNSTABLE4,
+            data: data.as_slice().into(),
+        }));
+        client.wire.call(0, &write).await.ok();
+        let read = on_file(NfsArgop4::Read(Read4Args {
+            stateid: ANONYMOUS,
+            offset: 0,
+            count: LEN as u32,
+        }));
+        let requests: Vec<u8> = (0..20).flat_map(|xid| request(xid, &read)).collect();
+        let mut streams = Vec::new();
+        for _ in 0..20 {
+            let stream = Stream::connect(&env.core, &env.addr(0, PORT)).await;
+            let mut stream = stream.expect("a server");
+            stream.send_all(requests.clone()).await.0.expect("taken");
+            streams.push(stream);
+        }
+        env.core.sleep(Duration::from_secs(1)).await;
+        let counts = door.counts();
+        let bytes = counts.bytes as usize;
+        assert!((MAX..MAX + 2 * LEN).contains(&bytes), "{counts:?}");
+        // Who asks for little is served all the same.
+        client.make("g").await;
+        streams
+    });
+    rig.pass(LEASE * 3);
+    // Their places were taken by others that read nothing either, until all were let go.
+    let door = rig.door();
+    let after = door.counts();
+    assert!(after.bytes < 3 * MAX as u64, "{after:?}");
+    drop(streams);
+    rig.pass(Duration::from_secs(20));
+    assert_eq!(rig.door().counts().bytes, 0);
 }

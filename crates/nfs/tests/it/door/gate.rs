@@ -12,13 +12,17 @@ use rt::sync::Notify;
 
 type Which = Rc<dyn Fn(&Request) -> bool>;
 
-/// The model, with a gate behind it: a request that is chosen is carried out, and its answer waits.
+/// The model, with a gate behind it: a request that is chosen is carried out, and its answer waits; or it
+/// fails.
 #[derive(Default)]
 pub(super) struct Gate {
     pub(super) model: ModelFs,
     which: RefCell<Option<Which>>,
     held: Cell<usize>,
     opened: Notify,
+    failing: RefCell<Option<Which>>,
+    fails: Cell<usize>,
+    failed: Cell<usize>,
 }
 
 impl Gate {
@@ -30,6 +34,26 @@ impl Gate {
     /// How many answers wait.
     pub(super) fn held(&self) -> usize {
         self.held.get()
+    }
+
+    /// So many such requests fail from now on, and are not carried out.
+    pub(super) fn fail(&self, times: usize, which: impl Fn(&Request) -> bool + 'static) {
+        *self.failing.borrow_mut() = Some(Rc::new(which));
+        self.fails.set(times);
+        self.failed.set(0);
+    }
+
+    /// How many have failed.
+    pub(super) fn failed(&self) -> usize {
+        self.failed.get()
+    }
+
+    fn is_to_fail(&self, request: &Request) -> bool {
+        let which = self.failing.borrow();
+        let is_it = which.as_ref().is_some_and(|which| which(request));
+        let fails = is_it && self.failed.get() < self.fails.get();
+        self.failed.set(self.failed.get() + usize::from(fails));
+        fails
     }
 
     /// All answers that wait go on, and none waits any more.
@@ -46,6 +70,9 @@ impl FileSystem for Gate {
         request: Request,
     ) -> Pending<'a, Result<Answer, Error>> {
         Box::pin(async move {
+            if self.is_to_fail(&request) {
+                return Err(Error::Io);
+            }
             let which = self.which.borrow().clone();
             let is_held = which.is_some_and(|which| which(&request));
             let answer = self.model.call(caller, request).await;

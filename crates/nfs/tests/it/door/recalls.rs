@@ -107,16 +107,6 @@ fn nothing_is_delegated_to_who_cannot_be_called() {
 }
 
 #[test]
-fn who_opens_for_writing_gets_no_delegation() {
-    let mut rig = Rig::new();
-    rig.run(|env| async move {
-        let client = Client::new(&env, "c").await;
-        client.make("f").await;
-        assert_eq!(client.open("f", OPEN4_SHARE_ACCESS_BOTH).await.1, None);
-    });
-}
-
-#[test]
 fn a_clients_own_changes_leave_its_delegation() {
     let mut rig = Rig::new();
     rig.run(|env| async move {

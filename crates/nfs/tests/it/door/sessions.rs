@@ -120,12 +120,19 @@ fn a_client_has_so_many_sessions_and_no_more() {
 }
 
 #[test]
-fn no_session_is_said_to_be_persistent() {
+fn a_session_is_persistent_if_the_client_asks_for_that() {
     let mut rig = Rig::new();
     rig.run(|env| async move {
         let client = Client::new(&env, "c").await;
         let mut of = create_session(client.id, 2);
         of.csa_flags |= CREATE_SESSION4_FLAG_PERSIST;
+        let done = client.wire.call(1, &[NfsArgop4::CreateSession(of)]).await;
+        let NfsResop4::CreateSession(Ok(of)) = done.result(0) else {
+            panic!("{done:?}");
+        };
+        let asked = CREATE_SESSION4_FLAG_CONN_BACK_CHAN | CREATE_SESSION4_FLAG_PERSIST;
+        assert_eq!(of.csr_flags, asked);
+        let of = create_session(client.id, 3);
         let done = client.wire.call(1, &[NfsArgop4::CreateSession(of)]).await;
         let NfsResop4::CreateSession(Ok(of)) = done.result(0) else {
             panic!("{done:?}");
