@@ -7,6 +7,7 @@ mod gate;
 mod kept;
 mod lost;
 mod owners;
+mod random;
 mod recalls;
 mod rules;
 mod rules_of_files;
