@@ -30,6 +30,9 @@ const WAITING_MAX: usize = 8 << 20;
 /// Bytes that are received at once.
 const RECEIVE: usize = 256 << 10;
 
+/// Bytes that are sent at once, unless one record has more.
+const SEND: usize = 256 << 10;
+
 /// A connection, for whoever has something to send over it.
 pub(super) struct Connection {
     peer: IpAddr,
@@ -117,6 +120,20 @@ impl Connection {
             self.outbox.borrow_mut().push(record);
             self.news.notify_one();
         }
+    }
+
+    /// Records that are sent together: not all, so that a client has to take no more than these, or one
+    /// large one, for it to be seen that it takes something.
+    fn next_to_send(&self) -> Vec<Vec<u8>> {
+        let mut outbox = self.outbox.borrow_mut();
+        let mut size = 0;
+        let is_next = |record: &&Vec<u8>| {
+            let fits = size < SEND;
+            size += record.len();
+            fits
+        };
+        let count = outbox.iter().take_while(is_next).count();
+        outbox.drain(..count).collect()
     }
 
     /// Calls the client's callback program; none: it has gone, or refuses.
@@ -282,7 +299,7 @@ async fn send(
     mut sender: SendHalf,
 ) {
     while connection.is_open() {
-        let records = std::mem::take(&mut *connection.outbox.borrow_mut());
+        let records = connection.next_to_send();
         if records.is_empty() {
             connection.news.notified().await;
             continue;

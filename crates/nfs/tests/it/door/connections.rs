@@ -164,3 +164,46 @@ fn all_together_hold_so_much_and_no_more() {
     rig.pass(Duration::from_secs(20));
     assert_eq!(rig.door().counts().bytes, 0);
 }
+
+#[test]
+fn who_reads_slowly_stays() {
+    const LEN: usize = 256 << 10;
+    let mut rig = Rig::with(|options| options.exports[0].anonymous = (0, 0));
+    let door = rig.door();
+    rig.run(|env| async move {
+        let client = Client::new(&env, "c").await;
+        client.make("f").await;
+        let data = vec![7; LEN];
+        let on_file = |operation| [NfsArgop4::Putrootfh, lookup("f"), operation];
+        let write = on_file(NfsArgop4::Write(Write4Args {
+            stateid: ANONYMOUS,
+            offset: 0,
+            stable: StableHow4::UNSTABLE4,
+            data: data.as_slice().into(),
+        }));
+        client.wire.call(0, &write).await.ok();
+        let read = on_file(NfsArgop4::Read(Read4Args {
+            stateid: ANONYMOUS,
+            offset: 0,
+            count: LEN as u32,
+        }));
+        let requests: Vec<u8> = (0..20).flat_map(|xid| request(xid, &read)).collect();
+        let stream = Stream::connect(&env.core, &env.addr(0, PORT)).await;
+        let mut stream = stream.expect("a server");
+        stream.send_all(requests).await.0.expect("taken");
+        // An answer in a quarter of a lease, and so all of them in five leases.
+        let (mut taken, mut buffer) = (0, Vec::new());
+        for answer in 1..=20 {
+            while taken < answer * LEN {
+                buffer.clear();
+                let (count, back) = stream.recv(buffer).await;
+                buffer = back;
+                let count = count.expect("it is open");
+                assert_ne!(count, 0, "after {taken} bytes");
+                taken += count;
+            }
+            env.core.sleep(LEASE / 4).await;
+        }
+        assert_eq!(door.counts().connections, 2);
+    });
+}
