@@ -1,6 +1,7 @@
-//! Why a directory does not become a file system.
+//! Why there is no file system.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -18,8 +19,8 @@ pub enum LocalError {
     #[error("another process is making a file system in {dir}", dir = .0.display())]
     InUse(PathBuf),
     /// The data is not that of the rows: files of two file systems were mixed up. Nothing was changed in it.
-    #[error("{path} belongs to another file system", path = .0.display())]
-    OtherDisk(PathBuf),
+    #[error("{0} belongs to another file system")]
+    OtherDisk(Arc<str>),
     /// A directory or file cannot be read or written.
     #[error("{path}: {source}", path = .path.display())]
     Io {

@@ -1,4 +1,4 @@
-//! The roles of the file system made one: an index over a file layer, in a directory of this machine.
+//! The roles of the file system made one: an index over a file layer.
 //!
 //! ```text
 //!              files::FileSystem
@@ -12,7 +12,8 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `local` | [`Local`]: a file system in a directory: made, opened, closed |
+//! | `local` | [`Local`]: a file system of its [`Parts`]: made, opened, closed |
+//! | `directory` | the parts in a directory of this machine |
 //! | `requests` | what doors ask of it |
 //! | `blocks` | what the index asks of the file layer |
 //! | `gate` | who is at work: closing waits for them |
@@ -24,6 +25,7 @@
 
 mod background;
 mod blocks;
+mod directory;
 mod error;
 mod gate;
 mod growth;
@@ -32,4 +34,4 @@ mod requests;
 mod unit;
 
 pub use error::LocalError;
-pub use local::{Local, LocalFormat, LocalOptions};
+pub use local::{Local, LocalFormat, LocalOptions, Parts};

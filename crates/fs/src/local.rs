@@ -1,17 +1,8 @@
-//! A file system in a directory of this machine.
-//!
-//! ```text
-//! DIR/rows/            the metadata engine: a journal and a database
-//! DIR/data             segments of streams
-//! DIR/vervain.making   there only until the file system is made: the rest is of no use then
-//! ```
+//! A file system of its parts: an engine of rows, and a device of data.
 
-use std::fs::{self, File, TryLockError};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
-use block::{BlockError, Disk, FileDevice};
+use block::{Device, Disk};
 use filelayer::{DataUnit, UnitId};
 use files::{Timestamp, VolumeId};
 use index::{Index, Quota};
@@ -25,17 +16,6 @@ use crate::growth::Growth;
 use crate::unit::UnitRow;
 use crate::{LocalError, unit};
 
-/// The metadata engine's directory.
-const ROWS: &str = "rows";
-/// The device of the data.
-const DATA: &str = "data";
-/// Says that the file system is not made yet, and is locked while it is.
-const MAKING: &str = "vervain.making";
-
-/// How often, and how long, opening waits for the end of a killed process's last write: 30 s in all.
-const ATTEMPTS_MAX: u32 = 3000;
-const ATTEMPT: Duration = Duration::from_millis(10);
-
 /// Whose rows are under which byte.
 const INDEX: u8 = b'i';
 const STREAMS: u8 = b's';
@@ -47,7 +27,7 @@ const DEPTH: usize = 256;
 /// How a file system is made.
 #[derive(Clone, Debug)]
 pub struct LocalFormat {
-    /// Bytes of its data.
+    /// Bytes of its data, in a directory: a device has its own.
     pub data_bytes: u64,
     /// Bytes of a segment: what is given back at once, and the longest extent.
     pub segment_bytes: u64,
@@ -105,7 +85,16 @@ impl LocalOptions {
     }
 }
 
-/// A file system in a directory: cloning costs one increment.
+/// What a file system stands on.
+#[derive(Clone)]
+pub struct Parts<'a> {
+    /// The rows.
+    pub engine: Rc<dyn Engine>,
+    /// The data.
+    pub device: &'a dyn Device,
+}
+
+/// A file system: cloning costs one increment.
 #[derive(Clone)]
 pub struct Local {
     pub(crate) inner: Rc<Inner>,
@@ -117,7 +106,9 @@ pub(crate) struct Inner {
     pub(crate) blocks: UnitBlocks,
     pub(crate) growth: Growth,
     pub(crate) gate: Gate,
-    rows: Embedded,
+    engine: Rc<dyn Engine>,
+    /// The engine of a directory, which ends with the file system.
+    _rows: Option<Embedded>,
     _disk: rt::PollerGuard,
 }
 
@@ -125,42 +116,24 @@ impl Local {
     /// The volume that every file system has.
     pub const VOLUME: VolumeId = VolumeId(1);
 
-    /// Makes a file system in an empty directory, or one that is not there, or one where making it was
-    /// interrupted: what that has left is removed.
+    /// Makes a file system of an engine without rows and a device.
     ///
     /// # Errors
-    /// [`LocalError::NotEmpty`], [`LocalError::InUse`], no room, the device's.
-    pub async fn format(
+    /// No room, the parts'.
+    pub async fn format_parts(
         core: &rt::Handle,
-        dir: &Path,
+        parts: Parts<'_>,
         format: &LocalFormat,
     ) -> Result<(), LocalError> {
-        fs::create_dir_all(dir).map_err(failed(dir))?;
-        let making = begin_making(dir)?;
-        Self::make(core, dir, format).await?;
-        sync(dir)?;
-        fs::remove_file(dir.join(MAKING)).map_err(failed(&dir.join(MAKING)))?;
-        sync(dir)?;
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            sync(parent)?;
-        }
-        drop(making);
-        Ok(())
-    }
-
-    async fn make(core: &rt::Handle, dir: &Path, format: &LocalFormat) -> Result<(), LocalError> {
+        let Parts { engine, device } = parts;
         let mut random = fastrand::Rng::with_seed(format.seed);
-        let rows = Embedded::open(dir.join(ROWS), &meta::Options::create(random.u128(..)))?;
-        let data_bytes = format.data_bytes / format.segment_bytes * format.segment_bytes;
-        let device = FileDevice::open(dir.join(DATA), &block::Options::create(data_bytes))?;
-        let disk = Disk::open(&device, DEPTH)?;
+        let disk = Disk::open(device, DEPTH)?;
         let _polled = core.register_poller(disk.poller());
         let mut extents = FormatOptions::new(random.u64(..), random.u32(..));
         extents.segment_bytes = format.segment_bytes;
-        ExtentServer::format(&device, &disk, &extents).await?;
-        let extents = ExtentServer::open(core, &device, &disk).await?;
+        ExtentServer::format(device, &disk, &extents).await?;
+        let extents = ExtentServer::open(core, device, &disk).await?;
         let disk = extents.disk_id();
-        let engine = rows.handle();
         let streams = StreamServer::open(core, scope(&engine, STREAMS), vec![extents]).await?;
         let streams = DataUnit::create(&streams).await?;
         unit::create(&*scope(&engine, UNITS), streams, disk).await?;
@@ -170,42 +143,32 @@ impl Local {
         let mut of_index = index::Format::new(name_key, secret, format.now);
         of_index.volumes = vec![(Self::VOLUME, format.quota)];
         Index::format(&*scope(&engine, INDEX), &of_index).await?;
-        rows.close()?;
         Ok(())
     }
 
-    /// Whether there is something in a directory that can be opened.
-    #[must_use]
-    pub fn is_there(dir: &Path) -> bool {
-        dir.join(ROWS).is_dir() && dir.join(DATA).exists() && !dir.join(MAKING).exists()
-    }
-
-    /// Whether a file system can be made in a directory: it is empty, not there, or has what is left of an
-    /// interrupted making.
-    #[must_use]
-    pub fn can_make(dir: &Path) -> bool {
-        let is_empty = fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
-        is_empty || dir.join(MAKING).exists()
-    }
-
-    /// Opens the file system of a directory: nobody else can at the same time.
+    /// Opens the file system that was [made](Self::format_parts) of these parts. Nobody else may have them
+    /// open.
     ///
     /// # Errors
     /// [`LocalError`] says what is wrong with which part.
-    pub async fn open(
+    pub async fn open_parts(
         core: &rt::Handle,
-        dir: &Path,
+        parts: Parts<'_>,
         options: &LocalOptions,
     ) -> Result<Self, LocalError> {
-        if !Self::is_there(dir) {
-            return Err(LocalError::NoFileSystem(PathBuf::from(dir)));
-        }
-        let rows = Embedded::open(dir.join(ROWS), &meta::Options::existing())?;
-        let device = open_device(core, &dir.join(DATA)).await?;
-        let disk = Disk::open(&device, DEPTH)?;
+        Self::assemble(core, parts, options, None).await
+    }
+
+    pub(crate) async fn assemble(
+        core: &rt::Handle,
+        parts: Parts<'_>,
+        options: &LocalOptions,
+        rows: Option<Embedded>,
+    ) -> Result<Self, LocalError> {
+        let Parts { engine, device } = parts;
+        let disk = Disk::open(device, DEPTH)?;
         let polled = core.register_poller(disk.poller());
-        let extents = ExtentServer::open(core, &device, &disk).await?;
-        let engine = rows.handle();
+        let extents = ExtentServer::open(core, device, &disk).await?;
         let units = scope(&engine, UNITS);
         // Segments that the rows do not know are freed next: those of another disk must not be.
         let UnitRow {
@@ -214,7 +177,7 @@ impl Local {
             disk,
         } = unit::take(&*units).await?;
         if disk != extents.disk_id() {
-            return Err(LocalError::OtherDisk(dir.join(DATA)));
+            return Err(LocalError::OtherDisk(device.name()));
         }
         let of_streams = scope(&engine, STREAMS);
         let streams = StreamServer::open(core, of_streams, vec![extents.clone()]).await?;
@@ -246,7 +209,8 @@ impl Local {
                 blocks,
                 growth: Growth::default(),
                 gate: Gate::default(),
-                rows,
+                engine,
+                _rows: rows,
                 _disk: polled,
             }),
         })
@@ -270,7 +234,7 @@ impl Local {
             tracing::warn!(%error, "the next start reads more of the data");
         }
         let unit = unit.close().await;
-        let rows = self.inner.rows.checkpoint().await;
+        let rows = self.inner.engine.checkpoint().await;
         unit?;
         Ok(rows?)
     }
@@ -286,54 +250,4 @@ impl Local {
 
 fn scope(engine: &Rc<dyn Engine>, of: u8) -> Rc<dyn Engine> {
     Rc::new(Scoped::new(Rc::clone(engine), of))
-}
-
-fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> LocalError {
-    let path = path.to_path_buf();
-    move |source| LocalError::Io { path, source }
-}
-
-/// Has names in a directory survive the loss of power.
-fn sync(dir: &Path) -> Result<(), LocalError> {
-    let synced = File::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(failed(dir))
-}
-
-/// Says in a directory that a file system is being made there, and removes what is left of an interrupted
-/// making. The lock holds as long as the file is open.
-fn begin_making(dir: &Path) -> Result<File, LocalError> {
-    let path = dir.join(MAKING);
-    if !Local::can_make(dir) {
-        return Err(LocalError::NotEmpty(dir.to_path_buf()));
-    }
-    let making = File::create(&path).map_err(failed(&path))?;
-    match making.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(LocalError::InUse(dir.to_path_buf())),
-        Err(TryLockError::Error(error)) => return Err(failed(&path)(error)),
-    }
-    sync(dir)?;
-    let is_gone = |removed: std::io::Result<()>| match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    let (rows, data) = (dir.join(ROWS), dir.join(DATA));
-    is_gone(fs::remove_dir_all(&rows)).map_err(failed(&rows))?;
-    is_gone(fs::remove_file(&data)).map_err(failed(&data))?;
-    Ok(making)
-}
-
-/// Opens the device of the data. The rows are locked, so that only what is left of a killed process can hold
-/// it: the kernel takes its time to end a ring, whose last write may be under way until then.
-async fn open_device(core: &rt::Handle, path: &Path) -> Result<FileDevice, LocalError> {
-    let mut attempts = 1;
-    loop {
-        match FileDevice::open(path, &block::Options::existing()) {
-            Err(BlockError::InUse { .. }) if attempts < ATTEMPTS_MAX => {
-                attempts += 1;
-                core.sleep(ATTEMPT).await;
-            }
-            opened => return Ok(opened?),
-        }
-    }
 }

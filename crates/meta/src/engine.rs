@@ -59,4 +59,14 @@ pub trait Engine {
     /// [`MetaError::Closed`], [`MetaError::Read`] of a row that is compared. When that is not certain,
     /// [`Outcome::Unknown`] is the answer.
     fn commit(&self, transaction: Transaction) -> Pending<'_, Result<Outcome, MetaError>>;
+
+    /// Brings what only its journal holds to where rows stay, so that the next opening has nothing to bring
+    /// there. What has no journal has nothing to do.
+    ///
+    /// # Errors
+    /// [`MetaError::NoSpace`], [`MetaError::Refused`], [`MetaError::Closed`]. What was committed stays in
+    /// the journal then.
+    fn checkpoint(&self) -> Pending<'_, Result<(), MetaError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

@@ -75,6 +75,10 @@ impl Engine for Scoped {
         let scoped = self.transaction(&transaction);
         Box::pin(async move { self.engine.commit(scoped).await })
     }
+
+    fn checkpoint(&self) -> Pending<'_, Result<(), MetaError>> {
+        self.engine.checkpoint()
+    }
 }
 
 #[cfg(test)]

@@ -48,4 +48,17 @@ impl Engine for Handle {
             answered.await.unwrap_or(Ok(Outcome::Unknown))
         })
     }
+
+    fn checkpoint(&self) -> Pending<'_, Result<(), MetaError>> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot();
+            let closed = || MetaError::Closed {
+                place: self.overlay.place().clone(),
+            };
+            match self.sender.send(Command::Checkpoint(answer)) {
+                true => answered.await.unwrap_or_else(|| Err(closed())),
+                false => Err(closed()),
+            }
+        })
+    }
 }

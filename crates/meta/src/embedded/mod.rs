@@ -61,7 +61,7 @@ use handle::Handle;
 use journal::Journal;
 use open::{Opened, failed};
 use overlay::Overlay;
-use queue::{Command, Receiver};
+use queue::Receiver;
 
 /// The file of the journal, in the engine's directory.
 const JOURNAL: &str = "journal";
@@ -253,14 +253,7 @@ impl Embedded {
     /// [`MetaError::NoSpace`], [`MetaError::Refused`], [`MetaError::Closed`]. What was committed stays in
     /// the journal then.
     pub async fn checkpoint(&self) -> Result<(), MetaError> {
-        let (answer, answered) = rt::cross::oneshot();
-        let closed = || MetaError::Closed {
-            place: self.handle.overlay.place().clone(),
-        };
-        match self.handle.sender.send(Command::Checkpoint(answer)) {
-            true => answered.await.unwrap_or_else(|| Err(closed())),
-            false => Err(closed()),
-        }
+        self.handle.checkpoint().await
     }
 
     /// Carries out what has been asked for, brings all rows to the database and ends. Handles that are left
