@@ -392,9 +392,6 @@ impl World {
     /// # Errors
     /// If one of its tasks panics while it is dropped. The node is off all the same.
     pub fn kill(&mut self, node: usize) -> Result<(), WorldError> {
-        self.streams.kill(node);
-        // Its NIC stands still no more when it is switched on again.
-        self.fabric.pause(node, 0);
         let config = self.disk_config(node);
         let off = &mut self.nodes[node];
         let purpose = format!("crash {} of node {node}", off.boots);
@@ -404,6 +401,23 @@ impl World {
             disk.cut_power();
             off.disk = Some(SimDevice::with_image(config, image));
         }
+        self.end(node)
+    }
+
+    /// A node's process ends, as by SIGKILL: its tasks, its connections, its NIC's objects. Its disk has
+    /// all that it was given, and loses what is not durable when the power goes.
+    ///
+    /// # Errors
+    /// If one of its tasks panics while it is dropped. The node is off all the same.
+    pub fn kill_process(&mut self, node: usize) -> Result<(), WorldError> {
+        self.end(node)
+    }
+
+    fn end(&mut self, node: usize) -> Result<(), WorldError> {
+        self.streams.kill(node);
+        // Its NIC stands still no more when it is switched on again.
+        self.fabric.pause(node, 0);
+        let off = &mut self.nodes[node];
         off.main = None;
         let ended = std::mem::take(&mut off.cores).into_iter();
         let error = ended.filter_map(|it| it.core.end()).next();

@@ -56,6 +56,29 @@ fn what_is_durable_survives_its_node_and_the_rest_may_not() {
     assert!((1..40).contains(&lost), "{lost} of 40");
 }
 
+#[test]
+fn what_a_killed_process_has_written_is_lost_with_the_power_alone() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        let mut world = with_disks(seed, Speed::default());
+        world
+            .run(0, |env| async move {
+                let disk = open(&env);
+                let mut buf = disk.buffer(512);
+                buf.fill(7);
+                disk.write(buf, 0, Durable::No).await.0.unwrap();
+            })
+            .unwrap();
+        world.kill_process(0).expect("nobody fails");
+        assert!(!world.is_on(0));
+        let look = |env: Env| async move { read(&open(&env), 0).await };
+        assert_eq!(world.run(0, look).unwrap(), 7, "seed {seed}");
+        world.kill(0).expect("nobody fails");
+        lost += u32::from(world.run(0, look).unwrap() == 0);
+    }
+    assert!((1..40).contains(&lost), "{lost} of 40");
+}
+
 /// A disk takes the time that its speed says.
 #[test]
 fn time_is_virtual_and_the_speed_is_kept() {
