@@ -35,16 +35,15 @@ impl StreamServer {
             let key = rows::stream_key(stream);
             let mut transaction = Transaction::new();
             transaction.version(&key, version).map_err(too_long)?;
-            row.changes += 1;
+            row.change = self.id().await?;
             change(&mut row, &mut transaction)?;
             transaction.put(&key, row.emit()).map_err(too_long)?;
             match self.inner.engine.commit(transaction).await? {
                 Outcome::Committed(_) => return Ok(row),
                 Outcome::Conflict => {}
+                // A read decides it. Without one nothing more is done: it may have been carried out.
                 Outcome::Unknown => {
-                    if let Ok((found, _)) = self.row(stream).await
-                        && found == row
-                    {
+                    if self.row(stream).await?.0.change == row.change {
                         return Ok(row);
                     }
                 }
@@ -72,5 +71,77 @@ pub(super) async fn scan(
         if is_all {
             return Ok(all);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use meta::{Model, Pending};
+
+    use super::*;
+
+    /// An engine that loses a commit, says that it does not know, and has had another one meanwhile.
+    struct Racing {
+        engine: Rc<dyn Engine>,
+        other: RefCell<Option<(StreamServer, StreamId)>>,
+    }
+
+    impl Engine for Racing {
+        fn get<'a>(&'a self, key: &'a [u8]) -> Pending<'a, Result<Option<Row>, MetaError>> {
+            self.engine.get(key)
+        }
+
+        fn scan<'a>(
+            &'a self,
+            range: Range,
+            limit: usize,
+        ) -> Pending<'a, Result<Vec<(Key, Row)>, MetaError>> {
+            self.engine.scan(range, limit)
+        }
+
+        fn commit(&self, transaction: Transaction) -> Pending<'_, Result<Outcome, MetaError>> {
+            let other = self.other.borrow_mut().take();
+            Box::pin(async move {
+                let Some((server, stream)) = other else {
+                    return self.engine.commit(transaction).await;
+                };
+                put(&server, stream, "theirs").await;
+                Ok(Outcome::Unknown)
+            })
+        }
+    }
+
+    async fn put(server: &StreamServer, stream: StreamId, key: &'static str) {
+        let change = |_: &mut StreamRow, transaction: &mut Transaction| {
+            transaction.put(key, "").map(drop).map_err(too_long)
+        };
+        let changed = server.change(stream, None, change).await;
+        changed.expect("it is tried again");
+    }
+
+    #[test]
+    fn another_ones_change_is_not_taken_for_ones_own() {
+        let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+        let engine = Model::new(1).handle();
+        let racing = Rc::new(Racing {
+            engine: engine.clone(),
+            other: RefCell::default(),
+        });
+        let handle = core.handle();
+        core.block_on(async {
+            let theirs = StreamServer::open(&handle, engine.clone(), Vec::new()).await;
+            let ours = StreamServer::open(&handle, racing.clone(), Vec::new()).await;
+            let (theirs, ours) = (theirs.expect("no rows"), ours.expect("no rows"));
+            let stream = ours.create().await.expect("a stream");
+            *racing.other.borrow_mut() = Some((theirs, stream));
+            put(&ours, stream, "ours").await;
+            for key in ["ours", "theirs"] {
+                let row = engine.get(key.as_bytes()).await.expect("a read");
+                assert!(row.is_some(), "{key}");
+            }
+        });
     }
 }

@@ -97,7 +97,7 @@ impl StreamServer {
             let row = StreamRow {
                 is_deleted: false,
                 epoch: Epoch(0),
-                changes: 0,
+                change: stream.0,
                 next: 0,
             };
             let mut create = Transaction::new();

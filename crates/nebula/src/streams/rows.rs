@@ -5,17 +5,21 @@
 //! | key | value |
 //! | --- | --- |
 //! | `nebula/i` | ids: version (u16), the next id that nobody has (u64) |
-//! | `nebula/s` stream (u64) | stream: version (u16), state (u16), epoch, changes (u64 each), next extent's number (u32) |
+//! | `nebula/s` stream (u64) | stream: version (u16), state (u16), epoch, change (u64 each), next extent's number (u32) |
 //! | `nebula/x` stream (u64), number (u32) | extent: version, state, replicas, 0 (u16 each), extent id, epoch (u64 each), pages, durable (u32 each), and for each replica its disk (u64) and segment (u32) |
 //!
-//! `changes` counts the changes of a stream's rows, so that a row tells which of them were carried out.
+//! `change` names the last change of a stream's rows by an id that nobody else has: so a row tells whether it
+//! was this change that was carried out, where the engine does not know.
 
 use crate::error::StreamError;
 use crate::extents::{ExtentPlace, Sealed};
 use crate::format::{Emitter, Reader};
 use crate::ids::{Epoch, ExtentId, StreamId};
 
+/// Of ids and extents.
 const VERSION: u16 = 1;
+/// Of streams. Version 1 counted changes, so that two could have the same number.
+const STREAM_VERSION: u16 = 2;
 const STREAM_LEN: usize = 24;
 const EXTENT_LEN: usize = 32;
 const REPLICA_LEN: usize = 12;
@@ -35,7 +39,8 @@ pub(super) struct StreamRow {
     /// It is being deleted: there will be no writer any more.
     pub(super) is_deleted: bool,
     pub(super) epoch: Epoch,
-    pub(super) changes: u64,
+    /// The name of the last change.
+    pub(super) change: u64,
     /// The number of the next extent.
     pub(super) next: u32,
 }
@@ -99,10 +104,10 @@ impl StreamRow {
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut bytes = vec![0; STREAM_LEN];
         Emitter::new(&mut bytes)
-            .u16(VERSION)
+            .u16(STREAM_VERSION)
             .u16(self.is_deleted.into())
             .u64(self.epoch.0)
-            .u64(self.changes)
+            .u64(self.change)
             .u32(self.next);
         bytes
     }
@@ -110,7 +115,7 @@ impl StreamRow {
     pub(super) fn parse(bytes: &[u8], stream: StreamId) -> Result<Self, StreamError> {
         let parse = || {
             let mut reader = Reader(bytes);
-            if reader.u16()? != VERSION {
+            if reader.u16()? != STREAM_VERSION {
                 return None;
             }
             let is_deleted = match reader.u16()? {
@@ -121,7 +126,7 @@ impl StreamRow {
             let row = Self {
                 is_deleted,
                 epoch: Epoch(reader.u64()?),
-                changes: reader.u64()?,
+                change: reader.u64()?,
                 next: reader.u32()?,
             };
             reader.0.is_empty().then_some(row)
@@ -213,7 +218,7 @@ mod tests {
         let row = StreamRow {
             is_deleted: true,
             epoch: Epoch(3),
-            changes: 1 << 40,
+            change: 1 << 40,
             next: 9,
         };
         assert_eq!(StreamRow::parse(&row.emit(), stream).ok(), Some(row));
