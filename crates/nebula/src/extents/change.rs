@@ -218,7 +218,14 @@ impl Inner {
         };
         let entry = Entry { sequence, ..entry };
         for copy in 0..2 {
-            write_entry(&self.disk, &self.superblock, copy, segment, &entry).await?;
+            let written = write_entry(&self.disk, &self.superblock, copy, segment, &entry).await;
+            if let Err(error) = written {
+                let this = &mut self.segments.borrow_mut()[index];
+                // Whatever the medium has of the change, the next one comes after it: a device that fails for a
+                // while must not use all segments up.
+                this.is_changing = this.entry.state != SegmentState::Free;
+                return Err(error.into());
+            }
         }
         let this = &mut self.segments.borrow_mut()[index];
         // An epoch may have been raised meanwhile.

@@ -18,7 +18,8 @@ pub(super) struct Segment {
     pub(super) entry: Entry,
     /// Both copies of the entry are damaged.
     pub(super) damage: Option<FormatError>,
-    /// A change of the entry is under way or has failed: the table may have any of both.
+    /// A change of the entry is under way; or one has failed that was to free the segment or to change its extent, so
+    /// that the table may have any of both.
     pub(super) is_changing: bool,
     /// How far the extent was written; `None` if that is not known since the disk was opened.
     pub(super) written: Option<Written>,

@@ -1,9 +1,11 @@
 //! Disks that are full, segments that are used again, several disks.
 
 use block::Durable;
+use block::sim::Kind;
 use meta::Model;
 use nebula::streams::StreamServer;
 use nebula::{Address, Epoch, StreamError};
+use rustix::io::Errno;
 
 use super::rig::{Rig, SEGMENT_PAGES, Seen, formatted, record, replayed, sums_of};
 
@@ -110,4 +112,33 @@ fn extents_go_to_the_disk_with_the_most_room() {
         let frame = replay.next().await.unwrap().unwrap();
         assert_eq!(frame.records().next().unwrap().at, seen[5].at);
     });
+}
+
+#[test]
+fn a_device_that_fails_for_a_while_uses_no_segments_up() {
+    for pass in 0..2 {
+        let rig = Rig::new(9, 6);
+        let server = rig.server();
+        let device = rig.device().clone();
+        let (stream, seen) = rig.run(async move {
+            let stream = server.create().await.unwrap();
+            let free = server.disks()[0].free_segments();
+            for epoch in 1..20 {
+                // The first or the second copy of the segment's entry.
+                device.fail(Kind::Write, pass, Errno::IO);
+                let opened = server.open_for_writing(stream, Epoch(epoch)).await;
+                assert!(matches!(opened, Err(StreamError::Extent(_))), "{opened:?}");
+            }
+            assert_eq!(server.disks()[0].free_segments(), free);
+            let writer = server.open_for_writing(stream, Epoch(20)).await.unwrap();
+            let append = writer.append(record(&writer, 0, 1), Durable::Yes);
+            (stream, vec![Seen::new(0, 1, &append.await.unwrap())])
+        });
+        let rig = rig.restarted();
+        let server = rig.server();
+        rig.run(async move {
+            let writer = server.open_for_writing(stream, Epoch(21)).await.unwrap();
+            assert_eq!(replayed(&writer.reader()).await.0, seen);
+        });
+    }
 }
