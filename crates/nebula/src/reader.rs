@@ -67,6 +67,18 @@ impl Reader {
             reader: self.clone(),
             next: from,
             walk: None,
+            takes_heads: false,
+        }
+    }
+
+    /// The same for whoever needs records' heads and checksums more than their pages: frames that have damaged
+    /// pages come too, if what was damaged is not their headers. [`Frame::is_whole`] tells, and
+    /// [`FrameRecord::is_whole`] of which records the pages are right.
+    #[must_use]
+    pub fn replay_heads(&self, from: Address) -> Replay {
+        Replay {
+            takes_heads: true,
+            ..self.replay(from)
         }
     }
 
@@ -92,6 +104,8 @@ pub struct Replay {
     /// Where it looks next.
     next: Address,
     walk: Option<Running>,
+    /// Whether a frame with damaged pages is one.
+    takes_heads: bool,
 }
 
 /// A walk through one extent.
@@ -110,22 +124,32 @@ impl std::fmt::Debug for Running {
 }
 
 impl Replay {
-    /// The next frame; `None` behind the last one. All its checksums are right.
+    /// The next frame; `None` behind the last one. All its checksums are right, unless
+    /// [heads](Reader::replay_heads) are enough.
     ///
     /// # Errors
     /// [`StreamError::Damaged`] names pages that were acknowledged and are not what was written; the next call
     /// goes on behind them. The device's and the disk's.
     pub async fn next(&mut self) -> Result<Option<Frame<'_>>, StreamError> {
-        let header = loop {
+        let (header, is_whole) = loop {
             if self.walk.is_none() && !self.enter()? {
                 return Ok(None);
             }
             let running = self.walk.as_mut().expect("it was entered");
             match running.walk.step().await {
-                Ok(Found::Frame(header)) => break header,
+                Ok(Found::Frame(header)) => break (header, true),
                 Ok(Found::End) => self.leave(),
                 Ok(Found::Bad { page, .. }) if page >= running.durable => self.leave(),
-                Ok(Found::Bad { page, source }) => return Err(self.damaged(page, source).await?),
+                Ok(Found::Bad {
+                    header: Some(header),
+                    ..
+                }) if self.takes_heads => {
+                    running.walk.pass(&header);
+                    break (header, false);
+                }
+                Ok(Found::Bad { page, source, .. }) => {
+                    return Err(self.damaged(page, source).await?);
+                }
                 // It was released meanwhile.
                 Err(ExtentError::NoExtent { .. }) => self.leave(),
                 Err(error) => return Err(error.into()),
@@ -136,6 +160,7 @@ impl Replay {
         Ok(Some(Frame {
             header,
             bytes: running.walk.frame(&header),
+            is_whole,
         }))
     }
 
@@ -219,6 +244,7 @@ impl Replay {
 pub struct Frame<'a> {
     header: FrameHeader,
     bytes: &'a [u8],
+    is_whole: bool,
 }
 
 impl<'a> Frame<'a> {
@@ -240,6 +266,12 @@ impl<'a> Frame<'a> {
         self.header.epoch
     }
 
+    /// Whether all its pages are what was written.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// Its records, in the order in which they were appended.
     pub fn records(&self) -> impl Iterator<Item = FrameRecord<'a>> + 'a {
         let (at, bytes) = (self.at(), self.bytes);
@@ -249,6 +281,7 @@ impl<'a> Frame<'a> {
                 at: at.plus(record.page),
                 head: record.head,
                 payload: &bytes[from..from + record.pages as usize * PAGE],
+                sums: record.sums,
             }
         })
     }
@@ -271,6 +304,8 @@ pub struct FrameRecord<'a> {
     pub head: &'a [u8],
     /// Its pages.
     pub payload: &'a [u8],
+    /// Four bytes a page.
+    sums: &'a [u8],
 }
 
 impl<'a> FrameRecord<'a> {
@@ -280,8 +315,16 @@ impl<'a> FrameRecord<'a> {
         (self.payload.len() / PAGE) as u32
     }
 
-    /// The checksum of each page.
+    /// The checksum that each page was written with.
     pub fn sums(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
-        self.payload.chunks_exact(PAGE).map(block::crc32c::checksum)
+        let sums = self.sums.as_chunks::<4>().0.iter();
+        sums.map(|sum| u32::from_le_bytes(*sum))
+    }
+
+    /// Whether all its pages are what was written. Reads them.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let found = self.payload.chunks_exact(PAGE);
+        found.map(block::crc32c::checksum).eq(self.sums())
     }
 }

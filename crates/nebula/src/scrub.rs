@@ -134,7 +134,7 @@ impl Scrub {
             Found::Frame(header) => ScrubStep::Sound {
                 pages: header.pages,
             },
-            Found::Bad { page, source } if page < running.durable => {
+            Found::Bad { page, source, .. } if page < running.durable => {
                 running.bad = Some((page, source));
                 ScrubStep::Sound { pages: 0 }
             }

@@ -139,6 +139,18 @@ const END: u8 = 6;
 const SNAPSHOT: u8 = 7;
 const CHECKPOINT: u8 = 8;
 
+impl Head {
+    /// Whether pages of the payload are part of what the record says, and not only what files hold.
+    pub(crate) fn reads_payload(&self) -> bool {
+        match self {
+            Self::Maps { .. } | Self::Checkpoint(_) => true,
+            Self::Copy(copy) => copy.table_pages() > 0,
+            Self::Change(_) | Self::Free { .. } | Self::State { .. } => false,
+            Self::End { .. } | Self::Snapshot { .. } => false,
+        }
+    }
+}
+
 impl Copy {
     /// Pages of the payload that hold owners.
     pub(crate) fn table_pages(&self) -> u16 {

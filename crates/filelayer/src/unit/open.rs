@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use nebula::streams::StreamServer;
-use nebula::{Address, Epoch, FrameRecord, Reader, StreamError, StreamId, Writer};
+use nebula::{Address, Epoch, Frame, FrameRecord, Reader, StreamError, StreamId, Writer};
 use rt::Handle;
 use rt::sync::Semaphore;
 
@@ -230,17 +230,18 @@ impl Rebuild {
             index,
             recovery: Recovery::default(),
             stream: reader.stream(),
-            replay: reader.replay(from),
+            replay: reader.replay_heads(from),
         }
     }
 
-    /// Reads all records there are now.
+    /// Reads all records there are now. A page that is damaged is named to whoever reads it: what is needed here is
+    /// where it is.
     pub(super) async fn run(&mut self) -> Result<(), FileError> {
         while let Some(frame) = self.replay.next().await? {
             self.recovery.bytes += u64::from(frame.end().page - frame.at().page) * PAGE as u64;
             for record in frame.records() {
                 self.recovery.records += 1;
-                let parsed = Parsed::of(self.stream, &record)?;
+                let parsed = Parsed::of_damaged(self.stream, &frame, &record)?;
                 self.index.apply(&parsed.applied());
             }
         }
@@ -257,6 +258,34 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
+    /// The same of a record whose pages may be damaged.
+    ///
+    /// # Errors
+    /// [`StreamError::Damaged`] if what the record says is in them.
+    fn of_damaged(
+        stream: StreamId,
+        frame: &Frame<'_>,
+        record: &FrameRecord<'_>,
+    ) -> Result<Self, FileError> {
+        if frame.is_whole() || record.is_whole() {
+            return Self::of(stream, record);
+        }
+        match Self::of(stream, record) {
+            Ok(parsed) if !parsed.head.reads_payload() => {
+                tracing::error!(%stream, at = %record.at, "pages of a record are damaged");
+                Ok(parsed)
+            }
+            _ => Err(FileError::Stream(StreamError::Damaged {
+                stream,
+                from: frame.at(),
+                to: frame.end(),
+                source: nebula::FormatError::Checksum {
+                    what: "a page of a frame",
+                },
+            })),
+        }
+    }
+
     pub(super) fn of(stream: StreamId, record: &FrameRecord<'_>) -> Result<Self, FileError> {
         let at = record.at;
         let bad = |source| FileError::Record { stream, at, source };

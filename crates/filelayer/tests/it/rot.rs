@@ -34,6 +34,9 @@ fn a_rotten_page_is_named_and_all_others_are_served() {
     let (mut named, mut refused) = (0, 0);
     for page in 0..pages {
         let after = rig.crashed(page);
+        let mut first = [0; 4];
+        after.device.image().read(page * PAGE as u64, &mut first);
+        let is_header = first == *b"nbfr";
         after.device.flip_bit(page * PAGE as u64 + 2000, 1);
         after.device.flip_bit(page * PAGE as u64 + 20, 1);
         // What stands before the segments is nebula's, and has its own tests.
@@ -51,6 +54,7 @@ fn a_rotten_page_is_named_and_all_others_are_served() {
                     )
                 );
                 assert!(is_named, "page {page}: {error}");
+                assert!(is_header, "page {page}: what it holds is all that is lost");
                 refused += 1;
                 continue;
             }

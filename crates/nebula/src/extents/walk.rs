@@ -22,6 +22,8 @@ pub(crate) enum Found {
         page: u32,
         /// What is wrong with it.
         source: FormatError,
+        /// The frame's header, if that is sound, and some of its other pages are not.
+        header: Option<FrameHeader>,
     },
     /// The end of what was to be looked at.
     End,
@@ -88,17 +90,25 @@ impl Walk {
             return Ok(Found::End);
         }
         self.load(page, FRAME_PAGES_MAX).await?;
-        let found = self.header(page).and_then(|header| {
-            self.check_pages(&header)?;
-            Ok(header)
-        });
-        Ok(match found {
-            Ok(header) => {
-                self.page += header.pages;
-                Found::Frame(header)
-            }
-            Err(source) => Found::Bad { page, source },
-        })
+        let bad = |source, header| Found::Bad {
+            page,
+            source,
+            header,
+        };
+        let header = match self.header(page) {
+            Ok(header) => header,
+            Err(source) => return Ok(bad(source, None)),
+        };
+        if let Err(source) = self.check_pages(&header) {
+            return Ok(bad(source, Some(header)));
+        }
+        self.pass(&header);
+        Ok(Found::Frame(header))
+    }
+
+    /// Goes behind a frame at this place.
+    pub(crate) fn pass(&mut self, header: &FrameHeader) {
+        self.page += header.pages;
     }
 
     /// Goes to the next place behind this one where a sound header stands that `is_next` accepts; stays here if
@@ -135,9 +145,9 @@ impl Walk {
         Ok(false)
     }
 
-    /// The bytes of the frame that the last step has found.
+    /// The bytes of the frame that the last step has found. Pages that the device did not give are anything.
     pub(crate) fn frame(&self, header: &FrameHeader) -> &[u8] {
-        self.bytes(header.place.page, header.pages)
+        self.given(header.place.page, header.pages)
             .expect("the window holds the last frame")
     }
 
@@ -200,6 +210,11 @@ impl Walk {
         if self.unreadable.iter().any(is_missing) {
             return None;
         }
+        self.given(page, pages)
+    }
+
+    /// Pages of the window, whatever the device has given.
+    fn given(&self, page: u32, pages: u32) -> Option<&[u8]> {
         let window = self.window.as_ref()?;
         let from = page.checked_sub(self.window_at)?;
         if from.checked_add(pages)? > self.window_pages {
@@ -268,7 +283,7 @@ pub(super) async fn recovered_length(
         match walk.step().await? {
             Found::Frame(header) => length = header.place.page + header.pages,
             Found::End => break,
-            Found::Bad { page, source } => {
+            Found::Bad { page, source, .. } => {
                 let is_unreadable = matches!(source, FormatError::Unreadable { .. });
                 let is_proof = |next: &FrameHeader| next.durable > page || next.place.page < known;
                 if walk.seek(is_proof).await? {
@@ -282,8 +297,17 @@ pub(super) async fn recovered_length(
                 }
                 match walk.take_device_error() {
                     Some(error) if is_unreadable => return Err(error.into()),
-                    _ => break,
+                    _ => {}
                 }
+                let is_of_others = FormatError::Misplaced { what: "a frame" } == source;
+                if !is_of_others && !matches!(source, FormatError::Foreign { .. }) {
+                    // Nothing says that it was on the medium: a write that was cut short, or damage of the last.
+                    tracing::warn!(
+                        extent = at.extent.0, page, %source,
+                        "the extent ends before a frame that is not whole; whether it was acknowledged cannot be known"
+                    );
+                }
+                break;
             }
         }
     }

@@ -216,7 +216,7 @@ pub(crate) struct RecordView<'a> {
     pub(crate) head: &'a [u8],
     pub(crate) pages: u32,
     /// The pages' checksums, four bytes each.
-    sums: &'a [u8],
+    pub(crate) sums: &'a [u8],
     /// Where its pages begin, from the beginning of the frame.
     pub(crate) page: u32,
 }

@@ -364,8 +364,12 @@ async fn previous_of(
     let mut walk = Walk::new(server, place, 0, sealed.pages)?;
     let found = match walk.step().await? {
         Found::Frame(header) => Some(header),
+        Found::Bad {
+            header: Some(header),
+            ..
+        } => Some(header),
         Found::End => None,
-        Found::Bad { .. } => {
+        Found::Bad { header: None, .. } => {
             let mut found = None;
             walk.seek(|header| {
                 found = Some(*header);

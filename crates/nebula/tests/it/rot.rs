@@ -208,3 +208,45 @@ fn pages_that_the_device_does_not_give_are_named() {
         assert_eq!(faults.len(), 1);
     });
 }
+
+/// Whoever needs heads and checksums alone gets those of a frame of which a page is damaged.
+#[test]
+fn heads_come_from_frames_with_damaged_pages() {
+    let rig = Rig::new(5, 6);
+    let (stream, seen) = written(&rig);
+    let base = segments_at(rig.device());
+    let server = rig.server();
+    let extents = rig.run(async move { server.extents(stream).await.unwrap() });
+    let with_pages = seen.iter().filter(|seen| seen.pages > 0);
+    for hit in with_pages.copied() {
+        let is_it = |extent: &&nebula::streams::ExtentInfo| extent.number == hit.at.extent;
+        let segment = extents.iter().find(is_it).unwrap().segment;
+        let rig = rig.restarted();
+        let at = base + u64::from(segment) * SEGMENT + u64::from(hit.at.page) * PAGE as u64;
+        rig.device().flip_bit(at + 70, 2);
+        let (server, seen) = (rig.server(), seen.clone());
+        rig.run(async move {
+            let reader = server.reader(stream).await.unwrap();
+            let mut replay = reader.replay_heads(nebula::Address::default());
+            let mut found = Vec::new();
+            while let Some(frame) = replay.next().await.unwrap() {
+                for record in frame.records() {
+                    let number = u32::from_le_bytes(record.head.try_into().unwrap());
+                    assert!(
+                        record.sums().eq(sums_of(number, record.pages())),
+                        "{number}"
+                    );
+                    assert_eq!(record.is_whole(), number != hit.number, "{number}");
+                    assert!(frame.is_whole() || !record.is_whole() || number != hit.number);
+                    found.push(number);
+                }
+            }
+            assert!(
+                found
+                    .iter()
+                    .copied()
+                    .eq(seen.iter().map(|seen| seen.number))
+            );
+        });
+    }
+}
