@@ -13,12 +13,36 @@ use super::Fixture;
 use super::fixture::{create, create_file, link, remove, rename};
 use super::program::{list, model};
 
-const TASKS: usize = 3;
-const STEPS: usize = 4;
+/// Tasks of a history.
+pub const TASKS: usize = 3;
+/// Requests of each.
+pub const STEPS: usize = 4;
 const SEEDS: u64 = 100;
 
 /// What every file system answers alike, whatever numbers it gives to objects.
-type Told = Result<&'static str, Error>;
+pub type Told = Result<&'static str, Error>;
+
+/// A name at the end: in which directory, which, and how many names its object has.
+pub type Named = (usize, String, u32);
+
+/// The tasks that a seed stands for.
+#[must_use]
+pub fn draw(seed: u64) -> Vec<Vec<Op>> {
+    tasks(&mut Rng::with_seed(seed))
+}
+
+fn tasks(rng: &mut Rng) -> Vec<Vec<Op>> {
+    let task = |_| (0..STEPS).map(|_| Op::draw(rng)).collect();
+    (0..TASKS).map(task).collect()
+}
+
+/// Whether the model tells tasks the same in some order of their requests, and ends with the same names, in
+/// the order of directories and names. It begins with a directory 0 that has a directory 1 under the name "e",
+/// and a file under the name "a".
+#[must_use]
+pub fn is_explained(tasks: &[Vec<Op>], told: &[Vec<Told>], end: &[Named]) -> bool {
+    explains(tasks, told, end, &mut Vec::new())
+}
 
 /// Tasks at the same time, whose answers and whose names in the end the model gives in some order.
 pub fn some_order_explains_what_tasks_are_told(make: &dyn Fn() -> Fixture) {
@@ -29,16 +53,13 @@ pub fn some_order_explains_what_tasks_are_told(make: &dyn Fn() -> Fixture) {
 pub fn some_order_explains_what_some_tasks_are_told(of: u64, make: &dyn Fn() -> Fixture) {
     for seed in 0..SEEDS.div_ceil(of) {
         let mut rng = Rng::with_seed(seed);
-        let tasks: Vec<Vec<Op>> = (0..TASKS)
-            .map(|_| (0..STEPS).map(|_| Op::draw(&mut rng)).collect())
-            .collect();
+        let tasks = tasks(&mut rng);
         let fixture = make();
         let place = Place::new(&fixture);
         let told = at_the_same_time(&fixture, &place, &tasks, &mut rng);
         let end = place.names(&fixture);
-        let is_explained = explains(&tasks, &told, &end, &mut vec![]);
         assert!(
-            is_explained,
+            is_explained(&tasks, &told, &end),
             "seed {seed}: no order of {tasks:?} tells {told:?}, ends in {end:?}"
         );
     }
@@ -59,7 +80,7 @@ impl Place {
     }
 
     /// The names in both, and how many names each object has. One that is gone has none.
-    fn names(&self, fixture: &Fixture) -> Vec<(usize, String, u32)> {
+    fn names(&self, fixture: &Fixture) -> Vec<Named> {
         let mut names = Vec::new();
         for (number, directory) in self.directories.into_iter().enumerate() {
             let listed = list(fixture, &Caller::ROOT, directory, 4096).unwrap_or_default();
@@ -74,13 +95,18 @@ impl Place {
 
 /// One request on the place's directories and a few names.
 #[derive(Clone, Copy, Debug)]
-enum Op {
+pub enum Op {
+    /// A new file, refused if the name is taken.
     File(usize, &'static str),
+    /// A new directory.
     Directory(usize, &'static str),
+    /// A name less, whatever it leads to.
     Remove(usize, &'static str),
+    /// From a directory and a name to others.
     Rename(usize, &'static str, usize, &'static str),
+    /// What a name leads to.
     Lookup(usize, &'static str),
-    /// A further name for what a name leads to: two requests, of which the second is told.
+    /// A further name for the inner directory, which is refused.
     Link(usize, &'static str),
 }
 
@@ -167,12 +193,7 @@ fn at_the_same_time(
 }
 
 /// Whether some order that begins with these tasks' steps tells the same and ends the same.
-fn explains(
-    tasks: &[Vec<Op>],
-    told: &[Vec<Told>],
-    end: &[(usize, String, u32)],
-    order: &mut Vec<usize>,
-) -> bool {
+fn explains(tasks: &[Vec<Op>], told: &[Vec<Told>], end: &[Named], order: &mut Vec<usize>) -> bool {
     let fixture = model();
     let place = Place::new(&fixture);
     let mut taken = vec![0; tasks.len()];
