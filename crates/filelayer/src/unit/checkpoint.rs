@@ -24,6 +24,8 @@ pub(super) struct Checkpoints {
     /// From where on the last complete one needs the records; the same of the one under way.
     from: Cell<Option<u32>>,
     begun_from: Cell<Option<u32>>,
+    /// Extents of the index stream from this one on have nothing of the last complete one.
+    kept_to: Cell<u32>,
     /// Where the data ended when the last one was begun, of this owner's.
     data_end: Cell<Option<Address>>,
 }
@@ -31,6 +33,8 @@ pub(super) struct Checkpoints {
 impl Checkpoints {
     pub(super) fn new(writer: Writer, last: Option<(u64, u32)>) -> Self {
         Self {
+            // An owner begins with an extent of its own.
+            kept_to: Cell::new(writer.end().extent),
             writer: RefCell::new(writer),
             number: Cell::new(last.map_or(0, |(number, _)| number)),
             from: Cell::new(last.map(|(_, from)| from)),
@@ -50,6 +54,16 @@ impl Checkpoints {
             .filter_map(Cell::get);
         needed.all(|from| extent < from)
     }
+}
+
+/// Where a checkpoint was written.
+struct Written {
+    /// Its first part.
+    first: Address,
+    /// Its last part.
+    last: Address,
+    /// Bytes of all.
+    bytes: u64,
 }
 
 /// What a checkpoint is made of, until its last part.
@@ -85,11 +99,20 @@ impl Inner {
         let number = self.checkpoints.number.get() + 1;
         let written = self.write_checkpoint(number, from).await;
         self.checkpoints.begun_from.set(None);
-        let (first, bytes) = written?;
+        let Written { first, last, bytes } = match written {
+            Ok(written) => written,
+            Err(error) => {
+                // What was written of it is of no use to anybody.
+                let kept_to = self.checkpoints.kept_to.get();
+                self.release_extents(|extent| extent >= kept_to).await;
+                return Err(error);
+            }
+        };
+        self.checkpoints.kept_to.set(last.extent + 1);
         self.checkpoints.number.set(number);
         self.checkpoints.from.set(Some(from));
         self.checkpoints.data_end.set(Some(data_end));
-        self.release_older(first.extent).await;
+        self.release_extents(|extent| extent < first.extent).await;
         Ok(bytes)
     }
 
@@ -103,8 +126,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns where the first part is, and the bytes of all.
-    async fn write_checkpoint(&self, number: u64, from: u32) -> Result<(Address, u64), FileError> {
+    async fn write_checkpoint(&self, number: u64, from: u32) -> Result<Written, FileError> {
         let writer = self.checkpoints.writer.borrow().clone();
         let room = writer.record_pages_max() as usize * PAGE;
         let mut next = Next::Blocks(Key {
@@ -138,7 +160,8 @@ impl Inner {
             bytes += (pages * PAGE) as u64;
             if head.is_last {
                 writer.flush().await?;
-                return Ok((first, bytes));
+                let last = appended.at;
+                return Ok(Written { first, last, bytes });
             }
             part += 1;
         }
@@ -196,8 +219,8 @@ impl Inner {
         None
     }
 
-    /// Gives back extents of the index stream before the last checkpoint's first.
-    async fn release_older(&self, first: u32) {
+    /// Gives back sealed extents of the index stream that nothing is needed of.
+    async fn release_extents(&self, is_over: impl Fn(u32) -> bool) {
         let stream = self.checkpoints.stream();
         let extents = match self.streams.extents(stream).await {
             Ok(extents) => extents,
@@ -206,7 +229,8 @@ impl Inner {
                 return;
             }
         };
-        for extent in extents.iter().filter(|extent| extent.number < first) {
+        let sealed = extents.iter().filter(|extent| extent.sealed.is_some());
+        for extent in sealed.filter(|extent| is_over(extent.number)) {
             // What is not given back now is the next time.
             if let Err(error) = self.streams.release(stream, extent.number).await {
                 tracing::warn!(%stream, extent = extent.number, %error, "releasing old checkpoints");
