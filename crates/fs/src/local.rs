@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use block::{Device, Disk};
-use filelayer::{DataUnit, UnitId};
+use filelayer::{DataUnit, UnitId, UnitStreams};
 use files::{Timestamp, VolumeId};
 use index::{Index, Quota};
 use meta::{Embedded, Engine, Scoped};
@@ -181,6 +181,7 @@ impl Local {
         }
         let of_streams = scope(&engine, STREAMS);
         let streams = StreamServer::open(core, of_streams, vec![extents.clone()]).await?;
+        delete_what_nobody_has(&streams, of_unit).await?;
         let mut of_layer = filelayer::Options::default();
         of_layer.cache_bytes = options.cache_bytes;
         let number = UnitId::new(1).expect("a small number");
@@ -246,6 +247,20 @@ impl Local {
     pub async fn set_quota(&self, volume: VolumeId, quota: Quota) -> Result<(), files::Error> {
         self.inner.index.set_quota(volume, quota).await
     }
+}
+
+/// Deletes streams that the dataunit does not have: its row was not written any more.
+async fn delete_what_nobody_has(
+    streams: &StreamServer,
+    unit: UnitStreams,
+) -> Result<(), LocalError> {
+    for stream in streams.list().await? {
+        if ![unit.data, unit.index].contains(&stream) {
+            tracing::warn!(%stream, "a stream that nobody has is deleted");
+            streams.delete(stream).await?;
+        }
+    }
+    Ok(())
 }
 
 fn scope(engine: &Rc<dyn Engine>, of: u8) -> Rc<dyn Engine> {
