@@ -256,3 +256,105 @@ async fn all<E>(
     .await;
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use block::sim::{SimConfig, SimDevice};
+    use filelayer::Volume;
+    use files::Timestamp;
+    use rt::Core;
+
+    use super::*;
+    use crate::{Local, LocalFormat, LocalOptions, Parts};
+
+    /// A file system on a simulated disk, and the disk.
+    fn local(core: &mut Core) -> (Local, SimDevice) {
+        let mut config = SimConfig::new(1, 32 << 20);
+        config.speed.flush = std::time::Duration::ZERO;
+        let device = SimDevice::new(config);
+        let model = meta::Model::new(1);
+        let parts = || Parts {
+            engine: model.handle(),
+            device: &device,
+        };
+        let handle = core.handle();
+        let local = core.block_on(async {
+            let mut format = LocalFormat::new(32 << 20, 1, Timestamp::default());
+            format.segment_bytes = 256 << 10;
+            Local::format_parts(&handle, parts(), &format)
+                .await
+                .expect("an empty disk");
+            let options = LocalOptions::new(Rc::new(Timestamp::default), 1);
+            Local::open_parts(&handle, parts(), &options).await
+        });
+        (local.expect("it was made"), device)
+    }
+
+    fn core() -> Core {
+        Core::new(rt::Config::default()).expect("a core")
+    }
+
+    fn of(snapshot_epoch: u32) -> Mark {
+        Mark {
+            file: Handle::root(Local::VOLUME),
+            end: 0,
+            truncate_epoch: 0,
+            snapshot_epoch,
+        }
+    }
+
+    fn span(block: BlockId, len: u32) -> Span {
+        Span {
+            block,
+            from: 0,
+            len,
+        }
+    }
+
+    #[test]
+    fn what_a_snapshot_has_survives_punches_and_frees() {
+        let mut core = core();
+        let (local, _device) = local(&mut core);
+        let blocks = local.inner.blocks.clone();
+        core.block_on(async {
+            let two = blocks.allocate(2).await.expect("there is room");
+            for block in &two {
+                let written = blocks.write(span(*block, 4096), &[7; 4096], of(1));
+                written.await.expect("there is room");
+            }
+            let volume = Volume(Local::VOLUME.0);
+            blocks.unit.snapshot(volume, 1).await.expect("a snapshot");
+            let punched = blocks.punch(span(two[0], 4096), of(2));
+            punched.await.expect("a hole");
+            let freed = blocks.free(vec![two[1]], of(2));
+            freed.await.expect("it is there");
+            for block in two {
+                let (fid, mut out) = (Fid(block.0), Vec::new());
+                let read = blocks.unit.read_snapshot(fid, 1, (0, 4096), &mut out);
+                read.await.expect("the snapshot has it");
+                assert_eq!(out, [7; 4096], "{block:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn blocks_of_a_file_end_together() {
+        let mut core = core();
+        let (local, device) = local(&mut core);
+        let blocks = local.inner.blocks.clone();
+        core.block_on(async {
+            let all = blocks.allocate(40).await.expect("there is room");
+            for block in &all {
+                let written = blocks.write(span(*block, 4096), &[7; 4096], of(0));
+                written.await.expect("there is room");
+            }
+            let before = device.totals();
+            blocks.free(all, of(0)).await.expect("they are there");
+            let after = device.totals();
+            let (writes, flushes) = (after.writes - before.writes, after.flushes - before.flushes);
+            assert!(writes + flushes < 10, "{writes} writes, {flushes} flushes");
+        });
+    }
+}

@@ -4,3 +4,4 @@ mod again;
 mod making;
 mod rig;
 mod suite;
+mod world;

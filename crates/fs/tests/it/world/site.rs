@@ -1,0 +1,259 @@
+//! The whole of a server in a world: door, file system, engine, disk, and what goes wrong with them.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
+use std::rc::Rc;
+use std::time::Duration;
+
+use block::sim::{Rates, SimConfig, Speed};
+use files::Timestamp;
+use fs::{Local, LocalFormat, LocalOptions, Parts};
+use meta::{Model, Pace};
+use nfs::server::{Door, Export, Options, Squash};
+use rt::net::{ListenOptions, Listener};
+use sim::{Env, World, WorldOptions};
+
+pub(crate) const PORT: u16 = 2049;
+
+/// The server's node, and the first of two for clients.
+pub(crate) const SERVER: usize = 0;
+pub(crate) const CLIENTS: usize = 1;
+
+/// How long a lease is here.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What the server's disk is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nature {
+    /// It loses with the power what was not flushed, and nothing else goes wrong.
+    Sound,
+    /// It takes a hundred times as long as others.
+    Slow,
+    /// Requests fail now and then; it says so.
+    Faulty,
+    /// It is soon full.
+    Full,
+    /// It fails all requests for some time, until the server has another path to it.
+    Dying,
+}
+
+impl Nature {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Sound,
+        Self::Slow,
+        Self::Faulty,
+        Self::Full,
+        Self::Dying,
+    ];
+
+    fn disk(self) -> SimConfig {
+        let bytes = if self == Self::Full {
+            3 << 20
+        } else {
+            24 << 20
+        };
+        let mut config = SimConfig::new(0, bytes);
+        // A write is torn between pages and not within.
+        config.geometry.block = 4096;
+        config.sector = 4096;
+        if self == Self::Slow {
+            config.speed = Speed {
+                read: 8 * MS,
+                write: 2 * MS,
+                flush: 50 * MS,
+                ..Speed::default()
+            };
+        }
+        config
+    }
+
+    pub(crate) fn rates(self) -> Rates {
+        let mut rates = Rates::default();
+        match self {
+            Self::Faulty => {
+                rates.write_error = 0.01;
+                rates.flush_error = 0.03;
+                rates.read_error = 0.01;
+                rates.short = 0.05;
+                rates.again = 0.05;
+            }
+            Self::Sound | Self::Slow | Self::Full | Self::Dying => {}
+        }
+        rates
+    }
+}
+
+const DEAD: Rates = Rates {
+    read_error: 1.0,
+    write_error: 1.0,
+    flush_error: 1.0,
+    short: 0.0,
+    again: 0.0,
+};
+
+/// A server on a node, and two nodes for clients.
+pub(crate) struct Site {
+    pub(crate) world: World,
+    pub(crate) nature: Nature,
+    rows: Model,
+    /// What happened, for who looks at a failure.
+    pub(crate) log: Rc<RefCell<String>>,
+    /// Whether the file system is open.
+    is_up: Rc<Cell<bool>>,
+}
+
+/// The date of a world.
+fn date(core: &rt::Handle) -> Timestamp {
+    let ns = core.now().as_ns();
+    Timestamp {
+        seconds: 1_000_000_000 + (ns / 1_000_000_000) as i64,
+        nanoseconds: (ns % 1_000_000_000) as u32,
+    }
+}
+
+impl Site {
+    /// A file system that is made, opened and served.
+    pub(crate) fn new(seed: u64, nature: Nature) -> Self {
+        let mut options = WorldOptions::new(seed, 3);
+        options.disk = Some(nature.disk());
+        options.step = Duration::from_micros(2);
+        let mut world = World::new(options);
+        let rows = Model::new(seed);
+        let to_rows = rows.clone();
+        let made = world.run(0, move |env| async move {
+            let disk = env.disk.clone().expect("it has one");
+            let parts = Parts {
+                engine: to_rows.handle(),
+                device: &disk,
+            };
+            let mut format = LocalFormat::new(disk.image().len(), seed, date(&env.core));
+            format.segment_bytes = 128 << 10;
+            Local::format_parts(&env.core, parts, &format).await
+        });
+        made.expect("no panic").expect("an empty disk");
+        // What was made survives the power.
+        world.kill(0).expect("no panic");
+        let mut site = Self {
+            world,
+            nature,
+            rows,
+            log: Rc::default(),
+            is_up: Rc::default(),
+        };
+        site.begin(seed);
+        site
+    }
+
+    fn begin(&mut self, seed: u64) {
+        let (rows, nature, is_up) = (self.rows.clone(), self.nature, Rc::clone(&self.is_up));
+        let log = Rc::clone(&self.log);
+        self.world.boot(0, move |env| {
+            let (rows, is_up, log) = (rows.clone(), Rc::clone(&is_up), Rc::clone(&log));
+            async move {
+                let fs = open(&env, &rows, nature, seed, &log).await;
+                is_up.set(true);
+                serve(&env, fs).await;
+            }
+        });
+        self.set_rates();
+    }
+
+    fn set_rates(&self) {
+        let disk = self.world.disk(0).expect("it has one");
+        disk.set_rates(self.nature.rates());
+    }
+
+    pub(crate) fn note(&self, what: &str) {
+        let now = self.world.now().as_ns();
+        writeln!(self.log.borrow_mut(), "{now:>12} {what}").expect("a string");
+    }
+
+    /// The power goes, and comes back after a while.
+    pub(crate) fn cut_power(&mut self) {
+        self.note("the power goes");
+        self.is_up.set(false);
+        self.world.kill(0).expect("no panic");
+        self.come_back();
+    }
+
+    /// The process is killed, and another one started.
+    pub(crate) fn kill(&mut self) {
+        self.note("the process is killed");
+        self.is_up.set(false);
+        self.world.kill_process(0).expect("no panic");
+        self.come_back();
+    }
+
+    fn come_back(&mut self) {
+        self.rows.lose_power();
+        let wait = self.world.chance().u64(..2_000_000);
+        self.world
+            .run_for(Duration::from_nanos(wait))
+            .expect("no panic");
+        self.world.restart(0);
+        self.set_rates();
+    }
+
+    /// The server stands still.
+    pub(crate) fn stall(&mut self, time: Duration) {
+        self.note(&format!("the server stands still for {time:?}"));
+        self.world.stall(0, time);
+    }
+
+    /// The disk fails everything from now on, until the next restart.
+    pub(crate) fn die(&mut self) {
+        self.note("the disk dies");
+        self.world.disk(0).expect("it has one").set_rates(DEAD);
+    }
+
+    /// How many streams there are.
+    pub(crate) fn streams(&self) -> usize {
+        let rows = self.rows.rows();
+        let is_stream = |key: &meta::Key| key.starts_with(b"snebula/s");
+        rows.iter().filter(|(key, _)| is_stream(key)).count()
+    }
+
+    /// Some of what is asked of the engine ends without an answer that says what became of it.
+    pub(crate) fn doubt(&self, percent: u8) {
+        self.rows.set_unknown_percent(percent);
+    }
+}
+
+async fn open(env: &Env, rows: &Model, nature: Nature, seed: u64, log: &RefCell<String>) -> Local {
+    loop {
+        let disk = env.disk.as_ref().expect("it has one");
+        let parts = Parts {
+            engine: rows.handle_on(&env.core, Pace::default()),
+            device: disk,
+        };
+        let core = env.core.clone();
+        let mut options = LocalOptions::new(Rc::new(move || date(&core)), seed ^ env.boots);
+        options.cache_bytes = 256 << 10;
+        options.rows_bytes = 64 << 10;
+        match Local::open_parts(&env.core, parts, &options).await {
+            Ok(fs) => return fs,
+            Err(error) if matches!(nature, Nature::Faulty | Nature::Dying) => {
+                let now = env.core.now().as_ns();
+                writeln!(log.borrow_mut(), "{now:>12} {error}").expect("a string");
+                env.core.sleep(MS).await;
+            }
+            Err(error) => panic!("the file system does not open: {error:?}"),
+        }
+    }
+}
+
+async fn serve(env: &Env, fs: Local) {
+    let mut export = Export::new("/", Local::VOLUME);
+    export.squash = Squash::None;
+    let mut options = Options::new(vec![export]);
+    options.lease = LEASE;
+    let door = Door::open(&env.core, Rc::new(fs.clone()), options).await;
+    let door = door.expect("a door");
+    drop(env.core.spawn(async move { fs.keep().await }));
+    drop(env.core.spawn(Rc::clone(&door).keep()));
+    let addr = env.addr(0, PORT);
+    let listener = Listener::bind(&env.core, &addr, ListenOptions::default());
+    door.serve(listener.expect("a free port")).await;
+}
