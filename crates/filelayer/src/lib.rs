@@ -71,4 +71,6 @@ pub use format::FormatError;
 pub use ids::{BLOCK, BLOCK_PAGES, Fid, Mark, PAGE, Stability, UnitId, Volume};
 pub use index::Difference;
 pub use options::{Options, RESERVE_SEGMENTS};
-pub use unit::{Compacted, DataUnit, Recovery, Space, UnitStreams, Verified, WriteDone};
+pub use unit::{
+    Compacted, DataUnit, Examined, Flaw, Recovery, Space, UnitStreams, Verified, WriteDone,
+};

@@ -74,6 +74,12 @@ impl Local {
                 };
                 inner.blocks.unit.step(PAGES_A_STEP).await
             };
+            if let Ok(done) = &done {
+                let mut all = inner.compacted.get();
+                all.pages += u64::from(done.pages);
+                all.extents += u64::from(done.released);
+                inner.compacted.set(all);
+            }
             match done {
                 Ok(done) if done.is_idle => inner.core.sleep(LOOK_EVERY).await,
                 Ok(_) => inner.core.yield_now().await,

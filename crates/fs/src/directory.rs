@@ -7,7 +7,7 @@
 //! ```
 
 use std::fs::{self, File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use block::{BlockError, FileDevice};
@@ -16,9 +16,9 @@ use meta::Embedded;
 use crate::{Local, LocalError, LocalFormat, LocalOptions, Parts};
 
 /// The metadata engine's directory.
-const ROWS: &str = "rows";
+pub(crate) const ROWS: &str = "rows";
 /// The device of the data.
-const DATA: &str = "data";
+pub(crate) const DATA: &str = "data";
 /// Says that the file system is not made yet, and is locked while it is.
 const MAKING: &str = "vervain.making";
 
@@ -37,6 +37,9 @@ impl Local {
         dir: &Path,
         format: &LocalFormat,
     ) -> Result<(), LocalError> {
+        if dir.exists() && !dir.is_dir() {
+            return Err(LocalError::NotDirectory(dir.to_path_buf()));
+        }
         fs::create_dir_all(dir).map_err(failed(dir))?;
         let making = begin_making(dir)?;
         make(core, dir, format).await?;
@@ -73,9 +76,7 @@ impl Local {
         dir: &Path,
         options: &LocalOptions,
     ) -> Result<Self, LocalError> {
-        if !Self::is_there(dir) {
-            return Err(LocalError::NoFileSystem(PathBuf::from(dir)));
-        }
+        check_directory(dir)?;
         let rows = Embedded::open(dir.join(ROWS), &meta::Options::existing())?;
         let device = open_device(core, &dir.join(DATA)).await?;
         let parts = Parts {
@@ -102,7 +103,18 @@ async fn make(core: &rt::Handle, dir: &Path, format: &LocalFormat) -> Result<(),
     Ok(())
 }
 
-fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> LocalError {
+/// Whether there is a file system in a directory.
+pub(crate) fn check_directory(dir: &Path) -> Result<(), LocalError> {
+    if dir.exists() && !dir.is_dir() {
+        return Err(LocalError::NotDirectory(dir.to_path_buf()));
+    }
+    if !Local::is_there(dir) {
+        return Err(LocalError::NoFileSystem(dir.to_path_buf()));
+    }
+    Ok(())
+}
+
+pub(crate) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> LocalError {
     let path = path.to_path_buf();
     move |source| LocalError::Io { path, source }
 }
@@ -139,7 +151,7 @@ fn begin_making(dir: &Path) -> Result<File, LocalError> {
 
 /// Opens the device of the data. The rows are locked, so that only what is left of a killed process can hold
 /// it: the kernel takes its time to end a ring, whose last write may be under way until then.
-async fn open_device(core: &rt::Handle, path: &Path) -> Result<FileDevice, LocalError> {
+pub(crate) async fn open_device(core: &rt::Handle, path: &Path) -> Result<FileDevice, LocalError> {
     let mut attempts = 1;
     loop {
         match FileDevice::open(path, &block::Options::existing()) {

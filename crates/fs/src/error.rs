@@ -15,6 +15,9 @@ pub enum LocalError {
     /// There is no file system in the directory.
     #[error("{dir} holds no file system: make one with `vervain fs format`", dir = .0.display())]
     NoFileSystem(PathBuf),
+    /// The path is that of something else than a directory.
+    #[error("{dir} is no directory: a file system is kept in a directory of its own", dir = .0.display())]
+    NotDirectory(PathBuf),
     /// Another process makes a file system in the directory.
     #[error("another process is making a file system in {dir}", dir = .0.display())]
     InUse(PathBuf),

@@ -20,18 +20,28 @@
 //! | `growth` | what each write adds to what a block occupies |
 //! | `unit` | the row of the dataunit |
 //! | `background` | compaction, checkpoints, deletions |
+//! | `check` | [`check()`]: reads everything of a directory, and says what is wrong |
+//! | `volumes` | volumes by their names, and what they may use |
+//! | `figures` | what it has done and what it holds, for status and metrics |
 //! | `error` | [`LocalError`] |
 #![forbid(unsafe_code)]
 
 mod background;
 mod blocks;
+mod check;
 mod directory;
 mod error;
+mod figures;
 mod gate;
 mod growth;
 mod local;
 mod requests;
 mod unit;
+mod volumes;
 
+pub use check::{Checked, Fault, Part, Progress, check};
 pub use error::LocalError;
+pub use figures::{Compacted, Figures};
+pub use index::Quota;
 pub use local::{Local, LocalFormat, LocalOptions, Parts};
+pub use volumes::{Volume, VolumeError};

@@ -1,5 +1,6 @@
 //! A file system of its parts: an engine of rows, and a device of data.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use block::{Device, Disk};
@@ -11,18 +12,20 @@ use nebula::extents::{ExtentServer, FormatOptions};
 use nebula::streams::StreamServer;
 
 use crate::blocks::UnitBlocks;
+use crate::figures::Compacted;
 use crate::gate::Gate;
 use crate::growth::Growth;
 use crate::unit::UnitRow;
 use crate::{LocalError, unit};
 
 /// Whose rows are under which byte.
-const INDEX: u8 = b'i';
-const STREAMS: u8 = b's';
-const UNITS: u8 = b'u';
+pub(crate) const INDEX: u8 = b'i';
+pub(crate) const STREAMS: u8 = b's';
+pub(crate) const UNITS: u8 = b'u';
+const VOLUMES: u8 = b'v';
 
 /// Requests of the device that are under way at a time.
-const DEPTH: usize = 256;
+pub(crate) const DEPTH: usize = 256;
 
 /// How a file system is made.
 #[derive(Clone, Debug)]
@@ -108,7 +111,11 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     engine: Rc<dyn Engine>,
     /// The engine of a directory, which ends with the file system.
-    _rows: Option<Embedded>,
+    pub(crate) rows: Option<Embedded>,
+    pub(crate) disk: Disk,
+    /// Names of volumes.
+    pub(crate) names: Rc<dyn Engine>,
+    pub(crate) compacted: Cell<Compacted>,
     _disk: rt::PollerGuard,
 }
 
@@ -174,9 +181,9 @@ impl Local {
         let UnitRow {
             streams: of_unit,
             epoch,
-            disk,
+            disk: disk_id,
         } = unit::take(&*units).await?;
-        if disk != extents.disk_id() {
+        if disk_id != extents.disk_id() {
             return Err(LocalError::OtherDisk(device.name()));
         }
         let of_streams = scope(&engine, STREAMS);
@@ -210,8 +217,11 @@ impl Local {
                 blocks,
                 growth: Growth::default(),
                 gate: Gate::default(),
+                names: scope(&engine, VOLUMES),
                 engine,
-                _rows: rows,
+                rows,
+                disk,
+                compacted: Cell::default(),
                 _disk: polled,
             }),
         })
@@ -263,6 +273,6 @@ async fn delete_what_nobody_has(
     Ok(())
 }
 
-fn scope(engine: &Rc<dyn Engine>, of: u8) -> Rc<dyn Engine> {
+pub(crate) fn scope(engine: &Rc<dyn Engine>, of: u8) -> Rc<dyn Engine> {
     Rc::new(Scoped::new(Rc::clone(engine), of))
 }

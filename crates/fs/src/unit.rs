@@ -90,6 +90,11 @@ pub(crate) async fn take(engine: &dyn Engine) -> Result<UnitRow, LocalError> {
     Ok(row)
 }
 
+/// What stands in the row, to look at it.
+pub(crate) async fn look(engine: &dyn Engine) -> Result<UnitRow, LocalError> {
+    read(engine).await.map(|(_, row)| row)
+}
+
 /// Another index stream, since the one in the row was gone.
 pub(crate) async fn rename(engine: &dyn Engine, to: UnitStreams) -> Result<(), LocalError> {
     let (seen, row) = read(engine).await?;

@@ -110,50 +110,82 @@ pub enum Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |object: &Handle| format!("volume {} file {:x}", object.volume.0, object.file.0);
+        f.write_str(&self.tell(&numbers))
+    }
+}
+
+/// What an object is called if its path is not known.
+fn numbers(object: &Handle) -> String {
+    format!("volume {} file {:x}", object.volume.0, object.file.0)
+}
+
+impl Finding {
+    /// Which object it is about, if it is about one.
+    #[must_use]
+    pub fn object(&self) -> Option<Handle> {
         match self {
-            Self::BadRow { key, why } => write!(f, "row {}: {why}", key.escape_ascii()),
-            Self::Missing { key } => write!(f, "row {} is missing", key.escape_ascii()),
-            Self::NoVolume(volume) => write!(f, "volume {} has no root, or no row", volume.0),
+            Self::NameOfNothing { directory, .. }
+            | Self::NameNowhere { directory, .. }
+            | Self::BadName { directory, .. }
+            | Self::Parent { directory, .. }
+            | Self::Circle(directory) => Some(*directory),
+            Self::Links { object, .. }
+            | Self::Lost(object)
+            | Self::NoOrphan(object)
+            | Self::RowsOfNothing { object, .. }
+            | Self::NotHandedOut(object) => Some(*object),
+            Self::BlockTwice { file, .. } => Some(*file),
+            Self::BadRow { .. } | Self::Missing { .. } | Self::NoVolume(_) | Self::Usage { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The finding as a sentence, with what objects are called.
+    #[must_use]
+    pub fn tell(&self, at: &dyn Fn(&Handle) -> String) -> String {
+        match self {
+            Self::BadRow { key, why } => format!("row {}: {why}", key.escape_ascii()),
+            Self::Missing { key } => format!("row {} is missing", key.escape_ascii()),
+            Self::NoVolume(volume) => format!("volume {} has no root, or no row", volume.0),
             Self::NameOfNothing { directory, name } => {
-                write!(f, "{}: \"{name}\" leads to no object", at(directory))
+                format!("{}: \"{name}\" leads to no object", at(directory))
             }
             Self::NameNowhere { directory, name } => {
-                write!(f, "{}: \"{name}\" is in no directory", at(directory))
+                format!("{}: \"{name}\" is in no directory", at(directory))
             }
             Self::BadName {
                 directory,
                 name,
                 why,
-            } => write!(f, "{}: \"{name}\": {why}", at(directory)),
+            } => format!("{}: \"{name}\": {why}", at(directory)),
             Self::Links {
                 object,
                 said,
                 found,
-            } => write!(f, "{}: {said} links by its row, {found} found", at(object)),
-            Self::Lost(object) => write!(f, "{}: no name and no orphan row", at(object)),
-            Self::NoOrphan(object) => write!(f, "{}: an orphan row of no orphan", at(object)),
+            } => format!("{}: {said} links by its row, {found} found", at(object)),
+            Self::Lost(object) => format!("{}: no name and no orphan row", at(object)),
+            Self::NoOrphan(object) => format!("{}: an orphan row of no orphan", at(object)),
             Self::Parent { directory, said } => {
-                write!(f, "{}: is not in {:x}, as it says", at(directory), said.0)
+                format!("{}: is not in {:x}, as it says", at(directory), said.0)
             }
-            Self::Circle(directory) => write!(f, "{}: no way leads to the root", at(directory)),
+            Self::Circle(directory) => format!("{}: no way leads to the root", at(directory)),
             Self::Usage {
                 volume,
                 said,
                 found,
-            } => write!(
-                f,
+            } => format!(
                 "volume {}: {} objects and {} bytes by its cells, {} and {} found",
                 volume.0, said.0, said.1, found.0, found.1
             ),
             Self::BlockTwice { block, file } => {
-                write!(f, "{}: block {block:x} is somewhere else too", at(file))
+                format!("{}: block {block:x} is somewhere else too", at(file))
             }
             Self::RowsOfNothing { object, what } => {
-                write!(f, "{}: {what} of an object that has none", at(object))
+                format!("{}: {what} of an object that has none", at(object))
             }
             Self::NotHandedOut(object) => {
-                write!(f, "{}: its number is not handed out yet", at(object))
+                format!("{}: its number is not handed out yet", at(object))
             }
         }
     }
@@ -161,6 +193,7 @@ impl fmt::Display for Finding {
 
 /// What a check has read and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Rows of all kinds.
     pub rows: u64,
@@ -176,6 +209,43 @@ pub struct Report {
     pub blocks: Vec<BlockId>,
     /// What does not fit, in order.
     pub findings: Vec<Finding>,
+    /// Which file has a block, from which of its bytes on.
+    pub owners: HashMap<BlockId, (Handle, u64)>,
+    /// Bytes that a file's blocks have by its row, of files whose rows are up to date.
+    pub used: HashMap<Handle, u64>,
+    /// A name of each object that has one: its directory, and what it is called there.
+    names: HashMap<Handle, (FileId, Name)>,
+}
+
+impl Report {
+    /// The path of an object, `/` for the root; with its volume before it unless that is `usual`. The number of one
+    /// that no name leads to.
+    #[must_use]
+    pub fn path(&self, object: &Handle, usual: VolumeId) -> String {
+        let mut names = Vec::new();
+        let mut at = *object;
+        while at.file != FileId::ROOT {
+            match self.names.get(&at) {
+                Some((above, name)) if names.len() < self.names.len() => {
+                    names.push(name);
+                    at = Handle { file: *above, ..at };
+                }
+                _ => return numbers(object),
+            }
+        }
+        let mut path = match object.volume == usual {
+            true => String::new(),
+            false => format!("volume {} ", object.volume.0),
+        };
+        if names.is_empty() {
+            path.push('/');
+        }
+        for name in names.into_iter().rev() {
+            path.push('/');
+            path.push_str(&name.to_string());
+        }
+        path
+    }
 }
 
 /// Reads all rows of an index and compares them with each other.
@@ -194,7 +264,7 @@ pub async fn check(engine: &dyn Engine) -> Result<Report, MetaError> {
         }
     }
     all.compare();
-    all.report.blocks = all.blocks.iter().copied().map(BlockId).collect();
+    all.report.blocks = all.blocks.keys().copied().map(BlockId).collect();
     all.report.blocks.sort_unstable();
     all.report.findings.sort();
     all.report.findings.dedup();
@@ -223,7 +293,7 @@ struct Gathered {
     usage: BTreeMap<VolumeId, (i64, i64)>,
     objects: HashMap<Handle, Object>,
     dirents: Vec<(Handle, u64, Dirent)>,
-    blocks: HashSet<u64>,
+    blocks: HashMap<u64, (Handle, u64)>,
     maps: HashSet<Handle>,
     xattrs: HashSet<Handle>,
     marks: Vec<Handle>,
@@ -298,9 +368,12 @@ impl Gathered {
             let dirent = Dirent::decode(value)?;
             self.dirents.push((directory, cookie, dirent));
         } else if is(RowKind::Map) {
-            let (file, _) = part()?;
-            for block in rows::decode_map(value)?.into_iter().filter(|id| *id != 0) {
-                if !self.blocks.insert(block) {
+            let (file, row) = part()?;
+            let begin = row.saturating_mul(rows::MAP_ROW_BLOCKS as u64);
+            let blocks = (begin..).zip(rows::decode_map(value)?);
+            for (number, block) in blocks.filter(|(_, id)| *id != 0) {
+                let from = number.saturating_mul(crate::BLOCK_LEN);
+                if self.blocks.insert(block, (file, from)).is_some() {
                     self.found(Finding::BlockTwice { block, file });
                 }
             }
@@ -344,6 +417,17 @@ impl Gathered {
         self.report.orphans = self.orphans.len() as u64;
         self.report.garbage = self.garbage.len() as u64;
         self.report.marked = self.marks.len() as u64;
+        let owners = self.blocks.iter();
+        let owners = owners.map(|(block, place)| (BlockId(*block), *place));
+        self.report.owners = owners.collect();
+        let lag: HashSet<&Handle> = self.marks.iter().chain(&self.cuts).collect();
+        let settled = self
+            .objects
+            .iter()
+            .filter(|(handle, object)| object.kind == Kind::File && !lag.contains(handle));
+        self.report.used = settled
+            .map(|(handle, object)| (*handle, object.used))
+            .collect();
     }
 
     /// The rows that are there once.
@@ -394,6 +478,8 @@ impl Gathered {
                 }),
                 Some(object) => {
                     object.names += 1;
+                    let place = (directory.file, name.clone());
+                    self.report.names.entry(target).or_insert(place);
                     object.in_directory = Some(directory.file);
                     if object.kind != dirent.kind {
                         wrong = Some("another kind than its object's");

@@ -78,5 +78,5 @@ pub use counts::Counts;
 pub use data::{Piece, ReadPlan, WritePlan, Written};
 pub use index::Index;
 pub use model::ModelBlocks;
-pub use options::{Format, Options, Quota};
+pub use options::{Format, Options, Quota, VolumeUse};
 pub use recover::OpenError;

@@ -50,6 +50,19 @@ pub struct Quota {
     pub files: Option<u64>,
 }
 
+/// What a volume uses now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeUse {
+    /// Which.
+    pub volume: VolumeId,
+    /// What it may use.
+    pub quota: Quota,
+    /// Bytes that its files occupy.
+    pub bytes: u64,
+    /// Objects in it, its root among them.
+    pub files: u64,
+}
+
 /// How an index is opened.
 #[derive(Clone)]
 pub struct Options {

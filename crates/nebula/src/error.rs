@@ -93,7 +93,7 @@ pub enum ExtentError {
         end: u32,
     },
     /// The device holds no disk of extents, or one that this program cannot use.
-    #[error("{device} is no disk of extents: {source} (format it first)")]
+    #[error("{device} is no disk of extents that can be used: {source}")]
     NoDisk {
         /// The device.
         device: Arc<str>,

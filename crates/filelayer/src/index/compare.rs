@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::Index;
-use crate::ids::Key;
+use super::{Block, Index};
+use crate::ids::{Fid, Key};
 
 /// What is different between two indexes, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,20 @@ impl Index {
             return said(format!("{handle:x?} ends at {end:?}, rebuilt {there:?}"));
         }
         None
+    }
+
+    /// Blocks that are not the same in `rebuilt`.
+    pub(crate) fn differing<'a>(&'a self, rebuilt: &'a Self) -> impl Iterator<Item = Fid> + 'a {
+        let differs = |(key, here): (&Key, &Block)| {
+            let is_same = rebuilt.blocks.get(key).is_some_and(|there| {
+                here.root == there.root && here.volume == there.volume && here.map == there.map
+            });
+            (!is_same).then_some(key.fid)
+        };
+        let more = rebuilt.blocks.keys();
+        let more = more.filter(|key| !self.blocks.contains_key(key));
+        let here = self.blocks.iter().filter_map(differs);
+        here.chain(more.map(|key| key.fid))
     }
 
     /// What is wrong with the counts of valid pages: they are counted again, page by page.

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 
 use block::Durable;
 use nebula::streams::StreamServer;
-use nebula::{Address, StreamError, StreamId, Writer};
+use nebula::{Address, Reader, StreamError, StreamId, Writer};
 
 use super::{DataUnit, Inner};
 use crate::error::FileError;
@@ -259,7 +259,16 @@ pub(super) async fn load(streams: &StreamServer, stream: StreamId) -> Option<Loa
 }
 
 async fn try_load(streams: &StreamServer, stream: StreamId) -> Result<Option<Loaded>, FileError> {
-    let mut replay = streams.reader(stream).await?.replay(Address::default());
+    read_last(&streams.reader(stream).await?).await
+}
+
+/// Reads the last complete checkpoint of a stream.
+///
+/// # Errors
+/// Something of it is damaged.
+pub(super) async fn read_last(reader: &Reader) -> Result<Option<Loaded>, FileError> {
+    let stream = reader.stream();
+    let mut replay = reader.replay(Address::default());
     let (mut begun, mut complete): (Option<(Loaded, u32)>, Option<Loaded>) = (None, None);
     while let Some(frame) = replay.next().await? {
         for record in frame.records() {

@@ -11,11 +11,13 @@
 //! | `compact`, `survey` | compaction: moving, and what a record of the extent needs |
 //! | `checkpoint` | the index, written to its stream |
 //! | `verify` | whether the data stream alone gives the same index |
+//! | `examine` | the same of a dataunit that nobody has opened |
 
 mod append;
 mod change;
 mod checkpoint;
 mod compact;
+mod examine;
 mod open;
 mod order;
 mod read;
@@ -34,6 +36,7 @@ use rt::Handle;
 use rt::sync::Semaphore;
 
 pub use compact::{Compacted, Space};
+pub use examine::{Examined, Flaw};
 pub use open::{Recovery, UnitStreams};
 pub use verify::Verified;
 pub use write::WriteDone;

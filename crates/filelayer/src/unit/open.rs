@@ -237,8 +237,15 @@ impl Rebuild {
     /// Reads all records there are now. A page that is damaged is named to whoever reads it: what is needed here is
     /// where it is.
     pub(super) async fn run(&mut self) -> Result<(), FileError> {
+        self.run_telling(&mut |_| ()).await
+    }
+
+    /// The same; `tell` hears the bytes of each frame. After damage the next call goes on behind it.
+    pub(super) async fn run_telling(&mut self, tell: &mut dyn FnMut(u64)) -> Result<(), FileError> {
         while let Some(frame) = self.replay.next().await? {
-            self.recovery.bytes += u64::from(frame.end().page - frame.at().page) * PAGE as u64;
+            let bytes = u64::from(frame.end().page - frame.at().page) * PAGE as u64;
+            self.recovery.bytes += bytes;
+            tell(bytes);
             for record in frame.records() {
                 self.recovery.records += 1;
                 let parsed = Parsed::of_damaged(self.stream, &frame, &record)?;

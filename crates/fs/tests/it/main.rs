@@ -1,6 +1,7 @@
 //! File systems in directories of this machine.
 
 mod again;
+mod check;
 mod making;
 mod rig;
 mod suite;

@@ -45,6 +45,27 @@ impl FormatOptions {
     }
 }
 
+/// A copy of the superblock, or of an entry of the table of segments, that is damaged while the other one is
+/// sound: nothing is lost yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyFault {
+    /// Whose entry; none: the superblock.
+    pub segment: Option<u32>,
+    /// 0 for the first, 1 for the second.
+    pub copy: u32,
+    /// What is wrong.
+    pub source: FormatError,
+}
+
+/// A segment whose entry's copies are not the same.
+struct Copies {
+    segment: u32,
+    /// The one that counts.
+    entry: Entry,
+    /// What is wrong with each, if it is damaged.
+    bad: [Option<FormatError>; 2],
+}
+
 impl ExtentServer {
     /// Formats a device: two superblocks, and a table in two copies of segments that are all free. If it
     /// is interrupted the device is none that can be opened, and is formatted again.
@@ -122,9 +143,62 @@ impl ExtentServer {
         device: &dyn Device,
         disk: &Disk,
     ) -> Result<Self, ExtentError> {
-        let superblock = read_superblock(device, disk).await?;
-        let segments = read_table(&device.name(), disk, &superblock).await?;
-        Ok(Self {
+        let (superblock, bad) = read_superblock(device, disk).await?;
+        mend_superblocks(&device.name(), disk, &superblock, bad).await;
+        let (segments, copies) = read_table(&device.name(), disk, &superblock).await?;
+        for copy in copies {
+            let (name, segment) = (device.name(), copy.segment);
+            if let Err(error) = mend(disk, &superblock, segment, &copy.entry).await {
+                tracing::warn!(device = %name, segment, %error, "mending an entry");
+            }
+        }
+        Ok(Self::over(core, device, disk, superblock, segments))
+    }
+
+    /// Opens a device to look at it: writes nothing, and says which copies are damaged that
+    /// [`ExtentServer::open`] would mend.
+    ///
+    /// # Errors
+    /// As [`ExtentServer::open`].
+    pub async fn examine(
+        core: &Handle,
+        device: &dyn Device,
+        disk: &Disk,
+    ) -> Result<(Self, Vec<CopyFault>), ExtentError> {
+        let (superblock, bad) = read_superblock(device, disk).await?;
+        let (segments, copies) = read_table(&device.name(), disk, &superblock).await?;
+        let bad = bad.into_iter().zip(0..);
+        let mut faults: Vec<CopyFault> = bad
+            .filter_map(|(bad, copy)| {
+                Some(CopyFault {
+                    segment: None,
+                    copy,
+                    source: bad?,
+                })
+            })
+            .collect();
+        for of in copies {
+            let bad = of.bad.into_iter().zip(0..);
+            faults.extend(bad.filter_map(|(bad, copy)| {
+                Some(CopyFault {
+                    segment: Some(of.segment),
+                    copy,
+                    source: bad?,
+                })
+            }));
+        }
+        let this = Self::over(core, device, disk, superblock, segments);
+        Ok((this, faults))
+    }
+
+    fn over(
+        core: &Handle,
+        device: &dyn Device,
+        disk: &Disk,
+        superblock: Superblock,
+        segments: Vec<Segment>,
+    ) -> Self {
+        Self {
             inner: Rc::new(Inner {
                 disk: disk.clone(),
                 device: device.name(),
@@ -134,7 +208,7 @@ impl ExtentServer {
                 next: Cell::new(0),
                 changes: Semaphore::new(1),
             }),
-        })
+        }
     }
 }
 
@@ -160,8 +234,11 @@ async fn write_superblock(disk: &Disk, superblock: &Superblock, at: u64) -> Resu
     disk.write(buf, at, Durable::Yes).await.0
 }
 
-/// The superblock that counts: the first that is sound and ready. The other one is mended.
-async fn read_superblock(device: &dyn Device, disk: &Disk) -> Result<Superblock, ExtentError> {
+/// The superblock that counts, the first that is sound and ready, and what is wrong with each.
+async fn read_superblock(
+    device: &dyn Device,
+    disk: &Disk,
+) -> Result<(Superblock, [Option<FormatError>; 2]), ExtentError> {
     let (name, geometry) = (device.name(), device.geometry());
     let block = geometry.block.max(512);
     let what = "a superblock";
@@ -213,36 +290,55 @@ async fn read_superblock(device: &dyn Device, disk: &Disk) -> Result<Superblock,
     if slot_of(device).is_ok_and(|slot| slot > superblock.slot) {
         tracing::warn!(device = %name, "the device writes more at once than it did when it was formatted");
     }
-    for (at, found) in SUPERBLOCKS.into_iter().zip(found) {
-        if let Err(error) = found {
-            tracing::warn!(device = %name, %error, "a superblock is damaged: writing it anew");
-            if let Err(error) = write_superblock(disk, &superblock, at).await {
-                tracing::warn!(device = %name, %error, "writing a superblock anew");
-            }
-        }
-    }
-    Ok(superblock)
+    Ok((superblock, found.map(Result::err)))
 }
 
-/// Reads both copies of the table.
+/// Writes superblocks anew that are damaged.
+async fn mend_superblocks(
+    name: &Arc<str>,
+    disk: &Disk,
+    superblock: &Superblock,
+    bad: [Option<FormatError>; 2],
+) {
+    for (at, bad) in SUPERBLOCKS.into_iter().zip(bad) {
+        let Some(error) = bad else {
+            continue;
+        };
+        tracing::warn!(device = %name, %error, "a superblock is damaged: writing it anew");
+        if let Err(error) = write_superblock(disk, superblock, at).await {
+            tracing::warn!(device = %name, %error, "writing a superblock anew");
+        }
+    }
+}
+
+/// Reads both copies of the table. Returns what the segments hold, and whose copies are not the same.
 async fn read_table(
     name: &Arc<str>,
     disk: &Disk,
     superblock: &Superblock,
-) -> Result<Vec<Segment>, ExtentError> {
+) -> Result<(Vec<Segment>, Vec<Copies>), ExtentError> {
     let copies = [
         read_copy(disk, superblock, 0).await?,
         read_copy(disk, superblock, 1).await?,
     ];
     let mut segments = Vec::with_capacity(superblock.segments as usize);
     let [first, copy] = copies;
+    let mut differing = Vec::new();
     for (number, pair) in (0..).zip(first.into_iter().zip(copy)) {
         let mut segment = Segment::default();
+        let bad = [
+            pair.0.as_ref().err().copied(),
+            pair.1.as_ref().err().copied(),
+        ];
         match settle(pair) {
             Ok((entry, is_same)) => {
                 segment.entry = entry;
-                if !is_same && let Err(error) = mend(disk, superblock, number, &entry).await {
-                    tracing::warn!(device = %name, segment = number, %error, "mending an entry");
+                if !is_same {
+                    differing.push(Copies {
+                        segment: number,
+                        entry,
+                        bad,
+                    });
                 }
             }
             Err(source) => {
@@ -252,7 +348,7 @@ async fn read_table(
         }
         segments.push(segment);
     }
-    Ok(segments)
+    Ok((segments, differing))
 }
 
 /// Which of two copies counts, and whether both say so.

@@ -28,8 +28,8 @@ use rt::Handle;
 use rt::sync::Semaphore;
 
 pub use append::Appending;
-pub use format::FormatOptions;
-pub(crate) use walk::{Found, Walk};
+pub use format::{CopyFault, FormatOptions};
+pub(crate) use walk::{Found, Walk, recovered_length};
 
 use crate::error::ExtentError;
 use crate::format::entry::SegmentState;

@@ -272,7 +272,7 @@ impl Walk {
 /// that this place was on the medium when it was composed: then what is here is no torn tail but damage,
 /// which stays in the extent, and is named by whoever reads it. A page that the device does not give is
 /// neither: whether it was acknowledged cannot be known, and it may come back.
-pub(super) async fn recovered_length(
+pub(crate) async fn recovered_length(
     server: &ExtentServer,
     at: ExtentPlace,
     known: u32,

@@ -41,7 +41,9 @@ pub enum FormatError {
         what: &'static str,
     },
     /// A version that this program does not know.
-    #[error("format version {found}, but this program reads {FORMAT_VERSION}")]
+    #[error(
+        "it has format version {found}, and this program reads {FORMAT_VERSION} (use the program that wrote it)"
+    )]
     Version {
         /// The version found.
         found: u16,

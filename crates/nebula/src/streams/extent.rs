@@ -306,7 +306,10 @@ impl StreamServer {
         Err(failed.map_or(StreamError::Full { stream }, Into::into))
     }
 
-    async fn extent_rows(&self, stream: StreamId) -> Result<Vec<(u32, ExtentRow)>, StreamError> {
+    pub(super) async fn extent_rows(
+        &self,
+        stream: StreamId,
+    ) -> Result<Vec<(u32, ExtentRow)>, StreamError> {
         let all = scan(&*self.inner.engine, rows::extents_of(stream)).await?;
         let parsed = all.into_iter().map(|(key, row)| {
             let number = rows::number_of(&key).ok_or_else(|| rows::nonsense("an extent"))?;
@@ -356,7 +359,7 @@ fn put_sealed(
 }
 
 /// What the first frame of a sealed extent says of the length of the extent before it.
-async fn previous_of(
+pub(super) async fn previous_of(
     server: &ExtentServer,
     place: ExtentPlace,
     sealed: Sealed,

@@ -5,10 +5,12 @@
 //! | `mod` | the server: create, delete, list |
 //! | `rows` | what stands in the metadata engine |
 //! | `change` | one change of a stream's rows, as one transaction |
+//! | `examine` | what reads a stream that nobody has taken over |
 //! | `extent` | a stream's extents: new ones, sealed ones, released ones; who takes a stream over |
 //! | `map` | where a stream's extents are, for its readers and its writer |
 
 mod change;
+mod examine;
 mod extent;
 mod map;
 mod rows;
@@ -22,6 +24,7 @@ use std::rc::Rc;
 use meta::{Engine, Outcome, Transaction};
 use rt::Handle;
 
+pub use examine::Examined;
 pub use extent::ExtentInfo;
 pub(crate) use extent::Held;
 pub(crate) use map::{Located, StreamMap};
@@ -69,15 +72,7 @@ impl StreamServer {
         engine: Rc<dyn Engine>,
         disks: Vec<ExtentServer>,
     ) -> Result<Self, StreamError> {
-        let this = Self {
-            inner: Rc::new(Inner {
-                core: core.clone(),
-                engine,
-                disks,
-                ids: RefCell::new(0..0),
-                maps: RefCell::default(),
-            }),
-        };
+        let this = Self::over(core, engine, disks);
         this.free_what_nobody_has().await?;
         for (stream, row) in this.rows().await? {
             if row.is_deleted {
@@ -85,6 +80,24 @@ impl StreamServer {
             }
         }
         Ok(this)
+    }
+
+    /// A server that only looks: it leaves everything as it is, and what a crash has left too.
+    #[must_use]
+    pub fn examine(core: &Handle, engine: Rc<dyn Engine>, disks: Vec<ExtentServer>) -> Self {
+        Self::over(core, engine, disks)
+    }
+
+    fn over(core: &Handle, engine: Rc<dyn Engine>, disks: Vec<ExtentServer>) -> Self {
+        Self {
+            inner: Rc::new(Inner {
+                core: core.clone(),
+                engine,
+                disks,
+                ids: RefCell::new(0..0),
+                maps: RefCell::default(),
+            }),
+        }
     }
 
     /// Makes a stream without extents. One commit.
@@ -220,9 +233,20 @@ impl StreamServer {
     }
 
     /// Frees segments of extents that no row has: what was created and not committed, or the other way
-    /// round. All are looked at before one is freed: rows that are older than the disk, or another disk's,
-    /// must not have it emptied.
+    /// round.
     async fn free_what_nobody_has(&self) -> Result<(), StreamError> {
+        for (disk, place) in self.unknown_extents().await? {
+            disk.free(place).await?;
+        }
+        Ok(())
+    }
+
+    /// Extents on the disks that no row has. All are looked at before one is freed: rows that are older than
+    /// the disk, or another disk's, must not have it emptied.
+    ///
+    /// # Errors
+    /// [`StreamError::NotOurs`], the engine's.
+    pub async fn unknown_extents(&self) -> Result<Vec<(ExtentServer, ExtentPlace)>, StreamError> {
         let streams: HashMap<_, _> = self.rows().await?.into_iter().collect();
         let ids = self.inner.engine.get(rows::IDS).await?;
         let next = ids.map_or(Ok(1), |row| rows::parse_ids(&row.value))?;
@@ -251,13 +275,10 @@ impl StreamServer {
                     });
                 }
                 let (extent, segment) = (info.extent, info.segment);
-                unknown.push((disk, ExtentPlace { extent, segment }));
+                unknown.push((disk.clone(), ExtentPlace { extent, segment }));
             }
         }
-        for (disk, place) in unknown {
-            disk.free(place).await?;
-        }
-        Ok(())
+        Ok(unknown)
     }
 
     /// An id that nobody has.
