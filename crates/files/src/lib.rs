@@ -17,6 +17,7 @@
 //! | `holds` | [`Holder`], [`Share`], [`Lock`], [`Delegation`]: what clients hold of a file |
 //! | `error` | [`Error`]: why an operation was refused |
 //! | `file_system` | [`FileSystem`]: the trait |
+//! | [`waits`] | where a request's time goes, for doors that want to know |
 //! | [`model`] | a file system in memory, with which others are compared |
 //!
 //! Everything that a request changes or reads is named by a [`Handle`], and handles are what requests
@@ -34,6 +35,7 @@ mod holds;
 pub mod model;
 mod name;
 mod request;
+pub mod waits;
 
 pub use access::{Access, allowed};
 pub use answer::{Answer, ChangeInfo, DirEntry, ReadDone, SeekDone, WriteDone};

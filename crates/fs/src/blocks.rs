@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use filelayer::{BLOCK, DataUnit, Fid, FileError, PAGE, Stability};
+use files::waits::{Wait, waiting};
 use files::{Error, Handle, Pending, SeekFor};
 use index::{BlockId, Blocks, CopyHow, Mark, Recovered, Room, Span};
 use nebula::extents::ExtentServer;
@@ -192,7 +193,8 @@ impl Blocks for UnitBlocks {
     fn commit(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<[u8; 8], Error>> {
         Box::pin(async move {
             let fids: Vec<Fid> = blocks.into_iter().map(|block| Fid(block.0)).collect();
-            let done = self.unit.commit(&fids).await.map_err(of_data)?;
+            let done = waiting(Wait::Write, self.unit.commit(&fids)).await;
+            let done = done.map_err(of_data)?;
             Ok(done.verifier.to_be_bytes())
         })
     }

@@ -3,6 +3,7 @@
 use std::future::ready;
 
 use filelayer::{Fid, Stability as Durability};
+use files::waits::{Wait, waiting};
 use files::{
     Answer, Caller, Error, Event, FileSystem, Handle, Pending, Range, ReadDone, Request, Stability,
     WriteDone,
@@ -45,7 +46,8 @@ impl FileSystem for Local {
                     continue;
                 };
                 let unit = &self.inner.blocks.unit;
-                let read = unit.read(Fid(span.block.0), span.from, span.len, out).await;
+                let read = unit.read(Fid(span.block.0), span.from, span.len, out);
+                let read = waiting(Wait::Read, read).await;
                 if let Err(error) = read {
                     out.truncate(begin);
                     return Err(of_data(error));
@@ -135,7 +137,8 @@ impl Local {
             let fid = Fid(span.block.0);
             let growing = self.inner.growth.begin(fid, u64::from(unit.used(fid)));
             let mark = mark(plan.mark_of(piece));
-            let done = unit.write(fid, span.from, part, mark, durability).await;
+            let done = unit.write(fid, span.from, part, mark, durability);
+            let done = waiting(Wait::Write, done).await;
             stored.grown += growing.grown(u64::from(unit.used(fid)));
             match done {
                 Ok(done) => stored.verifier = stored.verifier.or(Some(done.verifier)),

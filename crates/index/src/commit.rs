@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use files::waits::{Wait, waiting};
 use files::{Answer, Attributes, Error, FileId, Handle, Name, VolumeId};
 use meta::{Compare, Key, LimitError, Outcome, Transaction, Value, Write};
 
@@ -402,7 +403,7 @@ impl Inner {
             stop,
             is_certain: true,
         };
-        let outcome = self.engine.commit(transaction).await;
+        let outcome = waiting(Wait::Commit, self.engine.commit(transaction)).await;
         match outcome.map_err(|error| certain(engine_error(error).into()))? {
             Outcome::Committed(revision) => Ok(revision),
             Outcome::Conflict => {

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::rc::Rc;
 
+use files::waits::inherit;
 use files::{Answer, Caller, Error, Event, Handle, Pending, Range, Request, VolumeId};
 
 use crate::counts::Counts;
 use crate::data::{ReadPlan, WritePlan};
 use crate::inner::Inner;
-use crate::options::{Format, Options, Quota};
+use crate::options::{Format, Options, Quota, VolumeUse};
 use crate::recover::OpenError;
 use crate::slots::{Mode, Place};
+use crate::volumes::VolumeState;
 
 /// The namespace, attributes and block maps of all volumes, as one owner of virtual nodes has them. Its
 /// requests are tasks of one core; cloning costs one increment.
@@ -57,7 +59,7 @@ impl Index {
             let held = self.inner.slots.enter(&self.inner.places(&request));
             let inner = self.inner.clone();
             let carried = inner.carry_out(caller.clone(), request, held);
-            let task = self.inner.core.spawn(carried);
+            let task = self.inner.core.spawn(inherit(carried));
             // A task that does not end with its own answer has panicked, or its core has ended.
             task.await.unwrap_or(Err(Error::Io))
         })
@@ -96,7 +98,7 @@ impl Index {
             let held = self.inner.slots.enter(&[(Place::Object(file), Mode::Data)]);
             let (inner, caller) = (self.inner.clone(), caller.clone());
             let planned = async move { inner.begin_write(&caller, file, range, held).await };
-            let task = self.inner.core.spawn(planned);
+            let task = self.inner.core.spawn(inherit(planned));
             task.await.unwrap_or(Err(Error::Io))
         })
     }
@@ -133,6 +135,24 @@ impl Index {
     #[must_use]
     pub fn live_objects(&self) -> usize {
         self.inner.state.borrow().live.len()
+    }
+
+    /// The volumes, in order.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeUse> {
+        let state = self.inner.state.borrow();
+        let volume = |(volume, of): (&VolumeId, &VolumeState)| VolumeUse {
+            volume: *volume,
+            quota: Quota {
+                bytes: of.row.bytes_max,
+                files: of.row.files_max,
+            },
+            bytes: of.bytes(),
+            files: of.files(),
+        };
+        let mut all: Vec<VolumeUse> = state.volumes.iter().map(volume).collect();
+        all.sort_unstable_by_key(|one| one.volume);
+        all
     }
 
     /// Makes a volume, or sets the bounds of one.

@@ -18,6 +18,7 @@ mod size;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use files::waits::{Wait, waiting};
 use files::{Answer, Caller, Error, Handle, Range, SeekDone, SeekFor, Share};
 
 use crate::blocks::{BLOCK_LEN, BlockId, Mark, Span};
@@ -136,7 +137,7 @@ impl Inner {
         range: Range,
         held: Held,
     ) -> Result<ReadPlan, Error> {
-        held.ready().await;
+        waiting(Wait::Queue, held.ready()).await;
         let loaded = self.file(file).await?;
         self.need_io(caller, file, &loaded, Share::READ)?;
         let size = loaded.inode.attributes.size;
@@ -180,7 +181,7 @@ impl Inner {
         range: Range,
         held: Held,
     ) -> Result<WritePlan, Error> {
-        held.ready().await;
+        waiting(Wait::Queue, held.ready()).await;
         for _ in 0..TRIES_MAX {
             match self.try_begin_write(caller, file, range, &held).await {
                 // Others have begun meanwhile: the mark has to be renewed.

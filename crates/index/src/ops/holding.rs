@@ -1,5 +1,6 @@
 //! Opens, locks, delegations, and the grace period. All of it is in memory.
 
+use files::waits::{Wait, waiting};
 use files::{Answer, Caller, Delegation, Error, Handle, Holder, Lock, Request, Share};
 
 use crate::inner::{Inner, Job, Stop};
@@ -169,7 +170,7 @@ impl Inner {
             }
             let alone = [(Place::Object(file), Mode::Exclusive)];
             let held = self.slots.enter(&alone);
-            held.ready().await;
+            waiting(Wait::Queue, held.ready()).await;
             if let Err(stop) = self.end_orphan(file).await {
                 tracing::debug!(?file, ?stop, "an orphan ends later");
             }

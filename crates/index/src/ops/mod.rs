@@ -22,6 +22,7 @@ mod xattrs;
 
 use std::rc::Rc;
 
+use files::waits::{Wait, waiting};
 use files::{Answer, Caller, Delegation, Error, Handle, Name, New, Once, Request, Share, allowed};
 use meta::Row;
 
@@ -124,7 +125,7 @@ impl Inner {
         request: Request,
         held: Held,
     ) -> Result<Answer, Error> {
-        held.ready().await;
+        waiting(Wait::Queue, held.ready()).await;
         self.count(|counts| counts.requests += 1);
         for _ in 0..TRIES_MAX {
             match self.attempt(&caller, &request, &held).await {

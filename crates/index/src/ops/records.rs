@@ -1,5 +1,6 @@
 //! Rows of the door's own. They belong to no virtual node: a door is one process, and the last word counts.
 
+use files::waits::{Wait, waiting};
 use files::{Answer, Error};
 use meta::{Outcome, Transaction};
 
@@ -39,7 +40,7 @@ impl Inner {
 
     /// It is fine a second time, so that an open end is repeated.
     async fn commit_record(&self, transaction: Transaction) -> Result<Answer, Stop> {
-        let outcome = self.engine.commit(transaction).await;
+        let outcome = waiting(Wait::Commit, self.engine.commit(transaction)).await;
         match outcome.map_err(engine_error)? {
             Outcome::Committed(_) => {
                 self.count(|counts| counts.commits += 1);

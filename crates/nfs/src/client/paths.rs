@@ -324,6 +324,22 @@ impl Files {
         self.client.call(&operations).await?.ok().map(drop)
     }
 
+    /// Gives an object another name, in the same file system. What has that name already is replaced at once.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn rename(&self, from: &str, to_path: &str) -> Result<(), ClientError> {
+        let ((from, old), (parent, new)) = (parent_of(from)?, parent_of(to_path)?);
+        let mut operations = to(from);
+        operations.push(NfsArgop4::Savefh);
+        operations.extend(to(parent));
+        operations.push(NfsArgop4::Rename(Rename4Args {
+            oldname: Opaque(old.as_bytes()),
+            newname: Opaque(new.as_bytes()),
+        }));
+        self.client.call(&operations).await?.ok().map(drop)
+    }
+
     /// Opens a file to read it, or makes one, or empties it, to write it.
     async fn open(&self, path: &str, write: Option<u32>) -> Result<Opened, ClientError> {
         let (parent, name) = parent_of(path)?;

@@ -43,17 +43,38 @@ pub(super) fn message(record: &[u8]) -> Result<After<'_>, CallError> {
     }
 }
 
-/// Carries a call out; returns its answer as a record.
-pub(super) async fn answer(door: &Door, connection: &Rc<Connection>, record: &[u8]) -> Vec<u8> {
+/// What a call was for, and how it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called {
+    /// That of its operations that says most.
+    pub(super) operation: NfsOpnum4,
+    pub(super) status: Nfsstat4,
+}
+
+impl Called {
+    /// It had no operation.
+    const NOTHING: Self = Self {
+        operation: NfsOpnum4(0),
+        status: Nfsstat4::NFS4_OK,
+    };
+}
+
+/// Carries a call out; returns its answer as a record, and what it was for.
+pub(super) async fn answer(
+    door: &Door,
+    connection: &Rc<Connection>,
+    record: &[u8],
+) -> (Vec<u8>, Called) {
     let mut out = Encoder::new(Vec::with_capacity(512));
     let marker = out.later();
+    let mut called = Called::NOTHING;
     if let Ok(After::Call(call, from)) = message(record) {
         let size = record.len();
-        carry_out(door, connection, &call, (from, size), &mut out).await;
+        called = carry_out(door, connection, &call, (from, size), &mut out).await;
     }
     let len = (out.size() - 4) as u32;
     out.fill_in(marker, len | 1 << 31);
-    out.into_bytes()
+    (out.into_bytes(), called)
 }
 
 async fn carry_out(
@@ -62,7 +83,7 @@ async fn carry_out(
     call: &Call<'_>,
     (from, request_size): (Decoder<'_>, usize),
     out: &mut Encoder,
-) {
+) -> Called {
     let begin = out.size();
     let reply = |outcome| Reply {
         xid: call.xid,
@@ -71,7 +92,10 @@ async fn carry_out(
     let user = match Credential::of(&call.credential) {
         Ok(Credential::None) => None,
         Ok(Credential::Sys(user)) => Some(User::from(&user)),
-        Err(refused) => return out.put(&reply(Outcome::AuthError(refused))),
+        Err(refused) => {
+            out.put(&reply(Outcome::AuthError(refused)));
+            return Called::NOTHING;
+        }
     };
     let outcome = match (call.program, call.version, call.procedure) {
         (program, _, _) if program != rpc::NFS_PROGRAM => Outcome::ProgramUnavailable,
@@ -84,12 +108,13 @@ async fn carry_out(
     };
     out.put(&reply(outcome));
     if outcome != Outcome::Success || call.procedure == rpc::PROC_NULL {
-        return;
+        return Called::NOTHING;
     }
     let arguments = CompoundArgs::take(from);
     let Ok(mut arguments) = arguments else {
         out.truncate(begin);
-        return out.put(&reply(Outcome::GarbageArguments));
+        out.put(&reply(Outcome::GarbageArguments));
+        return Called::NOTHING;
     };
     door.count(|counts| counts.compounds += 1);
     let compound = Compound {
@@ -104,12 +129,13 @@ async fn carry_out(
         client: None,
         on_slot: None,
         operation: 0,
+        main: NfsOpnum4(0),
         operations: arguments.left(),
         request_size,
         size_max: 0,
         reserved: Reserved::new(&door.budget),
     };
-    carry_out_compound(compound, &mut arguments, out).await;
+    carry_out_compound(compound, &mut arguments, out).await
 }
 
 impl From<&AuthSys<'_>> for User {
@@ -126,7 +152,7 @@ async fn carry_out_compound(
     mut compound: Compound<'_>,
     arguments: &mut CompoundArgs<'_>,
     out: &mut Encoder,
-) {
+) -> Called {
     let status_later = out.later();
     out.put(&arguments.tag);
     let count_later = out.later();
@@ -141,6 +167,10 @@ async fn carry_out_compound(
     compound.door.count(|counts| counts.operations += counted);
     out.fill_in(status_later, status.0);
     out.fill_in(count_later, results);
+    Called {
+        operation: compound.main,
+        status,
+    }
 }
 
 /// A compound of 4.1 or later: its first operation is SEQUENCE, or it is one that needs no session.
@@ -181,6 +211,7 @@ async fn in_session(
         Ok(Begun::New(resok)) => {
             let door = compound.door;
             let _in_any_case = Busy { door, of: &of };
+            compound.main = NfsOpnum4::OP_SEQUENCE;
             put(out, NfsOpnum4::OP_SEQUENCE, Ok(resok));
             let second = arguments.clone();
             let status = compound.run(arguments, out).await;

@@ -13,7 +13,7 @@ use super::budget::Reserved;
 use super::connection::Connection;
 use super::handles::Place;
 use super::states::{CURRENT, ClientId, Held, Named, StateNum};
-use super::{Door, status};
+use super::{Door, measure, status};
 
 /// The user on whose behalf a call is made, as AUTH_SYS says; none: AUTH_NONE.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub(super) struct Compound<'a> {
     pub(super) on_slot: Option<OnSlot>,
     /// Which operation it is at, from 0.
     pub(super) operation: u32,
+    /// The operation so far that says most of what it is for.
+    pub(super) main: NfsOpnum4,
     /// How many there are.
     pub(super) operations: u32,
     /// Bytes of the request, RPC's header among them.
@@ -91,6 +93,13 @@ pub(super) const fn change(info: files::ChangeInfo) -> ChangeInfo4 {
     }
 }
 
+/// Which operation's result begins there.
+fn number_at(begin: usize, out: &Encoder) -> NfsOpnum4 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&out.as_bytes()[begin..begin + 4]);
+    NfsOpnum4(u32::from_be_bytes(number))
+}
+
 impl Compound<'_> {
     /// Carries out the operations that follow in the request, and puts their results: until one fails.
     pub(super) async fn run(&mut self, from: &mut CompoundArgs<'_>, out: &mut Encoder) -> Nfsstat4 {
@@ -99,6 +108,10 @@ impl Compound<'_> {
             let Some(status) = self.next(from, out).await else {
                 return Nfsstat4::NFS4_OK;
             };
+            let number = number_at(begin, out);
+            if measure::weight(number) > measure::weight(self.main) {
+                self.main = number;
+            }
             if out.size() > self.size_max {
                 return self.too_large(begin, out);
             }
@@ -111,8 +124,7 @@ impl Compound<'_> {
 
     /// The result is more than the client takes: it is told so in its place.
     fn too_large(&mut self, begin: usize, out: &mut Encoder) -> Nfsstat4 {
-        let mut number = [0; 4];
-        number.copy_from_slice(&out.as_bytes()[begin..begin + 4]);
+        let number = number_at(begin, out);
         out.truncate(begin);
         let is_cached = self.on_slot.is_some_and(|on| on.is_cached);
         let status = match (self.minor, is_cached) {
@@ -121,7 +133,7 @@ impl Compound<'_> {
             _ => Nfsstat4::NFS4ERR_REP_TOO_BIG,
         };
         self.operation += 1;
-        put_failed(out, NfsOpnum4(u32::from_be_bytes(number)), status)
+        put_failed(out, number, status)
     }
 
     /// One operation.

@@ -17,7 +17,8 @@ use crate::rpc::{
 use crate::xdr::Encoder;
 
 use super::budget::Budget;
-use super::call::{After, answer, message};
+use super::call::{After, message};
+use super::measure::measured;
 use super::{Door, RECORD_MAX};
 
 /// Requests of one connection that are carried out at a time: more wait in its socket.
@@ -275,11 +276,12 @@ async fn receive(
                 After::Call(..) => {
                     let (door, connection) = (Rc::clone(door), Rc::clone(connection));
                     let record = record.to_vec();
+                    let begun = door.core.now();
                     let core = door.core.clone();
                     connection.waits(record.len());
                     drop(core.spawn(async move {
                         let whole = EndOnPanic(&connection);
-                        let answer = answer(&door, &connection, &record).await;
+                        let answer = measured(&door, &connection, &record, begun).await;
                         connection.waits_no_more(record.len());
                         connection.send(answer);
                         drop((permit, whole));

@@ -10,6 +10,7 @@
 //! | `call` | one call: RPC, then a compound of 4.0, or of 4.1 and 4.2 with its slot |
 //! | `compound`, `operations` | operations one after the other, one concern a file |
 //! | `clients`, `sessions`, `states`, `owners` | who there is, and what they hold |
+//! | `measure` | calls by operation, how long they took, and the log of slow ones |
 //! | `turns` | requests of one owner at one file, one after the other |
 //! | `grace`, `lapse`, `recall` | reclaiming after a restart, leases that run out, delegations wanted back |
 //! | `handles`, `exports`, `attributes`, `status` | what files are called, where and to whom they are served |
@@ -24,6 +25,7 @@ mod exports;
 mod grace;
 mod handles;
 mod lapse;
+mod measure;
 mod operations;
 mod owners;
 mod recall;
@@ -39,6 +41,8 @@ use std::time::Duration;
 use files::{Answer, Caller, Error, FileSystem, Request};
 use rt::net::Listener;
 use thiserror::Error as ThisError;
+
+pub use measure::{Latencies, OperationCounts};
 
 pub use exports::{Export, ExportError, Network, NotNetwork, Squash};
 
@@ -81,6 +85,8 @@ pub struct Options {
     pub bytes_max: usize,
     /// Whether files are delegated to clients.
     pub delegations: bool,
+    /// Calls that take so long are written to the log, with what they waited for.
+    pub slow: Option<Duration>,
 }
 
 impl Options {
@@ -95,6 +101,7 @@ impl Options {
             connections_max: 10_000,
             bytes_max: 256 << 20,
             delegations: true,
+            slow: None,
         }
     }
 }
@@ -144,6 +151,18 @@ pub struct Counts {
     pub states: u64,
     /// Owners of opens and locks.
     pub owners: u64,
+    /// Opens.
+    pub opens: u64,
+    /// Lock-owners' locks of a file.
+    pub locks: u64,
+    /// Delegations that clients have.
+    pub delegated: u64,
+    /// Bytes of calls.
+    pub bytes_in: u64,
+    /// Bytes of answers.
+    pub bytes_out: u64,
+    /// Calls that took longer than [`Options::slow`].
+    pub slow: u64,
 }
 
 /// A door of a core.
@@ -167,6 +186,7 @@ pub struct Door {
     grace_until_ms: Cell<Option<u64>>,
     grace_over: rt::sync::Notify,
     counts: Cell<Counts>,
+    measures: measure::Measures,
 }
 
 impl Door {
@@ -199,6 +219,7 @@ impl Door {
             grace_until_ms: Cell::new(None),
             grace_over: rt::sync::Notify::new(),
             counts: Cell::default(),
+            measures: measure::Measures::new(core, options.slow),
             fs,
         });
         door.restore().await?;
@@ -235,14 +256,28 @@ impl Door {
     /// What has been done so far, and what there is.
     #[must_use]
     pub fn counts(&self) -> Counts {
+        let (opens, locks, delegated) = self.states.borrow().by_kind();
+        let (bytes_in, bytes_out, slow) = self.measures.totals();
         Counts {
             bytes: self.budget.taken() as u64,
+            opens,
+            locks,
+            delegated,
+            bytes_in,
+            bytes_out,
+            slow,
             clients: self.clients.borrow().len() as u64,
             sessions: self.sessions.borrow().len() as u64,
             states: self.states.borrow().count() as u64,
             owners: self.states.borrow().owners.count() as u64,
             ..self.counts.get()
         }
+    }
+
+    /// Calls by what they were for, since the door was opened.
+    #[must_use]
+    pub fn operations(&self) -> Vec<OperationCounts> {
+        self.measures.operations()
     }
 
     /// Whether clients are still claiming what they held before the restart.

@@ -295,6 +295,19 @@ impl States {
         self.slots.len() - self.free.len()
     }
 
+    /// Opens, locks and delegations. Looks at all of them.
+    pub(super) fn by_kind(&self) -> (u64, u64, u64) {
+        let (mut opens, mut locks, mut delegations) = (0, 0, 0);
+        for state in self.slots.iter().filter_map(|slot| slot.state.as_ref()) {
+            match state.held {
+                Held::Open(_) => opens += 1,
+                Held::Lock { .. } => locks += 1,
+                Held::Delegation { .. } => delegations += 1,
+            }
+        }
+        (opens, locks, delegations)
+    }
+
     pub(super) fn get(&self, num: StateNum) -> Option<&State> {
         self.slots.get(num as usize)?.state.as_ref()
     }

@@ -8,6 +8,7 @@ mod kept;
 mod lost;
 mod owners;
 mod random;
+mod measure;
 mod recalls;
 mod rules;
 mod rules_of_files;
