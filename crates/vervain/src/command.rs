@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use crate::cli::Unseen;
 use crate::cli::{
     DelFlags, FsFlags, GetFlags, IncrFlags, ServeFlags, SetFlags, ShellFlags, SoakClient,
     SoakFlags, StatsFlags, StoreFlags, TouchFlags, explain,
@@ -17,6 +18,9 @@ use crate::programs::{DevicesFlags, EnvFlags, RunFlags};
 
 /// The command did what it was asked, and the answer is no.
 const NO: u8 = 1;
+
+/// The command makes no sense, or there is nothing to find out whether the answer is yes or no.
+const UNSEEN: u8 = 2;
 
 /// Data-centre storage services at RDMA speed, on any machine.
 #[derive(Parser, Debug)]
@@ -132,7 +136,8 @@ pub fn conclude(program: &str, done: anyhow::Result<bool>) -> ExitCode {
         Err(error) => {
             // Nothing to do about a stderr that is closed.
             let _ = writeln!(std::io::stderr(), "{program}: {}", explain(&error));
-            ExitCode::from(NO)
+            let is_unseen = error.downcast_ref::<Unseen>().is_some();
+            ExitCode::from(if is_unseen { UNSEEN } else { NO })
         }
     }
 }

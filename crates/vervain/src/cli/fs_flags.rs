@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bench::units;
 use clap::{Args, Subcommand, ValueEnum};
@@ -41,6 +42,90 @@ pub(crate) enum FsWhat {
     Rm(FsPaths),
     /// Print how much room there is.
     Df(FsPaths),
+    /// Read everything of a file system that is not served, and say what is damaged. Exits with 0 if all is sound,
+    /// 1 if not, and 2 if it could not be looked at.
+    Check(FsCheck),
+    /// Print what a served file system does and holds.
+    Status(FsAbout),
+    /// Show on a terminal what a served file system does, over and over.
+    Top(FsTop),
+    /// List the volumes of a file system, or make one.
+    Volume(FsVolume),
+    /// Set what a volume may use.
+    Quota(FsQuota),
+}
+
+/// `vervain fs check`.
+#[derive(Args, Debug)]
+pub(crate) struct FsCheck {
+    /// The directory that holds the file system.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+}
+
+/// Which served file system is asked about itself.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct FsAbout {
+    /// The directory that a process of this machine serves.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// What was given to `fs serve --metrics`, of any machine.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) from: Option<SocketAddr>,
+}
+
+/// `vervain fs top`.
+#[derive(Args, Debug)]
+pub(crate) struct FsTop {
+    #[command(flatten)]
+    pub(crate) about: FsAbout,
+    /// How often it looks.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub(crate) every: Duration,
+    /// Look so many times, and end.
+    #[arg(long, value_name = "N")]
+    pub(crate) times: Option<u64>,
+}
+
+/// `vervain fs volume`.
+#[derive(Args, Debug)]
+pub(crate) struct FsVolume {
+    #[command(subcommand)]
+    pub(crate) what: FsVolumeWhat,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum FsVolumeWhat {
+    /// List them: what they use, and what they may.
+    Ls(FsVolumeLs),
+    /// Make one. It is served from the next start of `fs serve` on.
+    Create(FsQuota),
+}
+
+/// `vervain fs volume ls`.
+#[derive(Args, Debug)]
+pub(crate) struct FsVolumeLs {
+    /// The directory that holds the file system, served or not.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+}
+
+/// A volume, and what it may use.
+#[derive(Args, Debug)]
+pub(crate) struct FsQuota {
+    /// The directory that holds the file system, served or not.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    /// The volume's name; the first one's is `main`.
+    #[arg(value_name = "VOLUME")]
+    pub(crate) name: String,
+    /// Bytes that its files may occupy, such as 10G; without this flag as many as there are.
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub(crate) bytes: Option<u64>,
+    /// Files, directories and other objects, its root among them; without this flag as many as fit.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) files: Option<u64>,
 }
 
 /// Which server.
@@ -49,6 +134,10 @@ pub(crate) struct FsServer {
     /// Where the file system is served.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2049")]
     pub(crate) server: SocketAddr,
+    /// How long to try again while the server restarts, or has its clients claim what they had before that. 10 s for the
+    /// one and 120 s for the other, if it is not given.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl FsServer {
@@ -131,7 +220,7 @@ pub(crate) struct FsServe {
     /// Where NFS is served. If the port of an address of this machine alone is taken and was not asked for, the next free one is used.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
-    /// The path that clients mount.
+    /// The path that clients mount. With more volumes than the first, each has its name below it.
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) export: String,
     /// Which of the clients' users become nobody; root by default, unless only this machine is served.
@@ -140,6 +229,13 @@ pub(crate) struct FsServe {
     /// Clients that may mount, an address or a network such as 10.0.0.0/8; may be given again. All that can connect, by default.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow: Vec<Network>,
+    /// Where to tell what it does: Prometheus asks for /metrics there, `fs status --from` for /status. To everybody who can
+    /// connect.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Write calls to the log that take so many milliseconds or more, with what they waited for.
+    #[arg(long, value_name = "MILLIS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) slow: Option<u64>,
     /// Refuse all changes.
     #[arg(long)]
     pub(crate) read_only: bool,

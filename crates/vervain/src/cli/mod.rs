@@ -12,7 +12,10 @@ pub(crate) use flags::{
     DelFlags, Durable, EngineKind, GetFlags, IncrFlags, Io, ServeFlags, SetFlags, ShellFlags,
     SoakClient, SoakFlags, StatsFlags, TouchFlags,
 };
-pub(crate) use fs_flags::{FsData, FsFlags, FsGet, FsPaths, FsPut, FsServe, FsWhat, SquashKind};
+pub(crate) use fs_flags::{
+    FsAbout, FsCheck, FsData, FsFlags, FsGet, FsPaths, FsPut, FsQuota, FsServe, FsServer, FsTop,
+    FsVolume, FsVolumeLs, FsVolumeWhat, FsWhat, SquashKind,
+};
 pub use place::{OpenedNic, open_nic};
 pub(crate) use place::{
     on_a_line, parse_gid, parse_host_address, run_dir, run_dir_of, told_run_dir,
@@ -28,6 +31,16 @@ pub fn door(flags: &ClientFlags) -> Address {
     match &flags.unix {
         Some(path) => Address::Unix(path.clone()),
         None => Address::Tcp(flags.server),
+    }
+}
+
+/// What was to be looked at cannot be: neither yes nor no.
+#[derive(Debug)]
+pub(crate) struct Unseen(pub(crate) String);
+
+impl std::fmt::Display for Unseen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -4,17 +4,32 @@
 //! | --- | --- |
 //! | `mod` | making one |
 //! | `serve` | the process that serves |
-//! | `remote` | files of a served one, without a mount |
+//! | `notify` | what it tells the service manager |
+//! | `control`, `status` | what it tells of itself over HTTP |
+//! | `ask`, `top` | who asks for that, and shows it |
+//! | `volumes` | volumes and quotas |
+//! | `check` | what is damaged in one that is not served |
+//! | `remote`, `again` | files of a served one, without a mount; trying again |
+//! | `place` | its directory: who has it open, when it was last used |
 
+mod again;
+mod ask;
+mod check;
+mod control;
+mod notify;
+mod place;
 mod remote;
 mod serve;
+mod status;
+mod top;
+mod volumes;
 
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use files::Timestamp;
-use fs::{Local, LocalFormat};
+use fs::{Local, LocalError, LocalFormat};
 use serde_json::json;
 
 use crate::cli::{FsData, FsFlags, FsWhat, show_size};
@@ -30,6 +45,11 @@ pub(crate) fn run(flags: &FsFlags, as_json: bool) -> anyhow::Result<bool> {
         FsWhat::Mkdir(of) => remote::mkdir(of).map(|()| true),
         FsWhat::Rm(of) => remote::rm(of),
         FsWhat::Df(of) => remote::df(of, as_json).map(|()| true),
+        FsWhat::Check(of) => check::run(of, as_json),
+        FsWhat::Status(of) => top::status(of, as_json).map(|()| true),
+        FsWhat::Top(of) => top::top(of, as_json).map(|()| true),
+        FsWhat::Volume(of) => volumes::run(of, as_json).map(|()| true),
+        FsWhat::Quota(of) => volumes::quota(of, as_json).map(|()| true),
     }
 }
 
@@ -68,5 +88,13 @@ fn format(data: &FsData, as_json: bool) -> anyhow::Result<()> {
 async fn make(core: &rt::Handle, data: &FsData) -> anyhow::Result<()> {
     let format = LocalFormat::new(data.size as u64, fastrand::u64(..), now());
     let made = Local::format(core, &data.data, &format).await;
-    made.with_context(|| format!("cannot make a file system in {}", data.data.display()))
+    let hint = match made {
+        Err(LocalError::Device(_) | LocalError::Extents(_)) => " (`--size` takes another size)",
+        _ => "",
+    };
+    let made = made.map_err(|error| place::explain(&data.data, error));
+    made.with_context(|| {
+        let (dir, size) = (data.data.display(), show_size(data.size));
+        format!("cannot make a file system of {size} in {dir}{hint}")
+    })
 }

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use files::VolumeId;
 use fs::{Local, LocalOptions};
 use nfs::server::{Door, Export, Options, Squash};
 use rt::net::{Addr, ListenOptions, Listener};
@@ -17,6 +18,10 @@ use serde_json::json;
 
 use crate::cli::{FsServe, SquashKind};
 use crate::serve::stop_on_signals;
+
+use super::control::{self, Control, Served};
+use super::notify::Manager;
+use super::place;
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) fn run(flags: &FsServe, as_json: bool) -> anyhow::Result<()> {
@@ -34,25 +39,39 @@ async fn serve(
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let (listener, address) = listen(core, flags)?;
-    let dir = &flags.data.data;
-    if !Local::is_there(dir) && Local::can_make(dir) {
-        super::make(core, &flags.data).await?;
-    }
-    let mut options = LocalOptions::new(super::clock(), fastrand::u64(..));
-    options.cache_bytes = flags.cache;
-    let fs = Local::open(core, dir, &options).await;
-    let fs = fs.with_context(|| format!("cannot serve {}", dir.display()))?;
-    let mut of_door = Options::new(vec![export(flags, address)]);
+    let metrics = flags
+        .metrics
+        .map(|address| listen_for_metrics(core, address));
+    let metrics = metrics.transpose()?;
+    let fs = open(core, flags).await?;
+    let mut of_door = Options::new(exports(&fs, flags, address).await?);
     of_door.lease = Duration::from_secs(u64::from(flags.lease));
+    of_door.slow = flags.slow.map(Duration::from_millis);
     let door = Door::open(core, Rc::new(fs.clone()), of_door).await?;
+    let control = Control::listen(core, &flags.data.data)?;
+    let served = Rc::new(Served {
+        core: core.clone(),
+        fs: fs.clone(),
+        door: Rc::clone(&door),
+        data: flags.data.data.display().to_string(),
+        listen: address,
+        started: core.now(),
+    });
     let own = fs.clone();
     let mut tasks = vec![core.spawn(async move { own.keep().await })];
     tasks.push(core.spawn(Rc::clone(&door).keep()));
     tasks.push(core.spawn(Rc::clone(&door).serve(listener)));
+    let (listener, _name) = control.into_parts();
+    tasks.push(core.spawn(control::serve(Rc::clone(&served), listener, true)));
+    if let Some(listener) = metrics {
+        tasks.push(core.spawn(control::serve(Rc::clone(&served), listener, false)));
+    }
+    let manager = Manager::of_environment();
     greet(flags, address, as_json);
+    manager.ready(&format!("serving {} on {address}", served.data));
     let mut stop = pin!(shutdown.wait());
     // The tasks end with the core alone, or by a fault.
-    let served = poll_fn(|context| {
+    let ended = poll_fn(|context| {
         if stop.as_mut().poll(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
@@ -65,12 +84,53 @@ async fn serve(
         Poll::Pending
     })
     .await;
+    manager.stopping();
     // Connections that are open yet are told to come again.
     tasks.iter().for_each(rt::JoinHandle::abort);
-    drop(tasks);
+    drop((tasks, served));
     // The next start recovers what cannot be written down now.
     let closed = fs.close().await.context("closing the file system");
-    served.and(closed)
+    ended.and(closed)
+}
+
+/// Opens the file system, which is made first if there is none.
+async fn open(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Local> {
+    let dir = &flags.data.data;
+    if !Local::is_there(dir) && Local::can_make(dir) {
+        super::make(core, &flags.data).await?;
+    }
+    if let Some(behind) = place::clock_went_back(dir, SystemTime::now()) {
+        let behind = behind.as_secs();
+        tracing::warn!(
+            "the clock stands {behind} s before the last change in {}: times of files will seem to go back (set the clock)",
+            dir.display()
+        );
+    }
+    let mut options = LocalOptions::new(super::clock(), fastrand::u64(..));
+    options.cache_bytes = flags.cache;
+    let fs = Local::open(core, dir, &options).await;
+    let fs = fs.map_err(|error| place::explain(dir, error));
+    fs.with_context(|| format!("cannot serve {}", dir.display()))
+}
+
+fn listen_for_metrics(core: &rt::Handle, address: SocketAddr) -> anyhow::Result<Listener> {
+    let listener = Listener::bind(core, &Addr::Tcp(address), ListenOptions::default());
+    listener.with_context(|| format!("cannot tell metrics on {address}"))
+}
+
+/// What is exported: the first volume under the path that was asked for, or all below it, by their names.
+async fn exports(fs: &Local, flags: &FsServe, address: SocketAddr) -> anyhow::Result<Vec<Export>> {
+    let volumes = fs.volumes().await?;
+    if volumes.len() == 1 {
+        return Ok(vec![export(flags, address, &flags.export, Local::VOLUME)]);
+    }
+    let above = flags.export.trim_end_matches('/');
+    let named = volumes
+        .iter()
+        .filter_map(|one| Some((one.name.as_ref()?, one.of.volume)));
+    Ok(named
+        .map(|(name, volume)| export(flags, address, &format!("{above}/{name}"), volume))
+        .collect())
 }
 
 /// Listens where it was asked to, or at the first port that is free.
@@ -86,20 +146,24 @@ fn listen(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<(Listener, Socke
                 return Ok((listener, bound));
             }
             Err(error) if error.kind() == ErrorKind::AddrInUse => taken = Some((address, error)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                let what = "ports below 1024 are root's; 2049, where clients look, is not";
+                return Err(error).context(format!("cannot listen on {address} ({what})"));
+            }
             Err(error) => return Err(error).context(format!("cannot listen on {address}")),
         }
     }
     match taken {
         Some((address, error)) => {
-            let what = "is another server running there? `--listen` takes another port";
+            let what = "is another server running there? `--listen` takes another port, and none above 1023 needs root";
             Err(error).context(format!("cannot listen on {address} ({what})"))
         }
         None => bail!("there is no address to listen on"),
     }
 }
 
-fn export(flags: &FsServe, address: SocketAddr) -> Export {
-    let mut export = Export::new(flags.export.clone(), Local::VOLUME);
+fn export(flags: &FsServe, address: SocketAddr, path: &str, volume: VolumeId) -> Export {
+    let mut export = Export::new(path, volume);
     export.read_only = flags.read_only;
     export.clients.clone_from(&flags.allow);
     let is_local = address.ip().is_loopback();

@@ -1,0 +1,118 @@
+//! Asking a serving process about itself.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use super::place::SocketPath;
+use super::status::Status;
+use super::volumes::Change;
+use crate::cli::FsAbout;
+
+/// How long the answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of an answer at most.
+const ANSWER_MAX: u64 = 16 << 20;
+
+/// What a served file system does and holds.
+pub(super) fn status(about: &FsAbout) -> anyhow::Result<Status> {
+    let answer = match (&about.data, about.from) {
+        (Some(data), _) => match of_directory(data)? {
+            Some(stream) => get(stream, "/status")?,
+            None => bail!(
+                "nobody serves {} (`vervain fs serve --data {}`)",
+                data.display(),
+                data.display()
+            ),
+        },
+        (None, Some(address)) => get(of_address(address)?, "/status")?,
+        (None, None) => bail!("neither a directory nor an address was given"),
+    };
+    serde_json::from_slice(&answer).context("the server's answer makes no sense")
+}
+
+/// Has the process that serves a directory change a volume; false if nobody serves it.
+pub(super) fn change(data: &Path, change: &Change) -> anyhow::Result<bool> {
+    let Some(stream) = of_directory(data)? else {
+        return Ok(false);
+    };
+    let body = serde_json::to_string(change)?;
+    let head = format!(
+        "POST /volume HTTP/1.0\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    exchange(stream, &(head + &body)).map(|_| true)
+}
+
+/// The status of who serves a directory, if somebody does.
+pub(super) fn status_of_directory(data: &Path) -> anyhow::Result<Option<Status>> {
+    let Some(stream) = of_directory(data)? else {
+        return Ok(None);
+    };
+    let answer = get(stream, "/status")?;
+    let status = serde_json::from_slice(&answer);
+    Ok(Some(status.context("the server's answer makes no sense")?))
+}
+
+/// A connection to the process that serves a directory, if there is one.
+fn of_directory(data: &Path) -> anyhow::Result<Option<UnixStream>> {
+    let path = SocketPath::of(data)?;
+    let stream = match UnixStream::connect(&path.path) {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => {
+            let what = format!(
+                "the control socket of {} (only its owner may)",
+                data.display()
+            );
+            return Err(error).context(what);
+        }
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(Some(stream))
+}
+
+fn of_address(address: SocketAddr) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE);
+    let stream = stream
+        .with_context(|| format!("nobody answers at {address} (`vervain fs serve --metrics`)"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn get(stream: impl Read + Write, path: &str) -> anyhow::Result<Vec<u8>> {
+    exchange(stream, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+}
+
+/// Asks, and returns the answer's body if it is a good one.
+fn exchange(mut stream: impl Read + Write, request: &str) -> anyhow::Result<Vec<u8>> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut response = httparse::Response::new(&mut headers);
+    let parsed = response.parse(&answer).context("the answer is no HTTP")?;
+    let httparse::Status::Complete(head) = parsed else {
+        bail!("the answer ends too early");
+    };
+    let code = response.code;
+    let body = answer.split_off(head);
+    if code != Some(200) {
+        bail!("{}", String::from_utf8_lossy(&body).trim_end());
+    }
+    Ok(body)
+}
