@@ -1,6 +1,7 @@
 //! The kernel, its modules, and the root directory.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,21 +17,32 @@ const NEEDED: [(&str, &str); 5] = [
     ("xz", "xz-utils"),
 ];
 
-/// The modules that an NFSv4 client over a virtual network card needs, and all that these need.
+/// The modules that are there when a job begins: an NFSv4 client over a virtual network card.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "nfsv4"];
+
+/// The modules that a job loads by `load NAME`, with all that these need.
+const ON_DEMAND: [&str; 3] = ["virtio_blk", "ext4", "nfsd"];
 
 /// What runs first: mounts, modules, the network, then the job. What the job said ends with its exit
 /// code, on a line that no job's own output has.
 const INIT: &str = r#"#!/bin/sh
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
-for module in $(cat /modules/order); do insmod /modules/$module || echo "insmod $module failed"; done
+load start
 ip link set lo up; ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0; ip route add default via 10.0.2.2
 stty -onlcr </dev/console 2>/dev/null
 echo "guest: begin"
 sh /job </dev/null 2>&1
 echo "guest: end $?"
 poweroff -f
+"#;
+
+/// Loads the modules of a list, but those that are loaded already.
+const LOAD: &str = r#"#!/bin/sh
+for module in $(cat /modules/$1.list); do
+    name=${module%.ko}
+    test -d /sys/module/$(echo $name | tr - _) || insmod /modules/$module || echo "insmod $module failed"
+done
 "#;
 
 /// The first of the packages that this machine lacks, if it lacks one.
@@ -64,7 +76,7 @@ impl Image {
     pub fn open(directory: &Path) -> Result<Self> {
         let image = Self {
             kernel: directory.join("vmlinuz"),
-            root: directory.join("root.cpio.gz"),
+            root: directory.join(format!("root-{:016x}.cpio.gz", content())),
         };
         if !image.root.exists() {
             if let Some(package) = missing() {
@@ -98,6 +110,13 @@ impl Image {
         fs::rename(archive, &self.root)?;
         Ok(())
     }
+}
+
+/// Another number for another content of the root directory, so that an older image is not taken for it.
+fn content() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (INIT, LOAD, MODULES, ON_DEMAND).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Fetches the newest kernel that Debian makes for virtual machines; returns its package.
@@ -147,8 +166,30 @@ fn make_root(root: &Path, kernel: &Path, release: &str) -> Result<()> {
             symlink("/bin/busybox", root.join("bin").join(name))?;
         }
     }
+    put_modules(root, kernel, release, "start", &MODULES)?;
+    for module in ON_DEMAND {
+        put_modules(root, kernel, release, module, &[module])?;
+    }
+    put_script(&root.join("init"), INIT)?;
+    put_script(&root.join("bin/load"), LOAD)
+}
+
+fn put_script(path: &Path, script: &str) -> Result<()> {
+    fs::write(path, script)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// Unpacks some modules and those they need, and lists them in their order.
+fn put_modules(
+    root: &Path,
+    kernel: &Path,
+    release: &str,
+    list: &str,
+    modules: &[&str],
+) -> Result<()> {
     let mut order: Vec<String> = Vec::new();
-    for module in MODULES {
+    for module in modules {
         let mut command = Command::new("/sbin/modprobe");
         command
             .arg("-d")
@@ -171,10 +212,10 @@ fn make_root(root: &Path, kernel: &Path, release: &str) -> Result<()> {
             }
         }
     }
-    fs::write(root.join("modules/order"), order.join("\n"))?;
-    let init = root.join("init");
-    fs::write(&init, INIT)?;
-    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+    fs::write(
+        root.join("modules").join(format!("{list}.list")),
+        order.join("\n"),
+    )?;
     Ok(())
 }
 

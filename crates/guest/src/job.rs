@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +22,8 @@ pub struct Job {
     files: Vec<(PathBuf, String)>,
     memory_mib: u32,
     timeout: Duration,
+    devices: Vec<String>,
+    forwards: String,
 }
 
 /// What a job said.
@@ -44,6 +46,8 @@ impl Job {
             files: Vec::new(),
             memory_mib: 512,
             timeout: Duration::from_secs(600),
+            devices: Vec::new(),
+            forwards: String::new(),
         }
     }
 
@@ -94,8 +98,72 @@ impl Job {
         self
     }
 
+    /// With a file of the host's as a disk: `/dev/vda` the first, after `load virtio_blk`.
+    #[must_use]
+    pub fn disk(mut self, file: &Path) -> Self {
+        let number = self.devices.len();
+        let file = file.display();
+        self.devices.extend([
+            "-drive".to_string(),
+            format!("file={file},format=raw,if=none,cache=unsafe,id=disk{number}"),
+            "-device".to_string(),
+            format!("virtio-blk-pci,drive=disk{number}"),
+        ]);
+        self
+    }
+
+    /// With all that its network card sends and receives in this file (pcap).
+    #[must_use]
+    pub fn capture(mut self, file: &Path) -> Self {
+        self.devices.extend([
+            "-object".to_string(),
+            format!("filter-dump,id=capture,netdev=net,file={}", file.display()),
+        ]);
+        self
+    }
+
+    /// With a port of the host's 127.0.0.1 that leads to one of the guest's.
+    #[must_use]
+    pub fn forward(mut self, host: u16, guest: u16) -> Self {
+        self.forwards += &format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}");
+        self
+    }
+
+    pub(crate) const fn timeout_of(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The machine that does it, with this archive. The kernel would look for 10 ms whether its timer
+    /// ticks, and give up, which a host that has much else to do does not answer in time.
+    pub(crate) fn machine(&self, image: &Image, initrd: &Path) -> Command {
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args([
+                "-nodefaults",
+                "-no-reboot",
+                "-display",
+                "none",
+                "-serial",
+                "stdio",
+            ])
+            .args(["-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1"])
+            .args(["-m", &format!("{}M", self.memory_mib)])
+            .arg("-kernel")
+            .arg(&image.kernel)
+            .arg("-initrd")
+            .arg(initrd)
+            .args(["-netdev", &format!("user,id=net{}", self.forwards)])
+            .args(["-device", "virtio-net-pci,netdev=net,romfile="])
+            .args([
+                "-append",
+                "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check",
+            ])
+            .args(&self.devices);
+        command
+    }
+
     /// The script and its files as an archive, behind the image's own: later files win.
-    fn archive(&self, image: &Image, scratch: &Path) -> Result<PathBuf> {
+    pub(crate) fn archive(&self, image: &Image, scratch: &Path) -> Result<PathBuf> {
         let root = scratch.join("root");
         fs::create_dir_all(&root)?;
         fs::write(root.join("job"), &self.script)?;
@@ -118,45 +186,8 @@ impl Job {
     }
 }
 
-impl Image {
-    /// Boots a machine, has it do the job, and waits for its end.
-    ///
-    /// # Errors
-    /// The machine does not start, or does not come to the job's end in time: what it said so far is
-    /// in the message. A job that fails is no error here, but a [`Said::code`].
-    pub fn run(&self, job: &Job) -> Result<Said> {
-        let scratch = tempfile::tempdir()?;
-        let initrd = job.archive(self, scratch.path())?;
-        let output = Command::new("timeout")
-            .arg(job.timeout.as_secs().to_string())
-            .arg("qemu-system-x86_64")
-            .args([
-                "-nodefaults",
-                "-no-reboot",
-                "-display",
-                "none",
-                "-serial",
-                "stdio",
-            ])
-            .args(["-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1"])
-            .args(["-m", &format!("{}M", job.memory_mib)])
-            .arg("-kernel")
-            .arg(&self.kernel)
-            .arg("-initrd")
-            .arg(&initrd)
-            .args(["-netdev", "user,id=net"])
-            .args(["-device", "virtio-net-pci,netdev=net,romfile="])
-            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"])
-            .stdin(Stdio::null())
-            .output()
-            .context("starting qemu-system-x86_64")?;
-        let console = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-        Said::of(console, &String::from_utf8_lossy(&output.stderr))
-    }
-}
-
 impl Said {
-    fn of(console: String, complaint: &str) -> Result<Self> {
+    pub(crate) fn of(console: String, complaint: &str) -> Result<Self> {
         let begin = "guest: begin\n";
         let part = console.split_once(begin).map(|(_, rest)| rest);
         let ended = part.and_then(|rest| rest.rsplit_once("guest: end "));

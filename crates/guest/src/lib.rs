@@ -6,16 +6,20 @@
 //! `kmod`, `xz-utils`, and a kernel that `apt-get download` fetches) and kept. A [`Job`] is a shell
 //! script and the programs it needs; [`Image::run`] boots the machine, runs the script as root, and
 //! powers off: 15 to 30 seconds, by emulation, since machines that test are often virtual themselves.
-//! The guest reaches the host's 127.0.0.1 as 10.0.2.2, and nobody reaches the guest.
+//! [`Image::start`] lets the host listen meanwhile. The guest reaches the host's 127.0.0.1 as 10.0.2.2;
+//! nobody reaches the guest, but through what [`Job::forward`] opens.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `image` | the kernel, its modules, and the root directory |
 //! | `job` | a script, what it needs, and what it said |
+//! | `machine` | a machine that does a job, while the host listens |
 #![forbid(unsafe_code)]
 
 mod image;
 mod job;
+mod machine;
 
 pub use image::{Image, missing};
 pub use job::{HOST, Job, Said};
+pub use machine::Machine;
