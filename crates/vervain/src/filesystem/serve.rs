@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use files::VolumeId;
@@ -133,8 +133,31 @@ async fn exports(fs: &Local, flags: &FsServe, address: SocketAddr) -> anyhow::Re
         .collect())
 }
 
+/// How long an address that was asked for may be taken: a server that was killed a moment ago has it until
+/// the kernel has ended its ring.
+const TAKEN_MAX: Duration = Duration::from_secs(2);
+
 /// Listens where it was asked to, or at the first port that is free.
 fn listen(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<(Listener, SocketAddr)> {
+    let give_up = Instant::now() + TAKEN_MAX;
+    loop {
+        match listen_once(core, flags) {
+            Err(error)
+                if flags.listen.is_some() && is_taken(&error) && Instant::now() < give_up =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn is_taken(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| cause.kind() == ErrorKind::AddrInUse)
+}
+
+fn listen_once(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<(Listener, SocketAddr)> {
     let mut taken = None;
     for address in flags.addresses() {
         match Listener::bind(core, &Addr::Tcp(address), ListenOptions::default()) {
