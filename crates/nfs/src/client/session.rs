@@ -27,6 +27,8 @@ pub struct Options {
     pub minor: u32,
     /// The user and the group that calls are made for.
     pub user: (u32, u32),
+    /// Further groups of the user: 16 at most, as AUTH_SYS has no room for more.
+    pub groups: ArrayVec<u32, 16>,
     /// Its name: no other client has it at the same time.
     pub name: Vec<u8>,
     /// Another one each time it starts.
@@ -42,6 +44,7 @@ impl Options {
         Self {
             minor: 1,
             user: (0, 0),
+            groups: ArrayVec::new(),
             name: name.into(),
             verifier: verifier.to_be_bytes(),
             slots: 16,
@@ -260,7 +263,7 @@ impl Client {
                 machine_name: Opaque(b"vervain"),
                 uid,
                 gid,
-                gids: ArrayVec::new(),
+                gids: inner.options.groups.clone(),
             });
             let procedure = (NFS_PROGRAM, NFS_VERSION, PROC_COMPOUND);
             Call::put(out, waits.xid(), procedure, &credential);
