@@ -71,8 +71,11 @@ impl Compound<'_> {
             client,
             owner: owner.number,
         };
-        // Permission was judged above: the mode of a new file does not bind its maker.
-        let root = Caller::ROOT;
+        // Permission has been judged, and not by the mode alone: of a new file it does not bind its maker.
+        let judged = Caller {
+            holder: caller.holder,
+            ..Caller::ROOT
+        };
         let open = || {
             let request = Request::Open {
                 file: opened.file,
@@ -81,7 +84,7 @@ impl Compound<'_> {
                 deny,
                 reclaim: is_reclaim,
             };
-            self.ask(&root, request)
+            self.ask(&judged, request)
         };
         self.door.settling(opened.file, open).await?;
         self.door.still_there(client).await?;

@@ -9,6 +9,7 @@ mod lost;
 mod owners;
 mod random;
 mod measure;
+mod modes;
 mod recalls;
 mod rules;
 mod rules_of_files;
