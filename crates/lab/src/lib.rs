@@ -12,6 +12,7 @@
 //! | [`plot`] | SVG plots |
 //! | [`goals`](mod@goals) | the figures that are compared with goals |
 //! | [`gates`] | counts of what the hot paths do, compared with `gates.json` |
+//! | [`pynfs`] | NFS's own suite of tests against ours and NFS-Ganesha |
 //! | [`mutants`] | the product broken on purpose |
 //!
 //! The product depends on none of this. Where a server is needed, this program is one: started by the
@@ -28,6 +29,7 @@ pub mod memcached;
 pub mod mica;
 pub mod mutants;
 pub mod plot;
+pub mod pynfs;
 pub mod report;
 pub mod shim;
 pub mod store;
@@ -76,6 +78,8 @@ enum Verb {
     /// Runs the cache in virtual time: servers, clients and a network from one seed each, and checks
     /// every answer.
     Simulate(simulation::command::SimulateFlags),
+    /// The server tests of pynfs, NFS's own suite, against ours and NFS-Ganesha.
+    Pynfs(pynfs::PynfsFlags),
     /// Breaks the product on purpose, and shows whether the suites notice.
     Mutants(mutants::MutantsFlags),
 }
@@ -110,6 +114,7 @@ fn carry_out(verb: Verb, as_json: bool) -> anyhow::Result<bool> {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
         Verb::Gates(flags) => gates::run(&flags),
         Verb::Simulate(flags) => Ok(simulation::command::run(&flags)),
+        Verb::Pynfs(flags) => pynfs::run(&flags, as_json),
         Verb::Mutants(flags) => mutants::run(&flags),
     }
 }

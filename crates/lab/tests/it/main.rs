@@ -2,5 +2,6 @@
 
 mod memcached;
 mod program;
+mod pynfs;
 mod report;
 mod verbs;

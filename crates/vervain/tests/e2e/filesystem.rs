@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::harness::{Guard, Place, fixed_port, run, vervain};
 
 /// The image, or nothing where a package is missing: only a machine that must have all fails then.
-fn image() -> Option<&'static Image> {
+pub(crate) fn image() -> Option<&'static Image> {
     static IMAGE: OnceLock<Option<Image>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| {
         if let Some(package) = guest::missing() {
@@ -29,13 +29,13 @@ fn image() -> Option<&'static Image> {
 }
 
 /// A server of a directory.
-struct FsServer {
-    child: Guard,
-    address: SocketAddr,
+pub(crate) struct FsServer {
+    pub(crate) child: Guard,
+    pub(crate) address: SocketAddr,
 }
 
 impl FsServer {
-    fn start(place: &Place, listen: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, listen: &str, more: &[&str]) -> Self {
         let data = place.path("files");
         let mut command = vervain();
         command
@@ -62,7 +62,7 @@ impl FsServer {
     }
 
     /// How the guest mounts it on /mnt.
-    fn mount(&self, version: &str) -> String {
+    pub(crate) fn mount(&self, version: &str) -> String {
         let port = self.address.port();
         format!(
             "mount -t nfs4 -o vers={version},addr={HOST},clientaddr=10.0.2.15,port={port},proto=tcp \

@@ -13,6 +13,7 @@
 //! | `refusals` | what is said when something cannot be done |
 //! | `door` | the Memcache door over raw sockets |
 //! | `filesystem` | a file system behind NFS, mounted by a kernel |
+//! | `judges` | programs that nobody here wrote, over that mount; the kernel's own server |
 //! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
 //! | `idle` | what a server without work costs |
 //! | `memcached` | memcached itself, to compare with |
@@ -40,6 +41,7 @@ mod foreign;
 mod harness;
 mod idle;
 mod io;
+mod judges;
 mod measure;
 mod memcached;
 mod peers;
