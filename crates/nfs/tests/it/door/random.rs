@@ -11,7 +11,7 @@ use program::Program;
 use super::bench::{LEASE, Rig};
 
 /// Programs, and steps of each between two restarts.
-const PROGRAMS: u64 = 60;
+const PROGRAMS: u64 = 20;
 const STEPS: usize = 60;
 const RESTARTS: usize = 2;
 

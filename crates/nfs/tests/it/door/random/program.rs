@@ -585,17 +585,17 @@ impl Program {
         let mut delegated = BTreeSet::new();
         let expected = match &open {
             Some(open) if writes && open.access & 2 == 0 => Nfsstat4::NFS4ERR_OPENMODE,
-            Some(_) => Nfsstat4::NFS4_OK,
             // Without a session nobody knows whose delegation it is.
             None if self.peers[client].id.is_some() => return,
-            None => {
+            // What was opened for writing alone is read too, unless that is denied.
+            _ => {
                 self.peers[client].renewed = env.core.now();
-                let nobody = (client, usize::MAX);
-                let before = self.files[file].share_conflicts(nobody, needs, 0);
+                let by = open.as_ref().map_or((client, usize::MAX), |_| of);
+                let before = self.files[file].share_conflicts(by, needs, 0);
                 let others = self.files[file].delegation_conflicts(client, writes);
                 let first = if before.is_empty() { others } else { before };
                 self.settle(env, file, &first);
-                let shares = self.files[file].share_conflicts(nobody, needs, 0);
+                let shares = self.files[file].share_conflicts(by, needs, 0);
                 delegated = self.files[file].delegation_conflicts(client, writes);
                 if shares.is_empty() {
                     let before = delegated;
