@@ -236,7 +236,7 @@ fn locks_are_of_bytes_that_can_be_and_of_files_that_are_open_for_it() {
         };
         assert_eq!((by.offset, by.length, by.locktype), (7, u64::MAX, reads));
         assert_eq!(
-            (by.owner.clientid, &*by.owner.owner.0),
+            (by.owner.clientid, by.owner.owner.0),
             (client.id, &b"l"[..])
         );
         let dir = [NfsArgop4::Putrootfh, test(b"m", (0, 1))[2].clone()];
