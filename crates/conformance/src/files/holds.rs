@@ -175,8 +175,11 @@ pub fn locks_exclude_each_other(fixture: &Fixture) {
         reclaim: false,
     };
     let test = |holder, lock| Request::TestLock { file, holder, lock };
+    let has = |holder| ask(fixture, Request::HasLocks { file, holder });
     let (read, write) = (LockKind::Read, LockKind::Write);
+    assert_eq!(has(ONE), Some(Error::NotHeld));
     assert_eq!(ask(fixture, take(ONE, lock(read, 0, Some(100)))), None);
+    assert_eq!((has(ONE), has(TWO)), (None, Some(Error::NotHeld)));
     assert_eq!(ask(fixture, take(ONE, lock(write, 40, Some(20)))), None);
     let locked = |kind, offset, len| {
         let lock = lock(kind, offset, len);
@@ -201,7 +204,20 @@ pub fn locks_exclude_each_other(fixture: &Fixture) {
         assert_eq!(ask(fixture, take(TWO, bad)), Some(Error::Invalid));
     }
     assert_eq!(ask(fixture, Request::Forget { client: 1 }), None);
+    assert_eq!(has(ONE), Some(Error::NotHeld));
     assert_eq!(ask(fixture, take(TWO, lock(write, 0, None))), None);
+    let all = LockRange {
+        offset: 0,
+        len: None,
+    };
+    let unlock = Request::Unlock {
+        file,
+        holder: TWO,
+        range: all,
+    };
+    assert_eq!(has(TWO), None);
+    assert_eq!(ask(fixture, unlock), None);
+    assert_eq!(has(TWO), Some(Error::NotHeld));
 }
 
 /// A delegation is had back before anybody does what it excludes.
