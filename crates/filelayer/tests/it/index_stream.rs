@@ -1,10 +1,11 @@
 //! The index stream is there, gone, cut short or rotten: the index is the same.
 
-use block::sim::Image;
+use block::sim::{Image, Kind, Rates};
 use filelayer::{Fid, PAGE, Stability};
+use rustix::io::Errno;
 
 use super::model::SIZE;
-use super::rig::{Rig, mark, options};
+use super::rig::{Rig, Size, mark, options};
 
 /// A machine with a checkpoint and something behind it; what blocks have in their pages.
 fn prepared(seed: u64) -> (Rig, Vec<Fid>) {
@@ -122,4 +123,99 @@ fn any_page_of_the_index_stream_may_be_rotten_or_gone() {
         }
     }
     assert!(rebuilt >= 4, "{rebuilt} times");
+}
+
+/// Extents of the index stream.
+fn extents_of_index(rig: &Rig, unit: &filelayer::DataUnit) -> usize {
+    let of_index = [&b"nebula/x"[..], &unit.streams().index.0.to_be_bytes()].concat();
+    let rows = rig.model.rows();
+    rows.iter()
+        .filter(|(key, _)| key.starts_with(&of_index))
+        .count()
+}
+
+#[test]
+fn a_checkpoint_that_fails_keeps_no_extents() {
+    let size = Size {
+        segment_pages: 16,
+        segments: 700,
+    };
+    let rig = Rig::new(4, size);
+    let unit = rig.unit(options());
+    let all = unit.clone();
+    rig.run(async move {
+        for fid in all.allocate(3000).await.unwrap() {
+            let write = all.write(fid, 0, b"x", mark(1), Stability::Unstable);
+            write.await.unwrap();
+        }
+        all.checkpoint().await.unwrap();
+    });
+    let whole = extents_of_index(&rig, &unit);
+    assert!(whole > 2, "{whole} extents");
+    let mut failed = 0;
+    for round in 0..12 {
+        let all = unit.clone();
+        rig.run(async move {
+            let fid = all.allocate(1).await.unwrap()[0];
+            let write = all.write(fid, 0, b"y", mark(1), Stability::Stable);
+            write.await.unwrap();
+        });
+        let all = unit.clone();
+        let mut task = rig
+            .core
+            .handle()
+            .spawn(async move { all.checkpoint().await });
+        rig.turns(20 * round);
+        // The device writes nothing for a while.
+        rig.device.set_rates(Rates {
+            write_error: 1.0,
+            ..Rates::default()
+        });
+        while !task.is_finished() {
+            rig.turn();
+        }
+        rig.device.set_rates(Rates::default());
+        failed += u32::from(task.try_take().unwrap().unwrap().is_err());
+        // Those that are written, and those that are ready to be.
+        let now = extents_of_index(&rig, &unit);
+        assert!(
+            now <= whole + 2,
+            "round {round}: {now} extents after {whole}"
+        );
+    }
+    assert!(failed > 1, "{failed} failed");
+}
+
+/// An error that may pass says nothing of checkpoints: they stay.
+#[test]
+fn an_error_that_may_pass_costs_no_checkpoints() {
+    let (rig, fids) = prepared(5);
+    let index = rig.unit(options()).streams().index;
+    let mut failed = 0;
+    for kind in [Kind::Write, Kind::Flush] {
+        for pass in 0..12 {
+            let after = rig.crashed(pass);
+            let server = after.server();
+            let streams = filelayer::UnitStreams {
+                data: after.run(async move { server.list().await.unwrap()[0] }),
+                index,
+            };
+            after.device.fail(kind, pass, Errno::IO);
+            let opened = after.try_unit(options());
+            after.device.clear_faults();
+            failed += u32::from(opened.is_err());
+            if let Ok(opened) = opened {
+                assert_eq!(opened.streams(), streams, "{kind:?} {pass}");
+                continue;
+            }
+            let server = after.server();
+            let all = after.run(async move { server.list().await.unwrap() });
+            assert_eq!(all, [streams.data, index], "{kind:?} {pass}");
+            assert!(
+                check(&after, &fids),
+                "{kind:?} {pass}: without its checkpoint"
+            );
+        }
+    }
+    assert!(failed > 2, "{failed} failed");
 }

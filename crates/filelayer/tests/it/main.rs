@@ -6,4 +6,5 @@ mod faults;
 mod index_stream;
 mod model;
 mod rig;
+mod room;
 mod rot;
