@@ -17,6 +17,9 @@ use crate::LocalError;
 const VERSION: u8 = 2;
 const KEY: &[u8] = b"unit/1";
 
+/// How often a change of the row is tried of which the engine does not know whether it was carried out.
+const TRIES: usize = 10;
+
 /// What stands in the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitRow {
@@ -80,14 +83,20 @@ pub(crate) async fn create(
 
 /// Takes the dataunit over: its streams, and an epoch that nobody had before.
 pub(crate) async fn take(engine: &dyn Engine) -> Result<UnitRow, LocalError> {
-    let (seen, row) = read(engine).await?;
-    let epoch = row.epoch.0.checked_add(1).ok_or(LocalError::BadUnit)?;
-    let row = UnitRow {
-        epoch: Epoch(epoch),
-        ..row
-    };
-    put(engine, &seen, row).await?;
-    Ok(row)
+    for _ in 0..TRIES {
+        let (seen, row) = read(engine).await?;
+        let epoch = row.epoch.0.checked_add(1).ok_or(LocalError::BadUnit)?;
+        let row = UnitRow {
+            epoch: Epoch(epoch),
+            ..row
+        };
+        match put(engine, &seen, row).await {
+            // Nobody writes under an epoch of which it is not known whether it was taken.
+            Err(LocalError::Unknown) => {}
+            put => return put.map(|()| row),
+        }
+    }
+    Err(LocalError::Unknown)
 }
 
 /// What stands in the row, to look at it.
@@ -97,11 +106,18 @@ pub(crate) async fn look(engine: &dyn Engine) -> Result<UnitRow, LocalError> {
 
 /// Another index stream, since the one in the row was gone.
 pub(crate) async fn rename(engine: &dyn Engine, to: UnitStreams) -> Result<(), LocalError> {
-    let (seen, row) = read(engine).await?;
-    if row.streams == to {
-        return Ok(());
+    for _ in 0..TRIES {
+        let (seen, row) = read(engine).await?;
+        if row.streams == to {
+            return Ok(());
+        }
+        match put(engine, &seen, UnitRow { streams: to, ..row }).await {
+            // The row tells.
+            Err(LocalError::Unknown) => {}
+            put => return put,
+        }
     }
-    put(engine, &seen, UnitRow { streams: to, ..row }).await
+    Err(LocalError::Unknown)
 }
 
 async fn read(engine: &dyn Engine) -> Result<(Row, UnitRow), LocalError> {
@@ -162,6 +178,34 @@ mod tests {
             };
             rename(&*engine, other).await.expect("written down");
             assert_eq!(take(&*engine).await.expect("taken"), row(other, 3));
+        });
+    }
+
+    #[test]
+    fn a_change_that_may_have_been_carried_out_is_made_anew() {
+        let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+        let model = meta::Model::new(1);
+        let engine = model.handle();
+        let streams = UnitStreams {
+            data: StreamId(3),
+            index: StreamId(4),
+        };
+        let other = UnitStreams {
+            index: StreamId(9),
+            ..streams
+        };
+        core.block_on(async {
+            create(&*engine, streams, 5).await.expect("made");
+            for (fault, epoch) in [(meta::Fault::UnknownDone, 2), (meta::Fault::UnknownLost, 3)] {
+                model.fail(0, fault);
+                let row = take(&*engine).await.expect("taken");
+                assert_eq!(row.epoch, Epoch(epoch), "{fault:?}");
+                let (_, found) = read(&*engine).await.expect("a row");
+                assert_eq!(found, row, "{fault:?}");
+                model.fail(0, fault);
+                rename(&*engine, other).await.expect("written down");
+                rename(&*engine, streams).await.expect("and back");
+            }
         });
     }
 }
