@@ -6,7 +6,8 @@ use std::path::Path;
 
 use conformance::files::{Clock, Fixture, create_file, created};
 use files::{
-    Caller, CreateHow, FileSystem, Handle, Name, New, Range, Request, SetAttributes, Stability,
+    Caller, CreateHow, Error, FileSystem, Handle, Name, New, Range, Request, SetAttributes,
+    Stability,
 };
 use fs::{Checked, Local, LocalError, LocalFormat, Part, check};
 use meta::{Embedded, Engine, Transaction};
@@ -314,4 +315,111 @@ fn what_cannot_be_looked_at_is_no_fault() {
     let busy = checked(dir.path()).expect_err("somebody has it open");
     assert!(busy.to_string().contains("in use"), "{busy}");
     core.block_on(fs.close()).expect("nothing is under way");
+}
+
+/// Everything that changes blocks of files, at random.
+async fn change_files(fs: &Local, random: &mut fastrand::Rng) {
+    let root = Handle::root(Fixture::VOLUME);
+    let names = ["a", "b", "c"];
+    let mut files = Vec::new();
+    for name in names {
+        let request = create_file(root, name, CreateHow::Guarded, 0o600);
+        files.push(created(fs.call(&ROOT, request).await).0);
+    }
+    for _ in 0..40 {
+        let which = random.usize(..files.len());
+        let (file, other) = (files[which], files[random.usize(..files.len())]);
+        let page = 4096;
+        let offset = random.u64(..2000) * page + random.u64(..3) * 100;
+        let range = Range {
+            offset,
+            len: random.u64(1..200_000),
+        };
+        let pages = Range {
+            offset: random.u64(..2000) * page,
+            len: random.u64(1..1500) * page,
+        };
+        let to = random.u64(..2000) * page;
+        let request = match random.u32(..9) {
+            0 => Request::Allocate(file, range),
+            1 => Request::Deallocate(file, range),
+            2 => Request::Copy {
+                from: other,
+                range,
+                to: file,
+                offset,
+            },
+            3 => Request::Clone {
+                from: other,
+                range: pages,
+                to: file,
+                offset: to,
+            },
+            4 => {
+                let set = SetAttributes {
+                    size: Some(offset / 2),
+                    ..SetAttributes::default()
+                };
+                Request::SetAttributes(file, set)
+            }
+            5 => {
+                let name = Name::new(names[which]).expect("a name");
+                let remove = Request::Remove {
+                    directory: root,
+                    name,
+                    directory_only: Some(false),
+                };
+                fs.call(&ROOT, remove).await.expect("it is there");
+                let request = create_file(root, names[which], CreateHow::Guarded, 0o600);
+                files[which] = created(fs.call(&ROOT, request).await).0;
+                continue;
+            }
+            _ => {
+                let data = vec![random.u8(..); range.len as usize];
+                let stability = match random.bool() {
+                    true => Stability::FileSync,
+                    false => Stability::Unstable,
+                };
+                let done = fs.write(&ROOT, file, offset, &data, stability);
+                done.await.expect("a write");
+                continue;
+            }
+        };
+        // Ranges of one file may lie over each other, or past its end.
+        let done = fs.call(&ROOT, request).await;
+        assert!(!matches!(done, Err(Error::Io)), "{done:?}");
+    }
+}
+
+/// Changes files of a new file system; closes it in every other case.
+fn changed(dir: &Path, seed: u64) {
+    let clock = Clock::default();
+    let mut core = core();
+    let handle = core.handle();
+    let format = LocalFormat::new(128 << 20, seed, clock.now());
+    let formatted = core.block_on(Local::format(&handle, dir, &format));
+    formatted.expect("an empty directory");
+    let fs = open(&mut core, dir, &clock).expect("it was made");
+    let own = fs.clone();
+    let keep = handle.spawn(async move { own.keep().await });
+    core.block_on(change_files(&fs, &mut fastrand::Rng::with_seed(seed)));
+    if seed.is_multiple_of(2) {
+        core.block_on(async {
+            fs.close().await.expect("nothing is under way");
+            keep.await.expect("it ends when the file system is closed");
+        });
+    } else {
+        keep.abort();
+        drop(core.block_on(keep));
+    }
+}
+
+#[test]
+fn whatever_was_done_to_files_is_sound() {
+    for seed in 0..6 {
+        let dir = tempfile::tempdir().expect("a directory");
+        changed(dir.path(), seed);
+        let found = checked(dir.path()).expect("nobody has it open");
+        assert_eq!(sentences(&found), [""; 0], "seed {seed}");
+    }
 }
