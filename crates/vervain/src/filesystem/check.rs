@@ -162,8 +162,10 @@ mod tests {
 
     #[test]
     fn what_was_found_is_said_a_line_each() {
-        let mut checked = Checked::default();
-        checked.is_closed = true;
+        let mut checked = Checked {
+            is_closed: true,
+            ..Checked::default()
+        };
         assert!(as_text(&checked).starts_with("sound: 0 files"));
         checked.faults.push(Fault {
             part: fs::Part::Data,

@@ -36,11 +36,15 @@ pub(crate) struct FsServer {
 
 impl FsServer {
     pub(crate) fn start(place: &Place, listen: &str, more: &[&str]) -> Self {
+        Self::start_sized(place, listen, "256M", more)
+    }
+
+    pub(crate) fn start_sized(place: &Place, listen: &str, size: &str, more: &[&str]) -> Self {
         let data = place.path("files");
         let mut command = vervain();
         command
             .args([
-                "--json", "fs", "serve", "--size", "256M", "--lease", "5", "--listen", listen,
+                "--json", "fs", "serve", "--size", size, "--lease", "5", "--listen", listen,
             ])
             .arg("--data")
             .arg(&data)
@@ -145,7 +149,7 @@ fn the_kernel_mounts_it_and_finds_everything_after_the_server_was_killed() {
 }
 
 /// A command about the files of a server.
-fn ask(server: &FsServer, words: &[&str], input: &[u8]) -> crate::harness::Said {
+pub(crate) fn ask(server: &FsServer, words: &[&str], input: &[u8]) -> crate::harness::Said {
     let mut command = vervain();
     command
         .arg("fs")

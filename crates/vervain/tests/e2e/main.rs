@@ -36,6 +36,7 @@ mod ci_examples;
 mod cli;
 mod door;
 mod filesystem;
+mod filesystem_care;
 mod foreign;
 #[path = "../harness/mod.rs"]
 mod harness;
