@@ -146,7 +146,9 @@ impl Compound<'_> {
         wanted: &Bitmap4,
     ) -> Result<Option<Described>, Nfsstat4> {
         let Some(of) = entry.attributes else {
-            return Ok(None);
+            // They are for who may search the directory. Who asks for no attributes misses none.
+            let is_told = wanted.is_empty() || wanted.has(FATTR4_RDATTR_ERROR);
+            return is_told.then_some(None).ok_or(Nfsstat4::NFS4ERR_ACCESS);
         };
         let object = Handle {
             volume: directory.volume,
@@ -182,8 +184,11 @@ impl Page {
         out.opaque(name);
         match described {
             Some(described) => described.put(wanted, out),
-            // No attributes: an empty mask and no values.
-            None => out.bytes(&[0; 8]),
+            // Why there are none (RFC 8881, section 5.8.1.12).
+            None => put_attributes(out, wanted, |number| {
+                let status = Nfsstat4::NFS4ERR_ACCESS;
+                (number == FATTR4_RDATTR_ERROR).then_some(Attribute::RdattrError(status))
+            }),
         }
         if out.size() > self.end {
             out.truncate(begin);

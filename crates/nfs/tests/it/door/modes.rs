@@ -68,3 +68,51 @@ fn a_new_files_mode_does_not_bind_its_maker_and_what_is_executed_is_read() {
         client.call(&reading).await.ok();
     });
 }
+
+/// RFC 8881, section 5.8.1.12: an entry whose attributes cannot be told says why where that is asked for;
+/// elsewhere the listing fails.
+#[test]
+fn who_may_not_search_a_directory_lists_names_and_no_attributes() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let client = Client::new(&env, "c").await;
+        client.make("f").await;
+        let read_only = NfsArgop4::Setattr(Setattr4Args {
+            stateid: ANONYMOUS,
+            obj_attributes: mode(&[0, 0, 1, 0xe4]),
+        });
+        client.call(&[NfsArgop4::Putrootfh, read_only]).await.ok();
+        client.wire.user.set(1001);
+        let list = |wanted: &[u32]| {
+            let listing = NfsArgop4::Readdir(Readdir4Args {
+                cookie: 0,
+                cookieverf: [0; 8],
+                dircount: 4096,
+                maxcount: 4096,
+                attr_request: Bitmap4::of(wanted),
+            });
+            [NfsArgop4::Putrootfh, listing]
+        };
+        let attributes = |done: Done| match done.result(2) {
+            NfsResop4::Readdir(Ok(page)) => {
+                let entry = &page.reply.entries.0[0];
+                let attributes = entry
+                    .attrs
+                    .attributes()
+                    .map(|one| format!("{:?}", one.expect("one")));
+                (entry.name.to_vec(), attributes.collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        };
+        let refused = client.call(&list(&[FATTR4_FILEID])).await;
+        assert_eq!(refused.status, Nfsstat4::NFS4ERR_ACCESS);
+        let named = client.call(&list(&[])).await.ok();
+        assert_eq!(attributes(named), (b"f".to_vec(), Vec::new()));
+        let told = client
+            .call(&list(&[FATTR4_RDATTR_ERROR, FATTR4_FILEID]))
+            .await
+            .ok();
+        let error = format!("{:?}", Attribute::RdattrError(Nfsstat4::NFS4ERR_ACCESS));
+        assert_eq!(attributes(told), (b"f".to_vec(), vec![error]));
+    });
+}
