@@ -655,6 +655,8 @@ fn error(status: Nfsstat4, op: &Op) -> Error {
         Nfsstat4::NFS4ERR_XDEV => Error::CrossVolume,
         Nfsstat4::NFS4ERR_NOTDIR => Error::NotDirectory,
         Nfsstat4::NFS4ERR_ISDIR => Error::IsDirectory,
+        // Of an OPEN, 4.0 says so of whatever is no file, and Linux does in all versions.
+        Nfsstat4::NFS4ERR_SYMLINK if matches!(op, Op::CreateFile(..)) => Error::Invalid,
         Nfsstat4::NFS4ERR_SYMLINK => Error::IsSymlink,
         // 4.1 brought a word of its own for what others still call invalid (RFC 8881, section 15.1.2.9).
         Nfsstat4::NFS4ERR_INVAL | Nfsstat4::NFS4ERR_WRONG_TYPE => Error::Invalid,
