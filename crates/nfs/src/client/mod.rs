@@ -7,12 +7,15 @@
 //! | --- | --- |
 //! | `session` | [`Client`]: compounds on the slots of a session |
 //! | `paths` | [`Files`]: what is done by path: look up, list, read, write, remove |
+//! | `open` | [`OpenFile`]: bytes of an open file by their places |
 //! | `error` | [`ClientError`] |
 
 mod error;
+mod open;
 mod paths;
 mod session;
 
 pub use error::ClientError;
+pub use open::{OpenFile, OpenHow};
 pub use paths::{Entry, FileKind, Files, Found, Room};
 pub use session::{Client, Options, Reply};

@@ -3,7 +3,7 @@
 use crate::wire::*;
 use crate::xdr::{Encoder, Opaque, from_bytes};
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, OpenFile, OpenHow};
 
 /// Bytes of a READ or WRITE.
 const PIECE: u32 = 1 << 20;
@@ -88,12 +88,6 @@ const OF_ROOM: Bitmap4 = Bitmap4::of(&[
 #[derive(Clone)]
 pub struct Files {
     client: Client,
-}
-
-/// An open file.
-struct Opened {
-    handle: Vec<u8>,
-    stateid: Stateid4,
 }
 
 impl Files {
@@ -206,29 +200,16 @@ impl Files {
         let opened = self.open(path, None).await?;
         let mut offset = 0;
         loop {
-            let operations = [
-                put_handle(&opened.handle),
-                NfsArgop4::Read(Read4Args {
-                    stateid: opened.stateid.clone(),
-                    offset,
-                    count: PIECE,
-                }),
-            ];
-            let reply = self.client.call(&operations).await?;
-            let last = reply.ok()?.results()?.last();
-            let Some(Ok(NfsResop4::Read(Ok(got)))) = last else {
-                return Err(ClientError::Unexpected.into());
-            };
-            take(&got.data)?;
-            offset += got.data.len() as u64;
-            if got.eof {
+            let (len, is_end) = opened.read_at(offset, PIECE, &mut take).await?;
+            offset += len;
+            if is_end {
                 break;
             }
-            if got.data.is_empty() {
+            if len == 0 {
                 return Err(ClientError::Unexpected.into());
             }
         }
-        self.close(&opened).await?;
+        opened.close().await?;
         Ok(offset)
     }
 
@@ -255,43 +236,20 @@ impl Files {
             let mut rest = &piece[..];
             while !rest.is_empty() {
                 let part = &rest[..rest.len().min(PIECE as usize)];
-                let operations = [
-                    put_handle(&opened.handle),
-                    NfsArgop4::Write(Write4Args {
-                        stateid: opened.stateid.clone(),
-                        offset,
-                        stable: StableHow4::UNSTABLE4,
-                        data: Opaque(part),
-                    }),
-                ];
-                let reply = self.client.call(&operations).await?;
-                let Some(Ok(NfsResop4::Write(Ok(done)))) = reply.ok()?.results()?.last() else {
-                    return Err(ClientError::Unexpected.into());
-                };
-                let count = done.count as usize;
-                if count == 0 || count > part.len() || !is_same(&mut verifier, done.writeverf) {
+                let written = opened.write_at(offset, part, StableHow4::UNSTABLE4);
+                let (count, now) = written.await?;
+                if !is_same(&mut verifier, now) {
                     return Err(ClientError::Unexpected.into());
                 }
                 offset += count as u64;
                 rest = &rest[count..];
             }
         }
-        let operations = [
-            put_handle(&opened.handle),
-            NfsArgop4::Commit(Commit4Args {
-                offset: 0,
-                count: 0,
-            }),
-        ];
-        let reply = self.client.call(&operations).await?;
-        let Some(Ok(NfsResop4::Commit(Ok(done)))) = reply.ok()?.results()?.last() else {
-            return Err(ClientError::Unexpected.into());
-        };
         // The server has restarted meanwhile: what it had in memory is gone.
-        if !is_same(&mut verifier, done.writeverf) {
+        if !is_same(&mut verifier, opened.commit().await?) {
             return Err(ClientError::Ended.into());
         }
-        self.close(&opened).await?;
+        opened.close().await?;
         Ok(offset)
     }
 
@@ -341,55 +299,15 @@ impl Files {
     }
 
     /// Opens a file to read it, or makes one, or empties it, to write it.
-    async fn open(&self, path: &str, write: Option<u32>) -> Result<Opened, ClientError> {
+    async fn open(&self, path: &str, write: Option<u32>) -> Result<OpenFile, ClientError> {
         let (parent, name) = parent_of(path)?;
-        let mut operations = to(parent);
-        let attributes = write.map(emptied);
-        let access = match write {
-            Some(_) => OPEN4_SHARE_ACCESS_WRITE,
-            None => OPEN4_SHARE_ACCESS_READ,
+        let how = OpenHow {
+            owner: path.as_bytes(),
+            read: write.is_none(),
+            write: write.is_some(),
+            create: write,
         };
-        operations.push(NfsArgop4::Open(Open4Args {
-            seqid: 0,
-            share_access: access | OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
-            share_deny: OPEN4_SHARE_DENY_NONE,
-            owner: StateOwner4 {
-                clientid: self.client.id(),
-                owner: Opaque(path.as_bytes()),
-            },
-            openhow: match &attributes {
-                Some(attributes) => {
-                    Openflag4::Open4Create(Createhow4::Unchecked4(from_bytes(attributes)?))
-                }
-                None => Openflag4::Default(Opentype4::OPEN4_NOCREATE),
-            },
-            claim: OpenClaim4::ClaimNull(Opaque(name.as_bytes())),
-        }));
-        operations.push(NfsArgop4::Getfh);
-        let reply = self.client.call(&operations).await?;
-        let (mut stateid, mut handle) = (None, None);
-        for result in reply.ok()?.results()? {
-            match result? {
-                NfsResop4::Open(Ok(opened)) => stateid = Some(opened.stateid),
-                NfsResop4::Getfh(Ok(got)) => handle = Some(got.object.to_vec()),
-                _ => {}
-            }
-        }
-        match (stateid, handle) {
-            (Some(stateid), Some(handle)) => Ok(Opened { handle, stateid }),
-            _ => Err(ClientError::Unexpected),
-        }
-    }
-
-    async fn close(&self, opened: &Opened) -> Result<(), ClientError> {
-        let operations = [
-            put_handle(&opened.handle),
-            NfsArgop4::Close(Close4Args {
-                seqid: 0,
-                open_stateid: opened.stateid.clone(),
-            }),
-        ];
-        self.client.call(&operations).await?.ok().map(drop)
+        OpenFile::open_from(&self.client, to(parent), name, &how).await
     }
 }
 
@@ -398,7 +316,7 @@ fn is_same(known: &mut Option<Verifier4>, now: Verifier4) -> bool {
     *known.get_or_insert(now) == now
 }
 
-fn put_handle(handle: &[u8]) -> NfsArgop4<'_> {
+pub(super) fn put_handle(handle: &[u8]) -> NfsArgop4<'_> {
     NfsArgop4::Putfh(Putfh4Args {
         object: Opaque(handle),
     })
@@ -434,11 +352,7 @@ fn with_mode(mode: u32) -> Vec<u8> {
     attributes(&[Attribute::Mode(mode)])
 }
 
-fn emptied(mode: u32) -> Vec<u8> {
-    attributes(&[Attribute::Size(0), Attribute::Mode(mode)])
-}
-
-fn attributes(of: &[Attribute<'_>]) -> Vec<u8> {
+pub(super) fn attributes(of: &[Attribute<'_>]) -> Vec<u8> {
     let wanted: Bitmap4 = of.iter().map(Attribute::number).collect();
     let mut out = Encoder::default();
     put_attributes(&mut out, &wanted, |number| {
