@@ -1,4 +1,4 @@
-//! The figures that are compared with goals: the cache's, the store's, and those of unmodified programs.
+//! The figures that are compared with goals: the cache's, the store's, the file system's, and those of unmodified programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -115,6 +115,31 @@ goals! {
         "Bytes WRITTEN a second, by those that a core copies.";
     rsocket_vs_tcp_loopback_latency AtMost(0.3) Times, "rsockets against TCP",
         "A request and an answer of 64 bytes over rsockets, by those over TCP's loopback.";
+}
+
+goals! {
+    /// The file system's figures beside NFS-Ganesha over the file system of the same disk.
+    FsRatios, FS_GOALS:
+    fs_write4k_stable_vs_ganesha AtLeast(2.0) Times, "stable writes of 4 KiB against NFS-Ganesha",
+        "FILE_SYNC WRITEs of 4 KiB at random places a second, 16 under way.";
+    fs_read4k_vs_ganesha AtLeast(1.2) Times, "reads of 4 KiB against NFS-Ganesha",
+        "READs of 4 KiB at random places that are cached, 1 and 16 under way: the worse of the two.";
+    fs_create_vs_ganesha AtLeast(2.0) Times, "creates against NFS-Ganesha",
+        "Files made and closed a second in one directory, by 16 open-owners.";
+    fs_stat_vs_ganesha AtLeast(1.2) Times, "attributes against NFS-Ganesha",
+        "GETATTRs a second of what fills an inode, 16 under way.";
+    fs_seq_write_vs_ganesha AtLeast(1.0) Times, "a stream written against NFS-Ganesha",
+        "A file written 1 MiB at a time, 8 under way, and a COMMIT.";
+    fs_seq_read_vs_ganesha AtLeast(1.0) Times, "a stream read against NFS-Ganesha",
+        "The same file read from the cache.";
+    fs_random_write_vs_device AtLeast(0.6) Times, "stable writes of 4 KiB against the device",
+        "The same WRITEs, by writes of a file with O_DIRECT and O_DSYNC, 16 under way.";
+    fs_write4k_p99_ms AtMost(10.0) Number, "stable write of 4 KiB, p99, ms",
+        "The slowest of a hundred with 16 under way.";
+    fs_read4k_p99_ms AtMost(5.0) Number, "read of 4 KiB, p99, ms",
+        "The same of reads that are cached.";
+    fs_recovery_1gb_s AtMost(5.0) Seconds, "opening after a crash, 1 GB",
+        "From the start of the server until it has answered, after it was killed with 1 GB of data written.";
 }
 
 /// Which side of a bound is good.

@@ -9,6 +9,7 @@
 //! | [`report`] | a run of everything as JSON, plots and a page |
 //! | [`shim`] | the same for unmodified programs |
 //! | [`store`] | the same for the store |
+//! | [`fs`] | the same for the file system, beside NFS-Ganesha |
 //! | [`plot`] | SVG plots |
 //! | [`goals`](mod@goals) | the figures that are compared with goals |
 //! | [`gates`] | counts of what the hot paths do, compared with `gates.json` |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod death;
+pub mod fs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod gates;
 pub mod goals;

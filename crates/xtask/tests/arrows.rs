@@ -26,10 +26,10 @@ const ARROWS: &str = "
     meta: rt block
     index: files meta rt
     bench: verbs nic-soft rt block engine cache memcache store
-    lab: verbs rt block cache store bench vervain gates simulation shim programs
+    lab: verbs rt block cache store bench vervain gates simulation shim programs nfs
     fs: index filelayer nebula meta files rt block
     vervain: verbs nic-soft rt block engine cache checker memcache store bench fs files nfs
-    gates: verbs nic-soft rt block engine cache memcache store
+    gates: verbs nic-soft rt block engine cache memcache store files nfs
     fuzz: verbs conformance nfs nic-soft rt block engine cache checker memcache store lab vervain
     sim: verbs conformance rt block
     simulation: verbs engine conformance rt sim cache checker

@@ -1,10 +1,11 @@
 //! A pinned process that ends with its guard.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -123,6 +124,25 @@ impl Child {
     /// Its standard output, once.
     pub fn stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()
+    }
+
+    /// The first line of its standard output, which is a pipe.
+    ///
+    /// # Errors
+    /// It ended or stayed silent.
+    pub fn first_line(&mut self, within: Duration) -> Result<String, ProcessError> {
+        // Reading a pipe cannot be given up, so a thread does it; it ends with the pipe.
+        let (tell, told) = channel();
+        if let Some(stdout) = self.stdout() {
+            std::thread::spawn(move || {
+                let mut line = String::new();
+                if BufReader::new(stdout).read_line(&mut line).is_ok() && !line.is_empty() {
+                    // Nobody may be waiting any more.
+                    drop(tell.send(line));
+                }
+            });
+        }
+        self.wait_for(within, || told.try_recv().ok())
     }
 
     /// What it has said on standard error.

@@ -1,11 +1,9 @@
 //! `vervain serve`, started for a measurement.
 
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -107,18 +105,7 @@ pub fn start_in(
         std::thread::sleep(Duration::from_millis(10));
     }
     let mut child = Child::start("vervain", &mut command, &settings.cpus, &home.dir)?;
-    // Reading a pipe cannot be given up, so a thread does it; it ends with the pipe.
-    let (tell, told) = channel();
-    if let Some(stdout) = child.stdout() {
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            if BufReader::new(stdout).read_line(&mut line).is_ok() && !line.is_empty() {
-                // Nobody may be waiting any more.
-                drop(tell.send(line));
-            }
-        });
-    }
-    let line = child.wait_for(START_MAX, || told.try_recv().ok())?;
+    let line = child.first_line(START_MAX)?;
     let hello: Hello = serde_json::from_str(&line).map_err(|_| child.odd(&line))?;
     let listen = hello.listen.parse().map_err(|_| child.odd(&line))?;
     Ok(Server {

@@ -24,7 +24,8 @@ and takes under 8 minutes on two cores. Leave the machine alone meanwhile. Examp
   cargo lab report --only memcached      the comparisons with memcached alone
   cargo lab report --from report.json    draws a report again
   cargo lab report --store               the store on flash instead: store.json and plots
-  cargo lab report --shim                unmodified verbs programs instead: shim.json"
+  cargo lab report --shim                unmodified verbs programs instead: shim.json
+  cargo lab report --fs                  the file system beside NFS-Ganesha instead: fs.json"
 )]
 pub struct ReportFlags {
     /// Where the page, the plots and the JSON go.
@@ -38,8 +39,12 @@ pub struct ReportFlags {
     /// directly. Takes a minute or two.
     #[arg(long, conflicts_with_all = ["from", "full", "store"])]
     pub(crate) shim: bool,
-    /// Where --store has its temporary files, which have no names: nothing is left of them.
-    #[arg(long, value_name = "DIR", default_value = ".", requires = "store")]
+    /// Measure the file system instead, beside NFS-Ganesha over the file system of the same disk. Takes
+    /// about 5 minutes, and up to 10 GiB of the directory's disk meanwhile.
+    #[arg(long, conflicts_with_all = ["from", "full", "store", "shim"])]
+    pub(crate) fs: bool,
+    /// Where --store and --fs have their temporary files, which are removed.
+    #[arg(long, value_name = "DIR", default_value = ".", conflicts_with_all = ["from", "shim"])]
     pub(crate) dir: PathBuf,
     /// Draw a report again instead of measuring.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "tiny"])]
@@ -70,6 +75,9 @@ pub struct ReportFlags {
 pub(crate) fn run(flags: &ReportFlags, as_json: bool) -> anyhow::Result<bool> {
     if flags.store {
         return crate::store::command::report(flags, as_json);
+    }
+    if flags.fs {
+        return crate::fs::command::report(flags, as_json);
     }
     if flags.shim {
         return crate::shim::command::report(flags, as_json);

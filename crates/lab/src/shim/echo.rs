@@ -104,7 +104,7 @@ fn transmit(to: RawFd, message: &[u8; LEN]) -> anyhow::Result<()> {
 }
 
 /// Starts a server and a client, and gives the median in microseconds; over rsockets or over TCP.
-pub(super) fn measure(cpus: [usize; 2], over_rsockets: bool, count: usize) -> anyhow::Result<f64> {
+pub(crate) fn measure(cpus: [usize; 2], over_rsockets: bool, count: usize) -> anyhow::Result<f64> {
     let program = crate::program()?;
     let program = program.to_str().context("a path that is no text")?;
     let (host, port) = (Host::without_library(), free_port());

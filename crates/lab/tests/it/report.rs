@@ -23,6 +23,12 @@ const SHIM_RATIOS: &str = "\
     shim_write_lat_vs_direct shim_send_rate_vs_direct shim_write_bw_vs_memcpy \
     rsocket_vs_tcp_loopback_latency";
 
+/// The same of the file system.
+const FS_RATIOS: &str = "\
+    fs_write4k_stable_vs_ganesha fs_read4k_vs_ganesha fs_create_vs_ganesha fs_stat_vs_ganesha \
+    fs_seq_write_vs_ganesha fs_seq_read_vs_ganesha fs_random_write_vs_device fs_write4k_p99_ms \
+    fs_read4k_p99_ms fs_recovery_1gb_s";
+
 /// Those that need memcached.
 const OF_MEMCACHED: [&str; 2] = ["herd_vs_memcached", "door_vs_memcached_min"];
 
@@ -151,4 +157,45 @@ fn one_command_measures_unmodified_programs_beside_their_counterparts() {
     let one_way = record["one_way_us"].as_array().expect("a list");
     assert_eq!(one_way.len(), 2, "{one_way:?}");
     assert!(place.path().join("shim.json").is_file());
+}
+
+#[test]
+fn one_command_measures_the_file_system_beside_its_rival() {
+    let has_ganesha = is_installed("ganesha.nfsd");
+    let required = std::env::var_os("VERVAIN_TEST_PEERS").is_some();
+    assert!(has_ganesha || !required, "ganesha.nfsd is required");
+    let place = tempfile::tempdir().expect("a directory");
+    let (out, dir) = (place.path().join("out"), place.path().join("files"));
+    std::fs::create_dir(&dir).expect("a directory");
+    let files = dir.display();
+    let said = report(&format!("--fs --tiny --json --dir {files}"), &out);
+    let record = json(&said);
+    let left_out = record["left_out"].as_array().expect("a list");
+    // Tracing is not everybody's right, and strace is no program that measurements need.
+    let failed = |left: &&serde_json::Value| {
+        left["failed"] == true && left["what"] != "what NFS-Ganesha syncs"
+    };
+    assert_eq!(left_out.iter().find(failed), None, "{}", said.err);
+    let ratios = record["ratios"].as_object().expect("an object");
+    assert_eq!(ratios.len(), FS_RATIOS.split(' ').count());
+    for name in FS_RATIOS.split(' ') {
+        let figure = ratios.get(name).expect(name);
+        // Of less data than the name says there is no such figure.
+        if name == "fs_recovery_1gb_s" || name.ends_with("ganesha") && !has_ganesha {
+            assert!(figure.is_null(), "{name}: {figure}");
+        } else {
+            assert!(figure.as_f64().expect(name) > 0.0, "{name}: {figure}");
+        }
+    }
+    let points = record["points"].as_array().expect("a list");
+    assert_eq!(points.len(), 13, "{points:?}");
+    assert!(
+        points
+            .iter()
+            .all(|point| point["ours"]["rate"]["mid"].as_f64() > Some(0.0))
+    );
+    assert_eq!(record["recovery"]["bytes"], 4_000_000);
+    assert!(out.join("fs.json").is_file());
+    let left = std::fs::read_dir(&dir).expect("a directory").count();
+    assert_eq!(left, 0, "a temporary file is still there");
 }
