@@ -207,6 +207,7 @@ impl ExtentServer {
                 segments: RefCell::new(segments),
                 next: Cell::new(0),
                 changes: Semaphore::new(1),
+                writes_ahead: Cell::new(false),
             }),
         }
     }

@@ -7,6 +7,7 @@
 //! | `segment` | what is known of each segment, in memory |
 //! | `append` | appends under way |
 //! | `change` | create, seal, fence, free: changes of the table of segments |
+//! | `prepare` | segments written once before their first use |
 //! | `walk` | the frames of an extent, one after the other, and where they are damaged |
 //!
 //! A disk belongs to one core. An extent lives in one segment, and its pages' places are computed. What
@@ -15,6 +16,7 @@
 mod append;
 mod change;
 mod format;
+mod prepare;
 mod segment;
 mod walk;
 
@@ -54,6 +56,8 @@ struct Inner {
     next: Cell<u32>,
     /// One change of the table at a time.
     changes: Semaphore,
+    /// Whether segments are written once before their first use.
+    writes_ahead: Cell<bool>,
 }
 
 /// Where an extent is: in which segment of the disk. What a replica's row holds.

@@ -19,6 +19,9 @@ use crate::streams::{Held, start_of};
 /// Frames under way at most; what is asked for meanwhile gathers, and makes the next frame longer.
 const FLIGHTS_MAX: usize = 16;
 
+/// An extent in which so many frames were to be durable by themselves is followed by one that is prepared for that.
+const DURABLE_MANY: u32 = 16;
+
 /// The end of what a flush waits for, while its frames go to another extent.
 const ELSEWHERE: u32 = u32::MAX;
 
@@ -44,6 +47,8 @@ pub(super) struct Driver {
     pub(super) durable: u32,
     /// The end of the last frame under way that only a flush makes durable.
     pub(super) volatile: u32,
+    /// Frames of this extent that were to be durable by themselves.
+    pub(super) durable_frames: u32,
     /// Why this extent takes no more.
     pub(super) turn: Option<Turn>,
     /// Errors of the device since the last frame that was written.
@@ -113,6 +118,7 @@ impl Driver {
             written: 0,
             durable: 0,
             volatile: 0,
+            durable_frames: 0,
             turn: None,
             errors_in_a_row: 0,
             next: None,
@@ -235,7 +241,9 @@ impl Driver {
         };
         let buf = frame.stamp(&self.held, page, epoch, stream, self.durable);
         self.issued += frame.pages();
-        if !is_durable {
+        if is_durable {
+            self.durable_frames += 1;
+        } else {
             self.volatile = self.issued;
         }
         let Held { server, place, .. } = &self.held;
@@ -248,7 +256,14 @@ impl Driver {
         });
         if self.next.is_none() && self.issued >= self.held.server.segment_pages() / 2 {
             let server = self.shared.server.clone();
-            let ahead = async move { server.new_extent(stream, epoch).await };
+            let is_prepared = self.durable_frames >= DURABLE_MANY;
+            let ahead = async move {
+                let next = server.new_extent(stream, epoch).await?;
+                if is_prepared {
+                    next.server.prepare(next.place).await;
+                }
+                Ok::<_, StreamError>(next)
+            };
             self.next = Some(self.shared.server.core().spawn(ahead));
         }
     }

@@ -30,6 +30,7 @@ impl Driver {
                 self.shared.state.borrow_mut().hold(&next);
                 self.held = next;
                 (self.issued, self.written, self.durable, self.volatile) = (0, 0, 0, 0);
+                self.durable_frames = 0;
                 self.turn = None;
             }
             Err(error) => {
