@@ -176,6 +176,7 @@ impl Local {
         let disk = Disk::open(device, DEPTH)?;
         let polled = core.register_poller(disk.poller());
         let extents = ExtentServer::open(core, device, &disk).await?;
+        extents.write_segments_ahead();
         let units = scope(&engine, UNITS);
         // Segments that the rows do not know are freed next: those of another disk must not be.
         let UnitRow {

@@ -2,6 +2,7 @@
 
 mod again;
 mod check;
+mod costs;
 mod making;
 mod rig;
 mod suite;
