@@ -10,7 +10,7 @@ use rt::sync::{Notify, Semaphore};
 use crate::compound::{CompoundCall, CompoundResults};
 use crate::rpc::{
     AuthSys, Call, Calls, Credential, Message, NFS_PROGRAM, NFS_VERSION, Outcome, PROC_COMPOUND,
-    Records, put_record,
+    Records, batches, put_record,
 };
 use crate::wire::*;
 use crate::xdr::{Decoder, Encoder, Opaque};
@@ -312,9 +312,11 @@ async fn send(inner: Rc<Inner>, mut sender: SendHalf) {
             inner.news.notified().await;
             continue;
         }
-        let (result, _) = sender.send_all(records.concat()).await;
-        if result.is_err() {
-            inner.end();
+        for batch in batches(records) {
+            let (result, _) = sender.send_all(batch).await;
+            if result.is_err() {
+                return inner.end();
+            }
         }
     }
 }

@@ -24,7 +24,8 @@ mod record;
 pub use auth::{AuthStat, AuthSys, Credential, OpaqueAuth};
 pub use calls::{Calls, Waits};
 pub use message::{Call, CallError, Message, Outcome, Reply};
-pub use record::{RecordError, Records, put_record};
+pub(crate) use record::batches;
+pub use record::{Kept, RecordError, Records, put_record};
 
 /// The program number of NFS, and its version 4.
 pub const NFS_PROGRAM: u32 = 100_003;

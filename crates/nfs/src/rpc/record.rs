@@ -1,11 +1,19 @@
 //! Record marking (RFC 5531, section 11): messages on a stream.
 
+use std::ops::{Deref, Range};
+
 use crate::xdr::Encoder;
 
 /// The bit of a marker that says that the fragment is the record's last one.
 const LAST: u32 = 1 << 31;
 /// Bytes of a marker.
 const MARKER: usize = 4;
+
+/// A record of so many bytes is kept where it lies, if it is most of what has come.
+const KEPT_MIN: usize = 64 << 10;
+
+/// Bytes of records that are copied to be sent together: beyond that a system call costs less than the copy.
+const TOGETHER_MAX: usize = 64 << 10;
 
 /// Why a stream cannot be read on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -36,6 +44,25 @@ pub struct Records {
     /// Whether that fragment is the last.
     last: bool,
     max: usize,
+    /// The record that was handed out last, until more bytes come.
+    given: Range<usize>,
+    /// Bytes of the longest record that was kept where it lay: the next one finds room for as many.
+    longest: usize,
+}
+
+/// A record that stays when others come: see [`Records::keep`].
+#[derive(Debug)]
+pub struct Kept {
+    bytes: Vec<u8>,
+    begin: usize,
+}
+
+impl Deref for Kept {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.begin..]
+    }
 }
 
 impl Records {
@@ -50,12 +77,15 @@ impl Records {
             fragment: None,
             last: false,
             max,
+            given: 0..0,
+            longest: 0,
         }
     }
 
     /// The buffer that further bytes are appended to. Bytes before its present end belong to records
     /// and must stay; records that were handed out are dropped from it first.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
+        self.given = 0..0;
         // Closes the gap that markers inside a record have left.
         let end = self.start + self.together;
         if end != self.read {
@@ -101,9 +131,32 @@ impl Records {
                 let record = self.start..self.start + self.together;
                 self.start = self.read;
                 self.together = 0;
+                self.given = record.clone();
                 return Ok(Some(&self.buf[record]));
             }
         }
+    }
+
+    /// Keeps the record that [`Records::next_record`] has handed out last; there is one as long as no more bytes
+    /// were received. A short one is copied. A long one is given away with the buffer, and what has come behind it
+    /// is copied instead: less than the record itself.
+    pub fn keep(&mut self) -> Kept {
+        let given = std::mem::take(&mut self.given);
+        let behind = self.buf.len() - given.end.max(self.start);
+        let is_most = given.len() > self.buf.len() / 2 && behind < given.len();
+        if given.len() < KEPT_MIN || !is_most {
+            let (bytes, begin) = (self.buf[given].to_vec(), 0);
+            return Kept { bytes, begin };
+        }
+        // So many bytes have come before: to make room for as many again is no promise to whoever announces them.
+        self.longest = self.longest.max(given.len());
+        let mut rest = Vec::with_capacity(self.longest + KEPT_MIN);
+        rest.extend_from_slice(&self.buf[self.start..]);
+        let mut bytes = std::mem::replace(&mut self.buf, rest);
+        (self.start, self.read) = (0, self.read - self.start);
+        bytes.truncate(given.end);
+        let begin = given.start;
+        Kept { bytes, begin }
     }
 
     /// Whether the stream may end here: between two records.
@@ -141,4 +194,16 @@ pub fn put_record<T>(to: &mut Encoder, fill: impl FnOnce(&mut Encoder) -> T) -> 
     assert!(size < LAST, "a record of {size} bytes");
     to.fill_in(marker, size | LAST);
     filled
+}
+
+/// Records that are sent together, in their order: a long one alone, as it is, and short ones as one.
+pub(crate) fn batches(records: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut batches: Vec<Vec<u8>> = Vec::with_capacity(1);
+    for record in records {
+        match batches.last_mut() {
+            Some(last) if last.len() + record.len() <= TOGETHER_MAX => last.extend(record),
+            _ => batches.push(record),
+        }
+    }
+    batches
 }

@@ -266,27 +266,32 @@ async fn receive(
             let Some(record) = record else {
                 break;
             };
-            match message(record).map_err(|error| error.to_string())? {
-                After::Answer(reply, results) => connection.answered(&reply, results.rest()),
+            let is_call = match message(record).map_err(|error| error.to_string())? {
+                After::Call(..) => true,
+                After::Answer(reply, results) => {
+                    connection.answered(&reply, results.rest());
+                    false
+                }
                 After::Refuse(reply) => {
                     let mut out = Encoder::default();
                     put_record(&mut out, |out| out.put(&reply));
                     connection.send(out.into_bytes());
+                    false
                 }
-                After::Call(..) => {
-                    let (door, connection) = (Rc::clone(door), Rc::clone(connection));
-                    let record = record.to_vec();
-                    let begun = door.core.now();
-                    let core = door.core.clone();
-                    connection.waits(record.len());
-                    drop(core.spawn(async move {
-                        let whole = EndOnPanic(&connection);
-                        let answer = measured(&door, &connection, &record, begun).await;
-                        connection.waits_no_more(record.len());
-                        connection.send(answer);
-                        drop((permit, whole));
-                    }));
-                }
+            };
+            if is_call {
+                let (door, connection) = (Rc::clone(door), Rc::clone(connection));
+                let record = records.keep();
+                let begun = door.core.now();
+                let core = door.core.clone();
+                connection.waits(record.len());
+                drop(core.spawn(async move {
+                    let whole = EndOnPanic(&connection);
+                    let answer = measured(&door, &connection, &record, begun).await;
+                    connection.waits_no_more(record.len());
+                    connection.send(answer);
+                    drop((permit, whole));
+                }));
             }
         }
     }
@@ -306,20 +311,14 @@ async fn send(
             connection.news.notified().await;
             continue;
         }
-        let mut together: Vec<u8> = Vec::new();
-        for record in records {
-            if together.is_empty() {
-                together = record;
-            } else {
-                together.extend(record);
+        for batch in batches(records) {
+            let size = batch.len();
+            let sent = core.timeout(patience, sender.send_all(batch)).await;
+            connection.waits_no_more(size);
+            if !matches!(sent, Ok((Ok(()), _))) {
+                // The receiver's end tells why.
+                return connection.end();
             }
-        }
-        let size = together.len();
-        let sent = core.timeout(patience, sender.send_all(together)).await;
-        connection.waits_no_more(size);
-        if !matches!(sent, Ok((Ok(()), _))) {
-            // The receiver's end tells why.
-            connection.end();
         }
     }
 }

@@ -32,13 +32,17 @@ fn found(stream: &[u8], pieces: &[usize], max: usize) -> Result<Vec<Vec<u8>>, Re
         records.buffer().extend_from_slice(&rest[..size]);
         rest = &rest[size..];
         while let Some(record) = records.next_record()? {
-            all.push(record.to_vec());
+            let lent = record.to_vec();
+            let kept = records.keep();
+            assert_eq!(*kept, lent[..]);
+            all.push(kept);
         }
         let held = records.buffer().len();
         assert!(held <= 2 * max + size + 8, "{held} bytes are kept");
     }
     assert!(records.is_between());
-    Ok(all)
+    // Whatever came later, they are as they were.
+    Ok(all.iter().map(|record| record.to_vec()).collect())
 }
 
 proptest! {
@@ -101,4 +105,30 @@ fn the_bytes_that_were_handed_out_are_dropped_without_growing() {
         assert_eq!(records.next_record(), Ok(None));
     }
     assert!(records.buffer().capacity() < 4 * 604);
+}
+
+#[test]
+fn a_long_record_is_kept_where_it_lies() {
+    let mut records = Records::new(1 << 20);
+    let (long, short) = (vec![7; 200 << 10], [8; 100]);
+    let mut to = Encoder::default();
+    put_record(&mut to, |to| to.bytes(&long));
+    put_record(&mut to, |to| to.bytes(&short));
+    let stream = to.as_bytes();
+    for _ in 0..3 {
+        // The second one is cut within its marker, and within its bytes.
+        for cut in [2, 54] {
+            let (first, second) = stream.split_at(stream.len() - 104 + cut);
+            records.buffer().extend_from_slice(first);
+            let lies = records.next_record().expect("a record").map(<[u8]>::as_ptr);
+            let kept = records.keep();
+            assert_eq!(Some(kept.as_ptr()), lies, "it was not copied");
+            assert_eq!(records.next_record(), Ok(None));
+            records.buffer().extend_from_slice(second);
+            assert_eq!(records.next_record(), Ok(Some(&short[..])));
+            let copied = records.keep();
+            assert!(records.is_between());
+            assert_eq!((*kept == long[..], *copied == short), (true, true));
+        }
+    }
 }
