@@ -144,7 +144,7 @@ where
                     let asked = Instant::now();
                     ask(worker, number).await?;
                     let nanoseconds = asked.elapsed().as_nanos() as u64;
-                    latency.borrow_mut().saturating_record(nanoseconds);
+                    latency.borrow_mut().record(nanoseconds)?;
                 }
             })
         })
