@@ -67,7 +67,11 @@ impl Local {
             cache_misses,
             compacted: inner.compacted.get(),
             index: inner.index.counts(),
-            rows: inner.rows.as_ref().map(Embedded::counts).unwrap_or_default(),
+            rows: inner
+                .rows
+                .as_ref()
+                .map(Embedded::counts)
+                .unwrap_or_default(),
             device: inner.disk.counts(),
         })
     }

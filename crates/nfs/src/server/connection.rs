@@ -12,7 +12,8 @@ use rt::net::{Addr, RecvHalf, SendHalf, Stream};
 use rt::sync::{Notify, Semaphore};
 
 use crate::rpc::{
-    CALLBACK_VERSION, Call, Calls, Credential, Outcome, PROC_COMPOUND, Records, Reply, put_record,
+    CALLBACK_VERSION, Call, Calls, Credential, Outcome, PROC_COMPOUND, Records, Reply, batches,
+    put_record,
 };
 use crate::xdr::Encoder;
 

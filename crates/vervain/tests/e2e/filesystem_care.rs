@@ -200,7 +200,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     for byte in bytes {
         crc ^= u32::from(*byte);
         for _ in 0..8 {
-            crc = crc >> 1 ^ (crc & 1) * 0x82f6_3b78;
+            crc = (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78);
         }
     }
     !crc
