@@ -21,7 +21,7 @@ use index::{BlockId, Report};
 use meta::{Embedded, Engine, OpenError};
 use nebula::extents::ExtentServer;
 use nebula::streams::StreamServer;
-use nebula::{ExtentError, FormatError, Scrub, ScrubFault, ScrubStep, StreamError};
+use nebula::{Address, ExtentError, FormatError, Scrub, ScrubFault, ScrubStep, StreamError};
 
 use crate::directory::{DATA, ROWS, check_directory, failed, open_device};
 use crate::local::{DEPTH, INDEX, STREAMS, UNITS, scope};
@@ -419,6 +419,17 @@ impl Check<'_> {
                 | Flaw::Checkpoints(FileError::Stream(StreamError::Damaged {
                     stream, from, ..
                 })) if named.contains(&(*stream, from.extent, from.page)) => {}
+                Flaw::Page(at) => {
+                    let has_it = |fault: &&ScrubFault| {
+                        fault.stream == row.streams.data
+                            && fault.number == at.extent
+                            && (fault.from..fault.to).contains(&at.page)
+                    };
+                    // Of an extent that nobody has ended, which is not scrubbed.
+                    if of.damaged.iter().all(|fault| !has_it(&fault)) {
+                        self.page_at(of.names, *at, examined);
+                    }
+                }
                 Flaw::Block(fid) => self.block(of.names, *fid, 0, |byte| {
                     format!("the checkpoint of the data's index and the data differ, from byte {byte} on")
                 }),
@@ -430,6 +441,20 @@ impl Check<'_> {
                 Part::Data,
                 "records that the index of the data needs are damaged: the file system cannot be opened (restore a backup)",
             );
+        }
+    }
+
+    /// A damaged page of the data.
+    fn page_at(&mut self, names: Option<&Report>, at: Address, examined: &Examined) {
+        let stored = examined.stored_at(at.extent, at.page, at.page + 1);
+        if stored.is_empty() {
+            let what = format!("the page at {at} is damaged, which no file is known to need");
+            self.fault(Part::Data, what);
+        }
+        for (fid, byte) in stored {
+            self.block(names, fid, byte, |byte| {
+                format!("damaged at byte {byte}, which cannot be read: a checksum is wrong")
+            });
         }
     }
 

@@ -324,7 +324,16 @@ impl<'a> FrameRecord<'a> {
     /// Whether all its pages are what was written. Reads them.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let found = self.payload.chunks_exact(PAGE);
-        found.map(block::crc32c::checksum).eq(self.sums())
+        self.damaged().next().is_none()
+    }
+
+    /// Its pages that are not what was written. Reads them.
+    pub fn damaged(&self) -> impl Iterator<Item = Address> + use<'a> {
+        let (at, sums) = (self.at, self.sums.as_chunks::<4>().0);
+        let pages = self.payload.chunks_exact(PAGE).zip(sums).zip(0..);
+        pages.filter_map(move |((page, sum), number)| {
+            let is_right = block::crc32c::checksum(page) == u32::from_le_bytes(*sum);
+            (!is_right).then(|| at.plus(number))
+        })
     }
 }

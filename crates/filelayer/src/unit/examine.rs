@@ -26,6 +26,8 @@ pub enum Flaw {
     },
     /// Records of the data stream are damaged.
     Damaged(FileError),
+    /// A page of the data stream is damaged that says nothing of others.
+    Page(Address),
     /// The checkpoints cannot be read: the next opening reads all of the data instead.
     Checkpoints(FileError),
     /// A block is not what the data stream says.
@@ -41,6 +43,7 @@ impl fmt::Display for Flaw {
                 write!(f, "extent {extent} of {stream} is lost")
             }
             Self::Damaged(error) => error.fmt(f),
+            Self::Page(at) => write!(f, "the page at {at} is damaged"),
             Self::Checkpoints(error) => write!(
                 f,
                 "the checkpoint of the data's index cannot be used, the next start reads all of the data: {error}"
@@ -105,6 +108,7 @@ impl DataUnit {
         let is_whole = flaws.is_empty();
         let is_damage = |flaw: &Flaw| matches!(flaw, Flaw::Damaged(_) | Flaw::Lost { .. });
         let mut is_lacking = flaws.iter().any(is_damage);
+        flaws.extend(full.damaged.into_iter().map(Flaw::Page));
         let mut index = full.index;
         if let Some(Loaded {
             index: kept,

@@ -216,6 +216,8 @@ async fn check_extents(
 pub(super) struct Rebuild {
     pub(super) index: Index,
     pub(super) recovery: Recovery,
+    /// Pages of files that are damaged.
+    pub(super) damaged: Vec<Address>,
     stream: StreamId,
     replay: nebula::Replay,
 }
@@ -229,6 +231,7 @@ impl Rebuild {
         Self {
             index,
             recovery: Recovery::default(),
+            damaged: Vec::new(),
             stream: reader.stream(),
             replay: reader.replay_heads(from),
         }
@@ -249,6 +252,9 @@ impl Rebuild {
             for record in frame.records() {
                 self.recovery.records += 1;
                 let parsed = Parsed::of_damaged(self.stream, &frame, &record)?;
+                if !frame.is_whole() {
+                    self.damaged.extend(record.damaged());
+                }
                 self.index.apply(&parsed.applied());
             }
         }

@@ -290,7 +290,8 @@ fn a_dropped_commit_is_carried_out_or_not_and_harms_nobody() {
             let key = format!("dropped {i}");
             let mut commit = engine.commit(put(&key, 9));
             std::future::poll_fn(|cx| {
-                assert!(commit.as_mut().poll(cx).is_pending() || i > 0);
+                // The thread that commits may be done already.
+                let _ = commit.as_mut().poll(cx);
                 std::task::Poll::Ready(())
             })
             .await;

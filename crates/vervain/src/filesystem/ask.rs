@@ -21,19 +21,14 @@ const ANSWER_MAX: u64 = 16 << 20;
 
 /// What a served file system does and holds.
 pub(super) fn status(about: &FsAbout) -> anyhow::Result<Status> {
-    let answer = match (&about.data, about.from) {
-        (Some(data), _) => match of_directory(data)? {
-            Some(stream) => get(stream, "/status")?,
-            None => bail!(
-                "nobody serves {} (`vervain fs serve --data {}`)",
-                data.display(),
-                data.display()
-            ),
-        },
-        (None, Some(address)) => get(of_address(address)?, "/status")?,
+    match (&about.data, about.from) {
+        (Some(data), _) => status_of_directory(data)?.with_context(|| {
+            let data = data.display();
+            format!("nobody serves {data} (`vervain fs serve --data {data}`)")
+        }),
+        (None, Some(address)) => parse(&get(of_address(address)?, "/status")?),
         (None, None) => bail!("neither a directory nor an address was given"),
-    };
-    serde_json::from_slice(&answer).context("the server's answer makes no sense")
+    }
 }
 
 /// Has the process that serves a directory change a volume; false if nobody serves it.
@@ -54,9 +49,26 @@ pub(super) fn status_of_directory(data: &Path) -> anyhow::Result<Option<Status>>
     let Some(stream) = of_directory(data)? else {
         return Ok(None);
     };
-    let answer = get(stream, "/status")?;
-    let status = serde_json::from_slice(&answer);
-    Ok(Some(status.context("the server's answer makes no sense")?))
+    match get(stream, "/status") {
+        Ok(answer) => Ok(Some(parse(&answer)?)),
+        // It was killed a moment ago: the kernel took the call for it.
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(answer: &[u8]) -> anyhow::Result<Status> {
+    serde_json::from_slice(answer).context("the server's answer makes no sense")
+}
+
+fn is_gone(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| {
+        matches!(
+            cause.kind(),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        )
+    })
 }
 
 /// A connection to the process that serves a directory, if there is one.

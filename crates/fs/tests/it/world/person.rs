@@ -150,9 +150,9 @@ impl Person {
             18..20 => self.rename().await,
             20..22 => self.remove().await,
             22 => self.link().await,
-            23..25 => self.resize().await,
-            25 => self.punch().await,
-            26 => self.hold().await,
+            23 => self.resize().await,
+            24 => self.punch().await,
+            25..27 => self.hold().await,
             27 => {
                 let count = self.client.held.len();
                 if count > 0 {

@@ -23,6 +23,8 @@ pub(crate) const CLIENTS: usize = 1;
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 const MS: Duration = Duration::from_millis(1);
+/// Virtual time in which a server comes back whose disk works.
+const UP_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the server's disk is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +170,13 @@ impl Site {
     pub(crate) fn note(&self, what: &str) {
         let now = self.world.now().as_ns();
         writeln!(self.log.borrow_mut(), "{now:>12} {what}").expect("a string");
+    }
+
+    /// Lets it come back, if it can.
+    pub(crate) fn await_up(&mut self) {
+        let is_up = Rc::clone(&self.is_up);
+        let ended = self.world.run_until(UP_WITHIN, |_| is_up.get());
+        ended.unwrap_or_else(|error| panic!("{error:?}"));
     }
 
     /// The power goes, and comes back after a while.
