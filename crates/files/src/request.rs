@@ -330,7 +330,7 @@ pub enum Request {
     /// The grace period is over: what was not claimed again is nobody's; files without a name that
     /// nobody has opened again end. `Done`.
     EndGrace,
-    /// The answer that is kept for an operation ([`Once`](crate::Once)), whatever it is; `NotFound`
+    /// The answer that is kept for an operation ([`Once`]), whatever it is; `NotFound`
     /// without one.
     KeptAnswer(Once),
     /// Forgets the answers that are kept for a session: none of its requests comes again. `Done`.
@@ -355,7 +355,7 @@ pub enum Request {
 
 impl Request {
     /// Whether it changes what survives a restart, so that its answer is kept for
-    /// [`Once`](crate::Once). What clients hold does not survive, and a request that was refused has
+    /// [`Once`]. What clients hold does not survive, and a request that was refused has
     /// changed nothing: these are carried out again when they are repeated.
     #[must_use]
     pub const fn is_durable_change(&self) -> bool {

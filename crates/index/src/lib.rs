@@ -17,7 +17,7 @@
 //! | `inner`, `cache`, `live` | rows in memory; what no row has yet |
 //! | `volumes`, `nodes`, `holds` | what volumes use; numbers of new objects; what clients hold |
 //! | `background`, `recover` | what is done while nobody waits; opening |
-//! | `check` | [`check`]: reads all rows, trusts nothing |
+//! | `check` | [`check()`]: reads all rows, trusts nothing |
 //! | `blocks`, `model` | [`Blocks`], what the data side does, and [`ModelBlocks`], in memory |
 //! | `format`, `names` | rows byte by byte; cookies |
 //!

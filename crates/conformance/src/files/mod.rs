@@ -29,7 +29,7 @@ pub use fixture::{
 };
 
 /// Makes one `#[test]` of every case of the suite of file systems. The argument is an expression that
-/// makes a fresh [`Fixture`](crate::files::Fixture) each time. A second one, `n`, has one of `n` random programs
+/// makes a fresh [`Fixture`] each time. A second one, `n`, has one of `n` random programs
 /// and histories run, for file systems that wait for a drive.
 ///
 /// ```

@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | `mod` | opening, handles, closing |
 //! | `open` | making a directory, recovery |
-//! | `handle` | the [`Engine`](crate::Engine) of a core |
+//! | `handle` | the [`Engine`] of a core |
 //! | `queue` | from the cores to the thread that commits |
 //! | `commit` | that thread's task: groups, room, failures |
 //! | `journal` | groups on a block device |

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `mod` | the model: how fast it is, what goes wrong, its power |
 //! | `state` | the rows, and transactions under way |
-//! | `handle` | the [`Engine`](crate::Engine) over it |
+//! | `handle` | the [`Engine`] over it |
 
 mod handle;
 mod state;
