@@ -14,6 +14,7 @@
 //! | [`sync`] | between tasks of one core, without atomics |
 //! | [`cross`] | between cores: channel, oneshot, notification |
 //! | [`time`] | instants and clocks |
+//! | [`memory`] | whether what is freed goes back to the system |
 //! | [`threads`] | cores on pinned threads, and the signal that stops them |
 //! | [`ManualCore`] | a core that a simulation turns, with whatever [`Sockets`] it has |
 //!
@@ -44,6 +45,7 @@ pub mod cross;
 mod handle;
 mod io;
 mod manual;
+pub mod memory;
 pub mod net;
 pub mod poller;
 mod scheduler;

@@ -25,6 +25,7 @@ use super::place;
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) fn run(flags: &FsServe, as_json: bool) -> anyhow::Result<()> {
+    rt::memory::keep_freed();
     let shutdown = Shutdown::new();
     stop_on_signals(&shutdown)?;
     let mut core = rt::Core::new(rt::Config::default())?;
