@@ -1,25 +1,31 @@
-//! Pages in memory, by their stream addresses.
+//! Pages in memory, by the block and the number that they have there.
 //!
-//! What stands at an address never changes, so nothing in here is ever stale. Which pages stay is S3-FIFO's
-//! choice (Yang et al., SOSP'23), as `quick_cache` has it: pages that are read once, by a scan or by
-//! compaction, do not push out those that are read again.
+//! A page is kept with its stream address, and found only by whoever looks for that one. What stands at an
+//! address never changes, so nothing in here is ever stale; and a page that is written again, or that compaction
+//! moves, takes the place that it has already, instead of a new one beside what nobody reads any more.
+//!
+//! Which pages stay is S3-FIFO's choice (Yang et al., SOSP'23), as `quick_cache` has it: pages that are read once,
+//! by a scan, do not push out those that are read again.
 
 use std::cell::{Cell, RefCell};
 
 use nebula::Address;
 use quick_cache::unsync;
 
-use crate::ids::PAGE;
+use crate::ids::{Key, PAGE};
 
-/// What an entry costs besides its page: key, links, the allocation's own.
-const OVERHEAD: usize = 64;
+/// What an entry costs besides its page: its place and address, links, the allocation's own.
+const OVERHEAD: usize = 80;
 
 /// A page's bytes.
 pub(crate) type Page = Box<[u8; PAGE]>;
 
+/// A page's place: its block, and its number there.
+pub(crate) type Place = (Key, u16);
+
 /// Pages, up to a budget of bytes.
 pub(crate) struct Cache {
-    pages: Option<RefCell<unsync::Cache<u64, Page>>>,
+    pages: Option<RefCell<unsync::Cache<Place, (Address, Page)>>>,
     hits: Cell<u64>,
     misses: Cell<u64>,
 }
@@ -40,32 +46,46 @@ impl Cache {
         self.pages.is_some()
     }
 
-    /// Has `look` see a page, if it is here.
-    pub(crate) fn with(&self, at: Address, look: impl FnOnce(&[u8; PAGE])) -> bool {
+    /// Has `look` see a page, if it is here as it stands at `at`.
+    pub(crate) fn with(
+        &self,
+        place: Place,
+        at: Address,
+        look: impl FnOnce(&[u8; PAGE]),
+    ) -> bool {
         let found = self.pages.as_ref().is_some_and(|pages| {
             let pages = pages.borrow();
-            let page = pages.get(&at.to_u64());
-            page.map(|page| look(page)).is_some()
+            let page = pages.get(&place).filter(|(kept, _)| *kept == at);
+            page.map(|(_, page)| look(page)).is_some()
         });
         let count = if found { &self.hits } else { &self.misses };
         count.set(count.get() + 1);
         found
     }
 
-    /// Keeps a page.
-    pub(crate) fn put(&self, at: Address, page: Page) {
+    /// Keeps a page, instead of what was kept of this place.
+    pub(crate) fn put(&self, place: Place, at: Address, page: Page) {
         if let Some(pages) = &self.pages {
-            pages.borrow_mut().insert(at.to_u64(), page);
+            pages.borrow_mut().insert(place, (at, page));
         }
     }
 
-    /// Keeps the pages that lie from `at` on.
-    pub(crate) fn put_all(&self, at: Address, bytes: &[u8]) {
-        if !self.is_on() {
+    /// A page has moved: if one of this place is kept, this is it from now on.
+    pub(crate) fn renew(&self, place: Place, at: Address, page: &[u8; PAGE]) {
+        let Some(pages) = &self.pages else {
             return;
+        };
+        let mut pages = pages.borrow_mut();
+        if pages.peek(&place).is_some() {
+            // It was looked for a moment ago, so it is there.
+            let _ = pages.replace(place, (at, Box::new(*page)), true);
         }
-        for (i, page) in (0..).zip(bytes.as_chunks::<PAGE>().0) {
-            self.put(at.plus(i), Box::new(*page));
+    }
+
+    /// The place has no page any more.
+    pub(crate) fn forget(&self, place: Place) {
+        if let Some(pages) = &self.pages {
+            pages.borrow_mut().remove(&place);
         }
     }
 
@@ -78,38 +98,73 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Fid;
 
     fn at(page: u32) -> Address {
         Address { extent: 1, page }
     }
 
+    fn place(page: u16) -> Place {
+        (Key::head(Fid(1)), page)
+    }
+
+    /// The first byte of a page that is kept.
+    fn found(cache: &Cache, page: u16, address: u32) -> Option<u8> {
+        let mut first = None;
+        cache.with(place(page), at(address), |bytes| first = Some(bytes[0]));
+        first
+    }
+
     #[test]
     fn it_keeps_to_its_budget_and_what_is_read_again_survives_a_scan() {
         let cache = Cache::new(100 * (PAGE + OVERHEAD));
-        let found = |page| {
-            let mut first = None;
-            cache.with(at(page), |bytes| first = Some(bytes[0]));
-            first
-        };
-        for page in 0..20 {
-            cache.put(at(page), Box::new([page as u8; PAGE]));
-        }
+        let found = |page| found(&cache, page, page.into());
+        let put = |page: u16| cache.put(place(page), at(page.into()), Box::new([page as u8; PAGE]));
+        (0..20).for_each(put);
         for _ in 0..3 {
             for page in 0..20 {
                 assert_eq!(found(page), Some(page as u8));
             }
         }
-        (1000..2000).for_each(|page| cache.put(at(page), Box::new([0; PAGE])));
+        (1000..2000).for_each(put);
         assert!((0..20).filter(|page| found(*page).is_some()).count() >= 18);
         let kept = (0..2000).filter(|page| found(*page).is_some()).count();
         assert!(kept <= 100, "{kept} pages");
     }
 
     #[test]
+    fn pages_that_are_written_again_and_again_push_nothing_out() {
+        let cache = Cache::new(100 * (PAGE + OVERHEAD));
+        for round in 0..50 {
+            for page in 0..90 {
+                let address = round * 90 + u32::from(page);
+                cache.put(place(page), at(address), Box::new([round as u8; PAGE]));
+            }
+        }
+        for page in 0..90 {
+            assert_eq!(found(&cache, page, 49 * 90 + u32::from(page)), Some(49));
+            let before = found(&cache, page, 48 * 90 + u32::from(page));
+            assert_eq!(before, None, "what stood elsewhere");
+        }
+    }
+
+    #[test]
+    fn what_moves_is_kept_if_it_was_and_what_ends_is_not() {
+        let cache = Cache::new(100 * (PAGE + OVERHEAD));
+        cache.put(place(1), at(1), Box::new([1; PAGE]));
+        cache.renew(place(1), at(11), &[1; PAGE]);
+        cache.renew(place(2), at(12), &[2; PAGE]);
+        assert_eq!(found(&cache, 1, 11), Some(1));
+        assert_eq!(found(&cache, 2, 12), None, "nobody had read it");
+        cache.forget(place(1));
+        assert_eq!(found(&cache, 1, 11), None);
+    }
+
+    #[test]
     fn without_a_budget_it_keeps_nothing() {
         let cache = Cache::new(0);
-        cache.put_all(at(0), &[1; PAGE]);
-        assert!(!cache.with(at(0), |_| ()));
+        cache.put(place(0), at(0), Box::new([1; PAGE]));
+        assert_eq!(found(&cache, 0, 0), None);
         assert_eq!(cache.counts(), (0, 1));
     }
 }

@@ -9,7 +9,7 @@ use super::Inner;
 use crate::cache::Page;
 use crate::error::FileError;
 use crate::format::{Entry, Head};
-use crate::ids::PAGE;
+use crate::ids::{BLOCK_PAGES, Key, PAGE};
 use crate::index::Applied;
 use crate::locks::Lock;
 
@@ -25,8 +25,8 @@ struct Waiting {
     head: Head,
     entries: Vec<Entry>,
     sums: Vec<u32>,
-    /// Pages for the cache: the first one's number in the payload, and their bytes.
-    pages: (u16, Vec<Page>),
+    /// The payload's pages of data, for the cache.
+    pages: Vec<Page>,
 }
 
 impl Inner {
@@ -156,15 +156,51 @@ impl Inner {
 
     /// A record is in the stream.
     fn take_in(&self, at: Address, waiting: Waiting) {
+        self.forget_what_ends(&waiting.head);
         self.index.borrow_mut().apply(&Applied {
             head: &waiting.head,
             at,
             sums: &waiting.sums,
             entries: &waiting.entries,
         });
-        let (first, pages) = waiting.pages;
-        for (i, page) in (u32::from(first)..).zip(pages) {
-            self.cache.put(at.plus(i), page);
+        match &waiting.head {
+            Head::Change(change) => {
+                let key = Key::head(change.fid);
+                let mut pages = waiting.pages.into_iter();
+                for (first, page, count) in change.places(waiting.sums.len() as u16) {
+                    for (i, bytes) in (0..count).zip(&mut pages) {
+                        let at = at.plus((first + i).into());
+                        self.cache.put((key, page + i), at, bytes);
+                    }
+                }
+            }
+            Head::Copy(copy) => {
+                let at = at.plus(copy.table_pages().into());
+                for (i, bytes) in (0..).zip(&waiting.pages) {
+                    for owner in &copy.owners {
+                        let place = (owner.key, copy.page + i);
+                        self.cache.renew(place, at.plus(i.into()), bytes);
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+
+    /// Pages that a record is about to take away need no memory.
+    fn forget_what_ends(&self, head: &Head) {
+        let (key, from, to) = match head {
+            Head::Change(change) => (Key::head(change.fid), change.cut.0, change.cut.1),
+            Head::Free { key } => (*key, 0, BLOCK_PAGES),
+            _ => return,
+        };
+        if from == to || !self.cache.is_on() {
+            return;
+        }
+        let index = self.index.borrow();
+        let runs = index.block(key).map(|block| block.map.within(from, to));
+        for run in runs.into_iter().flatten() {
+            (run.page..run.end()).for_each(|page| self.cache.forget((key, page)));
         }
     }
 
@@ -195,7 +231,7 @@ impl Item {
             sums: self.record.sums().collect(),
             head: self.head,
             entries: self.entries,
-            pages: (first, pages),
+            pages,
         };
         (self.record, waiting)
     }

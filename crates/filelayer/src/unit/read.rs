@@ -133,7 +133,7 @@ impl Inner {
                 let (page, at) = (run.page + i, run.at.plus(i.into()));
                 if self
                     .cache
-                    .with(at, |bytes| copy_page(page, bytes, offset, out))
+                    .with((key, page), at, |bytes| copy_page(page, bytes, offset, out))
                 {
                     continue;
                 }
@@ -165,10 +165,15 @@ impl Inner {
         let mut failed = Ok(());
         let mut take = |fetch: &Fetch, result: Result<Buf, StreamError>| match result {
             Ok(buf) => {
-                for (page, bytes) in (fetch.run.page..).zip(buf.as_chunks::<PAGE>().0) {
+                let is_kept = self.cache.is_on();
+                for (i, bytes) in (0..).zip(buf.as_chunks::<PAGE>().0) {
+                    let (page, at) = (fetch.run.page + i, fetch.run.at.plus(i.into()));
                     copy_page(page, bytes, offset, out);
+                    // What was written meanwhile is kept already.
+                    if is_kept && self.index.borrow().has(key, page, at) {
+                        self.cache.put((key, page), at, Box::new(*bytes));
+                    }
                 }
-                self.cache.put_all(fetch.run.at, &buf);
             }
             Err(error) => {
                 tracing::debug!(?key, page = fetch.run.page, %error, "reading");
