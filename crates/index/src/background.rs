@@ -1,5 +1,8 @@
 //! What is done while nobody waits for it.
 
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
+
 use files::{Error, Handle, VolumeId};
 
 use crate::blocks::{BlockId, Mark};
@@ -8,7 +11,7 @@ use crate::data::ROWS_A_STEP;
 use crate::format::inode::Inode;
 use crate::format::keys::{self, RowKind};
 use crate::format::rows::{Volume, decode_map};
-use crate::inner::{Inner, Stop, bad_row};
+use crate::inner::{Inner, State, Stop, bad_row};
 use crate::options::Quota;
 use crate::slots::{Mode, Place};
 
@@ -18,42 +21,109 @@ const TRIES_MAX: usize = 32;
 /// Rows of kept answers that are deleted at once.
 const ANSWERS_A_STEP: usize = 100;
 
+/// Whose turn it is: the queues have it one after the other, and who fails has to let the others of its queue
+/// go first.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    turn: usize,
+    /// Who failed last, of those whose contents are deleted and of those that are settled.
+    failed: [Option<Handle>; 2],
+}
+
+/// What there is to do for an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// Its contents are deleted: it has ended.
+    Delete,
+    /// Its row is written: nobody has it open any more.
+    Settle,
+    /// Its row is written: too many are behind.
+    Trim,
+}
+
+const WORKS: [Work; 3] = [Work::Delete, Work::Settle, Work::Trim];
+
+impl State {
+    /// What is done next in the background.
+    fn next_work(&mut self, live_max: usize) -> Option<(Work, Handle)> {
+        let mut turns = (0..WORKS.len()).map(|more| (self.rounds.turn + more) % WORKS.len());
+        let (turn, object) = turns.find_map(|turn| {
+            let object = match WORKS[turn] {
+                Work::Delete => behind(&self.garbage, self.rounds.failed[0]),
+                Work::Settle => behind(&self.to_settle, self.rounds.failed[1]),
+                Work::Trim => {
+                    let is_more = self.live.len() > live_max;
+                    let oldest = self.live.iter().min_by_key(|(_, live)| live.used_at);
+                    oldest.filter(|_| is_more).map(|(object, _)| *object)
+                }
+            };
+            Some((turn, object?))
+        })?;
+        self.rounds.turn = (turn + 1) % WORKS.len();
+        Some((WORKS[turn], object))
+    }
+
+    /// A piece of work has failed: it is left for another time.
+    fn put_off(&mut self, work: Work, object: Handle) {
+        match work {
+            Work::Delete => self.rounds.failed[0] = Some(object),
+            Work::Settle => {
+                self.to_settle.insert(object);
+                self.rounds.failed[1] = Some(object);
+            }
+            Work::Trim => {
+                self.clock += 1;
+                if let Some(live) = self.live.get_mut(&object) {
+                    live.used_at = self.clock;
+                }
+            }
+        }
+    }
+}
+
+/// The first object behind another one, all around.
+fn behind(all: &BTreeSet<Handle>, failed: Option<Handle>) -> Option<Handle> {
+    let after = failed.and_then(|failed| all.range((Excluded(failed), Unbounded)).next());
+    after.or_else(|| all.first()).copied()
+}
+
 impl Inner {
     /// One piece of work. Returns whether there may be more.
     pub(crate) async fn step(&self) -> Result<bool, Error> {
-        let garbage = self.state.borrow().garbage.first().copied();
-        if let Some(object) = garbage {
-            retry(async || self.delete_contents(object).await).await?;
-            return Ok(true);
-        }
-        let closed = self.state.borrow_mut().to_settle.pop_first();
-        if let Some(object) = closed {
-            let settled = retry(async || self.settle(object).await).await;
-            if settled.is_err() {
-                self.state.borrow_mut().to_settle.insert(object);
-            }
-            return settled.map(|()| true);
-        }
-        let oldest = {
-            let state = self.state.borrow();
-            let is_more = state.live.len() > self.live_max;
-            let oldest = state.live.iter().min_by_key(|(_, live)| live.used_at);
-            oldest.filter(|_| is_more).map(|(object, _)| *object)
+        let next = self.state.borrow_mut().next_work(self.live_max);
+        let Some((work, object)) = next else {
+            return Ok(false);
         };
-        if let Some(object) = oldest {
-            retry(async || self.settle(object).await).await?;
-            return Ok(true);
+        let done = match work {
+            Work::Delete => retry(async || self.delete_contents(object).await).await,
+            Work::Settle => {
+                // Whoever closes it meanwhile has it settled again.
+                self.state.borrow_mut().to_settle.remove(&object);
+                retry(async || self.settle(object).await).await
+            }
+            Work::Trim => retry(async || self.settle(object).await).await,
+        };
+        if done.is_err() {
+            self.state.borrow_mut().put_off(work, object);
         }
-        Ok(false)
+        done.map(|()| true)
     }
 
     /// Deletes some rows of an object that has ended, and frees its blocks before. An interrupted one goes
     /// on from what is left: the garbage row goes last.
     async fn delete_contents(&self, object: Handle) -> Result<(), Stop> {
-        let mut draft = Draft::default();
-        draft.of(object);
         let maps = keys::parts(RowKind::Map, object);
         let maps = self.scan(maps, ROWS_A_STEP).await?;
+        let xattrs = keys::parts(RowKind::Xattr, object);
+        let xattrs = self.scan(xattrs, ROWS_A_STEP).await?;
+        let is_last = maps.len() < ROWS_A_STEP && xattrs.len() < ROWS_A_STEP;
+        let mut draft = Draft::default();
+        draft.of(object);
+        if is_last {
+            // First, since it is there as long as this is not done: by it an open end is found out.
+            draft.delete(keys::task(RowKind::Garbage, object));
+            draft.delete(keys::task(RowKind::Cut, object));
+        }
         let mut blocks = Vec::new();
         for (key, row) in &maps {
             let ids = decode_map(&row.value).map_err(|bad| bad_row(key, bad))?;
@@ -63,15 +133,8 @@ impl Inner {
         if !blocks.is_empty() {
             self.blocks.free(blocks, self.mark_of_ended(object)).await?;
         }
-        let xattrs = keys::parts(RowKind::Xattr, object);
-        let xattrs = self.scan(xattrs, ROWS_A_STEP).await?;
         for (key, _) in &xattrs {
             draft.delete(key.to_vec());
-        }
-        let is_last = maps.len() < ROWS_A_STEP && xattrs.len() < ROWS_A_STEP;
-        if is_last {
-            draft.delete(keys::task(RowKind::Cut, object));
-            draft.delete(keys::task(RowKind::Garbage, object));
         }
         self.commit(draft).await?;
         if is_last {
@@ -112,6 +175,11 @@ impl Inner {
             Err(Error::Stale) => return Ok(()),
             loaded => loaded?,
         };
+        if loaded.inode.has_blocks {
+            // The row must not tell of what the power may still take: without the mark nobody would look.
+            let blocks = self.mapped(object, 0, u64::MAX).await?;
+            self.blocks.commit(blocks).await?;
+        }
         let mut draft = Draft::default();
         draft.put_inode(object, &loaded, Inode::clone(&loaded.inode));
         draft.unmark(object);
@@ -131,11 +199,17 @@ impl Inner {
     }
 
     pub(crate) async fn settle_all(&self) -> Result<(), Error> {
-        let all: Vec<Handle> = self.state.borrow().live.keys().copied().collect();
+        let mut all: Vec<Handle> = self.state.borrow().live.keys().copied().collect();
+        all.sort_unstable();
+        let mut result = Ok(());
         for object in all {
-            retry(async || self.settle(object).await).await?;
+            let settled = retry(async || self.settle(object).await).await;
+            if let Err(error) = settled {
+                tracing::warn!(?object, %error, "its row lags behind");
+            }
+            result = result.and(settled);
         }
-        Ok(())
+        result
     }
 
     pub(crate) async fn set_quota(&self, volume: VolumeId, quota: Quota) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use files::{Attributes, Caller, Error, Event, Handle, Kind, Name, Once, Timestam
 use meta::{Engine, MetaError, Row};
 use rt::sync::Notify;
 
+use crate::background::Rounds;
 use crate::blocks::{BlockId, Blocks};
 use crate::cache::{Cache, Entry};
 use crate::counts::Counts;
@@ -56,6 +57,8 @@ pub(crate) struct State {
     pub(crate) orphans: BTreeSet<Handle>,
     /// Objects that nobody has open any more, whose rows may lag behind.
     pub(crate) to_settle: BTreeSet<Handle>,
+    /// Whose turn it is in the background.
+    pub(crate) rounds: Rounds,
     pub(crate) rng: fastrand::Rng,
     /// Counts uses of live objects.
     pub(crate) clock: u64,
@@ -145,10 +148,12 @@ impl Inner {
             return Err(Error::Stale);
         };
         let inode = Inode::decode(object.file, &row.value).map_err(|bad| bad_row(&key, bad))?;
-        if let Some(live) = state.live.get_mut(&object) {
+        state.with_bytes(object, |live| {
             if live.is_unsure {
-                live.take_row(inode, row.version);
+                live.take_row(inode.clone(), row.version);
             }
+        });
+        if let Some(live) = state.live.get(&object) {
             return Ok(Loaded {
                 inode: Rc::new(live.inode.clone()),
                 version: live.version,

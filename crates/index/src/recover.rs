@@ -8,7 +8,7 @@ use files::{Attributes, Error, FileId, Handle, Kind, Mode, SeekFor, Timestamp, V
 use meta::{Engine, Key, LimitError, MetaError, Outcome, Row, Transaction};
 use thiserror::Error as ThisError;
 
-use crate::background::retry;
+use crate::background::{Rounds, retry};
 use crate::blocks::BLOCK_LEN;
 use crate::cache::Cache;
 use crate::commit::Draft;
@@ -187,6 +187,7 @@ pub(crate) async fn open(options: Options) -> Result<Rc<Inner>, OpenError> {
         garbage: BTreeSet::new(),
         orphans: BTreeSet::new(),
         to_settle: BTreeSet::new(),
+        rounds: Rounds::default(),
         rng: fastrand::Rng::with_seed(options.seed),
         clock: 0,
         applied: 0,
@@ -350,7 +351,7 @@ impl Inner {
             if self.state.borrow().garbage.contains(&object) {
                 continue;
             }
-            retry(async || self.finish_cut(object).await).await?;
+            self.cut_or_leave(object).await?;
             marked.insert(object, 0);
         }
         for (object, row) in self.tasks(RowKind::Mark).await? {
@@ -361,10 +362,13 @@ impl Inner {
         self.recover_marked(marked).await?;
         let orphans: Vec<Handle> = self.state.borrow().to_settle.iter().copied().collect();
         for object in orphans {
-            retry(async || self.settle(object).await).await?;
+            match retry(async || self.settle(object).await).await {
+                Ok(()) => drop(self.state.borrow_mut().to_settle.remove(&object)),
+                Err(error) => tracing::warn!(?object, %error, "it is ended later"),
+            }
         }
-        self.state.borrow_mut().to_settle.clear();
-        if !self.state.borrow().garbage.is_empty() {
+        let state = self.state.borrow();
+        if !state.garbage.is_empty() || !state.to_settle.is_empty() {
             self.work.notify_one();
         }
         Ok(())
@@ -392,11 +396,29 @@ impl Inner {
             let step: Vec<(Handle, u64)> = left.drain(..step).collect();
             let cut = retry(async || self.recover_step(&step, volume).await).await?;
             for object in cut {
-                retry(async || self.finish_cut(object).await).await?;
-                self.state.borrow_mut().drop_live(object);
+                if self.cut_or_leave(object).await? {
+                    self.state.borrow_mut().drop_live(object);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Cuts off what is behind a file's end. If that cannot be done, since a page there is bad, say, the row of
+    /// the cut stays and the file does not grow before it is done: nobody else has to wait for that. Returns
+    /// whether it is done.
+    async fn cut_or_leave(&self, object: Handle) -> Result<bool, Error> {
+        let Err(error) = retry(async || self.finish_cut(object).await).await else {
+            return Ok(true);
+        };
+        let loaded = match self.load(object).await {
+            Err(Error::Stale) => return Ok(true),
+            loaded => loaded?,
+        };
+        tracing::warn!(?object, %error, "a file's end is not cut off yet");
+        self.make_live(object, &loaded);
+        self.with_live(object, |live| live.is_ragged = true);
+        Ok(false)
     }
 
     /// Recovers objects of one volume, in one transaction. Returns those behind whose end something may be

@@ -254,3 +254,70 @@ fn a_circle_of_directories_is_found() {
     must_find(&disk, "a circle", |it| matches!(it, Finding::Circle(_)));
     must_find(&disk, "a parent", |it| matches!(it, Finding::Parent { .. }));
 }
+
+#[test]
+fn what_cannot_be_deleted_or_settled_keeps_nobody_else_waiting() {
+    let disk = Disk::new(3, |format| format.virtual_nodes = 1);
+    let node = disk.open();
+    let caller = Caller::ROOT;
+    let files: Vec<Handle> = (0..12)
+        .map(|number| {
+            let request = Request::CreateFile {
+                directory: ROOT,
+                name: Name::new(format!("{number}")).expect("a name"),
+                how: CreateHow::Guarded,
+                attributes: SetAttributes::default(),
+            };
+            let Ok(Answer::Created { handle, .. }) = node.root(request) else {
+                panic!("not made");
+            };
+            let write = node
+                .fs
+                .write(&caller, handle, 0, &[1; 5000], Stability::FileSync);
+            node.run(write).expect("a write");
+            handle
+        })
+        .collect();
+    node.run(node.index.settle_all()).expect("nothing fails");
+    drop(node);
+    // The lowest of those that are deleted, and of those that stay.
+    for (key, _) in rows(&disk, b'b') {
+        let is_of = |file: &Handle| key[1..].starts_with(&file.to_bytes());
+        if [files[0], files[6]].iter().any(is_of) {
+            put(&disk, &key, &[200]);
+        }
+    }
+    let node = disk.open_with(|options| options.live_max = 1);
+    for (number, file) in files.iter().enumerate() {
+        if number < 6 {
+            let remove = Request::Remove {
+                directory: ROOT,
+                name: Name::new(format!("{number}")).expect("a name"),
+                directory_only: None,
+            };
+            node.root(remove).expect("a name that is there");
+        } else {
+            let write = node
+                .fs
+                .write(&caller, *file, 0, &[2; 10], Stability::FileSync);
+            let done = node.run(write);
+            assert_eq!(done.is_ok(), number != 6, "{done:?}");
+        }
+    }
+    let (mut failures, mut steps) = (0, 0);
+    while failures < 4 && steps < 100 {
+        steps += 1;
+        match node.run(node.index.step()) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(_) => failures += 1,
+        }
+    }
+    let seen = check(&disk);
+    assert_eq!(seen.garbage, 1, "{seen:?}");
+    assert!(
+        node.index.live_objects() <= 2,
+        "{}",
+        node.index.live_objects()
+    );
+}
