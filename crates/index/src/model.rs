@@ -17,6 +17,8 @@ const PAGE: u32 = 4096;
 struct Block {
     pages: BTreeMap<u32, Vec<u8>>,
     reserved: BTreeSet<u32>,
+    /// Pages that are stored and cannot be read.
+    bad: BTreeSet<u32>,
     /// The largest end of the records of each truncate epoch.
     ends: BTreeMap<u32, u64>,
 }
@@ -71,6 +73,12 @@ impl ModelBlocks {
         self.0.borrow_mut().until_failure.take().is_some()
     }
 
+    /// Has a page of a block be bad: whatever has to read it fails, until all of it is written or punched.
+    pub fn spoil(&self, block: BlockId, page: u32) {
+        let mut state = self.0.borrow_mut();
+        state.blocks.entry(block).or_default().bad.insert(page);
+    }
+
     /// Calls so far, of those that may fail.
     #[must_use]
     pub fn calls(&self) -> u64 {
@@ -99,9 +107,10 @@ impl ModelBlocks {
     /// Stores bytes. Returns how many bytes the block occupies more.
     ///
     /// # Errors
-    /// [`Error::Io`] if it was told to fail.
+    /// [`Error::Io`] if it was told to fail, or a page that it changes in part is bad.
     pub fn write(&self, span: Span, data: &[u8], mark: Mark) -> Result<u64, Error> {
         self.begin()?;
+        self.need_edges(span)?;
         let mut state = self.0.borrow_mut();
         let block = state.blocks.entry(span.block).or_default();
         let before = block.used();
@@ -113,9 +122,10 @@ impl ModelBlocks {
     /// Appends bytes to `out`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it was told to fail.
+    /// [`Error::Io`] if it was told to fail, or a page is bad.
     pub fn read(&self, span: Span, out: &mut Vec<u8>) -> Result<(), Error> {
         self.begin()?;
+        self.need_sound(span)?;
         let state = self.0.borrow();
         let none = Block::default();
         let block = state.blocks.get(&span.block).unwrap_or(&none);
@@ -139,12 +149,45 @@ impl ModelBlocks {
         }
     }
 
+    /// Refuses bytes of a page that is bad.
+    fn need_sound(&self, span: Span) -> Result<(), Error> {
+        let state = self.0.borrow();
+        let bad = state.blocks.get(&span.block).map(|block| &block.bad);
+        match bad.is_some_and(|bad| bad.range(Block::touched(span)).next().is_some()) {
+            true => Err(Error::Io),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a change of a part of a page that is bad.
+    fn need_edges(&self, span: Span) -> Result<(), Error> {
+        for at in [span.from, span.from + span.len] {
+            if !at.is_multiple_of(PAGE) && span.len > 0 {
+                let page = Span {
+                    from: at,
+                    len: 1,
+                    ..span
+                };
+                self.need_sound(page)?;
+            }
+        }
+        Ok(())
+    }
+
     fn answer<T: 'static>(
         &self,
         work: impl FnOnce(&mut State) -> T,
     ) -> Pending<'static, Result<T, Error>> {
-        let done = self.begin().map(|()| work(&mut self.0.borrow_mut()));
-        Box::pin(ready(done))
+        self.answer_if(Ok(()), work)
+    }
+
+    fn answer_if<T: 'static>(
+        &self,
+        is_sound: Result<(), Error>,
+        work: impl FnOnce(&mut State) -> T,
+    ) -> Pending<'static, Result<T, Error>> {
+        let done = self.begin().and(is_sound);
+        Box::pin(ready(done.map(|()| work(&mut self.0.borrow_mut()))))
     }
 }
 
@@ -162,6 +205,7 @@ impl Block {
         for (at, byte) in (from..).zip(data) {
             let page = at / PAGE;
             self.reserved.remove(&page);
+            self.bad.remove(&page);
             let page = self.pages.entry(page);
             let page = page.or_insert_with(|| vec![0; PAGE as usize]);
             page[(at % PAGE) as usize] = *byte;
@@ -180,6 +224,7 @@ impl Block {
         let end = span.from + span.len;
         let is_whole = |page: u32| page * PAGE >= span.from && (page + 1) * PAGE <= end;
         self.pages.retain(|page, _| !is_whole(*page));
+        self.bad.retain(|page| !is_whole(*page));
         self.reserved.retain(|page| !is_whole(*page));
         for (page, data) in &mut self.pages {
             let from = span.from.max(page * PAGE);
@@ -223,7 +268,7 @@ impl Blocks for ModelBlocks {
     }
 
     fn punch(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>> {
-        self.answer(|state| {
+        self.answer_if(self.need_edges(span), |state| {
             if let Some(block) = state.blocks.get_mut(&span.block) {
                 block.punch(span);
                 block.note(mark);
@@ -250,7 +295,8 @@ impl Blocks for ModelBlocks {
         mark: Mark,
         _how: CopyHow,
     ) -> Pending<'_, Result<(), Error>> {
-        self.answer(|state| {
+        let is_sound = self.need_sound(from).and(self.need_edges(to));
+        self.answer_if(is_sound, |state| {
             let source = state.blocks.get(&from.block).cloned().unwrap_or_default();
             let target = state.blocks.entry(to.block).or_default();
             target.punch(to);

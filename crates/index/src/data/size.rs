@@ -37,7 +37,7 @@ impl Inner {
         let size = loaded.inode.attributes.size;
         let mark = mark_of(file, &loaded);
         let gone_from = size.div_ceil(BLOCK_LEN);
-        let mut freed = self.cut_last(file, size, mark).await?;
+        self.cut_last(file, size, mark).await?;
         let (mut row, _) = place(gone_from);
         loop {
             let range = keys::parts_from(RowKind::Map, file, row, u64::MAX);
@@ -51,10 +51,7 @@ impl Inner {
                     version: value.version,
                 };
                 let gone = take_from(&mut ids, number, gone_from);
-                for block in &gone {
-                    freed += self.blocks.used(*block).await?;
-                }
-                self.blocks.free(gone, mark).await?;
+                self.free_blocks(file, gone, mark).await?;
                 if ids != *seen.ids {
                     draft.put_map(file, number, &seen, ids);
                 }
@@ -62,10 +59,7 @@ impl Inner {
             }
             let is_last = rows.len() < ROWS_A_STEP;
             let loaded = self.load(file).await?;
-            let mut inode = Inode::clone(&loaded.inode);
-            let used = &mut inode.attributes.used;
-            *used = used.saturating_sub(std::mem::take(&mut freed));
-            draft.put_inode(file, &loaded, inode);
+            draft.put_inode(file, &loaded, Inode::clone(&loaded.inode));
             if is_last {
                 draft.delete(keys::task(RowKind::Cut, file));
             }
@@ -90,29 +84,47 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes a hole of the last block's bytes behind the end. Returns how many bytes that frees.
-    async fn cut_last(&self, file: Handle, size: u64, mark: Mark) -> Result<u64, Error> {
+    /// Drops blocks of a live file. What they occupied is counted at once: whatever comes next may fail, and
+    /// nobody could tell it any more.
+    async fn free_blocks(
+        &self,
+        file: Handle,
+        blocks: Vec<BlockId>,
+        mark: Mark,
+    ) -> Result<(), Error> {
+        let mut freed = 0;
+        for block in &blocks {
+            freed += self.blocks.used(*block).await?;
+        }
+        self.blocks.free(blocks, mark).await?;
+        self.change_used(file, 0, freed);
+        Ok(())
+    }
+
+    /// Makes a hole of the last block's bytes behind the end of a live file.
+    async fn cut_last(&self, file: Handle, size: u64, mark: Mark) -> Result<(), Error> {
         let from = size % BLOCK_LEN;
         if from == 0 {
-            return Ok(0);
+            return Ok(());
         }
         let Some(block) = self.block(file, size / BLOCK_LEN).await? else {
-            return Ok(0);
+            return Ok(());
         };
         let span = Span {
             block,
             from: from as u32,
             len: (BLOCK_LEN - from) as u32,
         };
-        self.punch(span, mark).await
+        self.punch(file, span, mark).await
     }
 
-    /// Makes a hole. Returns how many bytes that frees.
-    async fn punch(&self, span: Span, mark: Mark) -> Result<u64, Error> {
+    /// Makes a hole in a block of a live file, and counts what that frees.
+    async fn punch(&self, file: Handle, span: Span, mark: Mark) -> Result<(), Error> {
         let before = self.blocks.used(span.block).await?;
         self.blocks.punch(span, mark).await?;
         let after = self.blocks.used(span.block).await?;
-        Ok(before.saturating_sub(after))
+        self.change_used(file, after, before);
+        Ok(())
     }
 
     /// Makes holes of a range's blocks.
@@ -133,8 +145,7 @@ impl Inner {
                 from: (at % BLOCK_LEN) as u32,
                 len: (until - at) as u32,
             };
-            let freed = self.punch(span, mark).await?;
-            self.change_used(file, 0, freed);
+            self.punch(file, span, mark).await?;
             at = until;
         }
         Ok(())

@@ -47,7 +47,8 @@ impl Inner {
             return self.finish(job, Draft::default(), answer(*before)).await;
         }
         self.recall_for(job, object)?;
-        if set.size.is_some() && self.is_ragged(object) {
+        // A cut takes what is behind the end with it. If a page there is bad, only that gets rid of it.
+        if set.size.is_some_and(|size| size > before.size) && self.is_ragged(object) {
             self.finish_cut(object).await?;
             return Err(Stop::Again);
         }

@@ -168,3 +168,115 @@ fn no_change_number_passes_the_marks_bound_however_many_writes_are_under_way() {
     let node = disk.fork(2).open();
     assert!(stat(&node, file).change > change);
 }
+
+/// Two files: the page that the first one's end is in is bad, as a crash leaves them.
+fn one_with_a_bad_end(is_cut: bool) -> (Disk, [Handle; 2]) {
+    let disk = Disk::new(1, |_| {});
+    let node = disk.open();
+    let root = Handle::root(files::VolumeId(1));
+    let files = ["bad", "good"].map(|name| {
+        let request = create_file(root, name, CreateHow::Guarded, 0o600);
+        created(node.root(request)).0
+    });
+    for file in files {
+        let data = [7; 5000];
+        let stable = files::Stability::FileSync;
+        node.run(node.fs.write(&ROOT, file, 0, &data, stable))
+            .expect("a write");
+    }
+    let range = Range { offset: 0, len: 1 };
+    let plan = node.run(node.index.begin_read(&ROOT, files[0], range));
+    let block = plan.expect("a plan").pieces[0].span.expect("a block").block;
+    disk.blocks.spoil(block, 1);
+    if is_cut {
+        // The row of the cut stays, since the cut cannot be made.
+        assert!(resize(&node, files[0], 4500).is_ok());
+    }
+    (disk.fork(2), files)
+}
+
+fn resize(node: &Node, file: Handle, size: u64) -> Result<files::Answer, files::Error> {
+    let set = SetAttributes {
+        size: Some(size),
+        ..SetAttributes::default()
+    };
+    node.root(Request::SetAttributes(file, set))
+}
+
+#[test]
+fn a_bad_page_at_the_end_of_one_file_stops_nobody_else() {
+    for is_cut in [false, true] {
+        let (disk, [bad, good]) = one_with_a_bad_end(is_cut);
+        for _ in 0..2 {
+            let node = disk.open();
+            let mut out = Vec::new();
+            let range = Range {
+                offset: 0,
+                len: 5000,
+            };
+            let done = node.run(node.fs.read(&ROOT, good, range, &mut out));
+            assert!(done.is_ok() && out == [7; 5000]);
+            let size = if is_cut { 4500 } else { 5000 };
+            assert_eq!(stat(&node, bad).size, size);
+            // What is behind the end may be anything: the file does not grow.
+            let stable = files::Stability::FileSync;
+            let far = node.run(node.fs.write(&ROOT, bad, 9000, b"more", stable));
+            assert_eq!(far, Err(files::Error::Io));
+            assert_eq!(resize(&node, bad, 20_000), Err(files::Error::Io));
+            // It is left for later, and the others are settled.
+            assert!(
+                node.run(node.fs.write(&ROOT, good, 0, b"g", stable))
+                    .is_ok()
+            );
+            assert_eq!(
+                node.run(node.index.settle_all()),
+                Err(files::Error::Io),
+                "the bad one is not"
+            );
+            assert_eq!(node.index.live_objects(), 1);
+            node.run(node.fs.write(&ROOT, good, 0, &[7], stable))
+                .expect("a write");
+        }
+        // Without that page it is as good as any.
+        let node = disk.open();
+        resize(&node, bad, 4096).expect("it is cut off");
+        let found = grown(&node, bad, 12_000);
+        assert!(found[..4096] == [7; 4096] && found[4096..] == [0; 12_000 - 4096]);
+        let stable = files::Stability::FileSync;
+        node.run(node.fs.write(&ROOT, bad, 9000, b"more", stable))
+            .expect("a write");
+        node.run(node.index.settle_all()).expect("nothing fails");
+        let node = disk.fork(3).open();
+        assert_eq!(stat(&node, bad).used, 8192);
+    }
+}
+
+#[test]
+fn a_cut_that_fails_half_way_counts_what_it_has_freed() {
+    for faults in 0..2 {
+        let disk = Disk::new(1, |_| {});
+        let node = disk.open();
+        let file = file(&node);
+        let stable = files::Stability::FileSync;
+        for number in 0..3 {
+            let at = number * BLOCK_LEN;
+            node.run(node.fs.write(&ROOT, file, at, &[7; 9000], stable))
+                .expect("a write");
+        }
+        assert_eq!(stat(&node, file).used, 3 * 12288);
+        // The commit behind the first blocks' end, or that of a second try.
+        disk.rows.fail(1, meta::Fault::NoSpace);
+        if faults > 0 {
+            disk.rows.fail(2, meta::Fault::NoSpace);
+        }
+        resize(&node, file, 10).expect("it is cut off later");
+        if faults > 0 {
+            let stable = files::Stability::FileSync;
+            let refused = node.run(node.fs.write(&ROOT, file, 0, b"x", stable));
+            assert_eq!(refused, Err(files::Error::NoSpace));
+        }
+        node.run(node.index.settle_all()).expect("nothing fails");
+        assert_eq!(stat(&node, file).used, 4096);
+        assert_eq!(node.index.volumes()[0].bytes, 4096);
+    }
+}

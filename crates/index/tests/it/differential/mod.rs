@@ -18,7 +18,7 @@ use files::{
     Handle, Holder, Lock, LockKind, LockRange, Mode, Name, New, Once, Range, Request, SeekFor,
     SetAttributes, SetTime, SetXattr, Share, Stability, Timestamp, VolumeId,
 };
-use index::Quota;
+use index::{Blocks as _, Quota};
 
 use crate::harness::{Disk, Node, run_alone};
 use crate::spy::{Spied, Spy};
@@ -500,6 +500,9 @@ impl Both {
         node.run(node.index.settle_all()).expect("nothing fails");
         let seen = crate::harness::check(&self.disk);
         assert!(seen.findings.is_empty() && seen.marked == 0, "{seen:?}");
+        let stored = self.disk.blocks.room();
+        let counted: u64 = node.index.volumes().iter().map(|volume| volume.bytes).sum();
+        assert_eq!(counted, stored.total - stored.free, "what files occupy");
     }
 }
 
