@@ -154,6 +154,13 @@ impl Held {
 }
 
 impl Held {
+    /// Whether it stands in a queue.
+    pub(crate) fn is_at(&self, place: Place) -> bool {
+        let state = self.slots.0.borrow();
+        let mut tickets = state.requests[&self.number].tickets.iter();
+        tickets.any(|(other, _)| *other == place)
+    }
+
     /// Gives up a place, and keeps the others.
     pub(crate) fn give_up(&self, place: Place) {
         let mut state = self.slots.0.borrow_mut();

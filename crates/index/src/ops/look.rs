@@ -10,7 +10,7 @@ use crate::format::keys::{self, RowKind};
 use crate::format::rows::Dirent;
 use crate::inner::{BAD_KEY, Inner, Job, Stop, bad_row};
 use crate::rules::need;
-use crate::slots::Place;
+use crate::slots::{Mode, Place};
 
 /// Bytes that a listing counts for each entry beside its name.
 const ENTRY_BYTES: u32 = 24;
@@ -52,6 +52,11 @@ impl Inner {
                     None => Err(Error::NotFound),
                     Some(entry) => {
                         let found = beside(object, entry.file);
+                        if entry.kind == Kind::Directory
+                            && !self.slots.is_free(Place::Object(found))
+                        {
+                            return None;
+                        }
                         Ok(Answer::Found(found, self.attributes(found)?))
                     }
                 }
@@ -81,7 +86,11 @@ impl Inner {
         }
         need(job.caller, attributes, Access::LOOKUP)?;
         let found = self.find(directory, name).await?.ok_or(Error::NotFound)?;
-        self.found(beside(directory, found.file)).await
+        let object = beside(directory, found.file);
+        if found.kind == Kind::Directory {
+            self.stand_at(job, &[object]).await?;
+        }
+        self.found(object).await
     }
 
     pub(super) async fn parent(&self, job: &Job<'_>, directory: Handle) -> Result<Answer, Stop> {
@@ -90,7 +99,23 @@ impl Inner {
         if directory.file == FileId::ROOT {
             return Err(Error::NotFound.into());
         }
-        self.found(beside(directory, loaded.inode.parent)).await
+        let parent = beside(directory, loaded.inode.parent);
+        self.stand_at(job, &[parent]).await?;
+        self.found(parent).await
+    }
+
+    /// Stands in the queues of directories that a request has found, before it tells of them: a change number
+    /// shows in memory before the name that it stands for is there.
+    async fn stand_at(&self, job: &Job<'_>, directories: &[Handle]) -> Result<(), Stop> {
+        let busy = directories
+            .iter()
+            .map(|directory| Place::Object(*directory))
+            .filter(|place| !job.held.is_at(*place) && !self.slots.is_free(*place));
+        let more: Vec<(Place, Mode)> = busy.map(|place| (place, Mode::Look)).collect();
+        match more.is_empty() || job.held.extend(&more).await {
+            true => Ok(()),
+            false => Err(Stop::Again),
+        }
     }
 
     async fn found(&self, object: Handle) -> Result<Answer, Stop> {
@@ -134,22 +159,34 @@ impl Inner {
             let range = keys::parts_from(RowKind::Dirent, directory, after + 1, u64::MAX);
             let rows = self.scan(range, limit as usize).await?;
             let is_all = rows.len() < limit as usize;
+            let mut page = Vec::with_capacity(rows.len());
+            let mut is_full = false;
             for (key, row) in &rows {
                 let dirent = Dirent::decode(&row.value).map_err(|bad| bad_row(key, bad))?;
                 let (_, cookie) = keys::part_of(key).ok_or_else(|| bad_row(key, BAD_KEY))?;
                 bytes += ENTRY_BYTES + dirent.name.len() as u32;
-                if bytes > bytes_max && !entries.is_empty() {
-                    let is_end = false;
-                    return Ok(Answer::Entries { entries, is_end });
+                is_full = bytes > bytes_max && !(entries.is_empty() && page.is_empty());
+                if is_full {
+                    break;
                 }
-                let attributes = match with_attributes && may_search {
+                after = cookie;
+                page.push((cookie, dirent));
+            }
+            let with_attributes = with_attributes && may_search;
+            if with_attributes {
+                let is_directory = |of: &&(u64, Dirent)| of.1.kind == Kind::Directory;
+                let directories = page.iter().filter(is_directory);
+                let directories = directories.map(|(_, dirent)| beside(directory, dirent.file));
+                self.stand_at(job, &directories.collect::<Vec<_>>()).await?;
+            }
+            for (cookie, dirent) in page {
+                let attributes = match with_attributes {
                     false => None,
                     true => {
                         let object = beside(directory, dirent.file);
                         Some(self.load(object).await?.inode.attributes)
                     }
                 };
-                after = cookie;
                 entries.push(DirEntry {
                     cookie,
                     name: dirent.name,
@@ -157,6 +194,10 @@ impl Inner {
                     kind: dirent.kind,
                     attributes,
                 });
+            }
+            if is_full {
+                let is_end = false;
+                return Ok(Answer::Entries { entries, is_end });
             }
             if is_all {
                 let is_end = true;

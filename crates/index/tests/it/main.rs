@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod differential;
 mod harness;
+mod numbers;
 mod owners;
 mod short;
 mod spy;
