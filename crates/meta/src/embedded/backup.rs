@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use block::crc32c;
 use thiserror::Error;
 
-use super::open::{OpenError, Opened, create_journal, failed, lock_new, open_base};
+use super::open::{OpenError, Opened, failed, lock_new, name_journal, open_base, write_journal};
 use super::overlay::{Entry, Rows};
 use super::{Embedded, Options, ROWS};
 use crate::{BYTES_MAX, KEY_LEN_MAX, Key, MetaError, Row};
@@ -173,10 +173,13 @@ impl Embedded {
             }
             Ok(())
         })?;
+        // What takes longest, before the rows count: they tell then by the journal beside them that the restore was
+        // interrupted.
+        write_journal(dir, id, options.area_len)?;
         base.apply(&rows, revision, 0)
             .map_err(|error| cannot_write(&error))?;
         base.close().map_err(|error| cannot_write(&error))?;
-        create_journal(dir, id, options.area_len)?;
+        name_journal(dir)?;
         Ok(revision)
     }
 

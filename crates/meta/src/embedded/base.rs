@@ -13,7 +13,7 @@
 use std::path::Path;
 
 use redb::{Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase};
-use redb::{StorageError, TableDefinition};
+use redb::{StorageError, TableDefinition, TableHandle};
 
 use super::overlay::{Entry, Rows};
 use crate::{Key, Range, Row};
@@ -80,6 +80,30 @@ impl Base {
             return Ok(Err(AboutError::Foreign));
         };
         Ok(Ok(About { id, applied, live }))
+    }
+
+    /// Whether this crate has begun to make it and has not come to [`Base::format`]'s end, so that there is nothing in it.
+    pub(super) fn is_begun(&self) -> Result<bool, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let tables: Vec<String> = transaction
+            .list_tables()?
+            .map(|table| table.name().to_owned())
+            .collect();
+        if transaction.list_multimap_tables()?.next().is_some() {
+            return Ok(false);
+        }
+        if tables.is_empty() {
+            return Ok(true);
+        }
+        if tables != [ABOUT.name()] {
+            return Ok(false);
+        }
+        let Ok(about) = transaction.open_table(ABOUT) else {
+            return Ok(false);
+        };
+        let version = field(&about, "version")?.map(u32::from_le_bytes);
+        let id: Option<[u8; 16]> = field(&about, "id")?;
+        Ok(version == Some(VERSION) && id.is_some() && about.get("applied")?.is_none())
     }
 
     /// Makes these rows durable, all at once. Waits for the device.

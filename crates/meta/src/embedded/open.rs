@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,20 +167,54 @@ pub(super) fn lock_new(dir: &Path, options: &Options) -> Result<(u128, File), Op
     Ok((id, lock))
 }
 
-/// Removes what an interrupted attempt has left that made the directory.
+/// Removes what an interrupted attempt has left that made the directory. Whatever may be more is an error: a database
+/// that cannot be read now, or not by this program, may have everything.
 fn clear_attempt(dir: &Path, options: &Options) -> Result<(), OpenError> {
     let rows = dir.join(ROWS);
     if !exists(&rows)? {
         return Ok(());
     }
-    let about = open_base(&rows, options)?.about();
-    if about.is_ok_and(|about| about.is_ok_and(|about| about.applied > 0)) {
-        return Err(foreign(
-            dir,
-            format!("{ROWS} has rows, and {JOURNAL} is missing"),
-        ));
+    if !has_no_beginning(&rows)? {
+        let base = open_base(&rows, options)?;
+        let cannot_read = |error: redb::Error| failed("read", &rows, &error);
+        match base.about().map_err(cannot_read)? {
+            Ok(about) if about.applied == 0 => {}
+            Ok(about) if has_journal_of(dir, about.id, options)? => {}
+            Ok(_) => {
+                let why = format!("{ROWS} has rows, and {JOURNAL} is missing");
+                return Err(foreign(dir, why));
+            }
+            Err(AboutError::Foreign) if base.is_begun().map_err(cannot_read)? => {}
+            Err(error) => return Err(of_about(dir, error)),
+        }
     }
     fs::remove_file(&rows).map_err(|error| failed("remove", &rows, &error))
+}
+
+/// Whether making a database was interrupted before it was one: redb writes its magic last.
+fn has_no_beginning(rows: &Path) -> Result<bool, OpenError> {
+    let mut magic = [0; 9];
+    let read = File::open(rows).and_then(|mut file| {
+        let len = file.metadata()?.len().min(magic.len() as u64);
+        file.read_exact(&mut magic[..len as usize])
+    });
+    read.map_err(|error| failed("read", rows, &error))?;
+    Ok(magic == [0; 9])
+}
+
+/// Whether a restore was interrupted at its end: its journal is complete, but for its name.
+fn has_journal_of(dir: &Path, id: u128, options: &Options) -> Result<bool, OpenError> {
+    let path = dir.join(JOURNAL_NEW);
+    if !exists(&path)? {
+        return Ok(false);
+    }
+    let device = open_journal(&path, options)?;
+    let disk = Disk::open(&device, 4).map_err(|error| failed("open", &path, &error))?;
+    match disk.block_on(Journal::open(disk.clone())) {
+        Ok(journal) => Ok(journal.id() == id),
+        Err(JournalError::Block(error)) => Err(failed("read", &path, &error)),
+        Err(_) => Ok(false),
+    }
 }
 
 fn foreign(dir: &Path, why: String) -> OpenError {
@@ -190,8 +225,14 @@ fn foreign(dir: &Path, why: String) -> OpenError {
 }
 
 /// Makes the journal, complete or not at all.
-pub(super) fn create_journal(dir: &Path, id: u128, area_len: u64) -> Result<(), OpenError> {
-    let (path, name) = (dir.join(JOURNAL_NEW), dir.join(JOURNAL));
+fn create_journal(dir: &Path, id: u128, area_len: u64) -> Result<(), OpenError> {
+    write_journal(dir, id, area_len)?;
+    name_journal(dir)
+}
+
+/// Makes the journal, durably, but for its name: without it the directory is none of this crate.
+pub(super) fn write_journal(dir: &Path, id: u128, area_len: u64) -> Result<(), OpenError> {
+    let path = dir.join(JOURNAL_NEW);
     if exists(&path)? {
         fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
     }
@@ -201,7 +242,17 @@ pub(super) fn create_journal(dir: &Path, id: u128, area_len: u64) -> Result<(), 
     let disk = Disk::open(&device, 4).map_err(|error| failed("open", &path, &error))?;
     let written = disk.block_on(Journal::format(&disk, id));
     written.map_err(|error| failed("write", &path, &error))?;
+    sync(dir)
+}
+
+/// Gives the journal its name, durably.
+pub(super) fn name_journal(dir: &Path) -> Result<(), OpenError> {
+    let (path, name) = (dir.join(JOURNAL_NEW), dir.join(JOURNAL));
     fs::rename(&path, &name).map_err(|error| failed("rename", &path, &error))?;
+    sync(dir)
+}
+
+fn sync(dir: &Path) -> Result<(), OpenError> {
     let synced = File::open(dir).and_then(|dir| dir.sync_all());
     synced.map_err(|error| failed("sync", dir, &error))
 }
@@ -235,17 +286,7 @@ pub(super) fn bring_up_to_date(
     let about = base
         .about()
         .map_err(|error| failed("read", &path, &error))?;
-    let mut about = about.map_err(|error| match error {
-        AboutError::Foreign => OpenError::Foreign {
-            dir: dir.to_owned(),
-            why: format!("{} was made by another program", path.display()),
-        },
-        AboutError::Version(found) => OpenError::Version {
-            path: path.clone(),
-            found,
-            known: VERSION,
-        },
-    })?;
+    let mut about = about.map_err(|error| of_about(dir, error))?;
     let disk = Disk::open(device, 4).map_err(|error| failed("open", dir, &error))?;
     let mut rows = Rows::new();
     let recovered = disk.block_on(async {
@@ -267,6 +308,21 @@ pub(super) fn bring_up_to_date(
     let applied = base.apply(&rows, about.applied, about.live);
     applied.map_err(|error| failed("write", &path, &error))?;
     Ok((base, about))
+}
+
+fn of_about(dir: &Path, error: AboutError) -> OpenError {
+    let path = dir.join(ROWS);
+    match error {
+        AboutError::Foreign => OpenError::Foreign {
+            dir: dir.to_owned(),
+            why: format!("{} was made by another program", path.display()),
+        },
+        AboutError::Version(found) => OpenError::Version {
+            path,
+            found,
+            known: VERSION,
+        },
+    }
 }
 
 fn of_journal(dir: &Path, error: JournalError) -> OpenError {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use meta::{BackupError, Embedded, Engine, OpenError, Options, Outcome, Range, Transaction};
+use redb::TableDefinition;
 use rt::{Config, Core};
 
 use crate::suite::options;
@@ -106,6 +107,112 @@ fn an_interrupted_making_is_made_anew() {
     let meta = Embedded::open(dir.path(), &options()).expect("it is made");
     assert!(journal.exists() && !unfinished.exists());
     meta.close().expect("it closes");
+}
+
+/// What is not certainly an attempt is left as it is: without a journal too a database may have everything.
+#[test]
+fn a_database_that_cannot_be_read_is_not_taken_for_an_attempt() {
+    const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("about");
+    const OTHER: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("theirs");
+    let dir = tempfile::tempdir().expect("a directory");
+    let backup = dir.path().join("backup");
+    filled(&dir.path().join("first"), 3)
+        .backup(&backup)
+        .expect("it is written");
+    for (which, is_version) in [("version", true), ("foreign", false)] {
+        let place = dir.path().join(which);
+        std::fs::create_dir(&place).expect("made");
+        let rows = place.join("rows.redb");
+        let database = redb::Database::create(&rows).expect("a database");
+        let transaction = database.begin_write().expect("a transaction");
+        {
+            let table = if is_version { ABOUT } else { OTHER };
+            let mut table = transaction.open_table(table).expect("a table");
+            let two = 2u32.to_le_bytes();
+            table.insert("version", &two[..]).expect("a row");
+        }
+        transaction.commit().expect("a commit");
+        drop(database);
+        let opened = Embedded::open(&place, &options()).map(drop);
+        let restored = Embedded::restore(&backup, &place, &options()).map(drop);
+        let Err(BackupError::Open(restored)) = restored else {
+            panic!("{which}: {restored:?}");
+        };
+        for error in [opened.expect_err("it cannot be known"), restored] {
+            match error {
+                OpenError::Version { found: 2, .. } => assert!(is_version),
+                OpenError::Foreign { .. } => assert!(!is_version, "{error}"),
+                error => panic!("{which}: {error}"),
+            }
+        }
+        let database = redb::Database::create(&rows).expect("it is there");
+        let read = redb::ReadableDatabase::begin_read(&database).expect("a transaction");
+        assert_eq!(read.list_tables().expect("tables").count(), 1, "{which}");
+    }
+}
+
+/// Making a directory is interrupted at any point before its journal has its name: it is made anew, by whatever makes it.
+#[test]
+fn what_is_made_or_restored_can_be_interrupted_anywhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let backup = dir.path().join("backup");
+    let meta = filled(&dir.path().join("first"), 3);
+    meta.backup(&backup).expect("it is written");
+    let is_whole = |place: &Path, revision: u64| {
+        let meta = Embedded::open(place, &Options::existing()).expect("it opens");
+        assert_eq!(meta.revision(), revision);
+        assert!(!place.join("journal.new").exists());
+        meta.close().expect("it closes");
+    };
+    type Leave = fn(&Path);
+    let leave: [(&str, Leave); 4] = [
+        ("nothing", |_| {}),
+        ("an empty file", |place| {
+            std::fs::write(place.join("rows.redb"), b"").expect("written");
+        }),
+        ("a database without its magic", |place| {
+            let rows = place.join("rows.redb");
+            drop(redb::Database::create(&rows).expect("a database"));
+            let mut bytes = std::fs::read(&rows).expect("it is there");
+            bytes[..9].fill(0);
+            std::fs::write(&rows, bytes).expect("written");
+        }),
+        ("an empty database", |place| {
+            drop(redb::Database::create(place.join("rows.redb")).expect("a database"));
+        }),
+    ];
+    for (nth, (what, leave)) in leave.into_iter().enumerate() {
+        for restores in [false, true] {
+            println!("{what}, restores: {restores}");
+            let place = dir.path().join(format!("{nth}{restores}"));
+            std::fs::create_dir(&place).expect("made");
+            leave(&place);
+            if restores {
+                let restored = Embedded::restore(&backup, &place, &options());
+                assert_eq!(restored.expect("it is made"), 3);
+            } else {
+                let made = Embedded::open(&place, &options()).expect("it is made");
+                made.close().expect("it closes");
+            }
+            is_whole(&place, if restores { 3 } else { 0 });
+        }
+    }
+    // All but the journal's name is there.
+    let place = dir.path().join("restored");
+    Embedded::restore(&backup, &place, &options()).expect("it is made");
+    let (journal, unfinished) = (place.join("journal"), place.join("journal.new"));
+    std::fs::rename(&journal, &unfinished).expect("renamed");
+    Embedded::restore(&backup, &place, &options()).expect("it is made again");
+    is_whole(&place, 3);
+    // A journal of something else says nothing of the rows.
+    std::fs::rename(&journal, dir.path().join("kept")).expect("renamed");
+    let other = dir.path().join("other");
+    let mut another = options();
+    another.create = Some(77);
+    drop(Embedded::open(&other, &another).expect("it opens"));
+    std::fs::copy(other.join("journal"), &unfinished).expect("copied");
+    let error = Embedded::restore(&backup, &place, &options()).expect_err("it has rows");
+    assert!(error.to_string().contains("journal is missing"), "{error}");
 }
 
 #[test]
