@@ -8,7 +8,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`Writer`], [`Record`], [`Append`] | appends: acknowledged in order, durable or flushed later |
+//! | [`Writer`], [`Record`], [`Group`], [`Append`] | appends: acknowledged in order, durable or flushed later |
 //! | [`Reader`], [`Replay`], [`Frame`] | pages by their addresses; all frames in order |
 //! | [`Scrub`] | reads everything, and says what is damaged |
 //! | [`streams`] | which extents a stream has: creating, taking over, releasing, deleting |
@@ -80,4 +80,4 @@ pub use ids::{Address, Epoch, ExtentId, StreamId};
 pub use reader::{Frame, FrameRecord, Reader, Replay};
 pub use record::Record;
 pub use scrub::{Scrub, ScrubFault, ScrubStep};
-pub use writer::{Append, Appended, Writer};
+pub use writer::{Append, Appended, Group, Writer};

@@ -63,6 +63,8 @@ pub(super) struct Driver {
     pub(super) sealing: Vec<(Held, JoinHandle<Result<(), StreamError>>)>,
     /// Whoever closes the writer.
     pub(super) closing: Option<usize>,
+    /// The last group of which a record was refused or has failed, and why.
+    pub(super) refused: Option<(u64, StreamError)>,
     /// Lists of records, to be used again.
     spare: Vec<Vec<Part>>,
 }
@@ -93,6 +95,7 @@ pub(super) struct Pending {
     pub(super) slot: usize,
     pub(super) end: u32,
     pub(super) is_durable: bool,
+    pub(super) group: Option<u64>,
     pub(super) appended: Appended,
 }
 
@@ -126,6 +129,7 @@ impl Driver {
             doubt: None,
             sealing: Vec::new(),
             closing: None,
+            refused: None,
             spare: Vec::new(),
         }
     }
@@ -190,6 +194,7 @@ impl Driver {
                 continue;
             }
             self.carry_flushes();
+            self.refuse_rest();
             let mut state = shared.state.borrow_mut();
             match state.asked.front() {
                 None => return,
@@ -215,6 +220,29 @@ impl Driver {
             let frame = plan.compose(&mut state.asked, self.held.server.disk(), spare);
             drop(state);
             self.write(frame);
+        }
+    }
+
+    /// Refuses what was asked for together with a record that was refused.
+    fn refuse_rest(&self) {
+        let Some((refused, error)) = &self.refused else {
+            return;
+        };
+        loop {
+            let mut state = self.shared.state.borrow_mut();
+            let is_of_it = |asked: &mut Asked| matches!(asked, Asked::Append { group: Some(group), .. } if group == refused);
+            let Some(asked) = state.asked.pop_front_if(is_of_it) else {
+                return;
+            };
+            drop(state);
+            self.shared.answer(asked.slot(), Err(error.clone()));
+        }
+    }
+
+    /// Takes note of a record that was refused, or has failed.
+    pub(super) fn note_refused(&mut self, group: Option<u64>, error: &StreamError) {
+        if let Some(group) = group {
+            self.refused = Some((group, error.clone()));
         }
     }
 
@@ -342,6 +370,7 @@ impl Driver {
                 slot: part.slot,
                 end: self.written,
                 is_durable: part.is_durable,
+                group: part.group,
                 appended: flight.frame.appended(part, self.held.number, flight.page),
             });
         }
@@ -403,6 +432,7 @@ impl Driver {
             slot,
             end: self.issued,
             is_durable: true,
+            group: None,
             appended: Appended {
                 at,
                 frame: at,
@@ -453,6 +483,7 @@ impl Driver {
     pub(super) fn fail_redo(&mut self, error: &StreamError) {
         for frame in std::mem::take(&mut self.redo) {
             for part in &frame.records {
+                self.note_refused(part.group, error);
                 self.shared.answer(part.slot, Err(error.clone()));
             }
         }
@@ -472,6 +503,7 @@ impl Driver {
             let answer = if is_durable {
                 Ok(pending.appended)
             } else {
+                self.note_refused(pending.group, error);
                 Err(error.clone())
             };
             self.shared.state.borrow_mut().end = pending.appended.end;

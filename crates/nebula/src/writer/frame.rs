@@ -31,6 +31,7 @@ pub(super) struct Composed {
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) slot: usize,
+    pub(super) group: Option<u64>,
     pub(super) is_durable: bool,
     /// Its first page, from the beginning of the frame.
     page: u32,
@@ -111,11 +112,12 @@ impl Plan {
         records.clear();
         let mut page = self.header_pages();
         let mut is_any_durable = false;
-        let mut note = |slot, durable, pages| {
+        let mut note = |slot, group, durable, pages| {
             let is_durable = durable == Durable::Yes;
             is_any_durable |= is_durable;
             records.push(Part {
                 slot,
+                group,
                 is_durable,
                 page,
             });
@@ -126,11 +128,12 @@ impl Plan {
                 record,
                 durable,
                 slot,
+                group,
             }) = asked.pop_front()
             else {
                 unreachable!("the plan was made of records");
             };
-            note(slot, durable, record.pages());
+            note(slot, group, durable, record.pages());
             record.into_frame()
         } else {
             let mut buf = disk.buffer(self.pages() as usize * PAGE);
@@ -141,11 +144,12 @@ impl Plan {
                     record,
                     durable,
                     slot,
+                    group,
                 } = asked
                 else {
                     unreachable!("the plan was made of records");
                 };
-                note(slot, durable, record.pages());
+                note(slot, group, durable, record.pages());
                 let (in_header, payload) = (record.in_header(), record.payload());
                 header[at..][..in_header.len()].copy_from_slice(in_header);
                 payloads[to..][..payload.len()].copy_from_slice(payload);

@@ -47,6 +47,10 @@ pub struct Writer {
     _alive: Rc<Alive>,
 }
 
+/// Records that belong together: see [`Writer::append_in`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group(u64);
+
 /// What an append has ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
@@ -110,7 +114,24 @@ impl Writer {
     ///
     /// One write of the device for all records of a turn, and a flush if records that are not durable are
     /// before one that is to be.
-    pub fn append(&self, mut record: Record, durable: Durable) -> Append {
+    pub fn append(&self, record: Record, durable: Durable) -> Append {
+        self.append_of(record, durable, None)
+    }
+
+    /// The name of records that belong together, of this writer.
+    #[must_use]
+    pub fn group(&self) -> Group {
+        Group(self.shared.group())
+    }
+
+    /// Appends a record that means nothing without those of its group that were asked for before it, one right after
+    /// the other: when one of them is refused, or fails, so are all behind it. Otherwise a long one could be refused where
+    /// the disk is full, and a short one behind it still find room.
+    pub fn append_in(&self, group: Group, record: Record, durable: Durable) -> Append {
+        self.append_of(record, durable, Some(group.0))
+    }
+
+    fn append_of(&self, mut record: Record, durable: Durable, group: Option<u64>) -> Append {
         let (pages, max) = (record.pages(), self.record_pages_max());
         if pages > max {
             return self.refuse(StreamError::TooLong { pages, max });
@@ -120,6 +141,7 @@ impl Writer {
             record,
             durable,
             slot,
+            group,
         }))
     }
 

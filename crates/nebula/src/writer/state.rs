@@ -23,6 +23,8 @@ pub(super) enum Asked {
         record: Record,
         durable: Durable,
         slot: usize,
+        /// Those that it was asked for together with, if it was.
+        group: Option<u64>,
     },
     Flush {
         slot: usize,
@@ -53,6 +55,8 @@ pub(super) struct State {
     /// In the order in which it was asked for.
     pub(super) asked: VecDeque<Asked>,
     slots: Slab<Slot>,
+    /// Groups of records that were asked for.
+    groups: u64,
     /// The task, while it waits.
     pub(super) task: Option<Waker>,
     /// All writers have gone: nothing more will be asked.
@@ -89,6 +93,7 @@ impl Shared {
             state: RefCell::new(State {
                 asked: VecDeque::new(),
                 slots: Slab::new(),
+                groups: 0,
                 task: None,
                 is_left: false,
                 over: None,
@@ -114,6 +119,13 @@ impl Shared {
             task.wake();
         }
         slot
+    }
+
+    /// The name of another group.
+    pub(super) fn group(&self) -> u64 {
+        let mut state = self.state.borrow_mut();
+        state.groups += 1;
+        state.groups
     }
 
     /// The last writer has gone.

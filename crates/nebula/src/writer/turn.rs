@@ -2,6 +2,7 @@
 
 use super::Appended;
 use super::driver::{Driver, Turn};
+use super::state::Asked;
 use crate::error::{ExtentError, StreamError};
 use crate::extents::Sealed;
 use crate::format::frame::NO_PREVIOUS;
@@ -51,6 +52,9 @@ impl Driver {
     fn refuse_first(&mut self, error: &StreamError) {
         let asked = self.shared.state.borrow_mut().asked.pop_front();
         if let Some(asked) = asked {
+            if let Asked::Append { group, .. } = &asked {
+                self.note_refused(*group, error);
+            }
             self.shared.answer(asked.slot(), Err(error.clone()));
         }
         self.turn = None;
