@@ -113,6 +113,8 @@ struct Running {
     walk: Walk,
     /// What is damaged behind this page was never promised.
     durable: u32,
+    /// The extent was open when it was entered: it may have grown.
+    is_open: bool,
 }
 
 impl std::fmt::Debug for Running {
@@ -124,8 +126,8 @@ impl std::fmt::Debug for Running {
 }
 
 impl Replay {
-    /// The next frame; `None` behind the last one. All its checksums are right, unless
-    /// [heads](Reader::replay_heads) are enough.
+    /// The next frame; `None` behind the last one: what is written later comes when it is asked again. All its checksums
+    /// are right, unless [heads](Reader::replay_heads) are enough.
     ///
     /// # Errors
     /// [`StreamError::Damaged`] names pages that were acknowledged and are not what was written; the next call
@@ -138,6 +140,8 @@ impl Replay {
             let running = self.walk.as_mut().expect("it was entered");
             match running.walk.step().await {
                 Ok(Found::Frame(header)) => break (header, true),
+                // It may have grown since, and been sealed.
+                Ok(Found::End) if running.is_open => self.walk = None,
                 Ok(Found::End) => self.leave(),
                 Ok(Found::Bad { page, .. }) if page >= running.durable => self.leave(),
                 Ok(Found::Bad {
@@ -181,6 +185,7 @@ impl Replay {
                 place,
                 sealed,
             } = located;
+            let is_open = sealed.is_none();
             let (end, durable) = match sealed {
                 Some(sealed) => (sealed.pages, sealed.durable),
                 None if self.reader.writer.is_some() => {
@@ -191,17 +196,34 @@ impl Replay {
                 None => return Ok(false),
             };
             if self.next.page >= end {
-                if sealed.is_none() {
+                if is_open && !self.has_gone_on(number) {
                     return Ok(false);
                 }
                 self.next = start_of(number + 1);
                 continue;
             }
             let walk = Walk::new(&server, place, self.next.page, end)?;
-            self.walk = Some(Running { walk, durable });
+            self.walk = Some(Running {
+                walk,
+                durable,
+                is_open,
+            });
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Whether the writer has written to an extent behind this one: then nothing more comes to this one, which may be
+    /// sealed only later.
+    fn has_gone_on(&self, number: u32) -> bool {
+        let mut from = number.checked_add(1);
+        while let Some((number, located)) = from.and_then(|from| self.reader.map.next(from)) {
+            if let Ok(Some(1..)) = located.server.length(located.place) {
+                return true;
+            }
+            from = number.checked_add(1);
+        }
+        false
     }
 
     /// Goes on with the next extent.
@@ -225,10 +247,14 @@ impl Replay {
             running.walk.end()
         };
         let address = |page| start_of(number).plus(page);
-        if is_more {
-            self.next.page = to;
-        } else {
-            self.leave();
+        let is_open = running.is_open;
+        match (is_more, is_open) {
+            (true, _) => self.next.page = to,
+            (false, true) => {
+                self.walk = None;
+                self.next.page = to;
+            }
+            (false, false) => self.leave(),
         }
         Ok(StreamError::Damaged {
             stream: self.reader.stream,

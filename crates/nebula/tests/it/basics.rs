@@ -53,6 +53,39 @@ fn what_is_appended_is_read_and_replayed() {
     });
 }
 
+/// A replay that has met the end goes on with what is written later, in the same extent and in the next ones.
+#[test]
+fn a_replay_goes_on_where_it_has_ended() {
+    for step in 1..40 {
+        let rig = Rig::new(4, 24);
+        let server = rig.server();
+        rig.run(async move {
+            let stream = server.create().await.unwrap();
+            let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+            let reader = writer.reader();
+            let mut replay = reader.replay(nebula::Address::default());
+            let (mut seen, mut found) = (Vec::new(), Vec::new());
+            for number in 0..120 {
+                let pages = number % 3;
+                let append = writer.append(record(&writer, number, pages), Durable::No);
+                seen.push(Seen::new(number, pages, &append.await.unwrap()));
+                if number % step > 0 {
+                    continue;
+                }
+                while let Some(frame) = replay.next().await.unwrap() {
+                    found.extend(frame.records().map(|record| record.at));
+                }
+                assert!(
+                    found.iter().copied().eq(seen.iter().map(|seen| seen.at)),
+                    "every {step}: {found:?} of {seen:?}"
+                );
+                // Where it says that it is, another one can go on.
+                replay = reader.replay(replay.at());
+            }
+        });
+    }
+}
+
 #[test]
 fn what_tasks_ask_for_in_one_turn_is_one_write() {
     let rig = Rig::new(2, 8);
