@@ -274,11 +274,11 @@ impl Segment {
             }
         }
         self.advance();
-        self.flights.is_empty()
+        self.flights.is_empty() && !self.is_preparing
     }
 }
 
-/// Waits until no append of an extent is under way, also of those that nobody awaits.
+/// Waits until nothing is written to an extent any more, also not by those whom nobody awaits.
 pub(super) async fn landed(inner: &Inner, at: ExtentPlace) -> Result<(), ExtentError> {
     loop {
         let landed = inner.with(at, |segment| Ok(segment.landed.clone()))?;

@@ -44,6 +44,37 @@ impl ExtentServer {
             .await
     }
 
+    /// Ends an extent of which it is known elsewhere how long it is. Nobody writes to it any more. A repeat changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`ExtentError::NoExtent`], the device's.
+    pub(crate) async fn seal_as(&self, at: ExtentPlace, as_: Sealed) -> Result<(), ExtentError> {
+        let inner = self.inner.clone();
+        self.run(async move {
+            inner.with(at, |segment| {
+                segment.is_closing = true;
+                Ok(())
+            })?;
+            landed(&inner, at).await?;
+            let _permit = inner.changes.acquire().await;
+            let (sealed, entry) =
+                inner.with(at, |segment| Ok((sealed_as(segment), segment.entry)))?;
+            if sealed.is_some() {
+                return Ok(());
+            }
+            let length = as_.pages.min(inner.superblock.segment_pages());
+            let entry = Entry {
+                state: SegmentState::Sealed,
+                length,
+                durable: as_.durable.min(length),
+                ..entry
+            };
+            inner.write(at.segment, entry).await
+        })
+        .await
+    }
+
     /// Refuses all epochs below this one from now on, durably, and takes appends of this one.
     ///
     /// # Errors

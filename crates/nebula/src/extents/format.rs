@@ -64,6 +64,8 @@ struct Copies {
     entry: Entry,
     /// What is wrong with each, if it is damaged.
     bad: [Option<FormatError>; 2],
+    /// Which is not the one that counts.
+    is_other: [bool; 2],
 }
 
 impl ExtentServer {
@@ -148,7 +150,7 @@ impl ExtentServer {
         let (segments, copies) = read_table(&device.name(), disk, &superblock).await?;
         for copy in copies {
             let (name, segment) = (device.name(), copy.segment);
-            if let Err(error) = mend(disk, &superblock, segment, &copy.entry).await {
+            if let Err(error) = mend(disk, &superblock, &copy).await {
                 tracing::warn!(device = %name, segment, %error, "mending an entry");
             }
         }
@@ -332,13 +334,14 @@ async fn read_table(
             pair.1.as_ref().err().copied(),
         ];
         match settle(pair) {
-            Ok((entry, is_same)) => {
+            Ok((entry, is_other)) => {
                 segment.entry = entry;
-                if !is_same {
+                if is_other.contains(&true) {
                     differing.push(Copies {
                         segment: number,
                         entry,
                         bad,
+                        is_other,
                     });
                 }
             }
@@ -352,26 +355,26 @@ async fn read_table(
     Ok((segments, differing))
 }
 
-/// Which of two copies counts, and whether both say so.
+/// Which of two copies counts, and which of them says something else.
 fn settle(
     pair: (Result<Entry, FormatError>, Result<Entry, FormatError>),
-) -> Result<(Entry, bool), FormatError> {
+) -> Result<(Entry, [bool; 2]), FormatError> {
     match pair {
-        (Ok(first), Ok(copy)) if first.sequence >= copy.sequence => Ok((first, first == copy)),
-        (_, Ok(copy)) => Ok((copy, false)),
-        (Ok(first), Err(_)) => Ok((first, false)),
+        (Ok(first), Ok(copy)) if first.sequence >= copy.sequence => {
+            Ok((first, [false, first != copy]))
+        }
+        (_, Ok(copy)) => Ok((copy, [true, false])),
+        (Ok(first), Err(_)) => Ok((first, [false, true])),
         (Err(first), Err(_)) => Err(first),
     }
 }
 
-async fn mend(
-    disk: &Disk,
-    superblock: &Superblock,
-    segment: u32,
-    entry: &Entry,
-) -> Result<(), BlockError> {
-    for copy in 0..2 {
-        write_entry(disk, superblock, copy, segment, entry).await?;
+/// Writes the copy anew that says something else. The one that counts is not touched: it may be the only one.
+async fn mend(disk: &Disk, superblock: &Superblock, of: &Copies) -> Result<(), BlockError> {
+    for (copy, is_other) in (0..).zip(of.is_other) {
+        if is_other {
+            write_entry(disk, superblock, copy, of.segment, &of.entry).await?;
+        }
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ use rt::sync::Semaphore;
 
 pub use append::Appending;
 pub use format::{CopyFault, FormatOptions};
-pub(crate) use walk::{Found, Walk, recovered_length};
+pub(crate) use walk::{Found, Walk, is_written, recovered_length};
 
 use crate::error::ExtentError;
 use crate::format::entry::SegmentState;

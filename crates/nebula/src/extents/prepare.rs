@@ -6,7 +6,7 @@
 
 use block::Durable;
 
-use super::{ExtentPlace, ExtentServer};
+use super::{ExtentPlace, ExtentServer, Inner};
 use crate::format::PAGE;
 
 /// Pages that are written at once: 1 MiB.
@@ -20,9 +20,24 @@ impl ExtentServer {
     }
 
     /// Writes zeros to a segment that an extent has been given and nobody has written to, if it is the first one
-    /// there.
+    /// there. Ends when the extent is sealed or freed; whoever does that waits for the piece under way, so that no zeros
+    /// come to an extent that has the segment afterwards.
     pub(crate) async fn prepare(&self, at: ExtentPlace) {
-        let inner = &self.inner;
+        let inner = self.inner.clone();
+        // A task of its own: the device may still write when nobody waits for it any more.
+        let task = self
+            .inner
+            .core
+            .spawn(async move { inner.prepare(at).await });
+        if task.await.is_err() {
+            tracing::debug!(segment = at.segment, "the core was shut down");
+        }
+    }
+}
+
+impl Inner {
+    async fn prepare(&self, at: ExtentPlace) {
+        let inner = self;
         // Creating an extent is the first change of an entry, and one of a segment that was freed a later one.
         let is_first = inner.with(at, |segment| Ok(segment.entry.sequence <= 1));
         if !inner.writes_ahead.get() || !matches!(is_first, Ok(true)) {
@@ -34,7 +49,15 @@ impl ExtentServer {
         for page in (0..pages).step_by(PIECE as usize) {
             buf.set_len(PIECE.min(pages - page) as usize * PAGE);
             let place = inner.superblock.page_at(at.segment, page);
+            let begun = inner.with(at, |segment| {
+                segment.is_preparing = !segment.is_closing;
+                Ok(segment.is_preparing)
+            });
+            if !matches!(begun, Ok(true)) {
+                return;
+            }
             let (result, back) = inner.disk.write(buf, place, Durable::No).await;
+            inner.prepared(at);
             if let Err(error) = result {
                 // It would have been faster. Whoever writes there is told what is wrong.
                 tracing::warn!(%error, segment = at.segment, "preparing a segment");
@@ -47,6 +70,16 @@ impl ExtentServer {
             tracing::warn!(%error, segment = at.segment, "preparing a segment");
             inner.doubt_all(&error);
         }
+    }
+
+    /// A piece was written, or not.
+    fn prepared(&self, at: ExtentPlace) {
+        let ended = self.with(at, |segment| {
+            segment.is_preparing = false;
+            segment.landed.notify_all();
+            Ok(())
+        });
+        debug_assert!(ended.is_ok(), "whoever frees the segment waits for this");
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Segment {
     pub(super) landed: Notify,
     /// Takes no more appends: it is being sealed or freed.
     pub(super) is_closing: bool,
+    /// A piece of it is being written before its first use.
+    pub(super) is_preparing: bool,
 }
 
 /// How far an open extent was written.

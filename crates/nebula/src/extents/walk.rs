@@ -265,6 +265,19 @@ impl Walk {
     }
 }
 
+/// Whether an extent was ever written to: a header of its own stands somewhere in it.
+pub(crate) async fn is_written(
+    server: &ExtentServer,
+    at: ExtentPlace,
+) -> Result<bool, ExtentError> {
+    let mut walk = Walk::new(server, at, 0, u32::MAX)?;
+    match walk.step().await? {
+        Found::Frame(_) => Ok(true),
+        Found::Bad { header, .. } => Ok(header.is_some() || walk.seek(|_| true).await?),
+        Found::End => Ok(false),
+    }
+}
+
 /// How long an extent is that was open when its writer went away.
 ///
 /// A frame counts if its header, its place and all its pages are right: what was acknowledged was written

@@ -9,6 +9,7 @@ use super::rows::{self, ExtentRow, Replica, StreamRow};
 use super::{Located, StreamMap, StreamServer, too_long};
 use crate::error::{ExtentError, StreamError};
 use crate::extents::{ExtentPlace, ExtentServer, Found, NewExtent, Sealed, Walk};
+use crate::format::entry::SegmentState;
 use crate::format::frame::NO_PREVIOUS;
 use crate::ids::{Epoch, ExtentId, StreamId};
 
@@ -58,10 +59,11 @@ impl StreamServer {
     }
 
     /// Takes a sealed extent out of a stream and frees its segment: for compaction, which may take one from
-    /// the middle. Its addresses are gone; all others stay.
+    /// the middle. Its addresses are gone; all others stay. A segment that the disk does not free now is freed with a
+    /// later one, or when it is needed.
     ///
     /// # Errors
-    /// [`StreamError::NoExtent`], [`StreamError::InUse`] if it is open, the engine's and the disk's.
+    /// [`StreamError::NoExtent`], [`StreamError::InUse`] if it is open, the engine's.
     pub async fn release(&self, stream: StreamId, number: u32) -> Result<(), StreamError> {
         let map = self.map(stream).await?;
         let Some(located) = map.with(number, Clone::clone) else {
@@ -76,7 +78,13 @@ impl StreamServer {
         })
         .await?;
         map.remove(number);
-        self.free(located.server.disk_id(), located.place).await
+        let (disk, place) = (located.server.disk_id(), located.place);
+        if let Err(error) = self.free(disk, place).await {
+            tracing::warn!(%stream, number, %error, "freeing the segment of a released extent");
+        } else if let Err(error) = self.free_left().await {
+            tracing::warn!(%stream, number, %error, "freeing segments of extents that were released before");
+        }
+        Ok(())
     }
 
     /// Gives a stream another extent, on the disk with the most room.
@@ -139,12 +147,8 @@ impl StreamServer {
         }
     }
 
-    /// Raises the epoch, seals what is open, and adds an extent to write to.
-    pub(super) async fn take_over(
-        &self,
-        stream: StreamId,
-        epoch: Epoch,
-    ) -> Result<Held, StreamError> {
+    /// Raises the epoch of a stream.
+    pub(super) async fn raise(&self, stream: StreamId, epoch: Epoch) -> Result<(), StreamError> {
         let raise = |row: &mut StreamRow, _: &mut Transaction| {
             let by = row.epoch;
             if epoch <= by {
@@ -153,10 +157,19 @@ impl StreamServer {
             row.epoch = epoch;
             Ok(())
         };
-        self.change(stream, None, raise).await?;
+        self.change(stream, None, raise).await.map(drop)
+    }
+
+    /// Seals what is open, and adds an extent to write to. The epoch is in force.
+    pub(super) async fn take_over(
+        &self,
+        stream: StreamId,
+        epoch: Epoch,
+    ) -> Result<Held, StreamError> {
         // What another owner has done since this server read the rows is seen now.
         self.forget(stream);
         let map = self.map(stream).await?;
+        seal_as_known(stream, &map).await;
         let open: Vec<(u32, Located)> = map
             .all()
             .into_iter()
@@ -289,6 +302,17 @@ impl StreamServer {
         &self,
         new: NewExtent,
     ) -> Result<(ExtentServer, ExtentPlace), StreamError> {
+        match self.try_create(new).await {
+            Err(StreamError::Full { .. }) if !self.inner.unfreed.borrow().is_empty() => {
+                // What is not freed now either is told, and does not help.
+                drop(self.free_left().await);
+                self.try_create(new).await
+            }
+            created => created,
+        }
+    }
+
+    async fn try_create(&self, new: NewExtent) -> Result<(ExtentServer, ExtentPlace), StreamError> {
         let mut disks: Vec<&ExtentServer> = self.inner.disks.iter().collect();
         disks.sort_by_key(|disk| std::cmp::Reverse(disk.free_segments()));
         let mut failed = None;
@@ -330,6 +354,29 @@ impl StreamServer {
             place,
             sealed: row.sealed,
         })
+    }
+}
+
+/// Seals extents in their disks' tables that the rows know to be sealed: a disk that lied may have lost that. Otherwise
+/// nothing could be read of them.
+async fn seal_as_known(stream: StreamId, map: &StreamMap) {
+    for (number, located) in map.all() {
+        let Located {
+            server,
+            place,
+            sealed: Some(sealed),
+        } = located
+        else {
+            continue;
+        };
+        if server.info(place.segment).is_some_and(|info| {
+            info.state == SegmentState::Open && info.extent == place.extent && !info.is_damaged
+        }) {
+            tracing::error!(%stream, number, "the disk has lost that an extent was sealed");
+            if let Err(error) = server.seal_as(place, sealed).await {
+                tracing::error!(%stream, number, %error, "sealing it once more");
+            }
+        }
     }
 }
 

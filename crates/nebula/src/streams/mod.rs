@@ -16,6 +16,7 @@ mod map;
 mod rows;
 
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
@@ -30,7 +31,7 @@ pub(crate) use extent::Held;
 pub(crate) use map::{Located, StreamMap};
 
 use crate::error::{ExtentError, StreamError};
-use crate::extents::{ExtentPlace, ExtentServer, SegmentInfo};
+use crate::extents::{ExtentPlace, ExtentServer, SegmentInfo, is_written};
 use crate::format::entry::SegmentState;
 use crate::ids::{Address, Epoch, StreamId};
 use crate::reader::Reader;
@@ -56,6 +57,10 @@ struct Inner {
     disks: Vec<ExtentServer>,
     ids: RefCell<Range<u64>>,
     maps: RefCell<HashMap<StreamId, Rc<StreamMap>>>,
+    /// Epochs under which this server has begun to take streams over, and failed: they are nobody else's.
+    begun: RefCell<HashMap<StreamId, Epoch>>,
+    /// Segments of extents that no row has any more, which a disk has not freed yet.
+    unfreed: RefCell<Vec<(u64, ExtentPlace)>>,
 }
 
 impl StreamServer {
@@ -96,6 +101,8 @@ impl StreamServer {
                 disks,
                 ids: RefCell::new(0..0),
                 maps: RefCell::default(),
+                begun: RefCell::default(),
+                unfreed: RefCell::default(),
             }),
         }
     }
@@ -143,14 +150,24 @@ impl StreamServer {
     ///
     /// # Errors
     /// [`StreamError::Fenced`] unless `epoch` is higher than the one in force, [`StreamError::NoStream`],
-    /// [`StreamError::Full`], the engine's and the disks'. The epoch may be in force then.
+    /// [`StreamError::Full`], the engine's and the disks'. The epoch may be in force then; this server takes the stream
+    /// over with the same one when it is asked again.
     pub async fn open_for_writing(
         &self,
         stream: StreamId,
         epoch: Epoch,
     ) -> Result<Writer, StreamError> {
-        let first = self.take_over(stream, epoch).await?;
-        Ok(Writer::start(self, stream, epoch, first))
+        let begun = self.inner.begun.borrow_mut().remove(&stream);
+        if begun != Some(epoch) {
+            self.raise(stream, epoch).await?;
+        }
+        match self.take_over(stream, epoch).await {
+            Ok(first) => Ok(Writer::start(self, stream, epoch, first)),
+            Err(error) => {
+                self.inner.begun.borrow_mut().insert(stream, epoch);
+                Err(error)
+            }
+        }
     }
 
     /// What reads a stream's sealed extents, by anybody.
@@ -202,7 +219,7 @@ impl StreamServer {
         maps.get(&stream).cloned().unwrap_or_default()
     }
 
-    /// Removes what is left of a deleted stream.
+    /// Removes what is left of a deleted stream. Its row goes last: extents of a stream without a row are never left.
     async fn remove(&self, stream: StreamId) -> Result<(), StreamError> {
         loop {
             let range = meta::Range::prefix(rows::extents_of(stream));
@@ -214,12 +231,16 @@ impl StreamServer {
                 places.push(ExtentRow::parse(&row.value, stream, number)?.place());
                 remove.delete(key).map_err(too_long)?;
             }
+            let first = match some.first() {
+                Some((key, _)) => key.to_vec(),
+                None => rows::stream_key(stream),
+            };
             if some.is_empty() {
-                remove.delete(rows::stream_key(stream)).map_err(too_long)?;
+                self.free_left().await?;
+                remove.delete(&first).map_err(too_long)?;
             }
-            // Whatever became of it, what is left is seen by the next round.
             let outcome = self.inner.engine.commit(remove).await?;
-            if outcome == Outcome::Unknown {
+            if outcome == Outcome::Unknown && self.inner.engine.get(&first).await?.is_some() {
                 continue;
             }
             self.forget(stream);
@@ -241,8 +262,8 @@ impl StreamServer {
         Ok(())
     }
 
-    /// Extents on the disks that no row has. All are looked at before one is freed: rows that are older than
-    /// the disk, or another disk's, must not have it emptied.
+    /// Extents on the disks that no row has, and that a crash may have left. All are looked at before one is freed: rows
+    /// that are older than the disk, or another disk's, must not have it emptied.
     ///
     /// # Errors
     /// [`StreamError::NotOurs`], the engine's.
@@ -265,17 +286,21 @@ impl StreamServer {
                     && !known.contains(&(disk.disk_id(), info.segment, info.extent))
             };
             for info in disk.list().into_iter().filter(is_unknown) {
-                // Ids and epochs are in the rows before anything is written with them.
-                let stream = streams.get(&info.stream);
-                if info.extent.0 >= next || stream.is_some_and(|row| row.epoch < info.epoch) {
+                let (extent, segment) = (info.extent, info.segment);
+                let place = ExtentPlace { extent, segment };
+                // Ids are in the rows before anything is written with them.
+                let is_ours = match streams.get(&info.stream) {
+                    Some(row) if extent.0 < next => is_leftover(row, &info, disk, place).await?,
+                    _ => false,
+                };
+                if !is_ours {
                     return Err(StreamError::NotOurs {
                         disk: disk.disk_id(),
-                        segment: info.segment,
-                        extent: info.extent,
+                        segment,
+                        extent,
                     });
                 }
-                let (extent, segment) = (info.extent, info.segment);
-                unknown.push((disk.clone(), ExtentPlace { extent, segment }));
+                unknown.push((disk.clone(), place));
             }
         }
         Ok(unknown)
@@ -336,8 +361,36 @@ impl StreamServer {
         found.cloned().ok_or(missing)
     }
 
-    /// Frees a segment whose extent no row has any more. It may be free already.
+    /// Frees a segment whose extent no row has any more. One that the disk does not free now is tried again when
+    /// another one goes, or is needed.
     async fn free(&self, disk: u64, place: ExtentPlace) -> Result<(), StreamError> {
+        {
+            let mut unfreed = self.inner.unfreed.borrow_mut();
+            if !unfreed.contains(&(disk, place)) {
+                unfreed.push((disk, place));
+            }
+        }
+        self.try_free(disk, place).await?;
+        let mut unfreed = self.inner.unfreed.borrow_mut();
+        unfreed.retain(|left| *left != (disk, place));
+        Ok(())
+    }
+
+    /// Frees segments that could not be freed before.
+    async fn free_left(&self) -> Result<(), StreamError> {
+        let left = self.inner.unfreed.borrow().clone();
+        let mut outcome = Ok(());
+        for (disk, place) in left {
+            if let Err(error) = self.free(disk, place).await {
+                tracing::warn!(disk, segment = place.segment, %error, "freeing a segment once more");
+                outcome = Err(error);
+            }
+        }
+        outcome
+    }
+
+    /// Frees a segment, which may be free already.
+    async fn try_free(&self, disk: u64, place: ExtentPlace) -> Result<(), StreamError> {
         let mut disks = self.inner.disks.iter();
         let Some(server) = disks.find(|server| server.disk_id() == disk) else {
             return Ok(());
@@ -346,6 +399,24 @@ impl StreamServer {
             Ok(()) | Err(ExtentError::NoExtent { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Whether a crash may have left an extent of a stream that has no row: one that was released and not freed, or created
+/// and not committed. Anything else was written when the rows were others.
+async fn is_leftover(
+    row: &StreamRow,
+    info: &SegmentInfo,
+    disk: &ExtentServer,
+    place: ExtentPlace,
+) -> Result<bool, StreamError> {
+    if row.epoch < info.epoch {
+        return Ok(false);
+    }
+    match info.number.cmp(&row.next) {
+        Ordering::Less => Ok(true),
+        Ordering::Equal if info.state == SegmentState::Open => Ok(!is_written(disk, place).await?),
+        Ordering::Equal | Ordering::Greater => Ok(false),
     }
 }
 

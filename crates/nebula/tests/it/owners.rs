@@ -11,7 +11,7 @@ use nebula::extents::{ExtentPlace, NewExtent};
 use nebula::streams::StreamServer;
 use nebula::{Epoch, ExtentError, ExtentId, StreamError, StreamId};
 
-use super::rig::{Rig, Seen, record, replayed};
+use super::rig::{Rig, Seen, formatted_of, record, replayed, sums_of};
 
 #[test]
 fn the_old_writer_is_refused_and_loses_nothing_that_was_acknowledged() {
@@ -352,6 +352,115 @@ fn a_disk_that_is_newer_than_the_rows_is_left_as_it_is() {
                 damage.is_empty() && found.first() == Some(&seen),
                 "{found:?}"
             );
+        });
+    }
+}
+
+/// Rows of one moment, a disk of a later one: either that is told, or nothing is lost.
+#[test]
+fn rows_that_are_a_little_older_than_the_disk_lose_nothing() {
+    let rig = Rig::new(2, 40);
+    let server = rig.server();
+    let (model, device) = (rig.model.clone(), rig.device().clone());
+    let (stream, moments) = rig.run(async move {
+        let stream = server.create().await.unwrap();
+        let other = server.create().await.unwrap();
+        let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+        let mut seen = Vec::new();
+        let mut moments = Vec::new();
+        for number in 0..24 {
+            if number == 12 {
+                // A stream of which older rows know nothing.
+                let writer = server.open_for_writing(other, Epoch(1)).await.unwrap();
+                let append = writer.append(record(&writer, 1, 1), Durable::Yes);
+                append.await.unwrap();
+            }
+            let append = writer.append(record(&writer, number, 5), Durable::Yes);
+            seen.push(Seen::new(number, 5, &append.await.unwrap()));
+            moments.push((model.fork(1), device.image(), seen.clone()));
+        }
+        (stream, moments)
+    });
+    let mut refused = 0;
+    for (of_rows, (rows, ..)) in moments.iter().enumerate() {
+        for (of_disk, (_, image, seen)) in moments.iter().enumerate().skip(of_rows) {
+            let context = format!("rows of {of_rows}, disk of {of_disk}");
+            let older = rig.after(image.clone(), rows.fork(1));
+            match older.try_server() {
+                Err(StreamError::NotOurs { .. }) => {
+                    refused += 1;
+                    assert!(of_rows < of_disk, "{context}");
+                    // The right ones find all.
+                    let (rows, ..) = &moments[of_disk];
+                    let whole = rig.after(older.device().image(), rows.fork(2));
+                    let (server, seen) = (whole.server(), seen.clone());
+                    whole.run(async move {
+                        let opened = server.open_for_writing(stream, Epoch(2)).await;
+                        let writer = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
+                        assert_eq!(replayed(&writer.reader()).await.0, seen, "{context}");
+                    });
+                }
+                Err(error) => panic!("{context}: {error}"),
+                Ok(server) => {
+                    let seen = seen.clone();
+                    older.run(async move {
+                        let opened = server.open_for_writing(stream, Epoch(2)).await;
+                        let writer = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
+                        assert_eq!(replayed(&writer.reader()).await.0, seen, "{context}");
+                    });
+                }
+            }
+        }
+    }
+    assert!(refused > 20, "{refused} refused");
+}
+
+/// A stream is taken over while the segment that its old writer would have gone to is written ahead: the new writer has
+/// that segment, and loses nothing.
+#[test]
+fn zeros_written_ahead_do_not_come_to_the_next_owner_of_the_segment() {
+    const SEGMENT: u64 = 4 << 20;
+    for turns in 0..60 {
+        let config = block::sim::SimConfig::new(turns, 2 * SEGMENT + (96 << 10));
+        let device = formatted_of(config, SEGMENT);
+        let rig = Rig::on(vec![device], meta::Model::new(1));
+        let server = rig.server();
+        server.disks()[0].write_segments_ahead();
+        let opened = server.clone();
+        let (stream, old) = rig.run(async move {
+            let stream = opened.create().await.unwrap();
+            let writer = opened.open_for_writing(stream, Epoch(1)).await.unwrap();
+            for number in 0..31 {
+                let append = writer.append(record(&writer, number, 15), Durable::Yes);
+                append.await.unwrap();
+            }
+            (stream, writer)
+        });
+        // The half is written: the next extent is handed out.
+        let append = old.append(record(&old, 31, 15), Durable::Yes);
+        for _ in 0..turns {
+            rig.core.turn();
+        }
+        let kept = Rc::new(RefCell::new(None));
+        let log = kept.clone();
+        rig.run(async move {
+            let new = server.open_for_writing(stream, Epoch(2)).await.unwrap();
+            let mut seen = Vec::new();
+            for number in 100..103 {
+                let append = new.append(record(&new, number, 256), Durable::Yes);
+                seen.push(Seen::new(number, 256, &append.await.unwrap()));
+            }
+            drop((append, old));
+            *log.borrow_mut() = Some((new.reader(), seen));
+        });
+        rig.settle();
+        let (reader, seen) = kept.take().expect("it was written");
+        rig.run(async move {
+            for seen in seen {
+                let sums = sums_of(seen.number, seen.pages);
+                let read = reader.read(seen.at, &sums).await;
+                assert!(read.is_ok(), "{turns} turns: {:?}", read.err());
+            }
         });
     }
 }

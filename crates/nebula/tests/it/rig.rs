@@ -24,10 +24,16 @@ pub(crate) fn config(seed: u64, segments: u64) -> SimConfig {
 
 /// A device that was formatted with short segments.
 pub(crate) fn formatted(seed: u64, segments: u64) -> SimDevice {
-    let device = SimDevice::new(config(seed, segments));
+    formatted_of(config(seed, segments), SEGMENT)
+}
+
+/// A device that was formatted with segments of so many bytes.
+pub(crate) fn formatted_of(config: SimConfig, segment_bytes: u64) -> SimDevice {
+    let seed = config.seed;
+    let device = SimDevice::new(config);
     let disk = Disk::open(&device, 8).expect("a queue");
     let mut options = FormatOptions::new(seed + 100, 77);
-    options.segment_bytes = SEGMENT;
+    options.segment_bytes = segment_bytes;
     let formatted = disk.block_on(ExtentServer::format(&device, &disk, &options));
     formatted.expect("a blank device");
     device

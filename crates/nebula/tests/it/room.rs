@@ -142,3 +142,170 @@ fn a_device_that_fails_for_a_while_uses_no_segments_up() {
         });
     }
 }
+
+/// Fills a disk with records of so many pages.
+async fn fill(writer: &nebula::Writer, pages: u32) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    loop {
+        let number = seen.len() as u32;
+        match writer
+            .append(record(writer, number, pages), Durable::Yes)
+            .await
+        {
+            Ok(appended) => seen.push(Seen::new(number, pages, &appended)),
+            Err(StreamError::Full { .. }) => return seen,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_device_that_fails_for_a_while_frees_all_segments_in_the_end() {
+    for pass in 0..2 {
+        let rig = Rig::new(10, 6);
+        let server = rig.server();
+        let device = rig.device().clone();
+        rig.run(async move {
+            let disk = server.disks()[0].clone();
+            let stream = server.create().await.unwrap();
+            let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+            fill(&writer, 6).await;
+            assert_eq!(disk.free_segments(), 0);
+            for number in 0..2 {
+                // The first or the second copy of the segment's entry.
+                device.fail(Kind::Write, pass, Errno::IO);
+                server.release(stream, number).await.unwrap();
+                assert_eq!(device.faults_to_come(), 0);
+            }
+            // They are freed when they are needed.
+            fill(&writer, 6).await;
+            assert_eq!(server.extents(stream).await.unwrap().len(), 6);
+            device.fail(Kind::Write, pass, Errno::IO);
+            server.release(stream, 2).await.unwrap();
+            // Or with the next one.
+            server.release(stream, 3).await.unwrap();
+            assert_eq!(disk.free_segments(), 2);
+            device.fail(Kind::Write, pass, Errno::IO);
+            server.delete(stream).await.unwrap_err();
+        });
+        let rig = rig.restarted();
+        let server = rig.server();
+        let free = server.disks()[0].free_segments();
+        assert_eq!(free, server.disks()[0].segments());
+        rig.run(async move { assert_eq!(server.list().await.unwrap(), []) });
+    }
+}
+
+/// An engine that does not know what has become of a commit, which was carried out.
+#[test]
+fn what_is_deleted_is_freed_whatever_the_engine_knows() {
+    for pass in 0..4 {
+        for fault in [meta::Fault::UnknownDone, meta::Fault::UnknownLost] {
+            let rig = Rig::new(11, 6);
+            let server = rig.server();
+            let model = rig.model.clone();
+            rig.run(async move {
+                let stream = server.create().await.unwrap();
+                let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+                fill(&writer, 6).await;
+                drop(writer);
+                model.fail(pass, fault);
+                drop(server.delete(stream).await);
+                assert_eq!(server.list().await.unwrap(), []);
+                assert_eq!(server.disks()[0].free_segments(), 6, "{fault:?} {pass}");
+            });
+        }
+    }
+}
+
+/// Asks for records that belong together.
+fn together(
+    writer: &nebula::Writer,
+    records: impl Iterator<Item = nebula::Record>,
+) -> Vec<nebula::Append> {
+    let group = writer.group();
+    let append = |record| writer.append_in(group, record, Durable::Yes);
+    records.map(append).collect()
+}
+
+/// What was asked for together is there up to some record, whatever is refused or fails.
+#[test]
+fn of_records_that_belong_together_none_is_there_without_those_before_it() {
+    for pages in 0..SEGMENT_PAGES {
+        let rig = Rig::new(12, 3);
+        let server = rig.server();
+        rig.run(async move {
+            let stream = server.create().await.unwrap();
+            let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+            let mut seen = fill(&writer, 4).await;
+            let before = seen.len() as u32;
+            let records = [pages, 0, 1].into_iter().zip(before..);
+            let records = records.map(|(pages, number)| record(&writer, number, pages));
+            let appends = together(&writer, records);
+            let mut is_refused = false;
+            for (append, (pages, number)) in appends
+                .into_iter()
+                .zip([pages, 0, 1].into_iter().zip(before..))
+            {
+                match append.await {
+                    Ok(appended) => {
+                        assert!(!is_refused, "{number}");
+                        seen.push(Seen::new(number, pages, &appended));
+                    }
+                    Err(StreamError::Full { .. }) => is_refused = true,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(is_refused, "{pages}");
+            assert_eq!(replayed(&writer.reader()).await.0, seen);
+            // What does not belong to them is as welcome as ever.
+            let append = writer.append(record(&writer, 99, 0), Durable::Yes);
+            if let Ok(appended) = append.await {
+                seen.push(Seen::new(99, 0, &appended));
+            } else {
+                assert_eq!(pages, 0, "there was a page left");
+            }
+            assert_eq!(replayed(&writer.reader()).await.0, seen);
+        });
+    }
+    let mut failed = 0;
+    for pass in 0..24 {
+        for kind in [Kind::Write, Kind::Flush] {
+            let rig = Rig::new(13, 64);
+            let server = rig.server();
+            let device = rig.device().clone();
+            let (stream, told) = rig.run(async move {
+                let stream = server.create().await.unwrap();
+                let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+                let records = (0..30).map(|number| record(&writer, number, 7));
+                let appends = together(&writer, records);
+                device.fail(kind, pass, Errno::IO);
+                device.fail(kind, pass + 1, Errno::IO);
+                let mut told = Vec::new();
+                for append in appends {
+                    told.push(append.await.is_ok());
+                }
+                device.clear_faults();
+                (stream, told)
+            });
+            failed += usize::from(told.contains(&false));
+            assert!(
+                told.is_sorted_by_key(|is_ok| !is_ok),
+                "{kind:?} {pass}: {told:?}"
+            );
+            // Those that were refused are not there at all; the last that failed may be.
+            let rig = rig.restarted();
+            let server = rig.server();
+            rig.run(async move {
+                let writer = server.open_for_writing(stream, Epoch(2)).await.unwrap();
+                let (found, _) = replayed(&writer.reader()).await;
+                let numbers = found.iter().map(|seen| seen.number);
+                assert!(
+                    numbers.eq(0..found.len() as u32),
+                    "{kind:?} {pass}: {found:?}"
+                );
+            });
+        }
+    }
+    assert!(failed > 5, "{failed} failed");
+}
