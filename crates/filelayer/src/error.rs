@@ -91,6 +91,15 @@ pub enum FileError {
         /// What does not fit.
         what: String,
     },
+    /// A flush has failed, and what blocks have in this extent may not survive the loss of power. Compaction moves it;
+    /// until then no checkpoint may name it, and nothing that it took the place of may go.
+    #[error(
+        "what blocks have in extent {extent} may not survive the loss of power, and is moved first"
+    )]
+    InDoubt {
+        /// The extent.
+        extent: u32,
+    },
     /// The dataunit changes too fast to be looked at.
     #[error("the dataunit did not stand still long enough")]
     Busy,

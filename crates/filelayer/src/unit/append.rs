@@ -69,7 +69,8 @@ impl Inner {
     }
 
     /// Appends records, in this order and behind all that were appended before, and has the index know of
-    /// them. The locks are let go when that is done, or has failed: whoever waits here or not.
+    /// them. When one is refused, or fails, so are all behind it. The locks are let go when that is done, or has
+    /// failed: whoever waits here or not.
     pub(super) async fn append(
         self: &Rc<Self>,
         items: Vec<Item>,
@@ -90,10 +91,12 @@ impl Inner {
             self.is_dirty.set(true);
         }
         let ticket = self.order.begin();
+        // None of them means anything without those before it: what a snapshot keeps of a block, a write's beginning.
+        let group = self.writer.group();
         let mut under_way = Vec::with_capacity(items.len());
         for item in items {
             let (record, rest) = item.split(self.cache.is_on());
-            under_way.push((self.writer.append(record, durable), rest));
+            under_way.push((self.writer.append_in(group, record, durable), rest));
         }
         let (mut last, mut failed) = (None, None);
         for (append, waiting) in under_way {

@@ -4,11 +4,11 @@
 //! writers go on. It says from which extent on records may not be in it, or not all; these are read again
 //! over it, which comes to the same as having read them once (see [`crate::index`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell};
 
 use block::Durable;
 use nebula::streams::StreamServer;
-use nebula::{Address, Reader, StreamError, StreamId, Writer};
+use nebula::{Address, Epoch, ExtentError, Reader, StreamError, StreamId, Writer};
 
 use super::{DataUnit, Inner};
 use crate::error::FileError;
@@ -18,10 +18,14 @@ use crate::index::{Applied, End, Index};
 
 /// What becomes of the index stream.
 pub(super) struct Checkpoints {
-    writer: RefCell<Writer>,
-    /// The number of the last complete one; 0 for none.
+    /// There once the dataunit is open.
+    writer: OnceCell<Writer>,
+    /// The number of the last one that can be used; of none, that of which the data says that older ones cannot.
     pub(super) number: Cell<u64>,
-    /// From where on the last complete one needs the records; the same of the one under way.
+    /// Numbers of this owner's are greater than this, and all others' are not: also than those of checkpoints that
+    /// could not be read.
+    others_to: u64,
+    /// From where on the last one that may be used needs the records; the same of the one under way.
     from: Cell<Option<u32>>,
     begun_from: Cell<Option<u32>>,
     /// Extents of the index stream from this one on have nothing of the last complete one.
@@ -31,20 +35,31 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub(super) fn new(writer: Writer, last: Option<(u64, u32)>) -> Self {
+    pub(super) fn new(epoch: Epoch, number: u64, from: Option<u32>) -> Self {
         Self {
-            // An owner begins with an extent of its own.
-            kept_to: Cell::new(writer.end().extent),
-            writer: RefCell::new(writer),
-            number: Cell::new(last.map_or(0, |(number, _)| number)),
-            from: Cell::new(last.map(|(_, from)| from)),
+            kept_to: Cell::new(0),
+            writer: OnceCell::new(),
+            number: Cell::new(number),
+            others_to: epoch.0 << 32,
+            from: Cell::new(from),
             begun_from: Cell::new(None),
             data_end: Cell::new(None),
         }
     }
 
+    /// Checkpoints go there.
+    pub(super) fn write_to(&self, writer: Writer) {
+        // An owner begins with an extent of its own.
+        self.kept_to.set(writer.end().extent);
+        self.writer.get_or_init(|| writer);
+    }
+
+    fn writer(&self) -> &Writer {
+        self.writer.get().expect("the dataunit is open")
+    }
+
     pub(super) fn stream(&self) -> StreamId {
-        self.writer.borrow().stream()
+        self.writer().stream()
     }
 
     /// Whether no checkpoint that may be used lacks a record of this extent.
@@ -78,7 +93,8 @@ impl DataUnit {
     /// Returns the bytes written: none if nothing was changed since the last one.
     ///
     /// # Errors
-    /// [`FileError::Full`] if it would need the reserve. The stream's. The checkpoint before stays in use.
+    /// [`FileError::Full`] if it would need the reserve, [`FileError::InDoubt`], the stream's. The checkpoint before stays
+    /// in use.
     pub async fn checkpoint(&self) -> Result<u64, FileError> {
         self.inner.checkpoint().await
     }
@@ -93,10 +109,12 @@ impl Inner {
         if self.checkpoints.data_end.get() == Some(data_end) {
             return Ok(0);
         }
+        self.check_doubts(None).await?;
         self.check_room_for_checkpoint()?;
         let from = self.order.horizon().extent;
         self.checkpoints.begun_from.set(Some(from));
-        let number = self.checkpoints.number.get() + 1;
+        let checkpoints = &self.checkpoints;
+        let number = checkpoints.number.get().max(checkpoints.others_to) + 1;
         let written = self.write_checkpoint(number, from).await;
         self.checkpoints.begun_from.set(None);
         let Written { first, last, bytes } = match written {
@@ -119,7 +137,8 @@ impl Inner {
     /// A checkpoint does without the reserve, which compaction may need: the one before goes only behind it.
     fn check_room_for_checkpoint(&self) -> Result<(), FileError> {
         let bytes = self.index.borrow().memory_bytes() as u64;
-        let segments = bytes / PAGE as u64 / self.segment_pages();
+        // It may begin at the end of one, and the next one is handed out ahead.
+        let segments = bytes / PAGE as u64 / self.segment_pages() + 2;
         if self.free_segments() < u64::from(self.options.reserve_segments) + segments {
             return Err(FileError::Full);
         }
@@ -127,13 +146,14 @@ impl Inner {
     }
 
     async fn write_checkpoint(&self, number: u64, from: u32) -> Result<Written, FileError> {
-        let writer = self.checkpoints.writer.borrow().clone();
+        let writer = self.checkpoints.writer();
         let room = writer.record_pages_max() as usize * PAGE;
         let mut next = Next::Blocks(Key {
             fid: Fid(0),
             label: 0,
         });
         let (mut part, mut first, mut bytes) = (0, None, 0);
+        let doubts = self.writer.doubts();
         loop {
             let mut head = CheckpointPart {
                 len: 0,
@@ -154,6 +174,15 @@ impl Inner {
             let to = record.payload_mut();
             to[..payload.len()].copy_from_slice(&payload);
             to[payload.len()..].fill(0);
+            if head.is_last {
+                // Unstable writes that have ended meanwhile are in it. It counts from here on, and must not name what
+                // the power takes.
+                self.flush().await?;
+                if self.writer.doubts() != doubts {
+                    self.check_doubts(None).await?;
+                    return Err(FileError::InDoubt { extent: from });
+                }
+            }
             // One part after the other: whoever writes data comes in between.
             let appended = writer.append(record, Durable::No).await?;
             let first = *first.get_or_insert(appended.at);
@@ -247,13 +276,44 @@ pub(super) struct Loaded {
     pub(super) from: u32,
 }
 
-/// Reads the last complete checkpoint of a stream; `None` if it has none, or if anything in it is damaged.
-pub(super) async fn load(streams: &StreamServer, stream: StreamId) -> Option<Loaded> {
+/// What an index stream has.
+pub(super) enum Found {
+    /// A complete checkpoint.
+    Last(Loaded),
+    /// None.
+    Nothing,
+    /// Nobody knows: there may be one that can be read again later.
+    Unreadable,
+}
+
+impl Found {
+    /// From where on records are needed by the checkpoint that may be used at the next opening. Of one that nobody has
+    /// read that is not known: compaction must not drop what any might need.
+    pub(super) fn needed_from(&self) -> Option<u32> {
+        match self {
+            Self::Last(loaded) => Some(loaded.from),
+            Self::Nothing => None,
+            Self::Unreadable => Some(0),
+        }
+    }
+
+    /// Its number.
+    pub(super) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Last(loaded) => Some(loaded.number),
+            Self::Nothing | Self::Unreadable => None,
+        }
+    }
+}
+
+/// Looks for the last complete checkpoint of a stream.
+pub(super) async fn load(streams: &StreamServer, stream: StreamId) -> Found {
     match try_load(streams, stream).await {
-        Ok(loaded) => loaded,
+        Ok(Some(loaded)) => Found::Last(loaded),
+        Ok(None) => Found::Nothing,
         Err(error) => {
             tracing::warn!(%stream, %error, "checkpoints cannot be used: reading all of the data");
-            None
+            Found::Unreadable
         }
     }
 }
@@ -362,21 +422,21 @@ pub(super) fn is_gone(error: &StreamError) -> bool {
     matches!(error, StreamError::NoStream { .. })
 }
 
-/// Whether a stream that cannot be opened for this reason cannot be opened later either, or only at the cost of data.
+/// Whether the index stream is what keeps a dataunit from being opened for this reason, which may last: it is done
+/// without.
 pub(super) fn is_lost(error: &StreamError) -> bool {
     matches!(
         error,
         StreamError::NoStream { .. }
             | StreamError::Row { .. }
-            | StreamError::Damaged { .. }
             | StreamError::Full { .. }
+            | StreamError::Extent(ExtentError::NoExtent { .. } | ExtentError::Device(_))
     )
 }
 
 impl Checkpoints {
     /// Ends the index stream's writer.
     pub(super) async fn close(&self) -> Result<(), StreamError> {
-        let writer = self.writer.borrow().clone();
-        writer.close().await
+        self.writer().clone().close().await
     }
 }

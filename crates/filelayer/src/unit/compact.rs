@@ -18,6 +18,7 @@ use super::{DataUnit, Inner};
 use crate::error::FileError;
 use crate::format::Head;
 use crate::ids::Fid;
+use crate::index::Index;
 use crate::locks::Lock;
 
 /// What may be garbage, of a thousand parts, when few segments are free.
@@ -52,6 +53,16 @@ pub struct Space {
     pub valid: u64,
 }
 
+/// A pass of compaction over a full disk: what there was when it began.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    free: u64,
+    valid: u64,
+    written: u64,
+    /// Extents that it may still choose.
+    left: usize,
+}
+
 /// An extent that is being emptied.
 pub(super) struct Compaction {
     extent: u32,
@@ -69,40 +80,9 @@ impl DataUnit {
     ///
     /// # Errors
     /// The stream's, [`FileError::Invariant`]: nothing has changed, and what is in the extent can be read. An extent in which
-    /// something is damaged is told once, and left alone until the dataunit is opened again.
+    /// something is damaged that is needed is told once, and left alone until the dataunit is opened again.
     pub async fn step(&self, pages: u32) -> Result<Compacted, FileError> {
-        let inner = &self.inner;
-        let _one = inner.moving.acquire().await;
-        let mut done = Compacted::default();
-        loop {
-            let running = inner.compaction.borrow_mut().take();
-            let running = match running {
-                Some(running) => Some(running),
-                None => inner.choose().await?,
-            };
-            let Some(mut running) = running else {
-                done.is_idle = true;
-                return Ok(done);
-            };
-            let extent = running.extent;
-            match inner.advance(&mut running).await {
-                Ok(Some(copied)) => {
-                    done.pages += copied;
-                    *inner.compaction.borrow_mut() = Some(running);
-                }
-                Ok(None) => {
-                    done.released += 1;
-                    return Ok(done);
-                }
-                Err(error) => {
-                    inner.leave_alone(extent, &error);
-                    return Err(error);
-                }
-            }
-            if done.pages >= pages {
-                return Ok(done);
-            }
-        }
+        self.inner.step(pages).await
     }
 
     /// What the dataunit takes of its disks, and how much of that is valid.
@@ -121,6 +101,40 @@ impl DataUnit {
 }
 
 impl Inner {
+    pub(super) async fn step(self: &Rc<Self>, pages: u32) -> Result<Compacted, FileError> {
+        let _one = self.moving.acquire().await;
+        let mut done = Compacted::default();
+        loop {
+            let running = self.compaction.borrow_mut().take();
+            let running = match running {
+                Some(running) => Some(running),
+                None => self.choose().await?,
+            };
+            let Some(mut running) = running else {
+                done.is_idle = true;
+                return Ok(done);
+            };
+            let extent = running.extent;
+            match self.advance(&mut running).await {
+                Ok(Some(copied)) => {
+                    done.pages += copied;
+                    *self.compaction.borrow_mut() = Some(running);
+                }
+                Ok(None) => {
+                    done.released += 1;
+                    return Ok(done);
+                }
+                Err(error) => {
+                    self.leave_alone(extent, &error);
+                    return Err(error);
+                }
+            }
+            if done.pages >= pages {
+                return Ok(done);
+            }
+        }
+    }
+
     pub(super) fn segment_pages(&self) -> u64 {
         let pages = self.streams.disks().iter().map(|disk| disk.segment_pages());
         pages.min().unwrap_or(1).into()
@@ -157,6 +171,12 @@ impl Inner {
             .collect();
         let room = self.segment_pages();
         let index = self.index.borrow();
+        let in_doubt = all.iter().find(|info| self.is_in_doubt(&index, info));
+        if let Some(ExtentInfo { number: extent, .. }) = in_doubt {
+            // Something may be under way there yet.
+            let may_go = sealed.contains(extent);
+            return Ok(may_go.then(|| self.begin_with(*extent, false)));
+        }
         let least = sealed
             .iter()
             .copied()
@@ -180,19 +200,83 @@ impl Inner {
         if valid > 0 && !(is_due && is_worth_it(valid, room)) {
             return Ok(None);
         }
+        if !is_tight {
+            self.pass.set(None);
+        } else if valid > 0 && self.is_vain(index.all_valid_pages(), sealed.len()) {
+            return Ok(None);
+        }
         drop(index);
-        // Only in the oldest extent can removals be forgotten.
-        let is_time = self.carried.get() > CARRIED_MAX;
+        // Only in the oldest extent can removals be forgotten; not while it is left alone.
+        let is_time = self.carried.get() > CARRIED_MAX && oldest == Some(sealed[0]);
         let extent = if is_time { sealed[0] } else { least };
         if is_time {
             self.carried.set(0);
         }
-        Ok(Some(Compaction {
+        let is_oldest = oldest == Some(extent) && self.checkpoints.have(extent);
+        Ok(Some(self.begin_with(extent, is_oldest)))
+    }
+
+    fn begin_with(&self, extent: u32, is_oldest: bool) -> Compaction {
+        Compaction {
             extent,
-            is_oldest: oldest == Some(extent) && self.checkpoints.have(extent),
-            replay: self.reader.replay(Address { extent, page: 0 }),
+            is_oldest,
+            // Damaged pages that nobody needs are no reason to keep it.
+            replay: self.reader.replay_heads(Address { extent, page: 0 }),
             carried: 0,
-        }))
+        }
+    }
+
+    /// Whether blocks have pages in an extent of which a failed flush has left open what survives.
+    fn is_in_doubt(&self, index: &Index, info: &ExtentInfo) -> bool {
+        let is_open = info
+            .sealed
+            .is_some_and(|sealed| sealed.durable < sealed.pages);
+        is_open
+            && index.valid_pages(info.number) > 0
+            && !self.damaged.borrow().contains(&info.number)
+    }
+
+    /// # Errors
+    /// [`FileError::InDoubt`] if there is an extent in doubt, but for this one.
+    pub(super) async fn check_doubts(&self, but: Option<u32>) -> Result<(), FileError> {
+        let all = self.streams.extents(self.data).await?;
+        let index = self.index.borrow();
+        let mut others = all.iter().filter(|info| Some(info.number) != but);
+        match others.find(|info| self.is_in_doubt(&index, info)) {
+            Some(info) => Err(FileError::InDoubt {
+                extent: info.number,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether compaction of a full disk has gone through all of its extents, `extents` of them, and gained nothing: where
+    /// records are long beside segments, what is left at their ends may be more than what is worth it. It is tried again
+    /// when something was written or removed.
+    fn is_vain(&self, valid: u64, extents: usize) -> bool {
+        let (free, written) = (self.free_segments(), self.written.get());
+        let begun = Pass {
+            free,
+            valid,
+            written,
+            left: extents,
+        };
+        let pass = self.pass.get();
+        let pass = pass.filter(|pass| valid >= pass.valid && written == pass.written);
+        let next = match pass {
+            Some(Pass {
+                left: 0,
+                free: before,
+                ..
+            }) if free <= before => return true,
+            Some(pass) if pass.left > 0 => Pass {
+                left: pass.left - 1,
+                ..pass
+            },
+            _ => begun,
+        };
+        self.pass.set(Some(next));
+        false
     }
 
     /// Goes on with some frames. Returns the pages copied, or `None` once the extent is released.
@@ -239,12 +323,26 @@ impl Inner {
         let mut pages = 0;
         for record in frame.records() {
             let mut old = Old {
-                parsed: Parsed::of(self.data, &record)?,
+                parsed: Parsed::of_damaged(self.data, frame, &record)?,
                 payload: Vec::new(),
             };
             // What is garbage now stays garbage.
             let needed = old.needed(&index);
             if needed > 0 {
+                let mut damaged = (!frame.is_whole())
+                    .then(|| record.damaged())
+                    .into_iter()
+                    .flatten();
+                if let Some(from) = damaged.find(|at| old.needs(&index, *at)) {
+                    return Err(FileError::Stream(StreamError::Damaged {
+                        stream: self.data,
+                        from,
+                        to: from.plus(1),
+                        source: nebula::FormatError::Checksum {
+                            what: "a page of a frame",
+                        },
+                    }));
+                }
                 old.payload = record.payload.to_vec();
                 pages += needed;
             }
@@ -295,6 +393,8 @@ impl Inner {
             let what = format!("{valid} valid pages were not found in it");
             return Err(FileError::Invariant { extent, what });
         }
+        // What has taken the place of pages in here might be lost.
+        self.check_doubts(Some(extent)).await?;
         let state = self.bare(Head::State {
             reserved,
             checkpoint: self.checkpoints.number.get(),

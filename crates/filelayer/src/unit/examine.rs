@@ -105,9 +105,14 @@ impl DataUnit {
         }
         let full = rebuild(&data.reader, Index::default(), 0, &mut flaws, tell).await?;
         let read = full.recovery;
-        let is_whole = flaws.is_empty();
-        let is_damage = |flaw: &Flaw| matches!(flaw, Flaw::Damaged(_) | Flaw::Lost { .. });
+        // The next opening does without the index stream.
+        let is_damage = |flaw: &Flaw| match flaw {
+            Flaw::Damaged(_) => true,
+            Flaw::Lost { stream, .. } => *stream == of.data,
+            _ => false,
+        };
         let mut is_lacking = flaws.iter().any(is_damage);
+        let is_whole = !is_lacking;
         flaws.extend(full.damaged.into_iter().map(Flaw::Page));
         let mut index = full.index;
         if let Some(Loaded {

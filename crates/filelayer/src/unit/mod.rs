@@ -48,7 +48,7 @@ use crate::index::Index;
 use crate::locks::Locks;
 use crate::options::Options;
 use checkpoint::Checkpoints;
-use compact::Compaction;
+use compact::{Compaction, Pass};
 use order::Order;
 
 /// A dataunit: blocks of 4 MiB at most, and where their pages are. Cloning costs one increment; not `Send`.
@@ -87,6 +87,10 @@ struct Inner {
     compaction: RefCell<Option<Compaction>>,
     /// Removals that compaction has said again since it took the oldest extent.
     carried: Cell<u64>,
+    /// Pages that were asked to be written, so far.
+    written: Cell<u64>,
+    /// What compaction of a full disk has begun with.
+    pass: Cell<Option<Pass>>,
     /// Extents that compaction found damaged: it leaves them alone.
     damaged: RefCell<Vec<u32>>,
     checkpoints: Checkpoints,
@@ -222,6 +226,7 @@ impl Inner {
     fn take_room(&self, pages: u64) -> Result<Taken<'_>, FileError> {
         self.check_room()?;
         self.taken.set(self.taken.get() + pages);
+        self.written.set(self.written.get() + pages);
         Ok(Taken(self, pages))
     }
 

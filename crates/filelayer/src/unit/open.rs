@@ -4,11 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use nebula::streams::StreamServer;
-use nebula::{Address, Epoch, Frame, FrameRecord, Reader, StreamError, StreamId, Writer};
+use nebula::{
+    Address, Epoch, ExtentError, Frame, FrameRecord, Reader, StreamError, StreamId, Writer,
+};
 use rt::Handle;
 use rt::sync::Semaphore;
 
-use super::checkpoint::{self, Checkpoints, Loaded};
+use super::checkpoint::{self, Checkpoints, Found, Loaded};
 use super::order::Order;
 use super::{DataUnit, Inner};
 use crate::cache::Cache;
@@ -18,6 +20,10 @@ use crate::ids::{PAGE, UnitId};
 use crate::index::{Applied, Index};
 use crate::locks::Locks;
 use crate::options::Options;
+
+/// Pages that an opening copies at most, about, to make room on a full disk, and with one step.
+const GIVEN_BACK_MAX: u32 = 1024;
+const GIVEN_BACK_AT_ONCE: u32 = 64;
 
 /// The streams of a dataunit: what its row holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +56,8 @@ impl DataUnit {
     }
 
     /// Opens a dataunit for whoever owns it in this epoch, which is higher than any before: whoever had it is refused from
-    /// now on. Its index is the last checkpoint and what came after, or, where the index stream is gone, cut short or
-    /// damaged, all of the data stream read again.
+    /// now on. Its index is the last checkpoint and what came after, or, where the index stream is gone, cut short,
+    /// damaged or cannot be read, all of the data stream read again.
     ///
     /// # Errors
     /// [`StreamError::Fenced`], the streams'. [`StreamError::Damaged`] or [`FileError::Record`] if records that the
@@ -65,17 +71,26 @@ impl DataUnit {
         options: Options,
     ) -> Result<Self, FileError> {
         let writer = open_data(streams, of, epoch).await?;
-        let (index_writer, loaded) = open_index(streams, of.index, epoch).await?;
+        let (index_writer, found) = match open_index(streams, of.index, epoch).await {
+            // First something has to be given back.
+            Err(FileError::Full) => (None, Found::Unreadable),
+            opened => {
+                let (writer, found) = opened?;
+                (Some(writer), found)
+            }
+        };
         let reader = writer.reader();
         let horizon = writer.end();
-        let last = loaded.as_ref().map(|loaded| (loaded.number, loaded.from));
-        let (index, recovery) = recover(&reader, loaded).await?;
+        let mut from = found.needed_from();
+        let mut number = found.number();
+        let (index, recovery) = recover(&reader, found).await?;
         check_extents(streams, of.data, &index).await?;
-        let last = last.filter(|_| recovery.from_checkpoint);
-        // Numbers of checkpoints that could not be used are not used again.
-        let number = last.map_or(index.checkpoint, |(number, _)| number);
-        let checkpoints = Checkpoints::new(index_writer, last);
-        checkpoints.number.set(number);
+        if number.is_some() && !recovery.from_checkpoint {
+            // It is too old, and nobody will use it any more.
+            (number, from) = (None, None);
+        }
+        let number = number.unwrap_or(index.checkpoint);
+        let checkpoints = Checkpoints::new(epoch, number, from);
         let inner = Inner {
             core: core.clone(),
             unit,
@@ -96,13 +111,20 @@ impl DataUnit {
             moving: Semaphore::new(1),
             compaction: RefCell::new(None),
             carried: Cell::new(0),
+            written: Cell::new(0),
+            pass: Cell::new(None),
             damaged: RefCell::default(),
             checkpoints,
             recovery,
         };
-        Ok(Self {
-            inner: Rc::new(inner),
-        })
+        let inner = Rc::new(inner);
+        inner.give_back().await;
+        let index_writer = match index_writer {
+            Some(writer) => writer,
+            None => begin_index(streams, epoch).await?,
+        };
+        inner.checkpoints.write_to(index_writer);
+        Ok(Self { inner })
     }
 
     /// Writes what was asked for and ends the dataunit's writers, so that the next opening has nothing to seal. Nothing
@@ -115,6 +137,24 @@ impl DataUnit {
         self.inner.writer.clone().close().await?;
         self.inner.checkpoints.close().await?;
         Ok(())
+    }
+}
+
+impl Inner {
+    /// On a full disk: gives back what little there is in extents that openings before this one have taken, so that a
+    /// process that dies again and again before compaction has its turn does not use the reserve up.
+    async fn give_back(self: &Rc<Self>) {
+        let mut copied = 0;
+        while self.is_tight() && copied < GIVEN_BACK_MAX {
+            match self.step(GIVEN_BACK_AT_ONCE).await {
+                Ok(done) if done.is_idle => return,
+                Ok(done) => copied += done.pages,
+                Err(error) => {
+                    tracing::warn!(%error, "making room on a full disk");
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -137,40 +177,80 @@ async fn open_data(
     Ok(streams.open_for_writing(of.data, epoch).await?)
 }
 
-/// Takes the index stream over and reads its last checkpoint; makes another stream if it is gone.
+/// Takes the index stream over and looks for its last checkpoint; makes another stream if it is gone, or cannot be
+/// used.
 async fn open_index(
     streams: &StreamServer,
     stream: StreamId,
     epoch: Epoch,
-) -> Result<(Writer, Option<Loaded>), FileError> {
-    match streams.open_for_writing(stream, epoch).await {
-        Ok(writer) => {
-            let loaded = checkpoint::load(streams, stream).await;
-            Ok((writer, loaded))
+) -> Result<(Writer, Found), FileError> {
+    let mut opened = streams.open_for_writing(stream, epoch).await;
+    if let Err(StreamError::Extent(ExtentError::Device(error))) = &opened {
+        // An error that passes costs no checkpoints.
+        tracing::warn!(%stream, %error, "opening the index stream once more");
+        opened = streams.open_for_writing(stream, epoch).await;
+    }
+    match opened {
+        Ok(writer) => Ok((writer, checkpoint::load(streams, stream).await)),
+        Err(error) if checkpoint::is_gone(&error) => {
+            tracing::warn!(%stream, "the index stream is gone: making another one");
+            Ok((begin_index(streams, epoch).await?, Found::Nothing))
         }
-        // Whether there are checkpoints is not known after an error that may pass.
-        Err(error) if !checkpoint::is_lost(&error) => Err(error.into()),
-        Err(error) => {
+        Err(error) if checkpoint::is_lost(&error) => {
             tracing::warn!(%stream, %error, "the index stream cannot be used: making another one");
-            if !checkpoint::is_gone(&error)
-                && let Err(error) = streams.delete(stream).await
-            {
-                tracing::warn!(%stream, %error, "deleting an index stream");
-            }
-            let stream = streams.create().await?;
-            let writer = streams.open_for_writing(stream, epoch).await?;
-            Ok((writer, None))
+            let writer = replace_index(streams, stream, epoch, &error).await?;
+            Ok((writer, Found::Unreadable))
         }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Another index stream, and its writer.
+async fn begin_index(streams: &StreamServer, epoch: Epoch) -> Result<Writer, StreamError> {
+    let stream = streams.create().await?;
+    let opened = streams.open_for_writing(stream, epoch).await;
+    if opened.is_err() {
+        delete(streams, stream).await;
+    }
+    opened
+}
+
+/// Another index stream in the place of one that cannot be used. The old one goes when the new one is there: what fails
+/// may be all of the disk, for a while. Where there is no room for both it goes first.
+async fn replace_index(
+    streams: &StreamServer,
+    old: StreamId,
+    epoch: Epoch,
+    error: &StreamError,
+) -> Result<Writer, StreamError> {
+    if !matches!(error, StreamError::Full { .. }) {
+        match begin_index(streams, epoch).await {
+            Err(StreamError::Full { .. }) => {}
+            opened => {
+                let writer = opened?;
+                delete(streams, old).await;
+                return Ok(writer);
+            }
+        }
+    }
+    delete(streams, old).await;
+    begin_index(streams, epoch).await
+}
+
+/// Deletes an index stream that nobody needs. One that stays is deleted by whoever finds that no row names it.
+async fn delete(streams: &StreamServer, stream: StreamId) {
+    if let Err(error) = streams.delete(stream).await {
+        tracing::warn!(%stream, %error, "deleting an index stream");
     }
 }
 
 /// The index, from a checkpoint and what came after if that can be; otherwise from the data alone.
-async fn recover(reader: &Reader, loaded: Option<Loaded>) -> Result<(Index, Recovery), FileError> {
-    if let Some(Loaded {
+async fn recover(reader: &Reader, found: Found) -> Result<(Index, Recovery), FileError> {
+    if let Found::Last(Loaded {
         index,
         number,
         from,
-    }) = loaded
+    }) = found
     {
         let mut rebuild = Rebuild::new(reader, index, from);
         rebuild.run().await?;
@@ -275,7 +355,7 @@ impl Parsed {
     ///
     /// # Errors
     /// [`StreamError::Damaged`] if what the record says is in them.
-    fn of_damaged(
+    pub(super) fn of_damaged(
         stream: StreamId,
         frame: &Frame<'_>,
         record: &FrameRecord<'_>,

@@ -64,14 +64,14 @@ impl DataUnit {
     /// begun again, which goes on where it stopped.
     ///
     /// # Errors
-    /// [`FileError::NoSnapshot`], the stream's.
+    /// [`FileError::NoSnapshot`], [`FileError::Full`], the stream's.
     pub async fn rollback(&self, volume: Volume, epoch: u32, now: u32) -> Result<(), FileError> {
         let inner = &self.inner;
         if !inner.index.borrow().has_snapshot(volume, epoch) {
             return Err(FileError::NoSnapshot { volume, epoch });
         }
-        inner.check_room()?;
         for fid in inner.fids_of(volume) {
+            inner.check_room()?;
             let lock = inner.locks.queue_all(fid);
             lock.turn().await;
             let mut items: Vec<_> = inner.keep(fid, now).into_iter().collect();
@@ -120,12 +120,19 @@ impl Inner {
         epoch: u32,
         is_taken: bool,
     ) -> Result<(), FileError> {
-        let item = self.bare(Head::Snapshot {
-            volume,
-            epoch,
-            is_taken,
+        let this = self.clone();
+        // Whoever asked may go away, and compaction may not come in between: it would say again what the index does not
+        // know yet to be over.
+        let task = self.core.spawn(async move {
+            let _one = this.moving.acquire().await;
+            let item = this.bare(Head::Snapshot {
+                volume,
+                epoch,
+                is_taken,
+            });
+            this.append(vec![item], Durable::Yes, Vec::new()).await
         });
-        self.append(vec![item], Durable::Yes, Vec::new()).await
+        task.await.map_err(|_| FileError::Closed)?
     }
 
     /// The blocks of a volume, with those of which only snapshots are left.

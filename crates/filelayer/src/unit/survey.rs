@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use nebula::Address;
+
 use super::Inner;
 use super::append::Item;
 use super::open::Parsed;
@@ -63,6 +65,18 @@ impl Old {
             (0..count).filter(is_valid).count() as u64
         });
         count.sum()
+    }
+
+    /// Whether this page of it is valid.
+    pub(super) fn needs(&self, index: &Index, at: Address) -> bool {
+        let Some((root, places)) = self.places() else {
+            return false;
+        };
+        places.into_iter().any(|(first, page, count)| {
+            let is_it = |i: &u16| self.parsed.at.plus((first + i).into()) == at;
+            let found = (0..count).find(is_it);
+            found.is_some_and(|i| !index.owners(root, page + i, at).is_empty())
+        })
     }
 
     /// The blocks that have to stand still while it is looked at.

@@ -1,7 +1,7 @@
 //! The index stream is there, gone, cut short or rotten: the index is the same.
 
-use block::sim::{Image, Kind, Rates};
-use filelayer::{Fid, PAGE, Stability};
+use block::sim::{Kind, Rates};
+use filelayer::{Fid, Flaw, PAGE, Stability};
 use rustix::io::Errno;
 
 use super::model::SIZE;
@@ -9,6 +9,11 @@ use super::rig::{Rig, Size, mark, options};
 
 /// A machine with a checkpoint and something behind it; what blocks have in their pages.
 fn prepared(seed: u64) -> (Rig, Vec<Fid>) {
+    left(seed, true)
+}
+
+/// The same, ended in order or not.
+fn left(seed: u64, is_closed: bool) -> (Rig, Vec<Fid>) {
     let rig = Rig::new(seed, SIZE);
     let unit = rig.unit(options());
     let fids = rig.run(async move {
@@ -26,7 +31,9 @@ fn prepared(seed: u64) -> (Rig, Vec<Fid>) {
             .await
             .unwrap();
         unit.free(fids[1], 2, Stability::Stable).await.unwrap();
-        unit.close().await.unwrap();
+        if is_closed {
+            unit.close().await.unwrap();
+        }
         fids
     });
     (rig, fids)
@@ -103,26 +110,118 @@ fn without_the_index_stream_the_index_is_rebuilt() {
 
 #[test]
 fn any_page_of_the_index_stream_may_be_rotten_or_gone() {
-    let (rig, fids) = prepared(3);
-    let pages = pages_of_index(&rig);
-    assert!(pages.len() >= 4, "{} pages", pages.len());
-    let mut rebuilt = 0;
-    for at in pages {
-        for is_gone in [false, true] {
-            let after = rig.crashed(at);
-            if is_gone {
-                let image: Image = after.device.image();
-                let after = rig.after(image, after.model.fork(1));
-                after.device.make_unreadable(at, PAGE as u64);
-                rebuilt += u32::from(!check(&after, &fids));
-            } else {
-                after.device.flip_bit(at + 1000, 3);
-                after.device.flip_bit(at + 8, 3);
+    for is_closed in [true, false] {
+        let (rig, fids) = left(3, is_closed);
+        let pages = pages_of_index(&rig);
+        assert!(pages.len() >= 4, "{} pages", pages.len());
+        let mut rebuilt = 0;
+        for at in pages {
+            for is_gone in [false, true] {
+                let after = rig.crashed(at);
+                if is_gone {
+                    after.device.make_unreadable(at, PAGE as u64);
+                } else {
+                    after.device.flip_bit(at + 1000, 3);
+                    after.device.flip_bit(at + 8, 3);
+                }
+                examined(&after);
                 rebuilt += u32::from(!check(&after, &fids));
             }
         }
+        // What nobody has ended is cut before its first damaged page: there is an older checkpoint.
+        assert!(rebuilt >= 4, "{rebuilt} times, ended in order: {is_closed}");
     }
-    assert!(rebuilt >= 4, "{rebuilt} times");
+}
+
+/// A check says that the next start can do without the checkpoints, and no more.
+fn examined(rig: &Rig) {
+    let examined = rig.examined();
+    assert!(!examined.is_lacking, "{:?}", examined.flaws);
+    let is_of_index = |flaw: &Flaw| matches!(flaw, Flaw::Checkpoints(_) | Flaw::Lost { .. });
+    assert!(
+        examined.flaws.iter().all(is_of_index),
+        "{:?}",
+        examined.flaws
+    );
+}
+
+/// Nobody knows any more what the segments of the index stream hold.
+#[test]
+fn the_table_may_know_nothing_of_the_index_stream() {
+    for is_closed in [true, false] {
+        let (rig, fids) = left(6, is_closed);
+        let server = rig.server();
+        let extents = rig.run(async move {
+            let index = server.list().await.unwrap()[1];
+            server.extents(index).await.unwrap()
+        });
+        for extent in extents {
+            let after = rig.crashed(1);
+            for copy in 0..2 {
+                let at = after.entry_at(copy, extent.segment);
+                after.device.flip_bit(at + 20, 2);
+            }
+            examined(&after);
+            check(&after, &fids);
+        }
+    }
+}
+
+/// A checkpoint that cannot be read once may be there again the next time: what it does not know of must not have been
+/// forgotten meanwhile.
+#[test]
+fn a_checkpoint_that_comes_back_brings_nothing_back() {
+    for writes_another in [false, true] {
+        for is_closed in [false, true] {
+            let rig = Rig::new(7, SIZE);
+            let unit = rig.unit(options());
+            let fids = rig.run(async move {
+                let fids = unit.allocate(40).await.unwrap();
+                for fid in &fids {
+                    let write = unit.write(*fid, 0, &[1; 5 * PAGE], mark(1), Stability::Stable);
+                    write.await.unwrap();
+                }
+                // Whatever is older is gone, but for what the checkpoint knows.
+                unit.checkpoint().await.unwrap();
+                for fid in &fids[..20] {
+                    unit.free(*fid, 1, Stability::Stable).await.unwrap();
+                }
+                if is_closed {
+                    unit.close().await.unwrap();
+                }
+                fids
+            });
+            let readable = rig.crashed(1);
+            let hidden = readable.crashed(1);
+            for at in pages_of_index(&readable) {
+                hidden.device.make_unreadable(at, PAGE as u64);
+            }
+            let unit = hidden.unit(options());
+            assert!(!unit.recovery().from_checkpoint);
+            hidden.run(async move {
+                if writes_another {
+                    unit.checkpoint().await.unwrap();
+                }
+                let mut released = 0;
+                for _ in 0..200 {
+                    released += unit.step(64).await.unwrap().released;
+                }
+                assert!(released > 3, "{released} released");
+            });
+            // What could not be read is the same as ever.
+            let again = hidden.crashed(2);
+            let unit = again.unit(options());
+            again.run(async move {
+                for (i, fid) in (0..).zip(fids) {
+                    let mut out = Vec::new();
+                    let read = unit.read(fid, 0, 5 * PAGE as u32, &mut out);
+                    read.await.unwrap();
+                    assert_eq!(out, [u8::from(i >= 20); 5 * PAGE], "{fid}");
+                }
+                assert_eq!(unit.verify().await.unwrap().difference, None);
+            });
+        }
+    }
 }
 
 /// Extents of the index stream.
@@ -218,4 +317,61 @@ fn an_error_that_may_pass_costs_no_checkpoints() {
         }
     }
     assert!(failed > 2, "{failed} failed");
+}
+
+/// Unstable writes end while a checkpoint is written, and a flush fails: whatever of the checkpoint survives, it does not
+/// name pages that do not.
+#[test]
+fn a_checkpoint_names_nothing_that_the_power_may_take() {
+    let size = Size {
+        segment_pages: 16,
+        segments: 300,
+    };
+    let (mut failed, mut used) = (0, 0);
+    for flush in 0..10 {
+        let rig = Rig::new(8, size);
+        let unit = rig.unit(options());
+        let all = unit.clone();
+        let fids = rig.run(async move {
+            let fids = all.allocate(1500).await.unwrap();
+            for some in fids.chunks(13) {
+                for fid in some {
+                    let write = all.write(*fid, 0, &[1; 9], mark(1), Stability::Unstable);
+                    write.await.unwrap();
+                }
+            }
+            all.commit(&[]).await.unwrap();
+            fids
+        });
+        rig.device.fail(Kind::Flush, flush, Errno::IO);
+        let (all, list) = (unit.clone(), fids.clone());
+        let writing = rig.core.handle().spawn(async move {
+            for fid in list.iter().rev() {
+                let write = all.write(*fid, 0, &[2; 9], mark(1), Stability::Unstable);
+                drop(write.await);
+            }
+        });
+        for _ in 0..3 {
+            let all = unit.clone();
+            rig.run(async move { drop(all.checkpoint().await) });
+            for seed in 0..4 {
+                let after = rig.crashed(seed);
+                let unit = after.unit(options());
+                used += u32::from(unit.recovery().from_checkpoint);
+                let fids = fids.clone();
+                after.run(async move {
+                    for fid in fids {
+                        let mut out = Vec::new();
+                        let read = unit.read(fid, 0, 9, &mut out).await;
+                        read.unwrap_or_else(|error| panic!("flush {flush}, crash {seed}: {error}"));
+                        assert!([[1; 9], [2; 9]].contains(&out[..].try_into().unwrap()));
+                    }
+                    assert_eq!(unit.verify().await.unwrap().difference, None);
+                });
+            }
+        }
+        failed += u32::from(rig.device.faults_to_come() == 0);
+        drop(writing);
+    }
+    assert!(failed > 3 && used > 10, "{failed} failed, {used} used");
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use block::Disk;
 use block::sim::{Image, SimConfig, SimDevice};
-use filelayer::{DataUnit, FileError, Mark, Options, PAGE, UnitId, UnitStreams};
+use filelayer::{DataUnit, Examined, FileError, Mark, Options, PAGE, UnitId, UnitStreams};
 use meta::{Engine, Model};
 use nebula::Epoch;
 use nebula::extents::{ExtentServer, FormatOptions};
@@ -145,6 +145,33 @@ impl Rig {
         })
     }
 
+    /// Where a copy of a segment's entry in the table is (`docs/design/nebula.md`).
+    pub(crate) fn entry_at(&self, copy: u64, segment: u32) -> u64 {
+        let slot = PAGE as u64;
+        let mut begin = [0; 8];
+        self.device.image().read(40, &mut begin);
+        let table = (u64::from_le_bytes(begin) - (64 << 10)) / 2;
+        (64 << 10) + copy * table + u64::from(segment) * slot
+    }
+
+    /// The only dataunit, as a check sees it.
+    pub(crate) fn examined(&self) -> Examined {
+        let handle = self.core.handle();
+        let (engine, device, disk) = (self.engine.clone(), self.device.clone(), self.disk.clone());
+        self.run(async move {
+            let opened = ExtentServer::examine(&handle, &device, &disk).await;
+            let (extents, _) = opened.expect("a disk");
+            let server = StreamServer::examine(&handle, engine, vec![extents]);
+            let all = server.list().await.expect("rows");
+            let [data, index, ..] = all[..] else {
+                panic!("two streams: {all:?}");
+            };
+            let of = UnitStreams { data, index };
+            let examined = DataUnit::examine(&server, of, &mut |_| ()).await;
+            examined.expect("it can be looked at")
+        })
+    }
+
     /// Opens the only dataunit, in the next epoch; makes it if there is none.
     pub(crate) fn unit(&self, options: Options) -> DataUnit {
         self.try_unit(options).expect("a dataunit")
@@ -152,20 +179,43 @@ impl Rig {
 
     pub(crate) fn try_unit(&self, options: Options) -> Result<DataUnit, FileError> {
         let (server, handle) = (self.server(), self.core.handle());
-        self.run(async move {
-            let all = server.list().await?;
-            let streams = match all[..] {
-                [data, index, ..] => UnitStreams { data, index },
-                _ => DataUnit::create(&server).await?,
-            };
-            let epochs = [
-                server.epoch(streams.data).await?,
-                server.epoch(streams.index).await?,
-            ];
-            let epoch = Epoch(1 + epochs.iter().map(|epoch| epoch.0).max().unwrap_or(0));
-            DataUnit::open(&handle, &server, unit(), streams, epoch, options).await
-        })
+        self.run(async move { opened(&handle, &server, options).await })
     }
+
+    /// Segments that no extent has.
+    pub(crate) fn free_segments(&self) -> u64 {
+        free_segments(&self.model, self.size)
+    }
+}
+
+/// Segments that no extent has by the rows.
+pub(crate) fn free_segments(model: &Model, size: Size) -> u64 {
+    let rows = model.rows();
+    let extents = rows.iter().filter(|(key, _)| key.starts_with(b"nebula/x"));
+    size.segments - extents.count() as u64
+}
+
+/// Opens the only dataunit, in the next epoch; makes it if there is none.
+pub(crate) async fn opened(
+    core: &rt::Handle,
+    server: &StreamServer,
+    options: Options,
+) -> Result<DataUnit, FileError> {
+    let all = server.list().await?;
+    let streams = match all[..] {
+        [data, index, ..] => UnitStreams { data, index },
+        [data] => UnitStreams {
+            data,
+            index: server.create().await?,
+        },
+        [] => DataUnit::create(server).await?,
+    };
+    let epochs = [
+        server.epoch(streams.data).await?,
+        server.epoch(streams.index).await?,
+    ];
+    let epoch = Epoch(1 + epochs.iter().map(|epoch| epoch.0).max().unwrap_or(0));
+    DataUnit::open(core, server, unit(), streams, epoch, options).await
 }
 
 pub(crate) fn unit() -> UnitId {

@@ -2,7 +2,7 @@
 
 use filelayer::{DataUnit, Fid, FileError, PAGE, Stability};
 
-use super::rig::{Rig, Size, mark, options};
+use super::rig::{Rig, Size, free_segments, mark, opened, options};
 
 const SIZE: Size = Size {
     segment_pages: 32,
@@ -32,7 +32,7 @@ async fn filled(unit: &DataUnit, pages: usize) -> Vec<Fid> {
 fn a_checkpoint_leaves_the_reserve_and_is_not_written_twice() {
     let rig = Rig::new(3, SIZE);
     let unit = rig.unit(options());
-    let device = rig.device.clone();
+    let (device, model) = (rig.device.clone(), rig.model.clone());
     rig.run(async move {
         let fids = unit.allocate(1).await.unwrap();
         put(&unit, fids[0], 3).await.unwrap();
@@ -43,14 +43,22 @@ fn a_checkpoint_leaves_the_reserve_and_is_not_written_twice() {
         filled(&unit, 10).await;
         // Frees and truncations take what writes cannot.
         let mut refused = 0;
+        let reserve = u64::from(filelayer::RESERVE_SEGMENTS);
         for round in 0..400 {
             let offset = (round % 3 * PAGE) as u32;
             let punch = unit.punch(fids[0], (offset, 1), mark(1), Stability::Stable);
             if punch.await.is_err() {
                 break;
             }
+            let before = free_segments(&model, SIZE);
             match unit.checkpoint().await {
-                Ok(_) => {}
+                Ok(_) => {
+                    let after = free_segments(&model, SIZE);
+                    assert!(
+                        after >= reserve.min(before),
+                        "{before}, then {after} are free"
+                    );
+                }
                 Err(FileError::Full) => refused += 1,
                 Err(error) => panic!("{error}"),
             }
@@ -83,4 +91,131 @@ fn compaction_of_a_tight_disk_takes_what_gives_room_whatever_there_is_elsewhere(
         assert!(released > 0, "nothing is given back");
         put(&unit, fids[0], 1).await.expect("room again");
     });
+}
+
+/// A process that is killed again and again on a full disk, soon after it has begun or while it still begins.
+#[test]
+fn a_full_disk_opens_however_often_its_process_is_killed_before_compaction() {
+    for seed in 0..4 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut rig = Rig::new(seed, SIZE);
+        let unit = rig.unit(options());
+        let mut fids = rig.run(async move { filled(&unit, 10).await });
+        for round in 0..50 {
+            rig = rig.crashed(rng.u64(..));
+            let context = format!("seed {seed}, round {round}: {} free", rig.free_segments());
+            if rng.u8(..3) == 0 {
+                let (core, server) = (rig.core.handle(), rig.server());
+                let opening = rig
+                    .core
+                    .handle()
+                    .spawn(async move { opened(&core, &server, options()).await.map(drop) });
+                rig.turns(rng.u64(..200));
+                drop(opening);
+                continue;
+            }
+            let opened = rig.try_unit(options());
+            let unit = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
+            let few = rng.usize(..3).min(fids.len() - 1);
+            let changes = fids.split_off(fids.len() - few);
+            let kept = fids[0];
+            rig.run(async move {
+                let mut out = Vec::new();
+                let last = 9 * PAGE as u32;
+                let read = unit.read(kept, last, PAGE as u32, &mut out);
+                read.await.unwrap();
+                assert!(out.iter().all(|byte| *byte == 7));
+                for fid in changes {
+                    let cut = unit.truncate(fid, last + 100, mark(1), Stability::Stable);
+                    cut.await
+                        .unwrap_or_else(|error| panic!("{context}: {error}"));
+                }
+            });
+        }
+    }
+}
+
+/// Where records are long beside segments, their ends are more than what is worth moving, for ever.
+#[test]
+fn compaction_of_a_full_disk_ends_where_it_gains_nothing() {
+    for pages in [5, 10, 15, 20, 25, 30] {
+        let rig = Rig::new(5, SIZE);
+        let unit = rig.unit(options());
+        rig.run(async move {
+            let fids = filled(&unit, pages).await;
+            let until_idle = async || {
+                for _ in 0..500 {
+                    if unit.step(64).await.expect("it has a reserve").is_idle {
+                        return;
+                    }
+                }
+                panic!("records of {pages} pages: it never ends");
+            };
+            until_idle().await;
+            // What is removed is looked at again.
+            for fid in &fids[..fids.len() / 2] {
+                unit.free(*fid, 1, Stability::Stable)
+                    .await
+                    .expect("frees go on");
+                until_idle().await;
+            }
+            put(&unit, fids[0], pages).await.expect("room again");
+        });
+    }
+}
+
+/// What a snapshot keeps of a block is written before the block changes: if there is no room for that, nothing changes.
+#[test]
+fn a_full_disk_takes_nothing_from_snapshots() {
+    for odd in 0..4 {
+        for nth in 0..3 {
+            let rig = Rig::new(6, SIZE);
+            let unit = rig.unit(options());
+            rig.run(async move {
+                let kept = unit.allocate(12).await.unwrap();
+                for fid in &kept {
+                    put(&unit, *fid, 3).await.unwrap();
+                }
+                let volume = filelayer::Volume(7);
+                unit.snapshot(volume, 1).await.unwrap();
+                let fillers = filled(&unit, 10).await;
+                for filler in &fillers[..odd] {
+                    let free = unit.free(*filler, 2, Stability::Stable);
+                    free.await.unwrap();
+                }
+                // To the last page: each of these takes two.
+                let last = fillers[fillers.len() - 1];
+                while unit
+                    .punch(last, (0, 1), mark(1), Stability::Stable)
+                    .await
+                    .is_ok()
+                {}
+                let mut refused = 0;
+                for fid in &kept {
+                    let changed = match nth {
+                        0 => unit.free(*fid, 2, Stability::Stable).await,
+                        1 => {
+                            let cut = unit.truncate(*fid, 0, mark(2), Stability::Stable);
+                            cut.await.map(drop)
+                        }
+                        _ => unit.rollback(volume, 1, 2).await,
+                    };
+                    let mut out = Vec::new();
+                    let read = unit.read_snapshot(*fid, 1, (0, 3 * PAGE as u32), &mut out);
+                    read.await.unwrap();
+                    assert!(
+                        out.iter().all(|byte| *byte == 7),
+                        "{fid} is lost to the snapshot"
+                    );
+                    out.clear();
+                    unit.read(*fid, 0, 3 * PAGE as u32, &mut out).await.unwrap();
+                    let byte = if changed.is_ok() && nth < 2 { 0 } else { 7 };
+                    assert!(out.iter().all(|found| *found == byte), "{fid}: {changed:?}");
+                    refused += u32::from(changed.is_err());
+                }
+                assert!(refused > 0 || nth == 2, "there was room for all");
+                assert_eq!(unit.verify().await.unwrap().difference, None);
+            });
+        }
+    }
 }
