@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use block::BlockError;
+use nebula::ExtentError;
 use thiserror::Error;
 
 /// Why a file system was not made or opened.
@@ -40,10 +42,10 @@ pub enum LocalError {
     Rows(#[from] meta::MetaError),
     /// The device of the data.
     #[error(transparent)]
-    Device(#[from] block::BlockError),
+    Device(#[from] BlockError),
     /// Extents of the device.
     #[error(transparent)]
-    Extents(#[from] nebula::ExtentError),
+    Extents(#[from] ExtentError),
     /// Streams.
     #[error(transparent)]
     Streams(#[from] nebula::StreamError),
@@ -64,4 +66,48 @@ pub enum LocalError {
         "it is not known whether the row of the dataunit was written (open the file system again)"
     )]
     Unknown,
+}
+
+impl LocalError {
+    /// Whether a file system of another size may be made where this one was not: there is not enough room, or files
+    /// cannot be as long.
+    #[must_use]
+    pub fn is_of_size(&self) -> bool {
+        use std::io::ErrorKind::{FileTooLarge, InvalidInput, QuotaExceeded, StorageFull};
+        match self {
+            Self::Device(BlockError::Open { source, .. }) => matches!(
+                std::io::Error::from(*source).kind(),
+                StorageFull | FileTooLarge | QuotaExceeded | InvalidInput
+            ),
+            Self::Extents(ExtentError::Full { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_does_not_fit_may_fit_in_another_size() {
+        let with = |code: i32| {
+            let source = std::io::Error::from_raw_os_error(code);
+            let open = BlockError::Open {
+                path: "data".into(),
+                doing: "allocate".into(),
+                source: rustix::io::Errno::from_io_error(&source).expect("the system's"),
+            };
+            LocalError::from(open).is_of_size()
+        };
+        // ENOSPC, EFBIG; EACCES, EROFS, EIO.
+        assert_eq!(
+            [28, 27, 13, 30, 5].map(with),
+            [true, true, false, false, false]
+        );
+        let in_use = BlockError::InUse {
+            path: "data".into(),
+        };
+        assert!(!LocalError::from(in_use).is_of_size());
+    }
 }

@@ -42,6 +42,6 @@ mod volumes;
 pub use check::{Checked, Fault, Part, Progress, check};
 pub use error::LocalError;
 pub use figures::{Compacted, Figures};
-pub use index::Quota;
+pub use index::{Quota, VolumeUse};
 pub use local::{Local, LocalFormat, LocalOptions, Parts};
 pub use volumes::{Volume, VolumeError};

@@ -10,6 +10,7 @@ use index::{Index, Quota};
 use meta::{Embedded, Engine, Scoped};
 use nebula::extents::{ExtentServer, FormatOptions};
 use nebula::streams::StreamServer;
+use rt::sync::Semaphore;
 
 use crate::blocks::UnitBlocks;
 use crate::figures::Compacted;
@@ -115,6 +116,8 @@ pub(crate) struct Inner {
     pub(crate) disk: Disk,
     /// Names of volumes.
     pub(crate) names: Rc<dyn Engine>,
+    /// One change of volumes at a time.
+    pub(crate) volumes: Semaphore,
     pub(crate) compacted: Cell<Compacted>,
     _disk: rt::PollerGuard,
 }
@@ -219,6 +222,7 @@ impl Local {
                 growth: Growth::default(),
                 gate: Gate::default(),
                 names: scope(&engine, VOLUMES),
+                volumes: Semaphore::new(1),
                 engine,
                 rows,
                 disk,

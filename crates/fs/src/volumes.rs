@@ -90,11 +90,44 @@ impl Local {
         Ok(self.inner.index.volumes().into_iter().map(named).collect())
     }
 
-    /// Makes a volume.
+    /// Makes a volume. It is made as a whole if the future is dropped, too.
     ///
     /// # Errors
     /// [`VolumeError`].
     pub async fn create_volume(&self, name: &str, quota: Quota) -> Result<VolumeId, VolumeError> {
+        let (own, name) = (self.clone(), name.to_string());
+        self.alone(async move { own.create(&name, quota).await })
+            .await
+    }
+
+    /// Sets what a volume may use. What it uses already stays.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub async fn set_quota_of(&self, name: &str, quota: Quota) -> Result<(), VolumeError> {
+        let (own, name) = (self.clone(), name.to_string());
+        self.alone(async move { own.bound(&name, quota).await })
+            .await
+    }
+
+    /// Changes volumes: one change at a time, since each takes a volume without a name for what a crash has
+    /// left, and as a task of its own, since one that is dropped in the middle leaves such a volume.
+    async fn alone<T: 'static>(
+        &self,
+        change: impl Future<Output = Result<T, VolumeError>> + 'static,
+    ) -> Result<T, VolumeError> {
+        let own = self.clone();
+        let task = self.inner.core.spawn(async move {
+            let _turn = own.inner.volumes.acquire().await;
+            match own.inner.gate.enter() {
+                Some(_pass) => change.await,
+                None => Err(VolumeError::Refused(files::Error::Delay)),
+            }
+        });
+        task.await.unwrap_or(Err(VolumeError::Unknown))
+    }
+
+    async fn create(&self, name: &str, quota: Quota) -> Result<VolumeId, VolumeError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let is_name = (1..=NAME_MAX).contains(&name.len())
             && name.bytes().all(is_plain)
@@ -127,11 +160,7 @@ impl Local {
         }
     }
 
-    /// Sets what a volume may use. What it uses already stays.
-    ///
-    /// # Errors
-    /// [`VolumeError`].
-    pub async fn set_quota_of(&self, name: &str, quota: Quota) -> Result<(), VolumeError> {
+    async fn bound(&self, name: &str, quota: Quota) -> Result<(), VolumeError> {
         let all = self.volumes().await?;
         let found = all.iter().find(|one| one.name.as_deref() == Some(name));
         let volume = found

@@ -6,4 +6,5 @@ mod costs;
 mod making;
 mod rig;
 mod suite;
+mod volumes;
 mod world;
