@@ -18,6 +18,13 @@ pub enum ClientError {
     /// The server has ended the connection; what was asked may have been carried out or not.
     #[error("the server has ended the connection")]
     Ended,
+    /// The server says nothing; what was asked may have been carried out or not.
+    #[error("the server does not answer")]
+    Silent,
+    /// What was written is lost before it was made durable: the server has restarted, or its device has failed for a
+    /// moment. Write it again.
+    #[error("the server has lost what was written: its device failed, or it restarted")]
+    Lost,
     /// The server says no.
     #[error("{}", words(*.0))]
     Status(Nfsstat4),

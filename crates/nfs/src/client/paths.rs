@@ -198,19 +198,12 @@ impl Files {
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
         let opened = self.open(path, None).await?;
-        let mut offset = 0;
-        loop {
-            let (len, is_end) = opened.read_at(offset, PIECE, &mut take).await?;
-            offset += len;
-            if is_end {
-                break;
-            }
-            if len == 0 {
-                return Err(ClientError::Unexpected.into());
-            }
-        }
-        opened.close().await?;
-        Ok(offset)
+        let read = read_all(&opened, &mut take).await;
+        // What is open is closed after an error too: the server keeps it otherwise.
+        let closed = opened.close().await;
+        let len = read?;
+        closed?;
+        Ok(len)
     }
 
     /// Writes a file from its beginning: what it held before is gone. It is durable when this ends.
@@ -224,33 +217,11 @@ impl Files {
         mut give: impl FnMut(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<u64, E> {
         let opened = self.open(path, Some(mode)).await?;
-        let mut offset = 0;
-        let mut piece = Vec::new();
-        let mut verifier = None;
-        loop {
-            piece.clear();
-            give(&mut piece)?;
-            if piece.is_empty() {
-                break;
-            }
-            let mut rest = &piece[..];
-            while !rest.is_empty() {
-                let part = &rest[..rest.len().min(PIECE as usize)];
-                let written = opened.write_at(offset, part, StableHow4::UNSTABLE4);
-                let (count, now) = written.await?;
-                if !is_same(&mut verifier, now) {
-                    return Err(ClientError::Unexpected.into());
-                }
-                offset += count as u64;
-                rest = &rest[count..];
-            }
-        }
-        // The server has restarted meanwhile: what it had in memory is gone.
-        if !is_same(&mut verifier, opened.commit().await?) {
-            return Err(ClientError::Ended.into());
-        }
-        opened.close().await?;
-        Ok(offset)
+        let written = write_all(&opened, &mut give).await;
+        let closed = opened.close().await;
+        let len = written?;
+        closed?;
+        Ok(len)
     }
 
     /// Makes a directory.
@@ -309,6 +280,55 @@ impl Files {
         };
         OpenFile::open_from(&self.client, to(parent), name, &how).await
     }
+}
+
+async fn read_all<E: From<ClientError>>(
+    opened: &OpenFile,
+    take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut offset = 0;
+    loop {
+        let (len, is_end) = opened.read_at(offset, PIECE, &mut *take).await?;
+        offset += len;
+        if is_end {
+            return Ok(offset);
+        }
+        if len == 0 {
+            return Err(ClientError::Unexpected.into());
+        }
+    }
+}
+
+async fn write_all<E: From<ClientError>>(
+    opened: &OpenFile,
+    give: &mut impl FnMut(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut offset = 0;
+    let mut piece = Vec::new();
+    let mut verifier = None;
+    loop {
+        piece.clear();
+        give(&mut piece)?;
+        if piece.is_empty() {
+            break;
+        }
+        let mut rest = &piece[..];
+        while !rest.is_empty() {
+            let part = &rest[..rest.len().min(PIECE as usize)];
+            let written = opened.write_at(offset, part, StableHow4::UNSTABLE4);
+            let (count, now) = written.await?;
+            if !is_same(&mut verifier, now) {
+                return Err(ClientError::Lost.into());
+            }
+            offset += count as u64;
+            rest = &rest[count..];
+        }
+    }
+    // What the server had in memory is gone meanwhile.
+    if !is_same(&mut verifier, opened.commit().await?) {
+        return Err(ClientError::Lost.into());
+    }
+    Ok(offset)
 }
 
 /// Whether a write verifier is the one of before, or the first.

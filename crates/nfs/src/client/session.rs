@@ -1,7 +1,9 @@
 //! Compounds on the slots of a session (RFC 8881, section 2.10).
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use rt::net::{Addr, RecvHalf, SendHalf, Stream};
@@ -35,10 +37,14 @@ pub struct Options {
     pub verifier: [u8; 8],
     /// Calls at a time.
     pub slots: u32,
+    /// How long connecting may take, and how long nothing may come while a call waits for its answer. It is
+    /// [`ClientError::Silent`] after that.
+    pub silence: Duration,
 }
 
 impl Options {
-    /// NFSv4.1 as root with 16 slots.
+    /// NFSv4.1 as root with 16 slots, and 60 s of silence: as long as Linux waits before it repeats a call (nfs(5),
+    /// `timeo`).
     #[must_use]
     pub fn new(name: impl Into<Vec<u8>>, verifier: u64) -> Self {
         Self {
@@ -48,6 +54,7 @@ impl Options {
             name: name.into(),
             verifier: verifier.to_be_bytes(),
             slots: 16,
+            silence: Duration::from_secs(60),
         }
     }
 }
@@ -59,6 +66,7 @@ pub struct Client {
 }
 
 struct Inner {
+    core: rt::Handle,
     options: Options,
     outbox: RefCell<Vec<Vec<u8>>>,
     news: Notify,
@@ -69,6 +77,8 @@ struct Inner {
     slots: RefCell<Vec<(u32, u32)>>,
     free: RefCell<Semaphore>,
     highest: Cell<u32>,
+    /// Grows with whatever comes.
+    heard: Cell<u64>,
 }
 
 /// What a compound was answered.
@@ -117,10 +127,12 @@ impl Client {
         addr: &Addr,
         options: Options,
     ) -> Result<Self, ClientError> {
-        let stream = Stream::connect(core, addr).await?;
+        let connected = core.timeout(options.silence, Stream::connect(core, addr));
+        let stream = connected.await.map_err(|_| ClientError::Silent)??;
         let (receiver, sender) = stream.into_split();
         let client = Self {
             inner: Rc::new(Inner {
+                core: core.clone(),
                 free: RefCell::new(Semaphore::new(0)),
                 options,
                 outbox: RefCell::default(),
@@ -130,6 +142,7 @@ impl Client {
                 client: Cell::default(),
                 slots: RefCell::default(),
                 highest: Cell::new(0),
+                heard: Cell::new(0),
             }),
         };
         drop(core.spawn(send(Rc::clone(&client.inner), sender)));
@@ -275,7 +288,24 @@ impl Client {
         });
         inner.outbox.borrow_mut().push(out.into_bytes());
         inner.news.notify_one();
-        waits.answer().await.ok_or(ClientError::Ended)
+        let mut answer = pin!(waits.answer());
+        loop {
+            let heard = inner.heard.get();
+            match inner
+                .core
+                .timeout(inner.options.silence, answer.as_mut())
+                .await
+            {
+                Ok(answer) => return answer.ok_or(ClientError::Ended),
+                // A long answer, or others before this one.
+                Err(_) if inner.heard.get() != heard => {}
+                Err(_) => {
+                    // Who asks for more now would wait as long.
+                    inner.end();
+                    return Err(ClientError::Silent);
+                }
+            }
+        }
     }
 }
 
@@ -332,6 +362,7 @@ async fn receive(inner: Rc<Inner>, mut receiver: RecvHalf) {
         if !matches!(result, Ok(1..)) {
             break;
         }
+        inner.heard.set(inner.heard.get() + 1);
         loop {
             match records.next_record() {
                 Ok(Some(record)) => inner.answered(record),
@@ -341,4 +372,28 @@ async fn receive(inner: Rc<Inner>, mut receiver: RecvHalf) {
         }
     }
     inner.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use rt::net::{ListenOptions, Listener};
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_takes_no_connection_is_silent_and_the_client_ends() {
+        let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+        let handle = core.handle();
+        core.block_on(async {
+            let any = Addr::Tcp(([127, 0, 0, 1], 0).into());
+            // The kernel connects; nobody accepts.
+            let listener = Listener::bind(&handle, &any, ListenOptions::default());
+            let listener = listener.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let mut options = Options::new("silent", 1);
+            options.silence = Duration::from_millis(20);
+            let connected = Client::connect(&handle, &address, options).await;
+            assert!(matches!(connected.err(), Some(ClientError::Silent)));
+        });
+    }
 }
