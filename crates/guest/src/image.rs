@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -22,6 +24,9 @@ const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "nfsv4"];
 
 /// The modules that a job loads by `load NAME`, with all that these need.
 const ON_DEMAND: [&str; 3] = ["virtio_blk", "ext4", "nfsd"];
+
+/// After how long an image is removed when another one is made.
+const OLD: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What runs first: mounts, modules, the network, then the job. What the job said ends with its exit
 /// code, on a line that no job's own output has.
@@ -74,17 +79,50 @@ impl Image {
     /// # Errors
     /// A package is [`missing`], or one of the programs fails: what it said is in the message.
     pub fn open(directory: &Path) -> Result<Self> {
-        let image = Self {
-            kernel: directory.join("vmlinuz"),
-            root: directory.join(format!("root-{:016x}.cpio.gz", content())),
-        };
-        if !image.root.exists() {
+        let image = Self::at(directory, content());
+        if !image.is_there() {
             if let Some(package) = missing() {
                 bail!("a guest needs the package {package}: apt-get install {package}");
             }
             image.make(directory)?;
+            image.sweep(directory, SystemTime::now())?;
         }
         Ok(image)
+    }
+
+    /// The kernel has the number of its root's content: modules of one kernel are of no use to another.
+    fn at(directory: &Path, content: u64) -> Self {
+        Self {
+            kernel: directory.join(format!("vmlinuz-{content:016x}")),
+            root: directory.join(format!("root-{content:016x}.cpio.gz")),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        self.root.exists() && self.kernel.exists()
+    }
+
+    /// Removes images that were made long ago: those of other branches, which somebody may be booting, are young.
+    fn sweep(&self, directory: &Path, now: SystemTime) -> Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            let is_image = name.starts_with("vmlinuz") || name.starts_with("root-");
+            if !is_image || path == self.kernel || path == self.root {
+                continue;
+            }
+            let made = fs::metadata(&path).and_then(|about| about.modified());
+            let age = made.ok().and_then(|made| now.duration_since(made).ok());
+            if age.is_some_and(|age| age > OLD) {
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                    // Or somebody else has removed it.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Makes everything beside the place, and moves it there: the archive last, which says that all
@@ -106,7 +144,10 @@ impl Image {
         make_root(&root, &files, &release)?;
         let archive = scratch.path().join("root.cpio.gz");
         pack(&root, &archive)?;
-        fs::rename(files.join(format!("boot/vmlinuz-{release}")), &self.kernel)?;
+        let kernel = files.join(format!("boot/vmlinuz-{release}"));
+        // It was made now: the package's date is another.
+        fs::File::open(&kernel)?.set_modified(SystemTime::now())?;
+        fs::rename(kernel, &self.kernel)?;
         fs::rename(archive, &self.root)?;
         Ok(())
     }
@@ -262,4 +303,33 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         complaint.trim()
     );
     Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_is_booted_by_the_kernel_of_its_modules_and_old_ones_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |path: &Path| fs::write(path, "").expect("written");
+        let [old, young, own] = [1, 2, 3].map(|content| Image::at(dir.path(), content));
+        assert!(old.kernel != own.kernel && old.root != own.root);
+        for image in [&old, &young, &own] {
+            write(&image.root);
+            assert!(!image.is_there(), "it has no kernel");
+            write(&image.kernel);
+            assert!(image.is_there());
+        }
+        let other = dir.path().join("other");
+        write(&other);
+        let now = SystemTime::now();
+        for path in [&old.kernel, &old.root, &own.root, &other] {
+            let file = fs::File::options().write(true).open(path).expect("opened");
+            file.set_modified(now - 2 * OLD).expect("set");
+        }
+        own.sweep(dir.path(), now).expect("swept");
+        assert!(own.is_there() && young.is_there() && other.exists());
+        assert!(!old.kernel.exists() && !old.root.exists());
+    }
 }
