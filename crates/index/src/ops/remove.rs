@@ -12,6 +12,17 @@ use crate::inner::{Inner, Job, Loaded, Stop};
 use crate::rules::{may_remove, need};
 use crate::slots::{Mode, Place};
 
+/// What becomes of an object that loses a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Other names lead to it.
+    Named,
+    /// None does, and it goes on until nobody has it open.
+    Orphan,
+    /// It ends.
+    Ended,
+}
+
 impl Inner {
     pub(super) async fn remove(
         &self,
@@ -42,7 +53,7 @@ impl Inner {
         self.recall_for(job, victim)?;
         let mut draft = Draft::default();
         draft.delete_name(directory, name, found);
-        self.lose_name(&mut draft, victim, &loaded);
+        let fate = self.lose_name(&mut draft, victim, &loaded);
         let change = if is_directory {
             let mut above = Inode::clone(&parent.inode);
             above.attributes.links -= 1;
@@ -53,7 +64,7 @@ impl Inner {
             self.change_entries(&mut draft, directory, &parent)
         };
         let answer = self.finish(job, draft, Answer::Changed(change)).await?;
-        self.after_loss(victim);
+        self.after_loss(victim, fate);
         Ok(answer)
     }
 
@@ -82,7 +93,7 @@ impl Inner {
 
     /// One of an object's names goes: with the last one the object, unless somebody has it open. What is
     /// open, or may be claimed again, becomes an orphan.
-    pub(super) fn lose_name(&self, draft: &mut Draft, object: Handle, loaded: &Loaded) {
+    pub(super) fn lose_name(&self, draft: &mut Draft, object: Handle, loaded: &Loaded) -> Fate {
         let attributes = &loaded.inode.attributes;
         let is_last = loaded.inode.is_directory() || attributes.links <= 1;
         let (is_kept, is_live) = {
@@ -93,27 +104,29 @@ impl Inner {
         };
         if is_last && !is_kept {
             draft.end_inode(object, loaded, is_live);
-            return;
+            return Fate::Ended;
         }
         let mut inode = Inode::clone(&loaded.inode);
         inode.attributes.links -= 1;
         inode.touch_attributes(self.now());
         draft.put_inode(object, loaded, inode);
-        if is_last {
-            draft.put(keys::task(RowKind::Orphan, object), encode_nothing());
+        if !is_last {
+            return Fate::Named;
         }
+        draft.put(keys::task(RowKind::Orphan, object), encode_nothing());
+        Fate::Orphan
     }
 
-    /// After the commit: an object that has ended, or lives on as an orphan, is taken note of.
-    pub(super) fn after_loss(&self, object: Handle) {
-        let loaded = self.peek(object);
+    /// After the commit: takes note of what has become of the object. The transaction says that, not
+    /// what is known in memory: after an open end that knows nothing of the object.
+    pub(super) fn after_loss(&self, object: Handle, fate: Fate) {
         let mut state = self.state.borrow_mut();
-        match loaded {
-            Some(loaded) if loaded.inode.attributes.links == 0 => {
+        match fate {
+            Fate::Named => {}
+            Fate::Orphan => {
                 state.orphans.insert(object);
             }
-            Some(_) => {}
-            None => {
+            Fate::Ended => {
                 state.holds.end(object);
                 state.garbage.insert(object);
                 drop(state);
@@ -139,16 +152,21 @@ impl Inner {
             }
             loaded => loaded?,
         };
-        if loaded.inode.attributes.links == 0 {
-            let mut draft = Draft::default();
-            let is_live = self.state.borrow().live.contains_key(&object);
-            draft.end_inode(object, &loaded, is_live);
-            draft.delete(keys::task(RowKind::Orphan, object));
-            self.commit(draft).await?;
+        if loaded.inode.attributes.links > 0 {
+            tracing::error!(?object, "an orphan has names (check the index)");
+            self.state.borrow_mut().orphans.remove(&object);
+            return Ok(());
         }
+        let mut draft = Draft::default();
+        let is_live = self.state.borrow().live.contains_key(&object);
+        draft.end_inode(object, &loaded, is_live);
+        draft.delete(keys::task(RowKind::Orphan, object));
+        self.commit(draft).await?;
         {
             let mut state = self.state.borrow_mut();
             state.orphans.remove(&object);
+            // Locks and delegations do not keep it, and lead to nothing any more.
+            state.holds.end(object);
             state.garbage.insert(object);
         }
         self.work.notify_one();

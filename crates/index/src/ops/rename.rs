@@ -84,11 +84,7 @@ impl Inner {
         if let Some((there, ..)) = &parts.there {
             self.recall_for(job, *there)?;
         }
-        let answer = self.commit_rename(job, &parts, from.1, to.1).await?;
-        if let Some((there, ..)) = parts.there {
-            self.after_loss(there);
-        }
-        Ok(answer)
+        self.commit_rename(job, &parts, from.1, to.1).await
     }
 
     /// A directory does not move into itself, and does not take the place of what it is in.
@@ -177,9 +173,11 @@ impl Inner {
             }
         };
         draft.put_name(*to, to_name, seen, cookie, (moved.file, entry.kind));
-        if let Some((there, _, loaded)) = &parts.there {
-            self.lose_name(&mut draft, *there, loaded);
-        }
+        let replaced = parts.there.as_ref();
+        let replaced = replaced.map(|(there, _, loaded)| {
+            let fate = self.lose_name(&mut draft, *there, loaded);
+            (*there, fate)
+        });
         let is_directory = loaded.inode.is_directory();
         let mut inode = Inode::clone(&loaded.inode);
         inode.touch_attributes(self.now());
@@ -206,7 +204,11 @@ impl Inner {
             from: from_change,
             to: to_change,
         };
-        self.finish(job, draft, answer).await
+        let answer = self.finish(job, draft, answer).await?;
+        if let Some((there, fate)) = replaced {
+            self.after_loss(there, fate);
+        }
+        Ok(answer)
     }
 
     /// Notes a change of a directory. It is held exclusively if directories come or go.

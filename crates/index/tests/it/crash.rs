@@ -111,6 +111,27 @@ fn an_unknown_end_is_found_out() {
     }
 }
 
+/// Every other commit, so that what one leaves open meets the next.
+#[test]
+fn unknown_ends_are_found_out_one_after_the_other() {
+    let mut struck = 0;
+    for seed in 2000..2060 {
+        let mut both = Both::of_kind(seed, Kind::Exact);
+        for _ in 0..250 {
+            if both.rng.bool() && both.disk().rows.faults_to_come() == 0 {
+                both.disk().rows.fail(0, Fault::UnknownDone);
+                struck += 1;
+            }
+            both.step();
+        }
+        both.is_untouched();
+        both.work();
+        both.compare_all();
+        both.end();
+    }
+    assert!(struck > 1000, "only {struck} commits");
+}
+
 #[test]
 fn a_conflict_is_tried_again() {
     with_faults(Kind::Exact, 1, |_, spied, at| {

@@ -11,3 +11,4 @@ mod short;
 mod spy;
 mod suite;
 mod tree;
+mod unknown;

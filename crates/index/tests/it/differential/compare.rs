@@ -221,8 +221,12 @@ impl Both {
     }
 
     pub(super) fn read(&mut self, caller: &Caller, at: usize) {
-        let (one, two) = self.known[at];
         let range = self.range();
+        self.read_range(caller, at, range);
+    }
+
+    fn read_range(&mut self, caller: &Caller, at: usize, range: Range) {
+        let (one, two) = self.known[at];
         let fs = self.node().fs.clone();
         let (mut bytes, mut other) = (Vec::new(), Vec::new());
         let got = self.node().run(fs.read(caller, two, range, &mut other));
@@ -278,16 +282,75 @@ impl Both {
         }
     }
 
-    /// Every object that is known, and both volumes' room.
+    /// Every object that is known with its contents and what is held of it, and both volumes' room.
     pub(crate) fn compare_all(&mut self) {
+        let root = Caller::ROOT;
         for at in 0..self.known.len() {
-            let root = Caller::ROOT;
             let _ = self.ask(&root, |objects| Request::GetAttributes(objects[0]), &[at]);
             let _ = self.ask(&root, |objects| Request::ReadLink(objects[0]), &[at]);
             self.list(&root, at);
+            self.compare_contents(at);
+            self.compare_holds(at);
         }
         for volume in [1, 2] {
             self.compare_room(VolumeId(volume));
         }
     }
+
+    /// A file's data wherever a program writes, and its extended attributes.
+    fn compare_contents(&mut self, at: usize) {
+        let reader = Caller {
+            holder: Some(STRANGER),
+            ..Caller::ROOT
+        };
+        for offset in [0, (4 << 20) - 4096, 1 << 28] {
+            let range = Range {
+                offset,
+                len: 32_768,
+            };
+            self.read_range(&reader, at, range);
+        }
+        for name in NAMES {
+            let name = Name::new(name).expect("a name");
+            let request = |objects: &[Handle]| Request::GetXattr(objects[0], name.clone());
+            let _ = self.ask(&Caller::ROOT, request, &[at]);
+        }
+    }
+
+    /// Locks, opens and delegations, by what they refuse to somebody else.
+    fn compare_holds(&mut self, at: usize) {
+        let range = LockRange {
+            offset: 0,
+            len: None,
+        };
+        let lock = Lock {
+            range,
+            kind: LockKind::Write,
+        };
+        let _ = self.ask(
+            &Caller::ROOT,
+            |objects| Request::TestLock {
+                file: objects[0],
+                holder: STRANGER,
+                lock,
+            },
+            &[at],
+        );
+        for (access, deny) in [(Share::READ, Share::READ), (Share::WRITE, Share::WRITE)] {
+            let request = |objects: &[Handle]| Request::Open {
+                file: objects[0],
+                holder: STRANGER,
+                access,
+                deny,
+                reclaim: false,
+            };
+            let _ = self.ask(&Caller::ROOT, request, &[at]);
+        }
+    }
 }
+
+/// Who holds nothing of what the programs do.
+const STRANGER: Holder = Holder {
+    client: 9,
+    owner: 9,
+};

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The names of files and of attributes.
+pub(super) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
 impl Both {
     pub(super) fn caller(&mut self) -> Caller {
         if self.kind == Kind::Crash {
@@ -30,8 +33,7 @@ impl Both {
     }
 
     pub(super) fn name(&mut self) -> Name {
-        let names = ["a", "b", "c", "d", "e", "f"];
-        Name::new(*self.rng.choice(&names).expect("some")).expect("a name")
+        Name::new(*self.rng.choice(&NAMES).expect("some")).expect("a name")
     }
 
     pub(super) fn object(&mut self) -> usize {

@@ -20,6 +20,8 @@ use files::{
 };
 use index::{Blocks as _, Quota};
 
+use draw::NAMES;
+
 use crate::harness::{Disk, Node, run_alone};
 use crate::spy::{Spied, Spy};
 
@@ -432,7 +434,7 @@ impl Both {
         }
     }
 
-    fn work(&self) {
+    pub(crate) fn work(&self) {
         let is_faulty = self.kind == Kind::Faulty;
         loop {
             match self.node().run(self.node().index.step()) {
