@@ -165,6 +165,12 @@ impl Records {
         self.fragment.is_none() && self.together == 0 && self.read == self.buf.len()
     }
 
+    /// Bytes that have come of records which were not handed out.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.buf.len() - self.start
+    }
+
     fn begin_fragment(&mut self, marker: u32) -> Result<(), RecordError> {
         let size = marker & !LAST;
         let announced = self.together as u64 + u64::from(size);

@@ -29,6 +29,9 @@ const AT_A_TIME: usize = 256;
 /// more, its requests wait.
 const WAITING_MAX: usize = 8 << 20;
 
+/// Bytes of a record that has not come whole yet, above which they are counted.
+const PARTIAL_FREE: usize = 64 << 10;
+
 /// Bytes that are received at once.
 const RECEIVE: usize = 256 << 10;
 
@@ -41,8 +44,9 @@ pub(super) struct Connection {
     is_open: Cell<bool>,
     outbox: RefCell<Vec<Vec<u8>>>,
     waiting: Cell<usize>,
-    /// Of which that is taken.
+    /// Of which that is taken, and what a record takes that has not come whole.
     budget: Rc<Budget>,
+    partial: Cell<usize>,
     /// There is something in the outbox, or the connection has ended.
     news: Notify,
     /// There is less of it.
@@ -69,6 +73,7 @@ impl Connection {
             is_open: Cell::new(true),
             outbox: RefCell::default(),
             waiting: Cell::new(0),
+            partial: Cell::new(0),
             news: Notify::new(),
             room: Notify::new(),
             ended: Notify::new(),
@@ -90,6 +95,16 @@ impl Connection {
     fn waits(&self, size: usize) {
         self.waiting.set(self.waiting.get() + size);
         self.budget.take(size);
+    }
+
+    /// So many bytes have come of a record that is not whole.
+    fn has_partial(&self, size: usize) {
+        let counted = if size > PARTIAL_FREE { size } else { 0 };
+        let before = self.partial.replace(counted);
+        self.budget.take(counted.saturating_sub(before));
+        if before > counted {
+            self.budget.give(before - counted);
+        }
     }
 
     fn waits_no_more(&self, size: usize) {
@@ -191,7 +206,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // Of answers that were not sent.
-        self.budget.give(self.waiting.get());
+        self.budget.give(self.waiting.get() + self.partial.get());
     }
 }
 
@@ -241,14 +256,30 @@ async fn receive(
 ) -> Result<(), String> {
     let mut records = Records::new(RECORD_MAX);
     let at_a_time = Semaphore::new(AT_A_TIME);
+    let lease = Duration::from_millis(door.lease_ms);
+    // For how long the rest of a record was waited for.
+    let mut waited = Duration::ZERO;
     loop {
+        connection.has_partial(records.pending());
+        let limit = (!records.is_between()).then(|| lease.saturating_sub(waited));
         let place = records.buffer();
         let mut buffer = std::mem::take(place);
         buffer.reserve(RECEIVE);
-        let Some((result, buffer)) = connection.until_end(receiver.recv(buffer)).await else {
+        let begun = door.core.now();
+        let receiving = connection.until_end(receiver.recv(buffer));
+        let received = match limit {
+            Some(limit) => door.core.timeout(limit, receiving).await,
+            None => Ok(receiving.await),
+        };
+        let received = received.map_err(|_| "a record took longer than a lease to come")?;
+        let Some((result, buffer)) = received else {
             return Ok(());
         };
         *place = buffer;
+        waited = match limit {
+            Some(_) => waited + (door.core.now() - begun),
+            None => Duration::ZERO,
+        };
         match result {
             Ok(0) if records.is_between() => return Ok(()),
             Ok(0) => return Err("it ended within a record".to_string()),
@@ -267,6 +298,7 @@ async fn receive(
             let Some(record) = record else {
                 break;
             };
+            waited = Duration::ZERO;
             let is_call = match message(record).map_err(|error| error.to_string())? {
                 After::Call(..) => true,
                 After::Answer(reply, results) => {

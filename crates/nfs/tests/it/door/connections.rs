@@ -207,3 +207,37 @@ fn who_reads_slowly_stays() {
         assert_eq!(door.counts().connections, 2);
     });
 }
+
+/// Half of a record, and then nothing.
+#[test]
+fn who_stays_within_a_record_is_counted_and_let_go_after_a_lease() {
+    const LEN: usize = 1 << 20;
+    let mut rig = Rig::new();
+    let _stream = rig.run(|env| async move {
+        let stream = Stream::connect(&env.core, &env.addr(0, PORT)).await;
+        let mut stream = stream.expect("a server");
+        let mut half = vec![0; LEN / 2];
+        half[..4].copy_from_slice(&(LEN as u32 | 1 << 31).to_be_bytes());
+        stream.send_all(half).await.0.expect("it is open");
+        stream
+    });
+    rig.pass(Duration::from_secs(1));
+    let counts = rig.door().counts();
+    assert_eq!(counts.connections, 1);
+    assert!(counts.bytes >= LEN as u64 / 2 - 4, "{counts:?}");
+    rig.pass(LEASE);
+    let counts = rig.door().counts();
+    assert_eq!((counts.connections, counts.bytes), (0, 0));
+}
+
+/// A client may be silent between two records for as long as it likes.
+#[test]
+fn who_is_silent_between_records_stays() {
+    let mut rig = Rig::new();
+    let client = rig.run(|env| async move { Client::new(&env, "c").await });
+    rig.pass(LEASE * 3);
+    assert_eq!(rig.door().counts().connections, 1);
+    rig.run(|_| async move {
+        client.flags().await;
+    });
+}
