@@ -37,8 +37,8 @@ pub(super) struct Answered {
 struct Sequence {
     /// The number of the last request that counted.
     last: u32,
-    /// That request, so that another one with its number is not taken for its repeat.
-    asked: Vec<u8>,
+    /// That request's hash, so that another one with its number is not taken for its repeat.
+    asked: [u8; 16],
     /// None: the answer is kept at another owner's sequence.
     answered: Option<Rc<Answered>>,
     /// The owner has shown that it is no ghost of an earlier one. Lock-owners need not.
@@ -193,6 +193,14 @@ impl Owners {
         self.by_number.len()
     }
 
+    /// Forgets an owner that no other request than the caller's is about.
+    pub(super) fn forget_unused(&mut self, number: u64) {
+        let owner = self.by_number.get(&number);
+        if owner.is_some_and(|owner| owner.users <= 1) {
+            self.forget(number);
+        }
+    }
+
     pub(super) fn forget(&mut self, number: u64) {
         let Some(owner) = self.by_number.remove(&number) else {
             return;
@@ -247,7 +255,7 @@ impl Owners {
         &mut self,
         number: u64,
         seqid: u32,
-        asked: &[u8],
+        asked: [u8; 16],
         opens: bool,
     ) -> Result<InSequence, Nfsstat4> {
         let bad = Nfsstat4::NFS4ERR_BAD_SEQID;
@@ -256,7 +264,7 @@ impl Owners {
             // The first one may have any number.
             owner.sequence = Some(Sequence {
                 last: seqid.wrapping_sub(1),
-                asked: Vec::new(),
+                asked: [0; 16],
                 answered: None,
                 is_confirmed: false,
                 closed: None,
@@ -264,7 +272,7 @@ impl Owners {
             });
             return Ok(InSequence::New);
         };
-        let is_last = seqid == sequence.last && asked == sequence.asked.as_slice();
+        let is_last = seqid == sequence.last && asked == sequence.asked;
         if let (true, Some(answered)) = (is_last, &sequence.answered) {
             return Ok(InSequence::Again(Rc::clone(answered)));
         }
@@ -290,7 +298,7 @@ impl Owners {
         &mut self,
         number: u64,
         seqid: u32,
-        asked: Vec<u8>,
+        asked: [u8; 16],
         answered: Option<Rc<Answered>>,
     ) {
         let Some(owner) = self.by_number.get_mut(&number) else {
@@ -375,6 +383,13 @@ mod tests {
         })
     }
 
+    /// Stands for a request's hash.
+    fn asked(what: &[u8]) -> [u8; 16] {
+        let mut hash = [0; 16];
+        hash[..what.len()].copy_from_slice(what);
+        hash
+    }
+
     fn is_again(what: Result<InSequence, Nfsstat4>, byte: u8) -> bool {
         matches!(what, Ok(InSequence::Again(of)) if of.bytes == [byte])
     }
@@ -383,23 +398,29 @@ mod tests {
     fn a_sequence_goes_on_by_one_and_repeats_its_last_answer() {
         let mut owners = Owners::default();
         let owner = owners.take(1, OwnerKind::Open, b"o");
-        let first = owners.begin(owner, u32::MAX, b"open", true);
+        let first = owners.begin(owner, u32::MAX, asked(b"open"), true);
         assert!(matches!(first, Ok(InSequence::New)), "any is the first");
-        owners.end(owner, u32::MAX, b"open".to_vec(), Some(answered(1)));
-        assert!(is_again(owners.begin(owner, u32::MAX, b"open", true), 1));
-        let confirm = owners.begin(owner, 0, b"confirm", false);
+        owners.end(owner, u32::MAX, asked(b"open"), Some(answered(1)));
+        assert!(is_again(
+            owners.begin(owner, u32::MAX, asked(b"open"), true),
+            1
+        ));
+        let confirm = owners.begin(owner, 0, asked(b"confirm"), false);
         assert!(matches!(confirm, Ok(InSequence::New)), "it goes round");
         owners.confirm(owner);
         owners.closes(owner, [7; 12]);
-        owners.end(owner, 0, b"confirm".to_vec(), Some(answered(2)));
+        owners.end(owner, 0, asked(b"confirm"), Some(answered(2)));
         assert_eq!(owners.who_closed(&[7; 12]), Some(owner));
-        assert!(is_again(owners.begin(owner, 0, b"confirm", false), 2));
-        for (seqid, asked) in [(0, &b"other"[..]), (2, b"open"), (u32::MAX, b"open")] {
-            let refused = owners.begin(owner, seqid, asked, true);
+        assert!(is_again(
+            owners.begin(owner, 0, asked(b"confirm"), false),
+            2
+        ));
+        for (seqid, what) in [(0, b"other".as_slice()), (2, b"open"), (u32::MAX, b"open")] {
+            let refused = owners.begin(owner, seqid, asked(what), true);
             assert!(matches!(refused, Err(Nfsstat4::NFS4ERR_BAD_SEQID)));
         }
         assert!(owners.is_next(owner, 1) && !owners.is_next(owner, 0));
-        owners.end(owner, 1, b"open".to_vec(), Some(answered(3)));
+        owners.end(owner, 1, asked(b"open"), Some(answered(3)));
         assert_eq!(owners.who_closed(&[7; 12]), None, "it has asked since");
     }
 
@@ -407,11 +428,11 @@ mod tests {
     fn who_was_never_confirmed_begins_anew() {
         let mut owners = Owners::default();
         let owner = owners.take(1, OwnerKind::Open, b"o");
-        assert!(owners.begin(owner, 5, b"open", true).is_ok());
-        owners.end(owner, 5, b"open".to_vec(), Some(answered(1)));
-        let anew = owners.begin(owner, 90, b"open", true);
+        assert!(owners.begin(owner, 5, asked(b"open"), true).is_ok());
+        owners.end(owner, 5, asked(b"open"), Some(answered(1)));
+        let anew = owners.begin(owner, 90, asked(b"open"), true);
         assert!(matches!(anew, Ok(InSequence::Anew)));
-        assert!(owners.begin(owner, 70, b"close", false).is_err());
+        assert!(owners.begin(owner, 70, asked(b"close"), false).is_err());
     }
 
     #[test]
@@ -419,7 +440,7 @@ mod tests {
         let mut owners = Owners::default();
         let plain = owners.take(1, OwnerKind::Open, b"4.1");
         let counted = owners.take(1, OwnerKind::Open, b"4.0");
-        assert!(owners.begin(counted, 1, b"", true).is_ok());
+        assert!(owners.begin(counted, 1, asked(b""), true).is_ok());
         owners.tidy(plain, 10);
         assert_eq!(owners.count(), 2, "a request is about it");
         for owner in [plain, counted] {

@@ -13,6 +13,16 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has taken of the heap and not given back.
+pub(crate) fn bytes_held() -> i64 {
+    BYTES.with(Cell::get)
+}
+
+fn holds(more: i64) {
+    BYTES.with(|bytes| bytes.set(bytes.get() + more));
 }
 
 // SAFETY: every call goes to the system's allocator as it came; counting in a thread-local without
@@ -20,17 +30,20 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        holds(layout.size() as i64);
         // SAFETY: the caller's promises on the layout are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        holds(-(layout.size() as i64));
         // SAFETY: the pointer came from the system's allocator, with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        holds(size as i64 - layout.size() as i64);
         // SAFETY: the pointer came from the system's allocator, with this layout.
         unsafe { System.realloc(pointer, layout, size) }
     }

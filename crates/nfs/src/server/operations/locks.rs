@@ -305,7 +305,7 @@ impl Compound<'_> {
         }
         let mut states = self.door.states.borrow_mut();
         if states.held_by(owner.number).next().is_none() {
-            states.owners.forget(owner.number);
+            states.owners.forget_unused(owner.number);
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ pub(super) struct Request0<'a> {
     _turn: Turn<'a>,
     owner: OwnerUse<'a>,
     seqid: u32,
-    asked: Vec<u8>,
+    asked: [u8; 16],
     /// Of a LOCK by an owner that is new to the open: that one's number in its own sequence.
     lock_owner: Option<(OwnerUse<'a>, u32)>,
 }
@@ -48,11 +48,11 @@ impl<'a> Compound<'a> {
             .turns
             .take(owner.number, Handle::from_bytes(SEQUENCE))
             .await;
-        let asked = to_bytes(operation);
+        let asked = self.door.handles.digest(&to_bytes(operation));
         let opens = matches!(operation, NfsArgop4::Open(_));
         let found = {
             let mut states = self.door.states.borrow_mut();
-            states.owners.begin(owner.number, seqid, &asked, opens)
+            states.owners.begin(owner.number, seqid, asked, opens)
         };
         match found {
             Ok(InSequence::Again(answered)) => return Counted::Again(answered),
@@ -139,11 +139,12 @@ impl<'a> Compound<'a> {
         });
         let (number, seqid) = (request.owner.number, request.seqid);
         let mut states = self.door.states.borrow_mut();
-        let asked = request.asked.clone();
-        states.owners.end(number, seqid, asked, Some(answered));
+        states
+            .owners
+            .end(number, seqid, request.asked, Some(answered));
         if let Some((lock_owner, seqid)) = &request.lock_owner {
             let number = lock_owner.number;
-            states.owners.end(number, *seqid, Vec::new(), None);
+            states.owners.end(number, *seqid, [0; 16], None);
         }
         drop(states);
         drop(request);

@@ -1,7 +1,9 @@
 //! Owners of opens and locks are remembered for as long as they are needed.
 
+use std::rc::Rc;
 use std::time::Duration;
 
+use files::Request;
 use nfs::wire::*;
 
 use super::bench::*;
@@ -173,4 +175,71 @@ fn owners_of_4_0_that_hold_nothing_are_forgotten_after_a_lease() {
             "the one that has a file open stays"
         );
     });
+}
+
+#[test]
+fn a_lock_owner_that_is_locking_is_not_released() {
+    let mut rig = Rig::new();
+    let gate = Rc::clone(&rig.fs);
+    rig.run(|env| async move {
+        let client = Client::new(&env, "4.1").await;
+        let wire = &client.wire;
+        let id = set_client_id(wire, "c", 1).await;
+        let (opened, handle) = opened_0(wire, id, "f").await;
+        let putfh = || {
+            NfsArgop4::Putfh(Putfh4Args {
+                object: handle.as_slice().into(),
+            })
+        };
+        gate.hold(|request| matches!(request, Request::Lock { .. }));
+        let locks = [putfh(), lock(&opened, (id, "l"), (3, 1))];
+        let locking = wire.ask(0, &locks).await;
+        until(&env, || gate.held() == 1).await;
+        let of = ReleaseLockowner4Args {
+            lock_owner: StateOwner4 {
+                clientid: id,
+                owner: "l".into(),
+            },
+        };
+        let release = wire.ask(0, &[NfsArgop4::ReleaseLockowner(of)]).await;
+        env.core.sleep(Duration::from_secs(1)).await;
+        gate.release();
+        wire.answer(locking).await.expect("an answer").ok();
+        wire.answer(release).await.expect("an answer");
+        // Its own lock is not in its way.
+        let again = [putfh(), lock(&opened, (id, "l"), (4, 2))];
+        wire.call(0, &again).await.ok();
+    });
+}
+
+/// What the owners of 4.0 keep for their sequences' sake does not grow with what they have asked.
+#[test]
+fn owners_keep_little_of_large_requests() {
+    const REQUESTS: usize = 20;
+    const LEN: usize = 1 << 20;
+    let mut rig = Rig::new();
+    let grown = rig.run(|env| async move {
+        let client = Client::new(&env, "4.1").await;
+        let wire = &client.wire;
+        let id = set_client_id(wire, "c", 1).await;
+        let name = "x".repeat(LEN);
+        let mut before = 0;
+        for owner in 0..=REQUESTS {
+            if owner == 1 {
+                // The first one has grown the buffers.
+                before = crate::allocation::bytes_held();
+            }
+            let owner = format!("o{owner}");
+            let NfsArgop4::Open(mut of) = open(&name, &owner, BOTH) else {
+                unreachable!()
+            };
+            of.owner.clientid = id;
+            let opens = [NfsArgop4::Putrootfh, NfsArgop4::Open(of)];
+            let refused = wire.call(0, &opens).await;
+            assert_eq!(refused.status, Nfsstat4::NFS4ERR_NAMETOOLONG);
+        }
+        crate::allocation::bytes_held() - before
+    });
+    assert_eq!(rig.door().counts().owners, REQUESTS as u64 + 1);
+    assert!(grown < 4 * LEN as i64, "{grown} bytes");
 }
