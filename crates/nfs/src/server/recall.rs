@@ -17,6 +17,7 @@ use crate::wire::{
 };
 use crate::xdr::{Decoder, Opaque, to_bytes};
 
+use super::connection::Connection;
 use super::handles::Place;
 use super::sessions::BackTurn;
 use super::states::{ClientId, Held, Referring, StateNum};
@@ -37,19 +38,22 @@ struct Wanted {
 impl Door {
     /// Whether a client can be told that a delegation is wanted back.
     pub(super) fn can_recall(&self, client: ClientId) -> bool {
-        self.delegations && self.back_channel(client).is_some()
+        let back_channel = self.back_channel(client);
+        self.delegations && back_channel.is_some_and(|(_, is_silent)| !is_silent)
     }
 
-    /// A session of a client with a connection for callbacks.
-    fn back_channel(&self, client: ClientId) -> Option<Sessionid4> {
+    /// A session of a client with a connection for callbacks, and whether the last one was not answered
+    /// there: one that answers, if there is one.
+    fn back_channel(&self, client: ClientId) -> Option<(Sessionid4, bool)> {
         let clients = self.clients.borrow();
         let sessions = self.sessions.borrow();
-        let mut of_client = clients.get(client)?.sessions.iter();
-        let id = of_client.find(|id| {
-            let session = sessions.get(id);
-            session.is_some_and(|session| session.back_connection().is_some())
+        let of_client = clients.get(client)?.sessions.iter();
+        let channels = of_client.filter_map(|id| {
+            let session = sessions.get(id)?;
+            session.back_connection()?;
+            Some((*id, session.is_silent))
         });
-        id.copied()
+        channels.min_by_key(|(_, is_silent)| *is_silent)
     }
 
     /// Delegates a file to a client, if nobody is in the way.
@@ -234,7 +238,7 @@ impl Door {
         (operation, referring): (NfsCbArgop4<'_>, Option<Referring>),
         deadline: Instant,
     ) -> Option<CalledBack> {
-        let id = self.back_channel(client)?;
+        let (id, _) = self.back_channel(client)?;
         let slot = {
             let sessions = self.sessions.borrow();
             sessions.get(&id)?.back_slot.clone()
@@ -252,6 +256,14 @@ impl Door {
             return None;
         };
         self.call_once(&id, vec![operation], referring).await
+    }
+
+    /// A callback was not answered. The client may have bound another connection meanwhile.
+    fn was_silent(&self, id: &Sessionid4, connection: &Rc<Connection>) {
+        if let Some(session) = self.sessions.borrow_mut().get_mut(id) {
+            let is_its = session.back.ptr_eq(&Rc::downgrade(connection));
+            session.is_silent |= is_its;
+        }
     }
 
     fn back_turn(&self, id: &Sessionid4) -> Option<BackTurn> {
@@ -281,7 +293,11 @@ impl Door {
         let credential = record.callback_credential.credential()?;
         let program = record.callback_program;
         let call = connection.call(program, &credential, &arguments);
-        let answer = self.core.timeout(ANSWER_WITHIN, call).await.ok()??;
+        let answered = self.core.timeout(ANSWER_WITHIN, call).await;
+        let Some(answer) = answered.ok().flatten() else {
+            self.was_silent(id, &connection);
+            return None;
+        };
         let result: CbCompound4Res<'_> = Decoder::new(&answer).take().ok()?;
         let at_slot = match result.resarray.first()? {
             NfsCbResop4::CbSequence(Ok(_)) => Nfsstat4::NFS4_OK,
@@ -289,6 +305,7 @@ impl Door {
             _ => return None,
         };
         if let Some(session) = self.sessions.borrow_mut().get_mut(id) {
+            session.is_silent = false;
             session.back_turn = session.back_turn.after(at_slot);
         }
         Some(CalledBack {

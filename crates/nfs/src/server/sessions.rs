@@ -269,6 +269,9 @@ pub(super) struct Session {
     pub(super) back_slot: Semaphore,
     /// What that slot is at.
     pub(super) back_turn: BackTurn,
+    /// The last callback was not answered, though its connection may look open.
+    pub(super) is_silent: bool,
+    _keeps: Keeps,
 }
 
 /// What a client's slot of callbacks is at.
@@ -321,12 +324,15 @@ impl Session {
             } else {
                 BackTurn::Next(1)
             },
+            is_silent: false,
+            _keeps: keeps,
         }
     }
 
     /// The connection that callbacks go over, if there can be any.
     pub(super) fn back_connection(&self) -> Option<Rc<Connection>> {
-        if self.back_turn == BackTurn::Broken {
+        let credential = &self.record.callback_credential;
+        if self.back_turn == BackTurn::Broken || *credential == CallbackCredential::Impossible {
             return None;
         }
         self.back
@@ -339,7 +345,10 @@ impl Session {
         let can_be = self.record.callback_credential != CallbackCredential::Impossible;
         match self.back_turn {
             BackTurn::Broken if can_be => SEQ4_STATUS_BACKCHANNEL_FAULT,
-            _ if self.back_connection().is_none() => SEQ4_STATUS_CB_PATH_DOWN_SESSION,
+            // The client binds another connection, unless this one is heard of again.
+            _ if self.is_silent || self.back_connection().is_none() => {
+                SEQ4_STATUS_CB_PATH_DOWN_SESSION
+            }
             _ => 0,
         }
     }

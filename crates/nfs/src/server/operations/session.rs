@@ -294,6 +294,7 @@ impl Compound<'_> {
         };
         if back {
             session.back = Rc::downgrade(self.connection);
+            session.is_silent = false;
         }
         let direction = match of.bctsa_dir {
             ChannelDirFromClient4::CDFC4_FORE => ChannelDirFromServer4::CDFS4_FORE,

@@ -140,7 +140,7 @@ pub(super) struct Back {
 }
 
 impl Back {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let react: React = Rc::new(|_| Reaction::Answer(Nfsstat4::NFS4_OK));
         Self {
             called: Rc::default(),

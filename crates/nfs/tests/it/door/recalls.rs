@@ -103,6 +103,11 @@ fn nothing_is_delegated_to_who_cannot_be_called() {
         client.reclaim_complete().await;
         client.make("f").await;
         assert_eq!(client.open("f", READ).await.1, None);
+        // A connection is of no use then.
+        client.bind().await;
+        assert_eq!(client.open("f", READ).await.1, None);
+        let down = client.flags().await & SEQ4_STATUS_CB_PATH_DOWN_SESSION;
+        assert_ne!(down, 0);
     });
 }
 
@@ -376,5 +381,56 @@ fn delegations_are_opened_by_their_own_stateids_alone() {
                 .await;
             assert_eq!(done.status, expected, "{name}");
         }
+    });
+}
+
+#[test]
+fn a_client_that_does_not_answer_is_told_so_and_called_again_when_it_has_bound_a_connection() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let (mut first, second) = two(&env, &["f", "g"]).await;
+        let delegation = delegated(&first, "f").await;
+        // The connection is open, and nothing comes through.
+        first.back.on_call(|_| Reaction::Lost);
+        write_open(&second, "f").await;
+        env.core.sleep(Duration::from_secs(11)).await;
+        let down = SEQ4_STATUS_CB_PATH_DOWN_SESSION;
+        assert_eq!(first.flags().await, down);
+        // What could not be called back is not given.
+        assert_eq!(first.open("g", READ).await.1, None);
+        let back = first.back.clone();
+        back.on_call(|_| Reaction::Answer(Nfsstat4::NFS4_OK));
+        first.reconnect(&env).await;
+        assert_eq!(first.flags().await, 0);
+        until(&env, || back.recalls() == 1).await;
+        assert_eq!(give_back(&first, "f", &delegation).await, Nfsstat4::NFS4_OK);
+        assert!(!is_revoked(&first).await);
+    });
+}
+
+#[test]
+fn a_client_is_called_over_the_session_that_answers() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let (first, second) = two(&env, &["f"]).await;
+        let delegation = delegated(&first, "f").await;
+        // Another session, over another connection; the one before hears nothing.
+        let called = Rc::new(Cell::new(false));
+        let other = Back::new();
+        let second_wire = Wire::connect(&env, &other).await;
+        let of = create_session(first.id, 2);
+        let ask = [NfsArgop4::CreateSession(of)];
+        second_wire.call(1, &ask).await.ok();
+        first.back.on_call(|_| Reaction::Lost);
+        let has_called = Rc::clone(&called);
+        other.on_call(move |call| {
+            has_called.set(has_called.get() || call.recall.is_some());
+            Reaction::Answer(Nfsstat4::NFS4_OK)
+        });
+        write_open(&second, "f").await;
+        let is_called = until(&env, || called.get());
+        assert!(env.core.timeout(LEASE, is_called).await.is_ok());
+        assert_eq!(give_back(&first, "f", &delegation).await, Nfsstat4::NFS4_OK);
+        assert!(!is_revoked(&first).await);
     });
 }
