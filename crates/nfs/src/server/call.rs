@@ -8,10 +8,13 @@ use crate::wire::*;
 use crate::xdr::{Decoder, Encoder};
 
 use super::budget::Reserved;
-use super::compound::{Compound, OnSlot, User, put, put_failed};
+use super::compound::{Compound, FAILED_LEN, OnSlot, User, put, put_failed};
 use super::connection::Connection;
 use super::sessions::{Kept, Mark, SEQUENCE_LEN, Turn};
 use super::{Door, RECORD_MAX};
+
+/// Bytes of a record's marker.
+const MARKER: usize = 4;
 
 /// The highest minor version.
 const MINOR_MAX: u32 = 2;
@@ -281,12 +284,23 @@ impl Compound<'_> {
         if of.sa_highest_slotid >= limits.slots {
             return Err(Nfsstat4::NFS4ERR_BAD_HIGH_SLOT);
         }
-        // Neither of these takes the slot's turn: the client sends something else with the same number.
+        // None of these takes the slot's turn: the client sends something else with the same number.
         if self.operations > limits.operations_max {
             return Err(Nfsstat4::NFS4ERR_TOO_MANY_OPS);
         }
         if self.request_size > limits.request_max as usize {
             return Err(Nfsstat4::NFS4ERR_REQ_TOO_BIG);
+        }
+        let size = if of.sa_cachethis {
+            limits.cached_max
+        } else {
+            limits.response_max
+        };
+        // The answer's record, without its marker (RFC 8881, section 18.36.3).
+        let size_max = self.size_max.min(MARKER + size as usize);
+        let after = if self.operations > 1 { FAILED_LEN } else { 0 };
+        if begin + SEQUENCE_LEN + after > size_max {
+            return Err(self.is_too_large(of.sa_cachethis));
         }
         door.renew(client)
             .map_err(|_| Nfsstat4::NFS4ERR_BADSESSION)?;
@@ -301,12 +315,7 @@ impl Compound<'_> {
         if let Turn::Again(answer) = turn {
             return Ok(Begun::Again(answer));
         }
-        let size = if of.sa_cachethis {
-            limits.cached_max
-        } else {
-            limits.response_max
-        };
-        self.size_max = self.size_max.min(begin + size as usize);
+        self.size_max = size_max;
         self.client = Some(client);
         self.on_slot = Some(OnSlot {
             session: of.sa_sessionid,

@@ -12,6 +12,8 @@ use crate::xdr::{Encode, Encoder};
 use super::budget::Reserved;
 use super::connection::Connection;
 use super::handles::Place;
+use super::lengths::changed_len_max;
+use super::operations::number_of;
 use super::states::{CURRENT, ClientId, Held, Named, StateNum};
 use super::{Door, measure, status};
 
@@ -70,6 +72,10 @@ pub(super) fn put<T: Encode>(
     result.err().unwrap_or(Nfsstat4::NFS4_OK)
 }
 
+/// Bytes of the longest result of an operation that has failed, if it was not carried out: that of
+/// SETATTR.
+pub(super) const FAILED_LEN: usize = 12;
+
 /// Puts the result of an operation that has failed, whatever it is.
 pub(super) fn put_failed(out: &mut Encoder, operation: NfsOpnum4, status: Nfsstat4) -> Nfsstat4 {
     put::<()>(out, operation, Err(status));
@@ -112,8 +118,11 @@ impl Compound<'_> {
             if measure::weight(number) > measure::weight(self.main) {
                 self.main = number;
             }
-            if out.size() > self.size_max {
-                return self.too_large(begin, out);
+            if self.room_left(out).is_none() {
+                out.truncate(begin);
+                let status = self.refuse_large(number, out);
+                self.operation += 1;
+                return status;
             }
             self.operation += 1;
             if status != Nfsstat4::NFS4_OK {
@@ -123,25 +132,40 @@ impl Compound<'_> {
     }
 
     /// The result is more than the client takes: it is told so in its place.
-    fn too_large(&mut self, begin: usize, out: &mut Encoder) -> Nfsstat4 {
-        let number = number_at(begin, out);
-        out.truncate(begin);
+    fn refuse_large(&self, number: NfsOpnum4, out: &mut Encoder) -> Nfsstat4 {
         let is_cached = self.on_slot.is_some_and(|on| on.is_cached);
-        let status = match (self.minor, is_cached) {
+        put_failed(out, number, self.is_too_large(is_cached))
+    }
+
+    /// What a client is told of an answer that is more than it takes, or wants to have kept.
+    pub(super) const fn is_too_large(&self, is_cached: bool) -> Nfsstat4 {
+        match (self.minor, is_cached) {
             (0, _) => Nfsstat4::NFS4ERR_RESOURCE,
             (_, true) => Nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE,
             _ => Nfsstat4::NFS4ERR_REP_TOO_BIG,
-        };
-        self.operation += 1;
-        put_failed(out, number, status)
+        }
     }
 
-    /// One operation.
+    /// One operation. One that changes something is carried out only if there is room to say so: its
+    /// client would take it for failed.
     async fn next(&mut self, from: &mut CompoundArgs<'_>, out: &mut Encoder) -> Option<Nfsstat4> {
-        Some(match from.next_operation()? {
-            Ok(operation) => self.operate(operation, out).await,
-            Err(bad) => put_failed(out, bad.operation, bad.status),
-        })
+        let operation = match from.next_operation()? {
+            Ok(operation) => operation,
+            Err(bad) => return Some(put_failed(out, bad.operation, bad.status)),
+        };
+        let begin = out.size();
+        let len_max = changed_len_max(&operation);
+        if self.room_left(out).is_none_or(|room| room < len_max) {
+            return Some(self.refuse_large(number_of(&operation), out));
+        }
+        let status = self.operate(operation, out).await;
+        debug_assert!(
+            len_max == 0 || status != Nfsstat4::NFS4_OK || out.size() - begin <= len_max,
+            "{:?}: {} of {len_max}",
+            number_at(begin, out),
+            out.size() - begin
+        );
+        Some(status)
     }
 
     /// The current place.
@@ -327,8 +351,16 @@ impl Compound<'_> {
         has_room.then_some(()).ok_or(Nfsstat4::NFS4ERR_DELAY)
     }
 
+    /// Bytes of a result that can still follow, if another operation's that fails is to follow it. None:
+    /// that has no room any more.
+    fn room_left(&self, out: &Encoder) -> Option<usize> {
+        let is_last = self.operation + 1 >= self.operations;
+        let after = if is_last { 0 } else { FAILED_LEN };
+        self.size_max.checked_sub(out.size() + after)
+    }
+
     /// Bytes of a result that can still follow.
     pub(super) fn room(&self, out: &Encoder) -> usize {
-        self.size_max.saturating_sub(out.size())
+        self.room_left(out).unwrap_or(0)
     }
 }

@@ -32,9 +32,12 @@ impl Door {
                     continue;
                 };
                 client.sessions.insert(record.id);
-                self.sessions
-                    .borrow_mut()
-                    .add(sessions::Session::new(record, true));
+                let mut sessions = self.sessions.borrow_mut();
+                let keeps = sessions.keep(&record.limits);
+                sessions.add(sessions::Session::new(record, keeps, true));
+            } else if key == LEASE {
+                let lease_ms = lease_of_row(&row).ok_or_else(|| damaged(&key))?;
+                self.lease_before_ms.set(Some(lease_ms));
             }
         }
         for record in orphans {
@@ -116,14 +119,15 @@ impl Door {
         those.map(|client| client.record.id).collect()
     }
 
-    /// A client holds nothing any more but what it got since the restart.
+    /// A client has claimed what it could: it believes to hold nothing but what it has got since the
+    /// restart.
     ///
     /// # Errors
-    /// The file system's: its row keeps the mark.
-    pub(super) async fn has_lost_no_more(&self, id: ClientId) -> Result<(), Error> {
+    /// The file system's: its row may have the mark still.
+    pub(super) async fn claims_no_more(&self, id: ClientId) -> Result<(), Error> {
         {
             let mut clients = self.clients.borrow_mut();
-            let Some(client) = clients.get_mut(id).filter(|client| client.has_lost) else {
+            let Some(client) = clients.get_mut(id) else {
                 return Ok(());
             };
             client.has_lost = false;

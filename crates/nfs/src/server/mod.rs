@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `connection`, `budget` | a client's connection: records in, answers out, calls back; and what all take |
 //! | `call` | one call: RPC, then a compound of 4.0, or of 4.1 and 4.2 with its slot |
-//! | `compound`, `operations` | operations one after the other, one concern a file |
+//! | `compound`, `operations`, `lengths` | operations one after the other, one concern a file; what their results take |
 //! | `clients`, `sessions`, `states`, `owners` | who there is, and what they hold |
 //! | `measure` | calls by operation, how long they took, and the log of slow ones |
 //! | `turns` | requests of one owner at one file, one after the other |
@@ -25,6 +25,7 @@ mod exports;
 mod grace;
 mod handles;
 mod lapse;
+mod lengths;
 mod measure;
 mod operations;
 mod owners;
@@ -83,6 +84,9 @@ pub struct Options {
     /// listings are not read before others have taken theirs: a client that does not within a lease is
     /// disconnected.
     pub bytes_max: usize,
+    /// Bytes of answers that sessions keep for their clients' repeats. Where it is short, further
+    /// sessions get fewer slots, down to one for an answer of 2 KiB.
+    pub kept_max: usize,
     /// Whether files are delegated to clients.
     pub delegations: bool,
     /// Calls that take so long are written to the log, with what they waited for.
@@ -100,6 +104,7 @@ impl Options {
             clients_max: 10_000,
             connections_max: 10_000,
             bytes_max: 256 << 20,
+            kept_max: 256 << 20,
             delegations: true,
             slow: None,
         }
@@ -147,6 +152,8 @@ pub struct Counts {
     pub clients: u64,
     /// Sessions.
     pub sessions: u64,
+    /// Bytes of answers that they may keep for repeats.
+    pub kept_max: u64,
     /// Opens, locks and delegations.
     pub states: u64,
     /// Owners of opens and locks.
@@ -174,6 +181,7 @@ pub struct Door {
     lease_ms: u64,
     clients_max: usize,
     connections_max: usize,
+    kept_max: usize,
     budget: Rc<budget::Budget>,
     delegations: bool,
     /// Which start of the server this is.
@@ -209,6 +217,7 @@ impl Door {
             lease_ms: options.lease.as_millis() as u64,
             clients_max: options.clients_max,
             connections_max: options.connections_max,
+            kept_max: options.kept_max,
             budget: Rc::new(budget::Budget::new(options.bytes_max)),
             delegations: options.delegations,
             instance,
@@ -268,6 +277,7 @@ impl Door {
             slow,
             clients: self.clients.borrow().len() as u64,
             sessions: self.sessions.borrow().len() as u64,
+            kept_max: self.sessions.borrow().kept_max() as u64,
             states: self.states.borrow().count() as u64,
             owners: self.states.borrow().owners.count() as u64,
             ..self.counts.get()

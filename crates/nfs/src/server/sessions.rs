@@ -11,6 +11,7 @@
 //! The flavor is that of callbacks' credentials: 0 none allowed, 1 AUTH_NONE, 2 AUTH_SYS, whose body
 //! follows as the client gave it (RFC 5531, appendix A).
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
@@ -57,6 +58,10 @@ const MOST: Limits = Limits {
     slots: 64,
 };
 
+/// Bytes of an answer that is kept where memory for those is short: enough for an OPEN and what usually
+/// stands beside it.
+const CACHED_LEAST: u32 = 2048;
+
 /// Below this no compound of any use goes through.
 const REQUEST_LEAST: u32 = 512;
 
@@ -82,6 +87,25 @@ impl Limits {
         })
     }
 
+    /// A third of the memory that is left for answers that are kept, at most: first with fewer slots, then
+    /// with shorter answers.
+    pub(super) fn within(mut self, left: usize) -> Self {
+        let share = left / 3;
+        if self.kept_max() > share {
+            let slots = u32::try_from(share / self.cached_max as usize).unwrap_or(u32::MAX);
+            self.slots = self.slots.min(slots.max(1));
+        }
+        if self.kept_max() > share {
+            self.cached_max = self.cached_max.min(CACHED_LEAST);
+        }
+        self
+    }
+
+    /// Bytes of answers that are kept, at most.
+    const fn kept_max(&self) -> usize {
+        self.slots as usize * self.cached_max as usize
+    }
+
     /// As the client is told.
     pub(super) fn to_wire(self) -> ChannelAttrs4 {
         ChannelAttrs4 {
@@ -93,6 +117,18 @@ impl Limits {
             ca_maxrequests: self.slots,
             ca_rdma_ird: None,
         }
+    }
+}
+
+/// What a session may keep of answers, taken of the memory that there is for those until it is dropped.
+pub(super) struct Keeps {
+    all: Rc<Cell<usize>>,
+    size: usize,
+}
+
+impl Drop for Keeps {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.size);
     }
 }
 
@@ -306,7 +342,7 @@ impl BackTurn {
 
 impl Session {
     /// A new session's slots begin with sequence number 1; one of before a restart with any.
-    pub(super) fn new(record: Record, is_restored: bool) -> Self {
+    pub(super) fn new(record: Record, keeps: Keeps, is_restored: bool) -> Self {
         let slot = || Slot {
             sequence: (!is_restored).then_some(0),
             ..Slot::default()
@@ -425,6 +461,11 @@ impl Session {
 pub(super) struct Sessions {
     by_id: BTreeMap<Sessionid4, Session>,
     next: u32,
+    /// How many requests are being carried out on those that are no more: what is kept of them is
+    /// removed after the last one, which may have added to it.
+    ending: BTreeMap<Sessionid4, usize>,
+    /// Bytes of answers that all of them may keep.
+    kept: Rc<Cell<usize>>,
 }
 
 impl Sessions {
@@ -450,12 +491,47 @@ impl Sessions {
         self.by_id.get_mut(id)
     }
 
-    pub(super) fn remove(&mut self, id: &Sessionid4) -> Option<Session> {
-        self.by_id.remove(id)
+    /// A session is no more. Returns whether requests are being carried out on it: then the last one of
+    /// them ends what is kept of it.
+    pub(super) fn end(&mut self, id: &Sessionid4) -> bool {
+        let session = self.by_id.remove(id);
+        let busy = session.map_or(0, |session| session.busy());
+        if busy > 0 {
+            self.ending.insert(*id, busy);
+        }
+        busy > 0
+    }
+
+    /// A request has ended. Returns whether it was the last one on a session that is no more.
+    pub(super) fn has_left(&mut self, id: &Sessionid4) -> bool {
+        let Some(busy) = self.ending.get_mut(id) else {
+            return false;
+        };
+        *busy -= 1;
+        let is_last = *busy == 0;
+        if is_last {
+            self.ending.remove(id);
+        }
+        is_last
     }
 
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// Bytes of answers that all of them may keep.
+    pub(super) fn kept_max(&self) -> usize {
+        self.kept.get()
+    }
+
+    /// Takes what a session may keep.
+    pub(super) fn keep(&self, limits: &Limits) -> Keeps {
+        let size = limits.kept_max();
+        self.kept.set(self.kept.get() + size);
+        Keeps {
+            all: Rc::clone(&self.kept),
+            size,
+        }
     }
 }
 
@@ -511,7 +587,7 @@ mod tests {
 
     #[test]
     fn a_slot_answers_a_repeat_as_it_answered_first() {
-        let mut session = Session::new(record(2), false);
+        let mut session = session(2, false);
         let misordered = Err(Nfsstat4::NFS4ERR_SEQ_MISORDERED);
         assert_eq!(session.begin(2, 1, MARK), Err(Nfsstat4::NFS4ERR_BADSLOT));
         assert_eq!(session.begin(0, 2, MARK), misordered);
@@ -544,9 +620,36 @@ mod tests {
         assert_eq!(session.begin(0, 1, MARK), misordered);
     }
 
+    fn session(slots: u32, is_restored: bool) -> Session {
+        let record = record(slots);
+        let keeps = Sessions::default().keep(&record.limits);
+        Session::new(record, keeps, is_restored)
+    }
+
+    #[test]
+    fn sessions_keep_less_when_little_is_left() {
+        let sessions = Sessions::default();
+        let left = |of: &Sessions| (64_usize << 20).saturating_sub(of.kept_max());
+        let mut kept = Vec::new();
+        for _ in 0..1000 {
+            let limits = MOST.within(left(&sessions));
+            assert!(limits.slots > 0 && limits.cached_max >= CACHED_LEAST);
+            kept.push(sessions.keep(&limits));
+        }
+        assert!(sessions.kept_max() < (64 << 20) + 1000 * CACHED_LEAST as usize);
+        kept.clear();
+        assert_eq!(sessions.kept_max(), 0);
+        assert_eq!(MOST.within(left(&sessions)), MOST);
+        let nothing = Limits {
+            cached_max: 0,
+            ..MOST
+        };
+        assert_eq!(nothing.within(0), nothing, "it keeps nothing");
+    }
+
     #[test]
     fn sequence_numbers_go_round() {
-        let mut session = Session::new(record(1), true);
+        let mut session = session(1, true);
         let first = session.begin(0, u32::MAX, MARK);
         assert_eq!(first, Ok(Turn::New), "any is the first after a restart");
         session.end(0, Kept::Nothing);

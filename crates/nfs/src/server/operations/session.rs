@@ -201,9 +201,12 @@ impl Compound<'_> {
             && back.is_ok()
             && credential != CallbackCredential::Impossible;
         self.door.confirm(id).await?;
-        let session = {
+        let (session, limits, keeps) = {
             let mut sessions = self.door.sessions.borrow_mut();
-            sessions.fresh_id(id, self.door.instance)
+            let left = self.door.kept_max.saturating_sub(sessions.kept_max());
+            let limits = limits.within(left);
+            let id = sessions.fresh_id(id, self.door.instance);
+            (id, limits, sessions.keep(&limits))
         };
         let record = Record {
             id: session,
@@ -217,7 +220,7 @@ impl Compound<'_> {
             value: record.to_row(),
         };
         self.ask(&Caller::ROOT, request).await?;
-        let mut made = Session::new(record, false);
+        let mut made = Session::new(record, keeps, false);
         if wants_back {
             made.back = Rc::downgrade(self.connection);
         }

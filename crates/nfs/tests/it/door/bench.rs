@@ -23,6 +23,10 @@ pub(super) const LEASE: Duration = Duration::from_secs(90);
 
 pub(super) const PORT: u16 = 2049;
 
+/// Bytes of a reply before its results: its number, that it is one, that it was accepted, a verifier of
+/// AUTH_NONE, and that it succeeded.
+const REPLY_LEN: usize = 24;
+
 /// The program that clients are called back by.
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
 
@@ -293,6 +297,11 @@ impl Done {
         result.expect("a result that can be read")
     }
 
+    /// Bytes of the record that it came in, without the record's marker.
+    pub(super) fn record_len(&self) -> usize {
+        REPLY_LEN + self.bytes.len()
+    }
+
     /// The last result's bytes end the answer.
     pub(super) fn is_whole(&self) -> bool {
         let mut from = Decoder::new(&self.bytes);
@@ -335,6 +344,8 @@ pub(super) struct Wire {
     xid: Cell<u32>,
     is_open: Cell<bool>,
     pub(super) user: Cell<u32>,
+    /// Bytes of the tags of compounds.
+    pub(super) tag: Cell<usize>,
     receiving: RefCell<Option<JoinHandle<()>>>,
 }
 
@@ -349,6 +360,7 @@ impl Wire {
             xid: Cell::new(100),
             is_open: Cell::new(true),
             user: Cell::new(0),
+            tag: Cell::new(0),
             receiving: RefCell::default(),
         });
         let (of, back) = (Rc::clone(&wire), back.clone());
@@ -432,7 +444,8 @@ impl Wire {
                 ..AuthSys::default()
             };
             Call::put(out, xid, procedure, &Credential::Sys(user));
-            let mut call = CompoundCall::begin(out, "".into(), minor);
+            let tag = vec![b't'; self.tag.get()];
+            let mut call = CompoundCall::begin(out, tag.as_slice().into(), minor);
             for operation in operations {
                 call.operation(out, operation);
             }
@@ -620,7 +633,7 @@ impl Client {
             sa_sessionid: self.session,
             sa_sequenceid: sequence,
             sa_slotid: slot,
-            sa_highest_slotid: 7,
+            sa_highest_slotid: slot,
             sa_cachethis: is_cached,
         })
     }

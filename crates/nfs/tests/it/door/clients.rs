@@ -9,14 +9,17 @@ use super::bench::*;
 
 /// A 4.0 client, confirmed.
 pub(super) async fn set_client_id(wire: &Wire, name: &str, verifier: u8) -> u64 {
-    let (id, confirm) = introduce(wire, name, verifier).await.expect("no conflict");
-    let of = SetclientidConfirm4Args {
-        clientid: id,
-        setclientid_confirm: confirm,
-    };
-    let done = wire.call(0, &[NfsArgop4::SetclientidConfirm(of)]).await;
-    done.ok();
-    id
+    let introduced = introduce(wire, name, verifier).await.expect("no conflict");
+    wire.call(0, &[confirms(introduced)]).await.ok();
+    introduced.0
+}
+
+/// SETCLIENTID_CONFIRM of what SETCLIENTID was answered.
+pub(super) fn confirms((clientid, setclientid_confirm): (u64, Verifier4)) -> NfsArgop4<'static> {
+    NfsArgop4::SetclientidConfirm(SetclientidConfirm4Args {
+        clientid,
+        setclientid_confirm,
+    })
 }
 
 pub(super) async fn introduce(
