@@ -246,10 +246,14 @@ struct Busy<'a> {
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         // Whoever panics may have them borrowed: a second panic would end the process.
-        if let Ok(mut sessions) = self.door.sessions.try_borrow_mut()
-            && let Some(session) = sessions.get_mut(&self.of.sa_sessionid)
-        {
-            session.give_up(self.of.sa_slotid, self.of.sa_sequenceid);
+        if let Ok(mut sessions) = self.door.sessions.try_borrow_mut() {
+            match sessions.get_mut(&self.of.sa_sessionid) {
+                Some(session) => session.give_up(self.of.sa_slotid, self.of.sa_sequenceid),
+                // Others of the session wait for no more than those that are left. What this one leaves is
+                // found at the next start.
+                None if std::thread::panicking() => drop(sessions.has_left(&self.of.sa_sessionid)),
+                None => {}
+            }
         }
     }
 }

@@ -85,17 +85,12 @@ impl Door {
         self.count(|counts| counts.forgotten += 1);
         self.states.borrow_mut().forget_client(id);
         // Its sessions are no more for anybody who asks meanwhile.
-        for session in &client.sessions {
-            self.sessions.borrow_mut().remove(session);
-        }
+        let mut idle = client.sessions;
+        idle.retain(|session| !self.sessions.borrow_mut().end(session));
         // Before others get what it held: after a restart it must not claim that.
-        {
-            let _turn = self.turns.take(id, Handle::from_bytes(ROWS)).await;
-            let row = Request::RemoveRecord(clients::Record::key(id));
-            self.have_done(&row).await;
-        }
+        self.strike_off(id).await;
         self.have_done(&Request::Forget { client: id }).await;
-        for session in client.sessions {
+        for session in idle {
             // What is left is found at the next start.
             if let Err(error) = self.end_rows(&session).await {
                 tracing::error!(%error, client = id, "a session is not wholly forgotten");
@@ -135,12 +130,26 @@ impl Door {
 
     /// A session is no more.
     pub(super) async fn end_session(&self, id: &Sessionid4) -> Result<(), Nfsstat4> {
-        let session = self.sessions.borrow_mut().remove(id);
-        let session = session.ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
-        if let Some(client) = self.clients.borrow_mut().get_mut(session.record.client) {
+        let (client, is_busy) = {
+            let mut sessions = self.sessions.borrow_mut();
+            let session = sessions.get(id).ok_or(Nfsstat4::NFS4ERR_BADSESSION)?;
+            (session.record.client, sessions.end(id))
+        };
+        if let Some(client) = self.clients.borrow_mut().get_mut(client) {
             client.sessions.remove(id);
         }
-        self.end_rows(id).await.map_err(super::status::of_error)
+        if !is_busy {
+            self.have_ended(id).await;
+        }
+        Ok(())
+    }
+
+    /// What is kept of a session that is no more goes: its row last, so that what is left of it is found
+    /// at the next start.
+    async fn have_ended(&self, id: &Sessionid4) {
+        self.have_done(&Request::EndSession(*id)).await;
+        let row = Request::RemoveRecord(sessions::Record::key(id));
+        self.have_done(&row).await;
     }
 
     /// Forgets a session's kept answers, and then its row.
@@ -154,13 +163,12 @@ impl Door {
         self.fs.call(&Caller::ROOT, row).await.map(drop)
     }
 
-    /// A request has ended. If its session has ended meanwhile, so does what was kept of the request.
+    /// A request has ended. If its session has ended meanwhile, and this was the last request on it, so
+    /// does what was kept of them.
     pub(super) async fn after_request(&self, id: &Sessionid4) {
-        if self.sessions.borrow().get(id).is_some() {
-            return;
-        }
-        if let Err(error) = self.end_rows(id).await {
-            tracing::warn!(%error, "answers of a session that is no more stay");
+        let is_last = self.sessions.borrow_mut().has_left(id);
+        if is_last {
+            self.have_ended(id).await;
         }
     }
 

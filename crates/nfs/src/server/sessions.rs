@@ -448,6 +448,11 @@ impl Session {
         }
     }
 
+    /// How many requests are being carried out.
+    fn busy(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_busy).count()
+    }
+
     /// Whether a request other than that of this slot is being carried out.
     pub(super) fn is_busy_but(&self, slot: Option<u32>) -> bool {
         let numbered = self.slots.iter().zip(0u32..);

@@ -231,7 +231,8 @@ impl Compound<'_> {
             return Err(Nfsstat4::NFS4ERR_STALE_CLIENTID);
         }
         self.door.sessions.borrow_mut().add(made);
-        // What changes something is answered from its kept answer after a restart too, OPEN included.
+        // What changes a name or attributes is answered from its kept answer after a restart too, and an
+        // OPEN that has made its file.
         let mut flags = of.csa_flags & CREATE_SESSION4_FLAG_PERSIST;
         if wants_back {
             flags |= CREATE_SESSION4_FLAG_CONN_BACK_CHAN;

@@ -1,6 +1,6 @@
 //! SETATTR.
 
-use files::{Request, Share};
+use files::{Caller, Request, Share};
 
 use crate::server::attributes::to_set;
 use crate::server::compound::Compound;
@@ -25,7 +25,13 @@ impl Compound<'_> {
         let (set, mask) = to_set(&of.obj_attributes, self.minor)?;
         let mut caller = self.changer(object)?;
         if set.size.is_some() {
-            caller.holder = self.holder_for(&of.stateid, object, Share::WRITE)?;
+            caller.holder = match self.holder_for(&of.stateid, object, Share::WRITE) {
+                // What was done before a restart is not done again, though that stateid is no more.
+                Err(Nfsstat4::NFS4ERR_STALE_STATEID) if self.is_kept(&caller).await? => {
+                    return Ok(mask);
+                }
+                holder => holder?,
+            };
         }
         self.door
             .settling(object, || {
@@ -33,5 +39,17 @@ impl Compound<'_> {
             })
             .await?;
         Ok(mask)
+    }
+
+    /// Whether the answer of an operation that comes again after a restart is kept.
+    async fn is_kept(&self, caller: &Caller) -> Result<bool, Nfsstat4> {
+        let Some(once) = caller.once else {
+            return Ok(false);
+        };
+        match self.ask(&Caller::ROOT, Request::KeptAnswer(once)).await {
+            Ok(_) => Ok(true),
+            Err(Nfsstat4::NFS4ERR_NOENT) => Ok(false),
+            Err(status) => Err(status),
+        }
     }
 }

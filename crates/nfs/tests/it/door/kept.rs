@@ -76,6 +76,58 @@ fn what_ends_after_its_session_is_not_kept() {
     });
 }
 
+#[test]
+fn what_ends_after_its_session_is_not_kept_if_the_server_dies_meanwhile() {
+    let mut rig = Rig::new();
+    let fs = Rc::clone(&rig.fs);
+    let session = rig.run(|env| async move {
+        let client = maker(&env, "c").await;
+        fs.hold(|request| matches!(request, Request::CreateFile { .. }));
+        let made = [NfsArgop4::Putrootfh, create("f", "o")];
+        client.ask(0, &made).await;
+        until(&env, || fs.held() == 1).await;
+        assert!(is_kept(&fs, client.session, 2).await);
+        let restarted = exchange_id(&client.wire, "c", 2).await.eir_clientid;
+        let ask = [NfsArgop4::CreateSession(create_session(restarted, 1))];
+        client.wire.call(1, &ask).await.ok();
+        client.session
+    });
+    rig.restart();
+    let fs = Rc::clone(&rig.fs);
+    let is_kept = rig.run(move |_| async move { is_kept(&fs, session, 2).await });
+    assert!(!is_kept);
+}
+
+#[test]
+fn a_session_that_was_destroyed_stays_so() {
+    for failing in [0, 1] {
+        let mut rig = Rig::new();
+        let fs = Rc::clone(&rig.fs);
+        let mut client = rig.run(move |env| async move {
+            let client = maker(&env, "c").await;
+            fs.fail(2, move |request| match request {
+                Request::EndSession(_) => failing == 0,
+                Request::RemoveRecord(key) => failing == 1 && key.starts_with(b"session/"),
+                _ => false,
+            });
+            let of = DestroySession4Args {
+                dsa_sessionid: client.session,
+            };
+            let destroy = [NfsArgop4::DestroySession(of)];
+            client.wire.call(1, &destroy).await.ok();
+            assert_eq!(fs.failed(), 2);
+            client
+        });
+        rig.restart();
+        assert_eq!(rig.door().counts().sessions, 0);
+        rig.run(move |env| async move {
+            client.connect(&env).await;
+            let done = client.call(&[]).await;
+            assert_eq!(done.status, Nfsstat4::NFS4ERR_BADSESSION);
+        });
+    }
+}
+
 fn creates<'a>(name: &'a str, how: Createhow4<'a>) -> NfsArgop4<'a> {
     let NfsArgop4::Open(mut of) = create(name, "o") else {
         unreachable!()
@@ -159,4 +211,73 @@ fn a_creation_is_repeated_over_a_restart_while_others_reclaim() {
             assert!(is_kept(&fs, client.session, 2).await);
         });
     }
+}
+
+#[test]
+fn a_file_that_was_cut_is_not_cut_again_over_a_restart() {
+    let mut rig = Rig::new();
+    let cut = |stateid: &Stateid4| {
+        NfsArgop4::Setattr(Setattr4Args {
+            stateid: stateid.clone(),
+            obj_attributes: Fattr4 {
+                attrmask: Bitmap4::of(&[FATTR4_SIZE]),
+                attr_vals: Opaque(&[0; 8]),
+            },
+        })
+    };
+    let (mut client, stateid) = rig.run(move |env| async move {
+        let client = maker(&env, "c").await;
+        let makes = [NfsArgop4::Putrootfh, create("f", "o")];
+        let (stateid, _) = client.call(&makes).await.ok().opened(2);
+        let cuts = [
+            client.sequence(1, 1, true),
+            NfsArgop4::Putrootfh,
+            lookup("f"),
+            cut(&stateid),
+        ];
+        client.wire.call(1, &cuts).await.ok();
+        // What was written after that stays.
+        let write = NfsArgop4::Write(Write4Args {
+            stateid: stateid.clone(),
+            offset: 0,
+            stable: StableHow4::FILE_SYNC4,
+            data: b"new".as_slice().into(),
+        });
+        let writes = [NfsArgop4::Putrootfh, lookup("f"), write];
+        client.call(&writes).await.ok();
+        (client, stateid)
+    });
+    rig.restart();
+    rig.run(move |env| async move {
+        client.reconnect(&env).await;
+        let again = [
+            client.sequence(1, 1, true),
+            NfsArgop4::Putrootfh,
+            lookup("f"),
+            cut(&stateid),
+        ];
+        let done = client.wire.call(1, &again).await.ok();
+        let set = Bitmap4::of(&[FATTR4_SIZE]);
+        assert!(matches!(done.result(3), NfsResop4::Setattr(of) if of.attrsset == set));
+        // Another request with that stateid is of before the restart.
+        let other = [
+            client.sequence(1, 2, true),
+            NfsArgop4::Putrootfh,
+            lookup("f"),
+            cut(&stateid),
+        ];
+        let done = client.wire.call(1, &other).await;
+        assert_eq!(done.status, Nfsstat4::NFS4ERR_STALE_STATEID);
+        let size = NfsArgop4::Getattr(Getattr4Args {
+            attr_request: Bitmap4::of(&[FATTR4_SIZE]),
+        });
+        client.slots.borrow_mut()[0] = 100;
+        let done = client
+            .call(&[NfsArgop4::Putrootfh, lookup("f"), size])
+            .await;
+        let NfsResop4::Getattr(Ok(of)) = done.result(3) else {
+            panic!("{done:?}");
+        };
+        assert_eq!(of.obj_attributes.attr_vals.0, [0, 0, 0, 0, 0, 0, 0, 3]);
+    });
 }
