@@ -401,7 +401,8 @@ impl Door {
             return 0;
         };
         let mut flags = 0;
-        if client.may_reclaim && !client.has_reclaimed && self.is_in_grace() {
+        // Until it says RECLAIM_COMPLETE, in the grace period or later (RFC 8881, section 18.46.3).
+        if client.owes_complete && !self.is_of_this_start(client.record.id) {
             flags |= SEQ4_STATUS_RESTART_RECLAIM_NEEDED;
         }
         if client.is_revoked {

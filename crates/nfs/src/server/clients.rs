@@ -7,8 +7,9 @@
 //!  0         1       2         3      4          12            12+n
 //!  | version | minor | revoked | zero | verifier | owner's name | uid (4), there is one (1) |
 //! ```
-//! The mark says that something was taken away from the client which it has not acknowledged: after a
-//! restart it must not reclaim what others may have had since.
+//! The mark says that after a restart the client must not reclaim: others may have had since what it
+//! believes to hold. Something was taken away from it which it has not acknowledged; or it had to reclaim
+//! before and has not said that it is done with that (RFC 8881, section 8.4.3), as a new client has not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ pub(super) struct Record {
     /// Another one says that the client has restarted.
     pub(super) verifier: [u8; 8],
     pub(super) principal: Principal,
-    /// Something was taken away from it.
+    /// The mark.
     pub(super) is_revoked: bool,
 }
 
@@ -90,11 +91,11 @@ pub(super) struct Client {
     pub(super) session_made: Option<SessionMade>,
     /// It was known before the restart, and the grace period is its to reclaim in.
     pub(super) may_reclaim: bool,
-    /// Before the restart something was taken away from it, which it may not have noticed: it must not
-    /// reclaim.
+    /// Of what it held in earlier lives of its own or the server's some is lost, which it may not have
+    /// noticed: it must not reclaim.
     pub(super) has_lost: bool,
-    /// It is new, and locks nothing before it has said that it reclaims nothing (RFC 8881, section
-    /// 18.51.3).
+    /// It has not said RECLAIM_COMPLETE since it is new or the server has restarted, and locks nothing
+    /// new before (RFC 8881, section 18.51.3). Never of 4.0.
     pub(super) owes_complete: bool,
     /// It has said that it reclaims nothing more.
     pub(super) has_reclaimed: bool,
@@ -102,6 +103,8 @@ pub(super) struct Client {
     pub(super) has_returned: bool,
     /// Some of what it held was taken away, which it has not acknowledged.
     pub(super) is_revoked: bool,
+    /// The mark that its row has; none: there is no row, or nobody knows.
+    pub(super) written: Option<bool>,
 }
 
 /// What has become of a CREATE_SESSION.
@@ -210,10 +213,11 @@ impl Clients {
             owner: owner.to_vec(),
             verifier,
             principal,
-            is_revoked: false,
+            is_revoked: true,
         };
         let mut client = Client::new(record, now_ms);
         client.owes_complete = family > 0;
+        client.has_lost = true;
         self.by_id.insert(id, client);
         id
     }
@@ -228,20 +232,26 @@ impl Clients {
             self.unconfirmed.remove(&key);
         }
         let before = self.confirmed.insert(key, id);
-        let before = before.filter(|before| *before != id)?;
-        self.hand_over(before, id);
-        Some(before)
+        before.filter(|before| *before != id)
     }
 
     /// After a restart of the server a 4.0 client gets another number, and reclaims what it held by the
-    /// one before, unless it has restarted itself.
-    fn hand_over(&mut self, before: ClientId, id: ClientId) {
-        let of = self.by_id.get(&before);
-        let verifier = of
-            .filter(|of| of.record.family == 0 && of.may_reclaim)
-            .map(|of| of.record.verifier);
+    /// one before, unless it has restarted itself. To be asked before the client is written down.
+    pub(super) fn inherit(&mut self, id: ClientId) {
+        let client = self.by_id.get(&id);
+        let Some(client) = client.filter(|of| of.record.family == 0 && !of.may_reclaim) else {
+            return;
+        };
+        let key = (0, client.record.owner.clone());
+        let before = self.confirmed.get(&key).and_then(|id| self.by_id.get(id));
+        let is_it = |of: &&Client| of.may_reclaim && of.record.verifier == client.record.verifier;
+        let Some(has_lost) = before.filter(is_it).map(|of| of.has_lost) else {
+            return;
+        };
         if let Some(client) = self.by_id.get_mut(&id) {
-            client.may_reclaim |= verifier == Some(client.record.verifier);
+            client.may_reclaim = true;
+            client.has_lost = has_lost;
+            client.record.is_revoked = has_lost;
         }
     }
 
@@ -253,7 +263,9 @@ impl Clients {
         let mut client = Client::new(record, now_ms);
         client.is_confirmed = true;
         client.may_reclaim = true;
+        client.owes_complete = client.record.family > 0;
         client.has_lost = client.record.is_revoked;
+        client.written = Some(client.record.is_revoked);
         client.takes_any_sequence = true;
         self.by_id.insert(id, client);
     }
@@ -293,7 +305,13 @@ impl Client {
             has_reclaimed: false,
             has_returned: false,
             is_revoked: false,
+            written: None,
         }
+    }
+
+    /// Whether it may have something of before the restart to claim that it has not claimed.
+    pub(super) fn has_claims(&self) -> bool {
+        self.may_reclaim && !self.has_reclaimed
     }
 
     pub(super) fn is_lapsed(&self, now_ms: u64, lease_ms: u64) -> bool {

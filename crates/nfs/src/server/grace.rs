@@ -9,7 +9,7 @@ use files::{Caller, Error, Request};
 use crate::wire::Nfsstat4;
 
 use super::states::ClientId;
-use super::{Door, DoorError, PAUSE, clients, rows, sessions};
+use super::{Door, DoorError, LEASE, PAUSE, clients, lease_of_row, lease_row, rows, sessions};
 
 impl Door {
     /// Takes up the clients and sessions of before the restart.
@@ -43,29 +43,66 @@ impl Door {
         for record in orphans {
             self.end_rows(&record).await.map_err(DoorError::Rows)?;
         }
-        self.grace_until_ms.set(Some(now_ms + self.lease_ms));
+        let told_ms = self.lease_told().await?;
+        self.grace_until_ms.set(Some(now_ms + told_ms));
         if self.clients.borrow().len() == 0 {
             self.end_grace().await.map_err(DoorError::Rows)?;
         }
         Ok(())
     }
 
-    /// Whether a client may take what is no conflict now.
+    /// The longest lease that clients may believe to have: the grace period is no shorter (RFC 8881,
+    /// section 8.4.2). What they may hear from now on is written down first.
+    async fn lease_told(&self) -> Result<u64, DoorError> {
+        let told_ms = match self.lease_before_ms.get() {
+            Some(before_ms) => before_ms.max(self.lease_ms),
+            None => self.lease_ms,
+        };
+        self.tell_lease(told_ms).await.map_err(DoorError::Rows)?;
+        Ok(told_ms)
+    }
+
+    /// Writes down which lease clients have been told of, if the row says otherwise.
+    async fn tell_lease(&self, lease_ms: u64) -> Result<(), Error> {
+        if self.lease_before_ms.get() == Some(lease_ms) {
+            return Ok(());
+        }
+        let request = Request::PutRecord {
+            key: LEASE.to_vec(),
+            value: lease_row(lease_ms),
+        };
+        self.fs.call(&Caller::ROOT, request).await?;
+        self.lease_before_ms.set(Some(lease_ms));
+        Ok(())
+    }
+
+    /// Whether a client may take what is no conflict now. Who takes something new is done with what it
+    /// had before.
     ///
     /// # Errors
     /// GRACE: others come first, or the client has not said yet that it reclaims nothing. NO_GRACE: there
-    /// is nothing to claim again, or not any more. RECLAIM_BAD: some of it was taken away before.
-    pub(super) fn may_claim(&self, client: ClientId, is_reclaim: bool) -> Result<(), Nfsstat4> {
+    /// is nothing to claim again, or not any more. RECLAIM_BAD: some of it was taken away before. The
+    /// file system's.
+    pub(super) async fn may_claim(
+        &self,
+        client: ClientId,
+        is_reclaim: bool,
+    ) -> Result<(), Nfsstat4> {
         let is_in_grace = self.is_in_grace();
+        if !is_reclaim {
+            let owes_complete = {
+                let clients = self.clients.borrow();
+                clients.get(client).is_some_and(|of| of.owes_complete)
+            };
+            if is_in_grace || owes_complete {
+                return Err(Nfsstat4::NFS4ERR_GRACE);
+            }
+            let done = self.claims_no_more(client).await;
+            return done.map_err(super::status::of_error);
+        }
         let clients = self.clients.borrow();
         let client = clients.get(client);
-        if !is_reclaim {
-            let has_to_wait = is_in_grace || client.is_some_and(|client| client.owes_complete);
-            let grace = Err(Nfsstat4::NFS4ERR_GRACE);
-            return if has_to_wait { grace } else { Ok(()) };
-        }
-        let may = client.filter(|client| client.may_reclaim && !client.has_reclaimed);
-        match may {
+        match client.filter(|client| client.has_claims()) {
             // Others may have had what it lost (RFC 8881, section 8.4.2.1).
             Some(client) if is_in_grace && client.has_lost => Err(Nfsstat4::NFS4ERR_RECLAIM_BAD),
             Some(_) if is_in_grace => Ok(()),
@@ -77,13 +114,14 @@ impl Door {
     pub(super) fn reclaimed(&self) {
         let clients = self.clients.borrow();
         let mut waiting = clients.iter();
-        if !waiting.any(|client| client.may_reclaim && !client.has_reclaimed) {
+        if !waiting.any(clients::Client::has_claims) {
             self.grace_over.notify_one();
         }
     }
 
-    /// The grace period ends. Who did not come back is forgotten, so that it cannot claim, after a
-    /// later restart, what others have held since (RFC 8881, section 8.4.3).
+    /// The grace period ends. Who did not come back is forgotten, and whoever may not have claimed all
+    /// is marked, so that they cannot claim, after a later restart, what others have held since (RFC
+    /// 8881, section 8.4.3).
     ///
     /// # Errors
     /// The file system's: the grace period goes on, and is to be ended again.
@@ -99,18 +137,33 @@ impl Door {
                 self.forget(id).await;
             }
         }
+        for id in self.clients_that(clients::Client::has_claims) {
+            if self.loses_claims(id) {
+                self.write_down(id).await?;
+            }
+        }
+        self.tell_lease(self.lease_ms).await?;
         self.fs.call(&Caller::ROOT, Request::EndGrace).await?;
         self.grace_until_ms.set(None);
         for client in self.clients.borrow_mut().iter_mut() {
             client.may_reclaim = false;
         }
-        // Whoever has lost something has nothing of before from now on.
-        for id in self.clients_that(|client| client.has_lost) {
-            if let Err(error) = self.has_lost_no_more(id).await {
-                tracing::warn!(%error, client = id, "it cannot reclaim after the next restart");
-            }
-        }
         Ok(())
+    }
+
+    /// A client that has not said that it has claimed all may have lost some; returns whether it has.
+    /// 4.0 has no RECLAIM_COMPLETE: who has claimed anything there is taken to have claimed all.
+    fn loses_claims(&self, id: ClientId) -> bool {
+        let mut clients = self.clients.borrow_mut();
+        let Some(client) = clients.get_mut(id).filter(|client| client.has_claims()) else {
+            return false;
+        };
+        if client.record.family == 0 && self.states.borrow().holds_something(id) {
+            return false;
+        }
+        client.has_lost = true;
+        client.record.is_revoked = true;
+        true
     }
 
     fn clients_that(&self, are: impl Fn(&clients::Client) -> bool) -> Vec<ClientId> {
@@ -133,6 +186,9 @@ impl Door {
             client.has_lost = false;
             // What was taken away since is another matter.
             client.record.is_revoked = client.is_revoked;
+            if client.written == Some(client.record.is_revoked) {
+                return Ok(());
+            }
         }
         self.write_down(id).await
     }

@@ -31,8 +31,14 @@ impl Door {
         if is_confirmed {
             return Ok(());
         }
+        self.clients.borrow_mut().inherit(id);
         let written = self.write_down(id).await;
         written.map_err(super::status::of_error)?;
+        if self.clients.borrow().get(id).is_none() {
+            // It has introduced itself once more meanwhile.
+            self.strike_off(id).await;
+            return Err(Nfsstat4::NFS4ERR_STALE_CLIENTID);
+        }
         let before = self.clients.borrow_mut().confirm(id);
         if let Some(before) = before {
             self.forget(before).await;
@@ -59,22 +65,38 @@ impl Door {
         Ok(())
     }
 
-    /// Writes a client's row as it is now, if there is that client still.
+    /// Writes a client's row as it is now, if there is that client still and its row is another one.
     ///
     /// # Errors
     /// The file system's.
     pub(super) async fn write_down(&self, id: ClientId) -> Result<(), Error> {
         let _turn = self.turns.take(id, Handle::from_bytes(ROWS)).await;
-        let row = {
-            let clients = self.clients.borrow();
-            clients.get(id).map(|client| client.record.to_row())
-        };
-        let Some(value) = row else {
-            return Ok(());
+        let (mark, value) = {
+            let mut clients = self.clients.borrow_mut();
+            let Some(client) = clients.get_mut(id) else {
+                return Ok(());
+            };
+            let mark = Some(client.record.is_revoked);
+            if client.written == mark {
+                return Ok(());
+            }
+            client.written = None;
+            (mark, client.record.to_row())
         };
         let key = clients::Record::key(id);
         let request = Request::PutRecord { key, value };
-        self.fs.call(&Caller::ROOT, request).await.map(drop)
+        self.fs.call(&Caller::ROOT, request).await?;
+        if let Some(client) = self.clients.borrow_mut().get_mut(id) {
+            client.written = mark;
+        }
+        Ok(())
+    }
+
+    /// A client's row goes.
+    async fn strike_off(&self, id: ClientId) {
+        let _turn = self.turns.take(id, Handle::from_bytes(ROWS)).await;
+        let row = Request::RemoveRecord(clients::Record::key(id));
+        self.have_done(&row).await;
     }
 
     /// A client is no more, nor what it held.
@@ -95,6 +117,10 @@ impl Door {
             if let Err(error) = self.end_rows(&session).await {
                 tracing::error!(%error, client = id, "a session is not wholly forgotten");
             }
+        }
+        if self.is_in_grace() {
+            // It may have been the last one that others wait for.
+            self.reclaimed();
         }
     }
 

@@ -67,6 +67,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Where the row with the server's instance is.
 const INSTANCE: &[u8] = b"instance";
 
+/// Where the row is with the lease that clients have been told of, numbers little-endian:
+///
+/// ```text
+///  0         1       8             16
+///  | version | zeros | milliseconds |
+/// ```
+const LEASE: &[u8] = b"lease";
+
+const LEASE_VERSION: u8 = 1;
+
 /// How a door is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -95,7 +105,7 @@ pub struct Options {
 
 impl Options {
     /// These exports, a lease of 90 seconds, 10,000 clients and connections, 256 MiB of requests and
-    /// answers, delegations.
+    /// answers, as many of answers that are kept, delegations.
     #[must_use]
     pub fn new(exports: Vec<Export>) -> Self {
         Self {
@@ -190,6 +200,8 @@ pub struct Door {
     sessions: RefCell<Sessions>,
     states: RefCell<States>,
     turns: turns::Turns,
+    /// What the row of the lease says; none: there is no row, or it is not read yet.
+    lease_before_ms: Cell<Option<u64>>,
     /// Until when clients claim what they held before; none: the grace period is over.
     grace_until_ms: Cell<Option<u64>>,
     grace_over: rt::sync::Notify,
@@ -225,6 +237,7 @@ impl Door {
             sessions: RefCell::default(),
             states: RefCell::new(States::new(instance)),
             turns: turns::Turns::default(),
+            lease_before_ms: Cell::new(None),
             grace_until_ms: Cell::new(None),
             grace_over: rt::sync::Notify::new(),
             counts: Cell::default(),
@@ -360,13 +373,17 @@ impl Door {
         Ok(client)
     }
 
-    /// Whether a client's lease holds and it holds something.
+    /// Whether a client's lease holds and it holds something, or may claim it in the grace period.
     fn is_alive_with_state(&self, id: ClientId) -> bool {
         let clients = self.clients.borrow();
-        let is_alive = clients
-            .get(id)
-            .is_some_and(|client| !client.is_lapsed(self.now_ms(), self.lease_ms));
-        is_alive && !self.states.borrow().of_client(id).is_empty()
+        let Some(client) = clients.get(id) else {
+            return false;
+        };
+        if self.is_in_grace() && client.has_claims() {
+            return true;
+        }
+        let is_alive = !client.is_lapsed(self.now_ms(), self.lease_ms);
+        is_alive && self.states.borrow().holds_something(id)
     }
 }
 
@@ -393,6 +410,20 @@ async fn next_instance(fs: &dyn FileSystem) -> Result<u32, DoorError> {
         .await
         .map_err(DoorError::Rows)?;
     Ok(instance)
+}
+
+fn lease_row(lease_ms: u64) -> Vec<u8> {
+    let mut row = vec![LEASE_VERSION, 0, 0, 0, 0, 0, 0, 0];
+    row.extend(lease_ms.to_le_bytes());
+    row
+}
+
+/// The milliseconds of a lease's row; none: it is no such row of this version.
+fn lease_of_row(row: &[u8]) -> Option<u64> {
+    let (head, lease_ms) = row.split_first_chunk::<8>()?;
+    let is_known = *head == [LEASE_VERSION, 0, 0, 0, 0, 0, 0, 0];
+    let lease_ms = lease_ms.try_into().map(u64::from_le_bytes).ok();
+    lease_ms.filter(|_| is_known)
 }
 
 /// All rows of doors.

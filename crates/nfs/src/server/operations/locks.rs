@@ -51,7 +51,7 @@ impl Compound<'_> {
         let file = self.object_or(Nfsstat4::NFS4ERR_ISDIR)?;
         let lock = lock(of.locktype, of.offset, of.length)?;
         let client = self.lock_client(&of.locker)?;
-        self.door.may_claim(client, of.reclaim)?;
+        self.door.may_claim(client, of.reclaim).await?;
         let before = self.locker(&of.locker, file, client)?;
         let _open = self.door.turns.take(before.open_owner, file).await;
         let _lock = self.door.turns.take(before.owner.number, file).await;
@@ -231,7 +231,7 @@ impl Compound<'_> {
                 of.owner.clientid
             }
         };
-        self.door.may_claim(client, false)?;
+        self.door.may_claim(client, false).await?;
         // An owner that has locked nothing is nobody's holder; 0 is no owner's number.
         let owner = {
             let states = self.door.states.borrow();

@@ -60,7 +60,7 @@ impl Compound<'_> {
         // What is repeated was open before the restart, and nobody has what it would be in the way of.
         let is_reclaim = is_claim || self.door.is_in_grace() && self.is_repeat(of).await?;
         if is_claim || !is_reclaim {
-            self.door.may_claim(client, is_claim)?;
+            self.door.may_claim(client, is_claim).await?;
         }
         let opened = self.locate(of, client).await?;
         let caller = self.caller(opened.file)?;

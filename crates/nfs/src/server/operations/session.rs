@@ -340,9 +340,12 @@ impl Compound<'_> {
     pub(super) async fn destroy_client(&self, id: ClientId) -> Result<(), Nfsstat4> {
         {
             let clients = self.door.clients.borrow();
-            let client = clients.get(id).ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
-            let holds = !self.door.states.borrow().of_client(id).is_empty();
-            if !client.sessions.is_empty() || holds {
+            let client = clients.get(id).filter(|client| client.record.family == 1);
+            let client = client.ok_or(Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+            let holds = self.door.states.borrow().holds_something(id);
+            // One that was not heard of since a restart may be about to claim what it held.
+            let is_away = self.door.is_in_grace() && client.has_claims() && !client.has_returned;
+            if !client.sessions.is_empty() || holds || is_away {
                 return Err(Nfsstat4::NFS4ERR_CLIENTID_BUSY);
             }
         }
@@ -368,8 +371,9 @@ impl Compound<'_> {
             client.has_reclaimed = true;
             client.owes_complete = false;
         }
-        if let Err(error) = self.door.has_lost_no_more(id).await {
-            tracing::warn!(%error, client = id, "it cannot reclaim after the next restart");
+        if let Err(error) = self.door.claims_no_more(id).await {
+            // It is tried again when the client takes something.
+            tracing::warn!(%error, client = id, "it could not reclaim after a restart");
         }
         self.door.reclaimed();
         Ok(())

@@ -4,6 +4,7 @@ mod bench;
 mod clients;
 mod connections;
 mod gate;
+mod grace;
 mod kept;
 mod lost;
 mod measure;
