@@ -1,0 +1,106 @@
+//! Reads and writes of a random program, and delegations that are wanted back.
+
+use std::collections::BTreeSet;
+
+use nfs::wire::*;
+use sim::Env;
+
+use super::super::bench::*;
+use super::model::Owner;
+use super::program::{FILES, Program};
+
+impl Program {
+    /// Reads or writes, by an open or by none.
+    pub(super) async fn transfer(&mut self, env: &Env, (of, file): (Owner, usize)) {
+        let (client, _) = of;
+        let writes = self.random.bool();
+        self.note(format!("transfer {of:?} of {file}: {writes}"));
+        if self.is_gone(env, client).await {
+            return;
+        }
+        let open = self.files[file].opens.get(&of).cloned();
+        let stateid = open.as_ref().map_or(ANONYMOUS, |of| of.stateid.clone());
+        let needs = if writes { 2 } else { 1 };
+        let mut delegated = BTreeSet::new();
+        let expected = match &open {
+            Some(open) if writes && open.access & 2 == 0 => Nfsstat4::NFS4ERR_OPENMODE,
+            // Without a session nobody knows whose delegation it is.
+            None if self.peers[client].id.is_some() => return,
+            // What was opened for writing alone is read too, unless that is denied.
+            _ => {
+                self.peers[client].renewed = env.core.now();
+                let by = open.as_ref().map_or((client, usize::MAX), |_| of);
+                let before = self.files[file].share_conflicts(by, needs, 0);
+                let others = self.files[file].delegation_conflicts(client, writes);
+                let first = if before.is_empty() { others } else { before };
+                self.settle(env, file, &first);
+                let shares = self.files[file].share_conflicts(by, needs, 0);
+                delegated = self.files[file].delegation_conflicts(client, writes);
+                if shares.is_empty() {
+                    let before = delegated;
+                    self.settle(env, file, &before);
+                    delegated = self.files[file].delegation_conflicts(client, writes);
+                }
+                match (shares.is_empty(), delegated.is_empty()) {
+                    (false, _) => Nfsstat4::NFS4ERR_LOCKED,
+                    (true, false) => Nfsstat4::NFS4ERR_DELAY,
+                    (true, true) => Nfsstat4::NFS4_OK,
+                }
+            }
+        };
+        let operation = match writes {
+            true => NfsArgop4::Write(Write4Args {
+                stateid,
+                offset: 0,
+                stable: StableHow4::UNSTABLE4,
+                data: b"x".as_slice().into(),
+            }),
+            false => NfsArgop4::Read(Read4Args {
+                stateid,
+                offset: 0,
+                count: 1,
+            }),
+        };
+        let transfers = [NfsArgop4::Putrootfh, lookup(FILES[file]), operation];
+        let done = self.ask(env, client, &transfers).await;
+        self.judge(&done, expected);
+        if expected == Nfsstat4::NFS4ERR_DELAY {
+            self.have_back(env, file, delegated).await;
+        }
+    }
+
+    /// Those that hold a delegation which is in the way are called back, and give it back.
+    pub(super) async fn have_back(&mut self, env: &Env, file: usize, from: BTreeSet<usize>) {
+        for client in from {
+            if self.is_lapsed(env, client) {
+                continue;
+            }
+            let back = self.peers[client].client.back.clone();
+            let Some(delegation) = self.files[file].delegations.get(&client).cloned() else {
+                continue;
+            };
+            let other = delegation.stateid.other;
+            let is_called =
+                move |call: &Callback| call.recall.as_ref().is_some_and(|of| of.other == other);
+            let called = until(env, || back.called.borrow().iter().any(is_called));
+            let called = env.core.timeout(LEASE, called).await;
+            assert!(called.is_ok(), "{:#?}", self.steps);
+            self.give_back(env, client, file).await;
+        }
+    }
+
+    pub(super) async fn give_back(&mut self, env: &Env, client: usize, file: usize) {
+        let Some(delegation) = self.files[file].delegations.get(&client).cloned() else {
+            return;
+        };
+        self.note(format!("client {client} gives {file} back"));
+        let gives = [
+            NfsArgop4::Putrootfh,
+            lookup(FILES[file]),
+            delegreturn(&delegation.stateid),
+        ];
+        let done = self.ask(env, client, &gives).await;
+        self.judge(&done, Nfsstat4::NFS4_OK);
+        self.files[file].delegations.remove(&client);
+    }
+}
