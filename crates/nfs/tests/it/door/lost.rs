@@ -79,6 +79,25 @@ fn who_has_lost_something_reclaims_nothing_until_it_has_begun_anew() {
 }
 
 #[test]
+fn who_has_lost_something_and_says_nothing_in_a_grace_period_reclaims_nothing_in_the_next() {
+    let mut rig = Rig::new();
+    let (mut holder, _) = rig.run(|env| async move { bereft(&env).await });
+    rig.restart();
+    let mut holder = rig.run(move |env| async move {
+        back_after_restart(&env, &mut holder).await;
+        holder.flags().await;
+        holder
+    });
+    rig.pass(LEASE * 2);
+    rig.restart();
+    rig.run(move |env| async move {
+        back_after_restart(&env, &mut holder).await;
+        let refused = reclaims(&holder, "f").await;
+        assert_eq!(refused, Nfsstat4::NFS4ERR_RECLAIM_BAD);
+    });
+}
+
+#[test]
 fn who_has_acknowledged_its_loss_reclaims_the_rest() {
     let mut rig = Rig::new();
     let mut holder = rig.run(|env| async move {
