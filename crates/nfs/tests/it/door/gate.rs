@@ -12,12 +12,15 @@ use rt::sync::Notify;
 
 type Which = Rc<dyn Fn(&Request) -> bool>;
 
-/// The model, with a gate behind it: a request that is chosen is carried out, and its answer waits; or it
-/// fails.
+/// The model between two gates: a request that is chosen waits before it is carried out, or its answer
+/// waits; or it fails.
 #[derive(Default)]
 pub(super) struct Gate {
     pub(super) model: ModelFs,
     which: RefCell<Option<Which>>,
+    delayed: RefCell<Option<Which>>,
+    waiting: Cell<usize>,
+    begun: Notify,
     held: Cell<usize>,
     opened: Notify,
     failing: RefCell<Option<Which>>,
@@ -29,6 +32,22 @@ impl Gate {
     /// The answers to such requests wait from now on.
     pub(super) fn hold(&self, which: impl Fn(&Request) -> bool + 'static) {
         *self.which.borrow_mut() = Some(Rc::new(which));
+    }
+
+    /// Such requests wait from now on before they are carried out.
+    pub(super) fn delay(&self, which: impl Fn(&Request) -> bool + 'static) {
+        *self.delayed.borrow_mut() = Some(Rc::new(which));
+    }
+
+    /// How many requests wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.get()
+    }
+
+    /// All requests that wait are carried out, and none waits any more.
+    pub(super) fn begin(&self) {
+        *self.delayed.borrow_mut() = None;
+        self.begun.notify_all();
     }
 
     /// How many answers wait.
@@ -72,6 +91,12 @@ impl FileSystem for Gate {
         Box::pin(async move {
             if self.is_to_fail(&request) {
                 return Err(Error::Io);
+            }
+            let delayed = self.delayed.borrow().clone();
+            if delayed.is_some_and(|which| which(&request)) {
+                self.waiting.set(self.waiting.get() + 1);
+                self.begun.notified().await;
+                self.waiting.set(self.waiting.get() - 1);
             }
             let which = self.which.borrow().clone();
             let is_held = which.is_some_and(|which| which(&request));

@@ -82,14 +82,18 @@ fn what_ends_after_its_session_is_not_kept_if_the_server_dies_meanwhile() {
     let fs = Rc::clone(&rig.fs);
     let session = rig.run(|env| async move {
         let client = maker(&env, "c").await;
-        fs.hold(|request| matches!(request, Request::CreateFile { .. }));
+        let makes = |request: &Request| matches!(request, Request::CreateFile { .. });
+        fs.delay(makes);
+        fs.hold(makes);
         let made = [NfsArgop4::Putrootfh, create("f", "o")];
         client.ask(0, &made).await;
-        until(&env, || fs.held() == 1).await;
-        assert!(is_kept(&fs, client.session, 2).await);
+        until(&env, || fs.waiting() == 1).await;
         let restarted = exchange_id(&client.wire, "c", 2).await.eir_clientid;
         let ask = [NfsArgop4::CreateSession(create_session(restarted, 1))];
         client.wire.call(1, &ask).await.ok();
+        fs.begin();
+        until(&env, || fs.held() == 1).await;
+        assert!(is_kept(&fs, client.session, 2).await);
         client.session
     });
     rig.restart();

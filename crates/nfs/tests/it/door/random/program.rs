@@ -36,6 +36,8 @@ pub(super) struct Peer {
     pub(super) is_gone: bool,
     /// It came back after a restart and did not claim all that it had, which is this, and was cut off.
     pub(super) lost: Option<[File; 2]>,
+    /// Until the next restart, that is.
+    pub(super) is_cut_off: bool,
     /// How often it has begun anew.
     pub(super) lives: u8,
 }
@@ -88,6 +90,7 @@ impl Peer {
             has_back: !is_zero,
             is_gone: false,
             lost: None,
+            is_cut_off: false,
             lives,
         }
     }

@@ -91,6 +91,7 @@ impl Program {
         }
         self.note(format!("client {client} is cut off"));
         self.peers[client].lost = Some(before.clone());
+        self.peers[client].is_cut_off = self.random.bool();
     }
 
     /// What was lost in an earlier grace period is not claimed in a later one: others may have had it.
@@ -107,7 +108,7 @@ impl Program {
 
     /// A client that was cut off is back, after the grace period; or not yet.
     pub(super) async fn go_on_after_loss(&mut self, env: &Env, client: usize) {
-        if self.random.u32(..6) > 0 {
+        if self.peers[client].is_cut_off || self.random.u32(..6) > 0 {
             return;
         }
         self.note(format!("client {client} learns what it has lost"));
