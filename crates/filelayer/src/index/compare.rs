@@ -17,8 +17,8 @@ impl fmt::Display for Difference {
 }
 
 impl Index {
-    /// What of this index is not the same in `rebuilt`. Ends of files that were forgotten may come back, and a
-    /// block that has lost its oldest records may seem younger: neither changes an answer.
+    /// What of this index is not the same in `rebuilt`. Ends of files that were forgotten may come back, also
+    /// where a record since has told a smaller one; and a block that has lost its oldest records may seem younger: neither changes an answer.
     pub(crate) fn difference(&self, rebuilt: &Self) -> Option<Difference> {
         let said = |what: String| Some(Difference(what));
         let keys: BTreeSet<&Key> = self.blocks.keys().chain(rebuilt.blocks.keys()).collect();
@@ -45,7 +45,7 @@ impl Index {
         let lost = self
             .ends
             .iter()
-            .find(|(handle, end)| rebuilt.ends.get(*handle) != Some(end));
+            .find(|(handle, end)| rebuilt.ends.get(*handle).is_none_or(|there| there < end));
         if let Some((handle, end)) = lost {
             let there = rebuilt.ends.get(handle);
             return said(format!("{handle:x?} ends at {end:?}, rebuilt {there:?}"));
