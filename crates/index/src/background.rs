@@ -183,8 +183,10 @@ impl Inner {
         if loaded.inode.has_blocks {
             // The row must not tell of what the power may still take: without the mark nobody would look.
             let blocks = self.mapped(object, 0, u64::MAX).await?;
-            self.blocks.commit(blocks).await?;
+            self.blocks.commit(blocks.clone()).await?;
+            self.count_again(object, blocks).await?;
         }
+        let loaded = self.load(object).await?;
         let mut draft = Draft::default();
         draft.put_inode(object, &loaded, Inode::clone(&loaded.inode));
         draft.unmark(object);
@@ -200,6 +202,22 @@ impl Inner {
             state.drop_live(object);
             state.cache.keep_inode(object, inode.into(), version);
         }
+        Ok(())
+    }
+
+    /// Counts what a live file occupies, if a write has ended without saying what it has added.
+    async fn count_again(&self, file: Handle, blocks: Vec<BlockId>) -> Result<(), Error> {
+        if !self.with_live(file, |live| live.is_miscounted) {
+            return Ok(());
+        }
+        let mut used = 0;
+        for block in blocks {
+            used += self.blocks.used(block).await?;
+        }
+        self.state.borrow_mut().with_bytes(file, |live| {
+            live.inode.attributes.used = used;
+            live.is_miscounted = false;
+        });
         Ok(())
     }
 

@@ -51,6 +51,16 @@ impl Index {
         caller: &'a Caller,
         request: Request,
     ) -> Pending<'a, Result<Answer, Error>> {
+        self.call_with(caller, request, ())
+    }
+
+    /// The same, and `guard` is dropped when it is over, though nobody may wait for it any more.
+    pub fn call_with<'a>(
+        &'a self,
+        caller: &'a Caller,
+        request: Request,
+        guard: impl Sized + 'static,
+    ) -> Pending<'a, Result<Answer, Error>> {
         Box::pin(async move {
             if let Some(answer) = self.inner.quick(caller, &request) {
                 self.inner.count(|counts| counts.quick += 1);
@@ -59,6 +69,11 @@ impl Index {
             let held = self.inner.slots.enter(&self.inner.places(&request));
             let inner = self.inner.clone();
             let carried = inner.carry_out(caller.clone(), request, held);
+            let carried = async move {
+                let answer = carried.await;
+                drop(guard);
+                answer
+            };
             let task = self.inner.core.spawn(inherit(carried));
             // A task that does not end with its own answer has panicked, or its core has ended.
             task.await.unwrap_or(Err(Error::Io))
@@ -94,10 +109,28 @@ impl Index {
         file: Handle,
         range: Range,
     ) -> Pending<'a, Result<WritePlan, Error>> {
+        self.begin_write_with(caller, file, range, ())
+    }
+
+    /// The same, and `guard` is dropped when it is over, though nobody may wait for it any more.
+    ///
+    /// # Errors
+    /// As those of [`Index::begin_write`].
+    pub fn begin_write_with<'a>(
+        &'a self,
+        caller: &'a Caller,
+        file: Handle,
+        range: Range,
+        guard: impl Sized + 'static,
+    ) -> Pending<'a, Result<WritePlan, Error>> {
         Box::pin(async move {
             let held = self.inner.slots.enter(&[(Place::Object(file), Mode::Data)]);
             let (inner, caller) = (self.inner.clone(), caller.clone());
-            let planned = async move { inner.begin_write(&caller, file, range, held).await };
+            let planned = async move {
+                let plan = inner.begin_write(&caller, file, range, held).await;
+                drop(guard);
+                plan
+            };
             let task = self.inner.core.spawn(inherit(planned));
             task.await.unwrap_or(Err(Error::Io))
         })

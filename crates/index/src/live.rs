@@ -35,6 +35,8 @@ pub(crate) struct Live {
     pub(crate) is_ragged: bool,
     /// Whether records may tell an end that is not the file's: of a write that was not carried out as a whole.
     pub(crate) has_stray_ends: bool,
+    /// Whether blocks may occupy more than was told: of a write whose end nobody has heard.
+    pub(crate) is_miscounted: bool,
     /// Writes under way: each may still change the change number once.
     pub(crate) plans: u64,
     /// When it was last changed, in an order of its own.
@@ -52,6 +54,7 @@ impl Live {
             bound: 0,
             is_ragged: false,
             has_stray_ends: false,
+            is_miscounted: false,
             plans: 0,
             used_at: 0,
         }
@@ -77,6 +80,7 @@ impl Live {
     pub(crate) fn cut_short(&mut self, now: Timestamp) {
         self.is_ragged = true;
         self.has_stray_ends = true;
+        self.is_miscounted = true;
         self.touch(now);
     }
 

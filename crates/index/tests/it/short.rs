@@ -280,3 +280,30 @@ fn a_cut_that_fails_half_way_counts_what_it_has_freed() {
         assert_eq!(node.index.volumes()[0].bytes, 4096);
     }
 }
+
+#[test]
+fn what_a_write_has_stored_that_nobody_has_heard_of_is_counted() {
+    let disk = Disk::new(1, |_| {});
+    let node = disk.open();
+    let file = file(&node);
+    let stable = files::Stability::FileSync;
+    node.run(node.fs.write(&ROOT, file, 0, b"begin", stable))
+        .expect("a write");
+    resize(&node, file, 20_000).expect("it grows");
+    let range = Range {
+        offset: 8192,
+        len: 4096,
+    };
+    let plan = node
+        .run(node.index.begin_write(&ROOT, file, range))
+        .expect("a plan");
+    let piece = plan.pieces[0];
+    let span = piece.span.expect("a block");
+    disk.blocks
+        .write(span, &[1; 4096], plan.mark_of(&piece))
+        .expect("nothing fails");
+    drop(plan);
+    node.run(node.index.settle_all()).expect("nothing fails");
+    assert_eq!(stat(&node, file).used, 8192);
+    assert_eq!(node.index.volumes()[0].bytes, 8192);
+}
