@@ -153,15 +153,19 @@ impl Blocks for UnitBlocks {
                 from: to.from + (part.from - from.from),
                 len: part.len,
             };
+            // Writes of the source go on. What is a hole and what is not is looked at in one moment, or a part
+            // that is filled in between would be neither.
+            let holes = self.parts(from, SeekFor::Hole);
+            let filled = self.parts(from, SeekFor::Data);
             // What is copied within a block is read before anything is written over it.
             let mut parts = Vec::new();
-            for part in self.parts(from, SeekFor::Data) {
+            for part in filled {
                 let mut data = Vec::with_capacity(part.len as usize);
                 let read = self.unit.read(source, part.from, part.len, &mut data).await;
                 read.map_err(of_data)?;
                 parts.push((part, data));
             }
-            for hole in self.parts(from, SeekFor::Hole) {
+            for hole in holes {
                 self.punch_span(there(hole), mark).await?;
             }
             for (part, data) in parts {
@@ -273,6 +277,12 @@ mod tests {
 
     /// A file system on a simulated disk, and the disk.
     fn local(core: &mut Core) -> (Local, SimDevice) {
+        let (local, _, device) = local_of(core);
+        (local, device)
+    }
+
+    /// The same with its engine of rows.
+    fn local_of(core: &mut Core) -> (Local, meta::Model, SimDevice) {
         let mut config = SimConfig::new(1, 32 << 20);
         config.speed.flush = std::time::Duration::ZERO;
         let device = SimDevice::new(config);
@@ -288,10 +298,11 @@ mod tests {
             Local::format_parts(&handle, parts(), &format)
                 .await
                 .expect("an empty disk");
-            let options = LocalOptions::new(Rc::new(Timestamp::default), 1);
+            let mut options = LocalOptions::new(Rc::new(Timestamp::default), 1);
+            options.cache_bytes = 0;
             Local::open_parts(&handle, parts(), &options).await
         });
-        (local.expect("it was made"), device)
+        (local.expect("it was made"), model, device)
     }
 
     fn core() -> Core {
@@ -339,6 +350,67 @@ mod tests {
                 assert_eq!(out, [7; 4096], "{block:?}");
             }
         });
+    }
+
+    #[test]
+    fn what_fills_a_hole_while_it_is_copied_is_copied_or_not() {
+        let mut core = core();
+        let (local, _device) = local(&mut core);
+        let blocks = local.inner.blocks.clone();
+        core.block_on(async {
+            let two = blocks.allocate(2).await.expect("there is room");
+            let (from, to) = (two[0], two[1]);
+            let page = |block, number: u32| Span {
+                from: number * 4096,
+                ..span(block, 4096)
+            };
+            for number in [0, 2] {
+                let written = blocks.write(page(from, number), &[7; 4096], of(0));
+                written.await.expect("there is room");
+            }
+            let written = blocks.write(span(to, 3 * 4096), &[9; 3 * 4096], of(0));
+            written.await.expect("there is room");
+            let (all, there) = (span(from, 3 * 4096), span(to, 3 * 4096));
+            let mut copying = blocks.copy(all, there, of(0), CopyHow::Copy);
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(copying.as_mut().poll(&mut cx).is_pending(), "it reads");
+            let filled = blocks.write(page(from, 1), &[8; 4096], of(0));
+            filled.await.expect("there is room");
+            copying.await.expect("there is room");
+            let mut out = Vec::new();
+            let read = blocks.unit.read(Fid(to.0), 0, 3 * 4096, &mut out);
+            read.await.expect("it is there");
+            assert!(out[..4096] == [7; 4096] && out[8192..] == [7; 4096]);
+            let between = &out[4096..8192];
+            assert!(
+                between == [0; 4096] || between == [8; 4096],
+                "{}",
+                between[0]
+            );
+        });
+    }
+
+    #[test]
+    fn closing_waits_for_what_goes_on_though_nobody_waits_for_it() {
+        let mut core = core();
+        let (local, model, _device) = local_of(&mut core);
+        core.block_on(async {
+            let request = files::Request::CreateFile {
+                directory: Handle::root(Local::VOLUME),
+                name: files::Name::new("a").expect("a name"),
+                how: files::CreateHow::Guarded,
+                attributes: files::SetAttributes::default(),
+            };
+            let caller = files::Caller::ROOT;
+            let mut call = files::FileSystem::call(&local, &caller, request);
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(call.as_mut().poll(&mut cx).is_pending(), "it is a task");
+            drop(call);
+            local.close().await.expect("nothing fails");
+        });
+        let rows = model.rows();
+        let of = |kind: &[u8]| rows.iter().filter(|(key, _)| key.starts_with(kind)).count();
+        assert_eq!((of(b"id"), of(b"im")), (1, 0), "a name, and no mark");
     }
 
     #[test]

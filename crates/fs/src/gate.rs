@@ -1,49 +1,60 @@
 //! Who is at work, so that closing waits for them and lets nobody in any more.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use rt::sync::Notify;
 
 /// Counts requests and pieces of background work under way.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Rc<State>);
+
 #[derive(Default)]
-pub(crate) struct Gate {
+struct State {
     is_closed: Cell<bool>,
     inside: Cell<usize>,
     has_changed: Notify,
 }
 
-/// Somebody at work, until it is dropped.
+/// Somebody at work, until it is dropped: also by a task that nobody waits for any more.
 #[must_use = "it ends when it is dropped"]
-pub(crate) struct Pass<'a>(&'a Gate);
+pub(crate) struct Pass(Rc<State>);
 
 impl Gate {
     /// Begins something; `None` once the gate is closed.
-    pub(crate) fn enter(&self) -> Option<Pass<'_>> {
-        if self.is_closed.get() {
+    pub(crate) fn enter(&self) -> Option<Pass> {
+        if self.0.is_closed.get() {
             return None;
         }
-        self.inside.set(self.inside.get() + 1);
-        Some(Pass(self))
+        self.0.inside.set(self.0.inside.get() + 1);
+        Some(Pass(Rc::clone(&self.0)))
     }
 
     /// Waits until the gate is closed.
     pub(crate) async fn closing(&self) {
-        while !self.is_closed.get() {
-            self.has_changed.notified().await;
+        while !self.0.is_closed.get() {
+            self.0.has_changed.notified().await;
         }
     }
 
     /// Lets nobody in from now on, and waits until all have left.
     pub(crate) async fn close(&self) {
-        self.is_closed.set(true);
-        self.has_changed.notify_all();
-        while self.inside.get() > 0 {
-            self.has_changed.notified().await;
+        self.0.is_closed.set(true);
+        self.0.has_changed.notify_all();
+        while self.0.inside.get() > 0 {
+            self.0.has_changed.notified().await;
         }
     }
 }
 
-impl Drop for Pass<'_> {
+impl Clone for Pass {
+    fn clone(&self) -> Self {
+        self.0.inside.set(self.0.inside.get() + 1);
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl Drop for Pass {
     fn drop(&mut self) {
         self.0.inside.set(self.0.inside.get() - 1);
         self.0.has_changed.notify_all();

@@ -20,11 +20,8 @@ impl FileSystem for Local {
         request: Request,
     ) -> Pending<'a, Result<Answer, Error>> {
         match self.inner.gate.enter() {
-            Some(pass) => Box::pin(async move {
-                let answer = self.inner.index.call(caller, request).await;
-                drop(pass);
-                answer
-            }),
+            // What goes on when this future is dropped is at work as long.
+            Some(pass) => self.inner.index.call_with(caller, request, pass),
             None => Box::pin(ready(Err(Error::Delay))),
         }
     }
@@ -69,7 +66,7 @@ impl FileSystem for Local {
         stability: Stability,
     ) -> Pending<'a, Result<WriteDone, Error>> {
         Box::pin(async move {
-            let _pass = self.inner.gate.enter().ok_or(Error::Delay)?;
+            let pass = self.inner.gate.enter().ok_or(Error::Delay)?;
             let range = Range {
                 offset,
                 len: data.len() as u64,
@@ -78,7 +75,9 @@ impl FileSystem for Local {
                 Stability::Unstable => Durability::Unstable,
                 Stability::DataSync | Stability::FileSync => Durability::Stable,
             };
-            let plan = self.inner.index.begin_write(caller, file, range).await?;
+            let index = &self.inner.index;
+            let plan = index.begin_write_with(caller, file, range, pass.clone());
+            let plan = plan.await?;
             let stored = self.store(&plan, data, durability).await;
             plan.end(Written {
                 len: stored.len as u64,
