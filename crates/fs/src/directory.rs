@@ -19,7 +19,7 @@ use crate::{Local, LocalError, LocalFormat, LocalOptions, Parts};
 pub(crate) const ROWS: &str = "rows";
 /// The device of the data.
 pub(crate) const DATA: &str = "data";
-/// Says that the file system is not made yet, and is locked while it is.
+/// Says that the file system is not made yet.
 const MAKING: &str = "vervain.making";
 
 /// How often, and how long, opening waits for the end of a killed process's last write: 30 s in all.
@@ -126,18 +126,21 @@ fn sync(dir: &Path) -> Result<(), LocalError> {
 }
 
 /// Says in a directory that a file system is being made there, and removes what is left of an interrupted
-/// making. The lock holds as long as the file is open.
+/// making. The lock is the directory's own and holds as long as it is open: a file that is made and removed would
+/// be another one for who opens it late.
 fn begin_making(dir: &Path) -> Result<File, LocalError> {
     let path = dir.join(MAKING);
+    let held = File::open(dir).map_err(failed(dir))?;
+    match held.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(LocalError::InUse(dir.to_path_buf())),
+        Err(TryLockError::Error(error)) => return Err(failed(dir)(error)),
+    }
+    // Only now: another may just have made one.
     if !Local::can_make(dir) {
         return Err(LocalError::NotEmpty(dir.to_path_buf()));
     }
-    let making = File::create(&path).map_err(failed(&path))?;
-    match making.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(LocalError::InUse(dir.to_path_buf())),
-        Err(TryLockError::Error(error)) => return Err(failed(&path)(error)),
-    }
+    File::create(&path).map_err(failed(&path))?;
     sync(dir)?;
     let is_gone = |removed: std::io::Result<()>| match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -146,7 +149,7 @@ fn begin_making(dir: &Path) -> Result<File, LocalError> {
     let (rows, data) = (dir.join(ROWS), dir.join(DATA));
     is_gone(fs::remove_dir_all(&rows)).map_err(failed(&rows))?;
     is_gone(fs::remove_file(&data)).map_err(failed(&data))?;
-    Ok(making)
+    Ok(held)
 }
 
 /// Opens the device of the data. The rows are locked, so that only what is left of a killed process can hold

@@ -1,6 +1,7 @@
 //! Making a file system, interrupted or in the wrong place.
 
 use std::fs::{File, create_dir, rename, write};
+use std::sync::Barrier;
 
 use conformance::files::Clock;
 use fs::{Local, LocalError};
@@ -28,10 +29,39 @@ fn what_an_interrupted_making_has_left_is_no_file_system_and_is_made_anew() {
 #[test]
 fn two_do_not_make_one_at_the_same_time() {
     let dir = tempfile::tempdir().expect("a directory");
-    let marker = File::create(dir.path().join("vervain.making")).expect("a file");
-    marker.lock().expect("nobody else has it");
+    let held = File::open(dir.path()).expect("a directory");
+    held.lock().expect("nobody else has it");
     let made = make(&mut core(), dir.path(), 1);
     assert!(matches!(made, Err(LocalError::InUse(_))), "{made:?}");
+}
+
+#[test]
+fn of_two_that_make_one_the_second_does_not_remove_what_the_first_has_made() {
+    for round in 0..20 {
+        let dir = tempfile::tempdir().expect("a directory");
+        let begin = Barrier::new(2);
+        let made = std::thread::scope(|scope| {
+            let one = |seed| {
+                let (begin, path) = (&begin, dir.path());
+                scope.spawn(move || {
+                    let mut core = core();
+                    begin.wait();
+                    // Until it is known who has made it.
+                    loop {
+                        match make(&mut core, path, seed) {
+                            Err(LocalError::InUse(_)) => std::thread::yield_now(),
+                            Err(LocalError::NotEmpty(_)) => return false,
+                            made => return made.map(|()| true).expect("an empty directory"),
+                        }
+                    }
+                })
+            };
+            let both = [one(1), one(2)];
+            both.map(|made| made.join().expect("no panic"))
+        });
+        assert!(made[0] != made[1], "round {round}: {made:?}");
+        open(&mut core(), dir.path(), &Clock::default()).expect("it is whole");
+    }
 }
 
 #[test]
