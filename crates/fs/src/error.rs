@@ -23,7 +23,8 @@ pub enum LocalError {
     /// Another process makes a file system in the directory.
     #[error("another process is making a file system in {dir}", dir = .0.display())]
     InUse(PathBuf),
-    /// The data is not that of the rows: files of two file systems were mixed up. Nothing was changed in it.
+    /// The data is not that of the rows: files of two file systems were mixed up. Of it nothing was changed
+    /// but copies of its superblock and its table that were damaged: those were mended.
     #[error("{0} belongs to another file system")]
     OtherDisk(Arc<str>),
     /// A directory or file cannot be read or written.
