@@ -13,9 +13,6 @@ const PAGES_A_STEP: u32 = 256;
 /// How often compaction looks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often the index in memory is written down: what is younger is read again after a crash.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
-
 /// How long the index's work rests after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -94,7 +91,7 @@ impl Local {
     async fn checkpoint(&self) {
         let inner = &self.inner;
         loop {
-            inner.core.sleep(CHECKPOINT_EVERY).await;
+            inner.core.sleep(inner.checkpoint_every).await;
             let Some(_pass) = inner.gate.enter() else {
                 return std::future::pending().await;
             };

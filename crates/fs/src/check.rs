@@ -26,7 +26,7 @@ use nebula::{Address, ExtentError, FormatError, Scrub, ScrubFault, ScrubStep, St
 use crate::directory::{DATA, ROWS, check_directory, failed, open_device};
 use crate::local::{DEPTH, INDEX, STREAMS, UNITS, scope};
 use crate::unit::{self, UnitRow};
-use crate::{Local, LocalError};
+use crate::{Local, LocalError, Parts};
 
 /// What a fault is a fault of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,15 +104,7 @@ pub async fn check(
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Checked, LocalError> {
     check_directory(dir)?;
-    let mut check = Check {
-        checked: Checked::default(),
-        told: Progress {
-            doing: "rows",
-            bytes: 0,
-            bytes_total: 0,
-        },
-        tell,
-    };
+    let mut check = Check::new(tell);
     let data_bytes = fs::metadata(dir.join(DATA)).map_err(failed(&dir.join(DATA)))?;
     let rows_bytes = bytes_of(&dir.join(ROWS))?;
     check.told.bytes_total = rows_bytes + 2 * data_bytes.len();
@@ -121,40 +113,28 @@ pub async fn check(
     let rows = check.rows(dir)?;
     check.advance(rows_bytes);
     let device = open_device(core, &dir.join(DATA)).await?;
-    let disk = Disk::open(&device, DEPTH)?;
-    let _polled = core.register_poller(disk.poller());
-    let extents = check.extents(core, &device, &disk).await?;
-    if let Some(extents) = &extents {
-        let used = extents.list().into_iter().map(|info| {
-            let pages = info.pages.unwrap_or_else(|| extents.segment_pages());
-            u64::from(pages) * PAGE as u64
-        });
-        check.told.bytes_total = rows_bytes + 2 * used.sum::<u64>();
+    let engine = rows.as_ref().map(Embedded::handle);
+    check.parts(core, engine, &device).await?;
+    if let Some(rows) = rows {
+        rows.close()?;
     }
-    let mut names = None;
-    if let Some(rows) = &rows {
-        names = check.names(&rows.handle()).await?;
-    }
-    let damaged = match &extents {
-        Some(extents) => check.pages(extents).await?,
-        None => Vec::new(),
-    };
-    match (rows, extents) {
-        (Some(rows), Some(extents)) => {
-            let of = Both {
-                core,
-                names: names.as_ref(),
-                damaged: &damaged,
-            };
-            check.blocks(of, &rows.handle(), extents).await?;
-            rows.close()?;
-        }
-        _ => damaged.iter().for_each(|fault| check.page(fault, None)),
-    }
-    check.checked.faults.sort();
-    check.checked.faults.dedup();
-    check.checked.bytes = check.told.bytes;
-    Ok(check.checked)
+    Ok(check.finish())
+}
+
+/// Checks the file system that was [made](Local::format_parts) of these parts, but for what the engine itself keeps
+/// its rows in.
+///
+/// # Errors
+/// As those of [`check()`].
+pub async fn check_parts(
+    core: &rt::Handle,
+    parts: Parts<'_>,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Checked, LocalError> {
+    let mut check = Check::new(tell);
+    let Parts { engine, device } = parts;
+    check.parts(core, Some(engine), device).await?;
+    Ok(check.finish())
 }
 
 /// What blocks are compared with.
@@ -170,7 +150,65 @@ struct Check<'a> {
     tell: &'a mut dyn FnMut(Progress),
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
+    fn new(tell: &'a mut dyn FnMut(Progress)) -> Self {
+        Self {
+            checked: Checked::default(),
+            told: Progress {
+                doing: "rows",
+                bytes: 0,
+                bytes_total: 0,
+            },
+            tell,
+        }
+    }
+
+    fn finish(mut self) -> Checked {
+        self.checked.faults.sort();
+        self.checked.faults.dedup();
+        self.checked.bytes = self.told.bytes;
+        self.checked
+    }
+
+    /// Compares the rows with each other and with the data. Without the one, the other is read all the same.
+    async fn parts(
+        &mut self,
+        core: &rt::Handle,
+        engine: Option<Rc<dyn Engine>>,
+        device: &dyn block::Device,
+    ) -> Result<(), LocalError> {
+        let disk = Disk::open(device, DEPTH)?;
+        let _polled = core.register_poller(disk.poller());
+        let extents = self.extents(core, device, &disk).await?;
+        if let Some(extents) = &extents {
+            let used = extents.list().into_iter().map(|info| {
+                let pages = info.pages.unwrap_or_else(|| extents.segment_pages());
+                u64::from(pages) * PAGE as u64
+            });
+            self.told.bytes_total = self.told.bytes + 2 * used.sum::<u64>();
+        }
+        let mut names = None;
+        if let Some(engine) = &engine {
+            names = self.names(engine).await?;
+        }
+        let damaged = match &extents {
+            Some(extents) => self.pages(extents).await?,
+            None => Vec::new(),
+        };
+        match (engine, extents) {
+            (Some(engine), Some(extents)) => {
+                let of = Both {
+                    core,
+                    names: names.as_ref(),
+                    damaged: &damaged,
+                };
+                self.blocks(of, &engine, extents).await?;
+            }
+            _ => damaged.iter().for_each(|fault| self.page(fault, None)),
+        }
+        Ok(())
+    }
+
     fn advance(&mut self, bytes: u64) {
         self.told.bytes += bytes;
         (self.tell)(self.told);

@@ -1,6 +1,6 @@
 //! What a file system has done and what it holds.
 
-use filelayer::{FileError, PAGE};
+use filelayer::{FileError, PAGE, Recovery};
 use index::Blocks as _;
 use meta::Embedded;
 
@@ -37,6 +37,8 @@ pub struct Figures {
     pub cache_misses: u64,
     /// What compaction has done.
     pub compacted: Compacted,
+    /// How the index of the data was recovered when the file system was opened.
+    pub recovery: Recovery,
     /// Requests, commits and reads of the index.
     pub index: index::Counts,
     /// The metadata engine's.
@@ -66,6 +68,7 @@ impl Local {
             cache_hits,
             cache_misses,
             compacted: inner.compacted.get(),
+            recovery: unit.recovery(),
             index: inner.index.counts(),
             rows: inner
                 .rows

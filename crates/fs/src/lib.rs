@@ -39,7 +39,7 @@ mod requests;
 mod unit;
 mod volumes;
 
-pub use check::{Checked, Fault, Part, Progress, check};
+pub use check::{Checked, Fault, Part, Progress, check, check_parts};
 pub use error::LocalError;
 pub use figures::{Compacted, Figures};
 pub use index::{Quota, VolumeUse};

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use block::{Device, Disk};
 use filelayer::{DataUnit, UnitId, UnitStreams};
@@ -71,12 +72,14 @@ pub struct LocalOptions {
     pub cache_bytes: usize,
     /// Bytes of rows that are kept in memory.
     pub rows_bytes: u64,
+    /// How often the index of the data is written down: what is younger is read again after a crash.
+    pub checkpoint_every: Duration,
     /// Whether clients that had opens and locks before may claim them first: false only where there was none.
     pub grace: bool,
 }
 
 impl LocalOptions {
-    /// 256 MiB of pages, 64 MiB of rows.
+    /// 256 MiB of pages, 64 MiB of rows, a checkpoint a minute.
     #[must_use]
     pub fn new(now: Rc<dyn Fn() -> Timestamp>, seed: u64) -> Self {
         Self {
@@ -84,6 +87,7 @@ impl LocalOptions {
             seed,
             cache_bytes: 256 << 20,
             rows_bytes: 64 << 20,
+            checkpoint_every: Duration::from_secs(60),
             grace: true,
         }
     }
@@ -119,6 +123,7 @@ pub(crate) struct Inner {
     /// One change of volumes at a time.
     pub(crate) volumes: Semaphore,
     pub(crate) compacted: Cell<Compacted>,
+    pub(crate) checkpoint_every: Duration,
     _disk: rt::PollerGuard,
 }
 
@@ -227,6 +232,7 @@ impl Local {
                 rows,
                 disk,
                 compacted: Cell::default(),
+                checkpoint_every: options.checkpoint_every,
                 _disk: polled,
             }),
         })
